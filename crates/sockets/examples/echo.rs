@@ -47,7 +47,7 @@ fn measure(by: &str, what: &str, count: u32) -> Outcome<()> {
     end.send(&answered_each.to_be_bytes())?;
     let bytes = vec![7; length];
     let mut answer = vec![0; 14];
-    // The first ones move the connection.
+    // The first round trips move the connection.
     let round = |answer: &mut [u8]| -> Outcome<()> {
         for _ in 0..answered_each {
             end.send(&bytes)?;
@@ -88,7 +88,7 @@ fn serve(by_edge: bool) -> Outcome<()> {
     loop {
         for _ in 0..u32::from_be_bytes(each) {
             if end.receive(&mut bytes).is_err() {
-                // The client is done.
+                // The client has finished.
                 return Ok(());
             }
         }

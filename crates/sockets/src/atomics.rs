@@ -1,5 +1,5 @@
-//! Atomics of the halves of a stream, which a thread of the program and the thread inside the engine share: those of the
-//! standard library, or loom's in its models.
+//! Atomics of the send and receive halves of a stream, which a thread of the program shares with the thread inside the
+//! engine: those of the standard library, or loom's in its models.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::Mutex;
@@ -15,15 +15,15 @@ pub(crate) use loom::sync::Mutex;
 #[cfg(loom)]
 pub(crate) use self::fenced::{AtomicBool, AtomicU64};
 
-/// As the lock of the same name, of loom's.
+/// Locks a mutex of loom, as [`crate::lock::lock`] does one of the standard library.
 #[cfg(loom)]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> loom::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Loom takes sequentially consistent accesses for weaker ones, but knows such fences. A sequentially consistent store has
-/// one behind it here, which orders it before later loads, as compilers do it for x86-64. Loads have none, so that a weaker
-/// store beside them is as weak as it says.
+/// Loom treats sequentially consistent accesses as weaker than they are, but models sequentially consistent fences. So
+/// a sequentially consistent store has a fence behind it here, which orders it before later loads, as compilers do on
+/// x86-64. Loads have no fence, so that a store that is declared weaker stays weaker.
 #[cfg(loom)]
 mod fenced {
     use loom::sync::atomic::{self, Ordering, fence};

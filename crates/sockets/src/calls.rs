@@ -1,4 +1,4 @@
-//! What the calls of a program do.
+//! The calls of a program on connections.
 
 pub(crate) mod connection;
 pub(crate) mod descriptor_table;

@@ -1,7 +1,7 @@
-//! What the library counts: the proof of which way the bytes of a program took.
+//! Counters of the library. They show which route the bytes of a program took.
 //!
-//! One set a process, as there is one library in it: so it is a static. [`Report`] is how it is told, in the file
-//! of `ETHERNOT_SOCKETS_COUNTERS` and to `ethernot stat`.
+//! A process has one library and one set of counters, so it is a static. A [`Report`] goes to the file that
+//! `ETHERNOT_SOCKETS_COUNTERS` asks for, and to `ethernot stat`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,14 +22,14 @@ use crate::reasons::Reason;
 use crate::rules::Role;
 use crate::settings::{Settings, program};
 
-/// What a process has counted. Numbers only grow, but for `open`.
+/// What a process has counted. Every number but `open` only grows.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Report {
     /// [`FORMAT`].
     pub format: String,
-    /// Name of the program, as the kernel knows it.
+    /// Name of the program, as the kernel has it.
     pub program: String,
-    /// Number of the process.
+    /// Process ID.
     pub pid: u32,
     /// Connections that have moved to the edge.
     pub moved: u64,
@@ -37,27 +37,27 @@ pub struct Report {
     pub left: BTreeMap<String, u64>,
     /// Connections that have moved and are open.
     pub open: u64,
-    /// Bytes of programs sent over the edge, and known to be at the peer.
+    /// Bytes of programs that were sent over the edge and acknowledged.
     pub edge_bytes_sent: u64,
     /// Bytes of programs received over the edge.
     pub edge_bytes_received: u64,
-    /// Connections that had moved and were reset: the peer or the way to it went.
+    /// Moved connections that were reset, because the peer or the route to it failed.
     pub resets: u64,
-    /// Nanoseconds that the moves of all connections took, from the first use of the program's socket on.
+    /// Total duration of all moves in nanoseconds, from the first use of each connection.
     #[serde(default)]
     pub moving_ns: u64,
 }
 
-/// Name of the form of a [`Report`].
+/// Format identifier of a [`Report`].
 pub const FORMAT: &str = "ethernot-sockets-1";
 
-/// From now on the file is kept that these settings ask for. Only the first call counts: settings are read once.
+/// Sets where the counters file is kept. Only the first call counts, because settings are read once.
 pub fn begin(settings: &Settings) {
-    // The second is that of another copy of the library.
+    // A second call comes from another copy of the library.
     let _ = FOLDER.set(settings.counters().map(ToOwned::to_owned));
 }
 
-/// A connection was left to TCP: counts it, and notes it.
+/// Counts and logs a connection that was left to TCP.
 pub fn note_left(role: Role, local: SocketAddr, peer: SocketAddr, reason: Reason) {
     COUNTERS.add_left(reason, 1);
     let (preposition, name) = (preposition(role), reason.name());
@@ -68,12 +68,12 @@ pub fn note_left(role: Role, local: SocketAddr, peer: SocketAddr, reason: Reason
     write_if_due();
 }
 
-/// A connection is used, and it is undecided which way it takes.
+/// Counts a connection that is used while its route is undecided.
 pub(crate) fn note_begun() {
     COUNTERS.undecided.fetch_add(1, Ordering::Relaxed);
 }
 
-/// It is decided; what it has come to is noted as well.
+/// The route of an undecided connection is decided. The outcome is counted separately.
 pub(crate) fn note_decided() {
     COUNTERS.decide(1);
 }
@@ -93,7 +93,7 @@ impl Beginning {
     }
 }
 
-/// A connection has moved: counts it, and notes it.
+/// Counts and logs a connection that has moved.
 pub(crate) fn note_moved(role: Role, local: SocketAddr, peer: SocketAddr, began: Beginning) {
     COUNTERS.moved.fetch_add(1, Ordering::Relaxed);
     COUNTERS.moving_ns.fetch_add(began.passed_ns(), Ordering::Relaxed);
@@ -102,7 +102,7 @@ pub(crate) fn note_moved(role: Role, local: SocketAddr, peer: SocketAddr, began:
     write_if_due();
 }
 
-/// A connection that had moved has gone back to TCP: counts it, and notes it.
+/// Counts and logs a moved connection that has gone back to TCP.
 pub(crate) fn note_home(role: Role, local: SocketAddr, peer: SocketAddr) {
     COUNTERS.add_left(Reason::Home, 1);
     let preposition = preposition(role);
@@ -110,12 +110,12 @@ pub(crate) fn note_home(role: Role, local: SocketAddr, peer: SocketAddr) {
     write_if_due();
 }
 
-/// A connection that had moved is closed, by an end or a reset.
+/// Counts a moved connection that is closed, by an end or a reset.
 pub(crate) fn note_closed() {
     COUNTERS.closed.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A connection that had moved was reset. `tcp` is its TCP socket, which knows its addresses.
+/// Counts and logs a moved connection that was reset. `tcp` is its TCP socket, which knows its addresses.
 pub(crate) fn note_reset(tcp: BorrowedFd<'_>) {
     COUNTERS.resets.fetch_add(1, Ordering::Relaxed);
     let peer = getpeername::<SockaddrStorage>(tcp.as_raw_fd()).map(|peer| peer.to_string());
@@ -123,42 +123,42 @@ pub(crate) fn note_reset(tcp: BorrowedFd<'_>) {
     note(LogLevel::Info, format_args!("the moved connection with {peer} is reset"));
 }
 
-/// Bytes of the program are at the peer.
+/// Adds bytes of the program that the peer has.
 #[inline]
 pub(crate) fn add_sent(bytes: u64) {
     COUNTERS.bytes_sent.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// Bytes for the program have come.
+/// Adds bytes that have come for the program.
 #[inline]
 pub(crate) fn add_received(bytes: u64) {
     COUNTERS.bytes_received.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// What was counted so far.
+/// Returns what was counted so far.
 pub fn report() -> Report {
     COUNTERS.report()
 }
 
-/// In a forked child: what the parent counted is the parent's.
+/// Clears the counters in a forked child: the parent reports what it has counted.
 pub fn restart_in_child() {
     COUNTERS.restart();
-    // A thread of the parent may have held it, and there is none in the child that would let go.
+    // A thread of the parent may have held the lock. It does not exist in the child, so nothing would unlock it.
     if let Ok(mut written) = WRITTEN.try_lock() {
         *written = Written::NOTHING;
     }
 }
 
-/// Whether a file is asked for: then [`write_if_due`] is to be called once a second.
+/// Whether a counters file is kept. Then [`write_if_due`] is to be called once a second.
 pub fn is_kept() -> bool {
     folder().is_some()
 }
 
-/// Writes the file, if one is asked for, the last was written a second ago or earlier, and there is news.
+/// Writes the file if one is kept, at least a second has passed since the last write, and the report has changed.
 #[expect(clippy::disallowed_methods, reason = "how old the file is, which people look at")]
 pub fn write_if_due() {
     let Some(folder) = folder() else { return };
-    // Whoever holds it is writing.
+    // Another thread that holds the lock is writing.
     let Ok(mut written) = WRITTEN.try_lock() else { return };
     let now = Instant::now();
     if written.at.is_some_and(|at| now.duration_since(at) < INTERVAL) {
@@ -166,7 +166,7 @@ pub fn write_if_due() {
     }
     written.at = Some(now);
     if let Err(error) = written.write(folder) {
-        // Without a free descriptor it is tried again a second later, and at the end.
+        // Without a free descriptor the write is tried again a second later, and at the end.
         let is_passing = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
         if !is_passing {
             written.give_up(folder, &error);
@@ -174,8 +174,8 @@ pub fn write_if_due() {
     }
 }
 
-/// Writes the file, if one is asked for and there is news. To be called when the process ends: what is undecided stays on
-/// TCP.
+/// Writes the file if one is kept and the report has changed. To be called when the process ends: undecided connections
+/// count as left to TCP.
 pub fn finish() {
     COUNTERS.end_undecided();
     let Some(folder) = folder() else { return };
@@ -185,7 +185,7 @@ pub fn finish() {
     }
 }
 
-/// What the file says.
+/// Contents of the file.
 struct Written {
     at: Option<Instant>,
     report: Option<Report>,
@@ -194,7 +194,7 @@ struct Written {
 impl Written {
     const NOTHING: Self = Self { at: None, report: None };
 
-    /// Writes the file unless it says the same already, or there is nothing to say.
+    /// Writes the file unless the report is empty or unchanged.
     fn write(&mut self, folder: &Path) -> io::Result<()> {
         let report = COUNTERS.report();
         if report.is_empty() || self.report.as_ref() == Some(&report) {
@@ -205,7 +205,7 @@ impl Written {
         Ok(())
     }
 
-    /// Logs why the file was not written, once for what it would have said.
+    /// Logs why the file was not written, once for each report.
     fn give_up(&mut self, folder: &Path, error: &io::Error) {
         let folder = folder.display();
         note(
@@ -219,7 +219,7 @@ impl Written {
 }
 
 impl Report {
-    /// Connections that were left to TCP, for whatever reason.
+    /// Connections that were left to TCP, for any reason.
     pub fn left_in_all(&self) -> u64 {
         self.left.values().sum()
     }
@@ -229,7 +229,7 @@ impl Report {
         self.moved == 0 && self.left.is_empty()
     }
 
-    /// Puts it into the file of its process. Whoever reads sees the one before or this one, never a part.
+    /// Writes the file of this process. It is replaced as a whole: readers see the old report or the new one.
     fn write(&self, folder: &Path) -> io::Result<()> {
         let path = folder.join(format!("{}.json", self.pid));
         shared_files::replace(&path, &serde_json::to_vec(self)?)
@@ -268,7 +268,8 @@ impl Counters {
         left.expect("every reason has a place").fetch_add(count, Ordering::Relaxed);
     }
 
-    /// So many are decided. A process that could not become another goes on with what was counted before.
+    /// Marks `count` undecided connections as decided. Saturates, because a process whose exec has failed goes on after
+    /// its undecided connections were counted as closed.
     fn decide(&self, count: u64) {
         let less = |undecided: u64| Some(undecided.saturating_sub(count));
         let _always = self.undecided.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -326,7 +327,7 @@ static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
 
 static WRITTEN: Mutex<Written> = Mutex::new(Written::NOTHING);
 
-/// How often the file is written at most.
+/// Shortest interval between two writes of the file.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

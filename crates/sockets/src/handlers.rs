@@ -1,8 +1,9 @@
-//! Handlers of signals, which run between calls of the program on connections and never in the midst of one.
+//! Signal handlers run between the program's calls on connections, never within one.
 //!
-//! A handler may do all that POSIX allows: read, write, close, end the process, or jump to elsewhere. In the midst of a call
-//! the thread holds locks of this library, which such a handler would want as well, or leave behind. So a signal that comes
-//! then stays pending, and is let in when the thread has left the call. One that waits leaves it at once.
+//! A handler may do all that POSIX allows: read, write, close, end the process, or jump elsewhere. Within a call the
+//! thread holds locks of this library. A handler that ran there could wait for them or leave them locked. So a signal
+//! that arrives during a call stays pending and is delivered when the thread leaves the call. A call that waits returns
+//! at once.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,13 +13,13 @@ thread_local! {
     static DEFERRED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The calling thread begins a call, perhaps inside of another one.
+/// The calling thread enters a call. Calls may nest.
 #[inline]
 pub fn enter() {
     INSIDE.with(|inside| inside.set(inside.get() + 1));
 }
 
-/// The calling thread ends a call. The signals to be let in now: bit `n` is signal `n`.
+/// The calling thread leaves a call. Returns the signals to unblock now: bit `n` is signal `n`.
 #[inline]
 #[must_use]
 pub fn leave() -> u64 {
@@ -29,37 +30,38 @@ pub fn leave() -> u64 {
     if depth > 0 || DEFERRED.get() == 0 { 0 } else { DEFERRED.replace(0) }
 }
 
-/// Whether the calling thread is inside of a call.
+/// Whether the calling thread is within a call.
 #[inline]
 pub fn is_inside() -> bool {
     INSIDE.get() > 0
 }
 
-/// Notes that a signal is pending until the thread has left its call. In a handler.
+/// Records that a signal is deferred until the thread leaves its call. Called in a handler.
 pub fn defer(signal: u32) {
     DEFERRED.set(DEFERRED.get() | 1 << signal);
 }
 
-/// Whether a signal is pending until the thread has left its call.
+/// Whether a signal is deferred until the thread leaves its call.
 pub fn is_deferred(signal: u32) -> bool {
     DEFERRED.get() >> signal & 1 == 1
 }
 
-/// Whether the thread is to leave its call, as a signal is pending for which a handler is to run.
+/// Whether the thread should leave its call, because a handler is deferred.
 #[inline]
 pub(crate) fn are_wanted() -> bool {
     DEFERRED.get() != 0
 }
 
-/// There are handlers that are deferred.
+/// Records that the program has handlers that may be deferred.
 pub fn note_any() {
     ARE_ANY.store(true, Ordering::Relaxed);
 }
 
-/// How the calling thread is to sleep inside of a call, or `None` if it is to leave the call at once, for a handler to run.
+/// Prepares the calling thread to sleep within a call. `None` if it must leave the call at once, because a handler is
+/// deferred.
 ///
-/// A signal that is deferred between a look and the sleep is pending, and would end no sleep. So the thread has those
-/// blocked while it sleeps that it had when it looked.
+/// A signal that is deferred after this check and before the sleep is blocked, and would not end the sleep. So the
+/// thread sleeps with the signal mask that it had at this check.
 pub fn before_sleep() -> Option<Sleeping> {
     if !ARE_ANY.load(Ordering::Relaxed) {
         return Some(Sleeping(None));
@@ -73,7 +75,7 @@ pub fn before_sleep() -> Option<Sleeping> {
 pub struct Sleeping(Option<libc::sigset_t>);
 
 impl Sleeping {
-    /// What is blocked while the thread sleeps, if it is not what is blocked anyway.
+    /// The signal mask for the sleep; `None` to keep the current one.
     pub const fn blocked(&self) -> Option<&libc::sigset_t> {
         self.0.as_ref()
     }

@@ -1,14 +1,16 @@
-//! TCP connections of programs, moved to the edge transport where both ends have it, and left alone where not.
+//! Moves TCP connections of programs to the edge transport if both ends have the library, and leaves them alone
+//! otherwise.
 //!
-//! The kernel connects and accepts as ever. The side that connected opens a *rendezvous socket*, a UDP socket at its own address and
-//! port, for a moment; the side that accepted sends an *offer* there. Both then have an edge connection between their
-//! processes, the *link group*, which all streams between them share (the term is that of SMC-R, RFC 7609), and each
-//! writes a *switch marker* into the TCP connection, behind which its bytes come by the group. A connection is *undecided* at
-//! first, and in the end *moved* or *left* to TCP; one that has moved can go *home* to TCP. What goes over the wire is in `docs/sockets-protocol.md`.
+//! The kernel connects and accepts as before. The side that connected opens a *rendezvous socket* for a moment: a UDP
+//! socket at the address and port number of its TCP connection. The side that accepted sends an *offer* there. Both
+//! processes then have one edge connection, the *link group* (a term of SMC-R, RFC 7609), which all streams between
+//! them share. Each side writes a *switch marker* into the TCP connection; its bytes after the marker go by the group.
+//! A connection is *undecided* at first, and in the end *moved* or *left* to TCP. A moved connection can go *home* to
+//! TCP. `docs/sockets-protocol.md` specifies what goes over the wire.
 //!
-//! * [`Sockets`]: what a process has of it: an endpoint, its groups, rendezvous sockets and offers.
-//! * [`Connection`]: what the calls of a program on one descriptor do.
-//! * [`DescriptorTable`]: what stands between the two and the program's descriptors, the C ABI.
+//! * [`Sockets`]: the endpoint of a process, with its groups, rendezvous sockets and offers.
+//! * [`Connection`]: the calls of a program on one descriptor.
+//! * [`DescriptorTable`]: the program's descriptors. The C ABI implements it.
 #![forbid(unsafe_code)]
 
 mod atomics;

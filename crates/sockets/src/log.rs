@@ -1,8 +1,8 @@
-//! What the library tells whoever looks for it: on the standard error output of the program, or in a file.
+//! Log of the library: on the program's standard error, or in a file.
 //!
-//! One log a process, as there is one standard error output: so it is a static, and every part of the library notes
-//! there. No descriptor is kept: a program that closes all descriptors it does not know would close it, and open one
-//! of its own at the number.
+//! A process has one standard error and one log, so it is a static, and every part of the library writes there. No
+//! descriptor is kept open, because a program that closes all descriptors it does not know would close this one too and
+//! then open its own at that number.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -17,23 +17,23 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{FileStat, SFlag, fstat};
 use thiserror::Error;
 
-/// How much is said.
+/// How much is logged.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum LogLevel {
     /// Nothing.
     Off,
-    /// What fails.
+    /// Failures.
     Error,
-    /// What is odd, too.
+    /// Also unusual conditions.
     #[default]
     Warn,
-    /// What becomes of every connection, too.
+    /// Also the outcome of each connection.
     Info,
-    /// The steps on the way there, too.
+    /// Also the steps of each connection.
     Debug,
 }
 
-/// What is no level.
+/// An unknown log level.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("{0:?} is no level; give off, error, warn, info or debug")]
 pub struct LogLevelError(String);
@@ -53,14 +53,14 @@ impl FromStr for LogLevel {
     }
 }
 
-/// From now on so much is said, in this file or on the standard error output. Only the first call counts: settings are
-/// read once.
+/// Sets the level and the file; without a file, the log goes to standard error. Only the first call counts, because
+/// settings are read once.
 pub fn begin(level: LogLevel, file: Option<&Path>) {
-    // The second is that of another copy of the library.
+    // A second call comes from another copy of the library.
     let _ = LOG.set(Log::new(level, file));
 }
 
-/// Something has happened.
+/// Logs a message.
 #[inline]
 pub fn note(level: LogLevel, what: fmt::Arguments<'_>) {
     let log = LOG.get_or_init(Log::default);
@@ -69,12 +69,12 @@ pub fn note(level: LogLevel, what: fmt::Arguments<'_>) {
     }
 }
 
-/// Where it is told.
+/// Destination and level of the log.
 #[derive(Debug)]
 struct Log {
     level: LogLevel,
     file: Option<PathBuf>,
-    /// What the standard error output was when the library was loaded: device and number of the file.
+    /// Device and inode of standard error when the library was loaded.
     stderr: Option<(u64, u64)>,
 }
 
@@ -90,20 +90,20 @@ impl Log {
         match &self.file {
             Some(path) => {
                 let line = format!("{} {process} {what}\n", now());
-                // The disk may be full, or the folder gone, which is no reason to stop.
+                // The disk may be full, or the folder removed. The program goes on without the line.
                 let _full = shared_files::append_to(path)
                     .and_then(|mut file| file.write_all(line.as_bytes()));
             }
             None if self.is_for_people() => {
-                // Whoever has closed it does not want to hear.
+                // The program may have closed standard error.
                 let _closed = writeln!(io::stderr(), "ethernot-sockets[{process}]: {what}");
             }
             None => {}
         }
     }
 
-    /// Whether the descriptor 2 is an output for people still: a program that has closed it may have got anything at
-    /// this number, a connection or a database, and lines of ours do not belong there.
+    /// Whether descriptor 2 is still an output for people. A program that has closed it may have opened anything at
+    /// this number, such as a connection or a database, which must not receive log lines.
     fn is_for_people(&self) -> bool {
         let Ok(found) = fstat(io::stderr()) else { return false };
         if self.stderr == Some(identity(&found)) {
@@ -128,7 +128,7 @@ fn identity(found: &FileStat) -> (u64, u64) {
     (found.st_dev, found.st_ino)
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "people compare the times of several hosts")]
 fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

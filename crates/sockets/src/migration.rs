@@ -1,4 +1,4 @@
-//! How one end of a connection moves, and comes home: decided without any I/O.
+//! Moves one end of a connection to the edge and back to TCP. Decides without any I/O.
 
 pub(crate) mod attempts;
 pub(crate) mod homing;

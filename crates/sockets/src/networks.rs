@@ -1,4 +1,4 @@
-//! Networks whose hosts may be reached by the edge: those that are named, or those of this host's interfaces.
+//! Networks in which connections may move: networks that are named, or those of this host's interfaces.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,18 +10,18 @@ use nix::sys::socket::SockaddrStorage;
 
 use crate::rules::{Network, NetworkError};
 
-/// Networks that connections may move in. The default is those of the host.
+/// Networks in which connections may move. The default is those of the host.
 #[derive(Clone, Debug)]
 pub(crate) struct Networks {
     named: Vec<Network>,
-    /// Those of this host's interfaces, too, as they were when last looked at.
+    /// Also the networks of this host's interfaces, as last read.
     host: Option<Arc<Mutex<Found>>>,
 }
 
 #[derive(Debug, Default)]
 struct Found {
     networks: Vec<Network>,
-    /// When they were looked at; never before the first connection, as most programs make none.
+    /// When the interfaces were read; not before the first connection, because most programs make none.
     at: Option<Instant>,
 }
 
@@ -55,7 +55,7 @@ impl Networks {
         if has(&host.networks) {
             return true;
         }
-        // Interfaces come while programs run.
+        // Interfaces may appear while programs run.
         host.look_again() && has(&host.networks)
     }
 }
@@ -67,7 +67,7 @@ impl Default for Networks {
 }
 
 impl Found {
-    /// Looks at the interfaces, unless that was done a moment ago. True if they were looked at.
+    /// Reads the interfaces, unless that was done within the last [`MOMENT`]. Returns whether they were read.
     #[expect(clippy::disallowed_methods, reason = "how old is what is known of the host")]
     fn look_again(&mut self) -> bool {
         let now = Instant::now();
@@ -80,7 +80,7 @@ impl Found {
     }
 }
 
-/// The networks of all interfaces that are up; where there is a single peer, that one.
+/// Returns the networks of all interfaces that are up, and the peers of point-to-point interfaces.
 fn of_interfaces() -> Vec<Network> {
     let Ok(interfaces) = getifaddrs() else { return Vec::new() };
     let mut networks = Vec::new();
@@ -106,7 +106,7 @@ fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
     v4().or_else(v6)
 }
 
-/// Bits that are set at the front of a mask; `None` if others are set behind.
+/// Returns the length of the prefix of a mask; `None` if other bits are set behind it.
 fn bits_of(mask: IpAddr) -> Option<u8> {
     let (ones, all) = match mask {
         IpAddr::V4(mask) => (mask.to_bits().leading_ones(), mask.to_bits().count_ones()),
@@ -115,10 +115,10 @@ fn bits_of(mask: IpAddr) -> Option<u8> {
     u8::try_from(ones).ok().filter(|_| ones == all)
 }
 
-/// How old what is known of the interfaces may be before an address is said to be elsewhere.
+/// How long the networks of the interfaces are cached.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// IPv4 is spoken to mapped addresses.
+/// Maps an IPv4-mapped IPv6 address to IPv4.
 pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     match (address, address.ip().to_canonical()) {
         (SocketAddr::V6(_), ip) if ip.is_ipv4() => SocketAddr::new(ip, address.port()),

@@ -1,7 +1,8 @@
-//! When a connection moves: which gain by the edge at all, and which have lasted long enough for a move to pay.
+//! When a connection moves: which connections gain by the edge at all, and which have lasted long enough for a move to
+//! pay.
 //!
-//! A move costs datagrams, descriptors, memory and about a millisecond, so a short connection is faster on TCP. And the
-//! edge is faster than TCP only in memory, over several links, or for threads that poll.
+//! A move costs datagrams, descriptors, memory and about a millisecond, so a short connection is faster on TCP. The
+//! edge is faster than TCP only over shared memory, over several links, or for threads that poll.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,16 +13,16 @@ use thiserror::Error;
 /// When connections move: `ETHERNOT_SOCKETS_MOVE`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Moving {
-    /// Each at its first use, whatever it gains.
+    /// All, at their first use.
     Always,
-    /// Those that gain by it, once they have lasted.
+    /// Those that gain by it, once they have lasted long enough.
     #[default]
     WhenItPays,
     /// None.
     Never,
 }
 
-/// A word that does not say when connections move.
+/// An unknown value of [`Moving`].
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("give always, when-it-pays or never")]
 pub struct MovingError;
@@ -39,10 +40,10 @@ impl FromStr for Moving {
     }
 }
 
-/// What the edge has in this process that TCP does not.
+/// What makes the edge faster than TCP in this process.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Gains {
-    /// Processes of one host exchange bytes in memory.
+    /// Processes of one host exchange bytes through shared memory.
     pub(crate) shares_memory: bool,
     /// Several links carry one connection.
     pub(crate) has_several_links: bool,
@@ -57,13 +58,13 @@ impl Gains {
     }
 }
 
-/// Whether both addresses are of this host. The kernel connects to an own address from the same address.
+/// Whether both addresses belong to this host. The kernel connects to an address of the host from the same address.
 fn is_one_host(local: IpAddr, peer: IpAddr) -> bool {
     let (local, peer) = (local.to_canonical(), peer.to_canonical());
     local == peer || local.is_loopback() || peer.is_loopback()
 }
 
-/// Which way bytes have gone.
+/// Direction of a transfer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Direction {
     /// From the peer.
@@ -72,10 +73,11 @@ pub enum Direction {
     Sent,
 }
 
-/// What a connection has done on TCP, and how many calls of the program the kernel works on. It is one word, so that
-/// threads can change it in one step.
+/// What a connection has transferred by TCP, and how many calls of the program are in the kernel. It is one word, so
+/// that threads can change it atomically.
 ///
-/// While the kernel works on a call nothing may begin to move: the call could take the peer's switch marker for bytes.
+/// A connection must not begin to move while a call is in the kernel: the call could take the peer's switch marker as
+/// bytes.
 #[derive(Clone, Copy, Default, Eq, PartialEq)]
 pub struct Trial(u64);
 
@@ -83,17 +85,17 @@ impl Trial {
     /// The trial of a connection that moves at its first use.
     pub const ENDED: Self = Self(ENDED);
 
-    /// The trial that a word stands for.
+    /// Decodes a trial.
     pub const fn of_word(word: u64) -> Self {
         Self(word)
     }
 
-    /// The word that stands for it.
+    /// Encodes the trial.
     pub const fn word(self) -> u64 {
         self.0
     }
 
-    /// Whether it has ended: the connection moves, or stays on TCP for good.
+    /// Whether the trial has ended: the connection moves, or stays on TCP for good.
     pub const fn has_ended(self) -> bool {
         self.0 & ENDED != 0
     }
@@ -103,7 +105,8 @@ impl Trial {
         self.last() != 0
     }
 
-    /// A call of the program goes to the kernel. `None` if the trial is over: then calls go another way.
+    /// Counts a call of the program that goes to the kernel. `None` if the trial has ended; then the call takes another
+    /// route.
     pub const fn with_call(self) -> Option<Self> {
         if self.has_ended() || self.0 >> CALLS_AT & CALLS_MAX == CALLS_MAX {
             return None;
@@ -111,7 +114,7 @@ impl Trial {
         Some(Self(self.0 + (1 << CALLS_AT)))
     }
 
-    /// A call has come back from the kernel, with so many bytes.
+    /// Counts a call that has returned from the kernel, and the bytes that it has transferred.
     #[must_use]
     pub fn without_call(self, direction: Option<Direction>, bytes: u64) -> Self {
         let less = Self(self.0.saturating_sub(u64::from(self.has_calls()) << CALLS_AT));
@@ -133,21 +136,21 @@ impl Trial {
         Self(kept | last << LAST_AT | changes << CHANGES_AT | bytes << BYTES_AT)
     }
 
-    /// The trial of the same connection in a forked child, which has no calls yet.
+    /// Returns the trial of the same connection in a forked child, which has no calls yet.
     #[must_use]
     pub const fn of_child(self) -> Self {
         Self(self.0 & !(CALLS_MAX << CALLS_AT))
     }
 
-    /// It has ended.
+    /// Ends the trial.
     #[must_use]
     pub const fn ended(self) -> Self {
         Self(self.0 | ENDED)
     }
 
     //= sockets-protocol.md: move.3
-    /// The trial after this step, if the connection begins to move in it: it has lasted, and the kernel works on none of
-    /// its calls. `lasted_ns` is the time since its beginning, in nanoseconds; it is asked for only where it matters.
+    /// Ends the trial if the connection begins to move now: it has lasted long enough, and none of its calls is in the
+    /// kernel. `lasted_ns` returns the age of the connection in nanoseconds; it is called only if it matters.
     pub fn begun(self, lasted_ns: impl FnOnce() -> u64) -> Option<Self> {
         let may = !self.has_ended() && !self.has_calls();
         (may && self.pays(lasted_ns)).then(|| self.ended())
@@ -187,14 +190,15 @@ impl fmt::Debug for Trial {
     }
 }
 
-/// Bytes in both directions after which a connection that has lasted [`LASTING_NS`] is worth a move: the move takes about as
-/// long as TCP takes for these.
+/// Bytes in both directions after which a move pays for a connection that has lasted [`LASTING_NS`]. TCP transfers them
+/// in about the time of a move.
 const LASTING_BYTES: u64 = 64 << 10;
 
-/// How long a connection with [`LASTING_BYTES`] lasts before it moves, in nanoseconds: a hundred times what a move takes.
+/// Age of a connection with [`LASTING_BYTES`] at which it moves, in nanoseconds: a hundred times the duration of a
+/// move.
 const LASTING_NS: u64 = 100_000_000;
 
-/// Changes of direction after which a connection moves, however short it was: 25 requests with their responses.
+/// Changes of direction after which a connection moves at any age: 25 requests with their responses.
 const LASTING_CHANGES: u64 = 50;
 
 const BYTES_AT: u32 = 0;
@@ -254,7 +258,7 @@ mod tests {
         assert!(mapped);
     }
 
-    /// A trial after transfers of these, one after the other.
+    /// A trial after these transfers.
     fn after(transfers: &[(Direction, u64)]) -> Trial {
         transfers.iter().fold(Trial::default(), |trial, &(direction, bytes)| {
             let trial = trial.with_call().expect("it is not over");
@@ -294,7 +298,7 @@ mod tests {
         let lasting = after(&[(Direction::Sent, LASTING_BYTES)]);
         let in_call = lasting.with_call().expect("it is not over");
         assert!(!begins(in_call, u64::MAX));
-        // A call that waits only, or failed.
+        // A call that only waits, or has failed.
         let back = in_call.without_call(None, 1000);
         assert_eq!(back, lasting);
         let begun = back.begun(|| u64::MAX).expect("it has lasted");
@@ -324,8 +328,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens in whatever order: it begins once at most, never during a call, only when it has lasted, and
-        /// the word says so much of bytes and turns as is needed and no more.
+        /// In any order of calls the trial ends at most once, never during a call, and only when the connection has
+        /// lasted; and the word counts bytes and changes up to their limits.
         #[test]
         fn it_is_decided_once(steps in prop::collection::vec(step(), 0..400)) {
             let (mut trial, mut calls, mut decisions) = (Trial::default(), 0_u32, 0);

@@ -1,5 +1,5 @@
-//! What a process knows of services that it has had connections with: which of their peers never answer, and whose connections
-//! last.
+//! What a process has learned about services that it had connections with: which peers never answer, and whose
+//! connections last.
 //!
 //! A peer without the library is asked once a minute, not for each connection.
 
@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use crate::rules::Role;
 
-/// A service on the peer's host, or one of this process as it is used from there: the peer's address, and the port that the
-/// accepting side listens at.
+/// A service: the peer's address, and the port at which the accepting side listens, on either host.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Service {
     peer: IpAddr,
@@ -18,7 +17,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// That of a connection.
+    /// Returns the service of a connection.
     pub fn of(role: Role, local: SocketAddr, peer: SocketAddr) -> Self {
         let port = match role {
             Role::Connecting => peer.port(),
@@ -28,7 +27,7 @@ impl Service {
     }
 }
 
-/// Services, of which the one that was used longest ago makes room for another. Times count from any fixed moment.
+/// Known services. A new one replaces the one that was used longest ago. Times are relative to any fixed moment.
 #[derive(Debug, Default)]
 pub struct Peers {
     known: HashMap<Service, Known>,
@@ -37,13 +36,13 @@ pub struct Peers {
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     used: Duration,
-    /// When a connection has moved.
+    /// When a connection moved last.
     answered: Option<Duration>,
-    /// When a peer has not answered.
+    /// When a peer last failed to answer.
     silent: Option<Duration>,
-    /// Connections in turn that ended before there was an answer.
+    /// How many connections in a row have ended before the peer answered.
     unanswered: u8,
-    /// Connections in turn that have lasted.
+    /// How many connections in a row have lasted.
     lasting: u8,
 }
 
@@ -57,7 +56,7 @@ impl Peers {
     }
 
     //= sockets-protocol.md: move.2
-    /// Whether a connection with the service is likely to last, as those before it did.
+    /// Whether a connection with the service is likely to last, as the ones before it did.
     pub fn lasts(&self, service: Service) -> bool {
         self.known.get(&service).is_some_and(|known| known.lasting >= LASTING_MIN)
     }
@@ -81,7 +80,8 @@ impl Peers {
         (known.answered, known.silent, known.unanswered) = (Some(now), None, 0);
     }
 
-    /// A peer was asked and has not answered. Another one may have been heard from lately: then they are asked each.
+    /// A peer was asked and has not answered. If another peer of the service has answered lately, peers are still
+    /// asked.
     pub fn on_silent(&mut self, now: Duration, service: Service) {
         let known = self.entry(now, service);
         known.unanswered = 0;
@@ -90,7 +90,7 @@ impl Peers {
         }
     }
 
-    /// A connection has ended before the peer had answered, for which this side had waited for so long.
+    /// A connection has ended before the peer answered. This side had waited for `waited`.
     pub fn on_unanswered(&mut self, now: Duration, service: Service, waited: Duration) {
         let known = self.entry(now, service);
         known.unanswered += 1;
@@ -112,19 +112,20 @@ impl Peers {
     }
 }
 
-/// For how long a peer that was silent is not asked again.
+/// For how long a silent peer is not asked again.
 const SILENT_FOR: Duration = Duration::from_mins(1);
 
-/// A peer that has not answered for so long has no library as a rule: its rendezvous socket was open for less.
+/// A peer that has not answered within this time has probably no library: it would have opened its rendezvous socket
+/// earlier.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
-/// Connections in turn that end before there is an answer, after which the peer is held to be silent.
+/// How many connections in a row may end without an answer before the peer counts as silent.
 const UNANSWERED_MAX: u8 = 8;
 
-/// Connections in turn that have lasted, after which the next one is expected to.
+/// How many connections in a row must last before the next one is expected to.
 const LASTING_MIN: u8 = 2;
 
-/// Services that are known at a time, of 96 bytes: the search for the oldest takes a microsecond.
+/// How many services are remembered, 96 bytes each. Finding the oldest takes a microsecond.
 const PEERS_MAX: usize = 1024;
 
 #[cfg(test)]

@@ -1,36 +1,36 @@
-//! Why a connection stays on TCP: a closed list, so that what is counted, logged and told means the same everywhere.
+//! Why a connection stays on TCP: a closed list, so that counters, logs and reports use the same reasons.
 
 use std::fmt;
 
-/// Why a connection was left to TCP. Each has a name of one word for machines and a sentence for people.
+/// Why a connection was left to TCP. Each reason has a name for machines and a sentence for people.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[repr(u8)]
 pub enum Reason {
-    /// A setting is wrong, so that nothing moves.
+    /// A setting is wrong, so no connection moves.
     Settings = 0,
     /// A rule says so.
     Rule = 1,
-    /// Its port is one of those that are left alone.
+    /// Its port is excluded by the settings.
     Port = 2,
     /// The peer is in none of the networks.
     Network = 3,
     /// The library could not start in this process.
     NoEndpoint = 4,
-    /// The UDP port that an offer would come to could not be had.
+    /// The UDP port of the rendezvous socket is in use.
     NoRendezvousSocket = 5,
-    /// The peer offered nothing.
+    /// The peer sent no offer.
     NoOffer = 6,
-    /// The peer did not take up the offer.
+    /// The peer did not take the offer.
     NoAnswer = 7,
     /// UDP does not get through.
     Blocked = 8,
     /// The peer speaks another version.
     Version = 9,
-    /// The peer cannot or will not.
+    /// The peer refused.
     Refused = 10,
     /// The process has no descriptors left.
     Descriptors = 11,
-    /// There is no memory for its rings, or there are as many streams as there may be.
+    /// There is no memory for its rings, or the number of streams is at its limit.
     Memory = 12,
     /// TCP had no room for a switch marker for too long.
     Busy = 13,
@@ -38,21 +38,21 @@ pub enum Reason {
     OutOfBand = 14,
     /// The process forked before it had moved.
     Forked = 15,
-    /// The process became another program before it had moved.
+    /// The process executed another program before it had moved.
     Exec = 16,
-    /// The descriptor was given to another process, or used by a call that the library does not stand before.
+    /// The descriptor was passed to another process, or used by a function that the library does not interpose.
     Passed = 17,
     /// The program asked for something else that only TCP has.
     OnlyTcp = 18,
-    /// It ended before it was decided.
+    /// It ended before the route was decided.
     Closed = 19,
     /// The peer broke the rules of the protocol before it had moved.
     Misbehaved = 20,
-    /// No edge connection to the process of the peer came about, or it was lost before the connection had moved.
+    /// No edge connection to the peer's process was established, or it was lost before the connection had moved.
     NoGroup = 21,
     /// It had moved, and has gone back.
     Home = 22,
-    /// The settings say that nothing moves.
+    /// The settings disable moves.
     Off = 23,
     /// The edge would be no faster than TCP.
     NoGain = 24,
@@ -61,7 +61,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All there are, in the order of their numbers.
+    /// All reasons, in the order of their numbers.
     pub const ALL: [Self; 26] = [
         Self::Settings,
         Self::Rule,
@@ -91,17 +91,17 @@ impl Reason {
         Self::Short,
     ];
 
-    /// Its number: what goes over the wire, and its place among counters. It never changes.
+    /// Returns its number, which goes over the wire and indexes the counters. It never changes.
     pub const fn number(self) -> u8 {
         self as u8
     }
 
-    /// The reason of this number, if there is one.
+    /// Returns the reason with this number.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }
 
-    /// Its name for machines: small letters and `-`.
+    /// Returns its name for machines: lower-case letters and `-`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Settings => "settings",
@@ -133,7 +133,7 @@ impl Reason {
         }
     }
 
-    /// What happened, and what can be done about it, for people.
+    /// Returns what happened, and what can be done about it, for people.
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Settings => {

@@ -1,4 +1,4 @@
-//! How two processes find each other: rendezvous sockets, offers, link groups, joins.
+//! How the processes of two ends find each other: rendezvous sockets, offers, link groups, joins.
 
 pub(crate) mod background_thread;
 pub(crate) mod connection_table;

@@ -26,16 +26,16 @@ pub enum Role {
     Accepting,
 }
 
-/// What a rule is asked about.
+/// What a rule is matched against.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// Which end this process is.
     pub role: Role,
-    /// Its own address.
+    /// This side's address.
     pub local: SocketAddr,
-    /// The other end's.
+    /// The peer's address.
     pub peer: SocketAddr,
-    /// Name of the program, as the kernel knows it: at most 15 bytes.
+    /// Name of the program, as the kernel has it: at most 15 bytes.
     pub program: &'a str,
 }
 
@@ -58,7 +58,7 @@ pub enum Verdict {
     Tcp,
 }
 
-/// Rules in their order.
+/// An ordered list of rules.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Rules {
     rules: Vec<Rule>,
@@ -68,33 +68,33 @@ pub struct Rules {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Rule {
     verdict: Verdict,
-    /// The line it is on, from 1.
+    /// Its line in the file, from 1.
     line: u32,
     role: Option<Role>,
-    /// The peer's address is in it.
+    /// The network of the peer's address.
     network: Option<Network>,
-    /// The port of the service is one of them; empty: any.
+    /// Ports of the service; empty matches any.
     ports: Ports,
     program: Option<String>,
 }
 
-/// What is wrong with a rule.
+/// An invalid rule.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("line {line}: {problem}")]
 pub struct RuleError {
     /// The line, from 1.
     pub line: u32,
-    /// What is wrong there.
+    /// What is wrong in the line.
     pub problem: RuleProblem,
 }
 
 /// What is wrong in a line.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum RuleProblem {
-    /// It does not begin with what is decided.
+    /// A rule begins with something else than a verdict.
     #[error("{0:?} is no verdict; a rule begins with `edge` or `tcp`")]
     Verdict(String),
-    /// A word that is no condition.
+    /// An unknown condition.
     #[error(
         "{0:?} is no condition; there are `port PORTS`, `program NAME`, `connecting`, `accepting` and an address or \
          network such as 10.0.0.0/8"
@@ -103,29 +103,29 @@ pub enum RuleProblem {
     /// A condition lacks its value.
     #[error("{0:?} lacks its value; write it behind, as in `port 80,8000-8099` or `program nginx`")]
     Value(String),
-    /// A condition stands there twice.
+    /// A condition is repeated.
     #[error(
         "{0:?} is the second of its kind; a rule has each condition once, so write another rule"
     )]
     Twice(String),
-    /// Ports mean nothing.
+    /// The ports are invalid.
     #[error(transparent)]
     Ports(#[from] PortsError),
-    /// No program can have the name.
+    /// The name of the program is too long.
     #[error(
         "{0:?} is longer than the names of programs that the kernel keeps; give its first 15 bytes"
     )]
     Program(String),
-    /// There are more than anybody needs.
+    /// There are more rules than [`RULES_MAX`].
     #[error("there are more than {RULES_MAX} rules; give networks instead of addresses")]
     TooMany,
 }
 
 impl Rules {
-    /// Reads the lines of a text.
+    /// Parses a file of rules.
     ///
     /// # Errors
-    /// The first line that means nothing, and the word in it.
+    /// The first invalid line, and what is wrong in it.
     pub fn parse(text: &str) -> Result<Self, RuleError> {
         let mut rules = Vec::new();
         for (line, words) in (1..).zip(text.lines()) {
@@ -141,12 +141,12 @@ impl Rules {
         Ok(Self { rules })
     }
 
-    /// The first rule whose conditions hold.
+    /// Returns the first rule that matches.
     pub fn first_for(&self, subject: &Subject<'_>) -> Option<&Rule> {
         self.rules.iter().find(|rule| rule.holds_for(subject))
     }
 
-    /// Whether one of them asks for the name of the program.
+    /// Whether a rule depends on the name of the program.
     pub(crate) fn name_programs(&self) -> bool {
         self.rules.iter().any(|rule| rule.program.is_some())
     }
@@ -163,17 +163,17 @@ impl Rules {
 }
 
 impl Rule {
-    /// What it decides.
+    /// Returns its verdict.
     pub fn verdict(&self) -> Verdict {
         self.verdict
     }
 
-    /// The line it is on, from 1.
+    /// Returns its line in the file, from 1.
     pub fn line(&self) -> u32 {
         self.line
     }
 
-    /// Reads a line without its comment; `None` if there is nothing in it.
+    /// Parses a line without its comment; `None` if it is empty.
     fn parse(line: u32, text: &str) -> Result<Option<Self>, RuleProblem> {
         let mut words = text.split_whitespace();
         let verdict = match words.next() {
@@ -233,7 +233,7 @@ impl Rule {
     }
 }
 
-/// As it is written in a file.
+/// Formats a rule as in a file.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.verdict {
@@ -258,23 +258,23 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Addresses that have their first bits in common. IPv4 addresses that are written as IPv6 ones are IPv4 ones.
+/// A network, or prefix, of addresses. IPv4-mapped IPv6 addresses count as IPv4.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Network(IpNet);
 
 impl Network {
-    /// The addresses that have the first `bits` in common with this one; `None` if it has not so many.
+    /// Returns the network of an address with a prefix of `bits` bits; `None` if the address has fewer bits.
     pub fn of(address: IpAddr, bits: u8) -> Option<Self> {
         IpNet::new(address, bits).ok().map(|network| Self(network.trunc()))
     }
 
-    /// Whether the address is one of them.
+    /// Whether the address is in the network.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
     }
 }
 
-/// What is no network.
+/// An invalid network.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("{0:?} is neither an address nor a network; write it as 10.0.0.0/8 or fd00::/8")]
 pub struct NetworkError(pub String);
@@ -282,7 +282,7 @@ pub struct NetworkError(pub String);
 impl FromStr for Network {
     type Err = NetworkError;
 
-    /// Reads a network, or an address, which is a network of one.
+    /// Parses a network, or an address, which is a network of one host.
     fn from_str(text: &str) -> Result<Self, NetworkError> {
         let one = || text.parse::<IpAddr>().ok().map(|address| IpNet::from(address.to_canonical()));
         let network = text.parse().ok().or_else(one);
@@ -299,11 +299,11 @@ impl fmt::Display for Network {
 /// A set of ports.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Ports {
-    /// First and last of each piece.
+    /// First and last port of each range.
     ranges: Vec<(u16, u16)>,
 }
 
-/// What are no ports.
+/// Invalid ports.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum PortsError {
     /// A part is neither a port nor a range of them.
@@ -311,18 +311,18 @@ pub enum PortsError {
         "{0:?} is neither a port nor a range of ports; write them as 22,8000-8099, from 1 to 65535"
     )]
     Part(String),
-    /// The last is before the first.
+    /// The last port of a range is less than the first.
     #[error("{0:?} ends before it begins; write the smaller port first")]
     Order(String),
 }
 
 impl Ports {
-    /// Whether the port is one of them.
+    /// Whether the port is in the set.
     pub fn contains(&self, port: u16) -> bool {
         self.ranges.iter().any(|&(first, last)| (first..=last).contains(&port))
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
@@ -331,12 +331,12 @@ impl Ports {
 impl FromStr for Ports {
     type Err = PortsError;
 
-    /// Reads `22,8000-8099`.
+    /// Parses ports such as `22,8000-8099`.
     fn from_str(text: &str) -> Result<Self, PortsError> {
         let range = |part: &str| {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let port = |text: &str| {
-                // A sign is none of its digits.
+                // A sign is no digit.
                 let number = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse());
                 let port = number.and_then(Result::ok).filter(|&port: &u16| port > 0);
                 port.ok_or_else(|| PortsError::Part(part.into()))
@@ -363,7 +363,8 @@ impl fmt::Display for Ports {
     }
 }
 
-/// Any bytes as a file of rules: no panic, and what is accepted says the same when it is written and read again.
+/// Parses any bytes as a file of rules: checks that nothing panics, and that accepted rules are the same after they are
+/// formatted and parsed.
 #[doc(hidden)]
 pub fn fuzz_rules(bytes: &[u8]) {
     let Ok(rules) = Rules::parse(&String::from_utf8_lossy(bytes)) else { return };
@@ -375,7 +376,7 @@ pub fn fuzz_rules(bytes: &[u8]) {
     assert_eq!(without_lines(&again), without_lines(&rules));
 }
 
-/// Rules that a connection may have to be compared with.
+/// The most rules that a connection may have to be matched against.
 pub const RULES_MAX: usize = 1024;
 
 /// `TASK_COMM_LEN` less the zero at the end.

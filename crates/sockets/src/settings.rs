@@ -1,4 +1,5 @@
-//! What is set by the environment, once, when the library is loaded: programs may clear their environment later.
+//! Settings from the environment. They are read once, when the library is loaded, because programs may clear their
+//! environment later.
 
 use std::collections::HashSet;
 use std::env;
@@ -36,22 +37,22 @@ pub struct Settings {
     counters: Option<PathBuf>,
     /// Name of the program, if a rule asks for one.
     program: String,
-    /// Nothing moves, as what was set means nothing.
+    /// Invalid settings: no connection moves.
     is_wrong: bool,
 }
 
-/// Why settings are not understood.
+/// Why settings are invalid.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SettingsError {
-    /// A variable has a value that is not one.
+    /// A variable has an invalid value.
     #[error("{variable}={value}: {problem}")]
     Value {
         /// The variable.
         variable: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: String,
-        /// What is wrong with it, and what would be right.
+        /// What is wrong with it, and what is valid.
         problem: String,
     },
     /// The file of rules cannot be read.
@@ -59,10 +60,10 @@ pub enum SettingsError {
     RulesUnread {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// Why.
         cause: io::Error,
     },
-    /// A rule means nothing.
+    /// A rule is invalid.
     #[error("{RULES}={}: {cause}", path.display())]
     Rules {
         /// The file.
@@ -72,7 +73,7 @@ pub enum SettingsError {
     },
 }
 
-/// What becomes of a connection, as far as this side has a say.
+/// What becomes of a connection, as far as this side decides.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Choice {
     /// It moves, if the peer agrees.
@@ -85,12 +86,12 @@ impl Settings {
     /// Reads the environment, and the file of rules that it names.
     ///
     /// # Errors
-    /// The variable whose value means nothing, or the line of the file. [`Settings::off`] is what to go on with.
+    /// The variable with an invalid value, or the invalid line of the file. The caller goes on with [`Settings::off`].
     pub fn from_environment() -> Result<Self, SettingsError> {
         Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
-    /// The same of the variables that `value_of` finds; an empty one says nothing.
+    /// Reads the variables that `value_of` returns. An empty value counts as unset.
     ///
     /// # Errors
     /// As [`Settings::from_environment`].
@@ -129,13 +130,13 @@ impl Settings {
         Ok(settings)
     }
 
-    /// What to go on with when settings are wrong: everything stays on TCP.
+    /// Settings for a process whose settings are invalid: all connections stay on TCP.
     pub fn off() -> Self {
         Self { is_wrong: true, ..Self::default() }
     }
 
-    /// What becomes of a connection between these addresses: one that gains nothing stays on TCP; of the others the first
-    /// rule that holds decides, then the ports that are left alone, then the networks.
+    /// Decides about a connection between these addresses. A connection that gains nothing stays on TCP. For others the
+    /// first matching rule decides, then the excluded ports, then the networks.
     pub fn choice(&self, role: Role, local: SocketAddr, peer: SocketAddr) -> Choice {
         if self.is_wrong {
             return Choice::Tcp(Reason::Settings);
@@ -165,7 +166,7 @@ impl Settings {
         }
     }
 
-    /// What the edge has in this process that TCP does not.
+    /// Returns what makes the edge faster than TCP in this process.
     fn gains(&self) -> Gains {
         let is_shared = |link: &LinkSpec| *link == LinkSpec::SharedMemory;
         let finds_links = self.links.is_empty() && !self.faults.is_any();
@@ -181,38 +182,38 @@ impl Settings {
         self.moving
     }
 
-    /// For how long threads look for what they wait for before they sleep.
+    /// How long threads poll before they sleep.
     pub fn polling(&self) -> Polling {
         self.polling
     }
 
-    /// How much is told.
+    /// Returns the log level.
     pub fn log_level(&self) -> LogLevel {
         self.log
     }
 
-    /// Where it is told; `None` for the standard error output.
+    /// Returns the log file; `None` for standard error.
     pub fn log_file(&self) -> Option<&Path> {
         self.log_file.as_deref()
     }
 
-    /// Links that carry moved connections; empty for those that are found.
+    /// Returns the links that carry moved connections; empty to find links automatically.
     pub fn links(&self) -> &[LinkSpec] {
         &self.links
     }
 
-    /// What links do wrong.
+    /// Returns the faults to inject into links.
     pub fn faults(&self) -> FaultShares {
         self.faults
     }
 
-    /// The folder where each process keeps a file of what it counts.
+    /// Returns the folder for the counters files of all processes.
     pub fn counters(&self) -> Option<&Path> {
         self.counters.as_deref()
     }
 }
 
-/// The name of a variable, its value and what is wrong with it.
+/// Adds the name and value of the variable to an error.
 fn understood<T>(
     variable: &'static str,
     value: &str,
@@ -254,7 +255,7 @@ fn parse_polling(text: &str) -> Result<Polling, String> {
     }
 }
 
-/// Name of the program of this process; what it calls itself, if it does.
+/// Returns the name of the program of this process, as the kernel has it.
 pub(crate) fn program() -> String {
     let name = fs::read_to_string("/proc/self/comm").unwrap_or_default();
     name.trim_end().into()
@@ -276,10 +277,10 @@ const LINKS: &str = "ETHERNOT_SOCKETS_LINKS";
 const FAULTS: &str = "ETHERNOT_SOCKETS_FAULTS";
 const COUNTERS: &str = "ETHERNOT_SOCKETS_COUNTERS";
 
-/// Who wants to look for longer never sleeps: `always`.
+/// The longest polling time, in microseconds. `always` stands for longer ones.
 const POLL_US_MAX: u64 = 1_000_000;
 
-/// As many rules as there may be, of 256 bytes.
+/// Length limit of a file of rules in bytes: [`crate::rules::RULES_MAX`] rules of 256 bytes.
 const RULES_BYTES_MAX: u64 = 256 << 10;
 
 #[cfg(test)]
@@ -327,7 +328,7 @@ mod tests {
         assert_eq!(connecting(&settings, "10.1.1.1:80"), Choice::Edge);
         assert_eq!(connecting(&settings, "10.1.1.1:8001"), Choice::Tcp(Reason::Port));
         assert_eq!(connecting(&settings, "192.0.2.1:80"), Choice::Tcp(Reason::Network));
-        // The port of a service is the accepting side's own.
+        // The port of a service is that of the accepting side.
         let (local, peer) = ("10.0.0.1:22".parse().unwrap(), "10.0.0.2:80".parse().unwrap());
         let choice = settings.choice(Role::Accepting, local, peer);
         assert_eq!(choice, Choice::Tcp(Reason::Port));

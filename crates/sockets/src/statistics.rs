@@ -1,7 +1,7 @@
-//! Tells whoever asks from outside the process what became of its connections, as `ethernot stat` does.
+//! Reports to other processes what became of the connections of this one, as `ethernot stat` shows it.
 //!
-//! A process whose connections may move listens on an abstract Unix socket whose name begins with [`SOCKET`] and ends
-//! with the number of the process. Whoever connects, and is the same user or root, is written one [`Report`] in JSON.
+//! A process whose connections may move listens on an abstract Unix socket. Its name begins with [`SOCKET`] and ends
+//! with the process ID. A client of the same user or of root that connects receives one [`Report`] in JSON.
 //!
 //! [`Report`]: crate::counters::Report
 
@@ -18,39 +18,39 @@ use runtime::Runtime;
 
 use crate::counters::report;
 
-/// What names of sockets begin with.
+/// Prefix of the names of sockets.
 pub const SOCKET: &str = "ethernot-sockets-";
 
-/// The socket of a process. It is gone with the process, and leaves nothing.
+/// The socket of a process. It ends with the process and leaves nothing behind.
 #[derive(Debug)]
 pub(crate) struct Statistics {
     listener: UnixListener,
 }
 
 impl Statistics {
-    /// Listens, if it can: connections move without that, too.
+    /// Listens, if possible. Connections move without it, too.
     pub(crate) fn listen() -> Option<Self> {
         listen().ok().map(|listener| Self { listener })
     }
 
-    /// Has the hooks told when somebody asks.
+    /// Watches the socket, so that the hooks are called when a client connects.
     pub(crate) fn watch(&self, runtime: &Runtime) -> io::Result<()> {
         runtime.watch_listener(self.listener.as_fd(), KEY)
     }
 
-    /// Answers whoever asks and may know. It never waits: a report is smaller than what a socket takes at once.
+    /// Answers clients that may read the report. It never blocks: a report fits in the send buffer of a socket.
     pub(crate) fn answer(&self) {
         while let Ok((stream, _)) = self.listener.accept() {
             if may_know(&stream) {
-                // Who asks may have gone.
+                // The client may have closed the socket.
                 let _gone = write(stream);
             }
         }
     }
 }
 
-/// Listens under the number of this process; with one more number before, if a process of the same number in another
-/// container of this network namespace has that name.
+/// Listens under the ID of this process. If a process with the same ID in another container of this network namespace
+/// uses that name, another number is inserted.
 fn listen() -> io::Result<UnixListener> {
     let process = process::id();
     let names = (1..=NAMES_MAX).map(|place| match place {
@@ -72,7 +72,7 @@ fn listen() -> io::Result<UnixListener> {
     Err(refused)
 }
 
-/// The same user, or root.
+/// Whether the client is of the same user, or root.
 fn may_know(stream: &UnixStream) -> bool {
     getsockopt(stream, PeerCredentials)
         .is_ok_and(|asks| asks.uid() == 0 || asks.uid() == geteuid().as_raw())
@@ -83,10 +83,11 @@ fn write(mut stream: UnixStream) -> io::Result<()> {
     stream.write_all(&serde_json::to_vec(&report())?)
 }
 
-/// What the hooks are told when somebody asks: rendezvous sockets have a smaller key, and streams none of these bits together.
+/// Key with which the hooks are called when a client connects. Keys of rendezvous sockets are smaller, and those of
+/// streams do not have both bits.
 pub(crate) const KEY: u64 = 1 << 62 | 1 << 40;
 
-/// Containers with a process of the same number.
+/// Containers with a process of the same ID that can have a socket.
 const NAMES_MAX: u32 = 64;
 
 #[cfg(test)]

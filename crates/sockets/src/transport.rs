@@ -1,4 +1,4 @@
-//! A connection that has moved: its rings, its switch marker, what the kernel says of its descriptor.
+//! The bytes of a moved connection: its rings, its switch marker, and what the kernel reports of its descriptor.
 
 pub(crate) mod arena;
 pub(crate) mod held;

@@ -1,39 +1,40 @@
-//! What processes send each other, besides the bytes of programs: `docs/sockets-protocol.md`.
+//! Messages between processes, apart from the bytes of programs: `docs/sockets-protocol.md`.
 //!
-//! Numbers are big-endian. A decoded value cannot be wrong in form; whether it is right is for its receiver to say.
+//! Numbers are big-endian. A decoded value is well-formed. The receiver checks whether it is plausible.
 
 use thiserror::Error;
 use wire_edge::RemoteKey;
 
-/// What a side writes into the TCP connection behind its last byte there. Chosen by the other side at random.
+/// The switch marker: a side writes it into the TCP connection behind its last byte there. The other side chooses it at
+/// random.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(crate) struct SwitchMarker(pub(crate) [u8; SwitchMarker::BYTES]);
 
 impl SwitchMarker {
-    /// Bytes of a switch marker.
+    /// Length of a switch marker in bytes.
     pub(crate) const BYTES: usize = 16;
 }
 
 impl std::fmt::Debug for SwitchMarker {
-    /// Not the bytes: whoever knows them can end the TCP part.
+    /// Hides the bytes: with them a stranger could end the TCP part.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("SwitchMarker")
     }
 }
 
-/// Names an offer for as long as it holds; drawn at random.
+/// Identifies an offer while it holds. Random.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct OfferToken(pub(crate) u64);
 
-/// Names an endpoint in one life of its process; drawn at random.
+/// Identifies an endpoint during one life of its process. Random.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Incarnation(pub(crate) u128);
 
-/// A stream at one end: its place there, and how many have had that place before.
+/// Identifies a stream at one end: its slot there, and the generation of that slot.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct StreamNumber(pub(crate) u32);
 
-/// Where the sender of a message lets its peer write.
+/// The ring of the sender of a message, to which its peer writes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct RingLocation {
     pub(crate) key: RemoteKey,
@@ -42,24 +43,24 @@ pub(crate) struct RingLocation {
     pub(crate) bytes: u32,
 }
 
-/// One end of a stream, as its peer needs to know it.
+/// One end of a stream, as the peer needs to know it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct StreamEnd {
     pub(crate) number: StreamNumber,
-    /// What the peer is to write into the TCP connection.
+    /// The switch marker that the peer is to write into the TCP connection.
     pub(crate) marker: SwitchMarker,
     pub(crate) ring: RingLocation,
 }
 
-/// What the peer or its engine has told cannot be.
+/// The peer or its engine has reported something impossible.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Implausible;
 
-/// Why an offer came to nothing.
+/// Why an offer was refused.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub(crate) enum Refusal {
-    /// The offer does not hold, or no longer, or was taken.
+    /// The offer is unknown, has expired or was taken.
     UnknownToken = 1,
     /// The program has closed the connection.
     Closed = 2,
@@ -67,7 +68,7 @@ pub(crate) enum Refusal {
     Descriptors = 3,
     /// No memory is left.
     Memory = 4,
-    /// More unsent bytes waited in TCP than the switch marker can be put behind.
+    /// TCP had no room for the switch marker.
     Busy = 5,
     /// The program asked for what only TCP has.
     OnlyTcp = 6,
@@ -89,49 +90,49 @@ impl Refusal {
 pub(crate) enum Message {
     /// The connecting side takes an offer.
     Join { token: OfferToken, end: StreamEnd },
-    /// The accepting side has moved its direction. `to`: the joiner's stream.
+    /// The accepting side has moved its direction. `to` is the stream of the connecting side.
     Joined { to: StreamNumber, end: StreamEnd },
-    /// The offer came to nothing; the connection is left to TCP.
+    /// The join is refused. The connection is left to TCP.
     Refused { to: StreamNumber, refusal: Refusal },
-    /// So many bytes were consumed in all.
+    /// Total number of bytes that were consumed.
     Credit { to: StreamNumber, consumed: u64 },
-    /// No more than so many bytes come.
+    /// The stream ends after this number of bytes.
     End { to: StreamNumber, bytes: u64 },
     /// The connection is reset.
     Reset { to: StreamNumber },
-    /// The stream goes back to TCP: its sender writes to the ring no more.
+    /// The stream goes home to TCP: the sender of this message writes to the ring no more.
     Home { to: StreamNumber },
 }
 
-/// Why bytes are no message, or no offer.
+/// Why bytes are no valid message or offer.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub(crate) enum Malformed {
-    /// Shorter or longer than it says.
+    /// The length is not that of its kind.
     #[error("{0} bytes, which is not its length")]
     Length(usize),
-    /// Something else.
+    /// The kind is unknown.
     #[error("no such thing as kind {0}")]
     Kind(u8),
-    /// Not of this protocol.
+    /// The magic number is wrong.
     #[error("it does not begin as it must")]
     Magic,
-    /// Another version than is spoken here.
+    /// The version is not [`VERSION`].
     #[error("version {0}, and version {VERSION} is spoken here")]
     Version(u8),
-    /// A ring that none may be.
+    /// The ring is invalid.
     #[error("a ring of {bytes} bytes at {address:#x}")]
     Ring { bytes: u32, address: u64 },
-    /// A refusal without a known reason.
+    /// The reason of a refusal is unknown.
     #[error("reason {0}, which is none")]
     Refusal(u8),
-    /// A number that must not be 0.
+    /// A number that must not be 0 is 0.
     #[error("a token, a port or an incarnation is 0")]
     Zero,
 }
 
 impl Message {
-    /// Appends its bytes, [`MESSAGE_BYTES_MAX`] at most.
+    /// Appends the encoded message, at most [`MESSAGE_BYTES_MAX`] bytes.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match *self {
             Self::Join { token, end } => {
@@ -161,7 +162,7 @@ impl Message {
     }
 
     //= sockets-protocol.md: message.1, message.2
-    /// The message that these bytes are.
+    /// Decodes a message.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let message = match reader.u8()? {
@@ -185,7 +186,8 @@ impl Message {
 }
 
 //= sockets-protocol.md: group.2
-/// What goes along with the request for a link group: the version, and who asks.
+/// Encodes what goes along with the request for a link group or its acceptance: the version and the incarnation of the
+/// sender.
 pub(crate) fn encode_greeting(incarnation: Incarnation) -> Vec<u8> {
     let mut out = Vec::with_capacity(GREETING_BYTES);
     out.extend(MAGIC);
@@ -194,7 +196,7 @@ pub(crate) fn encode_greeting(incarnation: Incarnation) -> Vec<u8> {
     out
 }
 
-/// Who asks for a link group, or grants it.
+/// Decodes the incarnation of the process that asks for a link group or accepts it.
 pub(crate) fn decode_greeting(bytes: &[u8]) -> Result<Incarnation, Malformed> {
     let mut reader = Reader::new(bytes);
     reader.preamble()?;
@@ -203,7 +205,7 @@ pub(crate) fn decode_greeting(bytes: &[u8]) -> Result<Incarnation, Malformed> {
     Ok(incarnation)
 }
 
-/// Reads what is there in its order.
+/// Reads fields in their order.
 pub(crate) struct Reader<'a> {
     all: usize,
     rest: &'a [u8],
@@ -251,7 +253,7 @@ impl<'a> Reader<'a> {
     }
 
     //= sockets-protocol.md: version.1
-    /// Magic and version, which are the same in all versions.
+    /// Checks magic number and version, which all versions begin with.
     pub(crate) fn preamble(&mut self) -> Result<(), Malformed> {
         if self.take()? != MAGIC {
             return Err(Malformed::Magic);
@@ -292,10 +294,10 @@ fn put_end(out: &mut Vec<u8>, end: &StreamEnd) {
     out.extend(end.ring.bytes.to_be_bytes());
 }
 
-/// What offers and greetings begin with.
+/// Magic number of offers and greetings.
 pub(crate) const MAGIC: [u8; 4] = *b"ENSO";
 
-/// The version that is spoken here.
+/// Protocol version of this crate.
 pub(crate) const VERSION: u8 = 3;
 
 /// Kinds of messages.
@@ -310,16 +312,17 @@ const HOME: u8 = 7;
 /// The smallest ring that is worth a move: a page.
 pub(crate) const RING_BYTES_MIN: u32 = 4096;
 
-/// The largest: positions in it are 32 bits, with room to add two.
+/// The largest ring: the sum of two offsets fits in 32 bits.
 pub(crate) const RING_BYTES_MAX: u32 = 1 << 30;
 
-/// Longest message: a join. They go by value, in the record of the operation.
+/// Length of the longest message, a Join. Messages are inline data of send operations.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 45;
 
-/// Bytes of a greeting.
+/// Length of a greeting in bytes.
 const GREETING_BYTES: usize = 21;
 
-/// Any bytes as a message and as a greeting: no panic, and what is accepted survives encoding.
+/// Decodes any bytes as a message and as a greeting: checks that nothing panics, and that what is accepted is encoded
+/// the same.
 pub fn fuzz_message(bytes: &[u8]) {
     if let Ok(message) = Message::decode(bytes) {
         let mut again = Vec::new();

@@ -1,4 +1,4 @@
-//! Two connections over a TCP connection of the kernel and rings, with a network of their own, for tests.
+//! Two connections of one TCP connection of the kernel, with rings and a network between them, for tests.
 
 mod going_home_tests;
 mod lost_joins_tests;
@@ -33,7 +33,7 @@ use crate::transport::stream_doorbell::StreamDescriptor;
 use crate::transport::stream_doorbell::StreamDoorbell;
 use crate::wire::{Refusal, SwitchMarker};
 
-/// Two ends, joined or about to be.
+/// Two ends, joined or about to join.
 pub(crate) struct World {
     pub(crate) ends: [TestEnd; 2],
     network: Arc<Network>,
@@ -51,7 +51,7 @@ pub(crate) struct TestEnd {
 /// A stream, with the memory of its rings and its connection.
 type Known = (Arc<Stream>, [Arc<Buffer>; 2], Arc<Connection>);
 
-/// Carries what streams have to post, when it is driven.
+/// Carries what streams post, when it is driven.
 #[derive(Default)]
 pub(crate) struct Network {
     streams: Mutex<Vec<Known>>,
@@ -63,10 +63,10 @@ pub(crate) struct Network {
     is_lost: AtomicBool,
 }
 
-/// The table of a program with one descriptor.
+/// The descriptor table of a program with one descriptor.
 struct OneDescriptor {
     tcp: Mutex<Option<TcpStream>>,
-    /// What was put in the place of the TCP socket.
+    /// What has replaced the TCP socket.
     put: Mutex<Option<Arc<OwnedFd>>>,
 }
 
@@ -106,7 +106,7 @@ impl StreamDoorbell for NoDoorbell {
 }
 
 impl Network {
-    /// Carries all there is until nothing is left.
+    /// Carries everything until nothing is left.
     pub(crate) fn carry(&self) {
         let streams = lock(&self.streams);
         let mut has_more = streams.len() == 2;
@@ -200,7 +200,7 @@ impl Waits for Network {
 }
 
 impl World {
-    /// Two ends of a TCP connection over the loopback interface; the first has connected.
+    /// Makes two ends of a TCP connection over the loopback interface. The first one has connected.
     pub(crate) fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
@@ -210,7 +210,7 @@ impl World {
         let mut roles = [Role::Connecting, Role::Accepting].into_iter();
         let ends = [connecting, accepted].map(|tcp| {
             tcp.set_nonblocking(true).expect("a socket");
-            // Nothing here waits for the kernel's clock.
+            // No test waits for timers of the kernel.
             tcp.set_nodelay(true).expect("a socket");
             let own = tcp.try_clone().expect("a descriptor");
             let descriptors =
@@ -230,7 +230,7 @@ impl World {
         Self { ends, network }
     }
 
-    /// One that has moved.
+    /// Makes a connection that has moved.
     pub(crate) fn moved() -> Self {
         let world = Self::new();
         for step in 0..MOVE_STEPS {
@@ -240,8 +240,9 @@ impl World {
         world
     }
 
-    /// The next step of a move: begin at one end, begin and switch marker at the other, and switch marker. False if an
-    /// end has shut down and cannot move: then the other is notified, and both stay where they are.
+    /// Takes the next step of a move: begin at one end, begin and switch marker at the other, switch marker at the
+    /// first. Returns false if an end has shut down and cannot move. Then the other end is notified, and both stay as
+    /// they are.
     pub(crate) fn move_on(&self, step: usize) -> bool {
         let can_move = match step {
             0 | 1 => self.begin(step),
@@ -261,7 +262,7 @@ impl World {
         can_move
     }
 
-    /// False if it is to stay on TCP.
+    /// Returns false if it stays on TCP.
     fn begin(&self, index: usize) -> bool {
         let TestEnd { connection, memory, .. } = &self.ends[index];
         let events = match connection.role() {
@@ -292,7 +293,7 @@ impl World {
 
     fn try_write_marker(&self, index: usize) -> Phase {
         let connection = &self.ends[index].connection;
-        // Without effect at the side that has accepted.
+        // Has no effect at the accepting side.
         drop(connection.on(Event::Joined, Instant(0)));
         if connection.is_echoing() {
             drop(connection.write_marker(MARKERS[index], None, Instant(0)));
@@ -302,7 +303,7 @@ impl World {
         connection.phase()
     }
 
-    /// Writes by TCP until it has no room: the bytes, each its place in a count.
+    /// Writes by TCP until there is no room. Returns the bytes, each of them its position modulo 251.
     fn fill(&self, index: usize) -> Vec<u8> {
         let (mut written, mut refused) = (Vec::new(), 0);
         loop {
@@ -316,14 +317,14 @@ impl World {
                     if refused > 20 {
                         return written;
                     }
-                    // The kernel may hand on what it has a moment later, and grow its buffers.
+                    // The kernel may pass on queued bytes a moment later, and grow its buffers.
                     poll(&mut [], PollTimeout::from(1_u8)).expect("a moment");
                 }
             }
         }
     }
 
-    /// Reads so many bytes, however they come.
+    /// Reads this many bytes, in any portions.
     fn receive_all(&self, index: usize, length: usize) -> Vec<u8> {
         let (mut read, mut refused) = (Vec::new(), 0);
         while read.len() < length {
@@ -343,7 +344,7 @@ impl World {
         &self.network
     }
 
-    /// An end begins its way home.
+    /// An end begins to go home.
     fn begin_home(&self, index: usize) -> bool {
         let streams = lock(&self.network.streams);
         let connection = &self.ends[index].connection;
@@ -351,7 +352,7 @@ impl World {
         stream.is_some_and(|(stream, ..)| !connection.is_left() && stream.begin_home())
     }
 
-    /// The group is lost, and an end sees that.
+    /// The group is lost, and one end notices.
     fn lose_group(&self, index: usize) {
         self.network.is_lost.store(true, Ordering::Relaxed);
         lock(&self.network.unacknowledged).clear();
@@ -368,13 +369,13 @@ impl World {
         }
     }
 
-    /// As `send` of a program that does not wait.
+    /// As `send` of a program that does not block.
     pub(crate) fn send(&self, index: usize, bytes: &[u8]) -> Result<usize, Errno> {
         let flags = SendFlags { dont_wait: true, ..SendFlags::default() };
         self.ends[index].call(|connection, fd| connection.send(fd, &[IoSlice::new(bytes)], flags))
     }
 
-    /// As `recv` of a program that does not wait.
+    /// As `recv` of a program that does not block.
     pub(crate) fn receive(&self, index: usize, length: usize) -> Result<Vec<u8>, Errno> {
         let mut bytes = vec![0; length];
         let flags = ReceiveFlags { dont_wait: true, ..ReceiveFlags::default() };
@@ -395,7 +396,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // The network knows the connections, which know it.
+        // The network and the connections refer to each other.
         lock(&self.network.streams).clear();
     }
 }
@@ -410,7 +411,7 @@ impl TestEnd {
         }
     }
 
-    /// What another process would do with the descriptor.
+    /// The descriptor, for calls that go to the kernel as those of another process.
     pub(crate) fn kernel(&self) -> std::os::unix::net::UnixStream {
         let put = lock(&self.descriptors.put).clone().expect("it has moved");
         put.try_clone().expect("a descriptor").into()
@@ -459,7 +460,7 @@ fn a_connection_whose_first_answer_fills_tcp_moves_when_there_is_room() {
     let first = world.fill(1);
     assert!(world.move_on(0) && world.begin(1));
     assert_eq!(world.try_write_marker(1), Phase::Switching);
-    // Whatever the program writes comes behind the switch marker, so nothing may go before it any more.
+    // The program's next bytes go behind the switch marker, so none may go before it any more.
     assert_eq!(world.receive_all(0, first.len()), first);
     assert_eq!(world.send(1, b"more"), Err(Errno::EAGAIN));
     world.write_marker(1);
@@ -552,7 +553,7 @@ fn an_error_that_cuts_a_call_short_is_returned_by_the_next_call() {
     let world = World::moved();
     let stream = Arc::clone(&lock(&world.network.streams)[0].0);
     stream.on_lost();
-    // Calls that have transferred a byte before return how much it was.
+    // Calls that have already transferred a byte return that.
     assert!(stream.write(&[IoSlice::new(b"ab")], 1).is_err());
     assert!(stream.read(&mut [IoSliceMut::new(&mut [0; 2])], 1, false).is_err());
     assert_eq!(world.send(0, b"c"), Err(Errno::ECONNRESET));
@@ -575,7 +576,7 @@ fn the_death_of_the_peer_is_noticed_by_tcp() {
     let mut world = World::moved();
     assert_eq!(world.send(1, b"last"), Ok(4));
     world.network.carry();
-    // What the kernel does for a process that is killed.
+    // The kernel shuts down the socket of a process that is killed.
     let (stream, ..) = lock(&world.network.streams).pop().expect("two");
     let tcp = TcpStream::from(stream.socket().try_clone().expect("a descriptor"));
     tcp.shutdown(std::net::Shutdown::Both).expect("connected");
@@ -597,7 +598,7 @@ fn what_was_held_back_as_a_marker_is_shown_when_the_connection_is_left() {
     assert_eq!(world.receive(0, 100).as_deref(), Ok(&MARKERS[0].0[..3]));
 }
 
-/// What is held back keeps the buffer in which it came. The kernel must take what follows all the same.
+/// Bytes that are held back keep their kernel buffer. The kernel must still accept what follows.
 #[test]
 fn bytes_come_behind_those_that_may_be_the_marker() {
     const SENT: usize = 1 << 20;
@@ -620,7 +621,7 @@ fn bytes_come_behind_those_that_may_be_the_marker() {
     }
 }
 
-/// A program that waits for bytes and reads a piece of them each time never reads what may be the switch marker.
+/// A program that polls and reads some bytes each time never reads what may be the switch marker.
 #[test]
 fn bytes_come_behind_those_that_may_be_the_marker_for_a_program_that_polls() {
     const SENT: usize = 8 << 20;
@@ -646,7 +647,7 @@ fn bytes_come_behind_those_that_may_be_the_marker_for_a_program_that_polls() {
     }
 }
 
-/// A short read tells a program that waits for edges that the next bytes bring an event.
+/// A program that waits for edges expects an event for the next bytes after a short read.
 #[test]
 fn a_read_that_takes_bytes_out_of_tcp_is_an_edge() {
     let world = World::new();
@@ -661,7 +662,7 @@ fn a_read_that_takes_bytes_out_of_tcp_is_an_edge() {
     assert_eq!(world.send(0, b"one"), Ok(3));
     world.network.carry();
     assert_eq!(events(), 1);
-    // Nothing looks at TCP before the program does.
+    // Nothing reads TCP before the program does.
     assert_eq!(world.send(0, b"two"), Ok(3));
     assert_eq!(world.receive(1, 100).as_deref(), Ok(b"one".as_slice()));
     assert_eq!(events(), 1);
@@ -712,7 +713,7 @@ fn the_end_of_a_process_after_that_of_its_connection_is_no_reset() {
     }
 }
 
-/// TCP may tell of its end before the peer's End was looked at, which came first.
+/// The end of TCP may be noticed before the peer's End was handled, which came first.
 #[test]
 fn a_read_does_not_see_the_end_of_tcp() {
     let world = World::moved();
@@ -796,7 +797,7 @@ fn a_call_that_waits_gets_all_it_asked_for() {
         sent += world.send(0, &long[sent..]).unwrap_or(0);
         let mut bytes = vec![0; (sent - read.len()).max(1)];
         let flags = ReceiveFlags { wait_all: true, ..ReceiveFlags::default() };
-        // The descriptor does not wait: as much as has come is received.
+        // The descriptor does not block, so the call returns what has come.
         let count = world.ends[1].call(|connection, fd| {
             connection.receive(fd, &mut [IoSliceMut::new(&mut bytes)], flags)
         });
@@ -829,7 +830,7 @@ fn a_peek_that_waits_shows_all_it_asked_for_or_what_comes_before_the_end() {
     assert_eq!(world.receive(1, 100).as_deref(), Ok(b"abcdefgh".as_slice()));
 }
 
-/// A thread inside a call sees that its connection is left, and goes on waiting for TCP.
+/// A thread within a call sees that its connection is left to TCP, and goes on waiting for TCP.
 #[test]
 fn a_call_waits_for_tcp_on_a_connection_that_was_left() {
     let world = World::new();
@@ -862,12 +863,12 @@ enum Step {
     Receive(usize, usize),
     Move,
     Carry,
-    /// Acknowledgements come late from now on, or do not.
+    /// Whether acknowledgements are delayed from now on.
     Slow(bool),
     Shut(usize),
     /// An end goes home.
     Home(usize),
-    /// An end sees that the group is lost.
+    /// An end notices that the group is lost.
     Lose(usize),
 }
 
@@ -928,7 +929,7 @@ proptest::proptest! {
                 Step::Shut(index) => {
                     let how = std::net::Shutdown::Write;
                     let shut = world.ends[index].call(|connection, fd| connection.shutdown(fd, how));
-                    // A second time, and when there is no connection any more, as of TCP.
+                    // As in TCP, a second shutdown or one after the end may fail.
                     let may_fail = is_shut[index];
                     proptest::prop_assert!(shut == Ok(()) || may_fail, "{shut:?}");
                     is_shut[index] = true;
@@ -965,7 +966,7 @@ fn an_end_that_was_deferred_while_the_connection_moved_comes() {
     let shut = |connection: &Connection, fd: BorrowedFd<'_>| {
         connection.shutdown(fd, std::net::Shutdown::Write)
     };
-    // The switch marker does not wait for an acknowledgement of what was written before.
+    // The switch marker must not wait for the acknowledgement of earlier bytes.
     world.ends[0].tcp.set_nodelay(false).expect("a socket");
     assert_eq!(world.send(0, b"a"), Ok(1));
     assert!(world.move_on(0) && world.move_on(1));

@@ -1,4 +1,4 @@
-//! What the calls of a program on one descriptor do.
+//! The calls of a program on one descriptor.
 
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -29,10 +29,10 @@ use crate::transport::stream::{Stream, StreamParts};
 use crate::transport::stream_doorbell::StreamDescriptor;
 use crate::wire::SwitchMarker;
 
-/// Which way the bytes of a connection take.
+/// The route of the bytes of a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Route {
-    /// TCP, and perhaps the edge later. Calls are made by this crate, since a switch marker may be among the bytes.
+    /// TCP, perhaps the edge later. This crate makes the calls, because a switch marker may be among the bytes.
     Undecided,
     /// The edge.
     Moved,
@@ -40,16 +40,16 @@ pub enum Route {
     Left(Reason),
 }
 
-/// Bytes of a stream that wait.
+/// Queued bytes of a stream.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Queued {
-    /// Received and not yet read: `SIOCINQ`.
+    /// Received and not read yet: `SIOCINQ`.
     pub received: u64,
-    /// Written and not yet known to be at the peer: `SIOCOUTQ`.
+    /// Written and not acknowledged yet: `SIOCOUTQ`.
     pub unsent: u64,
 }
 
-/// A TCP connection of the program that may move, or has.
+/// A TCP connection of the program that may move or has moved.
 pub struct Connection {
     token: u64,
     role: Role,
@@ -59,24 +59,24 @@ pub struct Connection {
     pub(crate) endpoint: Arc<dyn Waits>,
     life: Arc<Life>,
     began: counters::Beginning,
-    /// The program is about to close it: its number may be that of something else from then on.
+    /// The program is about to close it. Its descriptor number may then stand for something else.
     is_closing: AtomicBool,
-    /// Raised when a thread of the program that waits should look again.
+    /// Raised when a waiting thread of the program should check again.
     pub(crate) mark: Arc<Mark>,
-    /// Made when it begins to move.
+    /// Made when the connection begins to move.
     stream: OnceLock<Arc<Stream>>,
-    /// How TCP is read while it is undecided.
+    /// How TCP is read while the route is undecided.
     pub(crate) reading: Mutex<Reading>,
-    /// How TCP is written to while it is undecided.
+    /// How TCP is written while the route is undecided.
     pub(crate) writing: Mutex<Writing>,
     options: Mutex<Options>,
     /// Sends the offer that this side has made.
     offer: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// The connection table was notified that the connection has carried bytes.
+    /// The connection table was notified that bytes have gone over the connection.
     has_reported_bytes: AtomicBool,
 }
 
-/// What the program has set, kept for the stream.
+/// Options that the program has set, kept for the stream.
 #[derive(Clone, Copy, Debug, Default)]
 struct Options {
     no_delay: bool,
@@ -116,7 +116,7 @@ impl Connection {
         })
     }
 
-    /// What [`DescriptorTable`] knows it by.
+    /// The token by which [`DescriptorTable`] knows it.
     pub const fn token(&self) -> u64 {
         self.token
     }
@@ -136,26 +136,26 @@ impl Connection {
         self.peer
     }
 
-    /// An offer was made of it, which this sends. Once.
+    /// Stores how to send the offer that was made for it. Only the first call counts.
     pub(crate) fn offered(&self, send: impl Fn() + Send + Sync + 'static) {
         self.offer.get_or_init(|| Box::new(send));
     }
 
     //= sockets-protocol.md: offer.3
-    /// Sends the offer that was made of it to where the peer's rendezvous socket is, unless another process has it as well.
+    /// Sends its offer to the peer's rendezvous socket, unless another process has the connection as well.
     pub(crate) fn send_offer(&self) {
         if let Some(send) = self.offer.get().filter(|_| !self.descriptors.is_shared(self.token)) {
             send();
         }
     }
 
-    /// Whether bytes have gone over it while it was undecided.
+    /// Whether bytes went over it while it was undecided.
     pub(crate) fn has_bytes(&self) -> bool {
         self.has_reported_bytes.load(Ordering::SeqCst)
     }
 
     //= sockets-protocol.md: offer.3, offer.4
-    /// Bytes have gone over it, from the peer or to it.
+    /// Records that bytes went over it, in either direction.
     #[inline]
     pub(crate) fn on_bytes(&self, are_from_peer: bool) {
         if self.role == Role::Accepting && !self.has_reported_bytes.load(Ordering::Relaxed) {
@@ -168,35 +168,36 @@ impl Connection {
         if !self.has_reported_bytes.swap(true, Ordering::SeqCst) {
             self.endpoint.on_first_bytes(self.token);
         }
-        // The peer's program has begun to use the connection, so its rendezvous socket is open by now.
+        // The peer's program has begun to use the connection, so its rendezvous socket should be open.
         if are_from_peer {
             self.send_offer();
         }
     }
 
-    /// It is left to TCP, if it has not begun to move.
+    /// Leaves it to TCP, if it has not begun to move.
     pub(crate) fn leave(&self, reason: Reason) {
         let _none_of_the_table = self.on(Event::Stay(reason), Instant(0));
     }
 
-    /// The program asks for what only TCP has, or gives it to another process: it stays on TCP if nothing of a move has
-    /// begun. False if it is too late for that.
+    /// Keeps it on TCP, if it has not begun to move: the program asks for something that only TCP has, or passes it to
+    /// another process. Returns false if the move has begun.
     pub fn stay(&self, reason: Reason) -> bool {
         self.leave(reason);
         self.is_left()
     }
 
-    /// Where it is.
+    /// Returns the phase of the move.
     pub(crate) fn phase(&self) -> Phase {
         self.life.phase()
     }
 
-    /// When [`Event::Time`] is wanted.
+    /// Returns when [`Event::Time`] is due.
     pub(crate) fn due(&self) -> Instant {
         self.life.due()
     }
 
-    /// Handles an event: carries out the actions that concern the connection, and returns those that are left to the connection table.
+    /// Handles an event. Performs the actions that concern only the connection, and returns those that are left for the
+    /// connection table.
     pub(crate) fn on(&self, event: Event, now: Instant) -> Vec<Action> {
         let mut actions = self.life.on(event, now);
         actions.retain(|action| match action {
@@ -221,7 +222,7 @@ impl Connection {
         actions
     }
 
-    /// The part of [`Connection::on`] that is left when the kernel has shut TCP down, or has closed it.
+    /// Performs those actions of [`Connection::on`] that remain after the kernel has shut TCP down or closed it.
     fn leave_if(&self, actions: &[Action]) {
         for action in actions {
             match action {
@@ -237,12 +238,12 @@ impl Connection {
         self.life.course() == Course::TcpHeld
     }
 
-    /// Whether the program has said so while the way of the bytes was undecided.
+    /// Whether the program has shut down writing while the route was undecided.
     pub(crate) fn writes_no_more(&self) -> bool {
         self.life.writes_no_more()
     }
 
-    /// Shuts TCP down as the program has asked, who has the result already.
+    /// Shuts TCP down as the program has asked. The program has the result already.
     fn shut_tcp(&self) {
         let Some(how) = self.life.shut() else { return };
         if let Some(stream) = self.stream.get() {
@@ -252,12 +253,12 @@ impl Connection {
         }
     }
 
-    /// The kernel has it.
+    /// Leaves the connection to the kernel.
     fn on_left(&self, reason: Reason) {
-        // Calls that are under way are shown all that TCP has.
+        // Pending calls see all that TCP has.
         *lock(&self.reading) = Reading::Plain;
         if let Some(stream) = self.stream.get() {
-            // A switch marker may have waited for room.
+            // A switch marker may have waited for room in TCP.
             stream.doorbell.unwatch(stream.socket().as_fd());
             if self.life.is_closed() && stream.state.set(Bit::Released) {
                 stream.doorbell.mark();
@@ -270,7 +271,7 @@ impl Connection {
         counters::note_left(self.role, self.local, self.peer, reason);
     }
 
-    /// Makes its stream. From now on TCP is read by this crate only, which looks for the switch marker.
+    /// Makes its stream. From now on only this crate reads TCP, and looks for the switch marker.
     pub(crate) fn make_stream(&self, parts: StreamParts) -> Result<Arc<Stream>, Reason> {
         let expected = parts.expected;
         let tcp = self.descriptors.duplicate(self.token).ok_or(Reason::Closed)?;
@@ -288,8 +289,8 @@ impl Connection {
     }
 
     //= sockets-protocol.md: join.6
-    /// Looks whether the peer's switch marker has come, while the program uses TCP and the group is lost: what the
-    /// connection is to learn of that. Inside the engine, where no thread waits for one of the program.
+    /// Looks for the peer's switch marker while the program uses TCP and the group is lost. Returns the event for the
+    /// connection. Called inside the engine, where no thread waits for a thread of the program.
     pub(crate) fn look_for_marker(&self) -> Option<Event> {
         let stream = self.stream.get().filter(|_| self.phase() == Phase::Unanswered)?;
         match self.reading.try_lock() {
@@ -298,14 +299,14 @@ impl Connection {
         }
     }
 
-    /// Whether the switch marker of this side is written back: that of the peer is not known.
+    /// Whether this side writes its own switch marker back, because it does not know the peer's.
     pub(crate) fn is_echoing(&self) -> bool {
         self.life.is_echoing()
     }
 
-    /// Tries to write a switch marker into the TCP connection, behind which the stream [opens](Stream::open): the
-    /// connection has moved then. Without a ring of the peer it goes home at once. The caller
-    /// completes the remaining steps in the connection table.
+    /// Tries to write a switch marker into the TCP connection. On success the stream [opens](Stream::open) and the
+    /// connection has moved. Without `peer_ring` it goes home at once. The caller performs the remaining actions in the
+    /// connection table.
     pub(crate) fn write_marker(
         &self,
         marker: SwitchMarker,
@@ -315,7 +316,7 @@ impl Connection {
         let Some(stream) = self.stream.get().filter(|_| self.phase() == Phase::Switching) else {
             return Vec::new();
         };
-        // Inside the engine no thread waits for one of the program.
+        // Inside the engine no thread waits for a thread of the program.
         let locks = (self.reading.try_lock(), self.writing.try_lock());
         let (Ok(mut reading), Ok(mut writing)) = locks else {
             drop(locks);
@@ -328,19 +329,20 @@ impl Connection {
                 return self.on(event, now);
             }
         };
-        // What TCP has is in the stream before anything asks the stream.
+        // The stream takes in what TCP has before anything reads the stream.
         stream.open(peer_ring.filter(|_| !self.life.has_ended_tcp()));
         let actions = self.on(Event::MarkerWritten, now);
-        // It is needed again if the connection is to be relayed.
+        // A relayed connection needs a descriptor of the program's end.
         let kept = program.try_clone().ok();
         counters::note_decided();
         counters::note_moved(self.role, self.local, self.peer, self.began);
-        // One that is closed is there for no program, nor is any when the process ends.
+        // A connection that the program has closed, or whose process ends, has no descriptor left.
         let is_there = !self.life.is_closed() && self.descriptors.put(self.token, program);
-        // The stream looks for the switch marker, and the kernel counts it no more at the program's descriptor.
+        // From now on the stream looks for the switch marker, and the kernel does not count it at the program's
+        // descriptor.
         *reading = Reading::Plain;
         if let Some(how) = self.life.shut() {
-            // A stream that opens has not come home.
+            // A stream that opens is not home.
             let _on_the_group = Self::shut_stream(stream, how);
         }
         drop((reading, writing));
@@ -349,17 +351,17 @@ impl Connection {
         actions
     }
 
-    /// Writes the switch marker: the program's end of the pair that is to take the place of the TCP socket, or what is
-    /// in the way.
+    /// Writes the switch marker. Returns the program's end of the socket pair that replaces the TCP socket, or the
+    /// event that says what failed.
     fn try_write_marker(
         &self,
         stream: &Arc<Stream>,
         writing: &mut Writing,
         marker: SwitchMarker,
     ) -> Result<OwnedFd, Event> {
-        // Who joins must be who holds the TCP connection: that side's switch marker came first.
+        // The peer's switch marker proves that the process that joined owns the TCP connection, so it must come first.
         if self.role == Role::Connecting && !stream.is_marker_there() {
-            // What stands before the switch marker is read by no program: TCP resets such a connection.
+            // If the program never reads the bytes before the switch marker, TCP resets the connection.
             let is_unread = self.life.is_closed() && stream.tcp.has_unread();
             return Err(if is_unread || stream.is_marker_lost() {
                 Event::MarkerFails(Reason::Closed)
@@ -370,8 +372,8 @@ impl Connection {
         let no_descriptors = Event::MarkerFails(Reason::Descriptors);
         let tcp = stream.socket();
         let (program, library) = pair(tcp.as_fd()).map_err(|_none| no_descriptors)?;
-        // A number that programs do not come across. Where the program has closed its own, what it has written goes
-        // on to the peer all the same, and then the end.
+        // Copy to a high number, which programs do not use. If the program has closed its own descriptors, its bytes
+        // still go to the peer, and then the end.
         let high = match self.descriptors.duplicate(self.token) {
             None => library,
             Some(mut high) => {
@@ -381,11 +383,12 @@ impl Connection {
             }
         };
         //= sockets-protocol.md: join.7
-        // The peer takes the end of TCP for the switch marker.
+        // The peer takes the end of TCP as the switch marker.
         let has_ended = self.life.has_ended_tcp();
         match if has_ended { Ok(true) } else { writing.write_marker(tcp.as_fd(), marker) } {
             Ok(true) => {}
-            // The peer waits: nothing else is written before the switch marker. The program could not write now anyway.
+            // The peer waits for the switch marker, so nothing else may be written before it. TCP is full, so the
+            // program could not write either.
             Ok(false) => {
                 let wanted = DescriptorReadiness { readable: false, writable: true };
                 stream
@@ -400,17 +403,16 @@ impl Connection {
         Ok(program)
     }
 
-    /// The program's descriptor is the end of a pair, if it is there at all: what the program had asked of TCP holds there
-    /// too.
+    /// Applies to the program's end of the pair, if it exists, what the program had set on the TCP socket.
     fn on_switched(&self, stream: &Arc<Stream>, program: Option<OwnedFd>, is_there: bool) {
-        // One that has broken off is hung up, which would be taken for the program's last close.
+        // A broken stream is hung up, which would look like the last close by the program.
         if let Some(end) = stream.end.socket().filter(|_| !stream.state.is_broken()) {
             let wanted = DescriptorReadiness::default();
             if stream.doorbell.watch(StreamDescriptor::End, end.as_fd(), wanted).is_err() {
                 stream.reset();
             }
         }
-        // Who sets one of these sees the route, or is seen here.
+        // A thread that sets one of these options afterwards finds the new route.
         let options = *lock(&self.options);
         if options.reports_edges {
             stream.end.watch_edges();
@@ -424,14 +426,14 @@ impl Connection {
         }
     }
 
-    /// The peer's switch marker is in TCP: what this side answers may wait for it. Outside of locks.
+    /// Notes that the peer's switch marker is in TCP, as the answer of this side may wait for it. Called without locks.
     pub(crate) fn on_marker_seen(&self) {
         if let Some(stream) = self.stream.get() {
             stream.doorbell.ring();
         }
     }
 
-    /// Its stream, once it has moved.
+    /// Returns its stream, once it has moved.
     #[inline]
     pub(crate) fn moved(&self) -> Option<&Arc<Stream>> {
         match self.life.course() {
@@ -440,7 +442,7 @@ impl Connection {
         }
     }
 
-    /// As `shutdown`.
+    /// Shuts down directions, as `shutdown` does.
     ///
     /// # Errors
     /// As of `shutdown`.
@@ -457,9 +459,9 @@ impl Connection {
         result
     }
 
-    /// The same of one that has not moved, or is relayed.
+    /// Handles `shutdown` of a connection that has not moved or is relayed.
     fn shutdown_tcp(&self, fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {
-        // No switch marker can be written behind the end of TCP, nor while this is under way.
+        // No switch marker can be written after the end of TCP, or while this call is in progress.
         let writing = lock(&self.writing);
         if self.moved().is_some_and(|stream| !stream.relay.is_on()) {
             drop(writing);
@@ -473,10 +475,10 @@ impl Connection {
         result
     }
 
-    /// Shuts directions of a stream. Those of one that has come home meanwhile are shut in TCP.
+    /// Shuts directions of a stream. If the stream has come home meanwhile, shuts them in TCP.
     fn shut_stream(stream: &Stream, how: Shutdown) -> Result<(), Errno> {
         if how != Shutdown::Read {
-            // Coming home holds the lock, so that it sees all that was written before.
+            // `come_home` holds this lock, so it sees all bytes written before.
             let _writers = lock(&stream.writers);
             if stream.state.shut(Direction::Write) {
                 stream.sending.push();
@@ -486,7 +488,7 @@ impl Connection {
         }
         if how != Shutdown::Write {
             if stream.state.shut(Direction::Read) {
-                // As of TCP: it is at its end for this side.
+                // As in TCP, this side reads the end.
                 stream.end.on_end();
             } else {
                 shutdown_by_kernel(stream.socket().as_fd(), Shutdown::Read)?;
@@ -495,7 +497,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Which way its bytes take.
+    /// Returns the route of its bytes.
     #[inline]
     pub fn route(&self) -> Route {
         match self.life.course() {
@@ -505,18 +507,18 @@ impl Connection {
         }
     }
 
-    /// Whether the calls of the program go to the kernel, and bytes are carried behind.
+    /// Whether the program's calls go to the kernel and the library relays the bytes.
     #[inline]
     pub fn is_relayed(&self) -> bool {
         self.moved().is_some_and(|stream| stream.relay.is_on())
     }
 
-    /// Has bytes carried between the program's descriptor and the stream, so that the program's calls may go to the
-    /// kernel: another process is to use the descriptor, or something that this crate does not stand before. `fd` is any
-    /// descriptor of it. Before the connection has moved, it is relayed from then on, if it does.
+    /// Relays bytes between the program's descriptor and the stream, so that the kernel can handle the program's calls:
+    /// another process is to use the descriptor, or a function that this library does not interpose. `fd` is any
+    /// descriptor of the connection. A connection that has not moved is relayed as soon as it has.
     pub fn relay(&self, fd: BorrowedFd<'_>) {
         lock(&self.options).is_relayed = true;
-        // Who moves it has set the route before it looks at this.
+        // The moving thread sets the route before it reads this option.
         if let Some(stream) = self.moved() {
             stream.start_relay(fd);
             stream.doorbell.ring();
@@ -524,8 +526,9 @@ impl Connection {
         }
     }
 
-    /// Brings a connection that has moved back to TCP, for at most `limit`, and lets the kernel do the rest: the TCP socket
-    /// is at the program's numbers then. False if it cannot come home, or has not by then: it may come later.
+    /// Brings a moved connection back to TCP and waits for `limit` at most. The TCP socket is then at the program's
+    /// numbers, and the kernel does the rest. Returns false if the connection cannot go home, or has not arrived within
+    /// the limit; it may arrive later.
     pub fn go_home(&self, limit: Duration) -> bool {
         let Some(stream) = self.moved() else { return self.is_left() };
         if !stream.begin_home() {
@@ -537,13 +540,14 @@ impl Connection {
         self.is_left()
     }
 
-    /// Whether it goes home.
+    /// Whether it is going home.
     pub fn is_going_home(&self) -> bool {
         self.life.course() == Course::GoingHome
     }
 
-    /// All bytes of its stream are in TCP: the TCP socket takes the place of the program's end. False if a thread of the
-    /// program is inside a call, or no descriptor is left: to be tried again. Inside the engine.
+    /// Puts the TCP socket at the program's numbers, after all bytes of the stream have gone to TCP. Returns false if a
+    /// thread of the program is within a call or no descriptor is left; the caller tries again. Called inside the
+    /// engine.
     pub(crate) fn come_home(&self) -> bool {
         let Some(stream) = self.moved() else { return true };
         let locks = (stream.writers.try_lock(), stream.readers.try_lock(), self.reading.try_lock());
@@ -561,9 +565,9 @@ impl Connection {
         if let Some(end) = self.descriptors.duplicate(self.token) {
             set_non_blocking(tcp.as_fd(), is_non_blocking(end.as_fd()));
         }
-        // Nothing is written to the program's numbers, nor read there, once TCP has them.
+        // The library neither writes to the program's numbers nor reads there once they are TCP.
         stream.end.retire();
-        // One that is closed is there for no program.
+        // A connection that the program has closed has no descriptor left.
         let is_there = !self.life.is_closed() && self.descriptors.put(self.token, own);
         let _none = self.life.on_untimed(Event::Arrived);
         stream.on_home();
@@ -579,17 +583,18 @@ impl Connection {
         matches!(self.life.course(), Course::Kernel(_))
     }
 
-    /// What it is ready for.
+    /// Returns what it is ready for.
     pub fn readiness(&self) -> Readiness {
         self.moved().map(|stream| stream.readiness()).unwrap_or_default()
     }
 
-    /// The program is about to have the kernel tell it when the descriptor is ready: from now on the kernel knows.
+    /// The program is about to wait for the descriptor in the kernel. From now on the kernel knows what the stream is
+    /// ready for.
     pub fn watch(&self) {
         self.watch_as(false);
     }
 
-    /// The same where it is told of edges (`EPOLLET`): of each arrival.
+    /// As [`Connection::watch`] for edge-triggered sets (`EPOLLET`), which report each arrival.
     pub fn watch_edges(&self) {
         self.watch_as(true);
     }
@@ -611,7 +616,7 @@ impl Connection {
         stream.end.on_arrived(|| stream.is_readable());
     }
 
-    /// Bytes that wait.
+    /// Returns how many bytes are queued.
     pub fn queued(&self) -> Queued {
         self.moved().map_or_else(Queued::default, |stream| Queued {
             received: stream.received(),
@@ -619,13 +624,13 @@ impl Connection {
         })
     }
 
-    /// What `SO_ERROR` is to say once it has moved: the reason of a reset, once.
+    /// Returns the value of `SO_ERROR` of a moved connection, once: the cause of a reset.
     pub fn take_error(&self, fd: BorrowedFd<'_>) -> Option<Errno> {
         let error = self.moved().and_then(|stream| stream.take_error());
         error.inspect(|_| End::on_error_reported(fd))
     }
 
-    /// `TCP_NODELAY`.
+    /// Sets `TCP_NODELAY`.
     pub fn set_no_delay(&self, on: bool) {
         lock(&self.options).no_delay = on;
         if let Some(stream) = self.stream.get() {
@@ -636,7 +641,7 @@ impl Connection {
         }
     }
 
-    /// `TCP_CORK`.
+    /// Sets `TCP_CORK`.
     pub fn set_cork(&self, on: bool) {
         lock(&self.options).cork = on;
         if let Some(stream) = self.stream.get() {
@@ -647,24 +652,24 @@ impl Connection {
         }
     }
 
-    /// The TCP socket, once the connection has moved: it answers what the program asks of addresses and options.
+    /// Returns the TCP socket of a moved connection, which answers queries for addresses and options.
     pub fn tcp(&self) -> Option<Arc<OwnedFd>> {
         self.moved().map(|stream| stream.socket())
     }
 
-    /// The library's end has told the stream something: perhaps that the program has closed the last descriptor by a call
-    /// that nothing saw, so that its numbers may be something else by now.
+    /// The library's end of the pair was ready. The program may have closed its last descriptor by a call that the
+    /// library does not see, and its numbers may stand for something else.
     pub(crate) fn on_end_ready(&self) {
         if self.stream.get().is_some_and(|stream| stream.state.has(Bit::Released)) {
             self.descriptors.closed(self.token);
         }
     }
 
-    /// The process is about to end: as if the program had closed its descriptors.
-    /// One that has not begun to move does not any more; one that moves goes on, as the peer may have moved its direction.
+    /// Ends the connection with its process, as if the program had closed its descriptors. A connection that has not
+    /// begun to move stays on TCP. One that is moving goes on, because the peer may have moved its direction.
     pub(crate) fn end(&self) {
         {
-            // Who moves it holds the same lock.
+            // The moving thread holds the same lock.
             let _reading = lock(&self.reading);
             let _none = self.life.on_untimed(Event::ProcessEnds);
         }
@@ -676,7 +681,7 @@ impl Connection {
         }
     }
 
-    /// Nothing of it is lost when the process ends now.
+    /// Whether the process can end without losing bytes of it.
     pub(crate) fn is_out(&self) -> bool {
         match self.moved() {
             Some(stream) => stream.is_out(),
@@ -691,11 +696,11 @@ impl Connection {
         }
     }
 
-    /// The program is about to close the last of its descriptors. Calls of other threads that are still under way fail with
-    /// `EBADF`, because the number may belong to something else from then on.
+    /// The program is about to close the last of its descriptors. Pending calls of other threads fail with `EBADF`,
+    /// because the number may then stand for something else.
     pub fn closing(&self) {
         {
-            // Calls look at it under the same locks before they use the number.
+            // Calls check the flag under these locks before they use the number.
             let _locks = (lock(&self.reading), lock(&self.writing));
             self.is_closing.store(true, Ordering::SeqCst);
         }
@@ -710,23 +715,23 @@ impl Connection {
         self.is_closing.load(Ordering::SeqCst)
     }
 
-    /// The program has closed the last of its descriptors in this process. What it has written goes on to the peer;
-    /// if `SO_LINGER` says so, this waits for that.
+    /// The program has closed the last of its descriptors in this process. Bytes that it has written still go to the
+    /// peer. If `SO_LINGER` asks for it, this waits for them.
     pub fn released(&self) {
         let actions = {
-            // Who moves it holds the same lock: either it sees that this is closed, or is seen below.
+            // The moving thread holds the same lock: either it sees the close, or the stream is found below.
             let _reading = lock(&self.reading);
             self.life.on_untimed(Event::Closed)
         };
         self.leave_if(&actions);
         let Some(stream) = self.moved() else {
             if let Some(stream) = self.stream.get() {
-                // The peer may have moved its direction: only when that is decided it can be told of the end.
+                // The peer may have moved its direction. The end goes to it once that is decided.
                 stream.doorbell.ring();
             }
             return;
         };
-        // Other processes may have it still: then the library's end tells when they have closed it, too.
+        // Other processes may still have it. Then the library's end is notified when they have closed it, too.
         if !stream.end.is_abandoned() || stream.has_more_to_relay() {
             return;
         }
@@ -752,7 +757,7 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-/// What a call of the program on a moved connection is told; an error is so once.
+/// Passes on the result of a call on a moved connection. The kernel must not report the same error again.
 #[inline]
 pub(super) fn returned(fd: BorrowedFd<'_>, result: Result<usize, Errno>) -> Result<usize, Errno> {
     result.inspect_err(|error| {

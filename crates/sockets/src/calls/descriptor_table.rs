@@ -1,28 +1,28 @@
-//! What this crate asks of the table of the program's descriptors.
+//! What this crate needs from the table of the program's descriptors.
 
 use std::os::fd::OwnedFd;
 
-/// The program's descriptors: implemented by the C ABI, which stands before the calls that change them.
+/// The program's descriptors. The C ABI implements it, because it interposes the calls that change them.
 ///
-/// A token names a TCP socket of the program, at whatever numbers it is; none is used twice. Methods are called inside
-/// the engine or under the lock of a connection, so they must not call [`Sockets`](crate::Sockets) or
+/// A token names a TCP socket of the program, whatever its numbers are; no token is used twice. Methods are called
+/// inside the engine or under the lock of a connection, so they must not call [`Sockets`](crate::Sockets) or
 /// [`Connection`](crate::Connection).
 pub trait DescriptorTable: Send + Sync {
-    /// Another descriptor of the TCP socket, at a number that programs do not come across, closed by exec; `None` if
-    /// the program has closed it, or no descriptor is left.
+    /// Duplicates the TCP socket at a high number, which programs do not use, closed on exec. `None` if the program has
+    /// closed the socket or no descriptor is left.
     fn duplicate(&self, token: u64) -> Option<OwnedFd>;
 
-    /// Puts `end` at all numbers of the TCP socket, and in its place into every epoll set it is registered in. False if
-    /// the program has closed it: `end` is closed.
+    /// Puts `end` at all numbers of the TCP socket, and replaces the socket in each epoll set. Returns false if the
+    /// program has closed the socket; `end` is closed then.
     fn put(&self, token: u64, end: OwnedFd) -> bool;
 
     /// Whether another process may still use the TCP socket, as after a fork: then it cannot move.
     fn is_shared(&self, token: u64) -> bool;
 
-    /// The connection was left to TCP: nothing more is asked of this token.
+    /// The connection was left to TCP. Nothing more is asked of this token.
     fn decided(&self, token: u64);
 
-    /// All descriptors of a connection that has moved are closed, by whatever calls: the numbers it had stand for nothing
-    /// any more, or for something else.
+    /// All descriptors of a moved connection are closed, by whatever calls. Its numbers are free or stand for something
+    /// else.
     fn closed(&self, token: u64);
 }

@@ -1,25 +1,26 @@
-//! Connections that expect a switch marker: what the kernel says of their descriptors may have to be set right.
+//! Connections that expect a switch marker. The kernel counts the marker as bytes for the program, so what it reports
+//! of their descriptors may have to be corrected.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Whether the kernel may have counted switch markers, in an answer that is asked of it between two calls of this.
+/// Shows whether the kernel may have counted switch markers while it answered a query.
 #[derive(Clone, Copy, Debug)]
 pub struct Hiding {
-    /// So many connections of the process were decided before.
+    /// Connections of the process that were decided when the query began.
     decided: u64,
 }
 
-/// Counts a connection as one that expects a switch marker, while it is there.
+/// Counts a connection as one that expects a switch marker, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Expects(());
 
 impl Hiding {
-    /// To be called before the kernel is asked.
+    /// To be called before the kernel is queried.
     pub fn begin() -> Self {
         Self { decided: DECIDED.load(Ordering::SeqCst) }
     }
 
-    /// Whether any connection of the process expected a switch marker at any time since.
+    /// Whether any connection of the process has expected a switch marker since.
     pub fn was_possible(self) -> bool {
         BEGUN.load(Ordering::SeqCst) != self.decided
     }
@@ -38,6 +39,6 @@ impl Drop for Expects {
     }
 }
 
-/// Connections of the process that have expected a switch marker, and those of them that do no more.
+/// Connections of the process that have begun to expect a switch marker, and how many of them have stopped.
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 static DECIDED: AtomicU64 = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! Bytes of files that are sent.
+//! Sending bytes of files.
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
@@ -13,7 +13,7 @@ use crate::calls::connection::Connection;
 use crate::calls::connection::Route;
 use crate::calls::flags::SendFlags;
 
-/// As `sendfile` of the kernel.
+/// Calls `sendfile` of the kernel.
 pub(crate) fn send_file_by_kernel(
     fd: BorrowedFd<'_>,
     file: BorrowedFd<'_>,
@@ -28,7 +28,7 @@ pub(crate) fn send_file_by_kernel(
 }
 
 impl Connection {
-    /// Sends bytes of a file, as `sendfile` would.
+    /// Sends bytes of a file, as `sendfile` does.
     ///
     /// # Errors
     /// As of `sendfile`.
@@ -45,7 +45,7 @@ impl Connection {
         self.send_file_by_copy(fd, file, offset, count)
     }
 
-    /// Reads the file and sends it. What was read of a file and could not be sent is read again.
+    /// Reads the file and sends its bytes. Bytes that were read and could not be sent are read again by the next call.
     pub(crate) fn send_file_by_copy(
         &self,
         fd: BorrowedFd<'_>,
@@ -56,7 +56,7 @@ impl Connection {
         let mut bytes = vec![0; count.min(FILE_BYTES)];
         let begins = match &offset {
             Some(offset) => off_t::try_from(**offset).map_err(|_| Errno::EINVAL)?,
-            // A file that cannot be read elsewhere than where it is, is read once.
+            // A file without offsets, such as a pipe, can be read only once.
             None => lseek(file, 0, Whence::SeekCur).unwrap_or(NOT_SEEKABLE),
         };
         let mut done = 0;
@@ -106,5 +106,5 @@ impl Connection {
 /// Bytes of a file that are read at a time.
 const FILE_BYTES: usize = 64 * 1024;
 
-/// The place in a file that has none, as a pipe.
+/// Stands for the offset in a file that has none, such as a pipe.
 const NOT_SEEKABLE: off_t = -1;

@@ -1,4 +1,4 @@
-//! Flags of the calls of programs, by their meaning.
+//! Flags of send and receive calls, by their meaning.
 
 /// How bytes are received.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -9,7 +9,7 @@ pub struct ReceiveFlags {
     pub wait_all: bool,
     /// `MSG_DONTWAIT`: as if the descriptor did not block.
     pub dont_wait: bool,
-    /// `MSG_TRUNC`: the bytes are thrown away.
+    /// `MSG_TRUNC`: the bytes are discarded.
     pub discard: bool,
 }
 
@@ -18,9 +18,8 @@ pub struct ReceiveFlags {
 pub struct SendFlags {
     /// `MSG_DONTWAIT`: as if the descriptor did not block.
     pub dont_wait: bool,
-    /// `MSG_MORE`: more follows, and may go with it.
+    /// `MSG_MORE`: more follows, and may be sent together with this.
     pub more: bool,
-    /// `MSG_NOSIGNAL`: a stream that nobody reads any more raises no signal. (The signal is raised by who calls this
-    /// crate, on `EPIPE`.)
+    /// `MSG_NOSIGNAL`: `EPIPE` raises no signal. The caller of this crate raises it otherwise.
     pub no_signal: bool,
 }

@@ -1,5 +1,5 @@
-//! Bytes that TCP has and the program does not: the switch marker of a connection that moves. The kernel counts it, so
-//! what it says of the descriptor meanwhile is set right.
+//! Bytes that TCP has and the program must not see: the switch marker of a connection that moves. The kernel counts it,
+//! so what the kernel reports of the descriptor meanwhile is corrected.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -12,12 +12,12 @@ use crate::transport::switch_marker::{Scan, scan};
 use crate::wire::SwitchMarker;
 
 impl Connection {
-    /// Whether the kernel errs if it has said that `fd`, the program's descriptor, is readable or at its end: a read finds
-    /// nothing. Also right of a connection that has moved since.
+    /// Whether a read of `fd`, the program's descriptor, would find nothing although the kernel reports it readable or
+    /// at its end. Correct also for a connection that has moved since.
     pub fn has_nothing_to_read(&self, fd: BorrowedFd<'_>) -> bool {
         match self.route() {
             Route::Undecided if self.has_only_marker(fd) => true,
-            // It may have moved before it was looked at.
+            // It may have moved before the check.
             Route::Undecided => self.route() == Route::Moved && self.has_nothing_to_read(fd),
             Route::Moved if self.is_relayed() => false,
             Route::Moved => {
@@ -28,7 +28,7 @@ impl Connection {
         }
     }
 
-    /// Whether all that TCP has is the switch marker, or what may be its beginning.
+    /// Whether TCP has nothing but the switch marker, or what may be its beginning.
     pub(crate) fn has_only_marker(&self, fd: BorrowedFd<'_>) -> bool {
         let mut bytes = [0; SwitchMarker::BYTES];
         let Some((count, scan)) = self.scanned(fd, &mut bytes) else { return false };
@@ -36,23 +36,23 @@ impl Connection {
         if scan.has_marker {
             self.on_marker_seen();
         } else if is_only_marker {
-            // The program learns of no bytes, so it does not read, which makes room as well.
+            // The program sees no bytes, so it does not call a read, which would make room as well.
             make_room_behind(fd);
         }
         is_only_marker
     }
 
-    /// Bytes of the program among the `counted` that the kernel has for an undecided connection.
+    /// Returns how many of the `counted` bytes that the kernel has for an undecided connection are for the program.
     pub fn shown(&self, fd: BorrowedFd<'_>, counted: usize) -> usize {
         let mut bytes = vec![0; counted];
         self.scanned(fd, &mut bytes).map_or(counted, |(_, scan)| scan.shown)
     }
 
-    /// Looks for the switch marker among the bytes that TCP has, and how many these are; `None` if no switch marker is
+    /// Looks for the switch marker among the bytes that TCP has, and counts the bytes. `None` if no switch marker is
     /// expected.
     fn scanned(&self, fd: BorrowedFd<'_>, bytes: &mut [u8]) -> Option<(usize, Scan)> {
         let reading = lock(&self.reading);
-        // Whoever moves it holds the lock, so the descriptor is TCP's still.
+        // The moving thread takes this lock, so the descriptor is still that of TCP.
         let scan_bytes: &dyn Fn(&[u8]) -> Scan = match &*reading {
             Reading::Expecting(marker, _) => &|bytes| scan(bytes, marker),
             Reading::Awaiting(watch, _) => &|bytes| watch.scan(bytes),
@@ -75,7 +75,7 @@ mod tests {
     use crate::calls::expected::Hiding;
     use crate::world::World;
 
-    /// What the kernel says of the descriptor of the end that has connected, and what is so.
+    /// What the kernel reports of the descriptor of the connecting end, and what is correct.
     fn asked(world: &World) -> (bool, bool, usize) {
         world.ends[0].call(|connection, fd| {
             let mut entries = [PollFd::new(fd, PollFlags::POLLIN)];

@@ -1,4 +1,4 @@
-//! A look at what has come that waits until there is as much as the program has asked for.
+//! A peek that waits until as many bytes have come as the program has asked for.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -11,15 +11,15 @@ use crate::transport::held::HoldsBytes;
 use crate::transport::state::Bit;
 use crate::transport::stream::Stream;
 
-/// For how long one call has looked at TCP.
+/// For how long one call has waited for TCP.
 #[derive(Debug, Default)]
 pub(crate) struct Peeking {
     waited: Duration,
 }
 
 impl Connection {
-    /// More than `seen` bytes are to come before they are looked at again. False if the program is to be shown what there
-    /// is: no more comes, the time is over, or a signal has come.
+    /// Waits until more than `seen` bytes have come. Returns false if the program should get what there is, because no
+    /// more comes, the time has run out, or a signal has arrived.
     #[cold]
     pub(crate) fn wait_for_more(
         &self,
@@ -40,13 +40,13 @@ impl Connection {
         waited == Ok(Waited::Ready) && (has_more() || is_kernels())
     }
 
-    /// The kernel says that there is something, again and again: it is asked in steps.
+    /// The kernel reports TCP as readable all the time, so the bytes are counted in intervals.
     fn wait_for_more_of_tcp(&self, fd: BorrowedFd<'_>, peeking: &mut Peeking) -> bool {
         let mut entries = [PollFd::new(fd, PollFlags::from_bits_retain(libc::POLLRDHUP))];
         let ended = poll(&mut entries, PollTimeout::ZERO);
         let limit = Waiting::ToReceive.limit(fd);
         if ended != Ok(0) || limit.is_some_and(|limit| peeking.waited >= limit) {
-            // It may have moved meanwhile, and what has its number now is another descriptor.
+            // It may have moved meanwhile. Then its number stands for another descriptor.
             return self.moved().is_some();
         }
         peeking.waited += STEP;
@@ -56,7 +56,7 @@ impl Connection {
 }
 
 impl Stream {
-    /// Nothing is added to what has come, before some of it is read.
+    /// Whether no bytes can come before some are read.
     fn brings_no_more(&self) -> bool {
         (self.tcp.is_switched() && (self.receiving.has_end() || self.receiving.is_full()))
             || self.state.is_broken()
@@ -64,5 +64,5 @@ impl Stream {
     }
 }
 
-/// How long it waits until it looks at TCP again.
+/// How long a peek waits before it counts the bytes of TCP again.
 const STEP: Duration = Duration::from_millis(1);

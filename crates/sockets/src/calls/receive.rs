@@ -13,7 +13,7 @@ use crate::calls::waiting::{Blocking, Waiting};
 use crate::transport::stream::Stream;
 
 impl Connection {
-    /// Receives bytes, as `recvmsg` would of `fd`, the program's descriptor.
+    /// Receives bytes, as `recvmsg` on `fd`, the program's descriptor, would.
     ///
     /// # Errors
     /// As of `recvmsg`.
@@ -39,7 +39,7 @@ impl Connection {
                     returned(fd, self.receive_moved(stream, fd, into, done, flags.peek))
                 }
                 None => match self.receive_undecided(fd, into, done, flags.peek) {
-                    // It moved before TCP was asked: its bytes are in the stream.
+                    // It moved before TCP was read. The stream has its bytes.
                     Err(Errno::EAGAIN) if self.moved().is_some() => continue,
                     result => result,
                 },
@@ -47,7 +47,7 @@ impl Connection {
             match result {
                 Ok(0) => return Ok(done),
                 Ok(count) if flags.peek => {
-                    // What was shown is shown again, with what comes.
+                    // The next peek returns these bytes again, with those that follow.
                     let waits = flags.wait_all && count < total && blocking.may_wait(fd);
                     if !waits || !self.wait_for_more(fd, count, &mut peeking) {
                         return Ok(count);
@@ -83,7 +83,7 @@ impl Connection {
     ) -> Result<usize, Errno> {
         let mut result = stream.read(into, done, peek);
         if result == Err(Errno::EAGAIN) {
-            // It may be about to come.
+            // Bytes may be about to arrive.
             self.endpoint.drive();
             result = stream.read(into, done, peek);
         }
@@ -114,5 +114,5 @@ impl Connection {
     }
 }
 
-/// Bytes that are thrown away at a time.
+/// Bytes that are discarded at a time.
 const SCRATCH_BYTES: usize = 64 * 1024;

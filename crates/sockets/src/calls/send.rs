@@ -14,10 +14,10 @@ use crate::transport::state::Bit;
 use crate::transport::stream::Stream;
 
 impl Connection {
-    /// Sends bytes, as `sendmsg` would.
+    /// Sends bytes, as `sendmsg` does.
     ///
     /// # Errors
-    /// As of `sendmsg`; on `EPIPE` the signal is the caller's matter.
+    /// As of `sendmsg`. On `EPIPE` the caller raises the signal.
     pub fn send(
         &self,
         fd: BorrowedFd<'_>,
@@ -51,7 +51,7 @@ impl Connection {
                         return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
                     }
                     if let Err(error) = self.wait(fd, Waiting::ToSend, &mut || self.can_send()) {
-                        // Its time is over, and it has no room still.
+                        // The call has timed out, and there is still no room.
                         self.note_full(fd);
                         return if done > 0 { Ok(done) } else { Err(error) };
                     }
@@ -62,7 +62,7 @@ impl Connection {
         }
     }
 
-    /// `EAGAIN` if there is no room.
+    /// Returns `EAGAIN` if there is no room.
     #[inline]
     fn send_moved(
         &self,
@@ -85,7 +85,7 @@ impl Connection {
         Ok(count)
     }
 
-    /// A write has found no room: who polls the descriptor is to know.
+    /// A write has found no room: makes the program's descriptor unwritable.
     #[cold]
     fn note_full(&self, fd: BorrowedFd<'_>) {
         if let Some(stream) = self.moved() {

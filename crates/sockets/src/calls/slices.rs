@@ -1,8 +1,8 @@
-//! Pieces of memory that a call works on, behind the bytes that it has done.
+//! The rest of scatter/gather lists, after the bytes that a call has transferred.
 
 use std::io::{IoSlice, IoSliceMut};
 
-/// The pieces behind the first `done` bytes.
+/// Returns the buffers after the first `done` bytes.
 pub(crate) fn behind<'a>(into: &'a mut [IoSliceMut<'_>], done: usize) -> Vec<IoSliceMut<'a>> {
     let mut skipped = done;
     let rest = into.iter_mut().filter_map(|slice| {
@@ -14,7 +14,7 @@ pub(crate) fn behind<'a>(into: &'a mut [IoSliceMut<'_>], done: usize) -> Vec<IoS
     rest.collect()
 }
 
-/// The same of pieces that are sent.
+/// As [`behind`] for bytes that are sent.
 pub(crate) fn rest_of<'a>(from: &'a [IoSlice<'_>], done: usize) -> Vec<IoSlice<'a>> {
     let mut skipped = done;
     let rest = from.iter().filter_map(|slice| {

@@ -1,4 +1,4 @@
-//! How TCP is read and written while it is undecided which way a connection takes: with an eye on switch markers.
+//! Reading and writing TCP while the route of a connection is undecided and a switch marker may come.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -15,26 +15,26 @@ use crate::wire::SwitchMarker;
 /// How TCP is read.
 #[derive(Debug)]
 pub(crate) enum Reading {
-    /// As ever.
+    /// As usual.
     Plain,
-    /// The switch marker may come. Bytes that may be its beginning stay with the kernel, so that nothing is kept here
-    /// of a connection that does not move after all.
+    /// The switch marker may come. Bytes that may be its beginning stay in the kernel, so that nothing is buffered here
+    /// for a connection that does not move after all.
     Expecting(SwitchMarker, Expects),
-    /// The switch marker may come, or never does: no byte waits for it. A switch marker that comes is answered.
+    /// The switch marker may come or may not, so no byte is held back for it. A switch marker that comes is answered.
     Awaiting(Watch, Expects),
-    /// The switch marker must not come any more, but may: then the peer has moved, and this side cannot.
+    /// The switch marker must not come any more. If it does, the peer has moved and this side cannot.
     Watching(Watch),
 }
 
-/// How TCP is written to.
+/// How TCP is written.
 #[derive(Debug, Default)]
 pub(crate) struct Writing {
-    /// Bytes of the switch marker that are written.
+    /// How many bytes of the switch marker are written.
     marker_bytes_written: usize,
 }
 
 impl Reading {
-    /// The peer's answer is late or never comes, and its switch marker may still come.
+    /// The peer's answer is late or never comes. Its switch marker may still come.
     pub(crate) fn await_marker(&mut self) {
         if let Self::Expecting(marker, _) = *self {
             *self = Self::Awaiting(Watch::new(marker), Expects::new());
@@ -56,15 +56,15 @@ impl Writing {
         self.marker_bytes_written > 0
     }
 
-    /// Writes the switch marker, which goes at once: it would wait for an acknowledgement of what the program has
-    /// written before. False if there is no room for all of it.
+    /// Writes the switch marker and flushes it; otherwise it would wait for the acknowledgement of earlier bytes.
+    /// Returns false if there is no room for all of it.
     pub(crate) fn write_marker(
         &mut self,
         tcp: BorrowedFd<'_>,
         marker: SwitchMarker,
     ) -> Result<bool, Errno> {
         let result = self.write_unwritten(tcp, marker);
-        // Setting it sends what is queued, even under a cork. What the program has asked for is as it was afterwards.
+        // Setting `TCP_NODELAY` flushes the queue, even under a cork. The program's own setting is restored.
         let is_gathered = !getsockopt(&tcp, sockopt::TcpNoDelay)?;
         setsockopt(&tcp, sockopt::TcpNoDelay, &true)?;
         if is_gathered {
@@ -91,7 +91,7 @@ impl Writing {
     }
 }
 
-/// Receives what comes before the switch marker, and whether that follows: looks, and takes no more than that.
+/// Receives bytes before the switch marker, and returns whether the marker follows. The marker stays in TCP.
 pub(super) fn receive_before(
     fd: BorrowedFd<'_>,
     into: &mut [IoSliceMut<'_>],
@@ -107,8 +107,8 @@ pub(super) fn receive_before(
     (take_before(fd, into, &mut bytes[..shown.min(wanted)], peek), has_marker)
 }
 
-/// Receives bytes among which the switch marker may come, and whether it has come. A program gets no byte of a switch
-/// marker that has come whole, however few bytes it asks for.
+/// Receives bytes among which the switch marker may come, and returns whether it has come. A program gets no byte of a
+/// switch marker that has come as a whole, however few bytes it asks for.
 pub(super) fn receive_awaited(
     fd: BorrowedFd<'_>,
     into: &mut [IoSliceMut<'_>],
@@ -123,18 +123,18 @@ pub(super) fn receive_awaited(
     }
 }
 
-/// Whether what has come of a switch marker cannot be answered, as TCP has ended behind it.
+/// Whether a switch marker that has come, as a whole or in part, cannot be answered because TCP has ended behind it.
 pub(crate) fn is_ended(fd: BorrowedFd<'_>, is_whole: bool) -> bool {
     let mut entries = [PollFd::new(fd, PollFlags::from_bits_retain(libc::POLLRDHUP))];
     is_dead(fd) || !is_whole && poll(&mut entries, PollTimeout::ZERO) == Ok(1)
 }
 
-/// Why a program is shown no bytes in which a switch marker may come.
+/// Why a program gets no bytes while a switch marker may come.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Watched {
-    /// A switch marker has come, whole or in part.
+    /// A switch marker has come: true for the whole marker, false for a part.
     Marker(bool),
-    /// TCP has failed, or a part of the switch marker was shown before the rest came.
+    /// TCP has failed, or the program has read a part of the switch marker before the rest came.
     Failed(Errno),
 }
 
@@ -161,7 +161,7 @@ pub(super) fn receive_watched(
     if watch.completes(bytes) { Err(Watched::Failed(Errno::ECONNRESET)) } else { Ok(taken) }
 }
 
-/// Bytes that TCP has, which stay there: so many as are wanted, and a switch marker behind them.
+/// Peeks at the bytes that TCP has: as many as are wanted, and a switch marker behind them.
 fn looked_at(fd: BorrowedFd<'_>, wanted: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = vec![0; (wanted + SwitchMarker::BYTES).min(LOOKED_AT_BYTES)];
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
@@ -170,7 +170,7 @@ fn looked_at(fd: BorrowedFd<'_>, wanted: usize) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-/// Hands out bytes that the kernel has first, and has it forget them if they are not only peeked at.
+/// Returns bytes that were peeked at, and takes them out of the kernel unless the program peeks too.
 fn take_before(
     fd: BorrowedFd<'_>,
     into: &mut [IoSliceMut<'_>],
@@ -186,7 +186,7 @@ fn take_before(
     }
     scatter(into, bytes);
     if !peek {
-        // They are there, and nobody else reads.
+        // The bytes are there, and no other thread reads.
         recv(fd.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT)?;
     }
     Ok(bytes.len())
@@ -200,23 +200,23 @@ fn scatter(into: &mut [IoSliceMut<'_>], mut from: &[u8]) {
     }
 }
 
-/// Bytes stay in the socket that may be the beginning of the switch marker: what follows must come, however large the
-/// buffer is in which they are.
+/// Enlarges the receive buffer, if it is small. Bytes that may be the beginning of the switch marker stay in the
+/// socket, and what follows must have room, however much memory the kernel counts for them.
 pub(crate) fn make_room_behind(fd: BorrowedFd<'_>) {
     let size = || getsockopt(&fd, sockopt::RcvBuf).ok().filter(|&size| size < ROOM_BYTES as usize);
     if size().is_none() {
         return;
     }
-    // It may not be allowed: then it is as it was.
+    // Without permission the buffer stays as it is.
     let _as_it_was = link::make_room(fd, ROOM_BYTES);
     if let Some(size) = size() {
-        // The program has set it. The kernel takes twice as much as it is told, as far as the host allows.
+        // The program has set the size. The kernel takes twice the given value, as far as the host allows.
         let _as_it_was = setsockopt(&fd, sockopt::RcvBuf, &size);
     }
 }
 
-/// Bytes that are looked at before they are taken.
+/// Bytes that are peeked at before they are taken.
 const LOOKED_AT_BYTES: usize = 64 * 1024;
 
-/// Bytes for which the kernel has room behind those that wait: more than a buffer of it keeps.
+/// Room for bytes behind those that are held back: more than one kernel buffer holds.
 const ROOM_BYTES: u32 = 1 << 20;

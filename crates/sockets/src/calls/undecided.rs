@@ -1,5 +1,5 @@
-//! Calls of the program while it is undecided which way a connection takes: they are made of TCP, and never block in
-//! it, as the connection may move meanwhile.
+//! Calls of the program while the route of a connection is undecided. They use TCP and never block in it, because the
+//! connection may move meanwhile.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -17,16 +17,16 @@ use crate::lock::lock;
 use crate::transport::held::HoldsBytes;
 
 impl Connection {
-    /// Has the kernel answer a call at the program's descriptor that moves no bytes and does not wait, unless the connection
-    /// is decided. Until the call is back, no other descriptor takes the place of the TCP socket at the program's number. If
-    /// the connection has moved, the other descriptor is there when this returns.
+    /// Runs a kernel call at the program's descriptor that transfers no bytes and does not wait, unless the connection
+    /// is decided. Until the call returns, no other descriptor replaces the TCP socket at the program's number. If the
+    /// connection has moved, the other descriptor is there when this returns.
     pub fn while_undecided<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
         // The connection moves under the same lock.
         let _writing = lock(&self.writing);
         (self.route() == Route::Undecided).then(call)
     }
 
-    /// `EAGAIN`, if there is nothing or the connection has moved.
+    /// Returns `EAGAIN` if there is nothing to read or the connection has moved.
     pub(crate) fn receive_undecided(
         &self,
         fd: BorrowedFd<'_>,
@@ -107,7 +107,7 @@ impl Connection {
         sent
     }
 
-    /// The call waits, for as long as the program allows. The caller tries again afterwards.
+    /// Waits for as long as the program allows. The caller tries again afterwards.
     #[cold]
     pub(super) fn wait(
         &self,
@@ -130,7 +130,7 @@ impl Connection {
     /// Waits for TCP, or for the connection to move.
     pub(crate) fn wait_undecided(&self, fd: BorrowedFd<'_>, what: Waiting) -> Result<(), Errno> {
         let limit = what.limit(fd);
-        // What was left to TCP before is no reason to look again.
+        // A connection that was left to TCP before is no reason to check again.
         let was_left = self.is_left();
         let is_decided = || self.moved().is_some() || (self.is_left() && !was_left);
         let mut ready = || self.is_closing() || is_decided();
@@ -139,8 +139,8 @@ impl Connection {
             Waiting::ToSend => self.is_held(),
         };
         if is_held {
-            // The kernel would say again and again that there is something: the rest of the switch marker is on its
-            // way.
+            // The kernel would report the beginning of the switch marker as readable all the time. The rest is in
+            // flight.
             let limit = Some(HELD_LOOK);
             return self.endpoint.wait_beside(&self.mark, &mut [], limit, &mut ready).map(drop);
         }
@@ -183,5 +183,5 @@ impl Connection {
     }
 }
 
-/// How long a thread waits for the rest of what may be the switch marker before it looks again.
+/// How long a thread waits for the rest of what may be the switch marker before it checks again.
 const HELD_LOOK: Duration = Duration::from_millis(1);

@@ -11,24 +11,24 @@ use runtime::Mark;
 use crate::transport::held::HeldStreams;
 use crate::transport::non_blocking::is_non_blocking;
 
-/// Why a wait beside descriptors of the program is over.
+/// Why a wait beside descriptors of the program has ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Waited {
-    /// What was waited for has come.
+    /// The condition holds.
     Ready,
     /// One of the program's descriptors is ready, as its `revents` says.
     Others,
-    /// The time is over.
+    /// The limit has passed.
     TimedOut,
 }
 
-/// What calls of the program wait with: the endpoint of the process.
+/// How calls of programs wait: implemented by the endpoint of the process.
 pub(crate) trait Waits: Send + Sync {
-    /// Makes progress, unless another thread is at it.
+    /// Makes progress, unless another thread does.
     fn drive(&self);
 
-    /// Waits until `ready` says so, one of `others` is ready, or `limit` has passed (`None`: never). What makes
-    /// `ready` worth asking raises `mark`.
+    /// Waits until `ready` returns true, one of `others` is ready, or `limit` has passed (`None`: never). Whatever may
+    /// change the result of `ready` raises `mark`.
     fn wait_beside(
         &self,
         mark: &Arc<Mark>,
@@ -37,27 +37,27 @@ pub(crate) trait Waits: Send + Sync {
         ready: &mut dyn FnMut() -> bool,
     ) -> Result<Waited, Errno>;
 
-    /// A connection was left to TCP, by whomever: what was begun for it ends.
+    /// A connection was left to TCP. What was begun for it is cleaned up.
     fn on_left(&self, token: u64);
 
-    /// The first bytes have gone over a connection that was accepted.
+    /// The first bytes have gone over an accepted connection.
     fn on_first_bytes(&self, token: u64);
 
-    /// Raises a mark from outside of the engine.
+    /// Raises a mark from outside the engine.
     fn raise(&self, mark: &Mark);
 
-    /// The streams of the process that hold bytes back for more to come.
+    /// Returns the streams of the process that hold bytes back for more to come.
     fn held(&self) -> &HeldStreams;
 }
 
-/// Whether a call may wait, asked of the program's descriptor when it is about to, and once a call.
+/// Whether a call may wait. Asks the program's descriptor when the call is about to wait, once per call.
 #[derive(Debug)]
 pub(crate) struct Blocking {
     may_wait: Option<bool>,
 }
 
 impl Blocking {
-    /// That of a call that was told not to wait, or was not.
+    /// `dont_wait`: the program has asked the call not to wait.
     pub(crate) const fn new(dont_wait: bool) -> Self {
         Self { may_wait: if dont_wait { Some(false) } else { None } }
     }
@@ -67,7 +67,7 @@ impl Blocking {
     }
 }
 
-/// For which direction a call waits.
+/// The direction for which a call waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Waiting {
     ToReceive,
@@ -75,7 +75,7 @@ pub(crate) enum Waiting {
 }
 
 impl Waiting {
-    /// How long it may wait, as `SO_RCVTIMEO` and `SO_SNDTIMEO` of the TCP socket say; `None` is for ever.
+    /// Returns how long it may wait, by `SO_RCVTIMEO` or `SO_SNDTIMEO` of the TCP socket. `None` means for ever.
     pub(crate) fn limit(self, tcp: BorrowedFd<'_>) -> Option<Duration> {
         let time = match self {
             Self::ToReceive => getsockopt(&tcp, sockopt::ReceiveTimeout),
@@ -87,7 +87,7 @@ impl Waiting {
         (!limit.is_zero()).then_some(limit)
     }
 
-    /// The entry for `poll` that waits for this of a descriptor.
+    /// Returns the entry for `poll` that waits for this direction.
     pub(crate) fn entry(self, fd: BorrowedFd<'_>) -> libc::pollfd {
         let events = match self {
             Self::ToReceive => libc::POLLIN,

@@ -1,9 +1,9 @@
-//! When it is tried again to write a switch marker that cannot be written yet, and for how long.
+//! When to retry writing a switch marker, and when to give up.
 
 use delivery::Instant;
 
-/// Times of attempts to write one switch marker. An event that may make writing possible brings an attempt of its own;
-/// these are for causes without an event.
+/// The schedule of attempts to write one switch marker. An event that may make room triggers an attempt of its own.
+/// These attempts cover causes without an event.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Attempts {
     begun: Instant,
@@ -15,7 +15,7 @@ impl Attempts {
         Self { begun: now, wait_ns: FIRST_WAIT_NS }
     }
 
-    /// It has come to nothing: when to try again, each time later.
+    /// An attempt has failed. Returns when to try again; the intervals grow.
     pub(crate) fn again(&mut self, now: Instant) -> Instant {
         let again = now.after_ns(self.wait_ns);
         self.wait_ns = (2 * self.wait_ns).min(LAST_WAIT_NS);
@@ -23,20 +23,20 @@ impl Attempts {
     }
 
     //= sockets-protocol.md: join.3
-    /// Whether the side that accepted gives it up: the peer does not wait for much longer.
+    /// Whether the accepting side gives up, because the peer does not wait for much longer.
     pub(crate) fn have_ended(&self, now: Instant) -> bool {
         now >= self.begun.after_ns(MARKER_WITHIN_NS)
     }
 }
 
-/// The wait after the first attempt, in nanoseconds: a call of the program has returned then, or the switch marker of the
-/// peer has come behind its message.
+/// The interval after the first attempt, in nanoseconds. Until then a call of the program has returned, or the peer's
+/// switch marker has followed its message.
 pub(crate) const FIRST_WAIT_NS: u64 = 100_000;
 
-/// The longest wait, in nanoseconds: what it costs is nothing then, and a program that was overlooked does not notice.
+/// The longest interval, in nanoseconds. Attempts at this rate cost nothing, and no program notices the delay.
 const LAST_WAIT_NS: u64 = 250_000_000;
 
-/// For how long a switch marker may wait for room in TCP, in nanoseconds: half of the time in which the peer wants an
+/// For how long a switch marker may wait for room in TCP, in nanoseconds: half of the time that the peer waits for an
 /// answer.
 const MARKER_WITHIN_NS: u64 = 5_000_000_000;
 

@@ -1,9 +1,9 @@
-//! The way home: how one end of a stream goes back to TCP behind its last byte on the edge.
+//! How one end of a stream goes home: back to TCP, after its last byte on the edge.
 //!
 //! Each end writes a *record* into the TCP connection, behind the switch marker: how many bytes its program has taken
-//! out of the ring. From there on the peer writes the stream into the TCP connection, behind a record of its own. What
-//! the ring holds beyond that comes a second time, by TCP, so that nothing has to be kept here. This is the state of
-//! one end, without any I/O: counts go in, and what is to be written next comes out.
+//! out of the ring. Behind a record of its own, the peer writes the stream from that byte on into the TCP connection.
+//! Bytes that the ring still holds come a second time by TCP, so nothing has to be kept here. This is the state of one
+//! end, without any I/O: it is given counts, and says what to write next.
 
 #[cfg(test)]
 mod explored_tests;
@@ -14,12 +14,12 @@ use crate::wire::Implausible;
 /// What an end writes into the TCP connection behind its switch marker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Record {
-    /// Bytes of the peer's ring part that the program has taken.
+    /// Bytes of the ring that the program has taken.
     pub(crate) taken: u64,
 }
 
 impl Record {
-    /// Bytes of a record.
+    /// Length of a record in bytes.
     pub(crate) const BYTES: usize = 12;
 
     pub(crate) fn encode(self) -> [u8; Self::BYTES] {
@@ -29,13 +29,13 @@ impl Record {
         bytes
     }
 
-    /// Whether these bytes, fewer than a record has, may be the beginning of one.
+    /// Whether these bytes, fewer than a record has, may be its beginning.
     pub(crate) fn may_begin_with(bytes: &[u8]) -> bool {
         let known = bytes.len().min(HOME.len());
         bytes.len() < Self::BYTES && bytes[..known] == HOME[..known]
     }
 
-    /// The record that these bytes are, if they are one.
+    /// Decodes a record; `None` if the bytes are something else.
     pub(crate) fn decode(bytes: [u8; Self::BYTES]) -> Option<Self> {
         let (magic, taken) = bytes.split_first_chunk()?;
         let taken = u64::from_be_bytes(taken.try_into().ok()?);
@@ -43,38 +43,40 @@ impl Record {
     }
 }
 
-/// How far one end has come.
+/// The progress of one end.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Homing {
     record: [u8; Record::BYTES],
-    /// Bytes of the record that TCP has.
+    /// Bytes of the record that were written to TCP.
     recorded: usize,
-    /// The first byte of the stream that TCP does not have yet, once the peer's record is here.
+    /// The next byte of the stream to write to TCP, once the peer's record has come.
     next: Option<u64>,
-    /// The stream's last byte before the way home began.
+    /// Length of the stream when the end began to go home.
     written: u64,
 }
 
-/// What is to be written into the TCP connection next.
+/// What to write into the TCP connection next.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum HomeStep {
-    /// The record, behind the first bytes of it.
+    /// The record, from this offset on.
     Record([u8; Record::BYTES], usize),
-    /// Nothing, until the peer's record is here.
+    /// Nothing, until the peer's record has come.
     Wait,
-    /// Bytes of the stream from this one on, up to the last that the program has written.
+    /// Bytes of the stream, from this position to the last that the program has written.
     Bytes(u64),
-    /// Nothing more: the kernel does the rest.
+    /// Nothing more. The kernel does the rest.
     Home,
 }
 
 impl Homing {
-    /// The program has taken so many bytes of the ring and takes no more, and has written so many and writes no more.
+    /// The program has taken `taken` bytes of the ring and takes no more, and has written `written` bytes and writes no
+    /// more.
     pub(crate) fn new(taken: u64, written: u64) -> Self {
         Self { record: Record { taken }.encode(), recorded: 0, next: None, written }
     }
 
-    /// The same of an end whose direction of TCP has ended: the peer takes that for a record of 0 bytes.
+    /// As [`Homing::new`] for an end that has shut TCP down for writing. The peer takes the end of TCP as a record of 0
+    /// bytes.
     pub(crate) fn without_record(written: u64) -> Self {
         Self { recorded: Record::BYTES, ..Self::new(0, written) }
     }
@@ -90,10 +92,10 @@ impl Homing {
         }
     }
 
-    /// TCP has taken so many bytes of what [`Homing::step`] has said.
+    /// TCP has taken `bytes` bytes of what [`Homing::step`] returned.
     ///
     /// # Panics
-    /// If these are more than it has said.
+    /// If that was less.
     pub(crate) fn on_sent(&mut self, bytes: usize) {
         if self.recorded < Record::BYTES {
             self.recorded += bytes;
@@ -105,7 +107,7 @@ impl Homing {
     }
 
     //= sockets-protocol.md: home.2
-    /// The peer's record is here. This end knows that the peer has taken `known` bytes at least, and has posted `posted`.
+    /// Handles the peer's record. The peer has taken at least `known` bytes, and this end has posted `posted`.
     pub(crate) fn on_record(
         &mut self,
         record: Record,
@@ -119,16 +121,16 @@ impl Homing {
         Ok(())
     }
 
-    /// Whether the peer's record is here.
+    /// Whether the peer's record has come.
     pub(crate) const fn has_record(&self) -> bool {
         self.next.is_some()
     }
 }
 
-/// What a record begins with.
+/// Magic of a record.
 const HOME: [u8; 4] = *b"HOME";
 
-/// Any bytes as a record: no panic, and what is accepted survives encoding.
+/// Decodes any bytes as a record: checks that nothing panics, and that accepted bytes are encoded the same.
 pub fn fuzz_record(bytes: &[u8]) {
     if let Ok(bytes) = <[u8; Record::BYTES]>::try_from(bytes)
         && let Some(record) = Record::decode(bytes)

@@ -1,4 +1,4 @@
-//! What all threads know of where a connection is.
+//! The state of a connection, for all threads.
 
 use std::net::Shutdown;
 use std::sync::Mutex;
@@ -11,30 +11,30 @@ use crate::lock::lock;
 use crate::reasons::Reason;
 use crate::settings::Role;
 
-/// The [`Migration`] of one end, and which way its bytes go, which calls of the program read without a lock.
+/// The [`Migration`] of one end, and its course, which calls of the program read without a lock.
 ///
-/// The lock is the innermost one: it is held for one event, never over I/O.
+/// The lock is the innermost one: it is held for one event, never during I/O.
 #[derive(Debug)]
 pub(crate) struct Life {
     migration: Mutex<Migration>,
-    /// The course, and [`WRITES_NO_MORE`]; in the upper byte the reason.
+    /// The course and [`WRITES_NO_MORE`] in the lower byte, the reason in the upper one.
     published: AtomicU16,
 }
 
-/// Which way bytes go.
+/// The route of bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Course {
-    /// By TCP, in which a switch marker may come.
+    /// TCP, where a switch marker may come.
     Tcp,
-    /// The same, and nothing is written before the switch marker.
+    /// TCP, and nothing may be written before the switch marker.
     TcpHeld,
-    /// By the edge.
+    /// The edge.
     Edge,
-    /// The same, and it is to go home.
+    /// The edge, until the connection goes home.
     Returning,
-    /// Nowhere, for the moment: calls of the program wait.
+    /// None at the moment: calls of the program wait.
     GoingHome,
-    /// The kernel has it.
+    /// The kernel, for good.
     Kernel(Reason),
 }
 
@@ -45,7 +45,7 @@ impl Life {
         Self { migration: Mutex::new(migration), published }
     }
 
-    /// Takes in an event: what is to be done. Who sees the course that follows sees what was done before.
+    /// Handles an event, and returns the actions. A thread that sees the new course also sees what was done before.
     pub(crate) fn on(&self, event: Event, now: Instant) -> Vec<Action> {
         let mut migration = lock(&self.migration);
         let actions = migration.on(event, now);
@@ -53,12 +53,12 @@ impl Life {
         actions
     }
 
-    /// Takes in an event of the program or the edge, for which the time does not matter.
+    /// Handles an event of the program or the edge that does not depend on the time.
     pub(crate) fn on_untimed(&self, event: Event) -> Vec<Action> {
         self.on(event, Instant(0))
     }
 
-    /// Which way bytes go. One load.
+    /// Returns the route of bytes. One atomic load.
     #[inline]
     pub(crate) fn course(&self) -> Course {
         let published = self.published.load(Ordering::SeqCst);
@@ -72,7 +72,7 @@ impl Life {
         }
     }
 
-    /// Whether the program has said that it writes no more, before the connection has moved.
+    /// Whether the program has shut down writing before the connection has moved.
     pub(crate) fn writes_no_more(&self) -> bool {
         self.published.load(Ordering::SeqCst) & WRITES_NO_MORE != 0
     }
@@ -138,8 +138,8 @@ const RETURNING: u16 = 3;
 const GOING_HOME: u16 = 4;
 const KERNEL: u16 = 5;
 
-/// The bits of the course.
+/// Mask of the course.
 const COURSE: u16 = 7;
 
-/// The program writes no more, and the connection has not moved.
+/// The program has shut down writing, and the connection has not moved.
 const WRITES_NO_MORE: u16 = 8;

@@ -1,6 +1,6 @@
-//! How one end of a connection moves, and comes home: which events bring it from which phase to which, and what is to be
-//! done then. No I/O, no locks, no clock: events and the time come in, actions go out. `docs/sockets-protocol.md` has the
-//! whole table, which a test compares with this.
+//! The state machine that moves one end of a connection to the edge and back: phases, events, actions. It has no I/O,
+//! no locks and no clock: it is given events and the time, and returns actions. `docs/sockets-protocol.md` has the
+//! whole table, and a test compares it with this code.
 
 #[cfg(test)]
 mod decided_tests;
@@ -19,141 +19,140 @@ use crate::reasons::Reason;
 use crate::settings::Role;
 use crate::wire::Refusal;
 
-/// Where one end of a connection is.
+/// Phase of one end of a connection.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Phase {
-    /// TCP has its bytes, and nothing was said to the peer.
+    /// On TCP. Nothing was sent to the peer.
     OnTcp,
-    /// The side that accepted sends offers; the side that connected has its rendezvous socket open for one.
+    /// The accepting side sends offers. The connecting side has its rendezvous socket open for one.
     Offering,
-    /// An offer was taken, and the link group is not there yet.
+    /// An offer was taken. The link group is not established yet.
     Grouping,
     /// The peer was asked to join. Its switch marker may come in TCP.
     Joining,
     /// The peer's switch marker is to be written into the TCP connection.
     Switching,
-    /// The bytes of this side go by the group, behind the switch marker.
+    /// The bytes of this side go by the group, after the switch marker.
     OnEdge,
-    /// On the edge, and to go home when the program has read what came by TCP.
+    /// On the edge. It goes home when the program has read what came by TCP.
     Returning,
     /// Nothing goes by the group any more. Calls of the program wait.
     GoingHome,
-    /// Nothing comes from the peer any more, nor goes to it. What has come can be read.
+    /// The peer is lost: nothing is received or sent. Bytes that have come can be read.
     PeerLost,
-    /// On TCP. The peer was asked, and the group was lost before the answer, or the answer is late. Its switch marker
-    /// may come.
+    /// On TCP. The peer was asked to join, and the group was lost before the answer, or the answer is late. The peer's
+    /// switch marker may come.
     Unanswered,
-    /// On TCP. The peer was asked, and its answer counts no more; but its switch marker may come, which resets the
-    /// connection.
+    /// On TCP. The peer was asked to join, and its answer is ignored. If its switch marker comes, the connection is
+    /// reset.
     Watching,
-    /// The kernel has it, for good.
+    /// Left to the kernel for good.
     Ended(Reason),
 }
 
-/// What happens to one end of a connection.
+/// Event at one end of a connection.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Event {
-    /// It is to move: the rendezvous socket is open, or the first offer is sent.
+    /// The connection begins to move: the rendezvous socket is open, or the first offer is sent.
     Begin,
-    /// Bytes have gone over it for the first time.
+    /// The first bytes have gone over it.
     Bytes,
-    /// [`Migration::due`] has come.
+    /// [`Migration::due`] has passed.
     Time,
-    /// An offer for it has come to its rendezvous socket.
+    /// An offer has come to its rendezvous socket.
     Offer,
-    /// An offer of another version of the protocol has come.
+    /// An offer of another protocol version has come.
     OtherVersion,
-    /// The link group is there.
+    /// The link group is established.
     GroupUp,
-    /// The group has ended.
+    /// The link group has ended.
     GroupLost,
     /// The group or the stream cannot be made.
     NoStream(Reason),
-    /// The peer takes the offer.
+    /// The peer accepts the offer.
     Join,
     /// The peer has joined.
     Joined,
-    /// The peer has refused to.
+    /// The peer has refused to join.
     Refused(Refusal),
-    /// The peer knows that the stream is no more.
+    /// The peer has closed its end of the stream.
     Forgotten,
-    /// The peer has written the whole switch marker of this side, and the group in which it would have answered is
-    /// lost.
+    /// The peer has written the whole switch marker of this side. The group in which it would have answered is lost.
     MarkerCame,
-    /// The switch marker that this side writes is in TCP.
+    /// The switch marker that this side writes is in TCP as a whole.
     MarkerWritten,
-    /// TCP has no room for the switch marker, or for the rest of it.
+    /// TCP has no room for the switch marker or for the rest of it.
     MarkerWaits {
-        /// Some of it is written.
+        /// A part of it is written.
         has_begun: bool,
     },
-    /// The switch marker must not be written yet, because the switch marker of this side has not come.
+    /// The switch marker must not be written yet, because that of this side has not come.
     MarkerEarly,
-    /// A thread of the program is inside a call, out of which it comes at once.
+    /// A thread of the program is within a call, and will return at once.
     InCall,
     /// The switch marker cannot be written.
     MarkerFails(Reason),
-    /// It is to stay on TCP.
+    /// The connection is to stay on TCP.
     Stay(Reason),
-    /// The program shuts down.
+    /// The program shuts down a direction.
     Shut(Half),
     /// The program has closed its last descriptor in this process.
     Closed,
     /// The process is about to end.
     ProcessEnds,
-    /// It is to go home.
+    /// The connection is to go home.
     Return,
-    /// It has written down how far it is, and takes and posts no more.
+    /// The stream has recorded its positions, and neither takes nor posts bytes any more.
     LeaveEdge,
-    /// All its bytes are in TCP.
+    /// All bytes of the stream are in TCP.
     Arrived,
-    /// The peer is gone, or has reset the connection, or was reset.
+    /// The peer has ended, or has reset the connection, or was reset.
     PeerLost,
 }
 
 /// What the program shuts down.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Half {
-    /// It reads no more.
+    /// Reading.
     Read,
-    /// It writes no more.
+    /// Writing.
     Write,
-    /// Neither.
+    /// Reading and writing.
     Both,
 }
 
-/// What is to be done, in this order.
+/// Actions, to be performed in this order.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Action {
-    /// Send the offer again.
+    /// Send the offer.
     SendOffer,
-    /// Close the rendezvous socket, and find or make the link group of the offer.
+    /// Close the rendezvous socket, and find or create the link group of the offer.
     FindGroup,
-    /// Make the stream, and look for its switch marker in TCP from then on.
+    /// Create the stream, and look for its switch marker in TCP from then on.
     MakeStream,
     /// Ask the peer to join.
     SendJoin,
-    /// Tell the peer that this side has joined.
+    /// Notify the peer that this side has joined.
     SendJoined,
-    /// Tell the peer that it has not.
+    /// Notify the peer that this side has not joined.
     SendRefused(Refusal),
-    /// Tell the peer that the stream is no more.
+    /// Notify the peer that the stream is closed.
     SendReset,
-    /// Look whether the peer has written the switch marker of this side, and look again when it may have.
+    /// Look whether the peer has written the switch marker of this side, and look again when more bytes come.
     LookForMarker,
-    /// Try to write the peer's switch marker; or the switch marker of this side, if that of the peer is not known.
+    /// Try to write the peer's switch marker, or that of this side if the peer's is not known.
     WriteMarker,
-    /// Put the stream in the place of the TCP socket.
+    /// Replace the TCP socket by the stream.
     Switch,
     /// Read TCP. The program does not see the switch marker that may come.
     Await,
     /// Read TCP. A switch marker that comes resets the connection.
     Watch,
-    /// Shut down TCP as the program has asked.
+    /// Shut TCP down as the program has asked.
     ShutTcp,
-    /// The kernel has it from now on.
+    /// Leave the connection to the kernel.
     Leave(Reason),
-    /// Take the rings back: the peer does not write to them.
+    /// Release the rings: the peer does not write to them.
     DropStream,
 }
 
@@ -162,34 +161,34 @@ pub(crate) enum Action {
 pub(crate) struct Migration {
     role: Role,
     phase: Phase,
-    /// When [`Event::Time`] is wanted.
+    /// When [`Event::Time`] is due.
     due: Instant,
-    /// When the offer is sent, and until when it holds.
+    /// When the offer is sent, and how long it holds.
     offering: Option<Offering>,
-    /// When it is tried to write the switch marker.
+    /// When to try to write the switch marker.
     attempts: Option<Attempts>,
     has_bytes: bool,
-    /// TCP had no room for the switch marker: nothing else is written before it.
+    /// TCP had no room for the switch marker, so nothing else may be written before it.
     is_held: bool,
-    /// Some of the switch marker is written.
+    /// A part of the switch marker is written.
     has_begun_marker: bool,
-    /// What the program has shut down before it moved.
+    /// What the program has shut down before the move.
     reads_no_more: bool,
     writes_no_more: bool,
-    /// The program has closed it in this process.
+    /// The program has closed the connection in this process.
     is_closed: bool,
-    /// What was shut down in TCP before it moved.
+    /// What was shut down in TCP before the move.
     has_shut_reads: bool,
     has_shut_writes: bool,
-    /// The peer is gone, and the switch marker is written all the same, because some of it was.
+    /// The peer is lost, and the switch marker is still written, because a part of it was.
     is_peer_lost: bool,
     /// The group is lost.
     is_group_lost: bool,
     /// It goes home as soon as the switch marker is written.
     is_to_return: bool,
-    /// The switch marker of this side is written back, because that of the peer is not known.
+    /// This side writes its own switch marker back, because it does not know the peer's.
     is_echoing: bool,
-    /// Why it is left to TCP if no switch marker comes.
+    /// Why the connection is left to TCP if no switch marker comes.
     why: Reason,
 }
 
@@ -221,32 +220,32 @@ impl Migration {
         self.phase
     }
 
-    /// When [`Event::Time`] is wanted.
+    /// Returns when [`Event::Time`] is due.
     pub(crate) const fn due(&self) -> Instant {
         self.due
     }
 
-    /// Whether nothing but the switch marker is written into TCP.
+    /// Whether only the switch marker may be written into TCP.
     pub(crate) const fn is_held(&self) -> bool {
         self.is_held && matches!(self.phase, Phase::Switching)
     }
 
-    /// Whether the program has closed it in this process.
+    /// Whether the program has closed the connection in this process.
     pub(crate) const fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Whether the switch marker of this side is written back, and not that of the peer.
+    /// Whether this side writes its own switch marker back instead of the peer's.
     pub(crate) const fn is_echoing(&self) -> bool {
         self.is_echoing
     }
 
-    /// Whether nothing more can be written into TCP, because it was shut down before the connection moved.
+    /// Whether nothing can be written into TCP any more, because it was shut down before the move.
     pub(crate) const fn has_ended_tcp(&self) -> bool {
         self.has_shut_writes
     }
 
-    /// What the program has shut down before it moved.
+    /// Returns what the program has shut down before the move.
     pub(crate) const fn shut(&self) -> Option<Shutdown> {
         match (self.reads_no_more, self.writes_no_more) {
             (true, true) => Some(Shutdown::Both),
@@ -256,7 +255,7 @@ impl Migration {
         }
     }
 
-    /// Takes in an event. What does not matter in its phase changes nothing.
+    /// Handles an event. Events without a meaning in the current phase change nothing.
     pub(crate) fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
         match event {
             Event::Stay(_) | Event::Shut(_) | Event::Closed | Event::ProcessEnds => {
@@ -289,7 +288,7 @@ impl Migration {
             }
             (Role::Accepting, Event::Bytes) if !self.has_bytes => {
                 self.has_bytes = true;
-                // The offer counts from now on.
+                // The offer holds from now on.
                 if is_offering { self.begin_offering(now) } else { Vec::new() }
             }
             (_, Event::Time) if !is_offering || now < self.due => Vec::new(),
@@ -305,7 +304,7 @@ impl Migration {
         }
     }
 
-    /// The first offer is sent.
+    /// Sends the first offer.
     fn begin_offering(&mut self, now: Instant) -> Vec<Action> {
         let mut offering = Offering::new(now);
         let _sent = offering.step(now);
@@ -323,7 +322,7 @@ impl Migration {
                     self.due = until;
                     break;
                 }
-                // A peer that does not use the connection has no rendezvous socket open: nothing is lost by waiting.
+                // A peer that does not use the connection opens no rendezvous socket, so waiting costs nothing.
                 OfferStep::Expired if !self.has_bytes => {
                     self.due = Instant::NEVER;
                     break;
@@ -362,7 +361,7 @@ impl Migration {
                 actions
             }
             Event::Time | Event::GroupLost => self.leave(Reason::NoGroup),
-            // It could write a part of the switch marker only.
+            // The peer could write only a part of the switch marker.
             Event::Forgotten if is_asked => {
                 let mut actions = self.watch(Reason::Refused);
                 actions.push(Action::DropStream);
@@ -380,7 +379,7 @@ impl Migration {
         }
     }
 
-    /// The peer's switch marker is to be written.
+    /// Begins to write the peer's switch marker.
     fn switch(&mut self, now: Instant) -> Vec<Action> {
         self.enter(Phase::Switching, Instant::NEVER);
         self.attempts = Some(Attempts::new(now));
@@ -388,7 +387,7 @@ impl Migration {
     }
 
     //= sockets-protocol.md: join.5, join.6
-    /// Takes in an event while the peer may still have moved its direction. The program uses TCP meanwhile.
+    /// Handles an event while the peer may still have moved its direction. The program uses TCP meanwhile.
     fn on_unanswered(&mut self, event: Event, now: Instant) -> Vec<Action> {
         let is_lost = self.is_group_lost;
         match event {
@@ -406,7 +405,7 @@ impl Migration {
                 self.is_to_return = self.has_shut_writes;
                 self.switch(now)
             }
-            // It has not moved, so that no switch marker comes.
+            // The peer has not moved, so no switch marker comes.
             Event::Refused(_) => {
                 let mut actions = self.leave(self.why);
                 actions.push(Action::DropStream);
@@ -421,8 +420,7 @@ impl Migration {
         }
     }
 
-    /// The group is lost while the peer's answer was awaited. If the peer has moved its direction its switch marker
-    /// comes.
+    /// The group is lost while the answer is pending. If the peer has moved its direction, its switch marker comes.
     fn on_group_lost(&mut self, now: Instant) -> Vec<Action> {
         if self.phase != Phase::Unanswered || self.is_group_lost {
             return Vec::new();
@@ -463,8 +461,8 @@ impl Migration {
             }
             Event::MarkerEarly => self.wait(now),
             Event::InCall => self.enter(Phase::Switching, now.after_ns(FIRST_WAIT_NS)),
-            // A part of a switch marker cannot be left to the peer's program: the rest is tried until TCP fails, which
-            // says all.
+            // The peer's program must not read a part of a switch marker. So the rest is retried until TCP fails, which
+            // resets the peer, too.
             Event::MarkerFails(Reason::Descriptors) if self.has_begun_marker => self.wait(now),
             Event::MarkerFails(reason) if is_accepting && self.has_begun_marker => {
                 let mut actions = self.leave(reason);
@@ -472,7 +470,7 @@ impl Migration {
                 actions
             }
             Event::MarkerFails(reason) if is_accepting => self.give_up(reason),
-            // The peer has moved its direction already: there is no way back.
+            // The peer has already moved its direction, so the connection cannot stay on TCP.
             Event::MarkerFails(_) => {
                 let mut actions = self.watch(Reason::NoGroup);
                 actions.push(Action::SendReset);
@@ -481,8 +479,8 @@ impl Migration {
             Event::GroupLost if is_accepting && !self.has_begun_marker => {
                 self.leave(Reason::NoGroup)
             }
-            // The peer has moved its direction, or has a part of a switch marker: the switch marker is written, and the
-            // stream goes home.
+            // The peer has moved its direction, or has a part of a switch marker. The switch marker is completed, and
+            // the stream goes home.
             Event::GroupLost => {
                 (self.is_group_lost, self.is_to_return) = (true, true);
                 Vec::new()
@@ -498,7 +496,7 @@ impl Migration {
         Vec::new()
     }
 
-    /// The switch marker is not written, and the peer learns that.
+    /// Gives up the switch marker and notifies the peer.
     fn give_up(&mut self, reason: Reason) -> Vec<Action> {
         let mut actions = self.refuse(reason, refusal_of(reason));
         actions.push(Action::DropStream);
@@ -512,16 +510,16 @@ impl Migration {
     }
 
     //= sockets-protocol.md: join.5
-    /// What comes of the peer after this side has given up.
+    /// Handles an answer of the peer after this side has given up.
     fn on_late_answer(&mut self, event: Event) -> Vec<Action> {
         match event {
             Event::Joined => vec![Action::SendReset],
-            // The program has left it while the peer asked.
+            // The program has closed the connection while the peer asked.
             Event::Join if self.phase == Phase::Ended(Reason::Closed) => {
                 vec![Action::SendRefused(Refusal::Closed)]
             }
             Event::Join => vec![Action::SendRefused(Refusal::OnlyTcp)],
-            // It has not moved, so that no switch marker comes.
+            // The peer has not moved, so no switch marker comes.
             Event::Refused(_) if self.phase == Phase::Watching => {
                 let mut actions = self.leave(self.why);
                 actions.push(Action::DropStream);
@@ -532,14 +530,14 @@ impl Migration {
         }
     }
 
-    /// What the program and its process do.
+    /// Handles an event of the program or its process.
     fn on_program(&mut self, event: Event) -> Vec<Action> {
         let is_early = matches!(self.phase, Phase::OnTcp | Phase::Offering | Phase::Grouping);
         let is_moving = matches!(self.phase, Phase::Joining | Phase::Switching);
         let is_waiting = matches!(self.phase, Phase::Unanswered | Phase::Watching);
         match event {
             Event::Stay(reason) if is_early => self.leave(reason),
-            // Nothing is told any more.
+            // Nothing is reported at the end of a process.
             Event::ProcessEnds if is_early => {
                 self.enter(Phase::Ended(Reason::Closed), Instant::NEVER)
             }
@@ -555,14 +553,14 @@ impl Migration {
                 self.reads_no_more |= half != Half::Write;
                 self.writes_no_more |= half != Half::Read;
                 match self.phase {
-                    // It goes behind the switch marker, if that is written.
+                    // The shutdown follows the switch marker, if that is written.
                     Phase::Joining | Phase::Switching => Vec::new(),
                     Phase::Unanswered if self.reads_no_more => self.watch(self.why),
                     Phase::Unanswered | Phase::Watching => {
                         drop(self.shut_tcp());
                         vec![Action::ShutTcp]
                     }
-                    // No switch marker can follow the end.
+                    // No switch marker can follow the end of TCP.
                     _ => self.leave(Reason::Closed),
                 }
             }
@@ -573,7 +571,7 @@ impl Migration {
     //= sockets-protocol.md: home.1, home.4, home.5
     fn on_edge(&mut self, event: Event) -> Vec<Action> {
         let next = match (self.phase, event) {
-            // The peer has seen the switch marker before this side knows that it is written.
+            // The peer may see the switch marker before this side has noted that it is written.
             (Phase::Switching, Event::Return | Event::PeerLost) => {
                 self.is_to_return |= event == Event::Return;
                 self.is_peer_lost |= event == Event::PeerLost;
@@ -596,7 +594,7 @@ impl Migration {
         Vec::new()
     }
 
-    /// It is left to TCP.
+    /// Leaves the connection to TCP.
     fn leave(&mut self, reason: Reason) -> Vec<Action> {
         let mut actions = self.shut_tcp();
         self.enter(Phase::Ended(reason), Instant::NEVER);
@@ -605,21 +603,21 @@ impl Migration {
     }
 
     //= sockets-protocol.md: join.5, join.6
-    /// It goes on with TCP, and answers the peer's switch marker if that comes.
+    /// Goes on with TCP, and answers the peer's switch marker if it comes.
     fn give_up_waiting(&mut self, reason: Reason) -> Vec<Action> {
         if self.reads_no_more {
-            // Neither the switch marker nor a record can be taken out of TCP.
+            // If the program does not read, neither the switch marker nor a record can be taken out of TCP.
             return self.watch(reason);
         }
         self.go_on_by_tcp(Phase::Unanswered, Action::Await, reason)
     }
 
-    /// It goes on with TCP, and cannot answer the peer's switch marker if that comes.
+    /// Goes on with TCP. The peer's switch marker cannot be answered if it comes.
     fn watch(&mut self, reason: Reason) -> Vec<Action> {
         self.go_on_by_tcp(Phase::Watching, Action::Watch, reason)
     }
 
-    /// The kernel answers a switch marker that comes for what is closed.
+    /// If the connection is closed, the kernel answers a switch marker with a reset.
     fn go_on_by_tcp(&mut self, phase: Phase, reading: Action, reason: Reason) -> Vec<Action> {
         if self.is_closed {
             return self.leave(reason);
@@ -631,7 +629,7 @@ impl Migration {
         actions
     }
 
-    /// Shuts TCP down where the program has asked for it and that was deferred until the move.
+    /// Shuts TCP down if the program has asked for it and the shutdown was deferred until the move.
     fn shut_tcp(&mut self) -> Vec<Action> {
         let is_due = self.reads_no_more && !self.has_shut_reads
             || self.writes_no_more && !self.has_shut_writes;
@@ -642,7 +640,7 @@ impl Migration {
 
 #[cfg(test)]
 impl Migration {
-    /// As if all that it waits for began, and is due, at the one time that there is in `explored_tests`.
+    /// Sets all times to the only time that `explored_tests` has.
     fn forget_times(&mut self) {
         let now = explored_tests::NOW;
         if self.due < Instant::NEVER {
@@ -663,7 +661,7 @@ impl From<Shutdown> for Half {
     }
 }
 
-/// What the peer is told.
+/// Returns the refusal that the peer receives for a reason.
 const fn refusal_of(reason: Reason) -> Refusal {
     match reason {
         Reason::Closed => Refusal::Closed,
@@ -674,10 +672,10 @@ const fn refusal_of(reason: Reason) -> Refusal {
     }
 }
 
-/// For how long the edge connection may take, in nanoseconds: its first frames may be lost several times. The connection
-/// works meanwhile, by TCP.
+/// How long establishing the link group may take, in nanoseconds: its first frames may be lost several times. TCP works
+/// meanwhile.
 const GROUP_WITHIN_NS: u64 = 2_000_000_000;
 
-/// For how long the answer to a join may take, in nanoseconds: the peer is there and answers at once, unless its TCP
-/// connection is full, for which it waits half as long. It works meanwhile, by TCP.
+/// How long the answer to a join may take, in nanoseconds. A peer that is there answers at once, unless TCP has no
+/// room; then it gives up after half of this time. TCP works meanwhile.
 pub(crate) const ANSWER_WITHIN_NS: u64 = 10_000_000_000;

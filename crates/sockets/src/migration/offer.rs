@@ -1,4 +1,4 @@
-//! Offers: how the side that accepted tells the other of its endpoint, and how long it goes on doing so.
+//! Offers: how the accepting side announces its endpoint to the connecting side, and for how long.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -6,18 +6,19 @@ use delivery::Instant;
 
 use crate::wire::{Incarnation, MAGIC, Malformed, OfferToken, Reader, VERSION};
 
-/// The datagram that the accepting side sends to the UDP port of the same number as the peer's TCP port.
+/// The datagram that the accepting side sends to the peer's rendezvous socket, which has the number of the peer's TCP
+/// port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Offer {
-    /// What the joiner names it by.
+    /// Identifies the offer in a Join.
     pub(crate) token: OfferToken,
-    /// Whose endpoint it is.
+    /// Identifies the endpoint.
     pub(crate) incarnation: Incarnation,
     /// UDP port of the endpoint, at the address of [`Offer::accepting`].
     pub(crate) port: u16,
-    /// The TCP connection, as the accepting side sees it: itself,
+    /// Address and TCP port of the accepting side, as it sees them.
     pub(crate) accepting: SocketAddr,
-    /// and its peer.
+    /// Address and TCP port of the connecting side, as the accepting side sees them.
     pub(crate) connecting: SocketAddr,
 }
 
@@ -38,7 +39,7 @@ impl Offer {
     }
 
     //= sockets-protocol.md: offer.1, version.1
-    /// The offer that a datagram is.
+    /// Decodes an offer.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         reader.preamble()?;
@@ -61,8 +62,8 @@ impl Offer {
     }
 
     //= sockets-protocol.md: offer.2
-    /// Whether it is for the connection from `local` to `peer`, of the side that connected, and came from where
-    /// that peer is.
+    /// Whether it is for the connection from `local` to `peer` of the connecting side, and was sent from the peer's
+    /// address.
     pub(crate) fn is_for(&self, local: SocketAddr, peer: SocketAddr, from: IpAddr) -> bool {
         let same = |one: SocketAddr, other: SocketAddr| {
             one.ip().to_canonical() == other.ip().to_canonical() && one.port() == other.port()
@@ -73,22 +74,22 @@ impl Offer {
     }
 }
 
-/// An offer that is repeated until it is taken, or nobody took it in time.
+/// The schedule of an offer, which is repeated until it is taken or expires.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Offering {
     begun: Instant,
-    /// Times it was sent.
+    /// How often it was sent.
     sent: usize,
 }
 
-/// What to do with an offer now.
+/// What to do with an offer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum OfferStep {
     /// Send it.
     Send,
-    /// Nothing before this time.
+    /// Wait until this time.
     Wait(Instant),
-    /// It holds no more: the connection is left to TCP.
+    /// It has expired: the connection is left to TCP.
     Expired,
 }
 
@@ -98,7 +99,7 @@ impl Offering {
     }
 
     //= sockets-protocol.md: offer.3, offer.4
-    /// What to do at `now`. [`OfferStep::Send`] is told once for each time.
+    /// Returns what to do at `now`. [`OfferStep::Send`] is returned once for each time.
     pub(crate) fn step(&mut self, now: Instant) -> OfferStep {
         if now >= self.begun.after_ns(OFFER_HOLDS_NS) {
             return OfferStep::Expired;
@@ -110,7 +111,7 @@ impl Offering {
         if due > now {
             return OfferStep::Wait(due);
         }
-        // Who comes late, as the processor was elsewhere, sends once for all that was due.
+        // If the processor was busy and several are due, one is sent for all of them.
         while OFFERS_AFTER_NS.get(self.sent).is_some_and(|after| self.begun.after_ns(*after) <= now)
         {
             self.sent += 1;
@@ -126,14 +127,15 @@ fn to_v6(ip: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// Bytes of an offer.
+/// Length of an offer in bytes.
 pub(crate) const OFFER_BYTES: usize = 68;
 
 /// Kind of the datagram.
 const OFFER: u8 = 1;
 
-/// When an offer is sent, in nanoseconds after the first: the peer may see later that the connection is to move, and opens the
-/// rendezvous socket then. Datagrams may be lost, too. The last ones are less than [`RENDEZVOUS_OPEN_NS`] apart, so that each rendezvous socket sees one.
+/// When an offer is sent, in nanoseconds after the first. The peer may decide later that the connection moves, and
+/// opens its rendezvous socket then; datagrams may also be lost. Intervals are shorter than [`RENDEZVOUS_OPEN_NS`], so
+/// that each rendezvous socket receives one.
 const OFFERS_AFTER_NS: [u64; 10] = [
     0,
     1_000_000,
@@ -147,15 +149,15 @@ const OFFERS_AFTER_NS: [u64; 10] = [
     950_000_000,
 ];
 
-/// For how long a rendezvous socket is open, in nanoseconds: each side begins when it has seen that the connection pays, and on a busy
-/// host one of them does so some hundred milliseconds later.
+/// For how long a rendezvous socket is open, in nanoseconds. Each side begins when it has decided that the move pays,
+/// and on a busy host one side may be some hundred milliseconds later.
 pub(crate) const RENDEZVOUS_OPEN_NS: u64 = 1_000_000_000;
 
-/// For how long an offer holds, in nanoseconds: as long as a rendezvous socket is open, and as it then takes to make an edge connection
-/// when frames of it are lost.
+/// For how long an offer holds, in nanoseconds: as long as a rendezvous socket is open, and for as long as an edge
+/// connection may take when frames are lost.
 pub(crate) const OFFER_HOLDS_NS: u64 = 1_000_000_000;
 
-/// Any bytes as an offer: no panic, and what is accepted survives encoding.
+/// Decodes any bytes as an offer: checks that nothing panics, and that an accepted offer is encoded the same.
 pub fn fuzz_offer(bytes: &[u8]) {
     if let Ok(offer) = Offer::decode(bytes) {
         assert_eq!(Offer::decode(&offer.encode()), Ok(offer));

@@ -1,4 +1,4 @@
-//! The background thread, for what no other thread may wait for: it starts the endpoint, opens links, deregisters memory.
+//! The background thread does what may block: it starts the endpoint, opens links and deregisters memory.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -28,7 +28,7 @@ use crate::rendezvous::hooks::EndpointHooks;
 use crate::settings::Settings;
 use crate::statistics::Statistics;
 
-/// What it does next; `None` if nobody asks any more.
+/// Waits for the next job; `None` when all senders are dropped.
 fn next(jobs: &Receiver<Job>, is_counting: bool) -> Option<Job> {
     if !is_counting {
         return jobs.recv().ok();
@@ -40,10 +40,10 @@ fn next(jobs: &Receiver<Job>, is_counting: bool) -> Option<Job> {
     }
 }
 
-/// How often it looks whether counters are to be written.
+/// How often the counters file is checked.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Its life.
+/// Runs the thread.
 pub(crate) fn run(
     endpoint: &Arc<Endpoint>,
     settings: &Settings,
@@ -73,7 +73,8 @@ pub(crate) fn run(
                     deregistration.run(runtime.memory());
                 }
             }
-            // Here, as its own thread may be the last that holds the runtime: inside the engine it cannot stop it.
+            // Not in a thread that drives the engine: such a thread may hold the last reference to the runtime, and
+            // cannot stop it from inside the engine.
             Job::Stop => return runtime.stop(),
         }
     }
@@ -89,8 +90,8 @@ fn start(
     let faults = endpoint.exchange.faults();
     let mut links: Vec<Box<dyn Link>> = Vec::new();
     if settings.links().is_empty() {
-        // A host that has none does with what else there is. Frames are not lost in memory, so there is none where
-        // losses are asked for.
+        // Without shared memory a host uses its other links. Shared memory loses no frames, so it is left out where
+        // faults are to be injected.
         if !faults.is_any()
             && let Ok(shared) = ShmLink::open()
         {
@@ -112,12 +113,12 @@ fn start(
     }
     runtime.control(|engine, _, _| engine.listen(SERVICE))?;
     if let Some(statistics) = &statistics {
-        // Who asks is not answered otherwise; nothing else depends on it.
+        // Without this, clients that ask for statistics get no answer. Nothing else depends on it.
         let _unwatched = statistics.watch(&runtime);
     }
-    // Without it, bytes that are held back wait until the program does.
+    // Without this, bytes that are held back are sent only when the program waits.
     let _unlimited = Waits::held(&*endpoint.exchange).limit(&runtime);
-    // It is asked from now on whenever something has happened.
+    // From now on the runtime polls the endpoint for work.
     let source = Arc::clone(endpoint) as Arc<dyn WorkSource>;
     runtime.ring(&source)?;
     Ok(Arc::new(runtime))
@@ -146,11 +147,11 @@ fn join(
         return connection.leave(Reason::NoEndpoint);
     }
     open(exchange, runtime, connection, rendezvous_socket);
-    // The program may have begun to wait before this was left in the connection table.
+    // The program may have begun to wait before the connection was left for the connection table.
     exchange.ring();
 }
 
-/// Has the rendezvous socket watched, and leaves it in the connection table.
+/// Watches the rendezvous socket, and leaves it for the connection table.
 pub(crate) fn open(
     exchange: &Arc<Exchange>,
     runtime: &Runtime,
@@ -164,8 +165,8 @@ pub(crate) fn open(
     {
         return connection.leave(Reason::Descriptors);
     }
-    // No turn is made for it: the offer brings one, and until the program waits, which is another, nobody minds a rendezvous socket
-    // that is open for longer.
+    // This does not ask for a turn of the engine: the offer causes one, and so does the program when it waits. Until
+    // then the rendezvous socket may stay open for longer.
     exchange.leave(Arrival::Joiner { connection, rendezvous_socket });
     if exchange.is_crowded() {
         let _forked = runtime.drive();
@@ -176,7 +177,7 @@ fn offer(exchange: &Arc<Exchange>, runtime: &Runtime, connection: &Arc<Connectio
     match site_at(exchange, runtime, connection.local()) {
         Ok(site) => {
             make_offer(exchange, &site, connection);
-            // As with a rendezvous socket.
+            // As in `join`.
             exchange.ring();
         }
         Err(error) => {
@@ -186,7 +187,7 @@ fn offer(exchange: &Arc<Exchange>, runtime: &Runtime, connection: &Arc<Connectio
     }
 }
 
-/// Makes an offer, for the first time.
+/// Makes an offer and sends it for the first time.
 pub(crate) fn make_offer(exchange: &Arc<Exchange>, site: &Site, connection: &Arc<Connection>) {
     let offer = Offer {
         token: exchange.random_token(),
@@ -197,15 +198,15 @@ pub(crate) fn make_offer(exchange: &Arc<Exchange>, site: &Site, connection: &Arc
     };
     let offers = Arc::clone(&site.offers);
     connection.offered(move || {
-        // No process may be there, or none yet: it is repeated.
+        // The peer may have no socket there, or not yet. The offer is repeated.
         let _refused = offers.send_to(&offer.encode(), offer.connecting);
     });
     exchange.leave(Arrival::Offered { offer, connection: Arc::clone(connection) });
-    // The answer brings a turn, and so does the program when it waits.
+    // The answer causes a turn of the engine, and so does the program when it waits.
     connection.send_offer();
 }
 
-/// The link at an address of this host, which is opened if there is none.
+/// Returns the link at an address of this host. Opens it if there is none.
 fn site_at(exchange: &Exchange, runtime: &Runtime, local: SocketAddr) -> Result<Site, Failed> {
     if let Some(site) = exchange.site(local.ip()) {
         return Ok(site);
@@ -219,7 +220,7 @@ fn site_at(exchange: &Exchange, runtime: &Runtime, local: SocketAddr) -> Result<
     add_site(exchange, link, any_port)
 }
 
-/// The exchange is reached at this address by this link from now on.
+/// Records that the endpoint is reached by this link at this address.
 fn add_site(exchange: &Exchange, link: LinkId, address: SocketAddr) -> Result<Site, Failed> {
     let mut any_port = address;
     any_port.set_port(0);
@@ -230,7 +231,7 @@ fn add_site(exchange: &Exchange, link: LinkId, address: SocketAddr) -> Result<Si
     Ok(site)
 }
 
-/// A link that does wrong what is asked for.
+/// Injects the faults that the settings ask for into a link.
 fn misbehaving(link: Box<dyn Link>, faults: FaultShares) -> Result<Box<dyn Link>, Failed> {
     if !faults.is_any() {
         return Ok(link);
@@ -239,7 +240,7 @@ fn misbehaving(link: Box<dyn Link>, faults: FaultShares) -> Result<Box<dyn Link>
     Ok(Box::new(Fault::new(link, faults.config(seed))?))
 }
 
-/// Why there is no endpoint, or none at an address.
+/// Why there is no endpoint, or no link at an address.
 #[derive(Debug, Error)]
 enum Failed {
     #[error(transparent)]

@@ -1,4 +1,4 @@
-//! The connection table: groups, joiners, offers and streams of a process. Only the thread inside the engine works on it.
+//! The connection table: groups, joiners, offers and streams of a process. Used only inside the engine.
 
 mod groups;
 mod joins;
@@ -28,56 +28,56 @@ use crate::rendezvous::stream_table::StreamTable;
 use crate::transport::stream_doorbell::StreamDescriptor;
 use crate::wire::{OfferToken, StreamEnd, StreamNumber};
 
-/// See above.
+/// The connection table of a process.
 pub(crate) struct ConnectionTable {
-    /// What threads share with it.
+    /// State that it shares with all threads.
     exchange: Arc<Exchange>,
     groups: Groups,
-    /// By the tokens of their connections.
+    /// Undecided connections, by their tokens.
     undecided: HashMap<u64, Undecided>,
-    /// Tokens of connections, by those of the offers that were made of them.
+    /// Tokens of connections, by the tokens of their offers.
     offers: HashMap<OfferToken, u64>,
     streams: StreamTable,
-    /// When who wants to be told of the time. Who was told otherwise since is asked once more than needed.
+    /// When timers are due. A timer that was moved later fires once more than needed.
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
     /// Completions of all groups.
     queue: Arc<CompletionQueue>,
-    /// Groups and their streams that are asked for what they have to post.
+    /// Groups and streams that have something to post.
     round_robin: RoundRobin<ConnectionHandle, StreamNumber>,
-    /// Numbers of streams on their way to `round_robin`.
+    /// Scratch memory for the numbers of marked streams.
     marked: Vec<StreamNumber>,
     deferred: Vec<DeferredDeregistration>,
-    /// Something has come that threads may wait for.
+    /// Something has happened that threads may wait for.
     has_changed: bool,
 }
 
-/// Who wants to be told of the time.
+/// What a timer is for.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Timer {
     Undecided(u64),
     Stream(u32),
-    /// A group, by the index and the life of its connection.
+    /// A group, by the index and generation of its connection.
     Group(u32, u32),
 }
 
 /// A connection that is to move.
 struct Undecided {
     connection: Arc<Connection>,
-    /// Where the offer comes, at the side that connected.
+    /// Receives offers, at the side that connected.
     rendezvous_socket: Option<OwnedFd>,
-    /// The offer that was made, or taken.
+    /// The offer that was made or taken.
     offer: Option<Offer>,
-    /// The group by which it moves.
+    /// The group over which it moves.
     group: Option<ConnectionHandle>,
-    /// Its end of the stream.
+    /// This side's end of the stream.
     stream: Option<StreamNumber>,
-    /// The peer's.
+    /// The peer's end of the stream.
     peer: Option<StreamEnd>,
-    /// When it was last entered to be told of the time.
+    /// The earliest pending entry in `timers`.
     timer: Instant,
 }
 
-/// A turn of the engine.
+/// One turn of the engine.
 pub(crate) struct EngineTurn<'t, 'm> {
     pub(crate) engine: &'t mut Engine,
     pub(crate) memory: &'t MemoryAccess<'m>,
@@ -102,12 +102,12 @@ impl ConnectionTable {
         }
     }
 
-    /// When [`ConnectionTable::on_due`] is wanted.
+    /// Returns when [`ConnectionTable::on_due`] is to be called.
     pub(crate) fn due(&self) -> Instant {
         self.timers.peek().map_or(Instant::NEVER, |Reverse((due, _))| *due)
     }
 
-    /// Takes in what threads have left.
+    /// Handles what threads have left in the inbox.
     pub(crate) fn take_arrivals(&mut self, turn: &mut EngineTurn<'_, '_>) {
         for arrival in turn.exchange.take_arrivals() {
             self.has_changed = true;
@@ -148,10 +148,10 @@ impl ConnectionTable {
             DescriptorKey::RendezvousSocket(id) => self.on_rendezvous_socket(turn, id),
             DescriptorKey::Stream(number, which) => {
                 self.has_changed = true;
-                // The peer closes TCP after its end, which may be here unread.
+                // The peer closes TCP after its End, which may be among the completions.
                 self.take_completions(turn);
                 let Some(entry) = self.streams.get(number) else { return };
-                // One that is broken was hung up by this side.
+                // This side has hung up a broken stream.
                 let was_whole = !entry.stream.state.is_broken();
                 entry.stream.on_descriptor(which, ready);
                 if was_whole && which == StreamDescriptor::End {
@@ -179,22 +179,22 @@ impl ConnectionTable {
         }
     }
 
-    /// Whether something has come, or a connection was decided, since this was taken.
+    /// Whether something has happened since [`ConnectionTable::take_changed`].
     pub(crate) const fn has_changed(&self) -> bool {
         self.has_changed
     }
 
-    /// As [`ConnectionTable::has_changed`], from now on.
+    /// Returns [`ConnectionTable::has_changed`] and clears it.
     pub(crate) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.has_changed)
     }
 
-    /// What is to be taken out of the table of regions outside of the engine.
+    /// Returns regions that are to be deregistered outside the engine.
     pub(crate) fn take_deferred(&mut self) -> Vec<DeferredDeregistration> {
         std::mem::take(&mut self.deferred)
     }
 
-    /// All connections that have moved, or may.
+    /// Returns all connections that have moved or may move.
     pub(crate) fn connections(&self) -> Vec<Arc<Connection>> {
         let numbers = self.streams.numbers().into_iter();
         let moving =
@@ -214,5 +214,5 @@ impl Undecided {
     }
 }
 
-/// Which service of an endpoint the groups are: "SOCK".
+/// The service number of link groups: "SOCK".
 pub(crate) const SERVICE: u32 = 0x534f_434b;

@@ -1,4 +1,4 @@
-//! How a stream calls for the engine.
+//! How a stream notifies its endpoint.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,7 +12,7 @@ use crate::transport::stream_doorbell::StreamDescriptor;
 use crate::transport::stream_doorbell::StreamDoorbell;
 use crate::wire::StreamNumber;
 
-/// What a stream has of the endpoint. Copies are the same doorbell.
+/// The doorbell of a stream at the endpoint. Copies share their state.
 #[derive(Clone)]
 pub(crate) struct Doorbell {
     exchange: Arc<Exchange>,
@@ -25,27 +25,28 @@ impl Doorbell {
         Self { exchange: Arc::clone(exchange), number, is_marked: Arc::default() }
     }
 
-    /// The stream has something to post, or is due at another time: called by threads outside of the engine and of
-    /// locks that are taken inside it.
+    /// Notifies the endpoint that the stream has something to post, or has another due time. Called outside the engine,
+    /// and without locks that are taken inside it.
     pub(crate) fn ring(&self) {
         self.mark();
         self.exchange.ring();
     }
 
-    /// The same inside the engine, or under such a lock: what there is goes in this turn or the next. A thread that is
-    /// not inside the engine rings when it has let go of its locks.
+    /// As [`Doorbell::ring`], inside the engine or under such a lock. The stream is served in this turn or the next. A
+    /// thread outside the engine then rings when it has released its locks.
     pub(crate) fn mark(&self) {
         if !self.is_marked.swap(true, Ordering::AcqRel) {
             self.exchange.mark(self.number);
         }
     }
 
-    /// The stream is about to be asked: what it has from now on needs another mark.
+    /// Clears the mark before the stream is served. What it has from now on needs another mark.
     pub(crate) fn unmark(&self) {
         self.is_marked.store(false, Ordering::Release);
     }
 
-    /// Has the stream told when a descriptor of it is ready. It must be unwatched before it is closed.
+    /// Watches a descriptor of the stream, which is notified when the descriptor is ready. It must be unwatched before
+    /// it is closed.
     pub(crate) fn watch(
         &self,
         which: StreamDescriptor,
@@ -56,7 +57,7 @@ impl Doorbell {
         runtime.watch_descriptor(fd, DescriptorKey::Stream(self.number, which).bits(), ready)
     }
 
-    /// Has it told no more.
+    /// Stops watching a descriptor.
     pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>) {
         if let Some(runtime) = self.exchange.runtime() {
             runtime.unwatch_descriptor(fd);
@@ -94,17 +95,17 @@ impl std::fmt::Debug for Doorbell {
     }
 }
 
-/// Which descriptor it is that the runtime tells of.
+/// Identifies a descriptor that the runtime watches.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum DescriptorKey {
-    /// The rendezvous socket of a joiner.
+    /// The rendezvous socket of a connection, by its token.
     RendezvousSocket(u64),
     /// A descriptor of a stream.
     Stream(StreamNumber, StreamDescriptor),
 }
 
 impl DescriptorKey {
-    /// As the runtime keeps it: below 2^63.
+    /// The key for the runtime: below 2^63.
     pub(crate) const fn bits(self) -> u64 {
         match self {
             Self::RendezvousSocket(id) => id & !OF_STREAM,

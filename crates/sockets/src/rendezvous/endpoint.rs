@@ -14,13 +14,13 @@ use crate::lock::lock;
 use crate::rendezvous::connection_table::{ConnectionTable, EngineTurn};
 use crate::rendezvous::exchange::{Exchange, Job};
 
-/// See above.
+/// The endpoint of a process.
 pub(crate) struct Endpoint {
     pub(crate) exchange: Arc<Exchange>,
     doorbell: SourceDoorbell,
-    /// Locked inside the engine only, so that no thread waits for it for long.
+    /// Locked only inside the engine, so no thread waits for it for long.
     table: Mutex<ConnectionTable>,
-    /// When the connection table wants to be told of the time, in nanoseconds of the runtime's clock.
+    /// When a timer of the connection table is due, in nanoseconds of the runtime's clock.
     due: AtomicU64,
 }
 
@@ -66,12 +66,12 @@ impl Endpoint {
         result
     }
 
-    /// The connection table, outside of the engine: at the end only.
+    /// Locks the connection table outside the engine; only when the process ends.
     pub(crate) fn table(&self) -> MutexGuard<'_, ConnectionTable> {
         lock(&self.table)
     }
 
-    /// When the connection table wants to be told of the time.
+    /// Returns when a timer of the connection table is due.
     pub(crate) fn due(&self) -> Instant {
         if self.exchange.has_arrivals() {
             return Instant(0);
@@ -98,7 +98,8 @@ impl WorkSource for Endpoint {
     ) -> Posted {
         self.with_table(engine, memory, now, |table, turn| {
             let mut posted = table.post(turn, limit);
-            // Marks are raised for what has changed. Those who wait are woken after a turn that did something only.
+            // Marks were raised for what has changed. The runtime wakes the threads that wait for them only after a
+            // turn that has posted something.
             posted.count += u32::from(table.has_changed());
             posted
         })

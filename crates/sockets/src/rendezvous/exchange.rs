@@ -1,4 +1,5 @@
-//! What all threads of a process share with those inside the engine: what threads leave there, and what they look up.
+//! State that all threads of a process share with the thread inside the engine: what threads leave for it, and what
+//! they look up.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, UdpSocket};
@@ -24,43 +25,43 @@ use crate::rendezvous::group::DeferredDeregistration;
 use crate::transport::held::HeldStreams;
 use crate::wire::{Incarnation, OfferToken, StreamNumber, SwitchMarker};
 
-/// See above.
+/// The shared state of an endpoint.
 pub(crate) struct Exchange {
     pub(crate) incarnation: Incarnation,
     random: Mutex<ChaCha8Rng>,
-    /// Set when it has started. Whoever is to keep it alive has another reference.
+    /// Set when the runtime has started. [`crate::Sockets`] keeps it alive.
     runtime: OnceLock<Weak<Runtime>>,
-    /// Set when it has not.
+    /// Set when it could not start.
     has_failed: AtomicBool,
-    /// What takes out of the engine's turns what is left here.
+    /// The endpoint, as the runtime's source of work.
     source: Weak<dyn WorkSource>,
-    /// Operations posted and not complete.
+    /// Operations that are posted and not complete.
     pub(crate) in_flight: AtomicU32,
     /// What threads have left for the connection table.
     inbox: Mutex<Vec<Arrival>>,
     has_arrivals: AtomicBool,
     /// Streams that have something to post.
     marked: Mutex<Vec<StreamNumber>>,
-    /// By address of this host: the links of the endpoint.
+    /// The links of the endpoint, by addresses of this host.
     sites: Mutex<HashMap<IpAddr, Site>>,
     jobs: Mutex<Sender<Job>>,
     /// Streams that hold bytes back.
     held: HeldStreams,
-    /// Raised when anything has come.
+    /// Raised when something has happened to any connection.
     any: Arc<Mark>,
-    /// What its links do wrong.
+    /// Faults to inject into links.
     faults: FaultShares,
-    /// Threads spin for as long as they are told, whatever it costs.
+    /// Threads spin for as long as the settings say, without adapting.
     spins_long: bool,
 }
 
-/// Where the endpoint is reached at an address of this host.
+/// How the endpoint is reached at an address of this host.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) link: LinkId,
     /// UDP port of the link.
     pub(crate) port: u16,
-    /// Offers are sent from here.
+    /// The socket from which offers are sent.
     pub(crate) offers: Arc<UdpSocket>,
 }
 
@@ -68,25 +69,25 @@ pub(crate) struct Site {
 pub(crate) enum Arrival {
     /// The program has connected, and the rendezvous socket is open.
     Joiner { connection: Arc<Connection>, rendezvous_socket: OwnedFd },
-    /// The program uses a connection that it has accepted; the first offer is sent.
+    /// The program uses a connection that it has accepted. The first offer is sent.
     Offered { offer: Offer, connection: Arc<Connection> },
-    /// The first bytes have gone over an accepted connection, whose peer uses it by now.
+    /// The first bytes have gone over an accepted connection, so the peer uses it.
     Began { token: u64 },
-    /// A connection was left to TCP, by the program perhaps.
+    /// A connection was left to TCP, perhaps by the program.
     Left { token: u64 },
 }
 
-/// What the background thread is asked to do.
+/// A job for the background thread.
 pub(crate) enum Job {
-    /// A connection of the side that connected, whose rendezvous socket the runtime does not watch yet.
+    /// A connection of the connecting side, whose rendezvous socket is to be watched.
     Join { connection: Arc<Connection>, rendezvous_socket: OwnedFd },
-    /// A connection of the side that accepted, at whose address there is no link yet.
+    /// A connection of the accepting side. Its address may need a link.
     Offer { connection: Arc<Connection> },
-    /// The memory of a group that is no more.
+    /// Deregister memory of groups.
     Deregister(Vec<DeferredDeregistration>),
-    /// Look whether counters are to be written.
+    /// Check whether the counters file is due.
     Look,
-    /// It is over.
+    /// Stop.
     Stop,
 }
 
@@ -119,13 +120,13 @@ impl Exchange {
         }
     }
 
-    /// The runtime, if it has started and not ended.
+    /// Returns the runtime, if it has started and not ended.
     pub(crate) fn runtime(&self) -> Option<Arc<Runtime>> {
         self.runtime.get()?.upgrade()
     }
 
     pub(crate) fn started(&self, runtime: &Arc<Runtime>) {
-        // Once.
+        // Set once.
         let _first = self.runtime.set(Arc::downgrade(runtime));
     }
 
@@ -137,10 +138,10 @@ impl Exchange {
         self.has_failed.load(Ordering::Acquire)
     }
 
-    /// Has what was left or marked taken, soon.
+    /// Asks the runtime to take what was left or marked.
     pub(crate) fn ring(&self) {
         if let (Some(runtime), Some(source)) = (self.runtime(), self.source.upgrade()) {
-            // In a forked child nothing is taken.
+            // In a forked child the runtime takes nothing.
             let _forked = runtime.ring(&source);
         }
     }
@@ -149,7 +150,7 @@ impl Exchange {
         lock(&self.marked).push(number);
     }
 
-    /// Moves the numbers of marked streams behind `into`.
+    /// Appends the numbers of marked streams to `into`.
     pub(crate) fn take_marked(&self, into: &mut Vec<StreamNumber>) {
         into.append(&mut lock(&self.marked));
     }
@@ -160,8 +161,8 @@ impl Exchange {
         self.has_arrivals.store(true, Ordering::Release);
     }
 
-    /// Whether so much was left there that somebody should take it: a program that connects and closes all the time,
-    /// and never waits, has open rendezvous sockets.
+    /// Whether so much waits that a turn of the engine is needed: a program that connects and closes without ever
+    /// waiting has many rendezvous sockets open.
     pub(crate) fn is_crowded(&self) -> bool {
         lock(&self.inbox).len() >= ARRIVALS
     }
@@ -181,7 +182,7 @@ impl Exchange {
         lock(&self.sites).insert(ip.to_canonical(), site);
     }
 
-    /// Numbers that peers cannot guess.
+    /// Returns a random switch marker, which peers cannot guess.
     pub(crate) fn random_marker(&self) -> SwitchMarker {
         SwitchMarker(random_128(&mut lock(&self.random)).to_be_bytes())
     }
@@ -190,7 +191,7 @@ impl Exchange {
         OfferToken(lock(&self.random).next_u64().max(1))
     }
 
-    /// Raised when anything has come for a connection of the process, or was decided.
+    /// The mark that is raised when something has happened to any connection of the process.
     pub(crate) const fn any(&self) -> &Arc<Mark> {
         &self.any
     }
@@ -199,20 +200,20 @@ impl Exchange {
         self.faults
     }
 
-    /// Asks the background thread.
+    /// Gives the background thread a job.
     pub(crate) fn ask(&self, job: Job) {
-        // When it has stopped, all is over.
+        // When the thread has stopped, the endpoint has ended.
         let _stopped = lock(&self.jobs).send(job);
     }
 
-    /// Whether something was left that was not taken.
+    /// Whether something waits in the inbox.
     pub(crate) fn has_arrivals(&self) -> bool {
         self.has_arrivals.load(Ordering::Acquire)
     }
 }
 
 impl Exchange {
-    /// Waits for the engine and for descriptors of the program, whichever comes first.
+    /// Waits for the engine or for descriptors of the program, whichever is ready first.
     pub(crate) fn wait(
         &self,
         interest: Interest<'_>,
@@ -222,7 +223,7 @@ impl Exchange {
     ) -> Result<Waited, Errno> {
         let Some(sleeping) = handlers::before_sleep() else { return Err(Errno::EINTR) };
         let Some(runtime) = self.runtime() else { return Ok(Self::wait_for_start(limit, ready)) };
-        // A handler that is to run ends the wait.
+        // A deferred handler ends the wait.
         let mut ready = || handlers::are_wanted() || ready();
         let ready: &mut dyn FnMut() -> bool = &mut ready;
         let waited = if self.spins_long {
@@ -247,8 +248,7 @@ impl Exchange {
         }
     }
 
-    /// The endpoint starts, which takes a few milliseconds at most. Whoever waits meanwhile looks at its descriptors
-    /// again and again.
+    /// Waits while the endpoint starts, which takes a few milliseconds at most. The caller polls its descriptors.
     #[cold]
     fn wait_for_start(limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Waited {
         if ready() {
@@ -260,8 +260,8 @@ impl Exchange {
     }
 }
 
-/// Waits as a thread that may spin for ever. A handler that runs meanwhile ends the wait: the kernel tells that only of
-/// signals which it lets in itself, when descriptors are looked at, so that they are held back between two looks.
+/// Waits as a thread that may spin for ever. A handler ends the wait. The kernel reports only handlers that it runs
+/// while it polls descriptors, so signals are blocked between two polls.
 fn wait_spinning(
     runtime: &Runtime,
     interest: Interest<'_>,
@@ -284,8 +284,8 @@ fn wait_spinning(
     runtime.wait_beside(interest, &mut others, rest, ready)
 }
 
-/// How long a thread spins before it looks for signals: most waits are over by then, and a handler may as well have run
-/// before the call.
+/// How long a thread spins before it blocks signals. Most waits end earlier, and a handler that runs until then could
+/// as well have run before the call.
 const SPIN_BEFORE_SIGNALS: Duration = Duration::from_micros(50);
 
 impl Waits for Exchange {
@@ -327,10 +327,10 @@ impl Waits for Exchange {
     }
 }
 
-/// Arrivals that wait until whoever leaves one makes a turn.
+/// How many arrivals may wait before the thread that leaves one drives the engine.
 const ARRIVALS: usize = 16;
 
-/// How long a thread waits for the endpoint to start until it looks again.
+/// How long a thread sleeps between two looks while the endpoint starts.
 const MOMENT: Duration = Duration::from_millis(1);
 
 fn random_128(random: &mut ChaCha8Rng) -> u128 {

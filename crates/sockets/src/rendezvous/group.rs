@@ -1,4 +1,4 @@
-//! A link group: the edge connection between two processes, and what its streams share.
+//! A link group: the edge connection between two processes, with what its streams share.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -15,22 +15,22 @@ use crate::wire::{Incarnation, Message, RingLocation, StreamNumber};
 pub(crate) struct Group {
     handle: ConnectionHandle,
     domain: ProtectionDomain,
-    /// The process at the other end, as it says.
+    /// Identifies the process at the other end, as that process says.
     pub(crate) peer: Incarnation,
-    /// Where it is reached.
+    /// Address of the peer's endpoint.
     pub(crate) at: PeerAddr,
     pub(crate) is_established: bool,
     /// The peer has broken a rule.
     pub(crate) is_condemned: bool,
     pub(crate) arena: Arena,
     receive_buffers: ReceiveBuffers,
-    /// Messages for which the engine had no room. Nothing of a stream goes before them.
+    /// Messages for which the engine had no room. They precede everything that streams post.
     outbox: VecDeque<(Message, u64)>,
-    /// Joiners that wait until it is established.
+    /// Connections that wait until the group is established.
     pub(crate) joiners: Vec<u64>,
-    /// Streams that are there.
+    /// Open streams.
     streams: HashSet<StreamNumber>,
-    /// A stream was there since [`Group::look`].
+    /// The group had a stream since [`Group::look`].
     is_used: bool,
 }
 
@@ -63,13 +63,13 @@ impl Group {
         self.handle
     }
 
-    /// A stream of it begins.
+    /// Adds a stream.
     pub(crate) fn add_stream(&mut self, number: StreamNumber) {
         self.streams.insert(number);
         self.is_used = true;
     }
 
-    /// A stream of it is no more: its rings are free.
+    /// Removes a stream and releases its rings.
     #[must_use]
     pub(crate) fn remove_stream(
         &mut self,
@@ -80,7 +80,7 @@ impl Group {
         self.give_back(rings)
     }
 
-    /// Gives back rings that no stream uses. What is returned is to be taken away outside of the engine.
+    /// Releases rings that no stream uses. The returned regions are to be deregistered outside the engine.
     #[must_use]
     pub(crate) fn give_back(&mut self, rings: &Rings) -> Option<DeferredDeregistration> {
         let regions = self.arena.give_back(rings)?;
@@ -92,21 +92,21 @@ impl Group {
     }
 
     //= sockets-protocol.md: group.6
-    /// When to look whether it is used the next time, in nanoseconds; `None` if no stream was there since the last time:
-    /// then it is closed. The first look is [`JOIN_WITHIN_NS`] after it began.
+    /// Returns when to check again whether the group is used, in nanoseconds; `None` to close it, because it had no
+    /// stream since the last check. The first check is [`JOIN_WITHIN_NS`] after the group began.
     pub(crate) fn look(&mut self) -> Option<u64> {
         let was_used = std::mem::replace(&mut self.is_used, !self.streams.is_empty());
         (was_used || !self.joiners.is_empty()).then_some(IDLE_NS)
     }
 
-    /// Posts all buffers for messages.
+    /// Posts all receive buffers.
     pub(crate) fn post_receive_buffers(&self, engine: &mut Engine, memory: &MemoryAccess<'_>) {
         for buffer in 0..RECEIVE_BUFFERS {
             self.post_receive_buffer(engine, memory, buffer);
         }
     }
 
-    /// Posts a buffer again whose message was read.
+    /// Posts a receive buffer again after its message was read.
     pub(crate) fn post_receive_buffer(
         &self,
         engine: &mut Engine,
@@ -116,16 +116,16 @@ impl Group {
         let (region, offset, length) = self.receive_buffers.location(buffer);
         let context = Context::ReceiveBuffer(buffer).bits();
         let receive = Receive { region, offset, length, context };
-        // There is room for so many, or the connection is over.
+        // The engine has room for all of them, unless the connection has ended.
         let _closed = engine.post_receive(memory, self.handle, receive);
     }
 
-    /// The message in a buffer.
+    /// Reads the message in a receive buffer.
     pub(crate) fn read_message(&self, buffer: u32, bytes: u32) -> ([u8; 64], usize) {
         self.receive_buffers.read(buffer, bytes)
     }
 
-    /// Sends a message, now or when there is room.
+    /// Sends a message now, or when there is room.
     pub(crate) fn send(
         &mut self,
         engine: &mut Engine,
@@ -137,7 +137,7 @@ impl Group {
         self.flush(engine, memory)
     }
 
-    /// Sends what waits; how many were posted.
+    /// Posts pending messages, and returns how many were posted.
     pub(crate) fn flush(&mut self, engine: &mut Engine, memory: &MemoryAccess<'_>) -> u32 {
         let mut posted = 0;
         while let Some((message, context)) = self.outbox.front() {
@@ -147,7 +147,7 @@ impl Group {
                     self.outbox.pop_front();
                     posted += 1;
                 }
-                // It is over: nobody waits for them.
+                // The connection has ended, so no peer waits for the messages.
                 Err(PostError::NotConnected) if self.is_established => self.outbox.clear(),
                 Err(_) => break,
             }
@@ -161,7 +161,8 @@ impl Group {
     }
 
     //= sockets-protocol.md: message.5
-    /// Whether more messages wait than for a peer that is stopped: what it asks for would take memory without end.
+    /// Checks how many messages are pending. A peer that keeps asking and takes no answers would otherwise use up the
+    /// memory.
     pub(crate) fn check_outbox(&self) -> Result<(), TakesNoAnswers> {
         let limit = MESSAGES_MAX + MESSAGES_OF_STREAM * self.streams.len();
         let waiting = self.outbox.len();
@@ -191,7 +192,7 @@ impl Group {
         engine.post(memory, self.handle, &operation).map(|_| ())
     }
 
-    /// What is left of it, to be taken away outside of the engine.
+    /// Ends the group. Its memory is to be deregistered outside the engine.
     pub(crate) fn into_deregistration(self) -> DeferredDeregistration {
         let mut regions: Vec<_> = self.arena.regions().collect();
         regions.push(self.receive_buffers.region());
@@ -199,7 +200,7 @@ impl Group {
     }
 }
 
-/// The peer goes on asking, and takes no answers.
+/// The peer keeps sending requests and takes no answers.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("it takes no answers, {0} of which wait")]
 pub(crate) struct TakesNoAnswers(usize);
@@ -210,25 +211,25 @@ pub(crate) struct Write {
     pub(crate) from: (RegionId, u64),
     pub(crate) length: u32,
     pub(crate) ring: RingLocation,
-    /// Offset in the ring.
+    /// Offset in the peer's ring.
     pub(crate) to: u32,
-    /// The stream here, and at the peer.
+    /// The number of the stream here, and at the peer.
     pub(crate) number: StreamNumber,
     pub(crate) peer: StreamNumber,
 }
 
-/// Memory of a group that is used no more.
+/// Memory of a group to be deregistered outside the engine.
 pub(crate) struct DeferredDeregistration {
-    /// That of a group that is no more.
+    /// The protection domain, if the group has ended.
     domain: Option<ProtectionDomain>,
     regions: Vec<RegionId>,
 }
 
 impl DeferredDeregistration {
-    /// Takes it out of the table; not inside the engine.
+    /// Deregisters the memory. Not inside the engine.
     pub(crate) fn run(self, memory: &MemoryTable) {
         for region in self.regions {
-            // It was registered by the group, and nobody else knows it.
+            // Only the group knows the region, which is registered.
             let _known = memory.deregister(region);
         }
         if let Some(domain) = self.domain {
@@ -237,16 +238,16 @@ impl DeferredDeregistration {
     }
 }
 
-/// What a completion is of.
+/// What a completion is for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Context {
     /// Data of a stream.
     Data(StreamNumber),
-    /// A message that nobody follows.
+    /// A message without further handling.
     Message,
     /// The last message of a stream: its end, or a reset.
     Last(StreamNumber),
-    /// A buffer for messages.
+    /// A receive buffer.
     ReceiveBuffer(u32),
 }
 
@@ -289,20 +290,20 @@ fn message_operation(message: &Message, context: u64) -> Operation {
     }
 }
 
-/// Messages of a group that wait for the engine, beside those of its streams: refusals of as many joins as a busy client
-/// has under way. They take 64 KiB.
+/// Messages of a group that may be pending, apart from those of its streams: refusals of as many joins as a busy client
+/// has in flight. They take 64 KiB.
 const MESSAGES_MAX: usize = 1024;
 
-/// Messages of a stream that wait at most: the answer to its join, credit for each quarter of a ring and for the rest, its
-/// end, and a reset.
+/// Messages of a stream that may be pending: the answer to its join, credit for each quarter of a ring and for the
+/// remainder, its End and a Reset.
 const MESSAGES_OF_STREAM: usize = 8;
 
-/// For how long a group may be there before its first stream, in nanoseconds: a peer asks for one to join a connection,
-/// and its message follows within a round trip.
+/// How long a group may exist before its first stream, in nanoseconds. The peer has asked for the group in order to
+/// join a connection, and its Join follows within a round trip.
 pub(crate) const JOIN_WITHIN_NS: u64 = 10_000_000_000;
 
-/// A group without streams is closed after this time, in nanoseconds, and at most twice as much: a client that connects
-/// once a minute finds it again, and what is left of a host that is gone goes away.
+/// After how long a group without streams is closed, in nanoseconds; at most twice as long. A client that connects once
+/// a minute finds the group again, and the group of a host that has failed is removed.
 const IDLE_NS: u64 = 60_000_000_000;
 
 const _: () = assert!(crate::wire::MESSAGE_BYTES_MAX <= INLINE_BYTES_MAX);

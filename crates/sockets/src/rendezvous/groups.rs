@@ -1,4 +1,4 @@
-//! The link groups of a process: by their handle, by the process at the other end, and how many each host has.
+//! The link groups of a process: by handle, by peer, and counted by host.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,9 +14,9 @@ use crate::wire::Incarnation;
 #[derive(Default)]
 pub(crate) struct Groups {
     all: HashMap<ConnectionHandle, Group>,
-    /// The groups that connections may join, by the process at the other end: in most cases one each.
+    /// Groups that connections may join, by peer process: usually one each.
     by_peer: HashMap<Incarnation, Vec<ConnectionHandle>>,
-    /// How many each host has.
+    /// The number of groups of each host.
     hosts: HashMap<PeerAddr, u32>,
 }
 
@@ -43,14 +43,14 @@ impl Groups {
         self.all.get_mut(&handle)
     }
 
-    /// The group with a process that connections may join: one that is established, if there is one.
+    /// Returns a group with the process that connections may join: an established one, if there is one.
     pub(crate) fn with(&self, peer: Incarnation) -> Option<&Group> {
         let handles = self.by_peer.get(&peer)?.iter();
         let groups = handles.filter_map(|handle| self.all.get(handle));
         groups.max_by_key(|group| group.is_established)
     }
 
-    /// The group is about to end: connections join it no more.
+    /// Excludes a group that is about to end: no connection joins it any more.
     pub(crate) fn retire(&mut self, handle: ConnectionHandle) {
         let Some(group) = self.all.get(&handle) else { return };
         if let Entry::Occupied(mut handles) = self.by_peer.entry(group.peer) {

@@ -1,4 +1,4 @@
-//! What the runtime tells a process of its groups, rendezvous sockets and streams.
+//! Hooks of the runtime for an endpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,11 +16,12 @@ use crate::rendezvous::endpoint::Endpoint;
 use crate::statistics::{KEY, Statistics};
 use crate::transport::held;
 
-/// Passes it on to the connection table; answers those who ask what the process counts, and keeps the file of it.
+/// Passes events to the connection table, answers clients that ask for statistics, and keeps the counters file up to
+/// date.
 pub(crate) struct EndpointHooks {
     endpoint: Arc<Endpoint>,
     statistics: Option<Arc<Statistics>>,
-    /// When the file is due, in nanoseconds of the runtime's clock.
+    /// When the counters file is due, in nanoseconds of the runtime's clock.
     counted: AtomicU64,
 }
 
@@ -48,7 +49,7 @@ impl Hooks for EndpointHooks {
             return statistics.answer();
         }
         if key == held::KEY {
-            // What it marks is taken at the end of the turn.
+            // Streams that it marks are served at the end of the turn.
             return self.endpoint.exchange.held().on_expired();
         }
         let key = DescriptorKey::of_bits(key);

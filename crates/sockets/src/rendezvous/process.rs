@@ -1,4 +1,4 @@
-//! What a process has: an endpoint, its groups, rendezvous sockets and offers.
+//! The endpoint of a process, with its groups, rendezvous sockets and offers.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -27,43 +27,43 @@ use crate::rendezvous::shares::{GROUPS_MAX, OPERATIONS};
 use crate::settings::{Choice, Role, Settings};
 use crate::transport::arena::RECEIVE_BUFFERS;
 
-/// Why a process has no part in it.
+/// Why the endpoint of a process cannot start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The thread that keeps the endpoint could not be started.
+    /// The background thread could not be started.
     #[error("cannot start a thread (a limit of threads, `ulimit -u`?)")]
     Thread(#[source] std::io::Error),
-    /// No random numbers.
+    /// The kernel returned no random numbers.
     #[error("the kernel gives no random numbers; is getrandom allowed here?")]
     Random(#[source] std::io::Error),
 }
 
-/// What a process has of moved connections: one endpoint, started with the first connection that may move.
+/// The endpoint of a process for moved connections. It is started with the first connection that may move.
 pub struct Sockets {
     descriptors: Arc<dyn DescriptorTable>,
     settings: Arc<Settings>,
     endpoint: Arc<Endpoint>,
-    /// What keeps the endpoint alive.
+    /// Keeps the endpoint alive.
     runtime: Arc<OnceLock<Arc<Runtime>>>,
-    /// How many forks the process that started it was away from the first.
+    /// Fork generation of the process that started it.
     forks: u32,
 }
 
 impl Sockets {
-    /// Starts it. The endpoint itself starts behind: nothing waits for it. A handler that calls [`Sockets::finish`] when
-    /// the process exits is registered after this.
+    /// Starts the background thread, which starts the endpoint. Nothing waits for that. An exit handler that calls
+    /// [`Sockets::finish`] must be registered after this.
     pub fn start(
         settings: Arc<Settings>,
         descriptors: Arc<dyn DescriptorTable>,
     ) -> Result<Self, StartError> {
         let forks = runtime::forks();
-        // The endpoint is there only later, and its groups must not end before `finish`.
+        // The endpoint starts later, and its groups must not end before `finish`.
         runtime::tell_peers_at_exit();
         let usual = RuntimeConfig::from_entropy().map_err(StartError::Random)?;
         let (jobs, to_do) = channel();
         let endpoint = Endpoint::new(usual.seed, settings.faults(), settings.polling(), jobs);
-        // Its engine draws from numbers of its own.
+        // The engine has a seed of its own.
         let config = RuntimeConfig::from_entropy().map_err(StartError::Random)?;
         let config = of_sockets(config, settings.polling());
         let runtime = Arc::new(OnceLock::new());
@@ -76,7 +76,7 @@ impl Sockets {
         Ok(Self { descriptors, settings, endpoint, runtime, forks })
     }
 
-    /// The program has connected, or begun to: opens the rendezvous socket for the peer's offer. `local` is bound already.
+    /// The program has connected, or begun to connect: opens the rendezvous socket. `local` is bound already.
     pub fn connected(&self, token: u64, local: SocketAddr, peer: SocketAddr) -> Arc<Connection> {
         let connection = self.connection(token, Role::Connecting, local, peer);
         if let Err(reason) = self.open_rendezvous_socket(&connection) {
@@ -85,8 +85,8 @@ impl Sockets {
         connection
     }
 
-    /// The program begins to use a connection that it has accepted, or has used it for so long that it is to move
-    /// (`has_bytes`): makes the offer.
+    /// Makes an offer for an accepted connection. The program begins to use it, or has used it for so long that it is
+    /// to move (`has_bytes`).
     pub fn accepted(
         &self,
         token: u64,
@@ -169,8 +169,8 @@ impl Sockets {
         Waits::drive(&*self.endpoint.exchange);
     }
 
-    /// Waits until `ready` says so, one of `others` is ready, or `limit` has passed (`None`: never). What streams hold
-    /// back for more to come goes out before.
+    /// Waits until `ready` returns true, one of `others` is ready, or `limit` has passed (`None`: never). Sends bytes
+    /// that streams hold back first.
     pub fn wait_beside(
         &self,
         others: &mut [libc::pollfd],
@@ -186,32 +186,32 @@ impl Sockets {
         )
     }
 
-    /// Whether this is the process that started it.
+    /// Whether the calling process has started it.
     pub fn is_of_this_process(&self) -> bool {
         runtime::forks() == self.forks
     }
 
-    /// Lets go in a forked child, in which nothing of it works: nobody is told.
+    /// Releases it in a forked child, where it does not work. Peers are not notified.
     pub fn forget_in_child(self) {
-        // Locks may be held by threads that the child does not have. Sockets that the endpoint watches were closed
-        // when the process forked.
+        // Threads that do not exist in the child may hold locks. Sockets that the endpoint watches were closed at the
+        // fork.
         std::mem::forget(self);
     }
 
-    /// The process is about to end: drives out what programs have written, for at most `limit`.
+    /// Sends what the program has written before the process ends, for `limit` at most.
     pub fn finish(&self, limit: Duration) {
         let Some(runtime) = self.runtime.get() else { return };
         if !self.is_of_this_process() {
             return;
         }
-        // As if the program had closed all its descriptors, which it is about to do.
+        // The process is about to close all its descriptors, so this treats them as closed.
         let connections = self.endpoint.table().connections();
         for connection in &connections {
             connection.end();
         }
         self.endpoint.exchange.held().push_all();
         let are_out = || connections.iter().all(|connection| connection.is_out()).then_some(());
-        // What is not out by then is lost, as with a process that is killed.
+        // Bytes that are not sent within the limit are lost, as when a process is killed.
         let _forked =
             runtime.wait(Interest::Mark(self.endpoint.exchange.any()), Some(limit), are_out);
         for connection in &connections {
@@ -226,7 +226,7 @@ impl Drop for Sockets {
     }
 }
 
-/// A UDP socket at the address and the TCP port of a connection.
+/// Opens a UDP socket at the address and TCP port of a connection.
 fn rendezvous_socket_at(local: SocketAddr) -> Result<OwnedFd, Reason> {
     let family = if local.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -237,7 +237,7 @@ fn rendezvous_socket_at(local: SocketAddr) -> Result<OwnedFd, Reason> {
     Ok(rendezvous_socket)
 }
 
-/// A runtime as sockets want it.
+/// Configures a runtime for sockets.
 fn of_sockets(mut config: RuntimeConfig, polling: Polling) -> RuntimeConfig {
     config.engine = EngineConfig::default()
         .connections_max(GROUPS_MAX)
@@ -259,12 +259,12 @@ fn of_sockets(mut config: RuntimeConfig, polling: Polling) -> RuntimeConfig {
     config
 }
 
-/// Their memory: messages, and four chunks of rings each way.
+/// Regions of all groups: receive buffers, and four chunks of rings in each direction.
 const REGIONS_MAX: u32 = 16 * GROUPS_MAX;
 
-/// How long a peer may be silent while something is awaited, in nanoseconds: programs shall have an error within 5 s of
-/// the cut of a link, of which a second goes by until somebody asks.
+/// How long a peer may be silent while something is pending, in nanoseconds. Programs shall see an error within 5 s
+/// after a link was cut, and the silence may be noticed a second late.
 const SILENCE_NS: u64 = 3_000_000_000;
 
-/// How soon an idle group is asked for a sign of life, in nanoseconds.
+/// Keep-alive interval of idle groups, in nanoseconds.
 const KEEP_ALIVE_NS: u64 = 1_000_000_000;

@@ -1,18 +1,18 @@
-//! Whose turn it is to post: link groups one after the other, and the streams of a group one after the other.
+//! Round robin over link groups, and over the streams of each group: which one posts next.
 //!
-//! One queue of all streams would give a group with a thousand streams a thousand turns for one of another group, and
-//! would try each of its streams again in vain while its peer takes nothing. So each group has a line of its streams, a
-//! group that has been served goes behind the others, and one for which the engine has no room is set aside until it is
-//! [woken](RoundRobin::wake).
+//! With one queue of all streams, a group with a thousand streams would be served a thousand times for each time of
+//! another group, and each of its streams would be tried in vain while its peer takes nothing. So each group has a
+//! queue of its streams. A group that was served goes behind the others. A group for which the engine has no room is
+//! set aside until it is [woken](RoundRobin::wake).
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// Groups `G` that wait for their turn, and the streams `S` of each.
+/// Groups `G` that wait to be served, and the streams `S` of each.
 #[derive(Debug)]
 pub(crate) struct RoundRobin<G, S> {
     queues: HashMap<G, GroupQueue<S>>,
-    /// The groups whose place is [`GroupState::Queued`], each once.
+    /// The groups whose state is [`GroupState::Queued`], each once.
     order: VecDeque<G>,
 }
 
@@ -20,19 +20,19 @@ pub(crate) struct RoundRobin<G, S> {
 struct GroupQueue<S> {
     streams: VecDeque<S>,
     state: GroupState,
-    /// The group exists: its line stays when it is empty, so that a stream that wants a turn again allocates nothing.
+    /// The group exists. Its queue stays when it is empty, so that adding a stream again allocates nothing.
     is_open: bool,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum GroupState {
-    /// Nothing of it wants a turn.
+    /// Nothing of it is to be served.
     Idle,
-    /// Among those that have a turn.
+    /// Waits to be served.
     Queued,
     /// It is being served.
     Served,
-    /// The engine has no room for what it has.
+    /// Set aside, because the engine has no room for it.
     Aside,
 }
 
@@ -41,12 +41,12 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         Self { queues: HashMap::new(), order: VecDeque::new() }
     }
 
-    /// There is such a group from now on.
+    /// Adds a group.
     pub(crate) fn open(&mut self, group: G) {
         self.queues.entry(group).or_insert_with(GroupQueue::new).is_open = true;
     }
 
-    /// There is no such group any more. Its streams have their turns, as they have to be closed.
+    /// Removes a group. Its queued streams are still served, because they have to be closed.
     pub(crate) fn close(&mut self, group: G) {
         let Some(queue) = self.queues.get_mut(&group) else { return };
         queue.is_open = false;
@@ -57,12 +57,12 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         }
     }
 
-    /// Puts a stream behind the others of its group. The caller adds no stream twice.
+    /// Queues a stream behind the others of its group. The caller adds no stream twice.
     pub(crate) fn add(&mut self, group: G, stream: S) {
         self.queued(group).streams.push_back(stream);
     }
 
-    /// Gives the group a turn, although no stream of it may want one: it has messages that wait.
+    /// Queues a group, even without streams: it has pending messages.
     pub(crate) fn add_group(&mut self, group: G) {
         let _line = self.queued(group);
     }
@@ -76,7 +76,8 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         queue
     }
 
-    /// The group that has its turn now. Afterwards the caller calls [`RoundRobin::put_back`] or [`RoundRobin::set_aside`].
+    /// Takes the group to serve next. The caller calls [`RoundRobin::put_back`] or [`RoundRobin::set_aside`]
+    /// afterwards.
     pub(crate) fn next_group(&mut self) -> Option<G> {
         let group = self.order.pop_front()?;
         if let Some(queue) = self.queues.get_mut(&group) {
@@ -85,12 +86,12 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         Some(group)
     }
 
-    /// The stream of a group that has its turn now.
+    /// Takes the stream of a group to serve next.
     pub(crate) fn next_stream(&mut self, group: G) -> Option<S> {
         self.queues.get_mut(&group)?.streams.pop_front()
     }
 
-    /// The group was served: if it has more streams, it has another turn behind the other groups.
+    /// The group was served. If it has more streams, queues it behind the other groups.
     pub(crate) fn put_back(&mut self, group: G) {
         let Some(queue) = self.queues.get_mut(&group) else { return };
         if !queue.streams.is_empty() {
@@ -103,8 +104,8 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         }
     }
 
-    /// The engine has no room for the group: it has no turn before it is woken. A stream that could not be served keeps
-    /// its place in the line.
+    /// The engine has no room for the group: it is not served before it is woken. A stream that could not be served
+    /// stays first in its queue.
     pub(crate) fn set_aside(&mut self, group: G, stream: Option<S>) {
         let Some(queue) = self.queues.get_mut(&group) else { return };
         queue.state = GroupState::Aside;
@@ -113,7 +114,7 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         }
     }
 
-    /// There may be room for the group again.
+    /// Queues a group that was set aside: there may be room again.
     #[inline]
     pub(crate) fn wake(&mut self, group: G) {
         let Some(queue) = self.queues.get_mut(&group) else { return };
@@ -123,7 +124,7 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         }
     }
 
-    /// Whether no group has a turn.
+    /// Whether no group waits to be served.
     pub(crate) fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
@@ -203,8 +204,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is added, set aside and woken: each stream has one turn for each time that it was added, those of a
-        /// group in their order, and no group stays behind when all were woken.
+        /// After any sequence of steps each stream is served once for each time that it was added, the streams of a
+        /// group in their order, and no group is left out once all were woken.
         #[test]
         fn no_stream_is_lost_or_served_twice(
             steps in prop::collection::vec((0..6_u8, 0..4_u8), 0..200),

@@ -11,7 +11,7 @@ use crate::transport::arena::Rings;
 use crate::transport::stream::Stream;
 use crate::wire::{RingLocation, StreamNumber, SwitchMarker};
 
-/// What is known of a stream.
+/// A stream in the table.
 pub(crate) struct StreamEntry {
     pub(crate) stream: Arc<Stream>,
     pub(crate) connection: Arc<Connection>,
@@ -19,17 +19,17 @@ pub(crate) struct StreamEntry {
     /// The link group.
     pub(crate) group: ConnectionHandle,
     pub(crate) rings: Rings,
-    /// What the peer writes into the TCP connection.
+    /// The switch marker that the peer writes into the TCP connection.
     pub(crate) marker: SwitchMarker,
-    /// Its number at the peer, and where the peer lets this side write, once it has moved.
+    /// Its number at the peer, and the peer's ring, once it has moved.
     pub(crate) open: Option<(StreamNumber, RingLocation)>,
-    /// It is among those that have a turn.
+    /// It waits to be served.
     pub(crate) is_queued: bool,
-    /// When it was last entered to be told of the time.
+    /// The earliest pending entry in the timers.
     pub(crate) timer: Instant,
 }
 
-/// Entries by number. A number is used again only after 2^16 others at its place.
+/// Streams by number. A number is used again only after 2^16 other streams in its slot.
 #[derive(Default)]
 pub(crate) struct StreamTable {
     slots: Vec<Slot>,
@@ -43,7 +43,7 @@ struct Slot {
 }
 
 impl StreamTable {
-    /// A number for the next stream; `None` if there are 2^16, as many as numbers have places.
+    /// Returns the number for the next stream; `None` if all 2^16 slots are used.
     pub(crate) fn next_number(&mut self) -> Option<StreamNumber> {
         if self.free.is_empty() {
             let index = u16::try_from(self.slots.len()).ok()?;
@@ -55,7 +55,7 @@ impl StreamTable {
         Some(StreamNumber(u32::from(generation) << 16 | u32::from(index)))
     }
 
-    /// Enters a stream under the number that was next.
+    /// Adds a stream under the number that [`StreamTable::next_number`] returned.
     pub(crate) fn insert(&mut self, number: StreamNumber, entry: StreamEntry) {
         let index = self.free.pop();
         assert!(index == Some(number.0 as u16), "the number is the next one");
@@ -73,7 +73,7 @@ impl StreamTable {
         slot.entry.as_mut().filter(|_| generation == (number.0 >> 16) as u16)
     }
 
-    /// The stream of a group under this number.
+    /// Returns the stream of a group with this number.
     pub(crate) fn of_group(
         &mut self,
         group: ConnectionHandle,
@@ -90,7 +90,7 @@ impl StreamTable {
         slot.entry.take()
     }
 
-    /// The numbers of all.
+    /// Returns the numbers of all streams.
     pub(crate) fn numbers(&self) -> Vec<StreamNumber> {
         let number = |(index, slot): (usize, &Slot)| {
             let number = u32::from(slot.generation) << 16 | index as u32;

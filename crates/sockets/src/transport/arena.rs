@@ -1,4 +1,4 @@
-//! Memory of a link group: rings of its streams, and room for its messages.
+//! Memory of a link group: the rings of its streams, and its receive buffers.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use crate::wire::{MESSAGE_BYTES_MAX, RingLocation};
 #[derive(Debug)]
 pub(crate) struct Arena {
     domain: ProtectionDomain,
-    /// Places of chunks, some of which are empty.
+    /// Slots for chunks, some of them empty.
     chunks: Vec<Option<Chunk>>,
 }
 
-/// Rings of some streams, registered together: peers write to the one half, and are sent from the other.
+/// Rings of several streams, registered together: a region that peers write to, and one to send from.
 #[derive(Debug)]
 struct Chunk {
     receive: (Arc<Buffer>, Region),
     send: (Arc<Buffer>, Region),
-    /// A bit for each pair of rings that is free.
+    /// One bit for each free pair of rings.
     free: u32,
 }
 
@@ -29,9 +29,9 @@ struct Chunk {
 pub(crate) struct Rings {
     chunk: u32,
     slot: u32,
-    /// Where data to send comes from: region, and offset of the ring in it.
+    /// The ring to send from: region, and offset in it.
     pub(crate) send: (RegionId, u64),
-    /// Where the peer writes.
+    /// The ring that the peer writes to.
     pub(crate) receive: RingLocation,
 }
 
@@ -40,7 +40,7 @@ impl Arena {
         Self { domain, chunks: Vec::new() }
     }
 
-    /// A free pair of rings.
+    /// Takes a free pair of rings.
     pub(crate) fn take(&mut self, memory: &MemoryTable) -> Result<Rings, RegisterError> {
         let has_room = |chunk: &Option<Chunk>| chunk.as_ref().is_some_and(|chunk| chunk.free != 0);
         let index = match self.chunks.iter().position(has_room) {
@@ -65,7 +65,7 @@ impl Arena {
         })
     }
 
-    /// The memory of a pair that was taken: to send from, and to receive in.
+    /// Returns the memory of a pair that was taken: the ring to send from, and the ring to receive in.
     pub(crate) fn parts(&self, rings: &Rings) -> (RingPart, RingPart) {
         let chunk = self.chunk(rings.chunk);
         let part = |memory: &Arc<Buffer>, bytes: u32| RingPart {
@@ -76,8 +76,8 @@ impl Arena {
         (part(&chunk.send.0, SEND_RING_BYTES), part(&chunk.receive.0, RING_BYTES))
     }
 
-    /// Gives back a pair that neither this side nor the peer uses any more. Returns regions of which no pair is used, to be
-    /// deregistered outside of the engine. One chunk stays for the next stream.
+    /// Returns a pair that neither this side nor the peer uses any more. If a chunk is unused then, returns its
+    /// regions, to be deregistered outside the engine. One unused chunk is kept for the next stream.
     pub(crate) fn give_back(&mut self, rings: &Rings) -> Option<[RegionId; 2]> {
         let chunk = self.chunk_mut(rings.chunk);
         assert!(chunk.free & 1 << rings.slot == 0, "rings are given back once");
@@ -93,7 +93,7 @@ impl Arena {
         Some([chunk.receive.1.id, chunk.send.1.id])
     }
 
-    /// Puts a chunk in the first empty place.
+    /// Adds a chunk in the first empty slot.
     fn add(&mut self, chunk: Chunk) -> usize {
         let index = self.chunks.iter().position(Option::is_none).unwrap_or(self.chunks.len());
         if index == self.chunks.len() {
@@ -113,7 +113,7 @@ impl Arena {
         chunk.expect("a chunk stays while a pair of its rings is used")
     }
 
-    /// Its regions, to be deregistered outside of the engine.
+    /// Returns all regions, to be deregistered outside the engine.
     pub(crate) fn regions(&self) -> impl Iterator<Item = RegionId> {
         self.chunks.iter().flatten().flat_map(|chunk| [chunk.receive.1.id, chunk.send.1.id])
     }
@@ -128,14 +128,15 @@ impl Chunk {
         };
         let receive = make(Rights::REMOTE_WRITE, RING_BYTES)?;
         let send = make(Rights::NONE, SEND_RING_BYTES).inspect_err(|_| {
-            // Nobody knows it yet. Inside the engine that is refused, and it goes with the table.
+            // No peer knows the region yet. Inside the engine deregistration is refused; then the region ends with the
+            // table.
             let _refused = memory.deregister(receive.1.id);
         })?;
         Ok(Self { receive, send, free: FREE })
     }
 }
 
-/// Buffers for the messages of a group, posted all the time.
+/// Receive buffers for the messages of a group. All of them are always posted.
 #[derive(Debug)]
 pub(crate) struct ReceiveBuffers {
     buffer: Arc<Buffer>,
@@ -152,12 +153,12 @@ impl ReceiveBuffers {
         Ok(Self { buffer, region })
     }
 
-    /// Region, offset and bytes of a buffer, counted from 0 up to [`RECEIVE_BUFFERS`].
+    /// Returns region, offset and length of a buffer; buffers are numbered from 0 to [`RECEIVE_BUFFERS`].
     pub(crate) fn location(&self, index: u32) -> (RegionId, u64, u32) {
         (self.region.id, u64::from(index) * RECEIVE_BUFFER_BYTES, RECEIVE_BUFFER_BYTES as u32)
     }
 
-    /// The message in a buffer.
+    /// Reads the message in a buffer.
     pub(crate) fn read(
         &self,
         index: u32,
@@ -173,24 +174,24 @@ impl ReceiveBuffers {
     }
 }
 
-/// Bytes of a ring: what 10 Gb/s carry in 200 us, the time after which a reader on a busy host has read some.
+/// Bytes of a ring: what 10 Gb/s carry in 200 us. After this time a reader on a busy host has read some.
 pub(crate) const RING_BYTES: u32 = 256 * 1024;
 
-/// Bytes of the ring to send from: what the peer's ring holds, which may have to be sent a second time, and as much that is
-/// not sent yet.
+/// Bytes of the ring to send from: the contents of the peer's ring, which may have to be sent a second time, and as
+/// many bytes that are not sent yet.
 const SEND_RING_BYTES: u32 = 2 * RING_BYTES;
 
-/// Pairs of rings that are registered together. 8 × 256 KiB are 2 MiB each way, of which the kernel gives pages when they
-/// are touched.
+/// Pairs of rings that are registered together. 8 × 256 KiB are 2 MiB in each direction. The kernel allocates pages
+/// when they are first used.
 const CHUNK_RINGS: u32 = 8;
 
 const FREE: u32 = (1 << CHUNK_RINGS) - 1;
 
-/// Messages of a peer that may be under way: it sends one for each quarter of a ring that it has read, and a handful for
-/// each stream that comes or goes.
+/// Messages of a peer that may be in flight: one for each quarter of a ring that it has read, and a few for each stream
+/// that begins or ends.
 pub(crate) const RECEIVE_BUFFERS: u32 = 64;
 
-/// Room for any message.
+/// Size of a receive buffer: any message fits.
 const RECEIVE_BUFFER_BYTES: u64 = 64;
 
 const _: () = assert!(MESSAGE_BYTES_MAX as u64 <= RECEIVE_BUFFER_BYTES);

@@ -1,4 +1,4 @@
-//! Streams that hold bytes back for more to come, until the program is about to wait.
+//! Streams that hold bytes back until more are written or the program is about to wait.
 
 use std::fmt;
 use std::io;
@@ -12,7 +12,7 @@ use runtime::{Readiness, Runtime};
 
 use crate::lock::lock;
 
-/// The streams of a process that may hold bytes back. While there are none, it costs one load to know that.
+/// The streams of a process that may hold bytes back. Checking that there are none costs one load.
 #[derive(Default)]
 pub(crate) struct HeldStreams {
     count: AtomicUsize,
@@ -23,32 +23,33 @@ pub(crate) struct HeldStreams {
 
 #[derive(Default)]
 struct Streams {
-    /// Those that were added since the timer expired last.
+    /// Streams that were added since the timer last expired.
     new: Vec<Weak<dyn HoldsBytes>>,
-    /// Those that were there before: they are pushed when it expires next.
+    /// Streams that were added before. They are flushed when the timer expires next.
     old: Vec<Weak<dyn HoldsBytes>>,
     is_timer_set: bool,
 }
 
-/// Whether a stream is among those that are [`HeldStreams`].
+/// Whether a stream is in [`HeldStreams`].
 #[derive(Debug, Default)]
 pub(crate) struct HeldFlag(AtomicBool);
 
-/// A stream, as what holds bytes back.
+/// A stream that can hold bytes back.
 pub(crate) trait HoldsBytes: Send + Sync {
-    /// Whether it is among those that are [`HeldStreams`].
+    /// Returns whether it is in [`HeldStreams`].
     fn is_held(&self) -> &HeldFlag;
 
-    /// Sends what is held back. Outside of the engine.
+    /// Sends what is held back. Outside the engine.
     fn push(&self);
 
-    /// The same inside it.
+    /// Sends what is held back. Inside the engine.
     fn push_inside(&self);
 }
 
 impl HeldStreams {
-    /// A stream holds bytes back. It is here once. Bytes that wait for no acknowledgement, but for more of the program
-    /// (`is_corked`), are sent after [`CEILING_MS`] at the latest, even if the program never waits.
+    /// Adds a stream that holds bytes back, unless it is there already. Bytes that wait for more of the program and not
+    /// for an acknowledgement (`is_corked`) are sent after [`CEILING_MS`] at the latest, even if the program never
+    /// waits.
     pub(crate) fn add(
         &self,
         is_held: &HeldFlag,
@@ -69,7 +70,7 @@ impl HeldStreams {
         }
     }
 
-    /// The program is about to wait: whatever is held back is sent.
+    /// Sends everything that is held back. The program is about to wait.
     #[inline]
     pub(crate) fn push_all(&self) {
         if self.count.load(Ordering::SeqCst) != 0 {
@@ -85,13 +86,13 @@ impl HeldStreams {
             [std::mem::take(&mut streams.new), std::mem::take(&mut streams.old)]
         };
         for stream in [new, old].iter().flatten().filter_map(Weak::upgrade) {
-            // Who adds bytes from here on has it put here again.
+            // A thread that adds bytes from now on adds the stream again.
             stream.is_held().0.store(false, Ordering::SeqCst);
             stream.push();
         }
     }
 
-    /// Limits from now on for how long bytes are held back. The hooks are called with [`KEY`], and call
+    /// Creates the timer that limits how long bytes are held back. The hooks are called with [`KEY`], and call
     /// [`HeldStreams::on_expired`].
     pub(crate) fn limit(&self, runtime: &Runtime) -> io::Result<()> {
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
@@ -100,16 +101,16 @@ impl HeldStreams {
         runtime.watch_descriptor(timer.as_fd(), KEY, Readiness::READABLE)
     }
 
-    /// False if there is none.
+    /// Returns false if there is no timer.
     fn set_timer(&self) -> bool {
         let period = Expiration::OneShot(TimeSpec::milliseconds(CEILING_MS / 2));
         let timer = self.timer.get();
         timer.is_some_and(|timer| timer.set(period, TimerSetTimeFlags::empty()).is_ok())
     }
 
-    /// The timer has expired: what was held back when it expired before is sent. Inside the engine.
+    /// The timer has expired: sends what was held back when it last expired. Inside the engine.
     pub(crate) fn on_expired(&self) {
-        // There is one expiration to be read, or none.
+        // Reads the expiration, if there is one.
         let _expired = self.timer.get().map(TimerFd::wait);
         let due = {
             let mut streams = lock(&self.streams);
@@ -138,9 +139,9 @@ impl fmt::Debug for HeldStreams {
     }
 }
 
-/// What the hooks are told when the timer has expired.
+/// Key with which the hooks are called when the timer has expired.
 pub(crate) const KEY: u64 = 1 << 62 | 1 << 41;
 
-/// For how long bytes wait for more of the program at most, in milliseconds, as in TCP (tcp(7), `TCP_CORK`). They wait for
-/// half of it at least.
+/// How long bytes may wait for more of the program, in milliseconds, as in TCP (tcp(7), `TCP_CORK`). They wait for at
+/// least half of it.
 const CEILING_MS: i64 = 200;

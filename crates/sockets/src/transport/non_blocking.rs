@@ -1,4 +1,4 @@
-//! Whether calls on a descriptor wait.
+//! The non-blocking mode of descriptors.
 
 use std::os::fd::BorrowedFd;
 
@@ -10,11 +10,11 @@ pub(crate) fn is_non_blocking(fd: BorrowedFd<'_>) -> bool {
         .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK))
 }
 
-/// Sets `O_NONBLOCK`, or clears it.
+/// Sets or clears `O_NONBLOCK`.
 pub(crate) fn set_non_blocking(fd: BorrowedFd<'_>, is_set: bool) {
     let Ok(flags) = fcntl(fd, FcntlArg::F_GETFL) else { return };
     let mut flags = OFlag::from_bits_retain(flags);
     flags.set(OFlag::O_NONBLOCK, is_set);
-    // The kernel refuses no such flag of a socket.
+    // The kernel accepts this flag for any socket.
     let _set = fcntl(fd, FcntlArg::F_SETFL(flags));
 }

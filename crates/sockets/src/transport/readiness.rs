@@ -1,9 +1,9 @@
-//! What a program that polls a descriptor is told.
+//! What the kernel reports to a program that polls the descriptor of a moved connection.
 //!
-//! The program's descriptor is one end of a Unix socket pair, the library holds the other, and has the kernel tell
-//! of the first what is true of the stream: a byte waits in it while the stream is readable; it is full while the send
-//! ring is; no more is to come when the peer has ended; it is hung up when the connection is lost. So the kernel's `epoll` (level,
-//! edge, one-shot), `poll` and `select` work on it.
+//! The program's descriptor is one end of a Unix socket pair. The library holds the other end and makes the kernel
+//! report the state of the stream: a byte waits at the program's end while the stream is readable; the pair is full
+//! while the send ring is full; it is shut down when the peer has ended; it is hung up when the connection is lost. So
+//! `epoll` (level-triggered, edge-triggered, one-shot), `poll` and `select` of the kernel work.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -23,7 +23,7 @@ use nix::sys::socket::{
 use crate::atomics::{AtomicBool, Mutex, lock};
 use crate::transport::non_blocking::is_non_blocking;
 
-/// What a stream is ready for, as `poll` would tell it.
+/// What a stream is ready for, in the terms of `poll`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Readiness {
     /// `POLLIN`: a read returns at once.
@@ -38,65 +38,65 @@ pub struct Readiness {
     pub error: bool,
 }
 
-/// The library's end of a socket pair, of which the other is the program's descriptor.
+/// The library's end of the socket pair. The program's descriptor is the other end.
 #[derive(Debug, Default)]
 pub(crate) struct End {
-    /// Taken away when the stream is reset.
+    /// Dropped when the stream is reset.
     socket: Mutex<Option<Arc<OwnedFd>>>,
-    /// The program has the kernel tell it of the descriptor.
+    /// The program waits for the descriptor in the kernel.
     is_watched: AtomicBool,
-    /// It is told of edges: of each arrival.
+    /// It waits for edges, so each arrival is reported.
     reports_edges: AtomicBool,
-    /// The descriptor was filled, as the send ring is full.
+    /// The pair was filled because the send ring is full.
     is_full: AtomicBool,
     inside: Mutex<Inside>,
 }
 
-/// What is in the socket pair.
+/// Contents of the socket pair.
 #[derive(Debug, Default)]
 struct Inside {
     /// Bytes that make the program's end readable.
     tokens: usize,
     /// Bytes that make the program's end unwritable.
     filling: usize,
-    /// Nothing is told any more: bytes in the pair are those of the stream, or the stream is over.
+    /// Readiness is not reported any more: the pair carries the bytes of the stream, or the stream has ended.
     is_silent: bool,
     is_hung_up: bool,
-    /// The program closes its number, which may be that of something else from then on.
+    /// The program closes its number, which may then stand for something else.
     is_closing: bool,
 }
 
-/// A socket pair for a stream: the program's end, which blocks if its TCP socket does, and the library's. In the latter a
-/// byte waits that nobody reads, so that closing it is an error for the program's.
+/// Makes a socket pair for a stream: the program's end, which blocks if the TCP socket does, and the library's end. In
+/// the library's end a byte stays unread, so that closing it causes an error at the program's end.
 pub(crate) fn pair(tcp: BorrowedFd<'_>) -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let (program, library) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
     if !is_non_blocking(tcp) {
         fcntl(&program, FcntlArg::F_SETFL(OFlag::empty()))?;
     }
-    // A message or two make it unwritable, beside that byte.
+    // Beside that byte, one or two messages make it unwritable.
     setsockopt(&program, sockopt::SndBuf, &LEAST_BYTES)?;
     send(program.as_raw_fd(), &[0; KEPT_BYTES], MsgFlags::MSG_NOSIGNAL)?;
     Ok((program, library))
 }
 
 impl End {
-    /// The connection has moved: this is the library's end.
+    /// Sets the library's end when the connection moves.
     pub(crate) fn install(&self, socket: OwnedFd) {
         *lock(&self.socket) = Some(Arc::new(socket));
     }
 
-    /// The library's end, unless it was never there or the stream was reset.
+    /// Returns the library's end; `None` before the connection has moved and after the stream was reset.
     pub(crate) fn socket(&self) -> Option<Arc<OwnedFd>> {
         lock(&self.socket).clone()
     }
 
-    /// The kernel is to tell the program of the descriptor from now on.
+    /// From now on the kernel reports the readiness of the descriptor.
     pub(crate) fn watch(&self) {
         self.is_watched.store(true, Ordering::SeqCst);
     }
 
-    /// The same, of each arrival.
+    /// From now on the kernel reports each arrival.
     pub(crate) fn watch_edges(&self) {
         self.reports_edges.store(true, Ordering::SeqCst);
         self.watch();
@@ -107,7 +107,7 @@ impl End {
         self.is_watched.load(Ordering::SeqCst)
     }
 
-    /// Something has arrived: makes the program's end readable if `is_readable` says that the stream is.
+    /// Something has arrived. Makes the program's end readable, if the stream is.
     pub(crate) fn on_arrived(&self, is_readable: impl FnOnce() -> bool) {
         if self.is_watched() {
             self.make_readable(is_readable);
@@ -120,13 +120,13 @@ impl End {
         let mut inside = lock(&self.inside);
         let is_new = inside.tokens == 0
             || (self.reports_edges.load(Ordering::Relaxed) && inside.tokens < TOKENS_MAX);
-        // Who has drained the stream has seen what came before, and takes tokens out under the lock.
+        // A thread that has drained the stream has seen earlier arrivals, and takes tokens out under this lock.
         if is_new && !inside.is_silent && is_readable() {
             inside.tokens += send_some(socket.as_fd(), &[0]);
         }
     }
 
-    /// The program has read: if `is_readable` says that nothing is left, its end `program` is made so.
+    /// The program has read. If nothing is left, makes its end `program` unreadable.
     #[inline]
     pub(crate) fn on_read(&self, program: BorrowedFd<'_>, is_readable: impl FnOnce() -> bool) {
         if self.is_watched() {
@@ -141,15 +141,14 @@ impl End {
         }
     }
 
-    /// A write has found no room: the program's end is made unwritable, if `has_room` does not say that there
-    /// is some now.
+    /// A write has found no room. Makes the program's end unwritable, unless there is room now.
     #[cold]
     pub(crate) fn on_full(&self, program: BorrowedFd<'_>, has_room: impl FnOnce() -> bool) {
         let mut inside = lock(&self.inside);
         if !inside.may_use_program() || inside.filling != 0 {
             return;
         }
-        // Either this side sees the room that was made, or `on_room` sees this.
+        // Either this thread sees the new room, or `on_room` sees this flag.
         let has_room = if cfg!(loom_mutation) {
             let has_room = has_room();
             self.is_full.store(true, Ordering::SeqCst);
@@ -163,11 +162,11 @@ impl End {
             return;
         }
         inside.filling += send_some(program, &[0; FILLING_BYTES]);
-        // What stays there when it is emptied again takes no more room than before.
+        // The byte that stays after the pair is emptied takes no more memory than before.
         inside.filling += send_some(program, &[0; KEPT_BYTES]);
     }
 
-    /// There is room in the send ring: the program's end is made writable if it was not.
+    /// The send ring has room. Makes the program's end writable again.
     #[inline]
     pub(crate) fn on_room(&self) {
         if self.is_full.load(Ordering::SeqCst) {
@@ -185,7 +184,7 @@ impl End {
         }
     }
 
-    /// The peer sends no more: the program's end is readable for ever, and says why.
+    /// The peer sends no more. The program's end stays readable and reports the end.
     pub(crate) fn on_end(&self) {
         let Some(socket) = self.socket() else { return };
         let inside = lock(&self.inside);
@@ -195,7 +194,7 @@ impl End {
         }
     }
 
-    /// The stream is over: the program's end says so, and the library's is of no more use.
+    /// The stream has ended: hangs up the program's end.
     pub(crate) fn hang_up(&self) {
         let Some(socket) = self.socket() else { return };
         let mut inside = lock(&self.inside);
@@ -206,25 +205,26 @@ impl End {
         }
     }
 
-    /// The stream was reset: the program's end is hung up with an error.
+    /// The stream was reset: hangs up the program's end with an error.
     pub(crate) fn reset(&self) {
         {
             let mut inside = lock(&self.inside);
             inside.is_silent = true;
             inside.is_hung_up |= self.socket().is_some();
         }
-        // The byte in it makes this an error.
+        // The unread byte makes the close an error.
         drop(lock(&self.socket).take());
     }
 
-    /// The program was told of the error, as it is once: its end `program` has it no more.
+    /// The program has got the error of the connection. The kernel must not report it again at the program's end
+    /// `program`.
     pub(crate) fn on_error_reported(program: BorrowedFd<'_>) {
-        // To ask for it is to take it.
+        // Reading the error clears it.
         let _taken = getsockopt(&program, sockopt::SocketError);
     }
 
-    /// From now on the bytes in the pair are those of the stream. What was there to tell readiness is taken out, for
-    /// which a descriptor of the program's end is needed. False if the stream is over.
+    /// Makes the pair carry the bytes of the stream from now on. Takes out the bytes that report readiness, for which a
+    /// descriptor of the program's end is needed. Returns false if the stream has ended.
     pub(crate) fn relay(&self, program: BorrowedFd<'_>) -> bool {
         let Some(socket) = self.socket() else { return false };
         let mut inside = lock(&self.inside);
@@ -235,29 +235,29 @@ impl End {
         inside.filling += KEPT_BYTES;
         inside.take_filling(socket.as_fd());
         inside.is_silent = true;
-        // Others write to it now, as quickly as to any socket.
+        // Other processes write to it from now on, and need a buffer as large as that of any socket.
         let _as_it_was = setsockopt(&program, sockopt::SndBuf, &RELAY_BYTES);
         true
     }
 
-    /// The program is about to close its last number: nothing is read or written there from now on.
+    /// The program is about to close its last number. Nothing is read or written there from now on.
     pub(crate) fn on_closing(&self) {
         lock(&self.inside).is_closing = true;
     }
 
-    /// The connection is the kernel's, and another descriptor is about to take the place of the program's end.
+    /// The connection is the kernel's. Another descriptor is about to replace the program's end.
     pub(crate) fn retire(&self) {
         lock(&self.inside).is_silent = true;
     }
 
-    /// Another descriptor has taken its place: a thread that sleeps on this one looks again.
+    /// Another descriptor has replaced the program's end. Wakes threads that sleep on the pair.
     pub(crate) fn wake(&self) {
         if let Some(socket) = self.socket() {
             send_some(socket.as_fd(), &[0]);
         }
     }
 
-    /// All copies of the program's end are closed, in whatever processes.
+    /// Whether all copies of the program's end are closed, in all processes.
     pub(crate) fn is_abandoned(&self) -> bool {
         let Some(socket) = self.socket() else { return lock(&self.inside).is_hung_up };
         let mut entries = [PollFd::new(socket.as_fd(), PollFlags::empty())];
@@ -267,7 +267,7 @@ impl End {
 }
 
 impl Inside {
-    /// Whether bytes at the program's end are those that this puts there.
+    /// Whether the bytes at the program's end report readiness.
     const fn may_use_program(&self) -> bool {
         !self.is_silent && !self.is_closing
     }
@@ -283,7 +283,7 @@ impl Inside {
         while self.filling > 0 {
             let count = self.filling.min(FILLING_BYTES);
             match receive_some(library, &mut bytes[..count]) {
-                // Somebody has taken it.
+                // A program has read it.
                 0 => self.filling = 0,
                 taken => self.filling -= taken,
             }
@@ -300,19 +300,20 @@ fn receive_some(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> usize {
     recv(socket.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT).unwrap_or(0)
 }
 
-/// The most bytes that make a descriptor readable: with more, one who waits for edges has long been told.
+/// The most tokens in the pair. With more, a thread that waits for edges has got an event long ago.
 const TOKENS_MAX: usize = 128;
 
-/// The send buffer of a descriptor, in bytes, of which the kernel takes twice as much.
+/// The send buffer of a descriptor in bytes. The kernel allocates twice as much.
 const LEAST_BYTES: usize = 4096;
 
 /// Bytes that stay in the library's end.
 const KEPT_BYTES: usize = 1;
 
-/// Bytes of a message that fills a descriptor: a part of its send buffer, of which a quarter must be free to be writable.
+/// Bytes of a message that fills a descriptor: a part of its send buffer. A descriptor is writable while a quarter of
+/// the buffer is free.
 const FILLING_BYTES: usize = 2048;
 
-/// The send buffer of a descriptor that is relayed.
+/// The send buffer of a relayed descriptor, in bytes.
 const RELAY_BYTES: usize = 256 * 1024;
 
 #[cfg(all(test, not(loom)))]
@@ -384,7 +385,7 @@ mod tests {
         assert_eq!(world.polled(), PollFlags::POLLOUT);
     }
 
-    /// Another thread may be inside a read, and the number be that of another connection.
+    /// Another thread may be within a read while the number stands for another connection.
     #[test]
     fn nothing_is_taken_from_a_number_that_is_about_to_be_closed() {
         let world = World::new();

@@ -1,4 +1,4 @@
-//! What threads of the program do with a stream.
+//! What threads of the program do with a stream: reads and writes.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::{Arc, Weak};
@@ -12,11 +12,11 @@ use crate::transport::state::Bit;
 use crate::transport::stream::Stream;
 
 impl Stream {
-    /// Copies bytes of `from`, behind the first `done` of them, to the send ring: not more than [`WRITTEN_BYTES_MAX`] and
-    /// than there is room for. 0 if there is none.
+    /// Copies bytes of `from`, behind the first `done` of them, to the send ring: at most [`WRITTEN_BYTES_MAX`], and as
+    /// many as there is room for. Returns 0 if there is no room.
     ///
     /// # Errors
-    /// What TCP says of a connection that was reset, or shut down.
+    /// As TCP for a connection that was reset or shut down.
     #[inline]
     pub(crate) fn write(
         self: &Arc<Self>,
@@ -47,14 +47,14 @@ impl Stream {
         Ok(taken)
     }
 
-    /// The error of a connection that is broken off, for a call that has transferred `done` bytes. A call that has
-    /// transferred some returns their number, and the next one gets the error.
+    /// Returns the error of a broken connection for a call that has transferred `done` bytes. A call that has
+    /// transferred some returns their number, and the next call gets the error.
     #[cold]
     fn error_for(&self, done: usize) -> Option<Errno> {
         if done > 0 { Some(Errno::EPIPE) } else { self.take_error() }
     }
 
-    /// Something was written: it is sent, or held back for more to come.
+    /// Bytes were written: sends them, or holds them back for more.
     #[inline]
     pub(crate) fn on_written(self: &Arc<Self>, held: &HeldStreams) {
         if self.sending.is_due() {
@@ -67,10 +67,10 @@ impl Stream {
         }
     }
 
-    /// Reads what is there, as far as it fits.
+    /// Reads what has come, as far as it fits. Returns 0 at the end.
     ///
     /// # Errors
-    /// `EAGAIN` if nothing is there, and what TCP says of a connection that was reset. 0 is the end.
+    /// `EAGAIN` if nothing has come. Otherwise as TCP for a connection that was reset.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -83,7 +83,7 @@ impl Stream {
             return Err(Errno::EAGAIN);
         }
         let (mut skipped, mut taken) = (done, 0);
-        // A call may come late, when another thread has closed the descriptor.
+        // The call may be late: another thread has closed the descriptor, and the ring belongs to another stream.
         let is_retired = self.state.has(Bit::Retired);
         for slice in into.iter_mut().filter(|_| !is_retired) {
             let length = slice.len();
@@ -113,7 +113,7 @@ impl Stream {
     }
 
     //= sockets-protocol.md: marker.1
-    /// Bytes of the TCP part, and of the ring when that is over. One thread at a time.
+    /// Takes bytes of the TCP part, and of the ring after that. One thread at a time.
     #[inline]
     pub(crate) fn take(&self, out: &mut [u8], taking: Taking) -> usize {
         if self.tcp.has_ended() {
@@ -139,13 +139,13 @@ impl Stream {
         count
     }
 
-    /// All that the peer will ever send was read.
+    /// Whether everything that the peer will ever send was read.
     #[inline]
     pub(crate) fn is_at_end(&self) -> bool {
         self.tcp.has_ended() && self.receiving.is_at_end()
     }
 
-    /// Bytes that can be read.
+    /// Returns how many bytes can be read.
     pub(crate) fn received(&self) -> u64 {
         let has_ring = self.tcp.is_switched() && !self.tcp.has_no_ring();
         let ring = if has_ring { self.receiving.available() } else { 0 };
@@ -153,5 +153,6 @@ impl Stream {
     }
 }
 
-/// The most that is copied before the engine is told: the wire works while the next piece is copied.
+/// The most bytes that are copied before the engine is notified. The wire is busy with them while the next ones are
+/// copied.
 const WRITTEN_BYTES_MAX: usize = 32 * 1024;

@@ -1,4 +1,4 @@
-//! The receiving half of a stream: bytes that the peer has written to the ring, until the program reads them.
+//! The receiving half of a stream: bytes that the peer has written to the ring and the program has not read.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -9,12 +9,12 @@ use crate::atomics::AtomicU64;
 use crate::transport::ring::Ring;
 use crate::wire::Implausible;
 
-/// Bytes that have arrived, that the program has read, and of which the peer was told that they are.
+/// Tracks which bytes have arrived, which the program has read, and which of these the peer has credit for.
 ///
-/// Positions count bytes of the stream: `credited` ≤ `consumed` ≤ `arrived` ≤ `credited` and the ring. `consumed`
-/// belongs to the program's threads, who come one after the other (the caller's lock), the others to whoever is inside the
-/// engine. The peer may write to the ring from `arrived` to `credited` and the ring whenever it likes; if it writes
-/// elsewhere, its own stream is garbled and nothing else.
+/// Positions count bytes of the stream: `credited` ≤ `consumed` ≤ `arrived` ≤ `credited` plus the size of the ring.
+/// `consumed` belongs to the program's threads, one at a time (the caller's lock), the other positions to the thread
+/// inside the engine. The peer may write to the ring from `arrived` to `credited` plus the size at any time. If it
+/// writes elsewhere, it corrupts only its own stream.
 #[derive(Debug)]
 pub(crate) struct ReceiveHalf {
     ring: Ring,
@@ -26,11 +26,11 @@ pub(crate) struct ReceiveHalf {
 #[repr(align(64))]
 struct EngineSide {
     arrived: AtomicU64,
-    /// The peer knows that so much is consumed.
+    /// The peer has credit up to this position.
     credited: AtomicU64,
-    /// What it was told before, in case the last credit is not posted.
+    /// The credit before that, in case the last one is not posted.
     credited_before: AtomicU64,
-    /// Where the stream ends; [`NO_END`] while that is not known.
+    /// Where the stream ends; [`NO_END`] until that is known.
     end: AtomicU64,
 }
 
@@ -40,12 +40,12 @@ struct ProgramSide {
     consumed: AtomicU64,
 }
 
-/// Whether bytes that are read go away.
+/// Whether a read consumes bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Taking {
-    /// They do.
+    /// It does.
     Take,
-    /// They are read again next time; so many are passed over before.
+    /// It does not. It begins after this number of bytes.
     Peek(u64),
 }
 
@@ -56,35 +56,35 @@ impl ReceiveHalf {
         Self { ring, engine, program: ProgramSide::default() }
     }
 
-    /// Bytes that can be read.
+    /// Returns how many bytes can be read.
     #[inline]
     pub(crate) fn available(&self) -> u64 {
         let consumed = self.program.consumed.load(Ordering::Relaxed);
         self.engine.arrived.load(Ordering::SeqCst) - consumed
     }
 
-    /// Bytes that the program has read.
+    /// Returns how many bytes the program has read.
     pub(crate) fn consumed(&self) -> u64 {
         self.program.consumed.load(Ordering::SeqCst)
     }
 
-    /// The peer may write nothing before something is read.
+    /// Whether the peer may write nothing until something is read.
     pub(crate) fn is_full(&self) -> bool {
         self.available() == u64::from(self.ring.size().bytes())
     }
 
-    /// All that the peer has sent, and will ever send, was read.
+    /// Whether everything that the peer will ever send was read.
     #[inline]
     pub(crate) fn is_at_end(&self) -> bool {
         self.program.consumed.load(Ordering::Relaxed) == self.engine.end.load(Ordering::SeqCst)
     }
 
-    /// The peer has said where the stream ends.
+    /// Whether the peer has announced where the stream ends.
     pub(crate) fn has_end(&self) -> bool {
         self.engine.end.load(Ordering::SeqCst) != NO_END
     }
 
-    /// Reads what is there, as far as it fits. One thread at a time.
+    /// Reads what has arrived, as far as it fits. One thread at a time.
     #[inline]
     pub(crate) fn read(&self, out: &mut [u8], taking: Taking) -> usize {
         let consumed = self.program.consumed.load(Ordering::Relaxed);
@@ -101,8 +101,8 @@ impl ReceiveHalf {
         length
     }
 
-    /// Whether the peer is to be told how much was read: a quarter of the ring, so that it need not wait, and
-    /// is not told more often than that costs.
+    /// Whether the peer should get credit: when a quarter of the ring was read, so that the peer need not wait and
+    /// credits stay cheap.
     #[inline]
     pub(crate) fn is_credit_due(&self) -> bool {
         let credited = self.engine.credited.load(Ordering::SeqCst);
@@ -110,7 +110,7 @@ impl ReceiveHalf {
         consumed - credited >= u64::from(self.ring.size().bytes() / 4) && !self.has_end()
     }
 
-    /// What the peer is to be told now, which counts as told. Inside the engine, as all below.
+    /// Returns the credit to send now, which counts as sent. Inside the engine, as all methods below.
     #[inline]
     pub(crate) fn next_credit(&self) -> Option<u64> {
         if !self.is_credit_due() {
@@ -122,14 +122,15 @@ impl ReceiveHalf {
         Some(consumed)
     }
 
-    /// The last credit could not be posted: it is due again.
+    /// The last credit could not be posted, and is due again.
     pub(crate) fn take_back(&self) {
         let before = self.engine.credited_before.load(Ordering::Relaxed);
         self.engine.credited.store(before, Ordering::SeqCst);
     }
 
     //= sockets-protocol.md: data.1, data.2
-    /// The peer has written bytes to a place in the ring: those that come next, and no more than it may.
+    /// The peer has written bytes to the ring. Checks that they follow the last ones and that the peer has credit for
+    /// them.
     #[inline]
     pub(crate) fn on_arrived(&self, at: u32, length: u32) -> Result<(), Implausible> {
         let arrived = self.engine.arrived.load(Ordering::Relaxed);
@@ -149,7 +150,7 @@ impl ReceiveHalf {
     }
 
     //= sockets-protocol.md: data.4
-    /// The peer has sent so many bytes, and sends no more.
+    /// The peer has sent this number of bytes in all, and sends no more.
     pub(crate) fn on_end(&self, bytes: u64) -> Result<(), Implausible> {
         if self.has_end() || bytes != self.engine.arrived.load(Ordering::Relaxed) {
             return Err(Implausible);
@@ -200,11 +201,11 @@ mod tests {
     enum Step {
         Write(usize),
         Push,
-        /// Post what there is; the engine refuses this many pieces first.
+        /// Post what there is, after the engine has refused this many segments.
         Post(u8),
-        /// The oldest piece arrives.
+        /// The oldest segment arrives.
         Arrive,
-        /// The oldest piece that has arrived is acknowledged.
+        /// The oldest segment that has arrived is acknowledged.
         Acknowledge,
         Read(usize),
         Peek(usize),
@@ -227,7 +228,7 @@ mod tests {
         proptest::collection::vec(step, 1..200)
     }
 
-    /// A sender, a receiver, what is between them, and a model of all: the bytes that were written and not read.
+    /// A sender, a receiver, what is in flight between them, and a model: the bytes that were written and not read.
     struct World {
         sender: SendHalf,
         receiver: ReceiveHalf,
@@ -298,7 +299,7 @@ mod tests {
             }
         }
 
-        /// Everything that is under way comes to rest.
+        /// Delivers everything that is in flight.
         fn settle(&mut self) {
             for _ in 0..64 {
                 for step in [Step::Push, Step::Post(0), Step::Arrive, Step::Acknowledge] {

@@ -1,11 +1,11 @@
-//! What is known of a stream whose bytes are carried for those who call the kernel.
+//! State of a relay: the library carries the bytes of a stream, and the program's calls go to the kernel.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use runtime::Readiness;
 
-/// Whether bytes of a stream are carried, and those between the two.
+/// Whether the bytes of a stream are relayed, and the bytes on the way.
 #[derive(Debug, Default)]
 pub(crate) struct Relay {
     is_on: AtomicBool,
@@ -18,7 +18,7 @@ pub(super) struct Carried {
     pub(super) left: Vec<u8>,
     /// No process writes to the pair any more.
     pub(super) is_input_closed: bool,
-    /// No process reads from it, or it was told the end.
+    /// No process reads from it, or it was shut down at the end of the stream.
     pub(super) is_output_closed: bool,
     pub(super) watched: Readiness,
 }
@@ -29,7 +29,7 @@ impl Relay {
         self.is_on.load(Ordering::SeqCst)
     }
 
-    /// Once the pair holds bytes of the stream, it is for good.
+    /// Turns the relay on, for good: the pair carries bytes of the stream from now on.
     pub(super) fn turn_on(&self) {
         self.is_on.store(true, Ordering::SeqCst);
     }

@@ -1,7 +1,8 @@
-//! Bytes carried between a descriptor and its stream for those who call the kernel.
+//! Relays bytes between a stream and its descriptor, for calls that go to the kernel.
 //!
-//! Another process that has the program's descriptor, and whatever in this one this crate does not stand before, reads and
-//! writes one end of the socket pair; here they go on between the other end and the rings.
+//! Other processes that have the program's descriptor, and functions of this process that the library does not
+//! interpose, read and write one end of the socket pair. The relay carries the bytes between the other end and the
+//! rings.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -17,9 +18,9 @@ use crate::transport::stream::Stream;
 use crate::transport::stream_doorbell::StreamDescriptor;
 
 impl Stream {
-    /// Begins to carry.
+    /// Starts the relay.
     pub(crate) fn start_relay(&self, program: BorrowedFd<'_>) {
-        // No reader or writer of this process is inside the stream meanwhile.
+        // No reader or writer of this process uses the stream meanwhile.
         let _writers = lock(&self.writers);
         let _readers = lock(&self.readers);
         if !self.relay.is_on() && !self.leaves_edge() && self.end.relay(program) {
@@ -28,7 +29,7 @@ impl Stream {
         }
     }
 
-    /// Something has come, or there is room, at either side.
+    /// Bytes have come, or there is room, on either side.
     #[inline]
     pub(super) fn on_relay_change(&self) {
         if self.relay.is_on() {
@@ -54,7 +55,7 @@ impl Stream {
 }
 
 impl Carried {
-    /// Bytes that were written to the pair go to the send ring.
+    /// Carries bytes from the pair to the send ring.
     fn take_from(&mut self, stream: &Stream, end: BorrowedFd<'_>) {
         let mut bytes = [0; CARRIED_BYTES];
         let mut has_written = false;
@@ -70,7 +71,7 @@ impl Carried {
                     has_written = true;
                 }
                 Err(Errno::EAGAIN | Errno::EINTR) => break,
-                // All copies of the descriptor are closed, or shut down.
+                // All copies of the descriptor are closed or shut down.
                 Ok(_) | Err(_) => {
                     self.is_input_closed = true;
                     if stream.end.is_abandoned() {
@@ -90,7 +91,7 @@ impl Carried {
         }
     }
 
-    /// Bytes of the stream go to the pair.
+    /// Carries bytes of the stream to the pair.
     fn give_to(&mut self, stream: &Stream, end: BorrowedFd<'_>) {
         while !self.is_output_closed {
             if self.left.is_empty() {
@@ -117,7 +118,7 @@ impl Carried {
         }
     }
 
-    /// Has the end watched for what there is to wait for.
+    /// Watches the end for what the relay waits for.
     fn watch(&mut self, stream: &Stream, end: BorrowedFd<'_>) {
         let wanted = Readiness {
             readable: !self.is_input_closed
@@ -125,7 +126,7 @@ impl Carried {
                 && !stream.state.is_broken(),
             writable: !self.is_output_closed && !self.left.is_empty(),
         };
-        // What came before the peer's end goes on, though the peer is gone.
+        // If the peer is lost after its end, the bytes that came before are still relayed.
         if self.watched != wanted && !stream.state.has_any(&[Bit::Broken, Bit::Released]) {
             self.watched = wanted;
             if stream.doorbell.watch(StreamDescriptor::End, end, wanted).is_err() {

@@ -1,4 +1,4 @@
-//! Rings of bytes in registered memory: where a position of a stream is in them.
+//! Rings of bytes in registered memory.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use mem::Buffer;
 #[cfg(not(loom))]
 use mem::Buffer as Memory;
 
-/// A ring of bytes. Positions count the bytes of a stream from its beginning, and never wrap.
+/// A ring of bytes. Positions count the bytes of a stream from its beginning, and never wrap around.
 ///
-/// Who copies where is settled by who owns which positions: see `SendHalf` and `ReceiveHalf`.
+/// `SendHalf` and `ReceiveHalf` define which thread owns which positions and may copy there.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring {
     memory: Arc<Memory>,
@@ -19,7 +19,7 @@ pub(crate) struct Ring {
     size: RingSize,
 }
 
-/// A ring's place in memory.
+/// The memory of a ring.
 #[derive(Clone, Debug)]
 pub(crate) struct RingPart {
     pub(crate) memory: Arc<Buffer>,
@@ -29,12 +29,12 @@ pub(crate) struct RingPart {
     pub(crate) bytes: u32,
 }
 
-/// Bytes of a ring: a power of two.
+/// The size of a ring in bytes: a power of two.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct RingSize(u32);
 
 impl RingSize {
-    /// None if no ring has so many bytes.
+    /// Returns `None` if the size is not valid.
     pub(crate) const fn new(bytes: u32) -> Option<Self> {
         if bytes.is_power_of_two() && bytes >= BYTES_MIN && bytes <= BYTES_MAX {
             Some(Self(bytes))
@@ -43,19 +43,19 @@ impl RingSize {
         }
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     #[inline]
     pub(crate) const fn bytes(self) -> u32 {
         self.0
     }
 
-    /// Where a position is in the ring.
+    /// Returns the offset of a position in the ring.
     #[inline]
     pub(crate) const fn offset(self, position: u64) -> u32 {
         position as u32 & (self.0 - 1)
     }
 
-    /// How many bytes follow a position before the ring begins anew.
+    /// Returns how many bytes follow a position before the ring wraps around.
     #[inline]
     pub(crate) const fn to_the_end(self, position: u64) -> u32 {
         self.0 - self.offset(position)
@@ -63,10 +63,10 @@ impl RingSize {
 }
 
 impl Ring {
-    /// The ring that begins at `offset` of `memory`.
+    /// Returns the ring that begins at `offset` of `memory`.
     ///
     /// # Panics
-    /// If it leaves the memory.
+    /// If it does not fit in the memory.
     pub(crate) fn new(memory: Arc<Buffer>, offset: u64, size: RingSize) -> Self {
         let end = offset.checked_add(u64::from(size.bytes()));
         assert!(end.is_some_and(|end| end <= memory.len()), "a ring leaves its memory");
@@ -80,7 +80,7 @@ impl Ring {
         self.size
     }
 
-    /// Copies bytes to a position; there are no more of them than the ring holds.
+    /// Copies bytes to a position; at most as many as the ring holds.
     #[inline]
     pub(crate) fn write(&self, position: u64, bytes: &[u8]) {
         let (first, second) = bytes.split_at(self.first_part(position, bytes.len()));
@@ -90,7 +90,7 @@ impl Ring {
         }
     }
 
-    /// Copies bytes from a position on; no more than the ring holds.
+    /// Copies bytes from a position; at most as many as the ring holds.
     #[inline]
     pub(crate) fn read(&self, position: u64, out: &mut [u8]) {
         let (first, second) = out.split_at_mut(self.first_part(position, out.len()));
@@ -107,14 +107,14 @@ impl Ring {
     }
 }
 
-/// The smallest ring: smaller ones would have peers exchange credits more often than bytes. Models have few interleavings if
-/// there are few bytes.
+/// The smallest ring: with a smaller one, peers would exchange credits more often than bytes. Models use fewer bytes,
+/// because they have fewer interleavings then.
 const BYTES_MIN: u32 = if cfg!(loom) { 4 } else { 4096 };
 
-/// The largest ring: a peer is believed no more.
+/// The largest ring that is accepted from a peer.
 const BYTES_MAX: u32 = 1 << 24;
 
-/// Memory in models: each byte may be seen as old as the accesses of the halves allow.
+/// Memory in models: a load may return any value that the orderings of the halves allow.
 #[cfg(loom)]
 mod tracked {
     use loom::sync::atomic::{AtomicU8, Ordering};
@@ -124,7 +124,7 @@ mod tracked {
     pub(super) struct Memory(Box<[AtomicU8]>);
 
     impl Memory {
-        /// As much as there is of a buffer, all zero.
+        /// Memory as long as a buffer, all zero.
         pub(super) fn of(buffer: &Buffer) -> Self {
             Self((0..buffer.len()).map(|_| AtomicU8::new(0)).collect())
         }

@@ -1,4 +1,4 @@
-//! The sending half of a stream: bytes of the program on their way to the peer's ring.
+//! The sending half of a stream: bytes of the program on the way to the peer's ring.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -10,36 +10,37 @@ use crate::atomics::{AtomicBool, AtomicU64};
 use crate::transport::ring::{Ring, RingSize};
 use crate::wire::Implausible;
 
-/// Bytes that the program has written, that were posted, and that the peer has.
+/// Tracks which bytes the program has written, which were posted, and which the peer has.
 ///
 /// Positions count bytes of the stream: `consumed` ≤ `acknowledged` ≤ `posted` ≤ `written`, and `posted` is at most
-/// `consumed` and the peer's ring. The ring holds the bytes from `consumed` to `written`: until the peer's program has read
-/// them they may have to be sent a second time, by TCP ([`crate::migration::homing`]). `written` and
-/// `pushed` belong to the program's threads, who come one after the other (the caller's lock), the others to whoever is
-/// inside the engine, so that neither waits for the other.
+/// `consumed` plus the size of the peer's ring. The ring holds the bytes from `consumed` to `written`: until the peer's
+/// program has read them, they may have to be sent a second time, by TCP ([`crate::migration::homing`]). `written` and
+/// `pushed` belong to the program's threads, one at a time (the caller's lock), the other positions to the thread
+/// inside the engine, so neither waits for the other.
 #[derive(Debug)]
 pub(crate) struct SendHalf {
     ring: Ring,
-    /// The ring at the peer, once it is known: nothing is posted before.
+    /// The size of the peer's ring. Nothing is posted before it is known.
     peer: OnceLock<RingSize>,
     program: ProgramSide,
     engine: EngineSide,
 }
 
-/// What the program's threads change.
+/// Written by the program's threads.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct ProgramSide {
     written: AtomicU64,
-    /// What lies below is not held back.
+    /// Bytes below this position are not held back.
     pushed: AtomicU64,
     no_delay: AtomicBool,
-    /// A cork, or the last write said that more follows.
+    /// `TCP_CORK` is set.
     corked: AtomicBool,
+    /// The last write announced more.
     more: AtomicBool,
 }
 
-/// What is changed inside the engine.
+/// Written by the thread inside the engine.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct EngineSide {
@@ -49,32 +50,33 @@ struct EngineSide {
     consumed: AtomicU64,
 }
 
-/// Bytes to be written to the peer's ring.
+/// Bytes to write to the peer's ring.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Segment {
-    /// Where they are in the send ring.
+    /// Offset in the send ring.
     pub(crate) at: u32,
     pub(crate) length: u32,
-    /// Where they go in the peer's ring.
+    /// Offset in the peer's ring.
     pub(crate) to: u32,
 }
 
 impl SendHalf {
-    /// Nothing was written yet.
+    /// Creates an empty half.
     pub(crate) fn new(ring: Ring) -> Self {
         let (program, engine) = (ProgramSide::default(), EngineSide::default());
         Self { ring, peer: OnceLock::new(), program, engine }
     }
 
-    /// The size of the ring at the peer: bytes may be posted from now on.
+    /// Sets the size of the peer's ring. Bytes may be posted from now on.
     pub(crate) fn open(&self, peer: RingSize) {
         self.peer.get_or_init(|| peer);
     }
 
-    /// Bytes that can be written now. Exact for the thread that writes; for others it may be over by now.
+    /// Returns how many bytes can be written now. Exact for the thread that writes; for others it may be outdated.
     #[inline]
     pub(crate) fn room(&self) -> u32 {
-        // What the peer's program has read is sent no more. The older position first: other threads move both on meanwhile.
+        // Bytes that the peer has consumed are never retransmitted. Load the older position first, because other
+        // threads advance both.
         let consumed = self.consumed();
         let kept = self.program.written.load(Ordering::Relaxed).saturating_sub(consumed);
         self.capacity().saturating_sub(u32::try_from(kept).unwrap_or(u32::MAX))
@@ -85,23 +87,23 @@ impl SendHalf {
         self.ring.size().bytes()
     }
 
-    /// Copies as many bytes as there is room for. One thread at a time.
+    /// Copies as many bytes as there is room for, and returns how many. One thread at a time.
     #[inline]
     pub(crate) fn write(&self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(self.room() as usize);
         let written = self.program.written.load(Ordering::Relaxed);
         self.ring.write(written, &bytes[..taken]);
-        // Either who is inside the engine sees it, or `is_due` sees what he did.
+        // Either the thread inside the engine sees these bytes, or `is_due` sees what that thread has done.
         let order = if cfg!(loom_mutation) { Ordering::Release } else { Ordering::SeqCst };
         self.program.written.store(written + taken as u64, order);
         taken
     }
 
-    /// Whether what was written is to be sent now: else it goes when earlier bytes are acknowledged, when more has come
-    /// or when it is pushed.
+    /// Whether written bytes are to be sent now. Otherwise they are sent when earlier bytes are acknowledged, when more
+    /// have been written, or when they are pushed.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
-        // The older position first: other threads move both on meanwhile.
+        // Load the older position first, because other threads advance both.
         let posted = self.posted();
         self.due(self.written(), posted)
     }
@@ -119,7 +121,7 @@ impl SendHalf {
             || self.engine.acknowledged.load(Ordering::SeqCst) == posted
     }
 
-    /// Nothing that was written so far is held back any more; whether there is something to send.
+    /// Stops holding back the bytes written so far. Returns whether there is something to send.
     #[inline]
     pub(crate) fn push(&self) -> bool {
         let written = self.written();
@@ -139,7 +141,7 @@ impl SendHalf {
         self.program.corked.store(corked, Ordering::SeqCst);
     }
 
-    /// Whether more was said to follow what was written last.
+    /// Records whether the last write announced more.
     #[inline]
     pub(crate) fn set_more(&self, more: bool) {
         if self.program.more.load(Ordering::Relaxed) != more {
@@ -147,7 +149,7 @@ impl SendHalf {
         }
     }
 
-    /// Whether small writes wait for more of the program, however much is acknowledged.
+    /// Whether small writes wait for more of the program, even when all is acknowledged.
     pub(crate) fn is_corked(&self) -> bool {
         let program = &self.program;
         program.corked.load(Ordering::SeqCst) || program.more.load(Ordering::Relaxed)
@@ -158,7 +160,7 @@ impl SendHalf {
         self.program.written.load(Ordering::SeqCst)
     }
 
-    /// What the peer's program has read, as far as this side knows.
+    /// Returns how many bytes the peer's program has read, as far as this side knows.
     #[inline]
     pub(crate) fn consumed(&self) -> u64 {
         self.engine.consumed.load(Ordering::SeqCst)
@@ -169,7 +171,7 @@ impl SendHalf {
         self.engine.posted.load(Ordering::SeqCst)
     }
 
-    /// Copies bytes from a position on that the peer's program has not read, as far as they fit; how many.
+    /// Copies bytes from a position that the peer's program has not read, as far as they fit. Returns how many.
     pub(crate) fn again(&self, from: u64, out: &mut [u8]) -> usize {
         let length = out.len().min((self.written() - from) as usize);
         self.ring.read(from, &mut out[..length]);
@@ -181,26 +183,26 @@ impl SendHalf {
         self.engine.acknowledged.load(Ordering::SeqCst)
     }
 
-    /// All that was written was posted.
+    /// Whether all written bytes were posted.
     #[inline]
     pub(crate) fn is_posted(&self) -> bool {
         self.engine.posted.load(Ordering::SeqCst) == self.written()
     }
 
-    /// Nothing that was posted is under way.
+    /// Whether nothing that was posted is in flight.
     pub(crate) fn is_all_acknowledged(&self) -> bool {
         self.engine.posted.load(Ordering::SeqCst) == self.acknowledged()
     }
 
-    /// Bytes that the peer has not acknowledged.
+    /// Returns how many bytes the peer has not acknowledged.
     pub(crate) fn unacknowledged(&self) -> u64 {
-        // The older position first: other threads move both on meanwhile.
+        // Load the older position first, because other threads advance both.
         let acknowledged = self.acknowledged();
         (self.written() - acknowledged).min(self.capacity().into())
     }
 
     //= sockets-protocol.md: data.1, data.2
-    /// The bytes to be posted next, which count as posted from now on. Inside the engine, as all below.
+    /// Returns the bytes to post next, which count as posted. Inside the engine, as all methods below.
     #[inline]
     pub(crate) fn next(&self) -> Option<Segment> {
         let peer = *self.peer.get()?;
@@ -217,13 +219,13 @@ impl SendHalf {
         Some(Segment { at: ring.offset(posted), length, to: peer.offset(posted) })
     }
 
-    /// The last piece could not be posted.
+    /// The last segment could not be posted.
     pub(crate) fn take_back(&self, length: u32) {
         let posted = self.engine.posted.load(Ordering::Relaxed);
         self.engine.posted.store(posted - u64::from(length), Ordering::SeqCst);
     }
 
-    /// The oldest bytes that were posted are in the peer's ring.
+    /// The oldest posted bytes are in the peer's ring.
     #[inline]
     pub(crate) fn on_acknowledged(&self, length: u32) {
         let acknowledged = self.engine.acknowledged.load(Ordering::Relaxed) + u64::from(length);
@@ -233,7 +235,7 @@ impl SendHalf {
     }
 
     //= sockets-protocol.md: data.3
-    /// The peer's program has read so many bytes of the stream. True if this is news.
+    /// The peer's program has read this number of bytes in all. Returns whether that is more than before.
     pub(crate) fn on_credit(&self, consumed: u64) -> Result<bool, Implausible> {
         let (posted, known) = (&self.engine.posted, &self.engine.consumed);
         let before = known.load(Ordering::Relaxed);
@@ -245,10 +247,10 @@ impl SendHalf {
     }
 }
 
-/// So much is sent whatever is under way: several frames of any network.
+/// This many bytes are sent regardless of what is in flight: several frames on any network.
 const FULL_BYTES: u64 = 8192;
 
-/// The most that is posted as one operation: others have their turn after it.
+/// The most bytes of one operation. Other streams are served after it.
 const SEGMENT_BYTES_MAX: u64 = 65_536;
 
 #[cfg(all(test, not(loom)))]

@@ -1,51 +1,51 @@
-//! What has become of a stream.
+//! State of a stream.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What has become of a stream: bits that are set once.
+/// State of a stream: bits that are set once.
 #[derive(Debug, Default)]
 pub(crate) struct State(AtomicU32);
 
 /// Bits of [`State`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Bit {
-    /// This side's switch marker is in the TCP connection: bytes go by the group.
+    /// This side's switch marker is in the TCP connection. Bytes go by the group.
     Open = 1,
-    /// The program writes no more.
+    /// The program has shut down writing.
     WriteShut = 2,
-    /// The end was posted, and not given back.
+    /// The End was posted.
     EndPosted = 4,
-    /// The peer's process has it.
+    /// The peer's process has the End.
     EndAcknowledged = 8,
-    /// The program reads no more.
+    /// The program has shut down reading.
     ReadShut = 16,
-    /// A Reset for the peer is pending.
+    /// A Reset for the peer is due.
     ResetDue = 32,
     ResetPosted = 64,
-    /// The peer has reset the connection, or has answered that it was.
+    /// The peer has reset the connection, or has answered a Reset.
     PeerReset = 128,
-    /// The group is gone, or the peer.
+    /// The peer is lost, or the group is lost and the stream cannot go home.
     Lost = 256,
     /// No descriptor of the program is left.
     Released = 512,
     /// Nothing more comes by TCP, or nothing is expected.
     TcpDone = 1024,
-    /// It was broken off, for whatever reason.
+    /// It was broken off, for any reason.
     Broken = 2048,
     HomePosted = 4096,
-    /// The peer posts nothing more.
+    /// The peer posts nothing more: it goes home.
     PeerHome = 8192,
-    /// The group is gone.
+    /// The group is lost.
     GroupLost = 16_384,
-    /// Its rings are those of another stream.
+    /// Its rings may belong to another stream.
     Retired = 32_768,
-    /// It has come home: TCP carries what follows.
+    /// It has come home. TCP carries what follows.
     AtHome = 65_536,
-    /// No byte of the ring is read or posted: it goes home from here.
+    /// No byte of the ring is read or posted. The stream goes home from its switch marker.
     Ringless = 131_072,
 }
 
-/// A direction that a program shuts.
+/// A direction that a program shuts down.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Direction {
     /// The program writes no more.
@@ -71,26 +71,26 @@ impl State {
         self.0.load(Ordering::SeqCst) & bit as u32 != 0
     }
 
-    /// Whether it was not set before.
+    /// Sets a bit. Returns whether it was clear before.
     pub(crate) fn set(&self, bit: Bit) -> bool {
         self.0.fetch_or(bit as u32, Ordering::SeqCst) & bit as u32 == 0
     }
 
-    /// The program shuts a direction. False if the stream has come home, so that TCP is to be shut instead.
+    /// Shuts a direction of the stream. Returns false if the stream has come home, so that TCP is to be shut instead.
     #[must_use]
     pub(crate) fn shut(&self, direction: Direction) -> bool {
         let before = self.0.fetch_or(direction.bit() as u32, Ordering::SeqCst);
         before & Bit::AtHome as u32 == 0
     }
 
-    /// The stream comes home. Returns the directions that the program has shut, which TCP is to hear of. Of those that it
-    /// shuts later [`State::shut`] says so: both are one step on the same word, so that no direction is forgotten.
+    /// The stream comes home. Returns the directions that the program has shut, which are to be shut in TCP. For later
+    /// ones [`State::shut`] returns false. Both change the same word atomically, so no direction is missed.
     pub(crate) fn come_home(&self) -> impl Iterator<Item = Direction> + use<> {
         let before = self.0.fetch_or(Bit::AtHome as u32, Ordering::SeqCst);
         Direction::BOTH.into_iter().filter(move |direction| before & direction.bit() as u32 != 0)
     }
 
-    /// Clears a bit of what was given back.
+    /// Clears a bit whose message could not be posted.
     pub(crate) fn clear(&self, bit: Bit) {
         self.0.fetch_and(!(bit as u32), Ordering::SeqCst);
     }
@@ -101,13 +101,13 @@ impl State {
         self.0.load(Ordering::SeqCst) & bits != 0
     }
 
-    /// Nothing goes to the peer any more, and nothing comes.
+    /// Whether nothing is sent to the peer or received any more.
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
         self.has_any(&[Bit::ResetDue, Bit::PeerReset, Bit::Lost])
     }
 
-    /// The same, and not in order: what has not come never does.
+    /// Whether it is broken and has not ended in order: missing bytes never come.
     #[inline]
     pub(crate) fn is_broken_off(&self) -> bool {
         self.is_broken() && self.has(Bit::Broken)

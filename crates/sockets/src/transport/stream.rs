@@ -1,4 +1,4 @@
-//! One moved connection: what goes between its rings and the link group.
+//! One moved connection, between its rings and the link group.
 
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -30,47 +30,47 @@ use crate::transport::stream_doorbell::StreamDoorbell;
 use crate::transport::tcp_part::{Awaited, Pumped, TcpPart};
 use crate::wire::SwitchMarker;
 
-/// What a stream is made of, when it begins to move.
+/// The parts that a stream is made of.
 pub(crate) struct StreamParts {
-    /// What the program writes waits here until the peer has it.
+    /// Memory of the send ring.
     pub(crate) send: RingPart,
-    /// Here the peer writes.
+    /// Memory of the receive ring.
     pub(crate) receive: RingPart,
-    /// What the peer writes into the TCP connection when its bytes come by the ring.
+    /// The switch marker that the peer writes into the TCP connection.
     pub(crate) expected: SwitchMarker,
-    /// What the peer writes instead if it cannot learn of that: the switch marker that this side writes.
+    /// The switch marker that this side writes. The peer writes it back if it does not know the expected one.
     pub(crate) echo: Option<SwitchMarker>,
-    /// How it calls for its group.
+    /// Notifies the endpoint.
     pub(crate) doorbell: Box<dyn StreamDoorbell>,
 }
 
-/// What a stream has for the group to post.
+/// What a stream has to post.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Out {
-    /// Bytes to write to the peer's ring: they wrap around in neither ring.
+    /// Bytes to write to the peer's ring. They wrap around in neither ring.
     Data {
         /// Offset in the send ring.
         at: u32,
-        /// Bytes, at least one.
+        /// Bytes: at least one.
         length: u32,
         /// Offset in the peer's ring.
         to: u32,
     },
-    /// So much was consumed in all.
+    /// Credit: the total number of bytes that were consumed.
     Credit(u64),
-    /// No more than so many bytes come in all.
+    /// The stream ends after this number of bytes.
     End(u64),
     /// The connection is reset.
     Reset,
-    /// No more bytes come by the group: the stream goes home.
+    /// No more bytes go by the group: the stream goes home.
     Home,
 }
 
-/// The peer's data is not what a peer may send.
+/// The peer has sent what no peer may send.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub(crate) enum Misbehaved {
-    /// Bytes not where they follow, or more than there is room for.
+    /// Bytes that do not follow the last ones, or for which there is no room.
     #[error("{length} bytes at {at} of the ring, which do not follow or have no room")]
     Data {
         /// Offset in the ring.
@@ -78,25 +78,25 @@ pub(crate) enum Misbehaved {
         /// Bytes.
         length: u32,
     },
-    /// More credit than was sent, or less than before.
+    /// Credit for more bytes than were sent, or less credit than before.
     #[error("credit for {0} bytes, which is more than was sent or less than before")]
     Credit(u64),
-    /// An end elsewhere than after the last byte, or a second one.
+    /// An end that is not behind the last byte, or a second end.
     #[error("an end after {0} bytes, which is not where the data ends")]
     End(u64),
 }
 
-/// One moved connection, or one about to move. What is called `on_*`, and `next`, is called inside the engine.
+/// A connection that has moved or is moving. Methods named `on_*` and `next` are called inside the engine.
 ///
-/// The program's threads and whoever is inside the engine need no common lock for bytes: see [`SendHalf`] and
-/// [`ReceiveHalf`]. What the program's threads do is in `calls.rs`.
+/// The program's threads and the thread inside the engine share no lock for bytes: see [`SendHalf`] and
+/// [`ReceiveHalf`]. The calls of the program's threads are in `calls.rs`.
 pub(crate) struct Stream {
     pub(crate) doorbell: Box<dyn StreamDoorbell>,
-    /// Raised when a thread of the program that waits should look again.
+    /// Raised when a waiting thread of the program should check again.
     pub(crate) mark: Arc<Mark>,
     pub(crate) sending: SendHalf,
     pub(crate) receiving: ReceiveHalf,
-    /// The program's threads take it to write, and to read.
+    /// Held by the program's threads while they write, and while they read.
     pub(crate) writers: Mutex<()>,
     pub(crate) readers: Mutex<()>,
     pub(crate) tcp: TcpPart,
@@ -104,32 +104,32 @@ pub(crate) struct Stream {
     pub(crate) relay: Relay,
     pub(crate) state: State,
     life: Arc<Life>,
-    /// What the program is told once, of a connection that was reset; 0 for nothing.
+    /// The error of a connection that was reset, until the program gets it; 0 for none.
     error: AtomicI32,
     is_held: HeldFlag,
-    /// The way home, once it has begun.
+    /// The progress of going home, once it has begun.
     homing: Mutex<Option<Homing>>,
-    /// The peer's record, until the way home has begun here.
+    /// The peer's record, until this end goes home.
     peer_record: Mutex<Option<Record>>,
 }
 
-/// How far the way home has come.
+/// Progress of going home.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum HomeProgress {
-    /// It has not begun, or goes on when something comes.
+    /// It has not begun, or continues when something comes.
     Waits,
-    /// A thread of the program is inside a call, out of which it comes at once.
+    /// A thread of the program is within a call, and will return at once.
     InCall,
-    /// All that is left is to put the TCP socket in its place.
+    /// Only the TCP socket has to be put in place.
     Arrived,
 }
 
 impl Stream {
-    /// One that expects its switch marker from now on, on this TCP socket; it sends nothing by the group before
+    /// Creates a stream that expects its switch marker on this TCP socket. It sends nothing by the group before
     /// [`Stream::open`].
     ///
     /// # Panics
-    /// If a ring is not one.
+    /// If the size of a ring is invalid.
     pub(crate) fn new(
         parts: StreamParts,
         tcp: OwnedFd,
@@ -162,8 +162,8 @@ impl Stream {
         })
     }
 
-    /// The peer's ring has so many bytes, and this side's switch marker is in the TCP connection: bytes go by the
-    /// group. Without a ring none do: the stream is about to go home.
+    /// Opens the stream: this side's switch marker is in the TCP connection, and bytes go by the group. `peer_ring` is
+    /// the size of the peer's ring. Without it no bytes go by the group, and the stream is about to go home.
     pub(crate) fn open(&self, peer_ring: Option<u32>) {
         if let Some(peer_ring) = peer_ring {
             let Some(size) = RingSize::new(peer_ring) else {
@@ -203,7 +203,7 @@ impl Stream {
     pub(crate) fn look_for_marker(&self) -> Option<Event> {
         let awaited = self.tcp.look_for_marker();
         if awaited == Awaited::Nothing {
-            // Without this it is noticed when the program reads.
+            // Without this, the marker is noticed when the program reads.
             self.watch_tcp(DescriptorReadiness::READABLE);
         } else {
             self.unwatch_tcp();
@@ -215,17 +215,17 @@ impl Stream {
         }
     }
 
-    /// Whether the peer's switch marker never comes: TCP has ended without it.
+    /// Whether the peer's switch marker will never come, because TCP has ended without it.
     pub(crate) fn is_marker_lost(&self) -> bool {
         self.tcp.look_for_marker() == Awaited::Never
     }
 
-    /// The group is lost before the stream has opened.
+    /// Records that the group is lost before the stream has opened.
     pub(crate) fn on_group_lost_early(&self) {
         self.state.set(Bit::GroupLost);
     }
 
-    /// What to post next, if anything. What was given is under way until it is acknowledged or was not posted.
+    /// Returns what to post next, if anything. It counts as posted, unless [`Stream::not_posted`] returns it.
     #[inline]
     pub(crate) fn next(&self, _now: Instant) -> Option<Out> {
         let state = &self.state;
@@ -248,7 +248,7 @@ impl Stream {
             return Some(Out::Data { at, length, to });
         }
         let is_ending = state.has(Bit::WriteShut) && state.has(Bit::Open);
-        // Nothing is added to what was written once writing is shut.
+        // Once writing is shut, no bytes are added.
         (is_ending && self.sending.is_posted() && state.set(Bit::EndPosted))
             .then(|| Out::End(self.sending.written()))
     }
@@ -264,7 +264,7 @@ impl Stream {
         (is_due && self.state.set(Bit::ResetPosted)).then_some(Out::Reset)
     }
 
-    /// The engine had no room for what [`Stream::next`] gave: it comes again.
+    /// The engine had no room for what [`Stream::next`] returned. It is due again.
     pub(crate) fn not_posted(&self, out: Out) {
         match out {
             Out::Data { length, .. } => self.sending.take_back(length),
@@ -275,33 +275,33 @@ impl Stream {
         }
     }
 
-    /// The oldest data under way, so many bytes, is placed at the peer.
+    /// The oldest `length` bytes in flight are in the peer's ring.
     #[inline]
     pub(crate) fn on_acknowledged(&self, length: u32) {
         counters::add_sent(length.into());
         self.sending.on_acknowledged(length);
         self.mark.raise();
         if !self.sending.is_posted() {
-            // What was held back until now may go.
+            // Bytes that were held back may be sent now.
             self.doorbell.mark();
         }
         self.on_relay_change();
     }
 
-    /// The peer's process has the end.
+    /// The peer's process has the End.
     pub(crate) fn on_end_acknowledged(&self) {
         self.state.set(Bit::EndAcknowledged);
         self.mark.raise();
     }
 
-    /// The peer has written to the ring here.
+    /// The peer has written to the receive ring.
     #[inline]
     pub(crate) fn on_arrived(&self, at: u32, length: u32) -> Result<(), Misbehaved> {
         let arrived = self.receiving.on_arrived(at, length);
         arrived.map_err(|_| Misbehaved::Data { at, length })?;
         counters::add_received(length.into());
         if self.state.has(Bit::Released) {
-            // Nobody will read it: the peer is to know, as of a TCP connection.
+            // The program will not read the bytes. As in TCP, the peer gets a reset.
             self.reset();
             return Ok(());
         }
@@ -309,11 +309,11 @@ impl Stream {
         Ok(())
     }
 
-    /// The peer has consumed so much in all.
+    /// The peer has consumed this number of bytes in all.
     pub(crate) fn on_credit(&self, consumed: u64) -> Result<(), Misbehaved> {
         let has_record = || lock(&self.homing).as_ref().is_some_and(Homing::has_record);
         if self.leaves_edge() && has_record() {
-            // The record says what the peer's program has taken; bytes behind that go by TCP, whatever comes later.
+            // The record says how much the peer's program has taken. All later bytes go by TCP.
             return Ok(());
         }
         if self.sending.on_credit(consumed).map_err(|_| Misbehaved::Credit(consumed))? {
@@ -327,7 +327,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The peer sends no more than this in all.
+    /// The peer sends no more than this number of bytes in all.
     pub(crate) fn on_end(&self, bytes: u64) -> Result<(), Misbehaved> {
         self.receiving.on_end(bytes).map_err(|_| Misbehaved::End(bytes))?;
         self.mark.raise();
@@ -345,17 +345,17 @@ impl Stream {
         self.doorbell.mark();
     }
 
-    /// The group is lost, or the peer misbehaved: nothing comes or goes any more.
+    /// The group is lost without a way home, or the peer has broken a rule: breaks the stream.
     pub(crate) fn on_lost(&self) {
         self.state.set(Bit::GroupLost);
         self.on_peer_lost(&[Bit::Lost]);
     }
 
     //= sockets-protocol.md: home.4
-    /// The group is lost. The stream goes home, if both ends have come so far that they can.
+    /// The group is lost. The stream goes home if it can.
     pub(crate) fn on_group_lost(&self) {
         self.state.set(Bit::GroupLost);
-        // The peer's process has ended in order. A record would be answered with a reset, which the program would get
+        // The peer's process has ended in order. It would answer a record with a reset, and the program would get that
         // instead of the end.
         let has_peer_ended = self.receiving.has_end() && self.tcp.is_at_end();
         if self.leaves_edge() || (!has_peer_ended && self.can_go_home()) {
@@ -366,28 +366,28 @@ impl Stream {
         }
     }
 
-    /// The process ends. Its peer has all bytes and the end: it learns by TCP that nothing else follows, before it learns
-    /// that the group is lost.
+    /// The process ends, and the peer has all bytes and the End. Ends TCP, so that the peer sees the end of TCP before
+    /// it loses the group.
     pub(crate) fn end_tcp(&self) {
         if self.state.has(Bit::EndAcknowledged) && !self.leaves_edge() {
             let _closed = shutdown(self.tcp.socket().as_raw_fd(), Shutdown::Write);
         }
     }
 
-    /// Whether nothing goes by the group any more, as it goes home or is there.
+    /// Whether nothing goes by the group any more, because the stream goes home or is home.
     #[inline]
     pub(crate) fn leaves_edge(&self) -> bool {
         matches!(self.life.course(), Course::GoingHome | Course::Kernel(_))
     }
 
-    /// Whether the kernel does the rest.
+    /// Whether the kernel handles the connection again.
     pub(crate) fn is_home(&self) -> bool {
         self.life.course() == Course::Kernel(Reason::Home)
     }
 
-    /// Whether it is at a place from which a way leads home, perhaps after the program has read what came by TCP. If
-    /// the group is lost that may be before the peer's switch marker has come. A stream that ends in order has no need
-    /// to, but follows its peer, which may not have known that.
+    /// Whether the stream can go home now, or when the program has read what came by TCP. If the group is lost, it can
+    /// even before the peer's switch marker has come. A stream that ends in order need not go home, but follows a peer
+    /// that goes home because it did not know that.
     fn can_go_home(&self) -> bool {
         let end_bit =
             if self.state.has(Bit::GroupLost) { Bit::EndAcknowledged } else { Bit::EndPosted };
@@ -399,8 +399,8 @@ impl Stream {
             && (!is_ending || lock(&self.peer_record).is_some())
     }
 
-    /// Begins the way home: no bytes go by the group any more, and the program's calls wait until it is home. False if it
-    /// cannot. Outside of the engine.
+    /// Begins to go home: no bytes go by the group any more, and the program's calls wait until the stream is home.
+    /// Returns false if it cannot. Outside the engine.
     pub(crate) fn begin_home(&self) -> bool {
         let _writers = lock(&self.writers);
         let _readers = lock(&self.readers);
@@ -427,7 +427,7 @@ impl Stream {
         true
     }
 
-    /// Goes on with the way home. Inside the engine, where no thread waits for one of the program.
+    /// Continues to go home. Inside the engine, where no thread waits for a thread of the program.
     pub(crate) fn go_home(&self) -> HomeProgress {
         let course = self.life.course();
         if !matches!(course, Course::Returning | Course::GoingHome) {
@@ -457,7 +457,7 @@ impl Stream {
         match self.write_home() {
             Ok(HomeStep::Home) => HomeProgress::Arrived,
             Ok(_) => HomeProgress::Waits,
-            // The peer's process has ended, perhaps in order, or its host is out of reach.
+            // The peer's process has ended, perhaps in order, or its host is unreachable.
             Err(error) => {
                 self.fail_as(error);
                 self.on_peer_lost(&[Bit::ResetDue, Bit::PeerReset]);
@@ -466,7 +466,7 @@ impl Stream {
         }
     }
 
-    /// Writes to TCP what there is to write, and waits for what is missing: what that is.
+    /// Writes to TCP what is due, and watches for what is missing. Returns the next step.
     fn write_home(&self) -> Result<HomeStep, Errno> {
         let mut homing = lock(&self.homing);
         let Some(homing) = homing.as_mut() else { return Ok(HomeStep::Wait) };
@@ -481,9 +481,9 @@ impl Stream {
                     &bytes[..length]
                 }
                 HomeStep::Wait | HomeStep::Home => {
-                    // Small pieces would wait for an acknowledgement.
+                    // Small segments would wait for an acknowledgement.
                     push_tcp(tcp.as_fd());
-                    // Behind the peer's record is what the kernel hands out.
+                    // Bytes behind the peer's record are for the kernel to return.
                     let wanted =
                         DescriptorReadiness { readable: !homing.has_record(), writable: false };
                     self.watch_tcp(wanted);
@@ -506,12 +506,12 @@ impl Stream {
     }
 
     //= sockets-protocol.md: home.5
-    /// The peer is gone before it was home: what has come by the group is read from the ring after all.
+    /// The peer is lost before it was home. The program reads what has come by the group from the ring after all.
     fn break_off_home(&self) {
         self.life.on_untimed(Event::PeerLost);
     }
 
-    /// The TCP socket has taken the place of the program's end, or the program has closed it.
+    /// The TCP socket has replaced the program's end, or the program has closed it.
     pub(crate) fn on_home(&self) {
         self.unwatch_tcp();
         self.unwatch_end();
@@ -524,14 +524,14 @@ impl Stream {
     }
 
     //= sockets-protocol.md: home.3
-    /// The peer posts nothing more: its ring is free when it is home here, too.
+    /// The peer posts nothing more. The ring is free when this end is home, too.
     pub(crate) fn on_peer_home(&self) {
         self.state.set(Bit::PeerHome);
         self.doorbell.mark();
     }
 
-    /// The peer's process is gone, or out of reach. As of TCP, one that has ended its direction, and has all of this one,
-    /// may go: what it has sent is read up to the end.
+    /// The peer's process has ended or is unreachable. As in TCP, a peer may vanish after it has ended its direction
+    /// and has acknowledged this one: what it has sent is read up to the end.
     fn on_peer_lost(&self, why: &[Bit]) {
         self.break_off_home();
         let has_both_ends = self.receiving.has_end() && self.sending.unacknowledged() == 0;
@@ -552,7 +552,7 @@ impl Stream {
         }
     }
 
-    /// A descriptor that is watched for the stream is ready.
+    /// A watched descriptor of the stream is ready.
     pub(crate) fn on_descriptor(&self, which: StreamDescriptor, ready: DescriptorReadiness) {
         if self.is_home() {
             return;
@@ -560,7 +560,7 @@ impl Stream {
         match which {
             StreamDescriptor::Tcp => {
                 if ready.writable && !self.state.has(Bit::Open) {
-                    // The switch marker may be tried again.
+                    // Retry the switch marker.
                     self.unwatch_tcp();
                     self.doorbell.mark();
                 }
@@ -585,7 +585,8 @@ impl Stream {
         }
     }
 
-    /// Both ends were exchanged, or it was reset, and nothing is under way: the group takes its rings back.
+    /// Whether the stream has ended: both Ends were exchanged, or it was reset, and nothing is in flight. Then the
+    /// group takes its rings back.
     pub(crate) fn has_ended(&self) -> bool {
         let state = &self.state;
         if self.is_home() {
@@ -607,9 +608,9 @@ impl Stream {
         is_quiet && (is_reset || is_ended)
     }
 
-    /// It is over: its rings may go to another stream from now on. False while a thread of the program is inside a call,
-    /// as one may be when another closes the descriptor: it may be copying from a ring or to it. Inside the engine, where no
-    /// thread waits for one of the program.
+    /// Retires an ended stream, whose rings may then go to another stream. Returns false while a thread of the program
+    /// is within a call, as one may be when another closes the descriptor: it may be copying from or to a ring. Inside
+    /// the engine, where no thread waits for a thread of the program.
     pub(crate) fn retire(&self) -> bool {
         let locks = (self.writers.try_lock(), self.readers.try_lock());
         let is_free = matches!(locks, (Ok(_), Ok(_)));
@@ -619,10 +620,10 @@ impl Stream {
         is_free
     }
 
-    /// The peer has all that it will ever get of it, or is gone.
+    /// Whether the peer has all that it will ever get, or is lost.
     pub(crate) fn is_out(&self) -> bool {
         let state = &self.state;
-        // Who has closed TCP after its own end had this one, or has ended since.
+        // The peer has ended and then closed TCP: it had this side's End, or has ended since.
         let is_closed =
             state.has(Bit::EndPosted) && state.has(Bit::TcpDone) && self.receiving.has_end();
         self.has_ended()
@@ -632,7 +633,7 @@ impl Stream {
             || is_closed
     }
 
-    /// What it is ready for.
+    /// Returns what it is ready for.
     pub(crate) fn readiness(&self) -> Readiness {
         let is_broken = self.state.is_broken();
         let peer_ended = self.receiving.has_end() || is_broken;
@@ -662,13 +663,13 @@ impl Stream {
             || self.state.has(Bit::ReadShut)
     }
 
-    /// Whether there is as much room as makes a write worth while.
+    /// Whether there is enough room for a write to be worth while.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.sending.room() >= self.sending.capacity() / 4 && !self.leaves_edge()
     }
 
-    /// Takes what the program is told once.
+    /// Takes the error that the program gets once.
     pub(crate) fn take_error(&self) -> Option<Errno> {
         match self.error.swap(0, Ordering::SeqCst) {
             0 => None,
@@ -676,7 +677,7 @@ impl Stream {
         }
     }
 
-    /// The connection is reset by this side: the peer is told.
+    /// Resets the connection from this side. The peer gets a Reset.
     pub(crate) fn reset(&self) {
         if !self.state.has(Bit::ResetDue) {
             self.break_off(&[Bit::ResetDue]);
@@ -684,7 +685,7 @@ impl Stream {
         }
     }
 
-    /// The error that the program gets when this fails, if the kernel knows more than that it was reset.
+    /// Sets the error for the program, if the kernel knows more than that the connection was reset.
     fn fail_as(&self, error: Errno) {
         if matches!(error, Errno::ETIMEDOUT | Errno::EHOSTUNREACH | Errno::ENETUNREACH) {
             let _first =
@@ -692,19 +693,19 @@ impl Stream {
         }
     }
 
-    /// The peer is not what it says, or has died.
+    /// The peer has broken the protocol, or has died: breaks the stream.
     fn fail(&self) {
         self.break_off(&[Bit::ResetDue, Bit::PeerReset]);
         self.doorbell.mark();
     }
 
-    /// Nothing comes or goes from now on, for this reason: the program is told.
+    /// Breaks the stream for a reason. The program gets an error.
     fn break_off(&self, why: &[Bit]) {
         self.break_off_home();
         let is_first = self.state.set(Bit::Broken);
         let has_end = self.receiving.has_end();
         if is_first && !(has_end && self.state.has(Bit::EndAcknowledged)) {
-            // As TCP: one that has had the peer's end is told that nobody reads.
+            // As in TCP: after the peer's end, the error is that the peer does not read.
             let error = if has_end { Errno::EPIPE } else { Errno::ECONNRESET };
             let known =
                 self.error.compare_exchange(0, error as i32, Ordering::SeqCst, Ordering::SeqCst);
@@ -712,7 +713,7 @@ impl Stream {
                 counters::note_reset(self.tcp.socket().as_fd());
             }
         }
-        // Who sees that it is broken off finds the error: without one it would be the end.
+        // A thread that sees a reason finds the error. Without it the thread would take the reason for the end.
         for bit in why {
             self.state.set(*bit);
         }
@@ -726,7 +727,7 @@ impl Stream {
         }
         self.stop_tcp();
         if self.tcp.is_switched() {
-            // Closing it is to say the same to whoever looks at it.
+            // Closing the TCP socket then resets TCP, too.
             let _closed = setsockopt(&*self.tcp.socket(), sockopt::Linger, &NO_LINGER);
         }
     }
@@ -743,7 +744,7 @@ impl Stream {
         }
     }
 
-    /// Something has come, or may have: whoever waits for it is told.
+    /// Something has arrived or may have. Wakes threads that wait for it.
     #[inline]
     pub(crate) fn notify_arrival(&self) {
         self.mark.raise();
@@ -754,8 +755,8 @@ impl Stream {
     }
 
     //= sockets-protocol.md: marker.2
-    /// Reads what TCP has brought. Also outside of the engine, where its end is not seen: the peer's End, which comes before
-    /// it, may not have been looked at. Who watches TCP tells of it again.
+    /// Reads what TCP has. Outside the engine the end of TCP is ignored (`sees_end`), because the peer's End, which
+    /// precedes it, may not have been handled. TCP is watched and reports the end again.
     pub(crate) fn pump(&self, sees_end: bool) {
         if self.state.has(Bit::TcpDone) {
             return;
@@ -779,13 +780,14 @@ impl Stream {
                 if self.tcp.is_switched() && self.receiving.has_end() =>
             {
                 self.stop_tcp();
-                // The peer may close when it has this side's end, and has sent its own. Otherwise its process has ended.
+                // The peer may close TCP after it has this side's End and has sent its own. Otherwise its process has
+                // ended.
                 if !self.state.has(Bit::EndPosted) {
                     self.on_peer_lost(&[Bit::ResetDue, Bit::PeerReset]);
                     self.doorbell.mark();
                 }
             }
-            // One that is relayed cannot go home.
+            // A relayed stream cannot go home.
             Pumped::Closed if !self.relay.is_on() && self.tcp.end_without_marker() => {
                 self.state.set(Bit::Ringless);
                 self.on_record(Record { taken: 0 });
@@ -797,12 +799,12 @@ impl Stream {
         }
     }
 
-    /// The program has read of the prefix: takes more bytes out of TCP, which is an arrival as any other.
+    /// The program has read bytes of the TCP part. Takes more bytes out of TCP; they count as an arrival.
     pub(crate) fn on_prefix_read(&self) {
         if !self.tcp.is_switched() && !self.state.has(Bit::TcpDone) {
             self.watch_tcp(DescriptorReadiness::READABLE);
             self.pump(false);
-            // The link group has seen nothing of these bytes. A program that waits for edges has had a short read.
+            // The group does not report these bytes. A program that waits for edges has had a short read.
             self.end.on_arrived(|| self.is_readable());
         }
         if self.life.course() == Course::Returning {
@@ -811,7 +813,7 @@ impl Stream {
     }
 
     //= sockets-protocol.md: home.2
-    /// The peer goes home, and so does this side. What follows in TCP stays there.
+    /// The peer goes home, and so does this side. What follows the record stays in TCP.
     fn on_record(&self, record: Record) {
         *lock(&self.peer_record) = Some(record);
         self.unwatch_tcp();
@@ -819,7 +821,8 @@ impl Stream {
         self.doorbell.mark();
     }
 
-    /// No descriptor of the program is left, in any process. True if the peer is sent the end, false if it is reset.
+    /// No descriptor of the program is left in any process. Returns true if the peer gets the End, false if it gets a
+    /// Reset.
     pub(crate) fn abandon(&self) -> bool {
         if !self.state.set(Bit::Released) || self.state.is_broken() {
             self.doorbell.mark();
@@ -837,12 +840,12 @@ impl Stream {
         true
     }
 
-    /// What `SO_LINGER` says.
+    /// Returns `SO_LINGER`.
     pub(crate) fn linger(&self) -> Option<libc::linger> {
         getsockopt(&*self.tcp.socket(), sockopt::Linger).ok()
     }
 
-    /// The TCP socket.
+    /// Returns the TCP socket.
     pub(crate) fn socket(&self) -> Arc<OwnedFd> {
         self.tcp.socket()
     }
@@ -885,17 +888,17 @@ impl fmt::Debug for Stream {
     }
 }
 
-/// Sends what TCP holds back for more to come. What the program has asked for is as it was afterwards.
+/// Flushes what TCP holds back for more. The program's own setting is restored.
 fn push_tcp(tcp: BorrowedFd<'_>) {
     if getsockopt(&tcp, sockopt::TcpNoDelay) == Ok(false) {
-        // A connection that is gone has nothing to send.
+        // A closed connection has nothing to send.
         let _gone = setsockopt(&tcp, sockopt::TcpNoDelay, &true);
         let _gone = setsockopt(&tcp, sockopt::TcpNoDelay, &false);
     }
 }
 
-/// Bytes that are written to TCP at a time on the way home: a page.
+/// Bytes that are written to TCP at a time while a stream goes home: a page.
 const HOME_BYTES: usize = 4096;
 
-/// Closing sends a reset.
+/// Makes a close send a reset.
 const NO_LINGER: libc::linger = libc::linger { l_onoff: 1, l_linger: 0 };

@@ -1,11 +1,11 @@
-//! How a stream calls for those who carry its bytes.
+//! How a stream notifies its endpoint.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use runtime::Readiness;
 
-/// A descriptor of a stream that is watched for it.
+/// A descriptor that is watched for a stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum StreamDescriptor {
     /// The TCP socket.
@@ -14,19 +14,20 @@ pub(crate) enum StreamDescriptor {
     End,
 }
 
-/// What a stream asks of its link group.
+/// Notifies the endpoint of a stream.
 pub(crate) trait StreamDoorbell: Send + Sync {
-    /// There is something to post. Called outside of the engine and of locks that are taken inside it.
+    /// Notifies the endpoint that there is something to post. Called outside the engine, and without locks that are
+    /// taken inside it.
     fn ring(&self);
-    /// The same inside the engine, or under such a lock.
+    /// As [`StreamDoorbell::ring`], inside the engine or under such a lock.
     fn mark(&self);
-    /// Has the stream told when a descriptor of it is ready.
+    /// Watches a descriptor. The stream is notified when it is ready.
     fn watch(
         &self,
         which: StreamDescriptor,
         fd: BorrowedFd<'_>,
         ready: Readiness,
     ) -> io::Result<()>;
-    /// Has it told no more.
+    /// Stops watching a descriptor.
     fn unwatch(&self, fd: BorrowedFd<'_>);
 }

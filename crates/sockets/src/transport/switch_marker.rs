@@ -1,18 +1,18 @@
-//! The switch marker that ends the TCP part of a stream: found in whatever pieces TCP hands out.
+//! Finds the switch marker, which ends the TCP part of a stream, however TCP divides its bytes.
 
 use crate::wire::SwitchMarker;
 
-/// What is known of bytes in which a switch marker may come.
+/// Result of a scan for the switch marker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Scan {
-    /// So many bytes at the beginning are the stream's, whatever follows.
+    /// This many bytes at the beginning belong to the stream.
     pub(crate) shown: usize,
     /// The switch marker follows them.
     pub(crate) has_marker: bool,
 }
 
-/// Looks for the switch marker in bytes none of which was looked at before, or all but a tail that was not shown. What
-/// is not shown, and is no switch marker, may be its beginning: it must be looked at again with what follows.
+/// Looks for the switch marker in bytes that were not scanned before, except a tail that was not shown. Bytes that are
+/// not shown may be the beginning of the marker: they must be scanned again together with what follows.
 pub(crate) fn scan(bytes: &[u8], marker: &SwitchMarker) -> Scan {
     if let Some(at) = find(bytes, marker) {
         return Scan { shown: at, has_marker: true };
@@ -22,7 +22,7 @@ pub(crate) fn scan(bytes: &[u8], marker: &SwitchMarker) -> Scan {
     Scan { shown: bytes.len() - held, has_marker: false }
 }
 
-/// The same for the first of two switch markers, and whether that is the second one.
+/// Looks for the first of two switch markers, and returns whether it is the second of them.
 pub(crate) fn scan_for_either(
     bytes: &[u8],
     markers: (&SwitchMarker, Option<&SwitchMarker>),
@@ -53,7 +53,7 @@ fn find(bytes: &[u8], marker: &SwitchMarker) -> Option<usize> {
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
     marker: SwitchMarker,
-    /// The last bytes before those that come, fewer than a switch marker has.
+    /// The last bytes that were shown, fewer than a switch marker has.
     tail: Vec<u8>,
 }
 
@@ -62,15 +62,15 @@ impl Watch {
         Self { marker, tail: Vec::new() }
     }
 
-    /// Looks for the switch marker in bytes that are not shown yet. Few bytes of a program may look like the beginning
-    /// of a switch marker, and nothing may follow them: those are shown.
+    /// Looks for the switch marker in bytes that are not shown yet. A few bytes at the end may look like the beginning
+    /// of the marker although nothing follows them: those are shown.
     pub(crate) fn scan(&self, bytes: &[u8]) -> Scan {
         let scan = scan(bytes, &self.marker);
         let is_short = !scan.has_marker && bytes.len() - scan.shown <= MARKER_BEGINNING_BYTES;
         if is_short { Scan { shown: bytes.len(), ..scan } } else { scan }
     }
 
-    /// Whether these bytes, which are shown, end a switch marker.
+    /// Whether these bytes, which are shown, complete a switch marker.
     pub(crate) fn completes(&mut self, bytes: &[u8]) -> bool {
         if scan(bytes, &self.marker).has_marker {
             return true;
@@ -89,8 +89,8 @@ impl Watch {
     }
 }
 
-/// More bytes than these that look like the beginning of a switch marker are one: a program's are by chance once in
-/// 2^72 times.
+/// More bytes than these that look like the beginning of a switch marker are one. A program's bytes match by chance
+/// once in 2^72 times.
 const MARKER_BEGINNING_BYTES: usize = 8;
 
 #[cfg(test)]

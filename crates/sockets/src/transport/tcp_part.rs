@@ -1,4 +1,4 @@
-//! The part of a stream that comes by TCP: its bytes up to the switch marker.
+//! The part of a stream that comes by TCP: its bytes before the switch marker.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,16 +14,16 @@ use crate::migration::homing::Record;
 use crate::transport::switch_marker::{Scan, scan, scan_for_either};
 use crate::wire::SwitchMarker;
 
-/// The TCP socket of a stream, and what was read of it that the program has not. After the switch marker nothing may
-/// come but a record, after which the connection is the kernel's, and the end of the connection.
+/// The TCP socket of a stream, and bytes that were read from it and the program has not read. Only a record or the end
+/// of the connection may follow the switch marker. After a record the connection is the kernel's.
 #[derive(Debug)]
 pub(crate) struct TcpPart {
     socket: Mutex<Arc<OwnedFd>>,
-    /// What the peer writes behind its last byte.
+    /// The switch marker that the peer writes behind its last byte.
     expected: SwitchMarker,
-    /// What the peer writes instead if it does not know that: the switch marker that it has chosen for this side.
+    /// The switch marker of this side. The peer writes it back if it does not know the expected one.
     echo: Option<SwitchMarker>,
-    /// The switch marker was read, and all before it: the ring follows.
+    /// The switch marker and all bytes before it were read. The ring follows.
     has_ended: AtomicBool,
     prefix: Mutex<Prefix>,
 }
@@ -31,42 +31,42 @@ pub(crate) struct TcpPart {
 #[derive(Debug, Default)]
 struct Prefix {
     shown: VecDeque<u8>,
-    /// May be the beginning of the switch marker: fewer bytes than it has.
+    /// Fewer bytes than a switch marker has, which may be its beginning.
     held: Vec<u8>,
     switched_by: Option<SwitchedBy>,
     /// No byte of the ring is read.
     has_no_ring: bool,
-    /// What has come of the peer's record.
+    /// Bytes of the peer's record that have come.
     record: Vec<u8>,
 }
 
-/// What ends the bytes of the program in TCP.
+/// What ended the program's bytes in TCP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum SwitchedBy {
     /// The switch marker.
     Marker,
-    /// The switch marker that the peer has chosen itself, written back: it does not know that of this side.
+    /// The peer has written its own marker back, because it does not know that of this side.
     Echo,
-    /// The end of TCP, which says the same.
+    /// The end of TCP, in place of a marker.
     End,
 }
 
-/// What reading the TCP socket has brought.
+/// Result of reading the TCP socket.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Pumped {
-    /// Nothing, or no more than that.
+    /// All that TCP had was read.
     All,
-    /// As much as is kept: the program is to read first.
+    /// The limit is reached. The program must read first.
     Full,
-    /// The peer has closed, or its process is gone.
+    /// The peer has closed TCP, or its process has ended.
     Closed,
     /// TCP was reset.
     Reset,
-    /// The kernel has given the peer's host up.
+    /// The kernel has given up the peer's host.
     Failed(Errno),
     /// The peer's record. What follows stays in TCP.
     Record(Record),
-    /// Bytes behind the switch marker that are no record.
+    /// Bytes behind the switch marker are no record.
     BehindMarker,
 }
 
@@ -80,24 +80,24 @@ impl TcpPart {
         Arc::clone(&lock(&self.socket))
     }
 
-    /// The connection is the kernel's: another socket takes the place of this one, as TCP ends when the last descriptor is
-    /// closed.
+    /// The connection is the kernel's. Replaces the socket by another one, because TCP ends only when its last
+    /// descriptor is closed.
     pub(crate) fn let_go(&self, other: Arc<OwnedFd>) {
         *lock(&self.socket) = other;
     }
 
-    /// The switch marker was read, and all before it: what follows is in the ring.
+    /// Whether the switch marker and all bytes before it were read. What follows is in the ring.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// The switch marker was read: the peer is who it says. Or that which comes in its place.
+    /// Whether the switch marker was read, which proves the peer's identity, or what replaces it.
     pub(crate) fn is_switched(&self) -> bool {
         self.has_ended() || lock(&self.prefix).switched_by.is_some()
     }
 
-    /// The same, and all before it was read.
+    /// Whether it was read, and the program has read all bytes before it.
     pub(crate) fn is_read(&self) -> bool {
         let is_read = || {
             let prefix = lock(&self.prefix);
@@ -107,7 +107,7 @@ impl TcpPart {
     }
 
     //= sockets-protocol.md: join.6, join.7
-    /// No byte of the ring is read: the peer learns that this end has taken none.
+    /// Stops reading the ring: the peer learns that this end has taken none of its bytes.
     pub(crate) fn give_up_ring(&self) {
         lock(&self.prefix).has_no_ring = true;
     }
@@ -118,8 +118,8 @@ impl TcpPart {
     }
 
     //= sockets-protocol.md: join.7
-    /// TCP has ended. If that stands for the switch marker, the peer has moved nothing, and has taken nothing from the
-    /// ring. False if it does not: the switch marker has come, or a part of one.
+    /// TCP has ended. Returns whether the end stands for the switch marker: then the peer has moved nothing and has
+    /// taken nothing from the ring. It does not if the switch marker or a part of it has come.
     pub(crate) fn end_without_marker(&self) -> bool {
         let mut prefix = lock(&self.prefix);
         let is_end = self.echo.is_some() && prefix.switched_by.is_none() && prefix.held.is_empty();
@@ -129,13 +129,13 @@ impl TcpPart {
         is_end
     }
 
-    /// Bytes that the program can read before those of the ring.
+    /// Returns how many bytes the program can read before those of the ring.
     #[inline]
     pub(crate) fn available(&self) -> u64 {
         if self.has_ended() { 0 } else { lock(&self.prefix).shown.len() as u64 }
     }
 
-    /// Whether the switch marker is among the bytes that TCP has, which stay there.
+    /// Whether the switch marker is among the bytes that TCP has. They stay there.
     pub(crate) fn is_marker_there(&self) -> bool {
         self.look_for_marker() == Awaited::There
     }
@@ -148,18 +148,18 @@ impl TcpPart {
         scan(&bytes[..count], &self.expected).shown > 0
     }
 
-    /// Whether the peer has closed TCP, and nothing waits to be read.
+    /// Whether the peer has closed TCP and all bytes were read.
     pub(crate) fn is_at_end(&self) -> bool {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
         recv(self.socket().as_raw_fd(), &mut [0], flags) == Ok(0)
     }
 
-    /// What is known of the switch marker while the program reads TCP, where all bytes stay. Only as many are looked at
-    /// as are kept at most.
+    /// Looks for the switch marker while the program reads TCP. All bytes stay there. At most as many bytes are scanned
+    /// as this part would keep.
     pub(crate) fn look_for_marker(&self) -> Awaited {
         let socket = self.socket();
         if is_dead(socket.as_fd()) {
-            // A look would take the error away from the program.
+            // Peeking would take the error away from the program.
             return Awaited::Never;
         }
         let mut bytes = vec![0; PREFIX_BYTES + SwitchMarker::BYTES];
@@ -215,7 +215,7 @@ impl TcpPart {
         }
     }
 
-    /// Reads bytes before the switch marker, as far as they fit. `passed` of those that are peeked at are passed over.
+    /// Reads bytes before the switch marker, as far as they fit. A peek skips `peek` bytes.
     pub(crate) fn read(&self, out: &mut [u8], peek: Option<u64>) -> usize {
         let mut prefix = lock(&self.prefix);
         let passed = peek.map_or(0, |passed| passed.min(prefix.shown.len() as u64) as usize);
@@ -234,7 +234,7 @@ impl TcpPart {
 }
 
 impl Prefix {
-    /// Takes bytes from TCP.
+    /// Handles bytes from TCP.
     fn take(&mut self, bytes: &[u8], markers: (&SwitchMarker, Option<&SwitchMarker>)) {
         if self.switched_by.is_some() {
             return self.record.extend_from_slice(bytes);
@@ -250,13 +250,13 @@ impl Prefix {
         }
     }
 
-    /// All before the switch marker was read, and the ring follows.
+    /// Whether all bytes before the switch marker were read and the ring follows.
     fn is_before_ring(&self) -> bool {
         self.switched_by == Some(SwitchedBy::Marker) && !self.has_no_ring && self.shown.is_empty()
     }
 
     //= sockets-protocol.md: marker.2
-    /// The record, if it has come whole. More than that comes only when this side has written its own.
+    /// Returns the record, if it has come as a whole. More bytes come only after this side has written its own.
     fn record(&self) -> Result<Option<Record>, NoRecord> {
         match <[u8; Record::BYTES]>::try_from(self.record.as_slice()) {
             Ok(bytes) => Record::decode(bytes).map(Some).ok_or(NoRecord),
@@ -272,15 +272,15 @@ pub(crate) fn is_dead(tcp: BorrowedFd<'_>) -> bool {
     poll(&mut entries, PollTimeout::ZERO) == Ok(1)
 }
 
-/// What came behind the switch marker is something else.
+/// The bytes behind the switch marker are no record.
 struct NoRecord;
 
-/// Whether a switch marker has come to a connection whose program reads TCP.
+/// Whether the switch marker has come to a connection whose program reads TCP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Awaited {
-    /// It has.
+    /// It has come.
     There,
-    /// TCP has other bytes: it may be behind them.
+    /// It may be behind other bytes that TCP has.
     BehindBytes,
     /// TCP has no bytes.
     Nothing,
@@ -288,8 +288,8 @@ pub(crate) enum Awaited {
     Never,
 }
 
-/// Bytes before the switch marker that are kept for a program that does not read: as many as a ring holds. TCP keeps
-/// the rest.
+/// The most bytes before the switch marker that are kept for a program that does not read: as many as a ring holds. TCP
+/// keeps the rest.
 const PREFIX_BYTES: usize = 256 * 1024;
 
 /// Bytes read at a time.
@@ -401,7 +401,7 @@ mod tests {
         setsockopt(&peer, sockopt::Linger, &at_once).expect("a socket");
         drop(peer);
         assert_eq!(part.look_for_marker(), Awaited::Never);
-        // The error is there still.
+        // The error was not taken away.
         assert_eq!(part.pump(), Pumped::Reset);
     }
 

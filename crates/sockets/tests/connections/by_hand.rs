@@ -1,4 +1,4 @@
-//! A peer whose every byte a test decides, from the tables of docs/sockets-protocol.md: an ordinary program of the edge.
+//! A handmade peer: a program that uses the edge, and composes every message by the tables of docs/sockets-protocol.md.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -18,26 +18,26 @@ pub(crate) const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
 /// The service of link groups.
 pub(crate) const SERVICE: u32 = 0x534f_434b;
 
-/// Bytes of its ring.
+/// Size of its ring in bytes.
 pub(crate) const RING: u32 = 1 << 16;
 
-/// Bytes of an offer.
+/// Length of an offer in bytes.
 const OFFER: usize = 68;
 
-/// Room of a message.
+/// Size of a receive buffer.
 const RECEIVE_BUFFER_BYTES: u64 = 64;
 
-/// Messages that may come without being read.
+/// Messages that may come before they are read.
 const RECEIVE_BUFFERS: u64 = 32;
 
-/// An offer, as far as it is of use.
+/// The fields of an offer that tests use.
 #[derive(Clone, Copy)]
 pub(crate) struct Offer {
     pub(crate) port: u16,
     pub(crate) token: u64,
 }
 
-/// The end of a stream, as Join and Joined have it.
+/// The end of a stream in a Join or Joined.
 #[derive(Clone, Copy)]
 pub(crate) struct StreamEnd {
     pub(crate) number: u32,
@@ -56,7 +56,7 @@ pub(crate) struct Hand {
     _endpoint: Endpoint,
 }
 
-/// A TCP connection whose connecting side is this peer, and the rendezvous socket where offers for it come.
+/// A TCP connection whose connecting side is this peer, its accepting side, and the rendezvous socket for offers.
 pub(crate) fn with_rendezvous_socket(pair: &Pair) -> (TcpStream, TcpStream, UdpSocket) {
     loop {
         let (tcp, server) = pair.tcp();
@@ -67,7 +67,7 @@ pub(crate) fn with_rendezvous_socket(pair: &Pair) -> (TcpStream, TcpStream, UdpS
     }
 }
 
-/// The first offer that comes.
+/// Receives the first offer.
 pub(crate) fn offer_at(rendezvous_socket: &UdpSocket) -> Offer {
     let mut bytes = [0; OFFER + 1];
     assert_eq!(rendezvous_socket.recv(&mut bytes).expect("an offer"), OFFER);
@@ -76,7 +76,7 @@ pub(crate) fn offer_at(rendezvous_socket: &UdpSocket) -> Offer {
     Offer { port, token: u64::from_be_bytes(bytes[8..16].try_into().unwrap()) }
 }
 
-/// The offer of a peer of this incarnation, who accepted a connection between these addresses.
+/// Encodes the offer of a peer with this incarnation that has accepted a connection between these addresses.
 pub(crate) fn offer_bytes(
     offer: Offer,
     incarnation: u128,
@@ -116,7 +116,7 @@ impl Hand {
         Self::on(endpoint, connection)
     }
 
-    /// On a link group that is there.
+    /// Uses an established link group.
     pub(crate) fn on(endpoint: Endpoint, connection: Connection) -> Self {
         let ring = Buffer::new(RING.into());
         let ring_region =
@@ -152,7 +152,7 @@ impl Hand {
         drop(sent.expect("it is sent"));
     }
 
-    /// The next message.
+    /// Returns the next message.
     pub(crate) fn hear(&mut self) -> Vec<u8> {
         let handle = self.waiting.pop_front().expect("more than one is posted");
         let message = handle.wait(LIMIT).expect("a message").to_vec().expect("its bytes");
@@ -161,7 +161,7 @@ impl Hand {
         message
     }
 
-    /// The stream end of this side: the number, the switch marker and the ring.
+    /// Encodes the stream end of this side: number, switch marker and ring.
     pub(crate) fn end(&self, number: u32, marker: &[u8; 16]) -> Vec<u8> {
         let ring = self.ring_region.remote();
         [
@@ -180,14 +180,14 @@ impl Hand {
         loop {
             match self.connection.write_bytes(bytes, &to.ring, offset, options) {
                 Ok(handle) => return drop(handle),
-                // As many are under way as may be.
+                // The limit of operations in flight is reached.
                 Err(PostError::Submit(SubmitError::Busy(_))) => std::thread::yield_now(),
                 Err(error) => panic!("it cannot be posted: {error}"),
             }
         }
     }
 
-    /// Waits until so many bytes were written to its ring.
+    /// Waits until this many bytes were written to its ring.
     pub(crate) fn ring_bytes(&self, length: usize) -> Vec<u8> {
         let mut arrived = 0;
         while arrived < length {
@@ -202,7 +202,7 @@ impl Hand {
     }
 }
 
-/// The stream end in a Join, behind its token, or in a Joined, behind the number of the receiver's end.
+/// Decodes the stream end in a Join, behind its token, or in a Joined, behind the number of the receiver's end.
 pub(crate) fn end_in(message: &[u8]) -> StreamEnd {
     let at = message.len() - 36;
     let field = |from: usize, to: usize| &message[at + from..at + to];

@@ -1,4 +1,4 @@
-//! What connections cost that have moved and are idle.
+//! Resources that idle moved connections use.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::pair::Pair;
 
-/// Connections, of which this process has both ends.
+/// Connections, with both ends in this process.
 const CONNECTIONS: u64 = 1000;
 
 #[test]
@@ -15,7 +15,7 @@ fn idle_connections_take_little_memory() {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("there is a limit");
     setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("it is allowed");
     let pair = Pair::new();
-    // What the first connection needs is there for all others.
+    // What the first connection allocates serves all others.
     let _first = pair.moved();
     let before = resident_kib();
     let all: Vec<_> = (0..CONNECTIONS)
@@ -34,7 +34,7 @@ fn idle_connections_take_little_memory() {
     println!("figure: resident memory of an idle connection, KiB: {each:.1}");
 }
 
-/// Memory of this process, in KiB.
+/// Resident memory of this process, in KiB.
 fn resident_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("the kernel says it");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

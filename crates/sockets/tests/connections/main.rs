@@ -1,4 +1,4 @@
-//! Two endpoints in one process, TCP connections between them over loopback, and what becomes of these.
+//! Two endpoints in one process, and TCP connections between them over the loopback interface.
 
 mod by_hand;
 mod idle;

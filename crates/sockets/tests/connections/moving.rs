@@ -59,7 +59,7 @@ fn a_connection_that_is_closed_while_it_moves_brings_what_was_written_and_the_en
     for round in 0..300_u32 {
         let (client, server) = pair.connect();
         client.send_all(b"last words");
-        // At another point of the move each time.
+        // At a different point of the move each time.
         for _ in 0..round % 60 {
             std::thread::yield_now();
         }
@@ -77,7 +77,7 @@ fn a_connection_whose_first_answer_fills_tcp_moves_when_there_is_room() {
     let (client, server) = pair.tcp();
     server.set_nonblocking(true).expect("a socket");
     let (mut written, mut refused) = (0, 0);
-    // What is under way comes to rest, and the kernel makes room for more now and then.
+    // Bytes in flight arrive, and the kernel makes more room now and then.
     while refused < 3 {
         let bytes: Vec<u8> = (written..written + 60_000).map(byte_at).collect();
         if let Ok(count) = (&server).write(&bytes) {
@@ -91,7 +91,7 @@ fn a_connection_whose_first_answer_fills_tcp_moves_when_there_is_room() {
     server.set_nonblocking(false).expect("a socket");
     let client = pair.connected(client);
     let server = pair.accepted(server);
-    // The join comes meanwhile.
+    // The join arrives meanwhile.
     for _ in 0..1000 {
         pair.client.sockets.drive();
         pair.server.sockets.drive();

@@ -12,11 +12,11 @@ use sockets::{
     Connection, DescriptorTable, Reason, ReceiveFlags, Route, SendFlags, Settings, Sockets,
 };
 
-/// What stands for the table of descriptors of a program.
+/// The descriptor table of a program.
 #[derive(Default)]
 pub(crate) struct Program {
     descriptors: Mutex<HashMap<u64, Arc<Mutex<OwnedFd>>>>,
-    /// Another process has them as well.
+    /// Another process has the descriptors as well.
     pub(crate) is_shared: AtomicBool,
 }
 
@@ -85,7 +85,7 @@ impl Side {
         make: impl FnOnce(&Sockets, u64, SocketAddr, SocketAddr) -> Arc<Connection>,
     ) -> End {
         let (local, peer) = (tcp.local_addr().unwrap(), tcp.peer_addr().unwrap());
-        // The number that the program knows is another one, which stays what it is when `put` comes.
+        // The program knows another number, whose descriptor stays the same after `put`.
         let fd = OwnedFd::from(tcp);
         let known = Arc::new(Mutex::new(fd.try_clone().expect("a descriptor is left")));
         self.program.descriptors.lock().unwrap().insert(token, known);
@@ -104,14 +104,15 @@ impl Pair {
         Self::with(&[], &[])
     }
 
-    /// With these variables set for the one side and the other.
+    /// Makes a pair with these variables set for each side.
     pub(crate) fn with(client: &[(&str, &str)], server: &[(&str, &str)]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
         let tokens = AtomicU64::new(1);
         Self { client: Side::new(client), server: Side::new(server), listener, tokens }
     }
 
-    /// A new TCP connection, of which nobody knows yet. Its rendezvous socket can be opened: by chance another socket may have the port.
+    /// Makes a new TCP connection that neither endpoint knows. Its rendezvous socket can be opened: another socket may
+    /// have the port by chance.
     pub(crate) fn tcp(&self) -> (TcpStream, TcpStream) {
         let address = self.listener.local_addr().unwrap();
         loop {
@@ -131,8 +132,8 @@ impl Pair {
         self.server.end(self.tokens.fetch_add(1, Ordering::Relaxed), tcp, accepted)
     }
 
-    /// A new connection, of both sides. Where somebody has the UDP port of the rendezvous socket, which is one that the kernel gives to
-    /// whoever asks for any, another is made.
+    /// Makes a connection of both endpoints. If another socket has the UDP port of the rendezvous socket, which the
+    /// kernel may give to any process, makes another one.
     pub(crate) fn connect(&self) -> (End, End) {
         loop {
             let (client, server) = self.tcp();
@@ -143,7 +144,7 @@ impl Pair {
         }
     }
 
-    /// The same, once it has moved.
+    /// Makes a connection that has moved.
     pub(crate) fn moved(&self) -> (End, End) {
         let (client, server) = self.connect();
         client.wait_until(is_moved);
@@ -156,7 +157,7 @@ impl Drop for End {
     /// The program closes its descriptors.
     fn drop(&mut self) {
         self.program.descriptors.lock().unwrap().remove(&self.connection.token());
-        // The last number of it.
+        // Its last number.
         let nothing = std::fs::File::open("/dev/null").expect("it is there");
         nix::unistd::dup2(nothing, &mut self.fd).expect("it is closed");
         self.connection.released();
@@ -176,7 +177,7 @@ impl End {
         Ok(room[..length].to_vec())
     }
 
-    /// Nothing can be received.
+    /// Checks that nothing can be received.
     pub(crate) fn expect_nothing(&self) {
         let flags = ReceiveFlags { dont_wait: true, ..ReceiveFlags::default() };
         let mut room = [0; 16];
@@ -210,7 +211,7 @@ impl End {
         assert_eq!(room, bytes);
     }
 
-    /// Waits for something to become so. Who waits for ever here is ended by whoever runs the tests.
+    /// Waits until a condition holds. There is no limit: the test runner ends a test that hangs.
     pub(crate) fn wait_until(&self, is_so: impl Fn(&Connection) -> bool) {
         while !is_so(&self.connection) {
             std::thread::yield_now();
@@ -218,7 +219,7 @@ impl End {
     }
 }
 
-/// Whether it has moved, as it must in the end.
+/// Returns whether it has moved, as it must in the end.
 pub(crate) fn is_moved(connection: &Connection) -> bool {
     let route = connection.route();
     assert!(!matches!(route, Route::Left(_)), "{route:?}");

@@ -1,4 +1,4 @@
-//! What is done about peers that keep to the protocol by hand, and about those that do not.
+//! Handmade peers that keep to the protocol or break it, and what the library does about them.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
@@ -26,7 +26,7 @@ const CREDIT: &[u8] = &[4];
 const END: &[u8] = &[5];
 const RESET: &[u8] = &[6];
 
-/// A connection that a peer by hand has joined: all but that peer's switch marker.
+/// A connection that a handmade peer has joined. That peer's switch marker is not written yet.
 struct Joined {
     pair: Pair,
     server: End,
@@ -55,7 +55,7 @@ impl Joined {
         Self { pair, server, tcp, hand, theirs }
     }
 
-    /// And that as well.
+    /// Joins and writes the peer's switch marker.
     fn switched() -> Self {
         let mut joined = Self::new();
         joined.tcp.write_all(&joined.theirs.marker).expect("it is sent");
@@ -66,7 +66,7 @@ impl Joined {
         self.theirs.number.to_be_bytes()
     }
 
-    /// What a connection ends with whose peer has broken a rule.
+    /// Checks that the connection is reset, because its peer has broken a rule.
     fn expect_reset(&self) {
         assert_eq!(self.server.receive_some(), Err(Errno::ECONNRESET));
     }
@@ -85,7 +85,7 @@ fn a_handmade_peer_moves_a_connection_and_is_read_only_after_its_marker() {
     joined.server.send_all(b"answer");
     assert_eq!(joined.hand.ring_bytes(6), b"answer");
     joined.server.expect_nothing();
-    // What may be the beginning of the switch marker is held back until more comes.
+    // Bytes that may be the beginning of the switch marker are held back until more come.
     let first = [!joined.theirs.marker[0]; 7];
     joined.tcp.write_all(&first).expect("it is sent");
     joined.server.expect(&first);
@@ -263,7 +263,7 @@ fn no_peer_writes_to_the_ring_of_another() {
     joined.server.expect(b"mine");
 }
 
-/// Two connections of a client, to a peer by hand that makes an offer for each and grants one group.
+/// Two connections of a client to a handmade peer, which makes an offer for each and accepts one group.
 struct Asked {
     client: [End; 2],
     tcp: [TcpStream; 2],
@@ -274,7 +274,7 @@ struct Asked {
 impl Asked {
     fn new() -> Self {
         let pair = Pair::new();
-        // The link is there from then on.
+        // The link is open from now on.
         drop(pair.moved());
         let endpoint = endpoint();
         let listener = endpoint.listen(SERVICE).expect("nobody else does");
@@ -303,7 +303,7 @@ impl Asked {
         Self { client: [first, second], tcp: [first_tcp, second_tcp], hand, _pair: pair }
     }
 
-    /// The two joins, by token.
+    /// Returns the two joins, by token.
     fn joins(&mut self) -> [StreamEnd; 2] {
         let mut joins = [self.hand.hear(), self.hand.hear()];
         joins.sort();
@@ -323,7 +323,7 @@ fn connections_to_one_process_share_a_group_and_answer_the_marker_that_has_come(
     let mut asked = Asked::new();
     let [theirs, _] = asked.joins();
     asked.hand.say(&[JOINED, &theirs.number.to_be_bytes(), &asked.hand.end(NUMBER, MARKER)]);
-    // It stays undecided until its own switch marker comes: this goes by TCP.
+    // It stays undecided until its own switch marker comes, so these bytes go by TCP.
     asked.client[0].send_all(b"question");
     let mut bytes = [0; 8];
     asked.tcp[0].read_exact(&mut bytes).expect("by TCP");
@@ -363,8 +363,8 @@ fn a_connection_whose_group_is_lost_before_the_answer_writes_back_the_marker_tha
     let mut bytes = [0; 7];
     asked.tcp[0].read_exact(&mut bytes).expect("by TCP");
     asked.tcp[0].write_all(&theirs.marker).expect("it is sent");
-    // Nothing but a thread that waits looks at the descriptor. The switch marker is written back, behind it that
-    // nothing was taken.
+    // Only the waiting thread polls the descriptor. It writes the switch marker back, and behind it a record of 0
+    // bytes.
     client.expect_nothing();
     asked.client[0].wait_until(crate::pair::is_moved);
     let mut answer = [0; 16 + 12];
@@ -392,7 +392,7 @@ fn a_moved_connection_whose_group_is_lost_waits_for_a_marker_or_the_end() {
         joined.server.expect(b"before");
         joined.server.expect_nothing();
         assert_eq!(joined.server.connection.route(), Route::Moved);
-        // The first has the answer, and its program has read 2 bytes.
+        // The first connection has the answer, and its program has read 2 bytes.
         let (marker, taken) = match answer {
             0 => (Some(joined.theirs.marker), 2),
             1 => (Some(*MARKER), 0),
@@ -427,7 +427,7 @@ fn a_moved_connection_whose_group_is_lost_waits_for_a_marker_or_the_end() {
     }
 }
 
-/// What an end that goes home writes behind the switch marker.
+/// The record that an end writes behind the switch marker when it goes home.
 fn record(taken: u64) -> [u8; 12] {
     let mut bytes = *b"HOME........";
     bytes[4..].copy_from_slice(&taken.to_be_bytes());
@@ -440,7 +440,7 @@ fn answers_that_do_not_fit_are_answered_with_reset_and_change_nothing() {
     let mut asked = Asked::new();
     let [first, second] = asked.joins();
     let number = |end: &StreamEnd| end.number.to_be_bytes();
-    // The one peer has given up after a part of the switch marker, and says then that it has joined.
+    // The peer has given up after a part of the switch marker, and then reports that it has joined.
     asked.hand.say(&[RESET, &number(&first)]);
     asked.hand.say(&[JOINED, &number(&first), &asked.hand.end(NUMBER, MARKER)]);
     assert_eq!(asked.hand.hear(), [RESET, &NUMBER.to_be_bytes()[..]].concat());
@@ -448,7 +448,7 @@ fn answers_that_do_not_fit_are_answered_with_reset_and_change_nothing() {
     let mut bytes = [0; 6];
     asked.tcp[0].read_exact(&mut bytes).expect("by TCP");
     assert_eq!((&bytes, asked.client[0].connection.route()), (b"by TCP", Route::Undecided));
-    // The other joins twice, and refuses after that.
+    // The peer joins the other connection twice, and refuses afterwards.
     for given in [NUMBER, NUMBER + 1] {
         asked.hand.say(&[JOINED, &number(&second), &asked.hand.end(given, MARKER)]);
     }

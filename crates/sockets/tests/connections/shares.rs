@@ -1,4 +1,4 @@
-//! What one peer does to the connections of all others: nothing.
+//! One peer cannot affect the connections of others.
 
 #![expect(clippy::disallowed_methods, reason = "one test measures")]
 
@@ -10,7 +10,7 @@ use ethernot::{ConnectOptions, Connection, Endpoint, OperationOptions};
 use crate::by_hand::{LIMIT, Offer, SERVICE, endpoint, greeting, offer_at, with_rendezvous_socket};
 use crate::pair::{End, Pair};
 
-/// A connection that has moved, and the port of the endpoint of its server.
+/// A moved connection, and the port of its server's endpoint.
 struct Honest {
     pair: Pair,
     client: End,
@@ -31,7 +31,7 @@ impl Honest {
         honest
     }
 
-    /// Bytes pass in both directions.
+    /// Checks that bytes pass in both directions.
     fn expect_bytes_pass(&self) {
         self.client.send_all(b"question");
         self.server.expect(b"question");
@@ -39,7 +39,7 @@ impl Honest {
         self.client.expect(b"answer");
     }
 
-    /// How many seconds a stream of [`STREAM`] bytes takes: the least of several.
+    /// Measures a stream of [`STREAM`] bytes, in seconds: the least of several runs.
     fn stream_seconds(&self) -> f64 {
         let part = vec![7; 1 << 16];
         let seconds = (0..9).map(|_| {
@@ -53,7 +53,7 @@ impl Honest {
         seconds.fold(f64::MAX, f64::min)
     }
 
-    /// A new connection moves.
+    /// Checks that a new connection moves.
     fn expect_another_moves(&self) {
         let (client, server) = self.pair.moved();
         client.send_all(b"x");
@@ -127,7 +127,7 @@ fn others_are_as_fast_beside_peers_that_take_nothing() {
     let groups: Vec<_> = (1000..1000 + GROUPS)
         .filter_map(|incarnation| honest.group_of(&peer, incarnation))
         .collect();
-    // As many answers as the engine takes, and some that wait.
+    // As many answers as the engine takes, and some that are pending.
     let join = join_of_nothing();
     let asked = (0..2500).map(|_| groups[0].send_bytes(&join, OperationOptions::NONE));
     for sent in asked {
@@ -139,9 +139,9 @@ fn others_are_as_fast_beside_peers_that_take_nothing() {
     println!("figure: throughput beside peers that take nothing: {:.2}", alone / beside);
 }
 
-/// A join with a token that was not given out.
+/// A Join with an unknown token.
 fn join_of_nothing() -> Vec<u8> {
-    // The token; number, switch marker, key, address and bytes of a ring that may be.
+    // The token; then number, switch marker, key, address and bytes of a valid ring.
     let ring = 65_536_u32.to_be_bytes();
     [&[1_u8][..], &[0xff; 8], &[7; 4], &[7; 16], &[7; 4], &[0; 8], &ring].concat()
 }
@@ -149,8 +149,8 @@ fn join_of_nothing() -> Vec<u8> {
 /// Bytes of a stream that is measured.
 const STREAM: usize = 1 << 28;
 
-/// Far more than any peer leaves without taking them.
+/// Far more answers than a correct peer leaves pending.
 const ANSWERS: u32 = 20_000;
 
-/// More than had places for the completions of their messages once.
+/// More groups than once had slots for the completions of their messages.
 const GROUPS: u128 = 1100;

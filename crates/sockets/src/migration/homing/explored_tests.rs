@@ -1,20 +1,20 @@
-//! Every order of events on the way home of two ends: programs that read and write, a group that carries, acknowledges and
-//! is lost, a TCP of two places, and ends that begin at any time. The state of an end is that of the product, [`Homing`];
-//! what is around it is counted here.
+//! Explores every order of events while two ends go home: programs that read and write, a group that carries,
+//! acknowledges and is lost, a TCP with room for two tokens, and ends that begin at any time. The state of an end is
+//! the real [`Homing`]. What surrounds it is modelled here.
 
 use std::collections::{HashSet, VecDeque};
 
 use super::{HomeStep, Homing, Record};
 
-/// What the rules are broken by on purpose.
+/// Faults that are planted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Planted {
     Nothing,
-    /// A record names what has arrived in the ring, not what the program has taken.
+    /// A record counts what has arrived in the ring instead of what the program has taken.
     NamesArrived,
     /// A program takes bytes of the ring after the record was made.
     TakesOn,
-    /// Bytes that are acknowledged make room, though the program of the peer has not taken them.
+    /// Acknowledged bytes make room, although the peer's program has not taken them.
     ForgetsAcknowledged,
     /// An end that reads a record goes on by the group.
     DoesNotFollow,
@@ -31,13 +31,13 @@ enum Token {
 struct End {
     written: u64,
     posted: u64,
-    /// In the peer's ring, and known to be.
+    /// Bytes in the peer's ring, and how many this end knows of.
     arrived: u64,
     acknowledged: u64,
-    /// Out of the peer's ring by its program, and known to be.
+    /// Bytes that the peer's program has taken from the ring, and how many this end knows of.
     taken: u64,
     known: u64,
-    /// Bytes that the peer's program has in all.
+    /// All bytes that the peer's program has.
     got: u64,
     tcp: VecDeque<Token>,
     homing: Option<Homing>,
@@ -80,7 +80,7 @@ const EVENTS: [Event; 11] = [
     Event::Lose,
 ];
 
-/// What there is of everything.
+/// Limits of the model.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     /// Bytes that each program writes.
@@ -99,7 +99,7 @@ const MANY: Limits = Limits { written: 3, ring: 2 };
 const TCP: usize = 2;
 
 impl State {
-    /// What an event makes of it; `None` if it cannot happen now, and an error if it breaks what programs are promised.
+    /// Returns the state after an event; `None` if it cannot happen now, an error if it breaks a promise to programs.
     fn after(
         &self,
         limits: Limits,
@@ -163,7 +163,7 @@ impl State {
                 (may && own.known < own.taken).then_some(())?;
                 own.known = own.taken;
             }
-            // What the peer has sent.
+            // Bytes that the peer has sent.
             Event::Take if own.is_home => {
                 let Some(Token::Byte(byte)) = peer.tcp.front().copied() else { return None };
                 peer.tcp.pop_front();
@@ -205,7 +205,7 @@ impl State {
         Some(Ok(()))
     }
 
-    /// Nothing can happen any more but that an end begins, or the group is lost: then all has come.
+    /// Whether all bytes have come when only beginning to go home or losing the group is left to happen.
     fn is_whole(&self, limits: Limits) -> bool {
         let is_agreed = self.ends[0].is_home == self.ends[1].is_home;
         is_agreed && self.ends.iter().all(|end| end.got == limits.written)
@@ -263,7 +263,7 @@ impl End {
     }
 }
 
-/// Goes through all states that can be reached. How many there are, or the first promise that is broken.
+/// Explores all states that can be reached. Returns how many there are, or the first broken promise.
 fn explore(limits: Limits, planted: Planted) -> Result<usize, String> {
     let start = State::default();
     let (mut seen, mut next) = (HashSet::from([start.clone()]), VecDeque::from([start]));

@@ -1,4 +1,4 @@
-//! Whatever happens in whatever order, a connection is decided once, and time alone decides it.
+//! In any order of events a connection is decided once, and time alone decides it.
 
 use delivery::Instant;
 use proptest::prelude::*;
@@ -29,7 +29,7 @@ fn event() -> impl Strategy<Value = Event> {
     prop_oneof![prop::sample::select(usual.to_vec()), any]
 }
 
-/// What may be done once only.
+/// Actions that may happen only once.
 const ONCE: [fn(&Action) -> bool; 6] = [
     |action| matches!(action, Action::Leave(_)),
     |action| matches!(action, Action::Switch),
@@ -65,7 +65,7 @@ proptest! {
     }
 
     //= sockets-protocol.md: join.5, offer.4
-    /// No phase before the switch marker may be written lasts for longer than its limit, whatever the peer does not do.
+    /// No phase before the switch marker lasts longer than its limit, whatever the peer fails to do.
     #[test]
     fn time_alone_decides(role in role(), events in prop::collection::vec(event(), 0..12)) {
         let mut end = Migration::new(role);
@@ -78,7 +78,7 @@ proptest! {
                 prop_assert!(end.due() <= now.after_ns(ANSWER_WITHIN_NS));
                 now = end.due().max(now);
                 for action in end.on(Event::Time, now) {
-                    // TCP takes nothing, as the peer does not read.
+                    // TCP takes nothing, because the peer does not read.
                     if action == Action::WriteMarker {
                         drop(end.on(Event::MarkerWaits { has_begun: false }, now));
                     }
@@ -154,7 +154,7 @@ fn a_marker_that_comes_when_the_group_is_lost_is_written_back() {
         drop(end.on(event, START));
     }
     assert_eq!(end.on(Event::GroupLost, START), [Action::Await, Action::LookForMarker]);
-    // The program has bytes before the switch marker.
+    // Bytes for the program precede the switch marker.
     assert_eq!(end.on(Event::MarkerEarly, START), []);
     assert_eq!(end.on(Event::Time, end.due()), [Action::LookForMarker]);
     assert_eq!(end.due(), Instant::NEVER);

@@ -1,8 +1,8 @@
-//! Every order of what can happen to the two ends of a connection that moves, up to so many events: programs that
-//! write, read, shut down, close, or ask for TCP; offers, a group that carries messages and is lost at any of them; a
-//! TCP of two or three places, switch markers of two; ways home; and time that passes for one end and not for the
-//! other, as when a process is stopped. What the ends decide is the product's, [`Migration`] and [`Homing`]; what is
-//! around them is counted here.
+//! Explores every order of events at the two ends of a moving connection, up to a number of events: programs that
+//! write, read, shut down, close, or ask for TCP; offers; a group that carries messages and may be lost at any time; a
+//! TCP with room for two or three tokens, and switch markers of two tokens; ends that go home; and time that passes for
+//! one end and not for the other, as when a process is stopped. The decisions of the ends are the real [`Migration`]
+//! and [`Homing`]. What surrounds them is modelled here.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -14,41 +14,41 @@ use crate::reasons::Reason;
 use crate::settings::Role;
 use crate::wire::Refusal;
 
-/// What the rules are broken by on purpose.
+/// Faults that are planted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Planted {
     Nothing,
-    /// An end that has given up the group reads TCP as ever.
+    /// An end that has given up the group reads TCP as usual.
     DoesNotWatch,
-    /// The end that connected forgets the peer's answer when the group is lost.
+    /// The connecting end forgets the peer's answer when the group is lost.
     ForgetsAnswer,
-    /// The end that accepted is reset when the group is lost before the switch marker has come.
+    /// The accepting end is reset when the group is lost before the switch marker has come.
     DoesNotWait,
-    /// The end that accepted ends when the group is lost while a part of the switch marker is written.
+    /// The accepting end ends when the group is lost while a part of the switch marker is written.
     LeavesRestOfMarker,
-    /// The end that connected does not write the switch marker back.
+    /// The connecting end does not write the switch marker back.
     DoesNotEcho,
-    /// Its program goes on writing behind that.
+    /// Its program goes on writing behind the echo.
     WritesBehindEcho,
-    /// Its program takes bytes of the ring though its peer cannot learn of that.
+    /// Its program takes bytes of the ring although its peer cannot learn of that.
     ReadsRingBehindEnd,
     /// The end of TCP resets an end that waits for the switch marker.
     ResetsAtEnd,
-    /// A switch marker of which a part is written is given up.
+    /// A switch marker is given up after a part of it is written.
     LeavesPartOfMarker,
     /// A program writes between two parts of a switch marker.
     WritesInMarker,
     /// Bytes of the ring are read before the switch marker has come.
     ReadsRingFirst,
-    /// An answer that comes too late is ignored.
+    /// A late answer is ignored.
     IgnoresLateAnswer,
-    /// A stream is shut down in TCP at once, though it moves.
+    /// A stream is shut down in TCP at once while it moves.
     ShutsAtOnce,
     /// A peer that goes home at once is not followed.
     ForgetsReturn,
-    /// A connection that is closed while it moves is left.
+    /// A connection that is closed while it moves is left to TCP.
     LeavesWhenClosed,
-    /// Rings are kept when the peer has refused.
+    /// Rings are kept after the peer has refused.
     KeepsRings,
 }
 
@@ -58,7 +58,7 @@ enum Token {
     Byte(u8),
     /// Half of a switch marker.
     Marker(u8),
-    /// The same of one that the peer has chosen, written back.
+    /// Half of a switch marker that is written back.
     Echo(u8),
     Record(u8),
     End,
@@ -94,23 +94,23 @@ struct End {
     reading: Reading,
     has_stream: bool,
     has_rings: bool,
-    /// Halves of the switch marker that are written, and seen.
+    /// Halves of the switch marker that are written and seen.
     marker_written: u8,
     seen: u8,
-    /// It takes and posts nothing by the ring.
+    /// It neither takes nor posts bytes of the ring.
     is_ringless: bool,
-    /// Bytes that the program has written, and read.
+    /// Bytes that the program has written and read.
     written: u8,
     got: u8,
     /// Bytes before the switch marker.
     by_tcp: u8,
-    /// Bytes of the ring that are posted, are in the peer's, were taken there, and are known to be.
+    /// Bytes of the ring: posted, in the peer's ring, taken there, and known to be taken.
     posted: u8,
     arrived: u8,
     taken: u8,
     known: u8,
     homing: Option<Homing>,
-    /// The peer's record, until the way home has begun here.
+    /// The peer's record, until this end goes home.
     record: Option<u8>,
     is_shut: bool,
     has_ended_tcp: bool,
@@ -132,7 +132,7 @@ struct State {
     ends: [End; 2],
     is_offered: bool,
     is_lost: bool,
-    /// Something has happened after which a reset is right.
+    /// Something has happened that justifies a reset.
     is_excused: bool,
 }
 
@@ -185,7 +185,7 @@ const STEPS: [Step; 21] = [
     Step::SeeReset,
 ];
 
-/// Nothing has to happen for these; all others do, sooner or later.
+/// These steps may never happen. All others happen sooner or later.
 const FREE: [Step; 10] = [
     Step::Begin,
     Step::Time,
@@ -202,7 +202,7 @@ const FREE: [Step; 10] = [
 /// Bytes of a ring.
 const RING: u8 = 2;
 
-/// The clock of an end, which stands still; what is due is due at once.
+/// The clock of an end, which stands still. What is due is due at once.
 pub(super) const NOW: Instant = Instant(100_000_000_000);
 
 /// After all limits.
@@ -254,7 +254,7 @@ impl End {
         )
     }
 
-    /// The kernel serves it, from the start or again.
+    /// The kernel serves it, as at the start or again.
     fn is_home(&self) -> bool {
         self.phase() == Phase::Ended(Reason::Home)
     }
@@ -275,7 +275,7 @@ impl End {
         }
     }
 
-    /// Bytes in its own ring, which the peer has not taken, as far as is known.
+    /// Whether its ring is full of bytes that the peer has not taken, as far as it knows.
     fn is_full(&self) -> bool {
         self.written - self.by_tcp - self.known >= RING
     }
@@ -287,7 +287,7 @@ impl State {
         Self { ends, is_offered: false, is_lost: false, is_excused: false }
     }
 
-    /// Feeds an event to an end, and does what follows.
+    /// Feeds an event to an end, and performs its actions.
     fn feed(&mut self, planted: Planted, index: usize, event: Event, now: Instant) {
         let end = &mut self.ends[index];
         let phase = end.phase();
@@ -334,7 +334,7 @@ impl State {
         };
         match action {
             Action::SendOffer => self.is_offered = true,
-            // When it is seen is a step of its own.
+            // Noticing it is a step of its own.
             Action::FindGroup | Action::Switch | Action::LookForMarker => {}
             Action::MakeStream => {
                 (end.has_stream, end.has_rings) = (true, true);
@@ -362,7 +362,7 @@ impl State {
         }
     }
 
-    /// Whether the peer's whole switch marker is in TCP, behind what the program may read.
+    /// Whether the peer's whole switch marker is in TCP, behind bytes that the program may read.
     fn is_marker_there(&self, index: usize) -> bool {
         self.ends[1 - index].tcp.contains(&Token::Marker(1))
     }
@@ -373,14 +373,14 @@ impl State {
         if end.phase() != Phase::Switching {
             return;
         }
-        // The kernel answers with a reset for what is closed.
+        // The kernel answers with a reset after the close.
         let is_deaf = peer.is_closed() && matches!(peer.phase(), Phase::Ended(_));
         let is_echo = end.migration.is_echoing();
         let event = if index == 0 && !is_marker_there {
             let is_lost = peer.tcp.front() == Some(&Token::End);
             if is_lost { Event::MarkerFails(Reason::Closed) } else { Event::MarkerEarly }
         } else if end.migration.has_ended_tcp() {
-            // The peer takes the end for the switch marker.
+            // The peer takes the end as the switch marker.
             end.marker_written = 2;
             Event::MarkerWritten
         } else if end.has_ended_tcp {
@@ -404,16 +404,16 @@ impl State {
             end.by_tcp = end.written;
             end.reading = Reading::Plain;
             end.is_ringless |= is_echo || end.migration.has_ended_tcp();
-            // What TCP has is looked at while the switch marker is known to be written, and the phase is another yet.
+            // The stream reads TCP after the switch marker is written and before the phase changes.
             while self.pump(planted, index) {}
         }
         self.feed(planted, index, event, now);
-        // What was lost while the switch marker was written is so for the stream.
+        // What was lost while the switch marker was written is lost for the stream.
         let end = &mut self.ends[index];
         end.is_reset |= end.phase() == Phase::PeerLost;
     }
 
-    /// The stream takes its switch marker, and what follows, out of TCP. Bytes before it are read by the program.
+    /// The stream takes its switch marker, and what follows, out of TCP. The program reads the bytes before it.
     fn pump(&mut self, planted: Planted, index: usize) -> bool {
         let (own, peer) = two(&mut self.ends, index);
         let front = peer.tcp.front().copied();
@@ -434,7 +434,7 @@ impl State {
                 self.feed(planted, index, Event::Return, NOW);
                 true
             }
-            // The stream keeps what no program reads.
+            // The stream keeps bytes that no program reads.
             Some(Token::Byte(_)) if own.is_closed() && own.seen < 2 => {
                 peer.tcp.pop_front();
                 true
@@ -458,7 +458,7 @@ impl State {
         }
     }
 
-    /// What a step makes of it; `None` if it cannot happen now, and an error if it breaks what programs are promised.
+    /// Returns the state after a step; `None` if it cannot happen now, an error if it breaks a promise to programs.
     fn after(&self, planted: Planted, index: usize, step: Step) -> Option<Result<Self, Broken>> {
         let mut next = self.clone();
         let done = next.happen(planted, index, step)?;
@@ -469,7 +469,7 @@ impl State {
         let is_lost = self.is_lost;
         let (own, peer) = two(&mut self.ends, index);
         let phase = own.phase();
-        // Nothing happens at an end that is about to switch.
+        // No event happens at an end that is about to switch.
         let is_about_to = phase == Phase::Switching && own.marker_written == 2;
         (!is_about_to || step == Step::Marker).then_some(())?;
         match step {
@@ -620,14 +620,14 @@ impl State {
                 peer.tcp.pop_front();
                 Some(own.get(byte))
             }
-            // It stays there, as often as it is read.
+            // It stays in TCP, however often it is read.
             Token::End if !own.is_on_edge() => Some(own.see_end(peer)),
             Token::End if own.is_on_edge() && own.seen == 0 => {
                 self.pump(planted, index).then_some(Ok(()))
             }
             Token::End if own.seen == 2 && own.record.is_some() => None,
             Token::End if own.homing.as_ref().is_some_and(Homing::has_record) => None,
-            // TCP ends behind a part of the switch marker, or the whole: nothing else comes.
+            // TCP ends behind a part of the switch marker, or all of it, and nothing else comes.
             Token::End if !own.peer_ended && own.phase() != Phase::PeerLost => {
                 own.reset();
                 Some(Ok(()))
@@ -670,7 +670,7 @@ impl State {
 
     fn see_reset(&mut self, index: usize) -> Option<Result<(), Broken>> {
         let (own, peer) = two(&mut self.ends, index);
-        // The kernel answers what comes for a connection that was closed.
+        // The kernel answers for a connection that was closed.
         let is_closed = peer.is_closed() && matches!(peer.phase(), Phase::Ended(_));
         let is_answered = is_closed && own.is_on_edge() && !own.tcp.is_empty();
         ((peer.is_reset || is_answered) && !own.is_reset).then_some(())?;
@@ -724,7 +724,7 @@ impl State {
             let is_early = own.seen < 2 && planted == Planted::DoesNotWait;
             if own.homing.is_none() && (is_early || is_ending) {
                 own.reset();
-                // What the peer has to read is in its ring.
+                // The peer still has bytes to read in its ring.
                 self.is_excused |= is_ending;
             } else {
                 self.feed(planted, index, Event::Return, NOW);
@@ -739,13 +739,13 @@ impl State {
         Some(Ok(()))
     }
 
-    /// No end is reset for no reason.
+    /// Checks that no end is reset without a cause.
     fn check_resets(&self) -> Result<(), Broken> {
         let is_reset = self.ends.iter().any(|end| end.is_reset);
         if is_reset && !self.is_excused { Err("reset for no reason".into()) } else { Ok(()) }
     }
 
-    /// Nothing has to happen any more: what programs were promised has come true.
+    /// Checks in a state without further events that all promises to programs are kept.
     fn check_rest(&self) -> Result<(), Broken> {
         let [one, other] = &self.ends;
         if one.is_reset || other.is_reset {
@@ -844,8 +844,8 @@ fn two(ends: &mut [End; 2], index: usize) -> (&mut End, &mut End) {
 /// Bytes that each program writes.
 const WRITTEN: u8 = 2;
 
-/// Goes through all states that so many steps lead to, breadth first. How many there are, or the first promise that is
-/// broken, and how.
+/// Explores all states within a number of steps, breadth first. Returns how many there are, or the first broken promise
+/// and the steps to it.
 fn explore(
     room: usize,
     start: &[(usize, Step)],
@@ -886,11 +886,11 @@ fn explore(
 /// Both have begun, and the offer is about to come.
 const BEGUN: [(usize, Step); 2] = [(0, Step::Begin), (1, Step::Begin)];
 
-/// The offer was taken up and the group is there.
+/// The offer was taken, and the group is established.
 const ASKED: [(usize, Step); 4] =
     [(0, Step::Begin), (1, Step::Begin), (0, Step::Offer), (0, Step::GroupUp)];
 
-/// The group is lost before the end that connected has the answer.
+/// The group is lost before the connecting end has the answer.
 const LOST: [(usize, Step); 8] = [
     (0, Step::Begin),
     (1, Step::Begin),
@@ -902,7 +902,7 @@ const LOST: [(usize, Step); 8] = [
     (0, Step::SeeLoss),
 ];
 
-/// The answer comes when the end that connected waits for it no more, and its program has shut TCP down.
+/// The answer comes after the connecting end has stopped waiting and its program has shut TCP down.
 const LATE_ANSWER: [(usize, Step); 11] = [
     (0, Step::Begin),
     (1, Step::Begin),

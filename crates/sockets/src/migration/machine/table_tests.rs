@@ -1,4 +1,4 @@
-//! The table of transitions in `docs/sockets-protocol.md` is what the product does: all of it, and nothing else.
+//! The table of transitions in `docs/sockets-protocol.md` is exactly what the code does.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -44,10 +44,10 @@ pub(super) const EVENTS: [Event; 27] = [
     Event::PeerLost,
 ];
 
-/// What the event of an arrival home needs is a phase that no other event leads out of.
+/// The event that only the phase of going home handles.
 pub(super) const ARRIVED: Event = Event::Arrived;
 
-/// How an end comes to each place of the table.
+/// Returns an end for each phase and mark of the table.
 fn ends(role: Role) -> Vec<Migration> {
     let to_switch = match role {
         Role::Connecting => &[Event::Begin, Event::Offer, Event::GroupUp, Event::Joined][..],
@@ -90,7 +90,7 @@ fn ends(role: Role) -> Vec<Migration> {
     reached.collect()
 }
 
-/// The phase, and what else matters in it.
+/// Returns the phase and its marks.
 fn name(end: &Migration) -> String {
     let phase = match end.phase {
         Phase::Ended(reason) => return format!("Ended ({})", reason.name()),
@@ -115,7 +115,7 @@ fn name(end: &Migration) -> String {
     phase + &marks.collect::<String>()
 }
 
-/// The phase without what else matters.
+/// Removes the marks from a phase.
 fn plain(name: &str) -> &str {
     name.split(',').next().unwrap_or(name)
 }
@@ -135,7 +135,7 @@ fn event_name(event: Event) -> String {
     }
 }
 
-/// The rows of one end: only those of events that change something.
+/// Returns the rows of one role, only for events that change something.
 fn rows(role: Role) -> Vec<String> {
     let (mut seen, mut known) = (BTreeSet::new(), BTreeSet::new());
     let mut rows = Vec::new();
@@ -160,7 +160,7 @@ fn rows(role: Role) -> Vec<String> {
                     actions.iter().map(|action| format!("{action:?}")).collect();
                 let (event, actions) = (event_name(event), actions.join(", "));
                 let next = name(&after);
-                // What is so without the mark, or in time, goes without saying.
+                // Rows that are the same without the mark, or in time, are left out.
                 let row = |phase: &str, is_late| {
                     (
                         plain(phase).to_owned(),
@@ -218,7 +218,7 @@ fn the_table_in_the_documentation_is_what_is_done() {
     );
 }
 
-/// Each phase can be reached, and each but those that are for good can be left.
+/// Each phase can be reached, and each but the final ones can be left.
 #[test]
 fn every_phase_is_in_the_table() {
     for role in [Role::Connecting, Role::Accepting] {

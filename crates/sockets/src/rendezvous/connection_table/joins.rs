@@ -1,5 +1,5 @@
-//! Connections on their way into a group: what happens to them, and what is done then. When, their
-//! [`Migration`](crate::migration::Migration) decides.
+//! Connections that join a group. Their [`Migration`](crate::migration::Migration) decides what happens; here its
+//! actions are performed.
 
 use std::cmp::Reverse;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,7 +20,7 @@ use crate::transport::stream::StreamParts;
 use crate::wire::{Malformed, Message, OfferToken, Refusal, StreamEnd, StreamNumber};
 
 impl ConnectionTable {
-    /// A connection is to move: its rendezvous socket is open, or the first offer is sent.
+    /// Adds a connection that is to move: its rendezvous socket is open, or the first offer is sent.
     pub(super) fn begin(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -44,7 +44,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Something has happened to a connection that is to move.
+    /// Handles an event of a connection that is to move.
     pub(super) fn step(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64, event: Event) {
         let Some(undecided) = self.undecided.get(&id) else { return };
         let actions = undecided.connection.on(event, turn.now);
@@ -70,14 +70,14 @@ impl ConnectionTable {
                 }
             };
             if let Err(reason) = done {
-                // What was to be done next needs what cannot be had.
+                // Without the group or the stream, the remaining actions are impossible.
                 return self.step(turn, id, Event::NoStream(reason));
             }
         }
         self.settle_undecided(turn, id);
     }
 
-    /// Does what needs nothing but the peer, its group and the stream.
+    /// Performs actions that need only the peer, its group and the stream.
     fn act_on_peer(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64, action: Action) {
         let Some(undecided) = self.undecided.get(&id) else { return };
         let &Undecided { group, stream, peer, offer, .. } = undecided;
@@ -108,7 +108,7 @@ impl ConnectionTable {
         }
     }
 
-    /// After a step: a connection that is decided is none of these any more, and another has its time.
+    /// After an event: removes a connection that is decided, and sets the timer of any other.
     pub(super) fn settle_undecided(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) {
         let Some(undecided) = self.undecided.get_mut(&id) else { return };
         let is_undecided = matches!(
@@ -137,7 +137,7 @@ impl ConnectionTable {
     }
 
     pub(super) fn on_undecided_due(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) {
-        // An offer may have come while no thread had the time to look.
+        // An offer may have come while no thread polled the socket.
         self.on_rendezvous_socket(turn, id);
         if let Some(undecided) = self.undecided.get_mut(&id) {
             undecided.timer = delivery::Instant::NEVER;
@@ -146,7 +146,7 @@ impl ConnectionTable {
     }
 
     //= sockets-protocol.md: offer.2, offer.5, version.2
-    /// Datagrams have come to a rendezvous socket.
+    /// Handles datagrams that have come to a rendezvous socket.
     pub(super) fn on_rendezvous_socket(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) {
         let mut room = [0; OFFER_BYTES + 1];
         loop {
@@ -158,10 +158,10 @@ impl ConnectionTable {
                 return;
             };
             let (local, peer) = (undecided.connection.local(), undecided.connection.peer());
-            // Strangers have no say, not even by their version.
+            // Datagrams of strangers are ignored, even their version.
             let from = ip_of(&from).filter(|from| from.to_canonical() == peer.ip().to_canonical());
             let Some(from) = from else { continue };
-            // Until the link is there, offers are not taken: they come again.
+            // Until the link is open no offer is taken. Offers are repeated.
             if turn.exchange.site(local.ip()).is_none() {
                 continue;
             }
@@ -195,8 +195,8 @@ impl ConnectionTable {
         Ok(())
     }
 
-    /// Makes the stream of a connection: TCP is read by this library from now on, for the switch marker that the peer
-    /// gets.
+    /// Creates the stream of a connection. From now on this library reads TCP, and looks for the switch marker that the
+    /// peer is to write.
     fn make_stream(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) -> Result<(), Reason> {
         let Some(undecided) = self.undecided.get_mut(&id) else { return Ok(()) };
         let handle = undecided.group.ok_or(Reason::NoGroup)?;
@@ -237,14 +237,13 @@ impl ConnectionTable {
     }
 
     //= sockets-protocol.md: join.6
-    /// Writes the peer's switch marker into the TCP connection, or the own one if that is not known, if it may be
-    /// written by now.
+    /// Tries to write the peer's switch marker into the TCP connection, or this side's own if the peer's is not known.
     pub(super) fn write_marker(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) {
         let Some(undecided) = self.undecided.get(&id) else { return };
         let Some(entry) = undecided.stream.and_then(|number| self.streams.get(number)) else {
             return;
         };
-        // What comes out of a TCP write from now on marks it again.
+        // A change of TCP from now on marks the stream again.
         entry.doorbell.unmark();
         let known = undecided.peer.map(|peer| (peer.marker, Some(peer.ring.bytes)));
         let known = known.filter(|_| !undecided.connection.is_echoing());
@@ -254,7 +253,7 @@ impl ConnectionTable {
     }
 
     //= sockets-protocol.md: join.6
-    /// Looks whether the peer of a connection whose group was lost before the answer has written its switch marker.
+    /// Looks for the switch marker of a peer whose group was lost before the answer.
     pub(super) fn look_for_marker(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) {
         let seen =
             self.undecided.get(&id).and_then(|undecided| undecided.connection.look_for_marker());
@@ -264,7 +263,7 @@ impl ConnectionTable {
     }
 
     //= sockets-protocol.md: join.2
-    /// A peer takes an offer.
+    /// Handles a Join of a peer.
     pub(super) fn on_join(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -297,7 +296,7 @@ impl ConnectionTable {
                 undecided.peer = Some(end);
                 self.step(turn, id, Event::Joined);
             }
-            // It was given up, or was answered before.
+            // It was given up or answered before.
             _ => {
                 let reset = Message::Reset { to: end.number };
                 self.send(turn, handle, reset, Context::Message);
@@ -317,7 +316,7 @@ impl ConnectionTable {
         }
     }
 
-    /// The peer has answered that it has no such stream: it does not write to the rings, though this side may have given
+    /// Handles the peer's answer that it has no such stream, so it does not write to the ring. This side may have given
     /// up before.
     pub(super) fn on_answer(
         &mut self,

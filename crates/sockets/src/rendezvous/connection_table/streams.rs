@@ -1,4 +1,4 @@
-//! Streams in the connection table: what they have to post, and what has come for them.
+//! Streams of the connection table: posts what they have, and handles what has come for them.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::transport::stream::{HomeProgress, Misbehaved, Out};
 use crate::wire::{Message, StreamNumber};
 
 impl ConnectionTable {
-    /// Posts what streams have, `limit` pieces at most.
+    /// Posts what streams have: at most `limit` operations.
     pub(crate) fn post(&mut self, turn: &mut EngineTurn<'_, '_>, limit: u32) -> Posted {
         self.take_completions(turn);
         turn.exchange.take_marked(&mut self.marked);
@@ -33,7 +33,7 @@ impl ConnectionTable {
             let Some(handle) = self.round_robin.next_group() else { break };
             count += self.serve_group(turn, handle, &mut refused);
         }
-        // What streams have marked while they were asked is not forgotten when nothing else happens.
+        // A stream that was marked while it was served is queued, even if nothing else happens.
         self.take_late_marks(turn);
         let rest = if self.round_robin.is_empty() { Rest::Blocked } else { Rest::More };
         for handle in refused {
@@ -46,14 +46,14 @@ impl ConnectionTable {
         turn.exchange.take_marked(&mut self.marked);
         for number in std::mem::take(&mut self.marked) {
             match self.streams.get(number) {
-                // It is tried again when its time comes.
+                // The timer of the stream retries it.
                 Some(entry) if !entry.stream.state.has(Bit::Open) => entry.doorbell.unmark(),
                 _ => self.enqueue(number),
             }
         }
     }
 
-    /// A stream is asked for what it has when its turn comes.
+    /// Queues a stream to be served.
     pub(super) fn enqueue(&mut self, number: StreamNumber) {
         let Some(entry) = self.streams.get_mut(number) else { return };
         if !entry.is_queued {
@@ -62,10 +62,10 @@ impl ConnectionTable {
         }
     }
 
-    /// A group has its turn: posts messages that wait, and some of what one of its streams has. How much it was.
+    /// Serves a group: posts pending messages, and some operations of one of its streams. Returns how many were posted.
     ///
-    /// If the engine has no room, the group is set aside until an operation of it is complete. It is added to `refused` if
-    /// none is under way: others have taken the room, and the group tries again with the next call.
+    /// If the engine has no room, the group is set aside until one of its operations completes. If none is in flight,
+    /// others have taken the room: the group is added to `refused`, and tried again with the next call.
     fn serve_group(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -96,7 +96,7 @@ impl ConnectionTable {
         count
     }
 
-    /// Posts messages of a group that wait; how many.
+    /// Posts pending messages of a group, and returns how many.
     fn flush(&mut self, turn: &mut EngineTurn<'_, '_>, handle: ConnectionHandle) -> u32 {
         let Some(group) = self.groups.get_mut(handle) else { return 0 };
         let count = group.flush(turn.engine, turn.memory);
@@ -104,7 +104,7 @@ impl ConnectionTable {
         count
     }
 
-    /// Sends a message of a group.
+    /// Sends a message to the peer of a group.
     pub(super) fn send(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -125,13 +125,13 @@ impl ConnectionTable {
         }
     }
 
-    /// Posts some of what a stream has. How much it was, and whether there is more for which there is no room.
+    /// Posts some operations of a stream. Returns how many, and whether the engine had no room for more.
     fn serve(&mut self, turn: &mut EngineTurn<'_, '_>, number: StreamNumber) -> (u32, bool) {
         let Some(entry) = self.streams.get_mut(number) else { return (0, false) };
         entry.is_queued = false;
         entry.doorbell.unmark();
         if !entry.stream.state.has(Bit::Open) {
-            // Whatever has rung may have made room for the switch marker, or seen that of the peer.
+            // Room for the switch marker, or the peer's marker, may have come.
             let (id, is_lost) = (entry.connection.token(), entry.stream.state.has(Bit::GroupLost));
             if is_lost {
                 self.look_for_marker(turn, id);
@@ -191,10 +191,10 @@ impl ConnectionTable {
         (count, false)
     }
 
-    /// After a stream was notified of something, or gave what it had: is it over?
+    /// Removes a stream that has ended, after it was notified or served.
     fn settle(&mut self, turn: &mut EngineTurn<'_, '_>, number: StreamNumber) {
         let Some(entry) = self.streams.get_mut(number) else { return };
-        // Until the peer has answered it may move its direction, and write to the ring.
+        // Until the peer has answered, it may move its direction and write to the ring.
         let is_answered =
             entry.open.is_some() || entry.stream.state.has_any(&[Bit::Lost, Bit::GroupLost]);
         if is_answered && entry.stream.has_ended() {
@@ -205,7 +205,7 @@ impl ConnectionTable {
         }
     }
 
-    /// A stream has a turn at this time at the latest.
+    /// Ensures that a stream is served by this time.
     fn wake_stream(&mut self, number: StreamNumber, due: Instant) {
         let Some(entry) = self.streams.get_mut(number) else { return };
         if due < entry.timer {
@@ -214,7 +214,7 @@ impl ConnectionTable {
         }
     }
 
-    /// A stream is no more at this side, and the peer does not write to its ring any more.
+    /// Removes a stream that has ended on this side. The peer does not write to its ring any more.
     pub(super) fn forget_stream(&mut self, number: StreamNumber) {
         let Some(entry) = self.streams.remove(number) else { return };
         if let Some(group) = self.groups.get_mut(entry.group) {
@@ -222,7 +222,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Nothing comes or goes by the group of a stream any more. It goes home, unless the peer has broken a rule.
+    /// Handles the loss of the group of a stream. The stream goes home, unless the peer has broken a rule.
     pub(super) fn lose_stream(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -258,7 +258,7 @@ impl ConnectionTable {
         self.enqueue(number);
     }
 
-    /// Tells streams what has happened to what they posted, and what has come.
+    /// Takes completions and notifies their streams.
     pub(super) fn take_completions(&mut self, turn: &mut EngineTurn<'_, '_>) {
         while let Some(completion) = self.queue.poll() {
             self.has_changed = true;
@@ -275,14 +275,14 @@ impl ConnectionTable {
         }
     }
 
-    /// The peer has written to a ring.
+    /// Handles data that the peer has written to a ring.
     fn on_arrived(
         &mut self,
         handle: ConnectionHandle,
         completion: &Completion,
     ) -> Result<(), Misbehaved> {
         let number = StreamNumber(completion.immediate.unwrap_or_default());
-        // What was under way when it was reset.
+        // Data that was in flight when the stream was reset.
         let Some(entry) = self.streams.of_group(handle, number) else { return Ok(()) };
         let ring = entry.rings.receive;
         let length = completion.bytes;
@@ -296,7 +296,7 @@ impl ConnectionTable {
         Ok(())
     }
 
-    /// An operation is complete.
+    /// Handles the completion of an operation.
     fn on_done(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -309,7 +309,7 @@ impl ConnectionTable {
             Context::Data(number) | Context::Last(number) => number,
             Context::Message | Context::ReceiveBuffer(_) => return,
         };
-        // A failed one ends the group, of which its streams are told.
+        // A failed operation ends the group, which notifies its streams.
         if completion.result.is_err() {
             return;
         }
@@ -323,7 +323,7 @@ impl ConnectionTable {
     }
 
     //= sockets-protocol.md: message.2, message.4
-    /// A message has come.
+    /// Handles the completion of a receive buffer: a message has come.
     fn on_received(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -372,7 +372,7 @@ impl ConnectionTable {
             | Message::Reset { to }
             | Message::Home { to } => to,
         };
-        // What crossed with a reset of this side.
+        // Crossed a reset of this side.
         let Some(entry) = self.streams.of_group(handle, number) else { return Ok(()) };
         match message {
             Message::Credit { consumed, .. } => entry.stream.on_credit(consumed)?,
@@ -386,7 +386,7 @@ impl ConnectionTable {
     }
 }
 
-/// The message by which a stream tells its peer, whose number is `to`; none for data.
+/// Returns the message for the peer's stream `to`; `None` for data.
 const fn message_of(out: Out, to: StreamNumber) -> Option<Message> {
     match out {
         Out::Data { .. } => None,
@@ -397,5 +397,5 @@ const fn message_of(out: Out, to: StreamNumber) -> Option<Message> {
     }
 }
 
-/// Pieces of one stream that are posted before others have their turn: four of 64 KiB are a ring.
+/// The most operations of one stream that are posted before others are served: four of 64 KiB fill a ring.
 const POSTS_PER_TURN: u32 = 4;

@@ -20,9 +20,9 @@ use crate::atomics::AtomicU64;
 struct Shared {
     end: End,
     program: OwnedFd,
-    /// Positions, as the halves have them: bytes that have come, or room.
+    /// Positions, as the halves count them: bytes that have come, or room.
     came: AtomicU64,
-    /// What of that the program has taken.
+    /// How much of that the program has taken.
     gone: AtomicU64,
 }
 
@@ -51,7 +51,7 @@ impl Shared {
         self.came.store(came + 1, Ordering::SeqCst);
     }
 
-    /// Reads all there is, as `Connection::receive`.
+    /// Reads everything, as `Connection::receive`.
     fn drain(&self) {
         self.gone.store(self.came.load(Ordering::SeqCst), Ordering::SeqCst);
         self.end.on_read(self.program.as_fd(), || self.has_some());
@@ -138,7 +138,7 @@ fn an_edge_comes_for_what_arrives_after_a_read() {
                 shared.arrive();
             })
         };
-        // A read that is short: the program waits for the next edge.
+        // After a short read the program waits for the next edge.
         shared.drain();
         engine.join().expect("no panic");
         assert!(is_notified() || !shared.has_some(), "bytes are there, and no edge comes");

@@ -18,13 +18,13 @@ use crate::transport::ring::RingSize;
 /// The smallest ring.
 const RING: u32 = 4;
 
-/// A half, its memory, and what both threads know of each other beside.
+/// A half, its memory, and what else both threads share.
 struct Shared {
     half: ReceiveHalf,
     memory: Ring,
-    /// The reader has called for the engine.
+    /// The reader has notified the engine.
     is_called: AtomicBool,
-    /// How often threads that wait were woken.
+    /// Counts the wake-ups of waiting threads.
     mark: AtomicU64,
 }
 
@@ -36,7 +36,7 @@ impl Shared {
         Arc::new(Self { half, memory, is_called: AtomicBool::new(false), mark: AtomicU64::new(0) })
     }
 
-    /// Reads once, from a position on; how many bytes.
+    /// Reads once from a position, and returns how many bytes.
     fn read(&self, from: u64, most: usize) -> u64 {
         let mut bytes = vec![0; most];
         let count = self.half.read(&mut bytes, Taking::Take);
@@ -49,16 +49,16 @@ impl Shared {
     }
 }
 
-/// The byte at a position: each is another.
+/// The byte at a position. All are different.
 fn byte(position: u64) -> u8 {
     position as u8 + 1
 }
 
-/// The thread inside the engine, and the peer whose bytes it places.
+/// The thread inside the engine, and the peer whose bytes arrive.
 struct Engine {
     shared: Arc<Shared>,
     sent: u64,
-    /// What the peer knows to be consumed.
+    /// The peer's credit.
     consumed: u64,
 }
 
@@ -67,7 +67,7 @@ impl Engine {
         Self { shared: Arc::clone(shared), sent: 0, consumed: 0 }
     }
 
-    /// The peer writes as many bytes as it may, up to so many in all.
+    /// The peer writes as many bytes as its credit allows, up to `total` in all.
     fn place(&mut self, total: u64) {
         while self.sent < total && self.sent < self.consumed + u64::from(RING) {
             self.shared.memory.write(self.sent, &[byte(self.sent)]);
@@ -85,7 +85,8 @@ impl Engine {
         }
     }
 
-    /// The thread has ended, having read so many bytes: the engine is called if it has called, and all bytes come.
+    /// The thread has ended after it has read `read` bytes. Runs the engine if it was notified, until all bytes have
+    /// come.
     fn settle(&mut self, mut read: u64, total: u64) {
         while read < total {
             if self.shared.is_called.swap(false, Ordering::AcqRel) {
@@ -172,7 +173,7 @@ fn the_end_comes_behind_the_last_byte() {
                 let mut read = 0;
                 for _ in 0..2 {
                     read += shared.read(read, 1);
-                    // The order of `Stream::read`: the end counts where nothing was there to read.
+                    // The order of `Stream::read`: the end counts only if nothing was there to read.
                     assert!(!shared.half.is_at_end() || read == 1, "an early end");
                 }
                 read

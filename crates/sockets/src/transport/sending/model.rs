@@ -19,13 +19,13 @@ use super::*;
 /// The smallest ring.
 const RING: u32 = 4;
 
-/// A half, its memory, and what both threads know of each other beside.
+/// A half, its memory, and what else both threads share.
 struct Shared {
     half: SendHalf,
     memory: Ring,
-    /// The writer has called for the engine.
+    /// The writer has notified the engine.
     is_called: AtomicBool,
-    /// How often threads that wait were woken.
+    /// Counts the wake-ups of waiting threads.
     mark: AtomicU64,
 }
 
@@ -39,7 +39,7 @@ impl Shared {
         Arc::new(Self { half, memory, is_called, mark })
     }
 
-    /// The bytes that follow, as a program writes them; how many there was room for.
+    /// Writes the next bytes as a program does, and returns how many there was room for.
     fn write(&self, count: usize) -> usize {
         let from = self.half.written();
         let bytes: Vec<u8> = (from..).take(count).map(byte).collect();
@@ -54,7 +54,7 @@ impl Shared {
     }
 }
 
-/// The byte at a position: each is another.
+/// The byte at a position. All are different.
 fn byte(position: u64) -> u8 {
     position as u8 + 1
 }
@@ -71,7 +71,7 @@ impl Engine {
         Self { shared: Arc::clone(shared), posted: 0, in_flight: VecDeque::new() }
     }
 
-    /// Posts what there is, which must be the bytes that follow.
+    /// Posts what there is, and checks that it is the next bytes.
     fn post(&mut self) {
         while let Some(Segment { at, length, .. }) = self.shared.half.next() {
             assert_eq!(at, self.shared.memory.size().offset(self.posted));
@@ -97,14 +97,14 @@ impl Engine {
         }
     }
 
-    /// As `Stream::on_credit`: the peer's program has read so many bytes in all.
+    /// As `Stream::on_credit`: the peer's program has read this number of bytes in all.
     fn credit(&mut self, consumed: u64) {
         assert_eq!(self.shared.half.on_credit(consumed), Ok(true));
         self.post();
         self.shared.mark.fetch_add(1, Ordering::Release);
     }
 
-    /// Bytes that may have to go by TCP are still there.
+    /// Checks that bytes which may have to go by TCP are still there.
     fn expect_kept(&self) {
         let from = self.shared.half.consumed();
         let mut bytes = [0; RING as usize];
@@ -112,8 +112,8 @@ impl Engine {
         self.expect(from, &bytes[..count]);
     }
 
-    /// Both threads have ended: the engine is called if the writer has called, and acknowledgements come. Everything that
-    /// was written must have been posted then.
+    /// Both threads have ended. Runs the engine if it was notified, and acknowledges everything. Then all written bytes
+    /// must have been posted.
     fn settle(&mut self) {
         if self.shared.is_called.load(Ordering::Acquire) {
             self.post();
