@@ -208,7 +208,7 @@ fn of_parent(socket: &Socket, of_child: Option<OwnedFd>) -> Answer {
         if connection.route() != Route::Undecided {
             break;
         }
-        #[expect(clippy::disallowed_methods, reason = "nothing tells this thread of it")]
+        #[expect(clippy::disallowed_methods, reason = "nothing notifies this thread")]
         thread::sleep(DECISION_LOOK);
     }
     let was_end = of_child.as_ref().is_some_and(|fd| is_end(fd.as_raw_fd()));

@@ -119,7 +119,7 @@ pub(crate) fn note_closed() {
 pub(crate) fn note_reset(tcp: BorrowedFd<'_>) {
     COUNTERS.resets.fetch_add(1, Ordering::Relaxed);
     let peer = getpeername::<SockaddrStorage>(tcp.as_raw_fd()).map(|peer| peer.to_string());
-    let peer = peer.unwrap_or_else(|_| "a peer that is gone".into());
+    let peer = peer.unwrap_or_else(|_| "an unknown peer".into());
     note(LogLevel::Info, format_args!("the moved connection with {peer} is reset"));
 }
 

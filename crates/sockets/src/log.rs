@@ -35,7 +35,7 @@ pub enum LogLevel {
 
 /// An unknown log level.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
-#[error("{0:?} is no level; give off, error, warn, info or debug")]
+#[error("{0:?} is not a log level; give off, error, warn, info or debug")]
 pub struct LogLevelError(String);
 
 impl FromStr for LogLevel {

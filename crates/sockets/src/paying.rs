@@ -261,7 +261,7 @@ mod tests {
     /// A trial after these transfers.
     fn after(transfers: &[(Direction, u64)]) -> Trial {
         transfers.iter().fold(Trial::default(), |trial, &(direction, bytes)| {
-            let trial = trial.with_call().expect("it is not over");
+            let trial = trial.with_call().expect("the trial goes on");
             trial.without_call(Some(direction), bytes)
         })
     }
@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn nothing_begins_while_the_kernel_works_on_a_call() {
         let lasting = after(&[(Direction::Sent, LASTING_BYTES)]);
-        let in_call = lasting.with_call().expect("it is not over");
+        let in_call = lasting.with_call().expect("the trial goes on");
         assert!(!begins(in_call, u64::MAX));
         // A call that only waits, or has failed.
         let back = in_call.without_call(None, 1000);

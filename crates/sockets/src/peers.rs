@@ -217,7 +217,7 @@ mod tests {
         for host in 0..PEERS_MAX as u16 {
             peers.on_silent(at(u64::from(host)), service(host, 80));
         }
-        assert!(peers.may_ask(at(1024), service(0, 80)), "its minute is over");
+        assert!(peers.may_ask(at(1024), service(0, 80)), "its minute has passed");
         peers.on_silent(at(1025), service(0, 81));
         assert_eq!(peers.known.len(), PEERS_MAX);
         assert!(peers.known.contains_key(&service(0, 80)), "it was asked for since");

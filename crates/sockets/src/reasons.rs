@@ -137,26 +137,26 @@ impl Reason {
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Settings => {
-                "a setting of ETHERNOT_SOCKETS_* is wrong, so that nothing moves: it was said on standard error"
+                "a setting of ETHERNOT_SOCKETS_* is invalid, so no connection moves: see the message on standard error"
             }
             Self::Rule => "a rule of ETHERNOT_SOCKETS_RULES leaves it to TCP",
             Self::Port => "its port is one of ETHERNOT_SOCKETS_EXCEPT_PORTS",
             Self::Network => {
                 "the peer's address is in none of the networks: ETHERNOT_SOCKETS_NETWORKS, or those of this host"
             }
-            Self::NoEndpoint => "the library could not start here: the log says why",
+            Self::NoEndpoint => "the library could not start here: see its log",
             Self::NoRendezvousSocket => {
                 "the UDP port with the number of its TCP port could not be opened: another program may have it"
             }
             Self::NoOffer => {
-                "the accepting side offered nothing: it may not run under ethernot, or a firewall stops UDP"
+                "the accepting side sent no offer: it may not run under ethernot, or a firewall stops UDP"
             }
             Self::NoAnswer => {
-                "the connecting side did not take up the offer: it may not run under ethernot, or a firewall stops UDP"
+                "the connecting side did not take the offer: it may not run under ethernot, or a firewall stops UDP"
             }
             Self::Blocked => "UDP does not get through to the peer: a firewall may stop it",
-            Self::Version => "the peer speaks another version: install the same on both hosts",
-            Self::Refused => "the peer refused: its own log says why",
+            Self::Version => "the peer has another version: install the same on both hosts",
+            Self::Refused => "the peer refused: see its log",
             Self::Descriptors => "the process has no descriptors left: raise its limit (ulimit -n)",
             Self::Memory => "there is no memory for its rings, or there are too many streams",
             Self::Busy => {
@@ -166,13 +166,13 @@ impl Reason {
             Self::Forked => "the process forked before the connection had moved",
             Self::Exec => "the process became another program before the connection had moved",
             Self::Passed => {
-                "the descriptor was given to another process, or to a call that the library does not stand before"
+                "the descriptor was passed to another process, or to a function that the library does not interpose"
             }
             Self::OnlyTcp => "the program asked for what only TCP has",
-            Self::Closed => "it ended before it was decided",
+            Self::Closed => "it ended before its route was decided",
             Self::Misbehaved => "the peer broke the rules of the protocol: is it Ethernot?",
             Self::NoGroup => {
-                "no edge connection to the peer's process came about: a firewall may stop UDP to its ports, or it ended"
+                "no edge connection to the peer's process was established: a firewall may stop UDP to its ports, or it ended"
             }
             Self::Home => {
                 "it had moved and went back: a child or another program uses it, or the edge connection was lost"

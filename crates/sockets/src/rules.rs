@@ -92,21 +92,21 @@ pub struct RuleError {
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum RuleProblem {
     /// A rule begins with something else than a verdict.
-    #[error("{0:?} is no verdict; a rule begins with `edge` or `tcp`")]
+    #[error("{0:?} is not a verdict; a rule begins with `edge` or `tcp`")]
     Verdict(String),
     /// An unknown condition.
     #[error(
-        "{0:?} is no condition; there are `port PORTS`, `program NAME`, `connecting`, `accepting` and an address or \
+        "{0:?} is not a condition; conditions are `port PORTS`, `program NAME`, `connecting`, `accepting` and an address or \
          network such as 10.0.0.0/8"
     )]
     Condition(String),
     /// A condition lacks its value.
-    #[error("{0:?} lacks its value; write it behind, as in `port 80,8000-8099` or `program nginx`")]
+    #[error(
+        "{0:?} lacks its value; write it after the word, as in `port 80,8000-8099` or `program nginx`"
+    )]
     Value(String),
     /// A condition is repeated.
-    #[error(
-        "{0:?} is the second of its kind; a rule has each condition once, so write another rule"
-    )]
+    #[error("{0:?} is repeated; a rule has each condition once, so write another rule")]
     Twice(String),
     /// The ports are invalid.
     #[error(transparent)]

@@ -230,7 +230,7 @@ fn read_rules(path: &Path) -> Result<Rules, SettingsError> {
     let is_long = |bytes: u64| bytes > RULES_BYTES_MAX;
     let text = fs::metadata(path).and_then(|found| {
         if is_long(found.len()) {
-            let what = format!("more than {RULES_BYTES_MAX} bytes are no file of rules");
+            let what = format!("it has more than {RULES_BYTES_MAX} bytes");
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
         }
         fs::read_to_string(path)

@@ -109,22 +109,22 @@ pub(crate) enum Message {
 #[non_exhaustive]
 pub(crate) enum Malformed {
     /// The length is not that of its kind.
-    #[error("{0} bytes, which is not its length")]
+    #[error("wrong length of {0} bytes")]
     Length(usize),
     /// The kind is unknown.
-    #[error("no such thing as kind {0}")]
+    #[error("unknown kind {0}")]
     Kind(u8),
     /// The magic number is wrong.
-    #[error("it does not begin as it must")]
+    #[error("bad magic number: not an Ethernot message")]
     Magic,
     /// The version is not [`VERSION`].
-    #[error("version {0}, and version {VERSION} is spoken here")]
+    #[error("protocol version {0}, but this side has version {VERSION}")]
     Version(u8),
     /// The ring is invalid.
-    #[error("a ring of {bytes} bytes at {address:#x}")]
+    #[error("invalid ring of {bytes} bytes at {address:#x}")]
     Ring { bytes: u32, address: u64 },
     /// The reason of a refusal is unknown.
-    #[error("reason {0}, which is none")]
+    #[error("unknown reason {0} of a refusal")]
     Refusal(u8),
     /// A number that must not be 0 is 0.
     #[error("a token, a port or an incarnation is 0")]

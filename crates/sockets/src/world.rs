@@ -839,7 +839,7 @@ fn a_call_waits_for_tcp_on_a_connection_that_was_left() {
         fcntl(fd, FcntlArg::F_SETFL(OFlag::empty())).expect("it blocks");
         connection.receive(fd, &mut [IoSliceMut::new(&mut [0])], ReceiveFlags::default())
     });
-    assert_eq!(received, Err(Errno::EAGAIN), "the time of the network is over");
+    assert_eq!(received, Err(Errno::EAGAIN), "the network has timed out");
 }
 
 #[test]

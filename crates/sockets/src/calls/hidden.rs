@@ -100,7 +100,10 @@ mod tests {
         assert!(!asked(&world).0);
         let has_nothing =
             |connection: &Connection, fd: BorrowedFd<'_>| connection.has_nothing_to_read(fd);
-        assert!(world.ends[0].call(has_nothing), "what was said before it moved is not so");
+        assert!(
+            world.ends[0].call(has_nothing),
+            "the kernel's report from before the move is outdated"
+        );
         assert_eq!(world.send(1, b"c"), Ok(1));
         world.network().carry();
         assert!(!world.ends[0].call(has_nothing));

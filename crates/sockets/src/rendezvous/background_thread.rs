@@ -257,6 +257,6 @@ enum Failed {
     Attach(#[from] runtime::AttachError),
     #[error("the link at {0} has no UDP port")]
     NoAddress(IpAddr),
-    #[error("no socket to send offers from: {0}")]
+    #[error("cannot open a socket to send offers from: {0}")]
     Offers(#[source] std::io::Error),
 }

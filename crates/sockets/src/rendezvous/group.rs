@@ -202,7 +202,7 @@ impl Group {
 
 /// The peer keeps sending requests and takes no answers.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[error("it takes no answers, {0} of which wait")]
+#[error("it takes no answers: {0} are pending")]
 pub(crate) struct TakesNoAnswers(usize);
 
 /// A write of data into the peer's ring.

@@ -35,7 +35,7 @@ pub enum StartError {
     #[error("cannot start a thread (a limit of threads, `ulimit -u`?)")]
     Thread(#[source] std::io::Error),
     /// The kernel returned no random numbers.
-    #[error("the kernel gives no random numbers; is getrandom allowed here?")]
+    #[error("the kernel returned no random numbers; is getrandom allowed here?")]
     Random(#[source] std::io::Error),
 }
 

@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(half.on_arrived(0, RING), Ok(()));
         assert_eq!(half.on_arrived(0, 1), Err(Implausible), "nothing was consumed");
         assert_eq!(half.read(&mut [0; 1500], Taking::Take), 1500);
-        assert_eq!(half.on_arrived(0, 1), Err(Implausible), "the peer was not told");
+        assert_eq!(half.on_arrived(0, 1), Err(Implausible), "the peer has no credit for it");
         assert_eq!(half.next_credit(), Some(1500));
         half.take_back();
         assert_eq!(half.next_credit(), Some(1500));

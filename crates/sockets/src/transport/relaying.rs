@@ -67,7 +67,7 @@ impl Carried {
             match recv(end.as_raw_fd(), &mut bytes[..room], MsgFlags::MSG_DONTWAIT) {
                 Ok(count @ 1..) => {
                     let taken = stream.sending.write(&bytes[..count]);
-                    assert_eq!(taken, count, "nobody else writes to a relayed stream");
+                    assert_eq!(taken, count, "only the relay writes to a relayed stream");
                     has_written = true;
                 }
                 Err(Errno::EAGAIN | Errno::EINTR) => break,

@@ -71,7 +71,9 @@ pub(crate) enum Out {
 #[non_exhaustive]
 pub(crate) enum Misbehaved {
     /// Bytes that do not follow the last ones, or for which there is no room.
-    #[error("{length} bytes at {at} of the ring, which do not follow or have no room")]
+    #[error(
+        "{length} bytes at offset {at} of the ring, which do not follow the last ones or have no room"
+    )]
     Data {
         /// Offset in the ring.
         at: u32,

@@ -378,7 +378,11 @@ mod tests {
             drop(peer);
             assert_eq!(part.pump(), Pumped::Closed);
             let is_end = part.end_without_marker();
-            assert_eq!(is_end, before.len() < 2, "a part of a switch marker is none");
+            assert_eq!(
+                is_end,
+                before.len() < 2,
+                "a part of a switch marker does not count as an end"
+            );
             assert_eq!((part.is_switched(), part.has_no_ring()), (is_end, is_end));
             assert_eq!(part.pump() == Pumped::All, is_end, "nothing else is read");
         }

@@ -36,7 +36,7 @@ fn idle_connections_take_little_memory() {
 
 /// Resident memory of this process, in KiB.
 fn resident_kib() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").expect("the kernel says it");
+    let status = fs::read_to_string("/proc/self/status").expect("procfs is mounted");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
     number.expect("a number of KiB")

@@ -277,7 +277,7 @@ impl Asked {
         // The link is open from now on.
         drop(pair.moved());
         let endpoint = endpoint();
-        let listener = endpoint.listen(SERVICE).expect("nobody else does");
+        let listener = endpoint.listen(SERVICE).expect("no other listener has the service");
         let port = endpoint.local_addresses().unwrap()[0].port();
         let ends = [1, 2].map(|token| {
             let (client, server) = pair.tcp();

@@ -229,7 +229,7 @@ impl End {
             HomeStep::Bytes(from) => {
                 let forgotten = self.acknowledged.min(self.written.saturating_sub(limits.ring));
                 if planted == Planted::ForgetsAcknowledged && from < forgotten {
-                    return Some(Err(format!("byte {from} is there no more")));
+                    return Some(Err(format!("byte {from} is lost")));
                 }
                 (Token::Byte(from), 1)
             }

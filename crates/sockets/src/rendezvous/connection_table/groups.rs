@@ -165,7 +165,7 @@ impl ConnectionTable {
         }
         note(
             LogLevel::Warn,
-            format_args!("a peer has broken a rule, its connections are reset: {why}"),
+            format_args!("a peer has broken the protocol, so its connections are reset: {why}"),
         );
         self.close_group(turn, handle);
     }
