@@ -138,7 +138,7 @@ unsafe fn waited(
             else -1
         );
         // SAFETY: the kernel has put so many there.
-        unsafe { so(found, epoll, events, hiding) }
+        unsafe { corrected(found, epoll, events, hiding) }
     };
     let mut others = [pollfd { fd: epoll, events: libc::POLLIN, revents: 0 }];
     // Registrations move with their connections, so a thread that sleeps on the set gets all events.
@@ -167,7 +167,7 @@ unsafe fn waited_masked(
             else -1
         );
         // SAFETY: the kernel has put so many there.
-        unsafe { so(found, epoll, events, hiding) }
+        unsafe { corrected(found, epoll, events, hiding) }
     }))
 }
 
@@ -200,7 +200,7 @@ unsafe fn waited_precisely(
             else -1
         );
         // SAFETY: the kernel has put so many there.
-        unsafe { so(found, epoll, events, hiding) }
+        unsafe { corrected(found, epoll, events, hiding) }
     }))
 }
 
@@ -208,8 +208,8 @@ unsafe fn waited_precisely(
 ///
 /// # Safety
 /// There are `found` events, if it is more than 0.
-unsafe fn so(found: c_int, epoll: c_int, events: *mut epoll_event, hiding: Hiding) -> Found {
-    let Ok(count @ 1..) = usize::try_from(found) else { return Found::as_said(found) };
+unsafe fn corrected(found: c_int, epoll: c_int, events: *mut epoll_event, hiding: Hiding) -> Found {
+    let Ok(count @ 1..) = usize::try_from(found) else { return Found::uncorrected(found) };
     // SAFETY: the caller's. The type is packed where the kernel's is: then its place need not be aligned.
     let list = unsafe { std::slice::from_raw_parts_mut(events, count) };
     Found::of_events(found, epoll, list, hiding)

@@ -8,7 +8,7 @@ use crate::answering::{Answering, answering, borrowed};
 use crate::next::{fail, interpose};
 use crate::signals::{raise_broken_pipe, restarted};
 use crate::table::is_known;
-use crate::{giving, passing};
+use crate::{passing, results};
 
 interpose! {
     sendfile(to: c_int, from: c_int, at: *mut off_t, size: size_t) -> ssize_t,
@@ -50,7 +50,7 @@ unsafe fn file(to: c_int, from: c_int, at: *mut off64_t, size: size_t) -> Option
     if result == Err(Errno::EPIPE) {
         raise_broken_pipe();
     }
-    Some(giving::counted(result))
+    Some(results::counted(result))
 }
 
 /// Leaves connections to the kernel: only the kernel moves bytes between a pipe and a connection.

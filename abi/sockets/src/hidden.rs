@@ -21,7 +21,7 @@ pub(crate) struct Found {
 
 impl Found {
     /// Takes the result of the kernel as it is.
-    pub(crate) const fn as_said(count: c_int) -> Self {
+    pub(crate) const fn uncorrected(count: c_int) -> Self {
         Self { count, hidden: Vec::new() }
     }
 
@@ -32,7 +32,7 @@ impl Found {
 
     /// Corrects the result of `poll` in `entries`.
     pub(crate) fn of_entries(count: c_int, entries: &mut [pollfd], hiding: Hiding) -> Self {
-        let mut found = Self::as_said(count);
+        let mut found = Self::uncorrected(count);
         if count <= 0 || !hiding.was_possible() {
             return found;
         }
@@ -55,7 +55,7 @@ impl Found {
         hiding: Hiding,
         mut clear: impl FnMut(c_int) -> bool,
     ) -> Self {
-        let mut found = Self::as_said(count);
+        let mut found = Self::uncorrected(count);
         if count <= 0 || !hiding.was_possible() {
             return found;
         }
@@ -77,7 +77,7 @@ impl Found {
         hiding: Hiding,
     ) -> Self {
         if !hiding.was_possible() {
-            return Self::as_said(count);
+            return Self::uncorrected(count);
         }
         let about: Vec<u64> =
             events.iter().filter(|event| is_of_bytes(event)).map(|event| event.u64).collect();

@@ -16,7 +16,7 @@ use crate::answering::borrowed;
 use crate::socket::Socket;
 use crate::this_process::{self, is_home};
 use crate::trial::OnTrial;
-use crate::{begun, chosen, connection_table, inherited, room, services, table};
+use crate::{begun, chosen, connection_table, inherited, reservation, services, table};
 
 /// Called once, before `main`.
 pub(crate) fn begin() {
@@ -149,7 +149,7 @@ pub(crate) fn hold() -> MutexGuard<'static, ()> {
 pub(crate) fn forget_in_child() {
     this_process::begin();
     HAS_FAILED.store(false, Ordering::Relaxed);
-    room::forget_in_child();
+    reservation::forget_in_child();
     begun::forget_in_child();
     let parents = STARTED.swap(std::ptr::null_mut(), Ordering::AcqRel);
     if !parents.is_null() {

@@ -11,7 +11,7 @@ use crate::asking::{Asked, ask};
 use crate::next::{call_next, fail, interpose};
 use crate::socket::{Owner, Socket};
 use crate::table::{self, is_known};
-use crate::{addresses, giving, information};
+use crate::{addresses, information, results};
 
 interpose! {
     getsockopt(fd: c_int, level: c_int, name: c_int, value: *mut c_void, length: *mut socklen_t)
@@ -211,5 +211,5 @@ unsafe fn shut_down(fd: c_int, how: c_int) -> Option<c_int> {
         libc::SHUT_RDWR => Shutdown::Both,
         _ => return Some(fail(libc::EINVAL, -1)),
     };
-    Some(giving::done(connection.shutdown(borrowed(fd), how)))
+    Some(results::done(connection.shutdown(borrowed(fd), how)))
 }

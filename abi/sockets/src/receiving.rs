@@ -15,7 +15,7 @@ use crate::next::{call_next, fail, interpose};
 use crate::passing::has_descriptors;
 use crate::signals::restarted;
 use crate::table::is_known;
-use crate::{giving, iovecs, opening, passing};
+use crate::{iovecs, opening, passing, results};
 
 interpose! {
     read(fd: c_int, into: *mut c_void, size: size_t) -> ssize_t,
@@ -171,7 +171,7 @@ fn receive(
         let has_none = if flags & libc::MSG_OOB != 0 { libc::EINVAL } else { libc::EAGAIN };
         return Some(fail(has_none, -1));
     }
-    Some(giving::counted(by(&connection, flags)))
+    Some(results::counted(by(&connection, flags)))
 }
 
 #[inline]

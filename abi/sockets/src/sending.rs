@@ -14,7 +14,7 @@ use crate::next::{fail, interpose};
 use crate::passing::{HOME_LIMIT, has_descriptors};
 use crate::signals::{raise_broken_pipe, restarted};
 use crate::table::is_known;
-use crate::{connection_table, giving, iovecs, passing};
+use crate::{connection_table, iovecs, passing, results};
 
 interpose! {
     write(fd: c_int, from: *const c_void, size: size_t) -> ssize_t,
@@ -131,7 +131,7 @@ fn send(
     if result == Err(Errno::EPIPE) && flags & libc::MSG_NOSIGNAL == 0 {
         raise_broken_pipe();
     }
-    Some(giving::counted(result))
+    Some(results::counted(result))
 }
 
 #[inline]

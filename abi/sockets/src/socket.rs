@@ -9,7 +9,7 @@ use std::time::Instant;
 use sockets::{Connection, Role};
 
 use crate::begun::Begun;
-use crate::room::Reservation;
+use crate::reservation::Reservation;
 use crate::sharing::Share;
 use crate::trial::OnTrial;
 
