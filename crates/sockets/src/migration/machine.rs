@@ -75,7 +75,7 @@ pub(crate) enum Event {
     Joined,
     /// The peer has refused to join.
     Refused(Refusal),
-    /// The peer has closed its end of the stream.
+    /// The peer's end of the stream is closed.
     Forgotten,
     /// The peer has written the whole switch marker of this side. The group in which it would have answered is lost.
     MarkerCame,

@@ -114,7 +114,7 @@ struct End {
     record: Option<u8>,
     is_shut: bool,
     has_ended_tcp: bool,
-    has_told: bool,
+    has_reported: bool,
     peer_ended: bool,
     has_heard: bool,
     has_seen_loss: bool,
@@ -231,7 +231,7 @@ impl End {
             record: None,
             is_shut: false,
             has_ended_tcp: false,
-            has_told: false,
+            has_reported: false,
             peer_ended: false,
             has_heard: false,
             has_seen_loss: false,
@@ -720,11 +720,11 @@ impl State {
         (is_lost && !own.has_seen_loss && own.has_stream).then_some(())?;
         own.has_seen_loss = true;
         if own.is_on_edge() {
-            let is_ending = own.peer_ended && own.has_told;
+            let is_ending = own.peer_ended && own.has_reported;
             let is_early = own.seen < 2 && planted == Planted::DoesNotWait;
             if own.homing.is_none() && (is_early || is_ending) {
                 own.reset();
-                // The peer still has bytes to read in its ring.
+                // The peer can still read its ring, so the reset is justified.
                 self.is_excused |= is_ending;
             } else {
                 self.feed(planted, index, Event::Return, NOW);
@@ -810,9 +810,9 @@ impl End {
             self.group.push_back(Message::Byte);
             return true;
         }
-        let is_due = self.is_shut && !self.has_told;
+        let is_due = self.is_shut && !self.has_reported;
         if is_due {
-            self.has_told = true;
+            self.has_reported = true;
             self.group.push_back(Message::End);
         }
         is_due

@@ -44,7 +44,7 @@ pub(super) const EVENTS: [Event; 27] = [
     Event::PeerLost,
 ];
 
-/// The event that only the phase of going home handles.
+/// The event of coming home, which only one phase handles.
 pub(super) const ARRIVED: Event = Event::Arrived;
 
 /// Returns an end for each phase and mark of the table.
