@@ -29,7 +29,7 @@ impl Overhead {
     /// Nothing: the rate is that of the edge frames themselves.
     pub const NONE: Self = Self { network_bytes: 0, packet_bytes_min: 0, ethernet_bytes: 0 };
 
-    /// Bytes on the wire of a frame of `frame_bytes`.
+    /// Returns the bytes on the wire of a frame of `frame_bytes` bytes.
     pub fn wire_bytes(self, frame_bytes: usize) -> u32 {
         (frame_bytes as u32 + self.network_bytes).max(self.packet_bytes_min) + self.ethernet_bytes
     }
@@ -95,7 +95,8 @@ pub struct LinkModel {
 }
 
 impl LinkModel {
-    /// A faultless Ethernet link with UDP at MTU 1500: 1 MiB of queue, no marks, no back-pressure.
+    /// Returns a faultless Ethernet link with UDP at MTU 1500: 1 MiB of queue, no marks, no back-pressure. The rate
+    /// is in bits per second.
     pub const fn ethernet(rate: u64, propagation_ns: u64) -> Self {
         Self {
             rate,
@@ -114,6 +115,9 @@ impl LinkModel {
     }
 
     /// Refuses what nothing can be sent with.
+    ///
+    /// # Errors
+    /// [`SettingError`] names the setting and its range.
     pub fn check(&self) -> Result<(), SettingError> {
         SettingError::unless_within("rate", &self.rate, &(1..=u64::MAX))
     }

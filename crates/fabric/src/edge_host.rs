@@ -98,12 +98,12 @@ struct PendingAtomic {
 }
 
 impl EdgeHost {
-    /// A host without links and regions.
+    /// Creates a world without hosts.
     pub fn new(tuning: &Tuning) -> Self {
         Self::shaped(configuration(tuning), tuning.entropy, tuning.shape)
     }
 
-    /// A host whose engine is made with `config` and `entropy`.
+    /// Creates a host whose engine is made with `config` and `entropy`.
     pub fn with_config(config: EngineConfig, entropy: [u8; 32]) -> Self {
         Self::shaped(config, entropy, Shape::default())
     }
@@ -144,12 +144,12 @@ impl EdgeHost {
         }
     }
 
-    /// The engine, to look at.
+    /// Returns the engine, to look at.
     pub const fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// The engine's name of a connection.
+    /// Returns the engine's name of a connection.
     pub fn engine_handle(&self, connection: ConnectionHandle) -> Option<engine::ConnectionHandle> {
         self.connections.get(&connection.0).map(|connection| connection.handle)
     }

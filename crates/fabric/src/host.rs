@@ -340,37 +340,40 @@ pub struct Shape {
 ///
 /// Inputs are `handle_*`, outputs are `poll_*`; the world calls every `poll_*` after any input.
 pub trait HostEngine {
-    /// A link exists.
+    /// Attaches a link.
     fn attach_link(&mut self, now: Instant, link: LinkId, caps: LinkCaps);
-    /// A link is gone.
+    /// Detaches a link.
     fn detach_link(&mut self, link: LinkId);
-    /// A frame arrived.
+    /// Handles a frame that arrived.
     fn handle_frame(&mut self, now: Instant, link: LinkId, frame: RxFrame<'_>);
-    /// The time of [`HostEngine::poll_timeout`] has come.
+    /// Handles the time of [`HostEngine::poll_timeout`].
     fn handle_timeout(&mut self, now: Instant);
-    /// A link changed.
+    /// Handles a change of a link.
     fn handle_link_event(&mut self, now: Instant, link: LinkId, event: LinkEvent);
     /// Hands every frame that may leave now to `wire`, in order. When that returns false, the driver
     /// of the link did not take this frame and will not take another before it says so.
     fn poll_transmit(&mut self, now: Instant, wire: &mut Wire<'_>);
-    /// As [`HostEngine::poll_transmit`], but only for as long as a driver of links would stay; whether there
-    /// is more.
+    /// Sends as [`HostEngine::poll_transmit`] does, but only for as long as a driver of links would stay. Returns
+    /// whether there is more.
     fn poll_transmit_briefly(&mut self, now: Instant, wire: &mut Wire<'_>) -> bool {
         self.poll_transmit(now, wire);
         false
     }
-    /// When to call [`HostEngine::handle_timeout`]; [`Instant::NEVER`] if nothing is to be done.
+    /// Returns when to call [`HostEngine::handle_timeout`]; [`Instant::NEVER`] if nothing is to be done.
     fn poll_timeout(&self) -> Instant;
-    /// The oldest event not yet taken.
+    /// Takes the oldest event.
     fn poll_event(&mut self) -> Option<HostEvent>;
 
-    /// From now on what is registered, asked for and accepted belongs to this service and its domain.
+    /// Selects the service and its domain to which what is registered, asked for and accepted from now on belongs.
     fn turn_to(&mut self, place: u32) {
         let _ = place;
     }
     /// Accepts requests for connections.
     fn listen(&mut self, now: Instant);
     /// Asks for a connection over these links to these addresses.
+    ///
+    /// # Errors
+    /// [`Refusal`], one variant for each cause.
     fn connect(
         &mut self,
         now: Instant,
@@ -378,6 +381,9 @@ pub trait HostEngine {
         private_data: &[u8],
     ) -> Result<ConnectionHandle, Refusal>;
     /// Grants a request.
+    ///
+    /// # Errors
+    /// [`Refusal`], one variant for each cause.
     fn accept(&mut self, now: Instant, request: RequestHandle)
     -> Result<ConnectionHandle, Refusal>;
     /// Refuses a request.
@@ -399,17 +405,21 @@ pub trait HostEngine {
         let _ = connection;
         None
     }
-    /// Largest frame on the connection's worst link that carries data; absent if the engine does not report it.
+    /// Returns the largest frame on the connection's worst link that carries data, in bytes; `None` if the engine
+    /// does not report it.
     fn frame_bytes(&self, connection: ConnectionHandle) -> Option<u16> {
         let _ = connection;
         None
     }
-    /// What is known of a connection's links, for a reader.
+    /// Returns what is known of a connection's links, for a reader.
     fn describe_links(&self, connection: ConnectionHandle) -> String {
         let _ = connection;
         String::new()
     }
     /// Posts an operation.
+    ///
+    /// # Errors
+    /// [`Refusal`], one variant for each cause.
     fn post(
         &mut self,
         now: Instant,
@@ -417,6 +427,9 @@ pub trait HostEngine {
         operation: &Operation,
     ) -> Result<(), Refusal>;
     /// Posts memory for the next message of the peer.
+    ///
+    /// # Errors
+    /// [`Refusal`], one variant for each cause.
     fn post_receive(
         &mut self,
         now: Instant,
@@ -427,6 +440,9 @@ pub trait HostEngine {
         context: u64,
     ) -> Result<(), Refusal>;
     /// Posts memory for the next message that comes on any connection of [`Shape::shares_receives`].
+    ///
+    /// # Errors
+    /// [`Refusal`], one variant for each cause.
     fn post_shared_receive(
         &mut self,
         now: Instant,
@@ -438,18 +454,24 @@ pub trait HostEngine {
         let _ = (now, region, offset, length_bytes, context);
         Err(Refusal::Invalid)
     }
-    /// The oldest completion of a connection not yet taken. Works after the connection has ended.
+    /// Takes the oldest completion of a connection. Works after the connection has ended.
     fn poll_completion(&mut self, connection: ConnectionHandle) -> Option<Completion>;
     /// Opens a port of datagrams with this queue pair number and key. With [`Shape::shares_receives`] it takes those.
     fn open_port(&mut self, number: u32, key: u32) {
         let _ = (number, key);
     }
     /// Posts a datagram from a port.
+    ///
+    /// # Errors
+    /// [`Refusal`], one variant for each cause.
     fn post_datagram(&mut self, number: u32, datagram: &Datagram) -> Result<(), Refusal> {
         let _ = (number, datagram);
         Err(Refusal::Full)
     }
     /// Posts memory for a datagram to a port: a region, where in it, and how many bytes.
+    ///
+    /// # Errors
+    /// [`Refusal`], one variant for each cause.
     fn post_datagram_receive(
         &mut self,
         number: u32,
@@ -459,12 +481,12 @@ pub trait HostEngine {
         let _ = (number, place, context);
         Ok(())
     }
-    /// The oldest completion of a port not yet taken; of a receive with the queue pair number of who sent.
+    /// Takes the oldest completion of a port; of a receive with the queue pair number of the sender.
     fn poll_datagrams(&mut self, number: u32) -> Option<(Completion, u32)> {
         let _ = number;
         None
     }
-    /// No completion of an ended connection will be asked for any more.
+    /// Releases an ended connection: no completion of it will be taken any more.
     fn release(&mut self, connection: ConnectionHandle);
 
     /// Whether nothing is pending, keep-alives of idle connections apart.

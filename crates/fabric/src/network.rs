@@ -121,7 +121,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// A network without ports whose faults are drawn from `seed`.
+    /// Creates a network without ports whose faults are drawn from `seed`.
     pub const fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -295,7 +295,7 @@ impl Network {
         self.free_buffers.push(bytes);
     }
 
-    /// A change that must be reported to a host, oldest first.
+    /// Takes the oldest change that must be reported to a host.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
@@ -305,7 +305,7 @@ impl Network {
         self.ports[usize::from(port.0)].outward.set_faults(faults);
     }
 
-    /// The faults of what leaves `port`.
+    /// Returns the faults of what leaves `port`.
     pub fn faults(&self, port: PortId) -> Faults {
         self.ports[usize::from(port.0)].outward.faults
     }
@@ -373,12 +373,12 @@ impl Network {
         self.ports[usize::from(port.0)].outward.model.propagation_ns = propagation_ns;
     }
 
-    /// The model of what leaves `port`.
+    /// Returns the model of what leaves `port`.
     pub fn model(&self, port: PortId) -> &LinkModel {
         &self.ports[usize::from(port.0)].outward.model
     }
 
-    /// What the driver of `port` reports to its engine.
+    /// Returns what the driver of `port` reports to its engine.
     pub fn caps(&self, port: PortId) -> LinkCaps {
         let state = &self.ports[usize::from(port.0)];
         LinkCaps {
@@ -437,17 +437,17 @@ impl Network {
         queue.push(time, NetworkEvent { step: Step::Deliver, frame: slot }.into());
     }
 
-    /// What happened to frames so far.
+    /// Returns the counters of what happened to frames so far.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Frames that the host behind `port` has handed to this driver.
+    /// Returns the number of frames that the host behind `port` has handed to this driver.
     pub fn sent(&self, port: PortId) -> u64 {
         self.ports[usize::from(port.0)].sent
     }
 
-    /// Frames between hosts now.
+    /// Returns the number of frames between hosts now.
     pub const fn in_flight(&self) -> usize {
         self.frames.len() - self.free_slots.len()
     }
@@ -662,7 +662,7 @@ impl Network {
     }
 }
 
-/// Address of link `link` of host `host`: 10.`link`.`host`.1, UDP port 4792.
+/// Returns the address of link `link` of host `host`: 10.`link`.`host`.1, UDP port 4792.
 pub fn port_address(host: u8, link: u8) -> PeerAddr {
     SocketAddr::from((Ipv4Addr::new(10, link, host, 1), 4792)).into()
 }

@@ -35,7 +35,7 @@ pub enum Exercise {
 }
 
 impl Exercise {
-    /// Name in reports.
+    /// Returns the name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::PingPong => "ping-pong",

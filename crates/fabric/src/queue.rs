@@ -15,12 +15,12 @@ pub struct EventQueue<E> {
 }
 
 impl<E> EventQueue<E> {
-    /// An empty queue at time zero.
+    /// Creates an empty queue at time zero.
     pub const fn new() -> Self {
         Self { heap: BinaryHeap::new(), scheduled: 0, now: Instant(0) }
     }
 
-    /// The virtual clock: the time of the event popped last.
+    /// Returns the virtual clock: the time of the event popped last.
     pub const fn now(&self) -> Instant {
         self.now
     }
@@ -34,7 +34,7 @@ impl<E> EventQueue<E> {
         self.scheduled += 1;
     }
 
-    /// The next event, if it is due at `limit` or earlier; advances the clock to it.
+    /// Takes the next event, if it is due at `limit` or earlier; advances the clock to it.
     pub fn pop_until(&mut self, limit: Instant) -> Option<E> {
         if self.heap.peek()?.time > limit {
             return None;
@@ -44,7 +44,7 @@ impl<E> EventQueue<E> {
         Some(entry.event)
     }
 
-    /// When the next event happens.
+    /// Returns when the next event happens.
     pub fn next_time(&self) -> Option<Instant> {
         self.heap.peek().map(|entry| entry.time)
     }
@@ -55,7 +55,7 @@ impl<E> EventQueue<E> {
         self.now = self.now.max(time.min(due));
     }
 
-    /// Events that have not happened yet.
+    /// Returns the number of events that have not happened yet.
     pub fn len(&self) -> usize {
         self.heap.len()
     }

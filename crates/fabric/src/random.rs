@@ -11,7 +11,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// The generator of `seed`.
+    /// Creates the generator of `seed`.
     pub const fn new(seed: u64) -> Self {
         let mut splitter = seed;
         let mut state = [0; 4];
@@ -25,13 +25,13 @@ impl Random {
         Self { state }
     }
 
-    /// The generator of component `component` of a run with `seed`; independent of all others.
+    /// Creates the generator of component `component` of a run with `seed`; independent of all others.
     pub const fn stream(seed: u64, component: u64) -> Self {
         let (_, spread) = split(component ^ 0x6661_6272_6963_5f31);
         Self::new(seed ^ spread)
     }
 
-    /// 64 uniform bits.
+    /// Draws 64 uniform bits.
     pub const fn next_u64(&mut self) -> u64 {
         let [a, b, c, d] = self.state;
         let result = a.wrapping_add(d).rotate_left(23).wrapping_add(a);
@@ -41,12 +41,12 @@ impl Random {
         result
     }
 
-    /// Uniform in `0..bound`; 0 when `bound` is 0. The bias is below `bound` / 2^64.
+    /// Draws a number uniform in `0..bound`; 0 when `bound` is 0. The bias is below `bound` / 2^64.
     pub const fn below(&mut self, bound: u64) -> u64 {
         ((self.next_u64() as u128 * bound as u128) >> 64) as u64
     }
 
-    /// Uniform in `low..=high`; `low` when `high` is below it.
+    /// Draws a number uniform in `low..=high`; `low` when `high` is below it.
     pub const fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
@@ -56,7 +56,7 @@ impl Random {
         ppm > 0 && self.below(1_000_000) < ppm as u64
     }
 
-    /// One of `choices`.
+    /// Draws one of `choices`.
     ///
     /// # Panics
     /// If `choices` is empty.
@@ -64,7 +64,7 @@ impl Random {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// Exponentially distributed with this mean, at most 64 means.
+    /// Draws an exponentially distributed number with this mean, at most 64 means.
     ///
     /// Von Neumann's method: only comparisons of uniform draws, so no floating-point function whose
     /// last bit differs between platforms.

@@ -35,7 +35,7 @@ pub struct Transfer<'a> {
 }
 
 impl<'a> Transfer<'a> {
-    /// A write of `length_bytes` after a warm-up of the same size, no loss, defaults elsewhere.
+    /// Describes a write of `length_bytes` after a warm-up of the same size, no loss, defaults elsewhere.
     pub const fn new(links: &'a [LinkModel], length_bytes: u32) -> Self {
         Self {
             links,
@@ -65,17 +65,17 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Payload per time, in bits per second.
+    /// Returns the payload per time, in bits per second.
     pub fn goodput(&self, length_bytes: u32) -> f64 {
         f64::from(length_bytes) * 8e9 / self.duration_ns.max(1) as f64
     }
 
-    /// Share of frames that arrived out of order, in percent.
+    /// Returns the share of frames that arrived out of order, in percent.
     pub fn out_of_order_percent(&self) -> f64 {
         100.0 * self.overtaken as f64 / self.frames.max(1) as f64
     }
 
-    /// Frames of the writer beyond the least number, in percent of that.
+    /// Returns the frames of the writer beyond the least number, in percent of that.
     pub fn extra_percent(&self) -> f64 {
         let extra = self.frames.saturating_sub(self.frames_min);
         100.0 * extra as f64 / self.frames_min.max(1) as f64
@@ -119,6 +119,9 @@ pub(crate) fn check_links(links: &[LinkModel]) -> Result<(), SettingError> {
 }
 
 /// Runs a transfer in virtual time with engines made by `make`.
+///
+/// # Errors
+/// [`TransferError`], one variant for each cause.
 pub fn transfer<E: HostEngine>(
     transfer: &Transfer<'_>,
     make: &MakeEngine<'_, E>,
@@ -186,6 +189,9 @@ pub struct Measured {
 }
 
 /// Runs named transfers.
+///
+/// # Errors
+/// [`TransferError`], one variant for each cause.
 pub fn measure<E: HostEngine>(
     rows: &[(&'static str, Transfer<'_>)],
     make: &MakeEngine<'_, E>,
@@ -197,12 +203,15 @@ pub fn measure<E: HostEngine>(
     rows.iter().map(row).collect()
 }
 
-/// The scenarios of [`SCENARIOS`] with the real engine.
+/// Runs the scenarios of [`SCENARIOS`] with the real engine.
+///
+/// # Errors
+/// [`TransferError`], one variant for each cause.
 pub fn run() -> Result<Vec<Measured>, TransferError> {
     measure(&SCENARIOS, &|_, tuning| EdgeHost::new(&tuning))
 }
 
-/// A table of transfers: one line for each.
+/// Draws a table of transfers: one line for each.
 pub fn table(rows: &[Measured]) -> String {
     let mut text = String::from(
         "scenario                                  |  goodput Mb/s |  time us | out of order % | extra % | acks %\n",

@@ -39,8 +39,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// A host with `processors` like one of a small virtual machine: a sleep of a thread that another host
-    /// wakes up takes it about 25 µs if its processor idled, and 8 µs if it was busy.
+    /// Returns a host with `processors` processors like one of a small virtual machine: a sleep of a thread that
+    /// another host wakes up takes it about 25 µs if its processor idled, and 8 µs if it was busy.
     pub const fn usual(processors: usize) -> Self {
         Self {
             processors,
@@ -53,7 +53,7 @@ impl Settings {
         }
     }
 
-    /// The same host with processors that are so many quarters as fast. Slices stay as long.
+    /// Returns the same host with processors that are so many quarters as fast. Slices stay as long.
     #[must_use]
     pub fn scaled(self, quarters: u32) -> Self {
         let scaled = |ns: u64| ns * 4 / u64::from(quarters.max(1));
@@ -67,7 +67,8 @@ impl Settings {
         }
     }
 
-    /// What a sleep costs a thread that is woken up at once: its own processor time, and the time until it runs.
+    /// Returns what a sleep costs a thread that is woken up at once, in nanoseconds: its own processor time, and
+    /// the time until it runs.
     pub const fn sleep_cost_ns(&self) -> u64 {
         self.sleep_ns + self.wake_ns + self.switch_ns + self.idle_latency_ns
     }
@@ -148,7 +149,7 @@ struct Thread {
 }
 
 impl Scheduler {
-    /// Idle processors at time 0.
+    /// Creates idle processors at time 0.
     pub fn new(settings: Settings) -> Self {
         let count = settings.processors.max(1);
         let queues = vec![Queue::default(); count];
@@ -186,22 +187,23 @@ impl Scheduler {
         thread
     }
 
-    /// What a thread is doing.
+    /// Returns what a thread is doing.
     pub fn state(&self, thread: ThreadId) -> State {
         self.threads[thread.0].state
     }
 
-    /// Processor time that a thread has had until the last call, in nanoseconds.
+    /// Returns the processor time that a thread has had until the last call, in nanoseconds.
     pub fn ran_ns(&self, thread: ThreadId) -> u64 {
         self.threads[thread.0].ran_ns
     }
 
-    /// Processor time that a thread had left of its work at the last call, in nanoseconds.
+    /// Returns the processor time that a thread had left of its work at the last call, in nanoseconds.
     pub fn left_ns(&self, thread: ThreadId) -> u64 {
         self.threads[thread.0].left_ns
     }
 
-    /// For how long a thread that is runnable has waited for a processor until the last call, in nanoseconds.
+    /// Returns for how long a thread that is runnable has waited for a processor until the last call, in
+    /// nanoseconds.
     pub fn waits_ns(&self, thread: ThreadId) -> u64 {
         self.now_ns - self.threads[thread.0].waits_since_ns
     }
@@ -213,8 +215,8 @@ impl Scheduler {
         (state.left_ns, state.falls_asleep, state.is_reported) = (work_ns, false, false);
     }
 
-    /// A thread that repeats something which takes `every_ns` stops after the present repetition, whether it
-    /// has its processor or waits for it.
+    /// Stops a thread that repeats something which takes `every_ns` after the present repetition, whether it has
+    /// its processor or waits for it.
     pub fn finish_repetition(&mut self, now_ns: u64, thread: ThreadId, every_ns: u64) {
         self.account(now_ns);
         let state = &mut self.threads[thread.0];
@@ -223,14 +225,14 @@ impl Scheduler {
         }
     }
 
-    /// A thread that runs goes to sleep, unless it is woken up before it has done so.
+    /// Puts a thread that runs to sleep, unless it is woken up before it has done so.
     pub fn sleep(&mut self, now_ns: u64, thread: ThreadId) {
         self.work(now_ns, thread, self.settings.sleep_ns);
         self.threads[thread.0].falls_asleep = true;
     }
 
-    /// A thread that runs lets others run: it gives up the rest of its slice as if it had used it, and its
-    /// deadline moves by a whole slice. It is [ready](Report::Ready) when it has its processor back.
+    /// Lets other threads run instead of one that runs: it gives up the rest of its slice as if it had used it, and
+    /// its deadline moves by a whole slice. It is [ready](Report::Ready) when it has its processor back.
     pub fn yield_now(&mut self, now_ns: u64, thread: ThreadId) {
         self.work(now_ns, thread, 0);
         let state = &mut self.threads[thread.0];
@@ -260,7 +262,8 @@ impl Scheduler {
         }
     }
 
-    /// When [`Scheduler::advance`] has something to do; `u64::MAX` for never. Ask after each call.
+    /// Returns when [`Scheduler::advance`] has something to do; `u64::MAX` for never. Call it after each other
+    /// call.
     pub fn next_at(&self) -> u64 {
         let waking = self.threads.iter().filter(|thread| thread.state == State::Waking);
         let first = waking.map(|thread| thread.wakes_at_ns).min().unwrap_or(u64::MAX);

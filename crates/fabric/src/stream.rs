@@ -25,7 +25,7 @@ pub enum Policies {
 }
 
 impl Policies {
-    /// These rules as a configuration.
+    /// Returns these rules as a configuration.
     pub fn config(self) -> EngineConfig {
         match self {
             Self::Default => EngineConfig::default(),
@@ -64,7 +64,7 @@ pub struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    /// One way, 1 MiB each, relaxed, eight in flight, no loss, for 200 ms after 100 ms.
+    /// Describes a stream in one direction, 1 MiB each, relaxed, eight in flight, no loss, for 200 ms after 100 ms.
     pub const fn new(links: &'a [LinkModel]) -> Self {
         Self {
             links,
@@ -81,7 +81,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// The same in both directions at once.
+    /// Returns the same stream in both directions at once.
     #[must_use]
     pub const fn both_ways(self) -> Self {
         Self { two_way: true, ..self }
@@ -297,8 +297,8 @@ impl Totals {
     }
 }
 
-/// A raw Ethernet link at MTU 1500 whose rate counts frames with their Ethernet header, as `tbf`
-/// does: 12 bytes of envelope, 14 of header, a queue of 150 full frames, a little jitter.
+/// Returns a raw Ethernet link at MTU 1500 whose rate counts frames with their Ethernet header, as `tbf` does: 12
+/// bytes of envelope, 14 of header, a queue of 150 full frames, a little jitter.
 pub const fn raw_link(rate: u64, propagation_ns: u64) -> LinkModel {
     LinkModel {
         overhead: Overhead { network_bytes: 12, packet_bytes_min: 46, ethernet_bytes: 14 },
@@ -309,8 +309,8 @@ pub const fn raw_link(rate: u64, propagation_ns: u64) -> LinkModel {
     }
 }
 
-/// The same behind a shaper on the port of a software switch: 250 µs of burst, a queue of 200 full
-/// frames, and a timer on a busy processor.
+/// Puts the link behind a shaper on the port of a software switch: 250 µs of burst, a queue of 200 full frames, and
+/// a timer on a busy processor.
 #[must_use]
 pub const fn shaped(link: LinkModel) -> LinkModel {
     LinkModel {
@@ -339,7 +339,7 @@ pub const SET_UPS: [(&str, &[LinkModel]); 9] = [
     ("2L-10G", &[raw_link(10 * GIGABIT, 20_000); 2]),
 ];
 
-/// A line of a table of streams.
+/// Formats a line of a table of streams.
 pub fn line(name: &str, outcome: &StreamOutcome) -> String {
     let mut text = String::new();
     let _ = write!(

@@ -96,7 +96,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// An empty trace that remembers its last `tail_entries_max` events.
+    /// Creates an empty trace that remembers its last `tail_entries_max` events.
     pub fn new(tail_entries_max: usize) -> Self {
         Self {
             hash: 0x9e37_79b9_7f4a_7c15,
@@ -120,23 +120,23 @@ impl Trace {
         self.tail.push_back(TraceEntry { time, kind, place, detail });
     }
 
-    /// The hash of all events so far.
+    /// Returns the hash of all events so far.
     pub const fn hash(&self) -> u64 {
         self.hash
     }
 
-    /// How many events were added.
+    /// Returns how many events were added.
     pub const fn events(&self) -> u64 {
         self.events
     }
 
-    /// The last events, oldest first.
+    /// Returns the last events, oldest first.
     pub fn tail(&self) -> impl Iterator<Item = &TraceEntry> {
         self.tail.iter()
     }
 }
 
-/// 64-bit digest of a frame's bytes and length. Fast, not cryptographic.
+/// Returns a 64-bit digest of a frame's bytes and length. Fast, not cryptographic.
 pub fn digest(bytes: &[u8]) -> u64 {
     let mut hash = mix(bytes.len() as u64, 0);
     let (words, rest) = bytes.as_chunks::<8>();

@@ -65,11 +65,11 @@ impl From<NetworkEvent> for WorldEvent {
 
 /// What runs on the hosts of a world, all of it together.
 pub trait Application<E> {
-    /// A time asked for by [`World::wake_at`] has come.
+    /// Handles a time asked for by [`World::wake_at`].
     fn on_wake(&mut self, world: &mut World<E>, token: u64);
-    /// An engine has an event.
+    /// Handles an event of an engine.
     fn on_event(&mut self, world: &mut World<E>, host: usize, event: HostEvent);
-    /// A host has handled an input and sent what it could.
+    /// Handles the end of a turn of a host, which has handled an input and sent what it could.
     fn on_turn(&mut self, world: &mut World<E>, host: usize);
 }
 
@@ -98,7 +98,7 @@ pub struct Livelock {
 }
 
 impl<E: HostEngine> World<E> {
-    /// A world without hosts.
+    /// Creates a world without hosts.
     pub fn new(network_seed: u64, trace_tail_entries: usize) -> Self {
         Self {
             trace: Trace::new(trace_tail_entries),
@@ -141,22 +141,22 @@ impl<E: HostEngine> World<E> {
         host
     }
 
-    /// The virtual clock.
+    /// Returns the virtual clock.
     pub const fn now(&self) -> Instant {
         self.queue.now()
     }
 
-    /// Number of hosts.
+    /// Returns the number of hosts.
     pub const fn hosts(&self) -> usize {
         self.hosts.len()
     }
 
-    /// A host's engine, to look at.
+    /// Returns a host's engine, to look at.
     pub fn engine(&self, host: usize) -> &E {
         &self.hosts[host].engine
     }
 
-    /// A host's engine, to use; what it wants to send is sent before the clock moves.
+    /// Returns a host's engine, to use; what it wants to send is sent before the clock moves.
     pub fn engine_mut(&mut self, host: usize) -> &mut E {
         self.hosts[host].wants_turn = true;
         &mut self.hosts[host].engine
@@ -174,12 +174,12 @@ impl<E: HostEngine> World<E> {
         completion
     }
 
-    /// A host's ports in the order of its links.
+    /// Returns a host's ports in the order of its links.
     pub fn ports(&self, host: usize) -> &[PortId] {
         &self.hosts[host].ports
     }
 
-    /// Frames that a host received after one that was sent later.
+    /// Returns how many frames a host received after one that was sent later.
     pub fn overtaken(&self, host: usize) -> u64 {
         self.hosts[host].overtaken
     }
@@ -212,7 +212,7 @@ impl<E: HostEngine> World<E> {
         self.handle_timer(host);
     }
 
-    /// How many frames the engines of a host have handled, from the start. Only a frame changes memory that
+    /// Returns how many frames the engines of a host have handled, from the start. Only a frame changes memory that
     /// a peer writes.
     pub fn frames_handled(&self, host: usize) -> u64 {
         self.hosts[host].frames_handled
@@ -299,6 +299,9 @@ impl<E: HostEngine> World<E> {
     }
 
     /// Runs until `limit`, or until nothing is left to do, and leaves the clock there.
+    ///
+    /// # Errors
+    /// [`Livelock`] if the clock does not advance any more.
     pub fn run_until(
         &mut self,
         limit: Instant,

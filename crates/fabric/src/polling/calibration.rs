@@ -76,6 +76,9 @@ pub enum CalibrationError {
 }
 
 /// Finds costs. Calls `on_trials` after each run of all measurements.
+///
+/// # Errors
+/// [`CalibrationError`], one variant for each cause.
 pub fn calibrate(
     setting: &Setting<'_>,
     measurements: &[Measurement],
@@ -149,7 +152,7 @@ fn check_times(measurements: &[Measurement]) -> Result<(), CalibrationError> {
 }
 
 impl Outcome {
-    /// The time of a [`Measurement`] of this, in nanoseconds.
+    /// Returns the time of a [`Measurement`] of this, in nanoseconds.
     pub fn ns(&self, exercise: Exercise, message_bytes: u32) -> f64 {
         let directions = if exercise == Exercise::TwoWay { 2.0 } else { 1.0 };
         let stream_ns =

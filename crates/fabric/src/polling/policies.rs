@@ -60,7 +60,7 @@ impl LinkSet {
         self.links.iter().all(|link| Some(link) == self.links.first())
     }
 
-    /// The links in both directions, with drivers that offload or do not ([`LinkModel::offloads`]).
+    /// Returns the links in both directions, with drivers that offload or do not ([`LinkModel::offloads`]).
     pub fn models(&self, shaper: Shaper, offloads: bool) -> Vec<LinkModel> {
         let models =
             self.links.iter().map(|&(rate, propagation_ns)| model(rate, propagation_ns, shaper));
@@ -80,7 +80,7 @@ pub enum Shaper {
 }
 
 impl Shaper {
-    /// Name in reports.
+    /// Returns the name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",
@@ -187,7 +187,7 @@ impl fmt::Display for Point {
     }
 }
 
-/// A size as people write it.
+/// Returns a size as people write it.
 pub fn size_name(bytes: u32) -> String {
     match bytes {
         0..1024 => format!("{bytes}B"),

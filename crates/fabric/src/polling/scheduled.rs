@@ -35,7 +35,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// Name in reports.
+    /// Returns the name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Polls => "polls",
@@ -89,7 +89,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The latency that so many in a hundred round trips did not exceed, in nanoseconds.
+    /// Returns the latency that so many in a hundred round trips did not exceed, in nanoseconds.
     pub fn latency_ns(&self, percent: usize) -> Option<u64> {
         let last = self.latencies_ns.len().checked_sub(1)?;
         self.latencies_ns.get(last * percent.min(100) / 100).copied()

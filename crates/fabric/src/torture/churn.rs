@@ -40,7 +40,7 @@ pub fn soak(
     soak_with(seed, hours, options, &|_, tuning| EdgeHost::new(&tuning), progress)
 }
 
-/// As [`soak`], with engines made by `make`.
+/// Soaks as [`soak`] does, with engines made by `make`.
 pub fn soak_with<E: HostEngine>(
     seed: u64,
     hours: f64,

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use super::{EXERCISES, Exercise, LINK_SETS, Point, SHAPERS, SIZES, SPEEDS, Shaper};
 
-/// Every point there is.
+/// Returns all points.
 pub fn full() -> Vec<Point> {
     sensible().into_iter().map(point).collect()
 }
 
-/// Each level of each property together with each level of each other one, and every exercise with every
+/// Returns each level of each property together with each level of each other one, and every exercise with every
 /// size on every set of links on calibrated hosts, with both kinds of timers.
 pub fn pairs() -> Vec<Point> {
     let mut points = covering();
@@ -35,7 +35,7 @@ pub fn pairs() -> Vec<Point> {
     without_repetitions(points)
 }
 
-/// Each level of each property together with each level of each other one, and what `cargo xtask acceptance
+/// Returns each level of each property together with each level of each other one, and what `cargo xtask acceptance
 /// sender` measures on virtual Ethernet.
 pub fn quick() -> Vec<Point> {
     let mut points = covering();

@@ -48,17 +48,17 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// What own rules come to against the better of the others.
+    /// Returns what own rules come to, divided by the better of the others.
     pub fn ratio(&self) -> f64 {
         self.own.worth / self.multiedge.worth.max(self.round_robin.worth)
     }
 
-    /// What own rules come to against one of the links alone.
+    /// Returns what own rules come to, divided by what one of the links alone does.
     pub fn ratio_to_one(&self) -> Option<f64> {
         self.alone.map(|alone| self.own.worth / alone.worth)
     }
 
-    /// Payload in percent of what the links carry at most, of a stream over links with a rate.
+    /// Returns the payload in percent of what the links carry at most, of a stream over links with a rate.
     pub fn efficiency_percent(&self) -> Option<f64> {
         let Point { links, exercise, .. } = self.point;
         let directions = match exercise {
@@ -70,7 +70,7 @@ impl Comparison {
         (!links.is_free()).then(|| 800.0 * self.own.worth / (bits as f64 * directions))
     }
 
-    /// Half a round trip by these figures, in microseconds, of a ping-pong.
+    /// Returns half a round trip by these figures, in microseconds, of a ping-pong.
     pub fn latency_us(&self, figures: &Figures) -> Option<f64> {
         (self.point.exercise == Exercise::PingPong).then(|| 1e6 / figures.worth)
     }

@@ -42,7 +42,7 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    /// The same time in round trips.
+    /// Returns the same time in round trips.
     pub fn round_trips(&self) -> Option<f64> {
         self.even_after_ns.map(|ns| ns as f64 / self.srtt_ns.max(1) as f64)
     }

@@ -24,8 +24,8 @@ impl Next {
     }
 }
 
-/// The share of one processor that a thread gets which always has work, beside so many busy threads on processors
-/// like these.
+/// Returns the share of one processor that a thread gets which always has work, beside so many busy threads on
+/// processors like these.
 pub fn share_left(processors: Settings, busy: usize) -> f64 {
     let mut scheduler = Scheduler::new(processors);
     let mut random = Random::new(0);

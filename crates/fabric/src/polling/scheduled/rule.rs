@@ -9,33 +9,35 @@ use crate::scheduler::Settings;
 
 /// Decides for the threads of one role on one host: those of the application, or the progress thread.
 pub trait WaitRule: fmt::Debug {
-    /// What an undisturbed sleep costs, in nanoseconds.
+    /// Returns the cost of an undisturbed sleep, in nanoseconds.
     fn sleep_cost_ns(&self) -> u64;
-    /// For how long a thread in a call that waits spins, in nanoseconds.
+    /// Returns for how long a thread in a call that waits spins, in nanoseconds.
     fn spin_limit_ns(&self) -> u64;
-    /// For how long an application that polls sleeps at most once it does, in nanoseconds.
+    /// Returns for how long an application that polls sleeps at most once it does, in nanoseconds.
     fn poll_sleep_ns(&self) -> u64;
     /// Decides for an application that polls and has found nothing for `idle_ns`.
     fn while_polling(&mut self, now: Instant, idle_ns: u64) -> Outcome;
     /// Decides for the progress thread, `idle_ns` after the last work.
     fn while_serving(&mut self, now: Instant, idle_ns: u64, application: Application) -> Outcome;
-    /// A wait has ended after `took_ns`. It began with a spin of at most `limit_ns`.
+    /// Records that a wait has ended after `took_ns`. It began with a spin of at most `limit_ns`.
     fn on_waited(&mut self, took_ns: u64, limit_ns: u64, has_slept: bool);
-    /// The application was without a processor for `away_ns` although it had work.
+    /// Records that the application was without a processor for `away_ns` although it had work.
     fn on_descheduled(&mut self, now: Instant, away_ns: u64);
-    /// The progress thread has looked at the links.
+    /// Records that the progress thread has looked at the links.
     fn on_served(&mut self, found: bool, polled_ns_ago: u64);
     /// Records how many frames a thread on watch found, after an interval if it `slept_interval`; the application has been
     /// notified `notified` times.
     fn on_looked(&mut self, now: Instant, frames: u64, notified: u64, slept_interval: bool) {
         let _ = (now, frames, notified, slept_interval);
     }
-    /// For how long a thread on watch may leave frames unread, in nanoseconds. The application was last active at `active_at`.
+    /// Returns for how long a thread on watch may leave frames unread, in nanoseconds. The application was last
+    /// active at `active_at`.
     fn interval_ns(&self, now: Instant, active_at: Instant) -> Option<u64> {
         let _ = (now, active_at);
         None
     }
-    /// An application that polls has polled without result for `idle_ns` before it slept, or had a result.
+    /// Records that an application that polls has polled without result for `idle_ns` before it slept, or had a
+    /// result.
     fn on_polled(&mut self, now: Instant, idle_ns: u64, sleeps: bool);
 }
 
@@ -48,7 +50,7 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// On a host that has measured what a sleep costs.
+    /// Makes the rule of a host that has measured what a sleep costs.
     pub fn measured(spinning: Spinning, processors: &Settings) -> Self {
         let Settings { sleep_ns, wake_ns, switch_ns, idle_latency_ns, .. } = *processors;
         let late_ns = idle_latency_ns + switch_ns + wake_ns;
@@ -65,7 +67,7 @@ impl Policies {
         }
     }
 
-    /// The same without intervals: threads wait for each frame.
+    /// Removes intervals: threads wait for each frame.
     #[must_use]
     pub fn unmoderated(self) -> Self {
         Self { moderation: None, ..self }
@@ -140,12 +142,13 @@ pub struct SpinAtMost {
 }
 
 impl SpinAtMost {
-    /// Always spins; the progress thread looks every millisecond after an application that polls.
+    /// Makes the rule that always spins; the progress thread looks every millisecond after an application that
+    /// polls.
     pub const fn always(sleep_cost_ns: u64) -> Self {
         Self { limit_ns: u64::MAX, sleep_cost_ns, aside_ns: 1_000_000 }
     }
 
-    /// Always sleeps at once.
+    /// Makes the rule that always sleeps at once.
     pub const fn never(sleep_cost_ns: u64) -> Self {
         Self { limit_ns: 0, ..Self::always(sleep_cost_ns) }
     }

@@ -66,23 +66,23 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// What the policy comes to against the share of the processor that is left.
+    /// Returns what the policy comes to, divided by the share of the processor that is left.
     pub fn ratio(&self) -> f64 {
         self.per_second / (self.alone_per_second * self.share_left)
     }
 
-    /// The ratio of the best of the simple rules.
+    /// Returns the ratio of the best of the simple rules.
     pub fn simple_ratio(&self) -> f64 {
         self.simple_per_second / (self.alone_per_second * self.share_left)
     }
 }
 
-/// Every point there is.
+/// Returns all points.
 pub fn full() -> Vec<Point> {
     points(&SPEEDS)
 }
 
-/// Those on hosts a quarter, as fast, and four times as fast as a calibrated one.
+/// Returns the points on hosts a quarter, as fast, and four times as fast as a calibrated one.
 pub fn quick() -> Vec<Point> {
     points(&[1, 4, 16])
 }
