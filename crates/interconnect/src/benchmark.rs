@@ -42,8 +42,11 @@ pub struct Benchmark<F, W = OpenLoad> {
     pub ports: usize,
 }
 
-/// A fat tree of 100 Gb/s Ethernet with ECMP: frames of 1500 bytes to uniform destinations at half
-/// load, for so long.
+/// Makes a fat tree of 100 Gb/s Ethernet with ECMP: frames of 1500 bytes to uniform destinations at half load, for
+/// `duration_ps` picoseconds.
+///
+/// # Errors
+/// [`BenchmarkError`], one variant for each cause.
 pub fn fat_tree(radix: u32, duration_ps: u64) -> Result<Benchmark<Ethernet>, BenchmarkError> {
     let topology = Topology::fat_tree(radix)?;
     let routes = RouteTable::new(&topology, Routing::Shortest)?;
@@ -62,7 +65,10 @@ pub fn fat_tree(radix: u32, duration_ps: u64) -> Result<Benchmark<Ethernet>, Ben
     Ok(Benchmark { simulation, hosts, network_bytes, ports: topology.links().len() })
 }
 
-/// The same in at most so many parts, to be done at the same time.
+/// Makes the benchmark of [`fat_tree`] in at most `parts` parts, to be done at the same time.
+///
+/// # Errors
+/// [`BenchmarkError`], one variant for each cause.
 pub fn fat_tree_parts(
     radix: u32,
     duration_ps: u64,
@@ -72,8 +78,11 @@ pub fn fat_tree_parts(
     Ok(fat_tree(radix, duration_ps)?.simulation.divide(&topology, parts))
 }
 
-/// A torus of 16 x 16 routers with a host each, flits with credits and virtual channels: packets of
-/// four flits to uniform destinations, 0.2 flits for each host and cycle of a link.
+/// Makes a torus of 16 x 16 routers with a host each, flits with credits and virtual channels: packets of four
+/// flits to uniform destinations, 0.2 flits for each host and cycle of a link.
+///
+/// # Errors
+/// [`BenchmarkError`], one variant for each cause.
 pub fn flit_torus(duration_ps: u64) -> Result<Benchmark<FlitFabric>, BenchmarkError> {
     let topology = Topology::torus(&[16, 16], 1, 1)?;
     let table = RouteTable::new(&topology, Routing::DimensionOrder { is_reversed: false })?;
@@ -109,7 +118,7 @@ pub fn flit_torus(duration_ps: u64) -> Result<Benchmark<FlitFabric>, BenchmarkEr
     Ok(Benchmark { simulation, hosts, network_bytes: 0, ports: topology.links().len() })
 }
 
-/// Messages of 8 bytes among 1024 hosts with the LogGP model, as many as the hosts can send.
+/// Makes a benchmark of messages of 8 bytes among 1024 hosts with the LogGP model, as many as the hosts can send.
 pub fn loggp(duration_ps: u64) -> Benchmark<LogGp> {
     let hosts = 1024;
     let configuration = LogGpConfiguration::new(1_000_000, 100_000, 80);
@@ -120,8 +129,11 @@ pub fn loggp(duration_ps: u64) -> Benchmark<LogGp> {
     Benchmark { simulation, hosts, network_bytes: 0, ports: hosts as usize }
 }
 
-/// A trace in GOAL of 1024 ranks that pass messages round a ring, so many rounds, with the LogGP
-/// model. Reading the trace is not part of the run.
+/// Makes a trace in GOAL of 1024 ranks that pass messages round a ring, `rounds` times, with the LogGP model.
+/// Reading the trace is not part of the run.
+///
+/// # Errors
+/// [`BenchmarkError`], one variant for each cause.
 pub fn goal(rounds: u32) -> Result<Benchmark<LogGp, Goal>, BenchmarkError> {
     let ranks = 1024;
     let trace = Goal::parse("ring", &Goal::ring(ranks, rounds))?;
@@ -132,8 +144,11 @@ pub fn goal(rounds: u32) -> Result<Benchmark<LogGp, Goal>, BenchmarkError> {
     Ok(Benchmark { simulation, hosts: ranks, network_bytes: 0, ports: ranks as usize })
 }
 
-/// Hosts with the real engine and ghost payloads on one switch of 10 Gb/s, connected already: each sends
-/// messages of 64 KiB to the host half of them further, in so many rounds. Interrupts come every 10 µs.
+/// Makes hosts with the real engine and ghost payloads on one switch of 10 Gb/s, connected already: each sends
+/// messages of 64 KiB to the host half of them further, in `rounds` rounds. Interrupts come every 10 µs.
+///
+/// # Errors
+/// [`BenchmarkError`], one variant for each cause.
 pub fn engines(
     hosts: u32,
     rounds: u32,
@@ -153,7 +168,10 @@ pub fn engines(
     Ok(Benchmark { simulation, hosts, network_bytes, ports })
 }
 
-/// The hosts of [`engines`] without any connection, and the ports of their network.
+/// Returns the hosts of [`engines`] without any connection, and the ports of their network.
+///
+/// # Errors
+/// [`BenchmarkError`], one variant for each cause.
 pub fn unconnected_engines(hosts: u32) -> Result<(EdgeFabric, usize), BenchmarkError> {
     let topology = Topology::star(hosts)?;
     let mut ethernet = EthernetConfiguration::with_rate(10_000_000_000);

@@ -69,6 +69,9 @@ pub enum CalibrationError {
 
 /// Finds parameters by least squares of relative differences, so that short messages count as much as
 /// long ones.
+///
+/// # Errors
+/// [`CalibrationError`], one variant for each cause.
 pub fn calibrate(measurements: &Measurements) -> Result<Calibration, CalibrationError> {
     let Measurements { latencies, interval_us, link_rate_bps, network_latency_us } = measurements;
     let (start_us, per_byte_us) = line(latencies)?;
@@ -117,7 +120,7 @@ pub fn calibrate(measurements: &Measurements) -> Result<Calibration, Calibration
 }
 
 impl Calibration {
-    /// What the model says of a message, in µs.
+    /// Returns the latency of a message by the model, in µs.
     pub fn latency_us(&self, bytes: u64) -> f64 {
         latency_us(bytes, &self.loggp, &self.costs)
     }

@@ -106,7 +106,7 @@ pub enum Peers {
 }
 
 impl Peers {
-    /// How many they are among so many ranks.
+    /// Returns how many they are among so many ranks.
     pub const fn count(self, ranks: u32) -> u32 {
         match self {
             Self::NoPeer => 0,
@@ -115,7 +115,7 @@ impl Peers {
         }
     }
 
-    /// All of them, seen from a rank.
+    /// Returns all of them, seen from a rank.
     pub fn of(self, ranks: u32, rank: u32) -> impl Iterator<Item = u32> {
         (0..self.count(ranks)).map(move |index| match self {
             Self::One(peer) => peer,
@@ -166,7 +166,7 @@ impl State {
 }
 
 impl CollectiveLoop {
-    /// The program of all ranks.
+    /// Makes the program of all ranks.
     pub fn new(configuration: CollectiveConfiguration) -> Self {
         let states = vec![State::default(); configuration.ranks as usize];
         Self { configuration, states, finished: 0 }

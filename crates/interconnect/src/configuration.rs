@@ -283,13 +283,19 @@ pub enum ConfigurationError {
 }
 
 impl Configuration {
-    /// Reads a configuration that names no other files; `file` is named in errors.
+    /// Reads a configuration that names no other files; errors name `file`.
+    ///
+    /// # Errors
+    /// [`ConfigurationError`], one variant for each cause.
     pub fn parse(file: &str, text: &str) -> Result<Self, ConfigurationError> {
         Self::parse_with_files(file, text, &no_files)
     }
 
-    /// Reads a configuration, and with `read` the files that it names: it returns the text of a
-    /// file, or says why it cannot. What was in them is part of [`Self::effective`].
+    /// Reads a configuration, and with `read` the files that it names: `read` returns the text of a file, or a text
+    /// that says why it cannot. [`Self::effective`] shows what was in them.
+    ///
+    /// # Errors
+    /// A text that says what is wrong.
     pub fn parse_with_files(
         file: &str,
         text: &str,

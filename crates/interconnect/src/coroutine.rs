@@ -128,17 +128,17 @@ struct State {
 }
 
 impl Rank {
-    /// Which rank this is, from 0.
+    /// Returns the number of this rank, from 0.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// How many there are.
+    /// Returns the number of ranks.
     pub fn ranks(&self) -> u32 {
         self.shared.borrow().ranks.len() as u32
     }
 
-    /// The time, in picoseconds since the begin of the run.
+    /// Returns the time, in picoseconds since the begin of the run.
     pub fn now_ps(&self) -> u64 {
         self.shared.borrow().now_ps
     }
@@ -156,7 +156,7 @@ impl Rank {
         self.isend(to, bytes, tag).await;
     }
 
-    /// The same with a number in the message.
+    /// Sends a message as [`Self::send`] does, with a number in it.
     ///
     /// # Panics
     /// As [`Self::send`].
@@ -206,20 +206,20 @@ impl Rank {
         self.collective(Collective::Barrier { bytes: 1 }).await;
     }
 
-    /// All ranks get one number made of what each gives, in messages of so many bytes, at least 1, by
-    /// recursive doubling.
+    /// Combines the numbers of all ranks, and returns the result to each, in messages of so many bytes, at least 1,
+    /// by recursive doubling.
     pub async fn all_reduce(&self, bytes: u32, value: f64, operation: Operation) -> f64 {
         let (bytes, reduction) = (bytes.max(1), Reduction::RecursiveDoubling);
         self.step_through(Collective::AllReduce { bytes, reduction }, value, operation).await
     }
 
-    /// All ranks get the number of one, in messages of so many bytes.
+    /// Sends the number of `root` to all ranks, in messages of so many bytes.
     pub async fn broadcast(&self, root: u32, bytes: u32, value: f64) -> f64 {
         self.step_through(Collective::Broadcast { bytes, root }, value, Operation::Sum).await
     }
 
-    /// Any other collective, for the time that it takes. All ranks must call the same ones in the
-    /// same order.
+    /// Performs any other collective, for the time that it takes. All ranks must call the same ones in the same
+    /// order.
     pub async fn collective(&self, collective: Collective) {
         self.step_through(collective, 0.0, Operation::Sum).await;
     }
@@ -342,7 +342,7 @@ impl State {
 }
 
 impl Coroutines {
-    /// So many ranks that all run this program.
+    /// Makes so many ranks that all run this program.
     pub fn new<P, F>(ranks: u32, program: P) -> Self
     where
         P: Fn(Rank) -> F,

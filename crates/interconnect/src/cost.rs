@@ -40,14 +40,14 @@ pub struct BillLine {
 }
 
 impl BillLine {
-    /// Price of all of them.
+    /// Returns the price of all of them.
     pub fn price(&self) -> f64 {
         self.count as f64 * self.part.price
     }
 }
 
 impl Bill {
-    /// The sum.
+    /// Returns the sum.
     pub fn total(&self) -> f64 {
         self.lines.iter().map(BillLine::price).sum()
     }
@@ -57,7 +57,8 @@ impl Bill {
         (self.total() - amount as f64).abs() < 0.005
     }
 
-    /// Power of everything, if the book knows that of every part that has one: cables may be without.
+    /// Returns the power of everything in watts, if the book knows that of every part that has one: cables may be
+    /// without.
     pub fn watts(&self) -> Option<f64> {
         let is_passive =
             |line: &&BillLine| matches!(line.part.kind, PartKind::Cable | PartKind::TrunkCable);
@@ -78,8 +79,11 @@ impl Bill {
 }
 
 impl PriceBook {
-    /// The cheapest bill of a network. Switches with fewer ports than cables are a finding, not an
-    /// error; a part that the book does not have at all is one.
+    /// Returns the cheapest bill of a network. Switches with fewer ports than cables are a finding, not an error; a
+    /// part that the book does not have at all is one.
+    ///
+    /// # Errors
+    /// [`BookError`], one variant for each cause.
     pub fn bill(&self, wanted: &Wanted) -> Result<Bill, BookError> {
         let Wanted { topology, fabric, rates, rails } = *wanted;
         let mut bill = Bill { lines: Vec::new(), findings: Vec::new() };

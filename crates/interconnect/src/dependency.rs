@@ -9,9 +9,9 @@ use std::collections::BTreeSet;
 use super::routing::{Hop, LaneChoice, Paths};
 use super::topology::Topology;
 
-/// The channels of a circle of dependencies, if there is one: links with their lanes, each of which
-/// is held by packets that may ask for the next. `channels` is the number of virtual channels of a
-/// link, 1 where lanes are cables.
+/// Finds the channels of a circle of dependencies, if there is one: links with their lanes, each of which is held
+/// by packets that may ask for the next. `channels` is the number of virtual channels of a link, 1 where lanes are
+/// cables.
 pub fn circle(topology: &Topology, paths: &Paths, channels: usize) -> Option<Vec<String>> {
     let mut edges = BTreeSet::new();
     for path in paths.iter() {

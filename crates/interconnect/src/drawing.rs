@@ -5,20 +5,20 @@ use std::fmt::Write as _;
 
 use super::topology::{LinkKind, Topology};
 
-/// A drawing of a topology: switches as boxes with the number of their hosts, cables as lines, as
-/// thick as there are parallel ones. Grids are drawn as grids, others in layers above the hosts.
+/// Draws a topology as SVG: switches as boxes with the number of their hosts, cables as lines, as thick as there
+/// are parallel ones. Grids are drawn as grids, others in layers above the hosts.
 pub fn draw(topology: &Topology) -> String {
     draw_with(topology, None)
 }
 
-/// The same as a heat map: `heat` has for each link how hot it is, from 0 to 1. Cables and the boxes
-/// of switches, for the cables of their hosts, have the colour of the hottest of those they stand
+/// Draws a topology as [`draw`] does, as a heat map: `heat` has for each link how hot it is, from 0 to 1. Cables
+/// and the boxes of switches, for the cables of their hosts, have the colour of the hottest of those they stand
 /// for; `what` says what heat means.
 pub fn draw_heat(topology: &Topology, heat: &[f64], what: &str) -> String {
     draw_with(topology, Some(&Heat { links: heat, what }))
 }
 
-/// The colour of some heat, from 0 to 1, as `#rrggbb`: pale blue, yellow, red, dark red.
+/// Returns the colour of some heat, from 0 to 1, as `#rrggbb`: pale blue, yellow, red, dark red.
 pub fn heat_colour(heat: f64) -> String {
     let place = heat.clamp(0.0, 1.0) * (SCALE.len() - 1) as f64;
     let below = (place as usize).min(SCALE.len() - 2);

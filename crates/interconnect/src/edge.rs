@@ -111,6 +111,9 @@ pub enum Protocol {
 
 impl EdgeConfiguration {
     /// Refuses what no run is possible with.
+    ///
+    /// # Errors
+    /// [`SettingError`] names the setting and its range.
     pub fn check(&self) -> Result<(), SettingError> {
         let within =
             |setting, value: u32, wanted| SettingError::unless_within(setting, &value, &wanted);
@@ -280,7 +283,10 @@ struct Stream {
 }
 
 impl EdgeFabric {
-    /// Hosts on a topology, with an Ethernet of this kind for each rail.
+    /// Puts hosts on a topology, with an Ethernet of this kind for each rail.
+    ///
+    /// # Errors
+    /// [`EdgeError`], one variant for each cause.
     pub fn new(
         topology: &Topology,
         routing: Routing,
@@ -345,7 +351,7 @@ impl EdgeFabric {
         })
     }
 
-    /// What happened.
+    /// Returns the counts of what happened.
     pub fn counts(&self) -> Counts {
         let mut counts = self.counts.clone();
         counts.rails.resize(self.rails.len(), delivery::LinkCounters::default());
@@ -363,7 +369,7 @@ impl EdgeFabric {
         counts
     }
 
-    /// Memory of the network itself, hosts excluded, in bytes.
+    /// Returns the memory of the network itself, hosts excluded, in bytes.
     pub fn network_bytes(&self) -> usize {
         self.rails.iter().map(Ethernet::bytes).sum()
     }
@@ -381,13 +387,16 @@ impl EdgeFabric {
         self.ledger.violations()
     }
 
-    /// Whether there is memory for what a workload of so many ranks sends, which names its pairs or may
-    /// use all; only bytes take any.
+    /// Checks that there is memory for what a workload of so many ranks sends, which names its pairs or may use
+    /// all; only bytes take any.
+    ///
+    /// # Errors
+    /// [`EdgeError`], one variant for each cause.
     pub fn check_memory(&self, pairs: &[(u32, u32)], ranks: u32) -> Result<(), EdgeError> {
         self.bytes.as_ref().map_or(Ok(()), |bytes| bytes.check(pairs, ranks))
     }
 
-    /// The last look, when a run has ended: at memory in which nothing may have changed any more.
+    /// Checks memory in which nothing may have changed any more, when a run has ended.
     pub fn check_erased(&mut self) {
         if let Some(bytes) = &mut self.bytes {
             bytes.check_erased(&mut self.ledger);

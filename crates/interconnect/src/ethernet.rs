@@ -160,8 +160,8 @@ const _: () = assert!(size_of::<Frame>() + size_of::<super::simulation::Message>
 const _: () = assert!(size_of::<Port>() + size_of::<End>() <= 32);
 
 impl Ethernet {
-    /// An Ethernet over a topology. With several rails there are as many copies of its switches and
-    /// cables, and each host has a port to each.
+    /// Creates an Ethernet over a topology. With several rails there are as many copies of its switches and cables,
+    /// and each host has a port to each.
     pub fn new(
         topology: &Topology,
         routes: RouteTable,
@@ -231,12 +231,12 @@ impl Ethernet {
         ethernet
     }
 
-    /// Bytes that left through each link, gaps excluded; of each rail in turn.
+    /// Returns the bytes that left through each link, gaps excluded; of each rail in turn.
     pub fn link_bytes(&self) -> impl Iterator<Item = u64> {
         self.ports.iter().map(|port| port.bytes)
     }
 
-    /// Memory of the network itself, frames excluded, in bytes.
+    /// Returns the memory of the network itself, frames excluded, in bytes.
     pub fn bytes(&self) -> usize {
         self.routes.bytes()
             + self.ports.len() * (size_of::<Port>() + size_of::<End>())

@@ -146,7 +146,7 @@ struct Packet {
 }
 
 impl FlitFabric {
-    /// A flit fabric over a topology.
+    /// Creates a flit fabric over a topology.
     pub fn new(topology: &Topology, paths: Paths, configuration: FlitConfiguration) -> Self {
         let channels = usize::from(configuration.channels.clamp(1, CHANNELS_MAX));
         let configuration = FlitConfiguration {

@@ -54,7 +54,7 @@ struct Flow {
 }
 
 impl Fluid {
-    /// Fluids over a topology. Of equal ways each pair of hosts has one.
+    /// Creates fluids over a topology. Of equal ways each pair of hosts has one.
     pub fn new(topology: &Topology, routes: RouteTable, configuration: FluidConfiguration) -> Self {
         let links = || (0..).zip(topology.links());
         let capacity = |(number, link): (u32, &Link)| {

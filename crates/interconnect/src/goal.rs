@@ -94,17 +94,26 @@ enum Kind {
 }
 
 impl Goal {
-    /// Reads a trace as text; `file` is named in errors.
+    /// Reads a trace as text; errors name `file`.
+    ///
+    /// # Errors
+    /// [`GoalError`], one variant for each cause.
     pub fn parse(file: &str, text: &str) -> Result<Self, GoalError> {
         parser::parse(file, text)
     }
 
-    /// Reads a trace in its binary form; `file` is named in errors.
+    /// Reads a trace in its binary form; errors name `file`.
+    ///
+    /// # Errors
+    /// [`GoalError`], one variant for each cause.
     pub fn decode(file: &str, bytes: &[u8]) -> Result<Self, GoalError> {
         binary::decode(file, bytes)
     }
 
-    /// Reads a trace in either form; `file` is named in errors.
+    /// Reads a trace in either form; errors name `file`.
+    ///
+    /// # Errors
+    /// [`GoalError`], one variant for each cause.
     pub fn read(file: &str, bytes: &[u8]) -> Result<Self, GoalError> {
         if binary::is_binary(bytes) {
             return Self::decode(file, bytes);
@@ -117,7 +126,7 @@ impl Goal {
         }
     }
 
-    /// The trace in its binary form.
+    /// Encodes the trace in its binary form.
     pub fn encode(&self) -> Vec<u8> {
         binary::encode(self)
     }
@@ -143,13 +152,13 @@ impl Goal {
         })
     }
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     pub fn ranks(&self) -> u32 {
         self.ranks.len() as u32
     }
 
-    /// A trace in which each of `ranks` ranks sends a message to its right neighbour, waits for the
-    /// one from the left and computes, so many times.
+    /// Makes a trace in which each of `ranks` ranks sends a message to its right neighbour, waits for the one from
+    /// the left and computes, `rounds` times.
     pub fn ring(ranks: u32, rounds: u32) -> String {
         use std::fmt::Write as _;
         let mut text = format!("num_ranks {ranks}\n");

@@ -28,7 +28,7 @@ pub struct LogGpConfiguration {
 }
 
 impl LogGpConfiguration {
-    /// The model of `LogGOPSim` with L, g and G, in picoseconds.
+    /// Returns the model of `LogGOPSim` with L, g and G, in picoseconds.
     pub const fn new(latency_ps: u64, gap_ps: u64, byte_ps: u64) -> Self {
         Self { latency_ps, gap_ps, byte_ps, holds_receiver: true }
     }
@@ -54,7 +54,7 @@ pub struct LogGp {
 }
 
 impl LogGp {
-    /// So many hosts.
+    /// Creates so many hosts.
     pub fn new(hosts: u32, configuration: LogGpConfiguration) -> Self {
         Self { configuration, free_ps: vec![0; hosts as usize] }
     }

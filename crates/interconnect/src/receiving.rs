@@ -39,7 +39,7 @@ impl Default for ReceivingConfiguration {
 }
 
 impl ReceivingConfiguration {
-    /// Frames of a message of so many bytes.
+    /// Returns the number of frames of a message of so many bytes.
     pub const fn frames(&self, bytes: u32) -> u32 {
         let frame = if self.frame_bytes == 0 { 1 } else { self.frame_bytes };
         let frames = bytes.div_ceil(frame);

@@ -215,7 +215,7 @@ pub struct Grant {
 }
 
 impl Recorder {
-    /// For a network of so many links with so many virtual channels each.
+    /// Creates records for a network of so many links with so many virtual channels each.
     pub fn new(limits: RecordLimits, links: usize, channels: usize) -> Self {
         Self {
             limits,
@@ -238,7 +238,7 @@ impl Recorder {
         }
     }
 
-    /// Of hosts that have a transport, or not.
+    /// Sets whether hosts have a transport, with windows.
     #[must_use]
     pub fn with_windows(self, has_windows: bool) -> Self {
         Self { has_windows, ..self }
@@ -379,13 +379,13 @@ impl Recorder {
         self.last = (now_ps, self.cause);
     }
 
-    /// When the network got a message, in picoseconds, if that was recorded.
+    /// Returns when the network got a message, in picoseconds, if that was recorded.
     pub fn handed_ps(&self, message: u32) -> Option<u64> {
         let record = *self.record_of.get(message as usize)?;
         self.messages.get(record as usize).map(|message| message.handed_ps)
     }
 
-    /// A packet is given a link.
+    /// Records that a packet is given a link.
     #[cold]
     pub fn on_granted(&mut self, grant: Grant) {
         let grant = self.of_rail(grant);
@@ -437,7 +437,7 @@ impl Recorder {
         self.crossings.len() as u32 - 1
     }
 
-    /// A channel of a link is free again.
+    /// Records that a channel of a link is free again.
     #[cold]
     pub fn on_released(&mut self, link: u32, channel: u8, until_ps: u64) {
         let at = link as usize * self.channels + usize::from(channel);
@@ -448,20 +448,20 @@ impl Recorder {
         *open = NONE;
     }
 
-    /// A link carries something.
+    /// Records that a link carries something.
     #[cold]
     pub fn on_busy(&mut self, link: u32, from_ps: u64, until_ps: u64) {
         self.links.on_busy(link, from_ps, until_ps);
     }
 
-    /// A link has carried so many bytes of a fluid, which would have taken so long alone.
+    /// Records that a link has carried so many bytes of a fluid, which would have taken so long alone.
     #[cold]
     pub fn on_carried(&mut self, link: u32, from_ps: u64, busy_ps: u64, bytes: u32) {
         self.links.on_packet(link, from_ps, 0, bytes);
         self.links.on_busy(link, from_ps, from_ps.saturating_add(busy_ps));
     }
 
-    /// The tail of a packet follows its head over the last link: it is sent at `sent_ps`.
+    /// Records that the tail of a packet follows its head over the last link: it is sent at `sent_ps`.
     #[cold]
     pub fn on_tail(&mut self, packet: u32, sent_ps: u64, arrived_ps: u64) {
         let crossing = self.crossing_of.get(packet as usize).copied().unwrap_or(NONE);
@@ -470,7 +470,7 @@ impl Recorder {
         }
     }
 
-    /// A packet has reached its host. The last packet reported is what its message waited for.
+    /// Records that a packet has reached its host. The last packet reported is what its message waited for.
     #[cold]
     pub fn on_arrived(&mut self, packet: u32, message: u32) {
         let packet = self.packet_of_rail(packet);
@@ -497,18 +497,18 @@ impl Work {
 }
 
 impl Records {
-    /// When the last rank did its last thing, in picoseconds.
+    /// Returns when the last rank did its last thing, in picoseconds.
     pub const fn completed_ps(&self) -> u64 {
         self.completed_ps
     }
 
-    /// Share of the run for which a link was occupied, from 0 to 1.
+    /// Returns the share of the run for which a link was occupied, from 0 to 1.
     pub fn busy_share(&self, link: &LinkRecord) -> f64 {
         (link.busy_ps as f64 / self.completed_ps.max(1) as f64).min(1.0)
     }
 
-    /// Picoseconds that the packet of a message that arrived last waited for links; nothing if not
-    /// all of its way was kept.
+    /// Returns the picoseconds that the packet of a message that arrived last waited for links; `None` if not all
+    /// of its way was kept.
     pub fn link_wait_ps(&self, message: &MessageRecord) -> Option<u64> {
         let mut next = Some(message.last_crossing?);
         let mut wait_ps = 0;

@@ -91,7 +91,7 @@ pub(super) const fn flow(source: u32, destination: u32, salt: u64) -> u32 {
     mix(mix(source as u64, FLOW ^ salt), destination as u64) as u32
 }
 
-/// The salt of the hashes of flows in runs with a seed; the seed itself is for workloads.
+/// Returns the salt of the hashes of flows in runs with a seed; the seed itself is for workloads.
 pub const fn salt(seed: u64) -> u64 {
     mix(mix(seed, SALT), SALT)
 }
@@ -196,12 +196,19 @@ struct Row {
 }
 
 impl RouteTable {
-    /// The table of a topology.
+    /// Computes the table of a topology.
+    ///
+    /// # Errors
+    /// [`RoutingError`], one variant for each cause.
     pub fn new(topology: &Topology, routing: Routing) -> Result<Self, RoutingError> {
         Self::with_ties(topology, routing, Ties::ByPosition)
     }
 
-    /// The same, with a rule for steps of dimension order that are as many both ways.
+    /// Computes the table as [`RouteTable::new`] does, with a rule for steps of dimension order that are as many
+    /// both ways.
+    ///
+    /// # Errors
+    /// [`RoutingError`], one variant for each cause.
     pub fn with_ties(
         topology: &Topology,
         routing: Routing,
@@ -307,13 +314,13 @@ impl RouteTable {
         self.host_columns[a as usize] == self.host_columns[b as usize]
     }
 
-    /// The link from its switch down to a host.
+    /// Returns the link from its switch down to a host.
     #[inline]
     pub fn host_link(&self, host: u32) -> u32 {
         self.host_links[host as usize]
     }
 
-    /// For each of `links` links, whether any packet between hosts may take it.
+    /// Returns for each of `links` links whether any packet between hosts may take it.
     pub fn used_links(&self, links: usize) -> Vec<bool> {
         let mut used = vec![false; links];
         for &link in self.sets.iter().chain(&self.host_links) {
@@ -329,7 +336,7 @@ impl RouteTable {
         used
     }
 
-    /// Memory it takes, in bytes.
+    /// Returns the memory it takes, in bytes.
     pub fn bytes(&self) -> usize {
         let words = self.host_columns.len() + self.host_links.len();
         size_of::<u32>() * (words + self.spans.len() + self.sets.len())

@@ -72,10 +72,13 @@ pub struct Step {
 }
 
 impl Configuration {
-    /// Searches where its open load saturates its network; whatever load it has itself does not matter. Calls `watch`
-    /// now and then with the progress; it may stop the search.
+    /// Searches the load at which the network saturates with its open load; the load in the configuration does not
+    /// matter. Calls `watch` every few thousand events with the progress; it may stop the search.
     ///
     /// Without a warm-up of its own, a run has one of a quarter of the time in which it posts.
+    ///
+    /// # Errors
+    /// [`ConfigurationError`], one variant for each cause.
     pub fn saturate(
         &self,
         search: Search,

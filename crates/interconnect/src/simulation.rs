@@ -30,37 +30,38 @@ pub trait Fabric {
     /// Takes a message that its host hands over now.
     fn inject(&mut self, context: &mut Context, message: u32);
 
-    /// An event that the fabric scheduled; its place is below [`FABRIC_PLACES`].
+    /// Handles an event that the fabric scheduled; its place is below [`FABRIC_PLACES`].
     fn handle(&mut self, context: &mut Context, event: Event);
 
-    /// Called when the events of a slot of the wheel are about to happen ([`Wheel::due`]): a fabric whose state is
-    /// larger than the caches may look at what they need, all at once, instead of waiting for one after the other.
+    /// Prepares for the events of a slot of the wheel that are about to happen ([`Wheel::due`]): a fabric whose
+    /// state is larger than the caches may look at all that they need together, instead of waiting for one after
+    /// the other.
     #[inline]
     fn foresee(&mut self, _context: &Context) {}
 
-    /// Called for an event that will happen soon ([`Wheel::ahead`]).
+    /// Prepares for an event that will happen soon ([`Wheel::ahead`]).
     #[inline]
     fn foresee_event(&self, _event: &Event) {}
 
-    /// Called when a host is likely to send soon.
+    /// Prepares for a host that is likely to send soon.
     #[inline]
     fn foresee_sender(&self, _host: u32) {}
 
-    /// Called when nothing will happen any more, with messages in flight. Returns what they wait for.
+    /// Returns what messages in flight wait for, when nothing will happen any more.
     fn diagnose(&self, context: &Context) -> Stuck;
 
-    /// What happened at ports where something was lost, marked or paused.
+    /// Returns what happened at ports where something was lost, marked or paused.
     fn port_counters(&self) -> Vec<PortCounters> {
         Vec::new()
     }
 
-    /// What the transport of hosts counted, if they have one.
+    /// Returns what the transport of hosts counted, if they have one.
     fn transport_counts(&self) -> Option<TransportCounts> {
         None
     }
 
-    /// The parameters of the LogGP model, if this is it: then the run has processors and interfaces
-    /// of hosts do things in the order of that model.
+    /// Returns the parameters of the LogGP model, if this is it: then processors and interfaces of hosts do things
+    /// in the order of that model.
     fn loggp(&self) -> Option<LogGpConfiguration> {
         None
     }
@@ -68,7 +69,7 @@ pub trait Fabric {
     /// Packet-hops (flit-hops of a flit fabric) so far: links crossed.
     fn hops(&self) -> u64;
 
-    /// Half the shortest time between scheduling and happening that is usual here, in picoseconds.
+    /// Returns half the shortest time between scheduling and happening that is usual here, in picoseconds.
     fn slot_ps(&self) -> u64;
 }
 
@@ -90,7 +91,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Nothing in flight at time 0; `slot_ps` is for the [`Wheel`].
+    /// Starts with nothing in flight at time 0; `slot_ps` is for the [`Wheel`].
     pub fn new(slot_ps: u64) -> Self {
         Self {
             wheel: Wheel::new(slot_ps),
@@ -103,19 +104,19 @@ impl Context {
         }
     }
 
-    /// From now on so much is added to the place of what is scheduled: for a fabric made of several.
+    /// Sets the number that is added to the place of what is scheduled from now on: for a fabric made of several.
     pub const fn set_place_base(&mut self, place_base: u32) {
         self.place_base = place_base;
     }
 
-    /// A message delivered since the last event, if there is one: for a fabric around another, which
-    /// decides what is delivered further.
+    /// Takes a message delivered since the last event, if there is one: for a fabric around another, which decides
+    /// what is delivered further.
     pub fn take_delivered(&mut self) -> Option<u32> {
         self.delivered.pop()
     }
 
-    /// A message that lost a part since the last call, if there is one: for a fabric around another,
-    /// which repairs that. From the first call on they are remembered.
+    /// Takes a message that lost a part since the last call, if there is one: for a fabric around another, which
+    /// repairs that. From the first call on they are remembered.
     pub fn take_lost(&mut self) -> Option<u32> {
         self.lost.get_or_insert_default().pop()
     }
@@ -127,13 +128,13 @@ impl Context {
         self.wheel.push(Event { time_ps, place, subject });
     }
 
-    /// The last byte of a message has arrived, now.
+    /// Delivers a message, whose last byte has arrived now.
     #[inline]
     pub fn deliver(&mut self, message: u32) {
         self.delivered.push(message);
     }
 
-    /// A part of a message was lost for good.
+    /// Records that a part of a message was lost for good.
     pub fn drop_packet(&mut self, message: u32) {
         self.dropped += 1;
         if let Some(lost) = &mut self.lost {
@@ -181,7 +182,7 @@ pub struct HostCosts {
 }
 
 impl HostCosts {
-    /// The same costs for sending and receiving.
+    /// Returns the same costs for sending and receiving, in picoseconds.
     #[must_use]
     pub const fn symmetric(per_message_ps: u64, per_byte_ps: u64) -> Self {
         Self {
@@ -192,7 +193,7 @@ impl HostCosts {
         }
     }
 
-    /// These costs times a factor, rounded to picoseconds.
+    /// Multiplies these costs by a factor, rounded to picoseconds.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         let scale = |cost: u64| (cost as f64 * factor).round() as u64;
@@ -204,12 +205,12 @@ impl HostCosts {
         }
     }
 
-    /// Cost of sending so many bytes, in picoseconds.
+    /// Returns the cost of sending so many bytes, in picoseconds.
     pub const fn send(&self, bytes: u32) -> u64 {
         self.send_ps + self.send_ps_per_byte * bytes as u64
     }
 
-    /// Cost of receiving so many bytes, in picoseconds.
+    /// Returns the cost of receiving so many bytes, in picoseconds.
     pub const fn receive(&self, bytes: u32) -> u64 {
         self.receive_ps + self.receive_ps_per_byte * bytes as u64
     }
@@ -266,7 +267,7 @@ pub struct Simulation<F, W> {
 }
 
 impl<F: Fabric, W: Workload> Simulation<F, W> {
-    /// A run whose rank r is on host `placement[r]`; no two ranks share a host.
+    /// Creates a run whose rank r is on host `placement[r]`; no two ranks share a host.
     pub fn new(fabric: F, workload: W, placement: &[u32], costs: HostCosts) -> Self {
         let hosts_max = placement.iter().max().map_or(0, |&host| host as usize + 1);
         let mut ranks = vec![NO_RANK; hosts_max];
@@ -330,16 +331,25 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     }
 
     /// Runs to the end.
+    ///
+    /// # Errors
+    /// [`Stuck`] if messages wait for each other for ever.
     pub fn run(self) -> Result<Outcome, Stuck> {
         self.run_to_end().map(|(outcome, _)| outcome)
     }
 
     /// Runs to the end and returns the fabric too, for what it counted.
+    ///
+    /// # Errors
+    /// [`Stuck`] if messages wait for each other for ever.
     pub fn run_to_end(self) -> Result<(Outcome, F), Stuck> {
         self.run_watched(&mut |_| ControlFlow::Continue(()))
     }
 
     /// Runs to the end and reports the progress every few thousand events.
+    ///
+    /// # Errors
+    /// [`Stuck`] if messages wait for each other for ever.
     pub fn run_watched(mut self, watch: &mut Watcher<'_>) -> Result<(Outcome, F), Stuck> {
         let mut check = CHECK_EVENTS.min(self.limits.events);
         for rank in 0..self.hosts.len() as u32 {

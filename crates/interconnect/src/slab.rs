@@ -11,7 +11,7 @@ pub struct Slab<T> {
 }
 
 impl<T: Copy> Slab<T> {
-    /// An empty slab.
+    /// Creates an empty slab.
     pub const fn new() -> Self {
         Self { values: Vec::new(), vacant: Vec::new() }
     }
@@ -27,7 +27,7 @@ impl<T: Copy> Slab<T> {
         self.values.len() as u32 - 1
     }
 
-    /// The value of this name.
+    /// Returns the value of this name.
     ///
     /// # Panics
     /// If no value ever had it.
@@ -36,7 +36,7 @@ impl<T: Copy> Slab<T> {
         &self.values[index as usize]
     }
 
-    /// The value of this name, to be changed.
+    /// Returns the value of this name, to be changed.
     ///
     /// # Panics
     /// If no value ever had it.
@@ -60,7 +60,7 @@ impl<T: Copy> Slab<T> {
         self.values[index as usize]
     }
 
-    /// Values that live.
+    /// Returns the number of values that live.
     pub fn len(&self) -> usize {
         self.values.len() - self.vacant.len()
     }
@@ -70,7 +70,7 @@ impl<T: Copy> Slab<T> {
         self.len() == 0
     }
 
-    /// The most that lived at a time.
+    /// Returns the most values that lived at a time.
     pub fn len_max(&self) -> usize {
         self.values.len()
     }

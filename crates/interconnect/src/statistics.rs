@@ -12,7 +12,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of nothing.
+    /// Starts with no values.
     pub const fn new() -> Self {
         Self { count: 0, min_ps: u64::MAX, max_ps: 0, sum_ps: 0, squares: 0 }
     }
@@ -36,27 +36,27 @@ impl Summary {
         self.squares += other.squares;
     }
 
-    /// How many times were added.
+    /// Returns how many times were added.
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// The least, 0 of nothing, in µs.
+    /// Returns the least, in µs; 0 of no values.
     pub const fn min_us(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.min_ps as f64 / 1e6 }
     }
 
-    /// The largest, in µs.
+    /// Returns the largest, in µs.
     pub const fn max_us(&self) -> f64 {
         self.max_ps as f64 / 1e6
     }
 
-    /// The mean, 0 of nothing, in µs.
+    /// Returns the mean, in µs; 0 of no values.
     pub fn mean_us(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum_ps as f64 / self.count as f64 / 1e6 }
     }
 
-    /// The standard deviation of the whole population, in µs.
+    /// Returns the standard deviation of the whole population, in µs.
     pub fn deviation_us(&self) -> f64 {
         if self.count == 0 {
             return 0.0;
@@ -73,8 +73,8 @@ impl Default for Summary {
     }
 }
 
-/// What the mean of some values may be off by, with 95 % confidence, if they are independent and
-/// distributed normally; nothing of fewer than two.
+/// Returns the half width of the 95 % confidence interval of the mean of some values, if they are independent and
+/// distributed normally; `None` for fewer than two.
 pub fn confidence_95(values: &[f64]) -> Option<f64> {
     let count = values.len() as f64;
     let freedom = values.len().checked_sub(1).filter(|&freedom| freedom > 0)?;
@@ -105,7 +105,7 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Of nothing.
+    /// Starts with no values.
     pub fn new() -> Self {
         Self { counts: vec![0; CLASSES], total: 0, min_ps: u64::MAX, max_ps: 0 }
     }
@@ -121,7 +121,7 @@ impl Histogram {
         self.max_ps = self.max_ps.max(time_ps);
     }
 
-    /// Classes with times in them, ascending: the largest time of each, in picoseconds, and how many.
+    /// Returns the classes with times in them, ascending: the largest time of each, in picoseconds, and how many.
     pub fn classes(&self) -> impl Iterator<Item = (u64, u64)> {
         let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         counts.map(|(index, count)| (upper_ps(index).min(self.max_ps), *count))
@@ -137,7 +137,7 @@ impl Histogram {
         self.max_ps = self.max_ps.max(other.max_ps);
     }
 
-    /// The time below which this share, from 0 to 1, of all lies; in µs.
+    /// Returns the time below which this share, from 0 to 1, of all lies; in µs.
     pub fn quantile_us(&self, share: f64) -> f64 {
         let wanted = (share * self.total as f64).ceil().max(1.0) as u64;
         let mut seen = 0;

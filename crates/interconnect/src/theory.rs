@@ -24,7 +24,7 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Difference from theory, in percent of it; never negative.
+    /// Returns the difference from theory, in percent of it; never negative.
     pub fn error_percent(&self) -> f64 {
         (self.model / self.theory - 1.0).abs() * 100.0
     }
@@ -42,7 +42,10 @@ pub enum TheoryError {
     Stuck(#[from] Stuck),
 }
 
-/// Everything that is compared.
+/// Compares everything that theory describes.
+///
+/// # Errors
+/// [`TheoryError`], one variant for each cause.
 pub fn compare() -> Result<Vec<Comparison>, TheoryError> {
     Ok(vec![
         constant_service(50)?,

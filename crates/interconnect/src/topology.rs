@@ -137,32 +137,32 @@ pub enum TopologyError {
 }
 
 impl Topology {
-    /// What it is called, sizes included.
+    /// Returns what it is called, sizes included.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Number of hosts.
+    /// Returns the number of hosts.
     pub const fn hosts(&self) -> u32 {
         self.hosts
     }
 
-    /// Number of switches.
+    /// Returns the number of switches.
     pub const fn switches(&self) -> u32 {
         self.switches
     }
 
-    /// Number of nodes.
+    /// Returns the number of nodes.
     pub const fn nodes(&self) -> u32 {
         self.hosts + self.switches
     }
 
-    /// All links.
+    /// Returns all links.
     pub fn links(&self) -> &[Link] {
         &self.links
     }
 
-    /// The links that leave `node`, in the order of its ports.
+    /// Returns the links that leave `node`, in the order of its ports.
     pub fn outgoing(&self, node: u32) -> &[u32] {
         let start = self.outgoing_starts[node as usize] as usize;
         &self.outgoing[start..self.outgoing_starts[node as usize + 1] as usize]
@@ -173,27 +173,27 @@ impl Topology {
         node < self.hosts
     }
 
-    /// The link by which a host sends.
+    /// Returns the link by which a host sends.
     pub fn host_link(&self, host: u32) -> u32 {
         self.outgoing(host)[0]
     }
 
-    /// The switch of a host, counted from 0.
+    /// Returns the switch of a host, counted from 0.
     pub fn host_switch(&self, host: u32) -> u32 {
         self.links[self.host_link(host) as usize].to - self.hosts
     }
 
-    /// The grid the switches form, if they do.
+    /// Returns the grid that the switches form, if they do.
     pub const fn grid(&self) -> Option<&Grid> {
         self.grid.as_ref()
     }
 
-    /// How a node is called in texts: by its name; without names `h3` is host 3, `s0` switch 0.
+    /// Returns how a node is called in texts: by its name; without names `h3` is host 3, `s0` switch 0.
     pub fn node_name(&self, node: u32) -> String {
         node_name(self.names.as_deref(), self.hosts, node)
     }
 
-    /// The node that [is called](Self::node_name) so.
+    /// Returns the node that [is called](Self::node_name) so.
     pub fn node_named(&self, name: &str) -> Option<u32> {
         if let Some(names) = &self.names {
             let found = names.iter().position(|known| known == name)?;
@@ -212,7 +212,7 @@ impl Topology {
         self.names.as_ref()
     }
 
-    /// What the cable of a link has of its own.
+    /// Returns the settings that the cable of a link has of its own.
     pub fn cable_settings(&self, link: u32) -> CableSettings {
         self.settings.get(link as usize / 2).copied().unwrap_or_default()
     }
@@ -222,14 +222,14 @@ impl Topology {
         !self.settings.is_empty()
     }
 
-    /// The same with other settings of the cables that have such.
+    /// Changes the settings of the cables that have such.
     #[must_use]
     pub fn with_cable_settings(&self, change: impl Fn(CableSettings) -> CableSettings) -> Self {
         let settings = self.settings.iter().copied().map(change).collect();
         Self { settings, ..self.clone() }
     }
 
-    /// How a link is called in texts, e.g. `s1->s2#1` for the second of parallel cables. Of several copies
+    /// Returns how a link is called in texts, e.g. `s1->s2#1` for the second of parallel cables. Of several copies
     /// of the topology, numbers go on from one to the next: `rail 1 s1->s2`.
     pub fn link_name(&self, link: u32) -> String {
         let count = self.links.len() as u32;
@@ -242,12 +242,12 @@ impl Topology {
         }
     }
 
-    /// A link of the topology, or of a copy of it.
+    /// Returns a link of the topology, or of a copy of it.
     pub fn link(&self, link: u32) -> Option<&Link> {
         self.links.get((link as usize).checked_rem(self.links.len())?)
     }
 
-    /// Ports in use at each switch, the most of all.
+    /// Returns the most ports in use at a switch.
     pub fn switch_ports_max(&self) -> usize {
         (self.hosts..self.nodes()).map(|node| self.outgoing(node).len()).max().unwrap_or(0)
     }
@@ -279,7 +279,7 @@ impl Topology {
 }
 
 impl Grid {
-    /// Where a switch is.
+    /// Returns the coordinates of a switch.
     pub fn coordinates(&self, switch: u32) -> Vec<u32> {
         let mut rest = switch;
         self.sizes
@@ -292,7 +292,7 @@ impl Grid {
             .collect()
     }
 
-    /// The switch at these coordinates.
+    /// Returns the switch at these coordinates.
     pub fn switch_at(&self, coordinates: &[u32]) -> u32 {
         self.sizes.iter().zip(coordinates).rev().fold(0, |switch, (size, at)| switch * size + at)
     }

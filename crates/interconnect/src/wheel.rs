@@ -95,8 +95,8 @@ pub struct Wheel {
 struct Block([Event; BLOCK]);
 
 impl Wheel {
-    /// An empty wheel whose slots are at most `slot_ps` wide. Half the shortest time between
-    /// scheduling an event and its happening is a good choice.
+    /// Creates an empty wheel whose slots are at most `slot_ps` wide. Half the shortest time between scheduling an
+    /// event and its happening is a good choice.
     pub fn new(slot_ps: u64) -> Self {
         Self {
             current: Vec::new(),
@@ -116,13 +116,13 @@ impl Wheel {
         }
     }
 
-    /// The time of the event popped last, in picoseconds.
+    /// Returns the time of the event popped last, in picoseconds.
     #[inline]
     pub const fn now_ps(&self) -> u64 {
         self.now_ps
     }
 
-    /// Events that have not happened yet.
+    /// Returns the number of events that have not happened yet.
     pub const fn len(&self) -> usize {
         self.len
     }
@@ -162,7 +162,7 @@ impl Wheel {
         self.current.insert(at, event);
     }
 
-    /// The next event; advances the clock to it.
+    /// Takes the next event; advances the clock to it.
     #[inline]
     pub fn pop(&mut self) -> Option<Event> {
         if self.current.is_empty() {
@@ -171,7 +171,7 @@ impl Wheel {
         self.pop_due()
     }
 
-    /// The next event of the slot that is being drained; advances the clock to it.
+    /// Takes the next event of the slot that is being drained; advances the clock to it.
     #[inline]
     pub fn pop_due(&mut self) -> Option<Event> {
         let event = self.current.pop()?;
@@ -180,7 +180,7 @@ impl Wheel {
         Some(event)
     }
 
-    /// The same if it happens before `end_ps`.
+    /// Takes the next event as [`Wheel::pop_due`] does, if it happens before `end_ps`.
     #[inline]
     pub fn pop_due_before(&mut self, end_ps: u64) -> Option<Event> {
         self.current.last().filter(|event| event.time_ps < end_ps)?;
@@ -194,13 +194,13 @@ impl Wheel {
         next.is_some_and(|event| event.time_ps == self.now_ps && event.place < place)
     }
 
-    /// The events of the slot that is being drained, latest first.
+    /// Returns the events of the slot that is being drained, latest first.
     pub fn due(&self) -> &[Event] {
         &self.current
     }
 
-    /// Events of the slot that will be drained next, some at a time and in no order, as far as they are known. A fabric
-    /// can prefetch what they need. None while there are few events.
+    /// Returns events of the slot that will be drained next, some at a time and in no order, as far as they are
+    /// known. A fabric can prefetch what they need. None while there are few events.
     pub fn ahead(&self) -> impl Iterator<Item = &[Event]> {
         let bucket = if self.is_deep() { self.next_occupied(self.current_slot) } else { None };
         let mask = self.buckets.len() - 1;
@@ -227,8 +227,8 @@ impl Wheel {
         }
     }
 
-    /// The time of the next event, in picoseconds. It does not turn the wheel: what is scheduled later
-    /// for times before that event then still goes into the ring.
+    /// Returns the time of the next event, in picoseconds. It does not turn the wheel: what is scheduled later for
+    /// times before that event then still goes into the ring.
     pub fn next_ps(&self) -> Option<u64> {
         if let Some(event) = self.current.last() {
             return Some(event.time_ps);

@@ -15,17 +15,17 @@ pub use sizes::{SizeTable, Sizes, SizesError};
 
 /// A program of all ranks, called with what happens to each.
 pub trait Workload {
-    /// The run begins.
+    /// Starts a rank at the begin of the run.
     fn start(&mut self, rank: u32, actions: &mut Actions);
 
-    /// A computation or a wait that the rank asked for has ended.
+    /// Handles the end of a computation or a wait that the rank asked for.
     fn on_wake(&mut self, rank: u32, tag: u32, actions: &mut Actions);
 
-    /// A message is there.
+    /// Handles a message that has arrived.
     fn on_received(&mut self, rank: u32, received: Received, actions: &mut Actions);
 
-    /// The processor has sent a message that the rank gave a name ([`Actions::tells_sent`]), or its
-    /// turn has come ([`Actions::take_turn`]).
+    /// Handles that the processor has sent a message that the rank gave a name ([`Actions::tells_sent`]), or that
+    /// its turn has come ([`Actions::take_turn`]).
     fn on_sent(&mut self, rank: u32, name: u32, actions: &mut Actions) {
         let _ = (rank, name, actions);
     }
@@ -36,7 +36,7 @@ pub trait Workload {
         false
     }
 
-    /// Called when a rank is likely to be woken soon.
+    /// Prepares for a rank that is likely to be woken soon.
     #[inline]
     fn foresee(&self, _rank: u32) {}
 
@@ -49,23 +49,23 @@ pub trait Workload {
         Vec::new()
     }
 
-    /// Share of the work that is done at a time, from 0 to 1, if that is known.
+    /// Returns the share of the work that is done at a time, from 0 to 1, if that is known.
     fn done(&self, now_ps: u64) -> Option<f64> {
         let _ = now_ps;
         None
     }
 
-    /// When posting ends, if that is a matter of time, in picoseconds.
+    /// Returns when posting ends, if that is a matter of time, in picoseconds.
     fn posts_until_ps(&self) -> Option<u64> {
         None
     }
 
-    /// How many workloads it is made of, whose results are kept apart, too; 0 for one alone.
+    /// Returns how many workloads it is made of, whose results are kept apart, too; 0 for one alone.
     fn workloads(&self) -> usize {
         0
     }
 
-    /// What is not done, for a text, when nothing will happen any more and it is not finished.
+    /// Describes what is not done, when nothing will happen any more and it is not finished.
     fn awaits(&self) -> String {
         "some ranks have not done all they had to".to_owned()
     }
@@ -178,7 +178,7 @@ pub struct TokenPass {
 }
 
 impl TokenPass {
-    /// A token of `bytes` that is passed on `passes` times among `ranks` ranks, with a delay before
+    /// Makes a token of `bytes` bytes that is passed on `passes` times among `ranks` ranks, with a delay before
     /// each but the first.
     pub fn new(ranks: u32, bytes: u32, delay_ps: u64, passes: u32) -> Self {
         let passes_left = (0..ranks).map(|rank| passes / ranks + u32::from(rank < passes % ranks));
@@ -267,7 +267,7 @@ struct MeshState {
 }
 
 impl MeshExchange {
-    /// The program of width × height ranks.
+    /// Makes the program of width × height ranks.
     pub fn new(configuration: MeshConfiguration) -> Self {
         let MeshConfiguration { width, height, .. } = configuration;
         let states = vec![MeshState::default(); width as usize * height as usize];
@@ -380,7 +380,7 @@ pub struct OpenLoad {
 }
 
 impl OpenLoad {
-    /// `ranks` ranks that post a message every `interval_ps` in the mean until `until_ps`.
+    /// Makes `ranks` ranks that post a message every `interval_ps` in the mean until `until_ps`.
     pub fn new(
         ranks: u32,
         pattern: Pattern,

@@ -131,7 +131,7 @@ struct Worm {
 }
 
 impl Wormhole {
-    /// A wormhole network over a topology.
+    /// Creates a wormhole network over a topology.
     pub fn new(topology: &Topology, paths: Paths, configuration: WormholeConfiguration) -> Self {
         let links = topology.links();
         let order = |link: u32| {

@@ -3,7 +3,7 @@
 use super::{Collective, Exchange, Peers, Reduction, Step};
 
 impl Collective {
-    /// How many steps it has among so many ranks.
+    /// Returns how many steps it has among so many ranks.
     pub fn steps(&self, ranks: u32) -> u32 {
         if ranks < 2 {
             return 0;
@@ -29,7 +29,7 @@ impl Collective {
         }
     }
 
-    /// What a rank below `ranks` does in a step below [`Self::steps`].
+    /// Returns what a rank below `ranks` does in a step below [`Self::steps`].
     pub fn step(&self, ranks: u32, rank: u32, step: u32) -> Step {
         match *self {
             Self::Ring { distance, .. } if distance.is_multiple_of(ranks) => Step::default(),

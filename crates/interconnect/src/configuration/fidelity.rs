@@ -29,7 +29,7 @@ impl Fidelity {
     /// All, the finest first.
     pub const ALL: [Self; 3] = [Self::Packet, Self::LogGp, Self::Fluid];
 
-    /// Its name in commands.
+    /// Returns its name in commands.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Packet => "packet",
@@ -54,6 +54,9 @@ pub struct IdleNetwork {
 
 impl Configuration {
     /// Measures the network while nothing else uses it.
+    ///
+    /// # Errors
+    /// [`ConfigurationError`], one variant for each cause.
     pub fn idle_network(&self) -> Result<IdleNetwork, ConfigurationError> {
         // Coarse models have no acknowledgements, which would count as links, and no windows.
         let fabric = match self.fabric {
@@ -90,8 +93,8 @@ impl Configuration {
         })
     }
 
-    /// This configuration at a fidelity, with the parameters of `idle`. A configuration that is of a
-    /// coarse model already stays as it is at that.
+    /// Returns this configuration at a fidelity, with the parameters of `idle`. A configuration that is of a coarse
+    /// model already stays as it is at that.
     #[must_use]
     pub fn at_fidelity(&self, fidelity: Fidelity, idle: &IdleNetwork) -> Self {
         let mut topology = self.topology.clone();

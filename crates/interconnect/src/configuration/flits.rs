@@ -97,7 +97,7 @@ fn read_allocator(keys: &mut Reader, key: &str) -> Result<Allocator, Configurati
 }
 
 impl FabricConfiguration {
-    /// Routers with a clock, if it has such.
+    /// Returns the routers with a clock, if it has such.
     pub const fn router(&self) -> Option<&RouterConfiguration> {
         match self {
             Self::Flit(flit) => flit.router.as_ref(),

@@ -6,8 +6,10 @@ use super::super::topology::LinkKind;
 use super::{Configuration, ConfigurationError, FabricConfiguration};
 
 impl Configuration {
-    /// What is to be bought for it. A formula cannot be bought; for fluids it is Ethernet of their
-    /// rates.
+    /// Returns what is to be bought for it. A formula cannot be bought; for fluids it is Ethernet of their rates.
+    ///
+    /// # Errors
+    /// [`BookError`], one variant for each cause.
     pub fn wanted(&self) -> Result<Wanted<'_>, BookError> {
         let fabric = match self.fabric {
             FabricConfiguration::Ethernet(_) | FabricConfiguration::Fluid(_) => {
@@ -34,8 +36,11 @@ impl Configuration {
         Ok(Wanted { topology, fabric, rates, rails: self.rails() })
     }
 
-    /// What the links that its routes use carry between halves of the hosts, of all rails; nothing for a formula
-    /// without links.
+    /// Returns what the links that its routes use carry between halves of the hosts, of all rails, in bits per
+    /// second; `None` for a formula without links.
+    ///
+    /// # Errors
+    /// [`ConfigurationError`], one variant for each cause.
     pub fn bisection(&self) -> Result<Option<Bisection>, ConfigurationError> {
         let Some(rates) = self.fabric.rates() else { return Ok(None) };
         let table = RouteTable::new(&self.topology, self.routing)?;
@@ -57,7 +62,7 @@ impl Configuration {
 }
 
 impl FabricConfiguration {
-    /// Its kind, as it is written in a configuration.
+    /// Returns its kind, as it is written in a configuration.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Ethernet(_) => "ethernet",
@@ -68,8 +73,8 @@ impl FabricConfiguration {
         }
     }
 
-    /// What its links carry; nothing for a formula without links. Of flits, what remains for
-    /// payload between routers.
+    /// Returns what its links carry, in bits per second; `None` for a formula without links. For flits it is what
+    /// remains for payload between routers.
     pub fn rates(&self) -> Option<LinkRates> {
         let rate = |bytes: u32, time_ps: u64| u64::from(bytes) * 8 * PS_PER_S / time_ps.max(1);
         Some(match self {

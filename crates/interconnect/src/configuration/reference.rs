@@ -38,7 +38,7 @@ impl Key {
         Self { section, name, unit, default, values, words: Vec::new(), needs: Vec::new() }
     }
 
-    /// What it is for; empty for a key that was forgotten there.
+    /// Returns what the key is for; empty for a key whose text is missing there.
     pub fn meaning(&self) -> &'static str {
         meaning(&self.section, &self.name)
     }
@@ -51,7 +51,7 @@ impl Key {
     }
 }
 
-/// All keys, by section, in the order in which they are read.
+/// Returns all keys, by section, in the order in which they are read.
 pub fn keys() -> Vec<Key> {
     let mut found = explore(&[], &[]);
     found.extend(of_lists(&found));
@@ -76,7 +76,7 @@ pub fn keys() -> Vec<Key> {
     keys
 }
 
-/// The keys as pages of documentation have them.
+/// Formats the keys for pages of documentation.
 pub fn markdown() -> String {
     let mut text = PREFACE.to_owned();
     let keys = keys();

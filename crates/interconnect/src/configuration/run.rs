@@ -31,13 +31,19 @@ pub struct Watch<'a> {
 }
 
 impl Configuration {
-    /// Runs it, on one thread.
+    /// Runs the configuration, on one thread.
+    ///
+    /// # Errors
+    /// [`ConfigurationError`], one variant for each cause.
     pub fn run(&self) -> Result<Outcome, ConfigurationError> {
         Self { threads: 1, ..self.clone() }.run_watched(&InTurns, Watch::default())
     }
 
-    /// Runs it, recorded or watched; on several threads if that is wanted, as so many parts that
-    /// `driver` does. What is recorded runs on one thread all the same.
+    /// Runs the configuration, recorded or watched; on several threads if that is wanted, as so many parts that
+    /// `driver` does. A recorded run has one thread.
+    ///
+    /// # Errors
+    /// [`ConfigurationError`], one variant for each cause.
     pub fn run_watched(
         &self,
         driver: &dyn Driver,
@@ -90,8 +96,11 @@ impl Configuration {
         }
     }
 
-    /// The channels of a circle in which packets may come to wait for each other, if the routes allow
-    /// one. Only fabrics whose packets hold links while they wait have such.
+    /// Returns the channels of a circle in which packets may come to wait for each other, if the routes allow one.
+    /// Only fabrics whose packets hold links while they wait have such.
+    ///
+    /// # Errors
+    /// [`ConfigurationError`], one variant for each cause.
     pub fn deadlock_risk(&self) -> Result<Option<Vec<String>>, ConfigurationError> {
         let channels = match &self.fabric {
             FabricConfiguration::Wormhole(_) => 1,
@@ -103,13 +112,16 @@ impl Configuration {
         Ok(dependency::circle(&self.topology, &paths, channels))
     }
 
-    /// Hash of all settings.
+    /// Returns a hash of all settings.
     pub fn hash(&self) -> u64 {
         self.effective.bytes().fold(0, |hash, byte| mix(hash, byte.into()))
     }
 
     /// Runs another workload than its own, of so many ranks, on the hosts from 0, as so many parts as
     /// there are threads.
+    ///
+    /// # Errors
+    /// [`ConfigurationError`], one variant for each cause.
     pub fn run_divided(
         &self,
         workload: impl Separable,
@@ -151,6 +163,9 @@ impl Configuration {
     }
 
     /// Runs another workload than its own, of so many ranks, on the hosts from 0, on one thread.
+    ///
+    /// # Errors
+    /// [`ConfigurationError`], one variant for each cause.
     pub fn run_workload(
         &self,
         workload: impl Workload,
@@ -159,7 +174,10 @@ impl Configuration {
         self.run_workload_watched(workload, ranks, Watch::default())
     }
 
-    /// The same, recorded or watched.
+    /// Runs a workload as [`Self::run_workload`] does, recorded or watched.
+    ///
+    /// # Errors
+    /// [`ConfigurationError`], one variant for each cause.
     pub fn run_workload_watched(
         &self,
         workload: impl Workload,
@@ -191,8 +209,8 @@ impl Configuration {
         }
     }
 
-    /// The error of a run that came to its end although packets were lost and not retransmitted: the key that causes
-    /// the losses, and what would do.
+    /// Returns the error of a run that came to its end although packets were lost and not retransmitted: it names
+    /// the key that causes the losses, and a remedy.
     pub fn unrepaired(&self, outcome: &Outcome) -> Option<ConfigurationError> {
         let is_repaired = self.edge.is_some() || outcome.transport.is_some();
         if outcome.dropped == 0 || is_repaired {

@@ -27,13 +27,13 @@ pub struct Slowdowns {
 }
 
 impl Slowdowns {
-    /// Ideal time of the message at this place of [`Records::messages`], from posting to the last byte, in
-    /// picoseconds; nothing of messages from a host to itself.
+    /// Returns the ideal time of the message at this place of [`Records::messages`], from posting to the last byte,
+    /// in picoseconds; `None` for messages from a host to itself.
     pub fn alone_ps(&self, message: usize) -> Option<u64> {
         self.alone_ps.get(message).copied().filter(|&time_ps| time_ps != NEVER_PS)
     }
 
-    /// How many times as long as alone it took; nothing if it was not delivered, or is from a host to
+    /// Returns how many times as long as alone a message took; `None` if it was not delivered, or is from a host to
     /// itself.
     pub fn slowdown(&self, message: usize, record: &MessageRecord) -> Option<f64> {
         let alone_ps = self.alone_ps(message)?;
@@ -41,17 +41,17 @@ impl Slowdowns {
         Some(latency_ps as f64 / alone_ps.max(1) as f64)
     }
 
-    /// How many messages were delivered and posted after the warm-up.
+    /// Returns how many messages were delivered and posted after the warm-up.
     pub fn count(&self) -> usize {
         self.sorted.len()
     }
 
-    /// Their mean; 0 of none.
+    /// Returns the mean slowdown; 0 for no messages.
     pub fn mean(&self) -> f64 {
         self.sorted.iter().sum::<f64>() / self.sorted.len().max(1) as f64
     }
 
-    /// The least that this share of them, from 0 to 1, does not exceed; 0 of none.
+    /// Returns the least slowdown that this share of them, from 0 to 1, does not exceed; 0 for no messages.
     pub fn quantile(&self, share: f64) -> f64 {
         let rank = (share * self.sorted.len() as f64).ceil().max(1.0) as usize;
         self.sorted.get(rank.min(self.sorted.len()).wrapping_sub(1)).copied().unwrap_or_default()
@@ -59,9 +59,12 @@ impl Slowdowns {
 }
 
 impl Configuration {
-    /// Finds the slowdown of each recorded message. This takes about as many events as the recorded run
-    /// had, fewer if messages have the same length. `watch` is called now and then with the progress on routes
-    /// of a kind, and may stop it.
+    /// Finds the slowdown of each recorded message. This takes about as many events as the recorded run had, fewer
+    /// if messages have the same length. Calls `watch` every few thousand events with the progress on routes of a
+    /// kind, and stops if it says so.
+    ///
+    /// # Errors
+    /// [`ConfigurationError`], one variant for each cause.
     pub fn slowdowns(
         &self,
         records: &Records,

@@ -17,10 +17,13 @@ pub struct Point {
     pub configuration: Configuration,
 }
 
-/// Reads a configuration with a section `[sweep.X]` for sections X whose keys have lists of values:
-/// a point for each combination, the last key running fastest. Without such, the one point there is.
+/// Reads a configuration with a section `[sweep.X]` for sections X whose keys have lists of values: a point for
+/// each combination, the last key running fastest. Without such a section it returns one point.
 ///
 /// Files that it names are read with `read`, as in [`Configuration::parse_with_files`].
+///
+/// # Errors
+/// A text that says what is wrong.
 pub fn parse_sweep(
     file: &str,
     text: &str,

@@ -37,7 +37,7 @@ impl Unit {
         ends.into_iter().find(|(end, _)| key.ends_with(end)).map_or(Self::Count, |(_, unit)| unit)
     }
 
-    /// What a plain number is in.
+    /// Returns the unit of a plain number.
     pub const fn plain(self) -> &'static str {
         match self {
             Self::Time => "ps",
@@ -92,7 +92,7 @@ impl Unit {
         }
     }
 
-    /// The number that a text with a unit means, if it is whole.
+    /// Returns the number that a text with a unit means, if it is whole.
     pub fn parse(self, text: &str) -> Option<u64> {
         let (number, name) = split(text);
         let (_, factor) = self.names().iter().find(|(known, _)| *known == name)?;

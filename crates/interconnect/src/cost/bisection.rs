@@ -26,7 +26,7 @@ pub struct LinkRates {
 }
 
 impl LinkRates {
-    /// Rate of a link: that of its cable, if it has one of its own.
+    /// Returns the rate of a link in bits per second: that of its cable, if it has one of its own.
     pub fn of(&self, topology: &Topology, link: u32) -> u64 {
         let of_kind = match topology.link(link).map(|link| link.kind) {
             Some(LinkKind::Host) => self.host_bps,
@@ -38,9 +38,9 @@ impl LinkRates {
 }
 
 impl Bisection {
-    /// Of the links that `is_used` says are used: bridges block some. Halvings: by the numbers of
-    /// the hosts, across each dimension of a grid, and around several switches. For each the
-    /// greatest flow is computed exactly.
+    /// Computes the bisection over the links that `is_used` says are used: bridges block some. Halvings: by the
+    /// numbers of the hosts, across each dimension of a grid, and around several switches. For each the greatest
+    /// flow is computed exactly.
     pub fn new(topology: &Topology, rates: LinkRates, is_used: impl Fn(u32) -> bool) -> Self {
         let trunks = Trunks::new(topology, rates, is_used);
         let halvings = halvings(topology);

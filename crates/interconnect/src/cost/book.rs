@@ -145,7 +145,10 @@ pub enum BookError {
 }
 
 impl PriceBook {
-    /// Reads a book; `file` is named in errors.
+    /// Reads a book; errors name `file`.
+    ///
+    /// # Errors
+    /// [`BookError`], one variant for each cause.
     pub fn parse(file: &str, text: &str) -> Result<Self, BookError> {
         let book: Book = toml::from_str(text)
             .map_err(|cause| BookError::Syntax { file: file.to_owned(), cause })?;
@@ -166,7 +169,10 @@ impl PriceBook {
         })
     }
 
-    /// The cheapest part of a kind that is as fast as this.
+    /// Returns the cheapest part of a kind that is as fast as this, in bits per second.
+    ///
+    /// # Errors
+    /// [`BookError`], one variant for each cause.
     pub fn cheapest(
         &self,
         kind: PartKind,
@@ -179,7 +185,7 @@ impl PriceBook {
             .ok_or_else(|| self.missing(kind, fabric, rate_bps))
     }
 
-    /// The parts of a kind, of any rate.
+    /// Returns the parts of a kind, of any rate.
     pub fn fitting(&self, kind: PartKind, fabric: PartFabric) -> impl Iterator<Item = &Part> {
         self.parts.iter().filter(move |part| part.kind == kind && part.fabric == fabric)
     }

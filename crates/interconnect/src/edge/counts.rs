@@ -31,7 +31,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What connections counted on all rails.
+    /// Returns what connections counted on all rails.
     pub fn links(&self) -> LinkCounters {
         let mut all = LinkCounters::default();
         for rail in &self.rails {
@@ -40,14 +40,14 @@ impl Counts {
         all
     }
 
-    /// Frames that carried no bytes of an operation for the first time, for a hundred that did.
+    /// Returns the frames that carried no bytes of an operation for the first time, for a hundred that did.
     pub fn extra_frames_percent(&self) -> f64 {
         let links = self.links();
         let first = links.data_frames_sent.saturating_sub(links.retransmissions);
         100.0 * links.frames_sent.saturating_sub(first) as f64 / first.max(1) as f64
     }
 
-    /// Frames with bytes of an operation that arrived behind later ones, for a hundred.
+    /// Returns the frames with bytes of an operation that arrived behind later ones, for a hundred.
     pub fn out_of_order_percent(&self) -> f64 {
         let links = self.links();
         100.0 * links.out_of_order as f64 / links.data_frames_received.max(1) as f64

@@ -132,7 +132,7 @@ pub(super) fn link_caps(
     }
 }
 
-/// Address of a host on a rail: a station whose number is host and rail.
+/// Returns the address of a host on a rail: a station whose number is host and rail.
 pub const fn address(host: u32, rail: u8) -> PeerAddr {
     let [a, b, c, d] = host.to_be_bytes();
     PeerAddr::mac([LOCALLY_ADMINISTERED | rail << 4, a, b, c, d, 0], PORT)

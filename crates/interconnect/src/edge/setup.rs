@@ -92,6 +92,9 @@ impl EdgeFabric {
 
     /// Makes connections before the run begins, in a time of their own: each on all rails. Does nothing
     /// if the configuration says so.
+    ///
+    /// # Errors
+    /// [`EdgeError`], one variant for each cause.
     pub fn connect_ahead(&mut self, pairs: &[(u32, u32)]) -> Result<(), EdgeError> {
         if !self.configuration.connects_ahead || pairs.is_empty() {
             return Ok(());

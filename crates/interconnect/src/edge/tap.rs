@@ -11,7 +11,7 @@ pub trait Tap: Debug {
     /// Whether frames of a host are of interest.
     fn wants(&self, host: u32) -> bool;
 
-    /// A host has sent or received a frame. What was lost on the way was sent and not received.
+    /// Handles a frame that a host has sent or received. A frame that was lost in flight was sent and not received.
     fn on_frame(&mut self, frame: &TappedFrame<'_>);
 }
 

@@ -136,7 +136,8 @@ pub enum ClassBy {
 }
 
 impl EthernetConfiguration {
-    /// Ethernet of a rate with usual sizes, unlimited queues and no latency of switches.
+    /// Returns Ethernet of a rate, in bits per second, with usual sizes, unlimited queues and no latency of
+    /// switches.
     pub const fn with_rate(rate_bps: u64) -> Self {
         Self {
             host_rate_bps: rate_bps,
@@ -165,7 +166,7 @@ impl EthernetConfiguration {
         self.transport.is_some() || self.homa.is_some()
     }
 
-    /// The largest frame on the wire without the gap, in bytes.
+    /// Returns the largest frame on the wire without the gap, in bytes.
     pub const fn frame_bytes_max(&self) -> u32 {
         let payload = if self.mtu_bytes > self.payload_min_bytes {
             self.mtu_bytes
@@ -175,7 +176,7 @@ impl EthernetConfiguration {
         payload + self.overhead_bytes
     }
 
-    /// The smallest frame on the wire without the gap, in bytes.
+    /// Returns the smallest frame on the wire without the gap, in bytes.
     pub const fn frame_bytes_min(&self) -> u32 {
         self.payload_min_bytes + self.overhead_bytes
     }
@@ -208,7 +209,7 @@ impl QueueConfiguration {
         self.shared_bytes > 0 || self.ecn_max_bytes > 0 || self.classes > 1 || self.lossless != 0
     }
 
-    /// The class of a message, below the number of classes.
+    /// Returns the class of a message, below the number of classes.
     pub const fn class_of(&self, message: &Message) -> u8 {
         let Message { source, tag, bytes, origin, .. } = *message;
         let classes = if self.classes == 0 { 1 } else { self.classes };

@@ -32,7 +32,7 @@ pub(in super::super) type Wait = (Channel, Channel, u32);
 type Channel = (u32, u8);
 
 impl Ethernet {
-    /// Ports where something was lost, marked or paused.
+    /// Returns the ports where something was lost, marked or paused.
     pub fn counters(&self) -> Vec<PortCounters> {
         let ports = 0..self.ports.len() as u32;
         let counted = ports.filter_map(|port| {

@@ -7,8 +7,8 @@ use super::queues::Queues;
 use super::{ENGINE, Ethernet, EthernetConfiguration, Forwarding, Nic, QUEUE};
 
 impl Ethernet {
-    /// A link of the first rail fails, or carries frames again. Frames that would enter or leave it
-    /// meanwhile are lost; the node before it takes another of equal ways, if there is one.
+    /// Makes a link of the first rail fail, or carry frames again. Frames that would enter or leave it meanwhile
+    /// are lost; the node before it takes another of equal ways, if there is one.
     pub fn set_link(&mut self, link: u32, is_up: bool) {
         self.down.resize(self.ports.len(), false);
         self.down[link as usize] = !is_up;
@@ -37,14 +37,15 @@ impl Ethernet {
         !self.down.is_empty() && self.down[port as usize]
     }
 
-    /// When all that a host has handed over to its first port will have left it, in picoseconds, if no
+    /// Returns when all that a host has handed over to its first port will have left it, in picoseconds, if no
     /// pause comes between.
     #[inline]
     pub fn host_free_ps(&self, host: u32) -> u64 {
         self.drained_ps(self.routes.host_link(host) ^ 1)
     }
 
-    /// As at the start of time: no queue is occupied, all links are up, nothing was counted. Nothing may be in flight.
+    /// Resets the rail to the start of time: no queue is occupied, all links are up, nothing was counted. Nothing
+    /// may be in flight.
     ///
     /// # Panics
     /// If a frame is in flight.

@@ -129,34 +129,34 @@ pub struct TransportCounts {
 }
 
 impl TransportCounts {
-    /// Payload sent, retransmissions included, in bits per second of a run of so many picoseconds.
+    /// Returns the payload sent, retransmissions included, in bits per second of a run of so many picoseconds.
     pub fn throughput_bps(&self, completed_ps: u64) -> f64 {
         self.payload_bytes as f64 * 8e12 / completed_ps.max(1) as f64
     }
 
-    /// Mean window when an acknowledgement came, in frames.
+    /// Returns the mean window when an acknowledgement came, in frames.
     pub fn window_frames(&self) -> f64 {
         self.windows_256ths as f64 / 256.0 / self.acknowledgements.max(1) as f64
     }
 
-    /// Mean rate of a connection when an acknowledgement came, in bits per second; nothing where connections
-    /// have no rates.
+    /// Returns the mean rate of a connection when an acknowledgement came, in bits per second; `None` where
+    /// connections have no rates.
     pub fn rate_bps(&self) -> Option<f64> {
         let mean_mbps = self.rates_mbps as f64 / self.acknowledgements.max(1) as f64;
         (self.rates_mbps > 0).then_some(mean_mbps * 1e6)
     }
 
-    /// Mean round trip, in picoseconds.
+    /// Returns the mean round trip, in picoseconds.
     pub fn round_trip_ps(&self) -> f64 {
         self.round_trips_ps as f64 / self.acknowledgements.max(1) as f64
     }
 
-    /// Share of acknowledgements that report a mark, in percent.
+    /// Returns the share of acknowledgements that report a mark, in percent.
     pub fn marked_percent(&self) -> f64 {
         self.marked as f64 * 100.0 / self.acknowledgements.max(1) as f64
     }
 
-    /// Share of data frames that were retransmitted, in percent.
+    /// Returns the share of data frames that were retransmitted, in percent.
     pub fn retransmitted_percent(&self) -> f64 {
         self.retransmitted_frames as f64 * 100.0 / self.data_frames.max(1) as f64
     }

@@ -205,7 +205,7 @@ struct Bid {
 }
 
 impl RouterFabric {
-    /// Routers over a topology. Packets draw one of `paths`, which are as good.
+    /// Creates routers over a topology. Packets draw one of `paths`, which are as good.
     pub fn new(
         topology: &Topology,
         paths: Vec<Paths>,

@@ -37,11 +37,13 @@ pub(super) enum Offer {
 }
 
 impl Goal {
-    /// The same trace with messages of more than so many bytes sent by rendezvous: their data leave
-    /// when the receive is posted.
+    /// Changes messages of more than so many bytes to rendezvous: their data leave when the receive is posted.
     ///
     /// Two bits of the tags then say which of the three messages it is; an operation whose tag needs
     /// them is an error.
+    ///
+    /// # Errors
+    /// [`GoalError`], one variant for each cause.
     pub fn with_rendezvous_above(mut self, bytes: u32) -> Result<Self, GoalError> {
         for program in &self.ranks {
             for operation in &program.operations {

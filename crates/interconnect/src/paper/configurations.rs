@@ -119,6 +119,9 @@ impl Default for Configurations {
 
 impl Configurations {
     /// Runs a workload of 256 ranks, rank r on host `placement[r]`.
+    ///
+    /// # Errors
+    /// [`Stuck`] if messages wait for each other for ever.
     pub fn run<W: Workload>(
         &self,
         network: &Networks,
@@ -146,7 +149,7 @@ impl Configurations {
         }
     }
 
-    /// What messages cost a host: a fit to the latency of an MPI ping-pong, half of what is not
+    /// Returns what messages cost a host: a fit to the latency of an MPI ping-pong, half of what is not
     /// transmission for each side. The Ethernet hosts took a tenth more.
     pub const fn host_costs(&self, interconnect: Interconnect) -> HostCosts {
         match interconnect {
@@ -170,7 +173,10 @@ pub struct Networks {
 }
 
 impl Networks {
-    /// The networks of these configurations.
+    /// Builds the networks of these configurations.
+    ///
+    /// # Errors
+    /// [`PaperError`], one variant for each cause.
     pub fn new(configurations: &Configurations) -> Result<Self, PaperError> {
         let ethernet = Topology::leaf_spine(4, 64, 1, configurations.ethernet_trunks)?;
         let tree = RouteTable::new(&ethernet, Routing::SpanningTree { root: 4 })?;
@@ -192,12 +198,12 @@ impl Networks {
     }
 }
 
-/// Rank r on host r: neighbours in the ring are neighbours in the machine.
+/// Places rank r on host r: neighbours in the ring are neighbours in the machine.
 pub fn linear() -> Vec<u32> {
     (0..RANKS).collect()
 }
 
-/// The placement of `mesh`: on Ethernet, ranks go to the four switches in turn, so that half of the
+/// Returns the placement of `mesh`: on Ethernet, ranks go to the four switches in turn, so that half of the
 /// messages cross the fifth.
 pub fn mesh_placement(interconnect: Interconnect) -> Vec<u32> {
     match interconnect {

@@ -18,13 +18,16 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// The total in thousands of dollars, rounded to tens as in the text.
+    /// Whether the total is the one that the text quotes, in thousands of dollars, rounded to tens.
     pub fn is_as_quoted(&self) -> bool {
         (self.bill.total() / 10_000.0).round() as u64 * 10 == self.quoted_thousands
     }
 }
 
-/// The costs of all three, and where the paper contradicts itself.
+/// Returns the costs of all three, and where the paper contradicts itself.
+///
+/// # Errors
+/// [`BookError`], one variant for each cause.
 pub fn costs(networks: &Networks) -> Result<(Vec<Cost>, Vec<String>), BookError> {
     let book = book()?;
     let costs: Result<Vec<Cost>, BookError> =
@@ -68,7 +71,10 @@ fn cost(
     Ok(Cost { interconnect, bill, formula, quoted_thousands })
 }
 
-/// The book of the paper's prices.
+/// Returns the book of the paper's prices.
+///
+/// # Errors
+/// [`BookError`], one variant for each cause.
 pub fn book() -> Result<PriceBook, BookError> {
     PriceBook::parse("prices1999.toml (included)", BOOK)
 }

@@ -17,7 +17,7 @@ impl Interconnect {
     /// All, in the order of its Table 2.
     pub const ALL: [Self; 3] = [Self::Avici, Self::Myrinet, Self::Ethernet];
 
-    /// What the paper calls it.
+    /// Returns the name in the paper.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Myrinet => "Myrinet",
@@ -37,12 +37,12 @@ pub const COLUMNS: [&str; 4] = printed::COLUMNS;
 /// Message sizes of Table 2, in bytes.
 pub const SIZES: [u32; 7] = [32, 64, 128, 256, 512, 1024, 2048];
 
-/// Table 1: `token_pass` with one byte.
+/// Returns the row of Table 1: `token_pass` with one byte.
 pub fn table1(interconnect: Interconnect) -> Row {
     row("table1", "table 1", interconnect)
 }
 
-/// Throughput of a token of 15 MB, theory, in Mb/s.
+/// Returns the throughput of a token of 15 MB, theory, in Mb/s.
 pub const fn throughput_mbps(interconnect: Interconnect) -> f64 {
     match interconnect {
         Interconnect::Myrinet => 1280.0,
@@ -51,12 +51,12 @@ pub const fn throughput_mbps(interconnect: Interconnect) -> f64 {
     }
 }
 
-/// Table 2: latencies in `mesh`, one row for each of [`SIZES`].
+/// Returns the rows of Table 2: latencies in `mesh`, one row for each of [`SIZES`].
 pub fn table2(interconnect: Interconnect) -> [Row; 7] {
     SIZES.map(|bytes| row("table2", &panel(bytes), interconnect))
 }
 
-/// The name of the part of Table 2 with messages of this size.
+/// Returns the name of the part of Table 2 with messages of this size.
 pub fn panel(bytes: u32) -> String {
     format!("table 2, {bytes} B")
 }

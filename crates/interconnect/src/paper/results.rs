@@ -75,7 +75,7 @@ pub struct Curve {
 }
 
 impl Cell {
-    /// Difference from the paper, in percent of it.
+    /// Returns the difference from the paper, in percent of it.
     pub fn error_percent(&self) -> f64 {
         (self.model / self.paper - 1.0) * 100.0
     }
@@ -85,7 +85,7 @@ impl Cell {
         format!("{:.2}", self.model) == format!("{:.2}", self.paper)
     }
 
-    /// Why it is off, if it is by more than a tenth.
+    /// Returns why it is off, if it is by more than a tenth.
     pub fn reason(&self) -> Option<&'static str> {
         if self.error_percent().abs() <= 10.0 {
             return None;
@@ -119,7 +119,7 @@ impl Cell {
 }
 
 impl Curve {
-    /// Completion at a share of today's overhead, in µs.
+    /// Returns the completion at a share of today's overhead, in µs.
     pub fn at(&self, share: f64) -> Option<f64> {
         self.points.iter().find(|(at, _)| (at - share).abs() < 1e-9).map(|(_, time_us)| *time_us)
     }
@@ -127,6 +127,9 @@ impl Curve {
 
 impl Reproduction {
     /// Runs everything.
+    ///
+    /// # Errors
+    /// [`PaperError`], one variant for each cause.
     pub fn new(configurations: &Configurations) -> Result<Self, PaperError> {
         let networks = Networks::new(configurations)?;
         let mut runs = Runs { configurations, networks: &networks, hash: 0, events: 0 };
@@ -152,12 +155,12 @@ impl Reproduction {
         Ok(Self { tokens, cells, curves, statements, costs, findings, hash, events })
     }
 
-    /// Cells of Table 2 of one interconnect.
+    /// Returns the cells of Table 2 of one interconnect.
     pub fn cells_of(&self, interconnect: Interconnect) -> impl Iterator<Item = &Cell> {
         self.cells.iter().filter(move |cell| cell.interconnect == interconnect)
     }
 
-    /// Root of the mean square of ln(model / paper) over the cells of one interconnect, in percent.
+    /// Returns the root of the mean square of ln(model / paper) over the cells of one interconnect, in percent.
     pub fn rms_log_error_percent(&self, interconnect: Interconnect) -> f64 {
         let squares: Vec<f64> = self
             .cells_of(interconnect)
@@ -166,12 +169,12 @@ impl Reproduction {
         (squares.iter().sum::<f64>() / squares.len().max(1) as f64).sqrt() * 100.0
     }
 
-    /// Cells of Table 2 whose error is at most so many percent.
+    /// Returns the number of cells of Table 2 whose error is at most so many percent.
     pub fn cells_within(&self, percent: f64) -> usize {
         self.cells.iter().filter(|cell| cell.error_percent().abs() <= percent).count()
     }
 
-    /// Cells of the column of minima that print like the paper.
+    /// Returns the number of cells of the column of minima that print like the paper.
     pub fn minima_exact(&self) -> usize {
         self.cells.iter().filter(|cell| cell.column == 0 && cell.is_exact()).count()
     }
@@ -260,7 +263,7 @@ impl Runs<'_> {
 }
 
 impl Configurations {
-    /// The program `mesh` with messages of a size.
+    /// Returns the program `mesh` with messages of a size.
     pub fn mesh(&self, bytes: u32) -> MeshExchange {
         MeshExchange::new(MeshConfiguration {
             width: MESH_SIDE,

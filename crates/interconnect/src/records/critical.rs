@@ -65,7 +65,7 @@ pub enum StepKind {
 }
 
 impl StepKind {
-    /// In words.
+    /// Returns its name in words.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Compute => "computation",
@@ -110,12 +110,12 @@ pub struct Share {
 }
 
 impl CriticalPath {
-    /// Time by kind of step, longest first.
+    /// Returns the time by kind of step, longest first.
     pub fn by_kind(&self) -> Vec<(StepKind, Share)> {
         shares(self.steps.iter().map(|step| (step.kind, step)))
     }
 
-    /// Time by link, longest waits first: the first made the run late.
+    /// Returns the time by link, longest waits first: the first made the run late.
     pub fn by_link(&self) -> Vec<(u32, Share)> {
         let steps = self.steps.iter().filter_map(|step| Some((step.link?, step)));
         let mut shares = shares(steps);
@@ -141,7 +141,10 @@ fn shares<'a, K: Ord + Copy>(steps: impl Iterator<Item = (K, &'a Step)>) -> Vec<
 }
 
 impl Records {
-    /// The steps that the end of the run came from.
+    /// Returns the steps that the end of the run came from.
+    ///
+    /// # Errors
+    /// [`PathError`], one variant for each cause.
     pub fn critical_path(&self) -> Result<CriticalPath, PathError> {
         let left_out = PathError::LeftOut {
             messages: self.left_out.messages,

@@ -29,7 +29,7 @@ impl Engines {
 }
 
 impl Recorder {
-    /// For hosts with the real engine on so many rails of so many links each.
+    /// Adds records of hosts with the real engine on so many rails of so many links each.
     #[must_use]
     pub fn with_engines(mut self, rails: u32, links: u32) -> Self {
         self.engines = Some(Box::new(Engines { rails, links, ..Engines::default() }));

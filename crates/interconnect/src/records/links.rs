@@ -29,7 +29,7 @@ pub struct Window {
 }
 
 impl LinkRecord {
-    /// Mean wait of a packet, in picoseconds.
+    /// Returns the mean wait of a packet, in picoseconds.
     pub fn wait_mean_ps(&self) -> f64 {
         if self.packets == 0 { 0.0 } else { self.wait_ps as f64 / self.packets as f64 }
     }

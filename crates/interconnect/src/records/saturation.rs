@@ -60,12 +60,12 @@ impl Backlog {
         self.posting_ended_ps = now_ps;
     }
 
-    /// Messages in flight with the times in picoseconds.
+    /// Returns the messages in flight with the times in picoseconds.
     pub fn samples(&self) -> &[(u64, u32)] {
         &self.samples
     }
 
-    /// How messages in flight grew, if they kept growing as long as new ones were posted.
+    /// Returns how messages in flight grew, if they kept growing as long as new ones were posted.
     pub fn growth(&self) -> Option<Growth> {
         let quarter = |number: u64| {
             let (from, until) =

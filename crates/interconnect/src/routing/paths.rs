@@ -40,8 +40,11 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// The paths along a table, with lanes. `channels` is the number of virtual channels where the
-    /// lanes are such, 1 where they are cables.
+    /// Computes the paths along a table, with lanes. `channels` is the number of virtual channels where the lanes
+    /// are such, 1 where they are cables.
+    ///
+    /// # Errors
+    /// [`RoutingError`], one variant for each cause.
     pub fn new(
         topology: &Topology,
         table: &RouteTable,
@@ -79,7 +82,7 @@ impl Paths {
         Ok(paths)
     }
 
-    /// Hops between the switches of two hosts: where they begin and end in [`Paths::hop`].
+    /// Returns the hops between the switches of two hosts: where they begin and end in [`Paths::hop`].
     #[inline]
     pub fn between(&self, source: u32, destination: u32) -> (u32, u32) {
         let row = self.host_columns[source as usize] as usize * self.columns;
@@ -87,25 +90,25 @@ impl Paths {
         (self.starts[at], self.starts[at + 1])
     }
 
-    /// A hop by its place.
+    /// Returns a hop by its place.
     #[inline]
     pub fn hop(&self, place: u32) -> &Hop {
         &self.hops[place as usize]
     }
 
-    /// The cables of a hop, by lane.
+    /// Returns the cables of a hop, by lane.
     #[inline]
     pub fn links(&self, hop: &Hop) -> &[u32] {
         let start = hop.links_start as usize;
         &self.links[start..start + usize::from(hop.links_count)]
     }
 
-    /// The most hops of a path.
+    /// Returns the most hops of a path.
     pub const fn hops_max(&self) -> usize {
         self.hops_max
     }
 
-    /// All paths, as hops.
+    /// Returns all paths, as hops.
     pub fn iter(&self) -> impl Iterator<Item = &[Hop]> {
         self.starts.windows(2).map(|ends| &self.hops[ends[0] as usize..ends[1] as usize])
     }

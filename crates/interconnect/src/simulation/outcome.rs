@@ -101,7 +101,7 @@ pub struct Accepted {
 }
 
 impl Accepted {
-    /// Payload that each of `hosts` hosts got, in bytes per second.
+    /// Returns the payload that each of `hosts` hosts got, in bytes per second.
     pub fn rate(&self, hosts: u32) -> Option<f64> {
         let host_seconds = self.window_ps as f64 * 1e-12 * f64::from(hosts);
         (self.window_ps > 0).then(|| self.bytes as f64 / host_seconds)
@@ -123,6 +123,9 @@ pub struct Progress {
 
 impl Progress {
     /// Reports to `watch`, which may stop the run here.
+    ///
+    /// # Errors
+    /// [`Stuck`], if `watch` stops the run.
     pub fn tell(self, watch: &mut Watcher<'_>) -> Result<(), Stuck> {
         match watch(self) {
             ControlFlow::Continue(()) => Ok(()),
@@ -200,7 +203,7 @@ pub enum Stuck {
 }
 
 impl Outcome {
-    /// Payload delivered, in bits per second of the run.
+    /// Returns the payload delivered, in bits per second of the run.
     pub fn goodput_bps(&self) -> f64 {
         self.delivered_bytes as f64 * 8e12 / self.completed_ps.max(1) as f64
     }

@@ -21,19 +21,22 @@ use super::{
 
 /// One part of a run.
 pub trait Part: Send {
-    /// When its next event happens, in picoseconds; `None` if none will.
+    /// Returns when its next event happens, in picoseconds; `None` if none will.
     fn next_ps(&self) -> Option<u64>;
 
     /// Does the events before `end_ps`, and returns how many there were since the beginning.
+    ///
+    /// # Errors
+    /// [`Stuck`] if messages wait for each other for ever.
     fn run_before(&mut self, end_ps: u64) -> Result<u64, Stuck>;
 
-    /// What goes to another part, to be asked for after each window.
+    /// Takes what goes to another part: call it after each window.
     fn parcel(&mut self, to: usize) -> Parcel;
 
     /// Takes what part `from` has for it.
     fn accept(&mut self, from: usize, parcel: Parcel);
 
-    /// How far it is at the end of a window.
+    /// Returns how far it is at the end of a window.
     fn progress(&self, now_ps: u64) -> Progress;
 }
 
@@ -58,7 +61,7 @@ pub enum Shares {
 }
 
 impl Shares {
-    /// How far a run is whose parts are so far.
+    /// Returns how far a run is whose parts are so far.
     pub fn whole(self, parts: impl IntoIterator<Item = Progress>) -> Progress {
         let mut whole = Progress { share: None, now_ps: 0, events: 0, messages: 0 };
         for part in parts {
@@ -78,7 +81,10 @@ impl Shares {
 /// Does the parts of a run.
 pub trait Driver {
     /// Repeats until no part has an event: all do one window, all exchange parcels. Calls `watch` with the progress
-    /// every [`WATCHED_EVENTS`] events or some more; it may stop them.
+    /// every [`WATCHED_EVENTS`] events or some more, and stops if it says so.
+    ///
+    /// # Errors
+    /// [`Stuck`] if messages wait for each other for ever.
     fn drive(
         &self,
         parts: &mut [&mut dyn Part],
@@ -127,7 +133,7 @@ impl Driver for InTurns {
 }
 
 impl Window {
-    /// The error of a run with too many events; [`Parts::run`] adds the messages in flight.
+    /// Returns the error of a run with too many events; [`Parts::run`] adds the messages in flight.
     pub const fn endless(&self, events: u64, now_ps: u64) -> Stuck {
         Stuck::Endless { events, now_ps, messages: 0, verdict: DIVIDED }
     }
@@ -195,17 +201,23 @@ impl<W: Separable> Simulation<Ethernet, W> {
 }
 
 impl<W: Separable> Parts<W> {
-    /// How many parts there are.
+    /// Returns how many parts there are.
     pub const fn count(&self) -> usize {
         self.shares.len()
     }
 
     /// Runs all parts to the end.
+    ///
+    /// # Errors
+    /// [`Stuck`] if messages wait for each other for ever.
     pub fn run(self, driver: &dyn Driver) -> Result<Outcome, Stuck> {
         self.run_watched(driver, &mut |_| ControlFlow::Continue(()))
     }
 
     /// Runs all parts to the end and reports the progress now and then.
+    ///
+    /// # Errors
+    /// [`Stuck`] if messages wait for each other for ever.
     pub fn run_watched(
         mut self,
         driver: &dyn Driver,

@@ -3,12 +3,18 @@
 use super::{Builder, Grid, LinkKind, Topology, TopologyError};
 
 impl Topology {
-    /// One switch with `hosts` hosts.
+    /// Builds one switch with `hosts` hosts.
+    ///
+    /// # Errors
+    /// [`TopologyError`], one variant for each cause.
     pub fn star(hosts: u32) -> Result<Self, TopologyError> {
         Self::leaf_spine(1, hosts, 0, 0).map(|topology| topology.renamed(format!("star {hosts}")))
     }
 
-    /// Switches in a row, each with `hosts` hosts, neighbours joined by `trunks` cables.
+    /// Builds switches in a row, each with `hosts` hosts, neighbours joined by `trunks` cables.
+    ///
+    /// # Errors
+    /// [`TopologyError`], one variant for each cause.
     pub fn cascade(switches: u32, hosts: u32, trunks: u32) -> Result<Self, TopologyError> {
         let name = format!("cascade {switches}x{hosts}, {trunks} trunks");
         require(&name, "trunks", trunks.into(), 1, LANES_MAX)?;
@@ -21,8 +27,11 @@ impl Topology {
         builder.build()
     }
 
-    /// `leaves` switches with `hosts` hosts each, joined through `spines` switches, `trunks` cables
-    /// from each leaf to each spine. The leaves are the switches from 0.
+    /// Builds `leaves` switches with `hosts` hosts each, joined through `spines` switches, `trunks` cables from
+    /// each leaf to each spine. The leaves are the switches from 0.
+    ///
+    /// # Errors
+    /// [`TopologyError`], one variant for each cause.
     pub fn leaf_spine(
         leaves: u32,
         hosts: u32,
@@ -44,8 +53,11 @@ impl Topology {
         builder.build()
     }
 
-    /// A three-level fat tree of switches with `radix` ports: `radix`³ / 4 hosts. Edge switches come
-    /// first, then aggregation, then core switches.
+    /// Builds a three-level fat tree of switches with `radix` ports: `radix`³ / 4 hosts. Edge switches come first,
+    /// then aggregation, then core switches.
+    ///
+    /// # Errors
+    /// [`TopologyError`], one variant for each cause.
     pub fn fat_tree(radix: u32) -> Result<Self, TopologyError> {
         let name = format!("fat tree {radix}");
         require(&name, "radix", radix.into(), 2, 128)?;
@@ -71,18 +83,27 @@ impl Topology {
         builder.build()
     }
 
-    /// A torus of switches with `hosts` hosts each, `lanes` parallel cables between neighbours. In a
+    /// Builds a torus of switches with `hosts` hosts each, `lanes` parallel cables between neighbours. In a
     /// dimension of two positions there is one bundle, not two.
+    ///
+    /// # Errors
+    /// [`TopologyError`], one variant for each cause.
     pub fn torus(sizes: &[u32], hosts: u32, lanes: u32) -> Result<Self, TopologyError> {
         Self::grid_of(sizes, hosts, lanes, true)
     }
 
-    /// The same without cables from the last position to the first.
+    /// Builds a torus without cables from the last position to the first.
+    ///
+    /// # Errors
+    /// [`TopologyError`], one variant for each cause.
     pub fn mesh(sizes: &[u32], hosts: u32, lanes: u32) -> Result<Self, TopologyError> {
         Self::grid_of(sizes, hosts, lanes, false)
     }
 
-    /// Every pair of switches that differ in one coordinate only is joined.
+    /// Builds a `HyperX`: every pair of switches that differ in one coordinate only is joined.
+    ///
+    /// # Errors
+    /// [`TopologyError`], one variant for each cause.
     pub fn hyperx(sizes: &[u32], hosts: u32, lanes: u32) -> Result<Self, TopologyError> {
         let name = format!("HyperX {}, {hosts} hosts each", times(sizes));
         let (mut builder, grid) = grid_builder(name, sizes, hosts, lanes, false)?;
@@ -100,8 +121,11 @@ impl Topology {
         builder.build()
     }
 
-    /// Groups of `switches` fully joined switches with `hosts` hosts and `global` cables to other
-    /// groups each; as many groups as that reaches, switches × global + 1.
+    /// Builds groups of `switches` fully joined switches with `hosts` hosts and `global` cables to other groups
+    /// each; as many groups as that reaches, switches × global + 1.
+    ///
+    /// # Errors
+    /// [`TopologyError`], one variant for each cause.
     pub fn dragonfly(switches: u32, hosts: u32, global: u32) -> Result<Self, TopologyError> {
         let name = format!("dragonfly {switches}x{hosts}, {global} global");
         require(&name, "global cables of a switch", global.into(), 1, LANES_MAX)?;

@@ -2,8 +2,11 @@
 
 use super::{Builder, Topology, TopologyError};
 
-/// Reads a topology from text: a line `A B` for a cable, `A B N` for N parallel ones, where `h0`,
-/// `h1`, … are hosts and `s0`, `s1`, … switches; `#` begins a comment. `file` is named in errors.
+/// Reads a topology from text: a line `A B` for a cable, `A B N` for N parallel ones, where `h0`, `h1`, … are hosts
+/// and `s0`, `s1`, … switches; `#` begins a comment. Errors name `file`.
+///
+/// # Errors
+/// [`TopologyError`], one variant for each cause.
 pub fn parse_edge_list(file: &str, text: &str) -> Result<Topology, TopologyError> {
     let mut cables = Vec::new();
     let (mut hosts, mut switches) = (0_u64, 0_u64);

@@ -101,7 +101,7 @@ pub enum GraphError {
 }
 
 impl GraphError {
-    /// The cable that is wrong, from 1, if it is one.
+    /// Returns the number of the cable that is wrong, from 1, if it is one.
     pub const fn cable(&self) -> Option<usize> {
         match self {
             Self::UnknownEnd { cable, .. }
@@ -115,8 +115,11 @@ impl GraphError {
 }
 
 impl Topology {
-    /// Hosts and switches, numbered in this order, joined by cables. Each host has one cable, and each
-    /// node reaches every other.
+    /// Joins hosts and switches, numbered in this order, by cables. Each host has one cable, and each node reaches
+    /// every other.
+    ///
+    /// # Errors
+    /// [`TopologyError`], one variant for each cause.
     pub fn graph(
         hosts: &[String],
         switches: &[String],

@@ -31,8 +31,8 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// The flows of a list among `ranks` ranks. Flows with the same source and start are posted in the
-    /// order of the list; those with a source that is no rank, and those after 2³², are not posted.
+    /// Makes the flows of a list among `ranks` ranks. Flows with the same source and start are posted in the order
+    /// of the list; those with a source that is no rank, and those after 2³², are not posted.
     pub fn new(ranks: u32, list: Arc<[Flow]>) -> Self {
         let mut order: Vec<u32> = list.iter().zip(0..u32::MAX).map(|(_, at)| at).collect();
         let flow = |at: u32| list[at as usize];

@@ -50,8 +50,8 @@ impl NeedsRanks {
 }
 
 impl Pattern {
-    /// A random permutation in which no rank sends to itself: one circle through all ranks
-    /// (Sattolo's algorithm).
+    /// Makes a random permutation in which no rank sends to itself: one circle through all ranks (Sattolo's
+    /// algorithm).
     pub fn random_permutation(ranks: u32, seed: u64) -> Self {
         let mut random = Random::stream(seed, PERMUTATION_STREAM);
         let mut to: Vec<u32> = (0..ranks).collect();
@@ -61,8 +61,11 @@ impl Pattern {
         Self::Permutation(to)
     }
 
-    /// From column x of row y of a square of ranks to column y of row x. Ranks on the diagonal send to
+    /// Sends from column x of row y of a square of ranks to column y of row x. Ranks on the diagonal send to
     /// themselves.
+    ///
+    /// # Errors
+    /// [`NeedsRanks`] if the number of ranks is no square.
     pub fn transpose(ranks: u32) -> Result<Self, NeedsRanks> {
         let side = ranks.isqrt();
         if side * side != ranks {
@@ -72,13 +75,19 @@ impl Pattern {
         Ok(Self::Permutation(to.collect()))
     }
 
-    /// To the rank whose number has all bits inverted: the last sends to the first.
+    /// Sends to the rank whose number has all bits inverted: the last sends to the first.
+    ///
+    /// # Errors
+    /// [`NeedsRanks`] if the number of ranks is no power of 2.
     pub fn bit_complement(ranks: u32) -> Result<Self, NeedsRanks> {
         Self::of_bits(ranks, |rank, _| !rank)
     }
 
-    /// To the rank whose number has its bits in the opposite order. Ranks whose numbers are
-    /// palindromes send to themselves.
+    /// Sends to the rank whose number has its bits in the opposite order. Ranks whose numbers are palindromes send
+    /// to themselves.
+    ///
+    /// # Errors
+    /// [`NeedsRanks`] if the number of ranks is no power of 2.
     pub fn bit_reverse(ranks: u32) -> Result<Self, NeedsRanks> {
         // Of one rank there are no bits.
         Self::of_bits(ranks, |rank, bits| rank.reverse_bits().checked_shr(32 - bits).unwrap_or(0))
@@ -92,13 +101,13 @@ impl Pattern {
         Ok(Self::Permutation((0..ranks).map(|rank| to(rank, bits) & (ranks - 1)).collect()))
     }
 
-    /// Just less than half way round each dimension of a grid, in the same direction; of other
-    /// topologies round a ring of all hosts.
+    /// Sends just less than half way round each dimension of a grid, in the same direction; in other topologies
+    /// round a ring of all hosts.
     pub fn tornado(topology: &Topology) -> Self {
         Self::shifted(topology, |size| size.div_ceil(2) - 1)
     }
 
-    /// To the next one along each dimension of a grid; of other topologies along a ring of all hosts.
+    /// Sends to the next one along each dimension of a grid; in other topologies along a ring of all hosts.
     pub fn neighbour(topology: &Topology) -> Self {
         Self::shifted(topology, |_| 1)
     }

@@ -58,7 +58,7 @@ pub struct Several {
 }
 
 impl Several {
-    /// These workloads, of which at most [`WORKLOADS_MAX`] are taken.
+    /// Combines these workloads, of which at most [`WORKLOADS_MAX`] are taken.
     pub fn new(mut members: Vec<Member>) -> Self {
         members.truncate(WORKLOADS_MAX);
         Self { members }

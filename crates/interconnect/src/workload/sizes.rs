@@ -16,7 +16,7 @@ pub enum Sizes {
 }
 
 impl Sizes {
-    /// Two lengths, the larger of which comes with this share, in percent.
+    /// Makes a distribution of two lengths, the larger of which comes with this share, in percent.
     pub fn bimodal(small_bytes: u32, large_bytes: u32, large_percent: u32) -> Self {
         let large_percent = large_percent.min(100);
         Self::Mix(vec![(small_bytes, 100 - large_percent), (large_bytes, large_percent)])
@@ -41,7 +41,7 @@ impl Sizes {
         }
     }
 
-    /// The mean length in 1/1024 of a byte, rounded down; at least 1.
+    /// Returns the mean length in 1/1024 of a byte, rounded down; at least 1.
     pub fn mean_bytes_1024ths(&self) -> u64 {
         let mean = match self {
             Self::Fixed(bytes) | Self::Exponential(bytes) => u64::from(*bytes) << 10,
@@ -95,8 +95,11 @@ pub enum SizesError {
 }
 
 impl SizeTable {
-    /// Reads a table: lines of a length in bytes and the share of messages up to it; `#` begins a
-    /// comment. `file` is named in errors.
+    /// Reads a table: lines of a length in bytes and the share of messages up to it; `#` begins a comment. Errors
+    /// name `file`.
+    ///
+    /// # Errors
+    /// [`SizesError`], one variant for each cause.
     pub fn parse(file: &str, text: &str) -> Result<Self, SizesError> {
         let mut points = Vec::new();
         for (index, line) in text.lines().enumerate() {
@@ -122,7 +125,10 @@ impl SizeTable {
         Self::complete(file, points)
     }
 
-    /// The table of these points: lengths in bytes, and shares in parts per billion.
+    /// Makes the table of these points: lengths in bytes, and shares in parts per billion.
+    ///
+    /// # Errors
+    /// [`SizesError`], one variant for each cause.
     pub fn from_points(file: &str, points: Vec<(u32, u32)>) -> Result<Self, SizesError> {
         for end in 1..=points.len() {
             Self::check_order(&points[..end]).map_err(|what| SizesError::Line {
@@ -134,7 +140,7 @@ impl SizeTable {
         Self::complete(file, points)
     }
 
-    /// Lengths in bytes, and shares in parts per billion.
+    /// Returns the points: lengths in bytes, and shares in parts per billion.
     pub fn points(&self) -> &[(u32, u32)] {
         &self.points
     }
