@@ -71,7 +71,7 @@ impl CleanRoot {
         }
     }
 
-    /// Has a package of this host be installed here, as far as it is shared libraries. Whether it is installed there.
+    /// Installs a package of this host here, as far as it is shared libraries. Whether it is installed there.
     ///
     /// # Panics
     /// If files cannot be copied.
@@ -123,7 +123,7 @@ impl CleanRoot {
         arguments.split_whitespace().fold(program, |program, word| program.argument(&word))
     }
 
-    /// Debian's tool for packages, whose host this is.
+    /// Runs Debian's tool for packages, whose host this is.
     ///
     /// # Panics
     /// If it cannot be started.

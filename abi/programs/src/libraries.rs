@@ -74,7 +74,7 @@ pub fn ethernot() -> &'static Path {
     })
 }
 
-/// Has the project's chores do something; returns what they say and how they end.
+/// Runs the project's chores with these arguments; returns what they print and how they end.
 ///
 /// # Panics
 /// If cargo cannot be started.

@@ -85,8 +85,8 @@ impl Mpi {
         }
     }
 
-    /// Speeds over us and over TCP in turn: the medians of ratios of latency and of throughput of two ranks, and of the time of
-    /// an allreduce and of an alltoall of four.
+    /// Measures speeds over us and over TCP in turn: the medians of ratios of latency and of throughput of two
+    /// ranks, and of the time of an allreduce and of an alltoall of four.
     pub fn speeds(&self, turns: usize) -> Option<[f64; 4]> {
         let hosts = Hosts::two()?;
         let figures =

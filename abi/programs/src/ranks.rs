@@ -68,7 +68,7 @@ impl Hosts {
         [self.pair.client(), self.pair.server()].map(Sent::by)
     }
 
-    /// Has a launcher with these options, separated by spaces, start so many ranks, half of them on each host. What
+    /// Starts so many ranks by a launcher with these options, separated by spaces, half of them on each host. What
     /// they run is `program`; over the libraries it is behind `ethernot run` ([`over_us`]).
     ///
     /// # Panics

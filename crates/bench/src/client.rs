@@ -83,7 +83,7 @@ impl Client {
         &self.server
     }
 
-    /// Names of the transports that the server has.
+    /// Returns the names of the transports that the server has.
     pub fn server_transports(&self) -> &[String] {
         &self.server_transports
     }

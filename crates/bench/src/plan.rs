@@ -93,7 +93,7 @@ pub enum PathChoice {
 }
 
 impl PathChoice {
-    /// Rates of the links in bits per second; none where they are not known.
+    /// Returns the rates of the links in bits per second; none where they are not known.
     pub fn rates(&self) -> Vec<u64> {
         match self {
             Self::Switched(shapes) => shapes.iter().map(|shape| shape.rate).collect(),

@@ -51,7 +51,7 @@ impl Star {
         built.map(|()| star)
     }
 
-    /// Names of the namespaces of the hosts.
+    /// Returns the names of the namespaces of the hosts.
     pub fn hosts(&self) -> &[String] {
         &self.hosts
     }

@@ -329,8 +329,8 @@ impl<T: Copy> SendHalf<T> {
         self.controller.set_frame_bytes(frame_bytes);
     }
 
-    /// Notes whether there is nothing to send although the window is open; the delivery rate then
-    /// says nothing about the link.
+    /// Sets whether there is nothing to send although the window is open; the delivery rate then has no meaning for
+    /// the link.
     pub fn set_application_limited(&mut self, limited: bool) {
         self.rate.set_limited(limited, self.in_flight_bytes);
     }

@@ -182,12 +182,12 @@ impl Engine {
         self.incarnation
     }
 
-    /// Requests for connections to `service` are passed on from now on.
+    /// Passes requests for connections to `service` on from now on.
     pub fn listen(&mut self, service: u32) {
         self.reception.listen(service);
     }
 
-    /// Requests for connections to `service` are rejected from now on.
+    /// Rejects requests for connections to `service` from now on.
     pub fn unlisten(&mut self, service: u32) {
         self.reception.unlisten(service);
     }
@@ -535,7 +535,7 @@ impl Engine {
     }
 
     //= protocol.md: shared.3
-    /// Receives were posted that connections or datagrams [wait](SharedReceives::post) for: they go on.
+    /// Continues connections or datagrams that [wait](SharedReceives::post) for receives, which were posted.
     pub fn on_receives_posted(
         &mut self,
         now: Instant,
@@ -652,7 +652,7 @@ impl Engine {
         self.pools.in_use()
     }
 
-    /// Answers to reads and atomics of peers that were begun so far.
+    /// Returns how many answers to reads and atomics of peers were begun so far.
     pub const fn answers_begun(&self) -> u64 {
         self.pools.answers_begun()
     }

@@ -88,7 +88,7 @@ impl ConnectOptions {
         self
     }
 
-    /// Has completions go to a queue that connections share.
+    /// Sends completions to a queue that connections share.
     pub fn queue(mut self, queue: Arc<CompletionQueue>) -> Self {
         self.queue = Some(queue);
         self

@@ -160,8 +160,8 @@ impl EndpointBuilder {
         self
     }
 
-    /// Has the progress thread run on this processor only, counted as the kernel does. It suits
-    /// [`Polling::ALWAYS`], with a processor that the application leaves to it.
+    /// Runs the progress thread on this processor only, counted as the kernel does. It suits [`Polling::ALWAYS`],
+    /// with a processor that the application leaves to it.
     ///
     /// ```no_run
     /// use ethernot::{Endpoint, Polling};

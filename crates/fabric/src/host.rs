@@ -400,7 +400,8 @@ pub trait HostEngine {
         link: LinkId,
         peer: PeerAddr,
     );
-    /// Links of a connection that carry data, and all of them; absent if the engine does not report them.
+    /// Returns how many links of a connection carry data, and how many there are; `None` if the engine does not
+    /// report them.
     fn links_up(&self, connection: ConnectionHandle) -> Option<(usize, usize)> {
         let _ = connection;
         None

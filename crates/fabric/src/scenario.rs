@@ -81,7 +81,7 @@ impl Outcome {
         100.0 * extra as f64 / self.frames_min.max(1) as f64
     }
 
-    /// Acknowledgements, in percent of the least number of frames.
+    /// Returns the number of acknowledgements, in percent of the least number of frames.
     pub fn answer_percent(&self) -> f64 {
         100.0 * self.answers as f64 / self.frames_min.max(1) as f64
     }

@@ -374,7 +374,7 @@ impl EdgeFabric {
         self.rails.iter().map(Ethernet::bytes).sum()
     }
 
-    /// Has the engines of all hosts pack their connections that are at rest, as each does by itself after
+    /// Compresses the connections of all hosts that are at rest, as each engine does by itself after
     /// [`engine::EngineConfig::rest_ns`]. Changes nothing but the memory they take.
     pub fn rest(&mut self) {
         for host in &mut self.hosts {

@@ -283,8 +283,7 @@ impl RouteTable {
         }
     }
 
-    /// Links from `switch` (from 0) towards `host`, at least one. For the host's own switch, its
-    /// cable.
+    /// Returns the links from `switch` (from 0) towards `host`, at least one. For the host's own switch, its cable.
     #[inline]
     pub fn candidates(&self, switch: u32, host: u32) -> &[u32] {
         let row = self.rows[switch as usize];

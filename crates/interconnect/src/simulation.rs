@@ -66,7 +66,7 @@ pub trait Fabric {
         None
     }
 
-    /// Packet-hops (flit-hops of a flit fabric) so far: links crossed.
+    /// Returns the number of packet-hops (flit-hops of a flit fabric) so far: links crossed.
     fn hops(&self) -> u64;
 
     /// Returns half the shortest time between scheduling and happening that is usual here, in picoseconds.

@@ -45,7 +45,7 @@ impl<T: Copy> Slab<T> {
         &mut self.values[index as usize]
     }
 
-    /// Has the value of this name brought near, if there is one.
+    /// Prefetches the value of this name, if there is one.
     #[inline]
     pub fn prefetch(&self, index: u32) {
         if let Some(value) = self.values.get(index as usize) {

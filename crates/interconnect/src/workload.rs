@@ -43,7 +43,7 @@ pub trait Workload {
     /// Whether every rank has done all it had to.
     fn is_finished(&self) -> bool;
 
-    /// Ranks that will send to each other, as far as that is known before: their hosts may be connected
+    /// Returns the ranks that will send to each other, as far as that is known before: their hosts may be connected
     /// before the run begins.
     fn pairs(&self) -> Vec<(u32, u32)> {
         Vec::new()

@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::{c_int, c_void, socklen_t};
 
-/// Has the kernel keep `bytes` that are received on a TCP socket and not yet read, unless it keeps as many already. A size
-/// that the program has set (`SO_RCVBUF`) stays what it is.
+/// Lets the kernel keep `bytes` bytes that are received on a TCP socket and not yet read, unless it keeps as many
+/// already. A size that the program has set (`SO_RCVBUF`) stays what it is.
 ///
 /// A byte that stays in the socket keeps the buffer in which it came, up to some hundred kilobytes. That may shut the
 /// window of the connection for good, and what the byte waits for does not come.

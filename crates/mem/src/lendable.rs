@@ -137,7 +137,7 @@ pub fn lendable_changes() -> u64 {
     CHANGES.load(Ordering::Acquire)
 }
 
-/// Numbers of memory that can be lent now.
+/// Returns the numbers of memory that can be lent now.
 pub fn lendable_numbers() -> Vec<u64> {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
     let registered = registry.values().filter(|entry| entry.registrations > 0);

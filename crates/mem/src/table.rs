@@ -93,7 +93,7 @@ impl MemoryTable {
         name
     }
 
-    /// Gives a domain back. No connection may use it any more.
+    /// Releases a domain. No connection may use it any more.
     ///
     /// # Errors
     /// [`RegisterError::DomainBusy`] while it has regions, [`RegisterError::UnknownDomain`] if it was released,

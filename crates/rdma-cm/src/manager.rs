@@ -31,9 +31,9 @@ impl fmt::Debug for ManagedDevice {
 /// Nothing here waits for a peer. A [`Listener`] or [`Caller`] may be notified before the call
 /// returns, and by any thread, inside the wire: so it must not call the wire.
 pub trait ConnectionManager: Send + Sync {
-    /// Requests for a port are passed on from now on, until what is returned is dropped. An unspecified address stands
-    /// for all that the device has. What has `claimed` the port so far is to be dropped when it is claimed for listening,
-    /// and not before: a peer that asks meanwhile would get the answer that no program listens.
+    /// Passes requests for a port on from now on, until what is returned is dropped. An unspecified address stands
+    /// for all that the device has. What has `claimed` the port so far is to be dropped when it is claimed for
+    /// listening, and not before: a peer that asks meanwhile would get the answer that no program listens.
     ///
     /// # Errors
     /// [`Error::System`] with `EADDRINUSE` if somebody does, `EADDRNOTAVAIL` if the address is none of the device.
@@ -68,7 +68,7 @@ pub trait Listening: Send + Sync {}
 
 /// One request and what becomes of it, at either end. It is given up when it is dropped.
 pub trait Exchange: Send + Sync {
-    /// Says yes to a request that came. A queue pair, which is in RTS, takes the connection over: only where both the
+    /// Accepts a request that came. A queue pair, which is in RTS, takes the connection over: only where both the
     /// request and the reply say so.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ pub trait Exchange: Send + Sync {
     /// The device is closed.
     fn take_over(&self, queue_pair: &Arc<QueuePair>) -> Result<(), Error>;
 
-    /// Says no to a request that came, or, with a connection that is there, that it is not wanted after all.
+    /// Rejects a request that came, or, with a connection that is there, reports that it is not wanted after all.
     ///
     /// # Errors
     /// The request has been withdrawn.

@@ -35,9 +35,9 @@ pub(crate) struct Lookers {
 }
 
 impl Runtime {
-    /// Has a task woken as [`Runtime::enlist_task`] does for each notification of the application, and a millisecond later at the
-    /// latest, or a millisecond after peers or time may have changed what it waits for; it must look once more afterwards. For
-    /// what nothing announces.
+    /// Wakes a task as [`Runtime::enlist_task`] does for each notification of the application, and a millisecond
+    /// later at the latest, or a millisecond after peers or time may have changed what it waits for; it must look
+    /// once more afterwards. For what nothing announces.
     pub fn enlist_looker(&self, waker: &Waker, changed_by: ChangedBy) -> Enlisted {
         let enlisted = self.enlist_task(waker, Interest::Anything);
         let shared = &self.shared;

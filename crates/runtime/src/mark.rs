@@ -18,9 +18,9 @@ impl Mark {
         Self { raised: AtomicU64::new(0) }
     }
 
-    /// Has threads that wait for it woken when the calling thread leaves the engine. For hooks, machines and work
-    /// sources, in a turn that does something, as a source [says](crate::Posted::count); who is outside of the engine says it by
-    /// [`Runtime::raise`](crate::Runtime::raise).
+    /// Wakes threads that wait for it when the calling thread leaves the engine. For hooks, machines and work
+    /// sources, in a turn that does something, as a source [says](crate::Posted::count); a thread outside of the
+    /// engine calls [`Runtime::raise`](crate::Runtime::raise).
     #[inline]
     pub fn raise(&self) {
         // Release: who sees that it was raised sees what was done before.

@@ -98,7 +98,7 @@ impl Runtime {
         Poll::Pending
     }
 
-    /// Has a task woken when something has come that is of interest; it must look once more afterwards.
+    /// Wakes a task when something has come that is of interest; it must look once more afterwards.
     pub fn enlist_task(&self, waker: &Waker, interest: Interest<'_>) -> Enlisted {
         let host = &self.shared.host;
         let number = host.waiters.enlist_task(waker, interest, host.arming.told());

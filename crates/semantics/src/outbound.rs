@@ -557,7 +557,7 @@ impl Outbound {
         }
     }
 
-    /// Answers in flight.
+    /// Returns the number of answers in flight.
     pub const fn answering(&self) -> u32 {
         self.answering
     }

@@ -193,8 +193,8 @@ impl Pools {
         own < OPERATION_SHARE || Self::grants_another(own - OPERATION_SHARE, room)
     }
 
-    /// Has [`Pools::take_room`] name this connection when one of its operations is complete, the peer grants it more
-    /// messages, or one of its receives is consumed: work of the application waits for that.
+    /// Lets [`Pools::take_room`] name this connection when one of its operations is complete, the peer grants it
+    /// more messages, or one of its receives is consumed: work of the application waits for that.
     pub fn await_room(&mut self, owner: Owner) {
         self.room.awaited_by.insert(owner.bits());
     }
@@ -326,7 +326,7 @@ impl Pools {
         !self.refilled.is_empty()
     }
 
-    /// Answers to reads and atomics of peers that were begun so far.
+    /// Returns how many answers to reads and atomics of peers were begun so far.
     pub const fn answers_begun(&self) -> u64 {
         self.answers_begun
     }

@@ -124,7 +124,7 @@ impl SharedReceives {
         self.wanting.fetch_sub(1, SeqCst);
     }
 
-    /// Receives that no message has taken.
+    /// Returns the number of receives that no message has taken.
     pub fn len(&self) -> usize {
         self.posted.len() + self.returned.load(Relaxed)
     }
@@ -134,14 +134,14 @@ impl SharedReceives {
         self.len() == 0
     }
 
-    /// Receives that can be posted and not taken.
+    /// Returns how many receives can be posted and not taken.
     pub fn capacity(&self) -> usize {
         self.posted.capacity()
     }
 
-    /// Wants to hear once when fewer than `limit` receives are left, through
-    /// [`Pools::take_below_limit`](crate::Pools::take_below_limit); 0 for never. True if fewer are left now, and then
-    /// nothing more is said. Only the thread inside the engine may call it.
+    /// Arms the limit: [`Pools::take_below_limit`](crate::Pools::take_below_limit) returns the queue once when
+    /// fewer than `limit` receives are left; 0 disarms it. Returns true if fewer are left now, and arms nothing
+    /// then. Only the thread inside the engine may call it.
     #[must_use]
     pub fn arm_limit(&self, limit: u32) -> bool {
         self.limit.store(limit, Relaxed);

@@ -48,7 +48,7 @@ impl AddressHandle {
         &self.domain
     }
 
-    /// Gives it back.
+    /// Destroys the handle.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it was.

@@ -89,7 +89,7 @@ impl CompletionChannel {
         self.events.retain(|event| !std::ptr::eq(Arc::as_ptr(event), queue));
     }
 
-    /// Gives it back.
+    /// Destroys the channel.
     ///
     /// # Errors
     /// [`Error::Busy`] while queues use it.

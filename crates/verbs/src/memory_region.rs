@@ -117,7 +117,7 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// Gives it back: its memory is not touched any more when this returns.
+    /// Deregisters the region: its memory is not touched any more when this returns.
     ///
     /// # Errors
     /// [`Error::Busy`] while windows are bound to it.

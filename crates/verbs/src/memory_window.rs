@@ -165,7 +165,7 @@ impl MemoryWindow {
         }
     }
 
-    /// Gives it back; it opens nothing any more.
+    /// Deallocates the window; it opens nothing any more.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it was.

@@ -60,7 +60,7 @@ impl ProtectionDomain {
         Ok((table, made))
     }
 
-    /// Gives it back.
+    /// Deallocates the domain.
     ///
     /// # Errors
     /// [`Error::Busy`] while it is used.

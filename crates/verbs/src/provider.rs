@@ -54,7 +54,7 @@ pub trait Provider: Send + Sync {
     /// [`Error::NoRoom`] if there is none left.
     fn reserve_number(&self, service: QueuePairType) -> Result<u32, Error>;
 
-    /// Gives a number back.
+    /// Releases a number.
     fn release_number(&self, number: u32);
 
     /// Makes the wire of a queue pair, which is in RESET.
@@ -63,8 +63,8 @@ pub trait Provider: Send + Sync {
     /// [`Error`], one variant for each cause.
     fn wire(&self, queue_pair: &Arc<QueuePair>) -> Result<Box<dyn Wire>, Error>;
 
-    /// Receives were posted to a shared queue that connections wait for
-    /// ([`SharedReceives::post`] has said so): has them go on.
+    /// Continues connections that wait for receives of a shared queue, because some were posted
+    /// ([`SharedReceives::post`] has returned so).
     fn receives_posted(&self, receives: &Arc<SharedReceives>);
 
     /// Arms the limit of a shared queue inside the engine, as [`SharedReceives::arm_limit`] does: returns true if

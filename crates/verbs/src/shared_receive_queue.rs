@@ -163,7 +163,7 @@ impl SharedReceiveQueue {
         id
     }
 
-    /// Wants an event when fewer receives than that are left; 0 for none.
+    /// Asks for one event when fewer receives than that are left; 0 for none.
     ///
     /// # Errors
     /// [`Error::Invalid`] for more than it holds.

@@ -382,9 +382,8 @@ impl CompletionQueue {
         size_of::<Self>() + rings
     }
 
-    /// Has [`Push::Fired`] said of the next completion of that kind, once. Completions that are in the queue
-    /// until then may not count, so poll afterwards, before waiting. False if the queue was made
-    /// without events.
+    /// Reports the next completion of that kind by [`Push::Fired`], once. Completions that are in the queue until
+    /// then may not count, so poll afterwards, before waiting. False if the queue was made without events.
     #[must_use]
     pub fn arm(&self, what: Arm) -> bool {
         let Some(armed) = &self.armed else { return false };

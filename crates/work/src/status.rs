@@ -127,7 +127,7 @@ impl StatusTable {
         Some(Arrival { bytes: slot.bytes.load(Ordering::Relaxed), immediate })
     }
 
-    /// Has a task woken when what `slot` follows is finished, in place of another that may wait. False if it is
+    /// Wakes a task when what `slot` follows is finished, in place of another that may wait. False if it is
     /// finished. Only for the holder of the handle, from one thread at a time.
     #[must_use]
     pub fn watch(&self, slot: u32, waker: &Waker) -> bool {
@@ -141,13 +141,13 @@ impl StatusTable {
         }
     }
 
-    /// Gives the slot of a handle up.
+    /// Releases the slot of a handle.
     pub fn release(&self, index: u32) {
         self.forget(index);
         self.finish_or_release(index, RELEASED);
     }
 
-    /// Gives the slot of an operation up that was never posted.
+    /// Releases the slot of an operation that was never posted.
     pub fn cancel(&self, slot: u32) {
         self.finish_or_release(slot, FINISHED);
     }

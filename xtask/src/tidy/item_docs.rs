@@ -12,8 +12,10 @@ use super::{Violation, files_below, place, read};
 use crate::XtaskError;
 use crate::workspace::Workspace;
 
-/// Words that end as a verb does and are none, or are nouns where they begin a sentence about a function.
+/// Words that end as a verb does and are nouns or others where they begin a sentence about a function. "Has" would
+/// be one of causing: "has a task woken" is "wakes a task".
 const NO_VERBS: &[&str] = &[
+    "Acknowledgements",
     "Addresses",
     "Always",
     "Arguments",
@@ -32,6 +34,7 @@ const NO_VERBS: &[&str] = &[
     "Flits",
     "Fluids",
     "Frames",
+    "Has",
     "Hops",
     "Hosts",
     "Identifiers",
@@ -40,10 +43,12 @@ const NO_VERBS: &[&str] = &[
     "Its",
     "Keys",
     "Lengths",
+    "Links",
     "Messages",
     "Microseconds",
     "Milliseconds",
     "Nanoseconds",
+    "Numbers",
     "Operations",
     "Packets",
     "Peers",
@@ -51,7 +56,8 @@ const NO_VERBS: &[&str] = &[
     "Pieces",
     "Pools",
     "Ports",
-    "Receives",
+    "Ranks",
+    "Rates",
     "Regions",
     "Routers",
     "Routes",
@@ -69,8 +75,8 @@ const NO_VERBS: &[&str] = &[
 
 /// Crates with such functions: how many begin with something else, and how many do not name their errors, at most.
 const KNOWN: &[(&str, usize, usize)] = &[
-    ("programs", 55, 0),
-    ("sockets", 74, 2),
+    ("programs", 53, 0),
+    ("sockets", 76, 2),
 ];
 
 /// What is wrong with the documentation of functions of a crate: one line each.
@@ -204,7 +210,7 @@ impl Found {
 fn begins_with_verb(docs: &str) -> bool {
     let word = docs.split_whitespace().next().unwrap_or_default().trim_end_matches([',', ':', ';']);
     let is_word = word.starts_with(|first: char| first.is_ascii_uppercase())
-        && word.chars().skip(1).all(|c| c.is_ascii_lowercase() || c == '-');
+        && word.chars().skip(1).all(|c| c.is_ascii_lowercase());
     let ends_as_verb = word.ends_with('s') && !word.ends_with("ss");
     word == "Whether" || is_word && ends_as_verb && !NO_VERBS.contains(&word)
 }
@@ -257,7 +263,7 @@ mod tests {
 
     #[test]
     fn verbs_in_the_third_person_pass_and_other_words_do_not() {
-        for docs in ["Returns it.", "Whether it is.", "Re-sends it.", "Parses, then sorts."] {
+        for docs in ["Returns it.", "Whether it is.", "Parses, then sorts."] {
             assert!(begins_with_verb(docs), "{docs}");
         }
         for docs in ["", "Return it.", "The length.", "Bytes.", "Address of it.", "`a` as b."] {

@@ -38,7 +38,7 @@ pub fn extra_frame_percent() -> f64 {
     number("2.extra").unwrap_or(f64::NAN)
 }
 
-/// Shares of frames that cause an interrupt in applications, in per cent: from, to.
+/// Returns the shares of frames that cause an interrupt in applications, in percent: from, to.
 pub fn interrupt_percent() -> [f64; 2] {
     let value = printed::value(&format!("{KEY}/5.interrupts-1"));
     let range = value.and_then(|value| Some([value.value?, value.value_max?]));

@@ -69,7 +69,8 @@ pub struct Apache<'a> {
 }
 
 impl Apache<'_> {
-    /// Starts it, and waits until it listens.
+    /// Starts so many ranks by a launcher with these options, separated by spaces, half of them on each host. What
+    /// they run is `program`; over the libraries it is behind `ethernot run` ([`over_us`]).
     ///
     /// # Errors
     /// [`ProgramError`], one variant for each cause.

@@ -179,7 +179,7 @@ impl Reproduction {
         self.cells.iter().filter(|cell| cell.column == 0 && cell.is_exact()).count()
     }
 
-    /// Numbers of Table 1 that print like the paper.
+    /// Returns how many numbers of Table 1 print like the paper.
     pub fn table1_exact(&self) -> usize {
         let numbers = self.tokens.iter().flat_map(|token| token.model.into_iter().zip(token.paper));
         numbers.filter(|(model, paper)| format!("{model:.3}") == format!("{paper:.3}")).count()

@@ -80,7 +80,7 @@ impl Backlog {
 }
 
 impl Records {
-    /// Links whose queues kept growing as long as messages were posted, the longest first.
+    /// Returns the links whose queues kept growing as long as messages were posted, the longest first.
     pub fn saturated_links(&self) -> Vec<SaturatedLink> {
         let windows = (self.posting_ended_ps / self.window_ps.max(1)) as usize;
         if windows < WINDOWS_MIN {

@@ -33,7 +33,7 @@ pub enum NeedsRanks {
 }
 
 impl NeedsRanks {
-    /// Numbers near `ranks` that would do, and what they have in common.
+    /// Returns the numbers near `ranks` that would do, and what they have in common.
     pub fn expected(self, ranks: u32) -> String {
         let (what, below, above) = match self {
             Self::Square => {

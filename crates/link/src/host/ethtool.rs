@@ -20,7 +20,7 @@ pub struct Channels {
 }
 
 impl Channels {
-    /// Queues that receive, by which `AF_XDP` sockets are bound.
+    /// Returns the number of queues that receive, by which `AF_XDP` sockets are bound.
     pub const fn receiving(self) -> u32 {
         self.receive + self.combined
     }

@@ -90,7 +90,7 @@ impl Id {
         }
     }
 
-    /// Says yes to a request, or, by who has asked, that its queue pair is connected (see [`Id::establish`]).
+    /// Accepts a request, or, at the requester, reports that its queue pair is connected (see [`Id::establish`]).
     ///
     /// # Errors
     /// [`Error::Invalid`] if no request is left, or there is more to say than there is room for.
@@ -134,7 +134,7 @@ impl Id {
         accepted
     }
 
-    /// Says no: to a request, or to the answer to one.
+    /// Rejects a request, or the answer to one.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no request, or there is more to say than there is room for.

@@ -50,7 +50,7 @@ impl Id {
         Ok(())
     }
 
-    /// Has it leave a group.
+    /// Leaves a group.
     ///
     /// # Errors
     /// [`Error::System`] with `EADDRNOTAVAIL` if it is not in it.

@@ -78,7 +78,8 @@ impl Outbound {
     }
 
     //= protocol.md: fault.3
-    /// Gives up the answer to the request `from` of the peer and all answers behind it: nothing more of them is sent.
+    /// Abandons the answer to the request `from` of the peer and all answers behind it: nothing more of them is
+    /// sent.
     pub fn abandon_answers(&mut self, pools: &mut Pools, from: OperationNumber) {
         let is_kept = |slot: u32| {
             pools.responses.get(slot).is_some_and(|answer| answer.number.since(from) < 0)
