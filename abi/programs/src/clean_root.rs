@@ -17,8 +17,8 @@ pub struct CleanRoot {
 }
 
 impl CleanRoot {
-    /// A tree with these programs of this host; nothing, and a printed reason, if this process cannot give a program
-    /// another root.
+    /// Makes a tree with these programs of this host. Returns `None` and prints the reason if this process cannot
+    /// give a program another root.
     ///
     /// # Panics
     /// If files cannot be made.
@@ -53,7 +53,7 @@ impl CleanRoot {
         Some(root)
     }
 
-    /// Where a path in it is on this host.
+    /// Returns the path on this host of a path in the tree.
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.folder.join(path.strip_prefix("/").unwrap_or(path))
@@ -92,7 +92,7 @@ impl CleanRoot {
         fs::copy(from, &to).unwrap_or_else(|error| panic!("copy {}: {error}", from.display()));
     }
 
-    /// Everything in it, without what is kept of packages.
+    /// Lists everything in it, without what is kept of packages.
     pub fn content(&self) -> BTreeSet<PathBuf> {
         let mut found = BTreeSet::new();
         let mut folders = vec![self.folder.clone()];
@@ -111,8 +111,8 @@ impl CleanRoot {
         found
     }
 
-    /// A program that is to run with this as its root and nothing of this host's environment. It is to be started without
-    /// libraries.
+    /// Returns a program that is to run with this as its root and nothing of this host's environment. It is to be
+    /// started without libraries.
     pub fn program(&self, arguments: &str) -> Program {
         let words = words_as_root(ENTER);
         let mut program = Program::new(&words[0], "");

@@ -48,7 +48,7 @@ pub fn build_mpi_client(compiler: &Path, mpi: &str, name: &str) -> Option<PathBu
     build(compiler, &client(name), &format!("{name}-{mpi}"), &[])
 }
 
-/// As the function above, for a program of `tools/perf`.
+/// Builds a program of `tools/perf` as the function above builds one of the tests.
 ///
 /// # Panics
 /// If it does not compile.

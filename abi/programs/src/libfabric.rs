@@ -15,7 +15,7 @@ pub fn fi_pingpong(
     fi_pingpong_with(network, client, port, endpoint, more, &[])
 }
 
-/// The same, with variables.
+/// Runs `fi_pingpong` as [`fi_pingpong`] does, with variables of the environment.
 pub fn fi_pingpong_with(
     network: &Network,
     client: Side,

@@ -32,8 +32,8 @@ impl Libraries {
         Self { folder }
     }
 
-    /// Those of another commit, which the environment variable of this name says where to find. Without it, prints that
-    /// the test is skipped.
+    /// Returns the libraries of another commit, in the folder that the environment variable of this name gives.
+    /// Without it, prints that the test is skipped, and returns `None`.
     ///
     /// # Panics
     /// If they cannot be copied.
@@ -52,12 +52,12 @@ impl Libraries {
         Some(Self { folder })
     }
 
-    /// Where they are.
+    /// Returns the folder of the libraries.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// What programs get to have them loaded before all others, as `ethernot run` sets it.
+    /// Returns the value with which programs load them before all others, as `ethernot run` sets it.
     pub fn preload(&self) -> String {
         let names = ["libibverbs.so.1", "librdmacm.so.1", "libethernot_paths.so"];
         let paths = names.iter().map(|name| self.folder.join(name)).filter(|path| path.exists());
@@ -65,7 +65,7 @@ impl Libraries {
     }
 }
 
-/// The `ethernot` program, which is built once for each test program.
+/// Returns the `ethernot` program, which is built once for each test program.
 pub fn ethernot() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {

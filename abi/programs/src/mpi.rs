@@ -41,7 +41,7 @@ impl Mpi {
         Some((ended, [first - before[0], second - before[1]]))
     }
 
-    /// The same over TCP, without our libraries.
+    /// Runs the client over TCP, without our libraries.
     pub fn over_tcp(&self, hosts: &Hosts, ranks: u32, client: [&str; 2]) -> Option<Finished> {
         let program = self.client(client)?;
         Some(hosts.start(&self.launcher, ranks, &self.tcp, &program).finish())

@@ -26,12 +26,13 @@ pub enum Network {
 }
 
 impl Network {
-    /// Two hosts with one link between them; nothing, and a printed reason, if this process may not make namespaces.
+    /// Makes two hosts with one link between them. Returns `None` and prints the reason if this process may not
+    /// make namespaces.
     pub fn namespaces() -> Option<Self> {
         Self::namespaces_with(1)
     }
 
-    /// The same with so many links, of which programs find the server by the first.
+    /// Makes two hosts with so many links, of which programs find the server by the first.
     pub fn namespaces_with(links: u32) -> Option<Self> {
         if !are_possible() {
             println!("skipped: network namespaces need root");
@@ -51,7 +52,7 @@ impl Network {
         }
     }
 
-    /// The address by which programs find the server.
+    /// Returns the address by which programs find the server.
     pub fn server_address(&self) -> IpAddr {
         match self {
             Self::Loopback => Ipv4Addr::LOCALHOST.into(),
@@ -59,7 +60,7 @@ impl Network {
         }
     }
 
-    /// The address of the client, if it is known.
+    /// Returns the address of the client, if it is known.
     pub fn client_address(&self) -> Option<IpAddr> {
         match self {
             Self::Loopback => Some(Ipv4Addr::LOCALHOST.into()),
@@ -67,7 +68,7 @@ impl Network {
         }
     }
 
-    /// What was sent on that side until now, in a network of its own: by the test alone.
+    /// Returns what was sent on that side until now, in a network of its own: by the test alone.
     ///
     /// # Panics
     /// On loopback, which others use, too; and if the kernel does not say.
@@ -80,7 +81,7 @@ impl Network {
         Sent::by(name)
     }
 
-    /// From now on no datagram of UDP leaves either host, as firewalls have it.
+    /// Drops all datagrams of UDP that leave either host from now on, as firewalls do.
     ///
     /// # Panics
     /// On loopback, which others use, too; and if there is no `nft`.
@@ -104,7 +105,7 @@ impl Network {
         expect_run(&["ip", "-n", pair.client(), "link", "set", "link1", state]);
     }
 
-    /// From now on each host loses so many of a hundred packets that it sends.
+    /// Drops so many of a hundred packets that each host sends from now on.
     ///
     /// # Panics
     /// On loopback, which others use, too; and if `tc` cannot do it.

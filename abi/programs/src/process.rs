@@ -24,42 +24,42 @@ pub struct Program {
 }
 
 impl Program {
-    /// The program of that name or path, with these arguments, separated by spaces.
+    /// Describes the program of that name or path, with these arguments, separated by spaces.
     pub fn new(program: &str, arguments: &str) -> Self {
         let words = std::iter::once(program).chain(arguments.split_whitespace());
         let words = words.map(str::to_owned).collect();
         Self { words, environment: Vec::new(), by_root: false, libraries: None }
     }
 
-    /// With one more argument.
+    /// Adds an argument.
     #[must_use]
     pub fn argument(mut self, argument: &impl ToString) -> Self {
         self.words.push(argument.to_string());
         self
     }
 
-    /// With a variable of its environment.
+    /// Adds a variable of its environment.
     #[must_use]
     pub fn variable(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.into(), value.into()));
         self
     }
 
-    /// By the user of the test, also in network namespaces: for programs that others may not run.
+    /// Runs it as the user of the test, also in network namespaces: for programs that others may not run.
     #[must_use]
     pub const fn by_root(mut self) -> Self {
         self.by_root = true;
         self
     }
 
-    /// Over these libraries, and not those that were built.
+    /// Runs it over these libraries, and not those that were built.
     #[must_use]
     pub fn over(mut self, libraries: &Libraries) -> Self {
         self.libraries = Some(libraries.clone());
         self
     }
 
-    /// The variables that were set.
+    /// Returns the variables that were set.
     pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
         self.environment.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
@@ -95,7 +95,7 @@ impl Program {
         self.start_behind(words)
     }
 
-    /// What starts it: `env` if it has variables, and its words.
+    /// Returns the words that start it: `env` if it has variables, and its own words.
     pub fn words(&self) -> Vec<String> {
         let variables = self.environment.iter().map(|(name, value)| format!("{name}={value}"));
         let mut words: Vec<_> = variables.collect();
@@ -166,7 +166,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Its process, which is also its process group.
+    /// Returns the number of its process, which is also its process group.
     ///
     /// # Panics
     /// If it was waited for.
@@ -333,7 +333,7 @@ impl Finished {
         self.status.success() && !self.is_late
     }
 
-    /// Its output.
+    /// Returns its output.
     ///
     /// # Panics
     /// If it has failed.
@@ -355,7 +355,7 @@ impl std::fmt::Display for Finished {
     }
 }
 
-/// Both sides have ended well.
+/// Checks that both sides have ended well.
 ///
 /// # Panics
 /// If one has not, with the output of both.

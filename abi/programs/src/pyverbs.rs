@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use crate::libraries::target_folder;
 
-/// The folder of the suite: where the package puts it, or where `./x` has unpacked it on a host that has packages without
-/// their documentation. Nothing, and a printed reason, if neither is there, or pyverbs itself is not.
+/// Finds the folder of the suite: where the package puts it, or where `./x` has unpacked it on a host that has
+/// packages without their documentation. Returns `None` and prints the reason if neither is there, or pyverbs
+/// itself is not.
 pub fn pyverbs_suite() -> Option<PathBuf> {
     if !Path::new(MODULE).is_dir() {
         println!("skipped: no {MODULE} (Debian's package python3-pyverbs)");

@@ -35,7 +35,8 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// Two hosts with one link between them; nothing, and a printed reason, if this process may not make namespaces.
+    /// Makes two hosts with one link between them. Returns `None` and prints the reason if this process may not
+    /// make namespaces.
     ///
     /// # Panics
     /// If the folder for temporary files cannot be written.
@@ -53,14 +54,14 @@ impl Hosts {
         Some(hosts)
     }
 
-    /// Their addresses. A launcher runs on the first.
+    /// Returns their addresses. A launcher runs on the first.
     pub fn addresses(&self) -> [String; 2] {
         let link = &self.pair.links()[0];
         let client = link.client.expect("both ends have addresses");
         [client.to_string(), link.server.to_string()]
     }
 
-    /// What was sent on both until now.
+    /// Returns what was sent on both until now.
     ///
     /// # Panics
     /// If the kernel does not say.
@@ -83,7 +84,7 @@ impl Hosts {
         self.start_on_first(&self.command(launcher, ranks, options, program))
     }
 
-    /// The command that has a launcher do that.
+    /// Returns the command by which a launcher starts the ranks, as [`Self::start`] does.
     pub fn command(
         &self,
         launcher: &Launcher,
@@ -241,7 +242,7 @@ fn write_program(path: &Path, text: &str) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(0o755))
 }
 
-/// A program as a user would start it on each host: behind `ethernot run` with these options.
+/// Returns a program as a user would start it on each host: behind `ethernot run` with these options.
 pub fn over_us(options: &str, program: &Program) -> Program {
     // The environment of a test does not reach other hosts.
     let libraries = format!("ETHERNOT_LIBRARIES={}", Libraries::built().folder().display());

@@ -56,7 +56,8 @@ pub struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Nothing, and a printed reason, if the library is to be had and is not there.
+    /// Prepares a folder and what is loaded on each side. Returns `None` and prints the reason if the library is to
+    /// be loaded and is not there.
     ///
     /// # Panics
     /// If there can be no temporary folder.
@@ -80,29 +81,29 @@ impl<'a> Stage<'a> {
         Some(stage)
     }
 
-    /// With a variable for the library, on both sides.
+    /// Sets a variable for the library, on both sides.
     #[must_use]
     pub fn variable(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.into(), value.into()));
         self
     }
 
-    /// A folder that programs of any user may write to.
+    /// Returns a folder that programs of any user may write to.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Which sides have the library.
+    /// Returns which sides have the library.
     pub const fn loaded(&self) -> Loaded {
         self.loaded
     }
 
-    /// The address of the server.
+    /// Returns the address of the server.
     pub fn address(&self) -> IpAddr {
         self.network.server_address()
     }
 
-    /// A file in the folder, with that text.
+    /// Writes a file in the folder, with that text, and returns its path.
     ///
     /// # Panics
     /// If it cannot be written.
@@ -112,7 +113,7 @@ impl<'a> Stage<'a> {
         path
     }
 
-    /// A port at which no program listens on the server's host.
+    /// Finds a port at which no program listens on the server's host.
     ///
     /// # Panics
     /// If there is none.
@@ -173,7 +174,7 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// What the library counted on a side, in all processes.
+    /// Returns what the library counted on a side, in all processes.
     pub fn counters(&self, side: Side) -> Counters {
         let mut sum = Counters::default();
         let Ok(files) = fs::read_dir(self.counters_folder(side)) else { return sum };
@@ -186,8 +187,8 @@ impl<'a> Stage<'a> {
         sum
     }
 
-    /// The counters say that connections took the way they should: moved if both sides have the library, and left to
-    /// TCP for want of an answer otherwise.
+    /// Checks by the counters that connections took the path they should: moved if both sides have the library, and
+    /// left to TCP for want of an answer otherwise.
     ///
     /// # Panics
     /// If they say something else for longer than a process may take to write them down.
@@ -208,8 +209,8 @@ impl<'a> Stage<'a> {
         true
     }
 
-    /// The counters say that the library has had connections on each side that has it, whichever way they took: those that a
-    /// server closes at once may end before they are decided.
+    /// Checks by the counters that the library has had connections on each side that has it, moved or not: those
+    /// that a server closes at once may end before they are decided.
     ///
     /// # Panics
     /// If they say something else for longer than a process may take to write them down.
@@ -235,7 +236,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Connections have gone back to TCP on both sides.
+    /// Checks that connections have gone back to TCP on both sides.
     ///
     /// # Panics
     /// If none has for longer than an edge connection that is lost is waited for.

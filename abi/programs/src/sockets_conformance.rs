@@ -39,7 +39,7 @@ impl Subject<'_> {
         self.compare_when(network, "always", &[When::Early, When::Late]);
     }
 
-    /// The same where connections move when that pays, as by default.
+    /// Compares as [`Self::compare`] does, where connections move when that pays, as by default.
     ///
     /// # Panics
     /// As [`Self::compare`].

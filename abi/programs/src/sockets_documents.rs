@@ -40,22 +40,22 @@ impl Documents {
         documents
     }
 
-    /// Where they are.
+    /// Returns the folder of the documents.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Where clients put what they have fetched, under the same names.
+    /// Returns the folder in which clients put what they have fetched, under the same names.
     pub fn fetched(&self) -> &Path {
         &self.fetched
     }
 
-    /// The documents.
+    /// Returns the documents.
     pub fn all(&self) -> &[Document] {
         &self.all
     }
 
-    /// Each was fetched as it is. What was fetched is removed.
+    /// Checks that each was fetched as it is. What was fetched is removed.
     ///
     /// # Panics
     /// If one was not.

@@ -22,7 +22,7 @@ pub enum Service {
 }
 
 impl Service {
-    /// The program.
+    /// Returns the program.
     pub const fn program(self) -> &'static str {
         match self {
             Self::Redis => "redis-server",
@@ -69,14 +69,14 @@ fn gmond_configuration(stage: &Stage<'_>, port: u16) -> Option<String> {
     Some(stage.file("gmond.conf", &text).display().to_string())
 }
 
-/// A program that speaks these protocols: `clients/sockets_services.py`, whose arguments say what to do.
+/// Returns a program that speaks these protocols: `clients/sockets_services.py`, whose arguments say what to do.
 pub fn python_client(stage: &Stage<'_>, what: &str, port: u16) -> Program {
     let file = stage.file("services.py", include_str!("../clients/sockets_services.py"));
     let program = Program::new(PYTHON, "").argument(&file.display()).argument(&what);
     program.argument(&stage.address()).argument(&port)
 }
 
-/// The same, for documents that are stored and fetched again.
+/// Returns a program as [`python_client`] does, for documents that are stored and fetched again.
 pub fn python_store(stage: &Stage<'_>, what: &str, port: u16, documents: &Documents) -> Program {
     let program = python_client(stage, what, port);
     let program = program.argument(&documents.folder().display());

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use crate::libraries::target_folder;
 
-/// The folder of the virtual environment with this wheel; nothing, and a printed reason, if it is not there in the version
-/// that is wanted.
+/// Finds the folder of the virtual environment with this wheel. Returns `None` and prints the reason if it is not
+/// there in the version that is wanted.
 pub fn wheel(name: &str) -> Option<PathBuf> {
     let line = WHEELS.lines().find(|line| line.starts_with(&format!("{name}==")))?;
     let wanted = line.split(' ').next()?;
