@@ -40,7 +40,7 @@ pub struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// The port of the service: where the accepting side listens.
+    /// Returns the port of the service: where the accepting side listens.
     pub fn port(&self) -> u16 {
         match self.role {
             Role::Connecting => self.peer.port(),
@@ -151,7 +151,7 @@ impl Rules {
         self.rules.iter().any(|rule| rule.program.is_some())
     }
 
-    /// How many there are.
+    /// Returns the number of rules.
     pub fn len(&self) -> usize {
         self.rules.len()
     }

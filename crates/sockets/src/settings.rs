@@ -177,7 +177,7 @@ impl Settings {
         }
     }
 
-    /// When connections move.
+    /// Returns when connections move.
     pub fn moving(&self) -> Moving {
         self.moving
     }
@@ -261,7 +261,7 @@ pub(crate) fn program() -> String {
     name.trim_end().into()
 }
 
-/// All variables that the library reads.
+/// Returns all variables that the library reads.
 pub fn variables() -> HashSet<&'static str> {
     [NETWORKS, EXCEPT_PORTS, RULES, POLL, MOVE, LOG, LOG_FILE, LINKS, FAULTS, COUNTERS].into()
 }

@@ -121,17 +121,17 @@ impl Connection {
         self.token
     }
 
-    /// Which end it is.
+    /// Returns which end it is.
     pub const fn role(&self) -> Role {
         self.role
     }
 
-    /// This side's address, as TCP has it.
+    /// Returns this side's address, as TCP has it.
     pub const fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// The peer's address, as TCP has it.
+    /// Returns the peer's address, as TCP has it.
     pub const fn peer(&self) -> SocketAddr {
         self.peer
     }
