@@ -1,4 +1,4 @@
-"""`python -m ethernot_sim sweep`: a part of a sweep, as in a job array."""
+"""Simulates a sweep, or a part of one, as in a job array: `python -m ethernot_sim sweep`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from . import ConfigurationError, SimulationError, sweep
 
 
 def main() -> int:
-    """Runs the command; its exit status."""
+    """Runs the command; returns its exit status."""
     parser = argparse.ArgumentParser(prog="python -m ethernot_sim", description=__doc__)
     commands = parser.add_subparsers(required=True)
     command = commands.add_parser("sweep", help="simulate all combinations of some settings")
-    command.add_argument("grid", type=Path, help="the configuration with its sweep")
+    command.add_argument("grid", type=Path, help="configuration with its sweep, a TOML file")
     command.add_argument("--into", type=Path, required=True, help="folder of the results")
-    command.add_argument("--jobs", type=int, help="points run at a time")
-    command.add_argument("--part", type=_part, default=(1, 1), help="K/N: every N-th from the K-th")
+    command.add_argument("--jobs", type=int, help="points to run at a time (default: one for each processor)")
+    command.add_argument("--part", type=_part, default=(1, 1), help="K/N: only every N-th point, from the K-th (default: all)")
     arguments = parser.parse_args()
     try:
         table = sweep(arguments.grid, arguments.into, jobs=arguments.jobs, part=arguments.part)

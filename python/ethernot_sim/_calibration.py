@@ -1,4 +1,4 @@
-"""From measured latencies to parameters."""
+"""Finds parameters from measured latencies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Calibration:
     rms_error_percent: float
     """Root of the mean square of relative differences between model and measurement."""
     worst_error_percent: float
-    """The largest of them."""
+    """The largest relative difference between model and measurement."""
 
 
 def calibrate(

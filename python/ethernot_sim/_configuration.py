@@ -42,7 +42,7 @@ class Cable:
     """Parallel cables, between switches."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The table in `cables` of `[topology]`."""
+        """Returns the table in `cables` of `[topology]`."""
         own = {
             "rate_bps": self.rate_bps,
             "propagation_ps": self.propagation_ps,
@@ -66,44 +66,44 @@ class Topology:
 
     @classmethod
     def star(cls, hosts: int) -> Topology:
-        """All hosts on one switch."""
+        """Builds one switch with all hosts."""
         return cls("star", {"hosts": hosts})
 
     @classmethod
     def cascade(cls, switches: int, hosts: int, trunks: int = 1) -> Topology:
-        """A row of switches with so many hosts each, and so many cables between neighbours."""
+        """Builds a row of switches with so many hosts each, and so many cables between neighbours."""
         return cls("cascade", {"switches": switches, "hosts": hosts, "trunks": trunks})
 
     @classmethod
     def leaf_spine(cls, leaves: int, hosts: int, spines: int, trunks: int = 1) -> Topology:
-        """Leaves with so many hosts each, and so many cables from each leaf to each spine."""
+        """Builds leaves with so many hosts each, and so many cables from each leaf to each spine."""
         return cls(
             "leaf_spine", {"leaves": leaves, "hosts": hosts, "spines": spines, "trunks": trunks}
         )
 
     @classmethod
     def fat_tree(cls, radix: int) -> Topology:
-        """The fat tree of three levels of switches with so many ports."""
+        """Builds the fat tree of three levels of switches with so many ports."""
         return cls("fat_tree", {"radix": radix})
 
     @classmethod
     def torus(cls, sizes: Sequence[int], hosts: int = 1, lanes: int = 1) -> Topology:
-        """A grid of switches with joined ends, so many hosts each and parallel cables."""
+        """Builds a grid of switches with joined ends, so many hosts each and parallel cables."""
         return cls("torus", {"sizes": list(sizes), "hosts": hosts, "lanes": lanes})
 
     @classmethod
     def mesh(cls, sizes: Sequence[int], hosts: int = 1, lanes: int = 1) -> Topology:
-        """A grid of switches with open ends."""
+        """Builds a grid of switches with open ends."""
         return cls("mesh", {"sizes": list(sizes), "hosts": hosts, "lanes": lanes})
 
     @classmethod
     def hyperx(cls, sizes: Sequence[int], hosts: int = 1, lanes: int = 1) -> Topology:
-        """A grid of switches each joined with all others of its lines."""
+        """Builds a grid of switches each joined with all others of its lines."""
         return cls("hyperx", {"sizes": list(sizes), "hosts": hosts, "lanes": lanes})
 
     @classmethod
     def dragonfly(cls, switches: int, hosts: int, global_links: int) -> Topology:
-        """Groups of so many switches, with hosts and cables to other groups at each."""
+        """Builds groups of so many switches, with hosts and cables to other groups at each."""
         return cls("dragonfly", {"switches": switches, "hosts": hosts, "global": global_links})
 
     @classmethod
@@ -113,7 +113,7 @@ class Topology:
         switches: Union[int, Sequence[str]],
         cables: Sequence[Union[Cable, Sequence[str]]],
     ) -> Topology:
-        """Any graph. `hosts` and `switches` are names, or how many there are: `h0`, `h1`, ... and `s0`,
+        """Builds any graph. `hosts` and `switches` are names, or how many there are: `h0`, `h1`, ... and `s0`,
         `s1`, ... A cable is a `Cable`, or a pair of names."""
         tables = [
             (cable if isinstance(cable, Cable) else Cable(*cable)).to_dict() for cable in cables
@@ -125,45 +125,45 @@ class Topology:
 
     @classmethod
     def from_dict(cls, settings: Settings) -> Topology:
-        """What `to_dict` gives: the keys of `[topology]`, of which `kind` is one."""
+        """Builds a topology from what `to_dict` returns: the keys of `[topology]`, of which `kind` is one."""
         return cls(*_kind("topology", settings, "star"))
 
     def to_dict(self) -> dict[str, Setting]:
-        """The keys of `[topology]`, for JSON or for other programs."""
+        """Returns the keys of `[topology]`, for JSON or for other programs."""
         return {"kind": self.kind, **self.settings}
 
     def to_toml(self) -> str:
-        """The section `[topology]`."""
+        """Returns the section `[topology]`."""
         return _section("topology", {"kind": self.kind, **self.settings})
 
     @property
     def name(self) -> str:
-        """What it is called, sizes included."""
+        """Returns its name, sizes included."""
         return str(self._facts["name"])
 
     @property
     def hosts(self) -> int:
-        """Number of hosts; they are the nodes from 0."""
+        """Returns the number of hosts; they are the nodes from 0."""
         return int(self._facts["hosts"])
 
     @property
     def switches(self) -> int:
-        """Number of switches; they are the nodes after the hosts."""
+        """Returns the number of switches; they are the nodes after the hosts."""
         return int(self._facts["switches"])
 
     @property
     def names(self) -> list[str]:
-        """The name of each node."""
+        """Returns the name of each node."""
         return list(self._facts["names"])
 
     @property
     def links(self) -> Table:
-        """Each direction of each cable: the nodes `from` and `to`, whether it is a `trunk` between
+        """Returns each direction of each cable: the nodes `from` and `to`, whether it is a `trunk` between
         switches (1 or 0), and its `lane` among parallel ones."""
         return Table({name: self._facts[name] for name in ("from", "to", "trunk", "lane")})
 
     def svg(self) -> str:
-        """A drawing."""
+        """Returns a drawing, as SVG."""
         return str(self._facts["svg"])
 
 
@@ -180,40 +180,40 @@ class Fabric:
 
     @classmethod
     def ethernet(cls, **settings: Setting) -> Fabric:
-        """Ethernet switches: `host_rate_bps`, `mtu_bytes`, `latency_ps`, `choice` and others."""
+        """Makes Ethernet switches: `host_rate_bps`, `mtu_bytes`, `latency_ps`, `choice` and others."""
         return cls("ethernet", settings)
 
     @classmethod
     def wormhole(cls, **settings: Setting) -> Fabric:
-        """Worms with source routes, as in Myrinet: `character_ps`, `storage_characters`, ..."""
+        """Makes worms with source routes, as in Myrinet: `character_ps`, `storage_characters`, ..."""
         return cls("wormhole", settings)
 
     @classmethod
     def flit(cls, **settings: Setting) -> Fabric:
-        """Flits with credits and virtual channels: `flit_ps`, `channels`, `buffer_flits`, ..."""
+        """Makes flits with credits and virtual channels: `flit_ps`, `channels`, `buffer_flits`, ..."""
         return cls("flit", settings)
 
     @classmethod
     def fluid(cls, **settings: Setting) -> Fabric:
-        """Messages that share links max-min fairly: `host_rate_bps`, `link_latency_ps`, ..."""
+        """Makes messages that share links max-min fairly: `host_rate_bps`, `link_latency_ps`, ..."""
         return cls("fluid", settings)
 
     @classmethod
     def loggp(cls, **settings: Setting) -> Fabric:
-        """No network, only costs: `latency_ps`, `gap_ps`, `byte_ps`."""
+        """Makes no network, only costs: `latency_ps`, `gap_ps`, `byte_ps`."""
         return cls("loggp", settings)
 
     @classmethod
     def from_dict(cls, settings: Settings) -> Fabric:
-        """The keys of `[fabric]`, of which `kind` is one."""
+        """Makes a fabric from the keys of `[fabric]`, of which `kind` is one."""
         return cls(*_kind("fabric", settings, "ethernet"))
 
     def to_dict(self) -> dict[str, Setting]:
-        """The keys of `[fabric]`."""
+        """Returns the keys of `[fabric]`."""
         return {"kind": self.kind, **self.settings}
 
     def to_toml(self) -> str:
-        """The section `[fabric]`."""
+        """Returns the section `[fabric]`."""
         return _section("fabric", {"kind": self.kind, **self.settings})
 
 
@@ -227,7 +227,7 @@ def to_toml(
     run: Optional[Settings] = None,
     sweep: Optional[Mapping[str, Mapping[str, Sequence[Setting]]]] = None,
 ) -> str:
-    """A configuration as TOML; with `sweep`, as in `{"workload": {"bytes": [64, 1500]}}`, that of all
+    """Returns a configuration as TOML; with `sweep`, as in `{"workload": {"bytes": [64, 1500]}}`, that of all
     combinations. A list as `workload` is several that run together."""
     if isinstance(topology, Mapping):
         topology = Topology.from_dict(topology)
@@ -250,14 +250,14 @@ Source = Union[str, "os.PathLike[str]"]
 
 
 def read(source: Source) -> tuple[str, str, str]:
-    """Name, text and folder of a configuration."""
+    """Returns name, text and folder of a configuration."""
     if isinstance(source, str) and not is_path(source):
         return "configuration", source, ""
     return read_file(Path(source))
 
 
 def read_file(path: Path) -> tuple[str, str, str]:
-    """The same of a file."""
+    """Returns name, text and folder of a file."""
     try:
         return str(path), path.read_text(encoding="utf-8"), str(path.parent)
     except UnicodeDecodeError as error:

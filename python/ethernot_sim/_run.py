@@ -52,7 +52,7 @@ class CriticalPath:
 
 @dataclass(frozen=True)
 class Result:
-    """What a simulation came to."""
+    """The results of a simulation."""
 
     manifest: dict[str, Any]
     """All of it, as `ethernot sim run --manifest` writes it and `ethernot sim verify` reads it."""
@@ -61,58 +61,58 @@ class Result:
 
     @property
     def completed_us(self) -> float:
-        """When the last rank did its last thing, in us."""
+        """Returns when the last rank did its last thing, in us."""
         return float(self.manifest["completed_us"])
 
     @property
     def latency_us(self) -> dict[str, float]:
-        """From posting a message to its last byte at the destination: `min`, `mean`, `median`, `p99`,
+        """Returns times from posting a message to its last byte at the destination: `min`, `mean`, `median`, `p99`,
         `max` and `deviation`, in us."""
         return dict(self.manifest["latency_us"])
 
     @property
     def messages(self) -> int:
-        """Messages delivered."""
+        """Returns the number of messages delivered."""
         return int(self.manifest["messages"])
 
     @property
     def bytes(self) -> int:
-        """Payload delivered."""
+        """Returns the payload delivered, in bytes."""
         return int(self.manifest["bytes"])
 
     @property
     def packets_lost(self) -> int:
-        """Packets lost for want of room."""
+        """Returns the number of packets lost for want of room."""
         return int(self.manifest["packets_lost"])
 
     @property
     def hash(self) -> str:
-        """Hash of all deliveries: equal if and only if nothing is different."""
+        """Returns a hash of all deliveries: equal if and only if nothing is different."""
         return str(self.manifest["result_hash"])
 
     @property
     def workloads(self) -> list[dict[str, Any]]:
-        """What each of several workloads came to: `name`, `start_us`, `class`, `messages`, `bytes`,
+        """Returns the results of each of several workloads: `name`, `start_us`, `class`, `messages`, `bytes`,
         `completed_us` (of its last message) and `latency_us`, as of the run. Empty of one workload."""
         return list(self.manifest.get("workloads", []))
 
     @property
     def finished_us(self) -> list[float]:
-        """When each rank of a trace had done its last thing, in us; only with `goal`."""
+        """Returns when each rank of a trace had done its last thing, in us; only with `goal`."""
         if "finished_us" not in self.manifest:
             raise _native.ConfigurationError("only a run of a trace (goal=...) has finished_us")
         return list(self.manifest["finished_us"])
 
     @property
     def ports(self) -> Table:
-        """Ports where something was lost, marked or paused: `name`, `lost`, `marked`, `pauses`,
+        """Returns the ports where something was lost, marked or paused: `name`, `lost`, `marked`, `pauses`,
         `paused_us`, `queue_bytes_max`, `headroom_bytes_max`."""
         ports = self.manifest["ports"]
         return Table({name: [port[name] for port in ports] for name in _PORT})
 
     @property
     def transport(self) -> Optional[dict[str, float]]:
-        """What the transport of model hosts counted, if they have one: `connections`, `goodput_bps`,
+        """Returns what the transport of model hosts counted, if they have one: `connections`, `goodput_bps`,
         `throughput_bps`, `data_frames`, `payload_bytes`, `retransmitted_frames`, `timeouts`,
         `acknowledgements`, `marked_percent`, `frames_lost_at_random`, `duplicate_frames`,
         `discarded_frames`, `window_frames`, `round_trip_us` (means), `round_trip_max_us`; with DCQCN
@@ -122,13 +122,13 @@ class Result:
 
     @property
     def links(self) -> Table:
-        """Each direction of a cable: `link`, `rate_bps`, `packets`, `bytes`, `busy_share`,
+        """Returns a row for each direction of a cable: `link`, `rate_bps`, `packets`, `bytes`, `busy_share`,
         `wait_mean_us`, `wait_max_us`, `wait_max_at_us`. Needs `record=True`."""
         return Table(self._recorded("links"))
 
     @property
     def queues(self) -> Table:
-        """The longest wait before each `link` in windows of time: `from_us`, `wait_max_us`,
+        """Returns the longest wait before each `link` in windows of time: `from_us`, `wait_max_us`,
         `busy_share`. Needs `record=True`."""
         return Table(self._recorded("queues"))
 
@@ -142,13 +142,13 @@ class Result:
 
     @property
     def slowdown(self) -> dict[str, float]:
-        """Times of messages over those that they would take alone on the empty network: `min`, `mean`,
+        """Returns times of messages over those that they would take alone on the empty network: `min`, `mean`,
         `median`, `p95`, `p99`, `p99_9`, `max`, and how many `messages`. Needs `record=True`."""
         return dict(self._recorded("slowdown"))
 
     @property
     def critical_path(self) -> CriticalPath:
-        """What the completion time came from. Needs `record=True`."""
+        """Returns what the completion time came from. Needs `record=True`."""
         path = self._recorded("critical_path")
         if "error" in path:
             raise _native.SimulationError(path["error"])
@@ -166,7 +166,7 @@ class Result:
         return self.records[name]
 
     def histogram(self) -> Table:
-        """Latencies by class: the largest of each class, within 3 %, and how many `messages`."""
+        """Returns latencies by class: the largest of each class, within 3 %, and how many `messages`."""
         return Table(self.manifest["histogram"])
 
 

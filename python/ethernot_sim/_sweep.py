@@ -34,7 +34,7 @@ class Point(NamedTuple):
 
 
 def points(grid: Source) -> list[Point]:
-    """The points of a grid, which is a configuration with sections `[sweep.X]`: a path or a text."""
+    """Returns the points of a grid, which is a configuration with sections `[sweep.X]`: a path or a text."""
     return [Point(*point) for point in _native.points(*read(grid))]
 
 
@@ -92,7 +92,7 @@ def sweep(
 def results(
     grid: Source, into: str | os.PathLike[str], *, part: tuple[int, int] = (1, 1)
 ) -> Table:
-    """What `sweep` returns, for those points that have a result in the folder; runs nothing."""
+    """Returns what `sweep` returns, for those points that have a result in the folder; runs nothing."""
     return _table(Path(into), _part(points(grid), part))
 
 
@@ -148,7 +148,7 @@ def _part(all_points: list[Point], part: tuple[int, int]) -> list[Point]:
 
 
 def _processors() -> int:
-    """Processors that this process may use; of a task of a job array, those it was given."""
+    """Returns the number of processors that this process may use; in a task of a job array, those it was given."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -175,7 +175,7 @@ def _run_on_threads(folder: Path, open_points: Sequence[Point], jobs: int) -> No
 def _collect(
     folder: Path, futures: dict[Future[Any], Point], halt: Callable[[], None] = lambda: None
 ) -> None:
-    """Keeps results as they come; `halt` has those end that are under way."""
+    """Keeps results as they come; `halt` ends the simulations that are running."""
     kept: set[Future[Any]] = set()
     failures: list[tuple[Point, Exception]] = []
 
@@ -229,14 +229,14 @@ def _tell(failures: Sequence[tuple[Point, Exception]]) -> None:
 
 
 def _check_writable(folder: Path) -> None:
-    """To be known before hours of simulation."""
+    """Checks, before hours of simulation, that results can be written."""
     probe = folder / f"probe.{_writer()}.unfinished"
     probe.touch()
     probe.unlink()
 
 
 def _keep(folder: Path, point: Point, result: dict[str, Any]) -> None:
-    """A file is there as a whole or not at all, whatever stops this."""
+    """Writes a file as a whole or not at all, even if the process is killed."""
     path = folder / f"{point.hash}.json"
     unfinished = folder / f"{point.hash}.{_writer()}.unfinished"
     try:
@@ -252,7 +252,7 @@ def _keep(folder: Path, point: Point, result: dict[str, Any]) -> None:
 
 
 def _writer() -> str:
-    """What no other has that writes to the same folder, here or on another machine."""
+    """Returns a name that no other process has that writes to the same folder, here or on another machine."""
     return f"{os.uname().nodename}-{os.getpid()}-{threading.get_ident()}"
 
 

@@ -28,7 +28,7 @@ class Table:
 
     @property
     def names(self) -> list[str]:
-        """Names of the columns."""
+        """Returns the names of the columns."""
         return list(self._columns)
 
     def __getitem__(self, name: str) -> Sequence[Any]:
@@ -38,18 +38,18 @@ class Table:
         return next((len(column) for column in self._columns.values()), 0)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Row by row."""
+        """Returns an iterator over the rows."""
         for values in zip(*self._columns.values()):
             yield dict(zip(self._columns, values))
 
     def to_numpy(self) -> dict[str, Any]:
-        """Each column as a NumPy array, without a copy if it has numbers. Needs NumPy."""
+        """Returns each column as a NumPy array, without a copy if it has numbers. Needs NumPy."""
         import numpy
 
         return {name: numpy.asarray(column) for name, column in self._columns.items()}
 
     def to_arrow(self) -> Any:
-        """The whole as an Arrow table. Needs pyarrow."""
+        """Returns the whole as an Arrow table. Needs pyarrow."""
         import pyarrow
 
         arrays = {name: pyarrow.array(column) for name, column in self._columns.items()}

@@ -28,7 +28,7 @@ class Rights(enum.IntFlag):
 
 
 class Options(NamedTuple):
-    """Order and notification of an operation. By default the order is free, and only the operation tells of its end."""
+    """Order and notification of an operation. By default the order is free, and only the operation reports its end."""
 
     fence_before: bool = False
     """Performed only after all earlier operations of the connection."""
@@ -41,9 +41,9 @@ class Options(NamedTuple):
     notify: bool = False
     """The peer is notified of a write."""
     immediate: Optional[int] = None
-    """Told to the peer with a message or a write."""
+    """The number, of 32 bits, that the peer gets with a message or a write."""
     context: int = 0
-    """Comes back in the completion."""
+    """A number that the completion returns."""
     more: bool = False
     """It need not be sent before the next operation without this mark, the next poll or the next wait."""
 
@@ -59,7 +59,7 @@ class _Reactor:
         self._is_looking = False
 
     async def until(self, look: Callable[[], Optional[T]], limit: Optional[float] = None) -> T:
-        """What `look` finds, as soon as it finds anything. After `limit` seconds it looks once more, and raises then."""
+        """Returns what `look` finds, as soon as it finds anything. After `limit` seconds it looks once more, then raises."""
         found = look()
         if found is not None:
             return found
@@ -81,13 +81,13 @@ class _Reactor:
                 self.rest()
 
     def rest(self) -> None:
-        """Watches the descriptor no more."""
+        """Stops watching the descriptor."""
         if self._fd is not None:
             self._loop.remove_reader(self._fd)
             self._fd = None
 
     def end(self) -> None:
-        """The endpoint closes."""
+        """Handles the close of the endpoint."""
         self.rest()
         waiting, self._waiting = self._waiting, []
         for future, _ in waiting:
@@ -158,7 +158,7 @@ class Endpoint:
         self._reactors: dict[asyncio.AbstractEventLoop, _Reactor] = {}
 
     def addresses(self) -> list[str]:
-        """Where peers can reach each link by UDP."""
+        """Returns the addresses at which peers can reach each link by UDP."""
         return self._native.addresses()
 
     def allocate(self, length: int, rights: Rights = Rights.NONE) -> Memory:
@@ -198,7 +198,7 @@ class Endpoint:
         timeout: Optional[float] = None,
         completions: Optional[int] = None,
     ) -> Connection:
-        """As `connect`, while other tasks run. A name is looked up by another thread, which ends by itself."""
+        """Connects as `connect` does, while other tasks run. Another thread, which ends by itself, looks names up."""
         start, given = self._native.start_connect, (peer, service, private_data, timeout, completions)
         if _native.is_address(peer):
             attempt = start(*given)
@@ -207,15 +207,15 @@ class Endpoint:
         return Connection(self, await self._reactor().until(attempt.result, attempt.left()))
 
     def fileno(self) -> int:
-        """A descriptor that becomes readable, after `arm`, when something comes. For event loops of other kinds."""
+        """Returns a descriptor that becomes readable, after `arm`, when something comes: for other event loops."""
         return self._native.fileno()
 
     def arm(self) -> bool:
-        """Has the descriptor become readable when something comes from now on; False if something came before."""
+        """Makes the descriptor readable when something comes from now on; returns False if something came before."""
         return self._native.arm()
 
     def drain(self) -> None:
-        """Makes the descriptor readable no more."""
+        """Makes the descriptor unreadable again."""
         self._native.drain()
 
     def drive(self) -> None:
@@ -257,7 +257,7 @@ class Endpoint:
 
 
 class Operation:
-    """One operation under way. It is waited for, or awaited: the result is what an atomic found, 0 for others.
+    """One pending operation. It is waited for, or awaited: the result is what an atomic found, 0 for others.
 
     Dropped, the operation goes on.
     """
@@ -322,7 +322,7 @@ class Listener:
         return Request(self._endpoint, self._native.accept(timeout))
 
     async def accepting(self) -> Request:
-        """As `accept`, while other tasks run."""
+        """Accepts as `accept` does, while other tasks run."""
 
         def look() -> Optional[_native.Request]:
             try:
@@ -333,7 +333,7 @@ class Listener:
         return Request(self._endpoint, await self._endpoint._reactor().until(look))
 
     def close(self) -> None:
-        """Listens no longer."""
+        """Stops listening."""
         self._native.close()
 
 
@@ -346,7 +346,7 @@ class Request:
 
     @property
     def private_data(self) -> bytes:
-        """What the peer sent along."""
+        """Returns what the peer sent with the request."""
         return self._native.private_data
 
     def accept(
@@ -356,7 +356,7 @@ class Request:
         timeout: Optional[float] = None,
         completions: Optional[int] = None,
     ) -> Connection:
-        """Accepts, tells the peer up to 512 bytes, and waits until it knows."""
+        """Accepts, sends the peer up to 512 bytes, and waits until it knows."""
         return Connection(self._endpoint, self._native.accept(private_data, timeout, completions))
 
     async def accepting(
@@ -366,13 +366,13 @@ class Request:
         timeout: Optional[float] = None,
         completions: Optional[int] = None,
     ) -> Connection:
-        """As `accept`, while other tasks run."""
+        """Accepts as `accept` does, while other tasks run."""
         attempt = self._native.start_accept(private_data, timeout, completions)
         made = await self._endpoint._reactor().until(attempt.result, attempt.left())
         return Connection(self._endpoint, made)
 
     def reject(self, private_data: bytes = b"") -> None:
-        """Rejects, and tells the peer up to 512 bytes."""
+        """Rejects, and sends the peer up to 512 bytes."""
         self._native.reject(private_data)
 
 
@@ -458,15 +458,15 @@ class Connection:
         return Receive(self._endpoint, self._native.receive(memory, offset, length))
 
     def poll(self) -> Optional[_native.Completion]:
-        """The oldest completion, if there is one: of signalled operations, and notifications."""
+        """Returns the oldest completion, if there is one: of signalled operations, and notifications."""
         return self._native.poll()
 
     def wait_completion(self, timeout: Optional[float] = None) -> _native.Completion:
-        """Waits for a completion; `ClosedError` if the connection is over and none is left."""
+        """Waits for a completion; raises `ClosedError` if the connection has ended and none is left."""
         return self._native.wait_completion(timeout)
 
     async def completing(self) -> _native.Completion:
-        """As `wait_completion`, while other tasks run."""
+        """Waits as `wait_completion` does, while other tasks run."""
 
         def look() -> Optional[_native.Completion]:
             try:
@@ -478,24 +478,24 @@ class Connection:
 
     @property
     def peer_data(self) -> bytes:
-        """What the peer sent along with its request or its acceptance."""
+        """Returns what the peer sent with its request or its acceptance."""
         return self._native.peer_data
 
     @property
     def closed(self) -> Optional[str]:
-        """Why it is over, if it is."""
+        """Returns why it has ended, if it has."""
         return self._native.closed
 
     def wait_closed(self, timeout: Optional[float] = None) -> str:
-        """Waits until it is over. Returns why."""
+        """Waits until it has ended. Returns why."""
         return self._native.wait_closed(timeout)
 
     async def ending(self) -> str:
-        """As `wait_closed`, while other tasks run."""
+        """Waits as `wait_closed` does, while other tasks run."""
         return await self._endpoint._reactor().until(lambda: self._native.closed)
 
     def close(self, private_data: bytes = b"") -> None:
-        """Closes it and tells the peer up to 128 bytes. What is not complete fails."""
+        """Closes it and sends the peer up to 128 bytes. What is not complete fails."""
         self._native.close(private_data)
 
     def __enter__(self) -> Connection:

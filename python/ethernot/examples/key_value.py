@@ -59,7 +59,7 @@ class Client:
         return cls(endpoint, await endpoint.connecting(address, timeout=20))
 
     async def get(self, key: int) -> Optional[bytes]:
-        """The value of a key: one read, of which the server's program does not know."""
+        """Returns the value of a key: one read, of which the server's program does not know."""
         found = await self._find(key)
         if found is None or found[1].version == 0:
             return None
@@ -92,7 +92,7 @@ class Client:
         return self.bytes[ANSWER] == 1
 
     async def _find(self, key: int) -> Optional[tuple[int, Slot]]:
-        """The slot of a key, or the free one where it belongs, and where that is in the table."""
+        """Returns the slot of a key, or the free one where it belongs, and its place in the table."""
         slots = len(self.table) // SLOT.size
         first = (key * 0x9E3779B97F4A7C15 & MASK) >> 32
         first = first * (slots - PROBES + 1) >> 32
