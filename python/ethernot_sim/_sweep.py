@@ -205,7 +205,7 @@ def _collect(
             if is_finished and future not in kept:
                 keep(future)
         raise
-    _tell(failures)
+    _report(failures)
 
 
 def _cancel(futures: Iterable[Future[Any]]) -> None:
@@ -213,19 +213,19 @@ def _cancel(futures: Iterable[Future[Any]]) -> None:
         future.cancel()
 
 
-def _tell(failures: Sequence[tuple[Point, Exception]]) -> None:
+def _report(failures: Sequence[tuple[Point, Exception]]) -> None:
     """Raises what went wrong, if something did."""
-    told = []
+    reported = []
     for point, error in failures:
         if not isinstance(error, (_native.SimulationError, _native.ConfigurationError)):
             # A fault of what runs points rather than of the point.
             raise error
-        told.append(f"{point.name}: {error}")
-    if not told:
+        reported.append(f"{point.name}: {error}")
+    if not reported:
         return
-    if len(told) > FAILURES_TOLD:
-        told[FAILURES_TOLD:] = [f"and {len(told) - FAILURES_TOLD} points more"]
-    raise _native.SimulationError("\n".join(told))
+    if len(reported) > FAILURES_REPORTED:
+        reported[FAILURES_REPORTED:] = [f"and {len(told) - FAILURES_REPORTED} points more"]
+    raise _native.SimulationError("\n".join(reported))
 
 
 def _check_writable(folder: Path) -> None:
@@ -283,5 +283,5 @@ def _table(folder: Path, chosen: Sequence[Point]) -> Table:
     return Table({name: [row[name] for row in rows] for name in names})
 
 
-FAILURES_TOLD = 10
+FAILURES_REPORTED = 10
 """More would hide what is said before."""

@@ -55,7 +55,7 @@ ENDLESS = to_toml(
 """Of more events than anybody waits for."""
 
 
-def test_topologies_tell_what_they_are() -> None:
+def test_topologies_describe_themselves() -> None:
     tree = Topology.fat_tree(radix=4)
     assert (tree.hosts, tree.switches) == (16, 20)
     # Each cable is two links: 16 to hosts, 32 between switches.
@@ -164,7 +164,7 @@ def test_several_workloads_have_results_of_their_own() -> None:
     assert run(topology=Topology.star(4), workload={"kind": "barrier"}).workloads == []
 
 
-def test_a_recorded_run_tells_of_links_queues_ports_saturation_and_causes() -> None:
+def test_a_recorded_run_reports_links_queues_ports_saturation_and_causes() -> None:
     parts: dict[str, Any] = {
         "topology": {"kind": "leaf_spine", "leaves": 2, "hosts": 4, "spines": 1},
         "fabric": {"kind": "ethernet", "host_rate_bps": "10 Gb/s", "buffer_bytes": "30 kB"},
@@ -206,7 +206,7 @@ def test_a_topology_and_a_fabric_may_be_dicts() -> None:
     assert from_dicts.hash == run(topology=tree, fabric=fabric, workload=workload).hash
 
 
-def test_what_is_wrong_with_an_object_is_told_when_it_is_made() -> None:
+def test_what_is_wrong_with_an_object_is_reported_when_it_is_made() -> None:
     with pytest.raises(ConfigurationError, match="did you mean `mtu_bytes`"):
         Fabric.ethernet(mtu_byte=9000)
     with pytest.raises(ConfigurationError, match="mtu_bytes .* is 12, but must be from 64 B"):
@@ -246,7 +246,7 @@ def test_ranks_of_a_trace_are_finished_when_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "told"),
+    ("call", "message"),
     [
         (lambda: Topology.star(-1), r"hosts in \[topology\] is -1"),
         (lambda: Topology.star("four"), r"hosts in \[topology\] is \"four\""),  # type: ignore[arg-type]
@@ -268,8 +268,8 @@ def test_ranks_of_a_trace_are_finished_when_they_are() -> None:
         (lambda: calibrate([8, 64], [1, 2], link_rate_bps=-1), "link_rate_bps: -1"),
     ],
 )
-def test_what_is_wrong_is_a_value_error_that_names_it(call: Callable[[], Any], told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_what_is_wrong_is_a_value_error_that_names_it(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         call()
 
 
@@ -355,14 +355,14 @@ def test_a_sweep_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
 
 def test_points_that_cannot_be_simulated_do_not_keep_others_from_it(tmp_path: Path) -> None:
     grid = to_toml(workload={"kind": "barrier"}, sweep={"run": {"events": [7, 1 << 20, 8, 1 << 21]}})
-    with pytest.raises(SimulationError) as told:
+    with pytest.raises(SimulationError) as raised:
         sweep(grid, tmp_path, jobs=1)
-    lines = str(told.value).splitlines()
+    lines = str(raised.value).splitlines()
     assert sorted(line.split(":")[0] for line in lines) == ["run.events=7", "run.events=8"]
     assert list(results(grid, tmp_path)["run.events"]) == [1 << 20, 1 << 21]
 
 
-def test_a_full_disk_is_told_with_the_file_and_the_point(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_with_the_file_and_the_point(tmp_path: Path) -> None:
     grid = to_toml(workload={"kind": "barrier"}, sweep={"run": {"seed": [1, 2, 3]}})
     chosen = points(grid)
     full = tmp_path / f"{chosen[1].hash}.{_sweep._writer()}.unfinished"
@@ -374,7 +374,7 @@ def test_a_full_disk_is_told_with_the_file_and_the_point(tmp_path: Path) -> None
     assert len(sweep(grid, tmp_path)) == 3
 
 
-def test_a_folder_that_takes_no_files_is_told_before_anything_runs() -> None:
+def test_a_folder_that_takes_no_files_is_reported_before_anything_runs() -> None:
     def never(run: object, chosen: object) -> list[dict[str, Any]]:
         raise AssertionError("nothing is to run")
 
@@ -614,7 +614,7 @@ def test_the_command_makes_the_same_files(tmp_path: Path) -> None:
             assert ("transport" in made) == (name == "transport")
 
 
-def test_a_transport_repairs_losses_and_tells_what_that_took() -> None:
+def test_a_transport_repairs_losses_and_reports_what_that_took() -> None:
     parts: dict[str, Any] = {
         "topology": {"hosts": 9},
         "fabric": Fabric.ethernet(buffer_bytes="10 kB"),
@@ -631,7 +631,7 @@ def test_a_transport_repairs_losses_and_tells_what_that_took() -> None:
     assert run(workload={"kind": "ring", "iterations": 1}).transport is None
 
 
-def test_rates_by_notifications_are_told_of() -> None:
+def test_rates_by_notifications_are_reported() -> None:
     result = run(
         topology=Topology.star(5),
         fabric=Fabric.ethernet(ecn_max_bytes="20 kB"),

@@ -273,8 +273,8 @@ mod tests {
     }
 
     fn refused(line: &str, word: &str) {
-        let told = parsed(line).expect_err(line);
-        assert!(told.contains(word), "{line}: {told}");
+        let message = parsed(line).expect_err(line);
+        assert!(message.contains(word), "{line}: {message}");
     }
 
     #[test]

@@ -269,9 +269,9 @@ mod tests {
         };
         assert_eq!(parsed(&[]), Ok((None, true)));
         assert_eq!(parsed(&["--debug", "--output", "x"]), Ok((Some("x".into()), false)));
-        for (words, told) in [(["--output"], "needs a folder"), (["x"], "unknown option `x`")] {
+        for (words, expected) in [(["--output"], "needs a folder"), (["x"], "unknown option `x`")] {
             let error = parsed(&words).expect_err("it is wrong");
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 

@@ -222,12 +222,12 @@ mod tests {
     fn the_verdict_is_on_the_first_base_that_differs() {
         let base = |name: &str, text: &str| (name.to_owned(), text.to_owned());
         let same = "struct a::S\n";
-        let told = |bases: Vec<_>| verdict(&bases, same);
+        let verdict_of = |bases: Vec<_>| verdict(&bases, same);
         let before = base("b", "struct a::S\nstruct a::T\n");
-        let both = told(vec![base("a", same), before]).expect("there are bases");
+        let both = verdict_of(vec![base("a", same), before]).expect("there are bases");
         assert!(both.contains("BREAKING, programs for b may"), "{both}");
-        assert_eq!(told(vec![base("a", same)]).as_deref(), Some("public API: as in a"));
-        assert_eq!(told(vec![]), None);
+        assert_eq!(verdict_of(vec![base("a", same)]).as_deref(), Some("public API: as in a"));
+        assert_eq!(verdict_of(vec![]), None);
     }
 
     #[test]

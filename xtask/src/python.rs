@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_lock_is_told_from_a_missing_network() {
+    fn a_stale_lock_is_distinguished_from_a_missing_network() {
         let stale = "error: cannot update the lock file /x/python/Cargo.lock because --locked was \
                      passed to prevent this\n";
         assert!(is_lock_stale(stale.as_bytes()));

@@ -164,9 +164,9 @@ fn rust_comes_to_a_bare_machine_into_a_folder_of_its_own_and_is_announced() {
     assert!(log.contains("https://sh.rustup.rs"), "{log}");
     assert!(log.contains("--no-modify-path"), "{log}");
     assert_eq!(machine.home(), [".local"]);
-    let told = errors(&output);
+    let message = errors(&output);
     let folder = machine.path("home/.local/share/ethernot/rust");
-    assert!(told.contains(&format!("installs Rust into {}", folder.display())), "{told}");
+    assert!(message.contains(&format!("installs Rust into {}", folder.display())), "{message}");
 }
 
 #[test]
@@ -202,8 +202,12 @@ fn nothing_is_installed_when_that_is_refused_and_one_command_is_printed() {
     assert!(!output.status.success());
     assert_eq!(machine.log(), "");
     assert_eq!(machine.home(), [""; 0]);
-    let told = errors(&output);
-    assert_eq!(told.lines().filter(|line| line.contains("curl --proto")).count(), 1, "{told}");
+    let message = errors(&output);
+    assert_eq!(
+        message.lines().filter(|line| line.contains("curl --proto")).count(),
+        1,
+        "{message}"
+    );
 }
 
 #[test]
@@ -245,8 +249,8 @@ fn a_download_that_fails_ends_with_one_command() {
     machine.spare_curl("exit 6");
     let output = machine.x(false);
     assert!(!output.status.success());
-    let told = errors(&output);
-    assert_eq!(told.lines().filter(|line| line.contains("| sh -s --")).count(), 1, "{told}");
+    let message = errors(&output);
+    assert_eq!(message.lines().filter(|line| line.contains("| sh -s --")).count(), 1, "{message}");
     let log = machine.log();
     assert!(!log.lines().any(|line| line.starts_with("rustup-init")), "{log}");
 }
@@ -307,7 +311,8 @@ fn programs_that_tests_run_come_in_one_go_and_one_that_is_nowhere_keeps_no_other
     assert!(
         log.lines().any(|line| line.starts_with("apt-get install") && line.ends_with(" qperf"))
     );
-    let told = errors(&output);
-    let told = told.lines().find(|line| line.contains("programs of these packages")).expect(&log);
-    assert!(told.ends_with("apt-get install -y fio"), "{told}");
+    let message = errors(&output);
+    let message =
+        message.lines().find(|line| line.contains("programs of these packages")).expect(&log);
+    assert!(message.ends_with("apt-get install -y fio"), "{message}");
 }

@@ -138,13 +138,13 @@ pub unsafe extern "C" fn ethernot_receive_wait(
             // SAFETY: the program's promise of room for `capacity` bytes; the copy is an allocation of its own.
             unsafe { hand_out(&copy, bytes, capacity, std::ptr::null_mut()) };
         }
-        let told = Message {
+        let description = Message {
             length: received.len() as u64,
             immediate: received.immediate().unwrap_or_default(),
             has_immediate: received.immediate().is_some().into(),
         };
         // SAFETY: null was refused above.
-        unsafe { put(message, told) }
+        unsafe { put(message, description) }
     })
 }
 

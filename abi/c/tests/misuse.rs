@@ -78,8 +78,8 @@ fn connect(server: *mut Endpoint, client: *mut Endpoint) -> (*mut Connection, *m
     // SAFETY: all places are valid.
     unsafe {
         assert_eq!(ethernot_listen(server, 3, &raw mut listener), Result::Ok);
-        let told = ethernot_endpoint_address(server, 0, address.as_mut_ptr(), address.len());
-        assert_eq!(told, Result::Ok, "{}", text());
+        let returned = ethernot_endpoint_address(server, 0, address.as_mut_ptr(), address.len());
+        assert_eq!(returned, Result::Ok, "{}", text());
     }
     let (listening, client) = (listener.expose_provenance(), client.expose_provenance());
     thread::scope(|scope| {
@@ -161,15 +161,15 @@ fn an_operation_from_start_to_end_and_what_may_not_be_asked_of_it() {
     let (server, client) = (endpoint(), endpoint());
     let (target, source) = (memory(server, 64), memory(client, 64));
     let (accepted, connected) = connect(server, client);
-    let mut told = [0_u8; 8];
+    let mut buffer = [0_u8; 8];
     let mut length = 0;
     let mut remote = Remote { address: 0, length: 0, key: 0, reserved: 0 };
     let mut operation: *mut Operation = null_mut();
     // SAFETY: all places are valid.
     unsafe {
-        let data = told.as_mut_ptr().cast();
+        let data = buffer.as_mut_ptr().cast();
         assert_eq!(ethernot_connection_data(accepted, data, 8, &raw mut length), Result::Ok);
-        assert_eq!((length, &told[..2]), (2, &b"hi"[..]));
+        assert_eq!((length, &buffer[..2]), (2, &b"hi"[..]));
         assert_eq!(ethernot_memory_remote(target, &raw mut remote), Result::Ok);
         let write = |offset, length, options, operation| {
             let remote = &raw const remote;
@@ -284,7 +284,7 @@ fn a_receive_from_start_to_end_and_what_may_not_be_asked_of_it() {
     let inbox = memory_for(server, 64, ETHERNOT_LOCAL_WRITE);
     let (accepted, connected) = connect(server, client);
     let (mut receive, mut message): (*mut Receive, _) = (null_mut(), NO_MESSAGE);
-    let (mut two, told) = ([0_u8; 2], &raw mut message);
+    let (mut two, into_message) = ([0_u8; 2], &raw mut message);
     let into = two.as_mut_ptr().cast();
     // SAFETY: all places are valid, or null, which is what is tried.
     unsafe {
@@ -294,23 +294,23 @@ fn a_receive_from_start_to_end_and_what_may_not_be_asked_of_it() {
         assert_eq!(post(60, 8, &raw mut receive), Result::Invalid);
         assert_eq!(post(0, 8, &raw mut receive), Result::Ok);
         assert_eq!(ethernot_receive_test(receive), Result::Again);
-        assert_eq!(ethernot_receive_wait(receive, 0, into, 2, told), Result::TimedOut);
+        assert_eq!(ethernot_receive_wait(receive, 0, into, 2, into_message), Result::TimedOut);
         assert_eq!(ethernot_receive_wait(receive, 0, into, 2, null_mut()), Result::Invalid);
         let bytes = c"abc".as_ptr().cast();
         assert_eq!(ethernot_send_bytes(connected, bytes, 3, null(), null_mut()), Result::Ok);
         for _ in 0..2 {
-            assert_eq!(ethernot_receive_wait(receive, 20_000, into, 2, told), Result::Ok);
+            assert_eq!(ethernot_receive_wait(receive, 20_000, into, 2, into_message), Result::Ok);
         }
         assert_eq!((&two, message.length), (b"ab", 3), "as much as there is room for");
-        assert_eq!(ethernot_receive_wait(receive, 0, null_mut(), 0, told), Result::Ok);
+        assert_eq!(ethernot_receive_wait(receive, 0, null_mut(), 0, into_message), Result::Ok);
         assert_eq!(ethernot_receive_test(receive), Result::Ok);
         assert_eq!(ethernot_memory_free(inbox), Result::Ok);
         two = [0; 2];
-        assert_eq!(ethernot_receive_wait(receive, 0, into, 2, told), Result::Ok);
+        assert_eq!(ethernot_receive_wait(receive, 0, into, 2, into_message), Result::Ok);
         assert_eq!(&two, b"ab", "the message keeps the memory");
         assert_eq!(ethernot_receive_free(receive), Result::Ok);
         assert_eq!(ethernot_receive_free(receive), Result::BadHandle);
-        assert_eq!(ethernot_receive_wait(receive, 0, into, 2, told), Result::BadHandle);
+        assert_eq!(ethernot_receive_wait(receive, 0, into, 2, into_message), Result::BadHandle);
         let mut answer = null_mut();
         let place = &raw mut answer;
         let many = [0_u8; 65];
@@ -327,7 +327,7 @@ fn a_receive_from_start_to_end_and_what_may_not_be_asked_of_it() {
             Result::Ok
         );
         assert_eq!(ethernot_connection_free(accepted), Result::Ok);
-        let closed = ethernot_receive_wait(answer, 20_000, null_mut(), 0, told);
+        let closed = ethernot_receive_wait(answer, 20_000, null_mut(), 0, into_message);
         assert!(matches!(closed, Result::Failed | Result::Closed), "{closed:?}: {}", text());
         assert_eq!(ethernot_receive_free(answer), Result::Ok);
     }
@@ -340,14 +340,14 @@ fn a_receive_from_start_to_end_and_what_may_not_be_asked_of_it() {
 fn address_of(endpoint: *mut Endpoint) -> [std::ffi::c_char; 64] {
     let mut address = [0; 64];
     // SAFETY: there is room for it.
-    let told =
+    let returned =
         unsafe { ethernot_endpoint_address(endpoint, 0, address.as_mut_ptr(), address.len()) };
-    assert_eq!(told, Result::Ok, "{}", text());
+    assert_eq!(returned, Result::Ok, "{}", text());
     address
 }
 
 #[test]
-fn attempts_are_tested_and_waited_for_and_tell_their_outcome_once() {
+fn attempts_are_tested_and_waited_for_and_return_their_outcome_once() {
     let (server, client) = (endpoint(), endpoint());
     let address = address_of(server);
     let mut listener = null_mut();
@@ -483,7 +483,7 @@ fn memory_of_the_library_is_freed_when_nothing_uses_it_and_that_of_the_program_a
     let inbox = memory_for(server, 8, ETHERNOT_LOCAL_WRITE);
     let mut message = NO_MESSAGE;
     let mut got = [0_u8; 7];
-    let told = &raw mut message;
+    let into_message = &raw mut message;
     // SAFETY: all places are valid, and the memory of the program outlives the call that frees it.
     unsafe {
         let mut memory = null_mut();
@@ -496,12 +496,17 @@ fn memory_of_the_library_is_freed_when_nothing_uses_it_and_that_of_the_program_a
         let bytes = c"in time".as_ptr().cast();
         assert_eq!(ethernot_send_bytes(connected, bytes, 7, null(), null_mut()), Result::Ok);
         let into = got.as_mut_ptr().cast();
-        assert_eq!(ethernot_receive_wait(kept, 20_000, into, 7, told), Result::Ok, "{}", text());
+        assert_eq!(
+            ethernot_receive_wait(kept, 20_000, into, 7, into_message),
+            Result::Ok,
+            "{}",
+            text()
+        );
         assert_eq!((&got, message.length), (b"in time", 7));
 
         assert_eq!(ethernot_memory_free(memory), Result::Ok);
         assert_eq!(ethernot_send_bytes(connected, bytes, 7, null(), null_mut()), Result::Ok);
-        let ended = ethernot_receive_wait(given_up, 20_000, null_mut(), 0, told);
+        let ended = ethernot_receive_wait(given_up, 20_000, null_mut(), 0, into_message);
         assert_eq!(ended, Result::Failed, "{}", text());
         assert_eq!(ethernot_connection_wait_closed(accepted, 20_000), Result::Closed);
         for receive in [kept, given_up] {

@@ -54,7 +54,10 @@ fn pkg_config_finds_the_library() {
         println!("skipped: pkg-config is not installed");
         return;
     };
-    let told = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(told.contains("-lethernot") && told.contains("-I") && told.contains("-L"), "{told}");
+    assert!(
+        printed.contains("-lethernot") && printed.contains("-I") && printed.contains("-L"),
+        "{printed}"
+    );
 }

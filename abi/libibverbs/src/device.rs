@@ -270,7 +270,7 @@ fn whole(context: *mut ibv_context) -> *mut verbs_context {
 }
 
 /// Reports to the program that the device has failed.
-pub(crate) fn tell_of_failure() {
+pub(crate) fn report_failure() {
     let known = DEVICES.load(Ordering::Acquire);
     if known.is_null() {
         return;

@@ -44,7 +44,7 @@ fn caught<T>(call: &str, body: impl FnOnce() -> Result<T, Error>) -> Result<T, c
         Ok(Err(error)) => error,
         Err(_) => {
             // Whatever it was printed is there already. What fails here fails again.
-            let _ = catch_unwind(crate::device::tell_of_failure);
+            let _ = catch_unwind(crate::device::report_failure);
             Error::Failed("a fault of the library".into())
         }
     };

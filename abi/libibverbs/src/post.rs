@@ -27,7 +27,7 @@ pub(crate) unsafe extern "C" fn post_send(
         let pair = unsafe { shell::pair(qp) }?;
         // SAFETY: as the caller says.
         let mut posting =
-            pair.pair.begin_sends().inspect_err(|_| unsafe { tell(refused, first) })?;
+            pair.pair.begin_sends().inspect_err(|_| unsafe { report_refused(refused, first) })?;
         // SAFETY: as the caller says.
         let add = |request: &ibv_send_wr| unsafe { add(pair, &mut posting, request) };
         // SAFETY: as the caller says.
@@ -47,8 +47,10 @@ pub(crate) unsafe extern "C" fn post_recv(
         // SAFETY: as the caller says.
         let pair = unsafe { shell::pair(qp) }?;
         // SAFETY: as the caller says.
-        let mut posting =
-            pair.pair.begin_receives().inspect_err(|_| unsafe { tell(refused, first) })?;
+        let mut posting = pair
+            .pair
+            .begin_receives()
+            .inspect_err(|_| unsafe { report_refused(refused, first) })?;
         let add = |request: &ibv_recv_wr| {
             // SAFETY: as the caller says.
             let pieces = unsafe { pieces(request.sg_list, request.num_sge) }?;
@@ -245,7 +247,7 @@ pub(crate) unsafe fn each<T>(
     // SAFETY: as the caller says.
     while let Some(request) = unsafe { at.as_ref() } {
         // SAFETY: as the caller says.
-        add(request).inspect_err(|_| unsafe { tell(refused, at) })?;
+        add(request).inspect_err(|_| unsafe { report_refused(refused, at) })?;
         at = next(request);
     }
     Ok(())
@@ -255,7 +257,7 @@ pub(crate) unsafe fn each<T>(
 ///
 /// # Safety
 /// There is room for it, or a null pointer.
-pub(crate) unsafe fn tell<T>(place: *mut *mut T, request: *mut T) {
+pub(crate) unsafe fn report_refused<T>(place: *mut *mut T, request: *mut T) {
     if !place.is_null() {
         // SAFETY: as the caller says.
         unsafe { *place = request };

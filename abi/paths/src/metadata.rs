@@ -15,31 +15,31 @@ const CWD: c_int = libc::AT_FDCWD;
 
 interpose! {
     stat(path: *const c_char, into: *mut Stat) -> c_int,
-        else -1, at (CWD, path), by |walk| told(walk, CWD, path, 0, into);
+        else -1, at (CWD, path), by |walk| stat_at(walk, CWD, path, 0, into);
     lstat(path: *const c_char, into: *mut Stat) -> c_int,
-        else -1, at (CWD, path), by |walk| told(walk, CWD, path, ITSELF, into);
+        else -1, at (CWD, path), by |walk| stat_at(walk, CWD, path, ITSELF, into);
     fstatat(folder: c_int, path: *const c_char, into: *mut Stat, flags: c_int) -> c_int,
-        else -1, at (folder, path), by |walk| told(walk, folder, path, flags, into);
+        else -1, at (folder, path), by |walk| stat_at(walk, folder, path, flags, into);
     stat64(path: *const c_char, into: *mut Stat64) -> c_int,
-        else -1, at (CWD, path), by |walk| told(walk, CWD, path, 0, into.cast());
+        else -1, at (CWD, path), by |walk| stat_at(walk, CWD, path, 0, into.cast());
     lstat64(path: *const c_char, into: *mut Stat64) -> c_int,
-        else -1, at (CWD, path), by |walk| told(walk, CWD, path, ITSELF, into.cast());
+        else -1, at (CWD, path), by |walk| stat_at(walk, CWD, path, ITSELF, into.cast());
     fstatat64(folder: c_int, path: *const c_char, into: *mut Stat64, flags: c_int) -> c_int,
-        else -1, at (folder, path), by |walk| told(walk, folder, path, flags, into.cast());
+        else -1, at (folder, path), by |walk| stat_at(walk, folder, path, flags, into.cast());
     __xstat(version: c_int, path: *const c_char, into: *mut Stat) -> c_int,
-        else -1, at (CWD, path), by |walk| told(walk, CWD, path, 0, into);
+        else -1, at (CWD, path), by |walk| stat_at(walk, CWD, path, 0, into);
     __lxstat(version: c_int, path: *const c_char, into: *mut Stat) -> c_int,
-        else -1, at (CWD, path), by |walk| told(walk, CWD, path, ITSELF, into);
+        else -1, at (CWD, path), by |walk| stat_at(walk, CWD, path, ITSELF, into);
     __fxstatat(version: c_int, folder: c_int, path: *const c_char, into: *mut Stat, flags: c_int) -> c_int,
-        else -1, at (folder, path), by |walk| told(walk, folder, path, flags, into);
+        else -1, at (folder, path), by |walk| stat_at(walk, folder, path, flags, into);
     __xstat64(version: c_int, path: *const c_char, into: *mut Stat64) -> c_int,
-        else -1, at (CWD, path), by |walk| told(walk, CWD, path, 0, into.cast());
+        else -1, at (CWD, path), by |walk| stat_at(walk, CWD, path, 0, into.cast());
     __lxstat64(version: c_int, path: *const c_char, into: *mut Stat64) -> c_int,
-        else -1, at (CWD, path), by |walk| told(walk, CWD, path, ITSELF, into.cast());
+        else -1, at (CWD, path), by |walk| stat_at(walk, CWD, path, ITSELF, into.cast());
     __fxstatat64(version: c_int, folder: c_int, path: *const c_char, into: *mut Stat64, flags: c_int) -> c_int,
-        else -1, at (folder, path), by |walk| told(walk, folder, path, flags, into.cast());
+        else -1, at (folder, path), by |walk| stat_at(walk, folder, path, flags, into.cast());
     statx(folder: c_int, path: *const c_char, flags: c_int, mask: c_uint, into: *mut Statx) -> c_int,
-        else -1, at (folder, path), by |walk| told_extended(walk, folder, path, flags, into);
+        else -1, at (folder, path), by |walk| statx_at(walk, folder, path, flags, into);
     access(path: *const c_char, mode: c_int) -> c_int,
         else -1, at (CWD, path), by |walk| allowed(walk, CWD, path, mode, 0);
     euidaccess(path: *const c_char, mode: c_int) -> c_int,
@@ -74,13 +74,13 @@ interpose! {
 
 interpose_descriptor! {
     fstat(descriptor: c_int, into: *mut Stat) -> c_int,
-        else -1, at descriptor, by |walk| told_of_descriptor(walk, descriptor, into);
+        else -1, at descriptor, by |walk| stat_of_descriptor(walk, descriptor, into);
     fstat64(descriptor: c_int, into: *mut Stat64) -> c_int,
-        else -1, at descriptor, by |walk| told_of_descriptor(walk, descriptor, into.cast());
+        else -1, at descriptor, by |walk| stat_of_descriptor(walk, descriptor, into.cast());
     __fxstat(version: c_int, descriptor: c_int, into: *mut Stat) -> c_int,
-        else -1, at descriptor, by |walk| told_of_descriptor(walk, descriptor, into);
+        else -1, at descriptor, by |walk| stat_of_descriptor(walk, descriptor, into);
     __fxstat64(version: c_int, descriptor: c_int, into: *mut Stat64) -> c_int,
-        else -1, at descriptor, by |walk| told_of_descriptor(walk, descriptor, into.cast());
+        else -1, at descriptor, by |walk| stat_of_descriptor(walk, descriptor, into.cast());
 }
 
 /// Where a path leads; `None` if the C library knows, and the number of an error if it leads nowhere.
@@ -106,7 +106,7 @@ unsafe fn reached(
 ///
 /// # Safety
 /// `path` ends with a zero, `into` may be written.
-unsafe fn told(
+unsafe fn stat_at(
     walk: &mut Walk,
     folder: c_int,
     path: *const c_char,
@@ -126,7 +126,7 @@ unsafe fn told(
 ///
 /// # Safety
 /// `into` may be written.
-unsafe fn told_of_descriptor(walk: &mut Walk, descriptor: c_int, into: *mut Stat) -> Option<c_int> {
+unsafe fn stat_of_descriptor(walk: &mut Walk, descriptor: c_int, into: *mut Stat) -> Option<c_int> {
     walk.go_to_descriptor(descriptor)?;
     // A folder whose device has gone is one still, to whom has it open.
     // SAFETY: the caller's.
@@ -138,7 +138,7 @@ unsafe fn told_of_descriptor(walk: &mut Walk, descriptor: c_int, into: *mut Stat
 ///
 /// # Safety
 /// `path` ends with a zero, `into` may be written.
-unsafe fn told_extended(
+unsafe fn statx_at(
     walk: &mut Walk,
     folder: c_int,
     path: *const c_char,

@@ -46,7 +46,7 @@ of_socket! {
     bind(socket: c_int, address: *const sockaddr, length: socklen_t) -> c_int, by named(address, length);
     connect(socket: c_int, address: *const sockaddr, length: socklen_t) -> c_int, by named(address, length);
     getsockname(socket: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int,
-        by tell(address, length, libc::getpid().cast_unsigned());
+        by write_kernel_address(address, length, libc::getpid().cast_unsigned());
     setsockopt(socket: c_int, level: c_int, option: c_int, value: *const c_void, length: socklen_t) -> c_int,
         by set_option(socket, level, option, value, length);
     send(socket: c_int, bytes: *const c_void, length: size_t, flags: c_int) -> ssize_t,
@@ -148,7 +148,7 @@ unsafe fn named(address: *const sockaddr, length: socklen_t) -> c_int {
 ///
 /// # Safety
 /// `length` is null or says how much room `address` has, which is null or may be written.
-unsafe fn tell(address: *mut sockaddr, length: *mut socklen_t, port: u32) -> c_int {
+unsafe fn write_kernel_address(address: *mut sockaddr, length: *mut socklen_t, port: u32) -> c_int {
     if address.is_null() || length.is_null() {
         return 0;
     }
@@ -246,7 +246,7 @@ unsafe fn received(
         let got = libc::syscall(libc::SYS_recvfrom, socket, bytes, length, flags, none, no_length);
         if got >= 0 {
             // The kernel has port 0.
-            tell(from, from_length, 0);
+            write_kernel_address(from, from_length, 0);
         }
         got as ssize_t
     }
@@ -263,7 +263,7 @@ unsafe fn received_message(socket: c_int, message: *mut msghdr, flags: c_int) ->
         (*message).msg_name = name;
         (*message).msg_namelen = length;
         if got >= 0 {
-            tell(name.cast(), &raw mut (*message).msg_namelen, 0);
+            write_kernel_address(name.cast(), &raw mut (*message).msg_namelen, 0);
         }
         got as ssize_t
     }

@@ -26,7 +26,7 @@ unsafe extern "C" fn device(
 ) -> c_int {
     // SAFETY: it ends with a zero.
     let path = unsafe { CStr::from_ptr(path) }.to_str().unwrap_or_default();
-    let (answer, told) = match path.trim_end_matches('/') {
+    let (answer, target) = match path.trim_end_matches('/') {
         "/sys/class/infiniband" => (0, "ledge0\nledge1\n"),
         "/sys/class/infiniband/edge0" => (3, "../../devices/virtual/infiniband/edge0"),
         "/sys/class/infiniband/edge1" => (3, "/proc/self"),
@@ -39,11 +39,11 @@ unsafe extern "C" fn device(
         "/sys/class/infiniband_of_others" => (-2, ""),
         _ => (-1, ""),
     };
-    assert!(told.len() <= size);
+    assert!(target.len() <= size);
     // SAFETY: there is room for it.
     unsafe {
-        ptr::copy_nonoverlapping(told.as_ptr().cast(), text, told.len());
-        length.write(told.len());
+        ptr::copy_nonoverlapping(target.as_ptr().cast(), text, target.len());
+        length.write(target.len());
     }
     // What the library does in between may fail.
     crate::standing::fail(libc::EIO, answer)
@@ -224,7 +224,7 @@ fn kinds(mut answer: &[u8]) -> Vec<u16> {
 }
 
 #[test]
-fn devices_are_told_by_netlink() {
+fn devices_are_reported_by_netlink() {
     answer_by(device);
     let (get, port_get, system_get, done, error) = (1_u16, 5, 6, 3, 2);
     let contains = |bytes: &[u8], part: &[u8]| bytes.windows(part.len()).any(|at| at == part);

@@ -63,11 +63,11 @@ static void end_both(struct ends both)
 	end_id(both.asked);
 }
 
-static void nobody_listens(void)
+static void no_listener(void)
 {
 	struct rdma_cm_id *id = asking(here, free_port());
-	struct told told = event_of(here, RDMA_CM_EVENT_REJECTED);
-	CHECK(told.status == 8 && told.id == id);
+	struct taken_event taken = event_of(here, RDMA_CM_EVENT_REJECTED);
+	CHECK(taken.status == 8 && taken.id == id);
 	CHECK(state_of(id) == IBV_QPS_ERR);
 	struct rdma_conn_param param = saying("", 0);
 	CHECK(fails_with(rdma_connect(id, &param), EINVAL));
@@ -79,12 +79,12 @@ static void refused_with_a_reason(void)
 {
 	struct rdma_cm_id *listener = listening(there, any_port, 4);
 	struct rdma_cm_id *id = asking(here, port_of(listener));
-	struct told asked = event_of(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+	struct taken_event asked = event_of(there, RDMA_CM_EVENT_CONNECT_REQUEST);
 	CHECK(memcmp(asked.said, "hello\0", 6) == 0 && asked.said_bytes == 56);
 	CHECK(rdma_reject(asked.id, "not you", 7) == 0);
-	struct told told = event_of(here, RDMA_CM_EVENT_REJECTED);
-	CHECK(told.status == 28);
-	CHECK(memcmp(told.said, "not you\0", 8) == 0 && told.said_bytes == 148);
+	struct taken_event taken = event_of(here, RDMA_CM_EVENT_REJECTED);
+	CHECK(taken.status == 28);
+	CHECK(memcmp(taken.said, "not you\0", 8) == 0 && taken.said_bytes == 148);
 	CHECK(state_of(id) == IBV_QPS_ERR);
 	CHECK(fails_with(rdma_reject(asked.id, NULL, 0), EINVAL));
 	end_id(asked.id);
@@ -120,8 +120,8 @@ static void too_much_is_said(void)
 	CHECK(fails_with(rdma_connect(datagrams, &param), EINVAL));
 	param = saying(much, 180);
 	CHECK(rdma_connect(datagrams, &param) == 0);
-	struct told told = event_of(here, RDMA_CM_EVENT_UNREACHABLE);
-	CHECK(told.status != 0);
+	struct taken_event taken = event_of(here, RDMA_CM_EVENT_UNREACHABLE);
+	CHECK(taken.status != 0);
 	end_id(datagrams);
 }
 
@@ -184,14 +184,14 @@ static void destroyed_before_it_asks(void)
 	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 2000) == 0);
 	/* Its event goes with it. */
 	end_id(id);
-	CHECK(!is_told_within(here, 0));
+	CHECK(!has_event_within(here, 0));
 	end_id(resolved(here, RDMA_PS_TCP, to));
 	id = resolved(here, RDMA_PS_TCP, to);
 	make_pair_of(id);
 	end_id(id);
 	/* While it waits to ask again. */
 	end_id(asking(here, to));
-	CHECK(!is_told_within(here, 0));
+	CHECK(!has_event_within(here, 0));
 }
 
 static void destroyed_while_its_request_waits(void)
@@ -221,10 +221,10 @@ static void destroyed_when_it_was_asked(void)
 	end_id(asks);
 	/* With the listener, before anybody has taken the request. */
 	asks = asking(here, port_of(listener));
-	CHECK(is_told_within(there, LIMIT_MS));
+	CHECK(has_event_within(there, LIMIT_MS));
 	end_id(listener);
 	CHECK(event_of(here, RDMA_CM_EVENT_REJECTED).status != 0);
-	CHECK(!is_told_within(there, 0));
+	CHECK(!has_event_within(there, 0));
 	end_id(asks);
 }
 
@@ -277,7 +277,7 @@ static void *destroy(void *id)
 	return NULL;
 }
 
-static void events_that_nobody_acknowledges(void)
+static void events_without_acknowledgement(void)
 {
 	struct sockaddr_in to = free_port();
 	struct rdma_cm_id *id = make_id(here, RDMA_PS_TCP);
@@ -299,10 +299,10 @@ static void more_ask_than_may_wait(void)
 {
 	struct rdma_cm_id *listener = listening(there, any_port, 1);
 	struct rdma_cm_id *one = asking(here, port_of(listener));
-	CHECK(is_told_within(there, LIMIT_MS));
+	CHECK(has_event_within(there, LIMIT_MS));
 	struct rdma_cm_id *other = asking(here, port_of(listener));
-	struct told told = event_of(here, RDMA_CM_EVENT_REJECTED);
-	CHECK(told.id == other && told.status == 3);
+	struct taken_event taken = event_of(here, RDMA_CM_EVENT_REJECTED);
+	CHECK(taken.id == other && taken.status == 3);
 	end_id(other);
 	struct rdma_cm_id *asked = event_of(there, RDMA_CM_EVENT_CONNECT_REQUEST).id;
 	accept_with_pair(asked);
@@ -347,7 +347,7 @@ static void a_listener_closes_while_its_connections_live(void)
 }
 
 /* A process that asks, and is killed before it is answered. */
-static void who_asks_is_killed(void)
+static void the_initiator_is_killed(void)
 {
 	int port[2];
 	struct sockaddr_in to;
@@ -378,7 +378,7 @@ static void who_asks_is_killed(void)
 }
 
 /* A process that is asked, and is killed before it answers. */
-static void who_is_asked_is_killed(void)
+static void the_responder_is_killed(void)
 {
 	int port[2];
 	struct sockaddr_in to;
@@ -394,9 +394,9 @@ static void who_is_asked_is_killed(void)
 	}
 	CHECK(read(port[0], &to, sizeof(to)) == sizeof(to));
 	struct rdma_cm_id *asks = asking(here, to);
-	struct told told = any_event(here);
-	CHECK(told.kind == RDMA_CM_EVENT_UNREACHABLE ||
-	      (told.kind == RDMA_CM_EVENT_REJECTED && told.status == 8));
+	struct taken_event taken = any_event(here);
+	CHECK(taken.kind == RDMA_CM_EVENT_UNREACHABLE ||
+	      (taken.kind == RDMA_CM_EVENT_REJECTED && taken.status == 8));
 	CHECK(state_of(asks) == IBV_QPS_ERR);
 	end_id(asks);
 	CHECK(waitpid(child, NULL, 0) == child);
@@ -405,7 +405,7 @@ static void who_is_asked_is_killed(void)
 }
 
 /* One that never accepts: takes a minute. */
-static void nobody_answers(void)
+static void no_answer(void)
 {
 	struct rdma_cm_id *listener = listening(there, any_port, 4);
 	struct rdma_cm_id *asks = asking(here, port_of(listener));
@@ -423,7 +423,7 @@ static const struct {
 	/* It begins with a second process, before anything of the library is used here. */
 	int forks;
 } CASES[] = {
-	{"nobody_listens", nobody_listens, 0},
+	{"no_listener", no_listener, 0},
 	{"refused_with_a_reason", refused_with_a_reason, 0},
 	{"too_much_is_said", too_much_is_said, 0},
 	{"port_in_use", port_in_use, 1},
@@ -433,13 +433,13 @@ static const struct {
 	{"destroyed_when_it_was_asked", destroyed_when_it_was_asked, 0},
 	{"destroyed_when_it_has_accepted", destroyed_when_it_has_accepted, 0},
 	{"destroyed_when_connected_or_disconnected", destroyed_when_connected_or_disconnected, 0},
-	{"events_that_nobody_acknowledges", events_that_nobody_acknowledges, 0},
+	{"events_without_acknowledgement", events_without_acknowledgement, 0},
 	{"more_ask_than_may_wait", more_ask_than_may_wait, 0},
 	{"no_way_leads_there", no_way_leads_there, 0},
 	{"a_listener_closes_while_its_connections_live", a_listener_closes_while_its_connections_live, 0},
-	{"who_asks_is_killed", who_asks_is_killed, 1},
-	{"who_is_asked_is_killed", who_is_asked_is_killed, 1},
-	{"nobody_answers", nobody_answers, 0},
+	{"the_initiator_is_killed", the_initiator_is_killed, 1},
+	{"the_responder_is_killed", the_responder_is_killed, 1},
+	{"no_answer", no_answer, 0},
 };
 
 /* What a process has when it has begun is there for good. */

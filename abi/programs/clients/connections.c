@@ -11,12 +11,12 @@ static long first_descriptors, first_kib;
 static struct rdma_cm_id *measure_after(struct rdma_event_channel *channel, int is_last)
 {
 	struct rdma_cm_id *asked = NULL;
-	struct told told;
+	struct taken_event taken;
 	do {
-		told = any_event(channel);
-		if (told.kind == RDMA_CM_EVENT_CONNECT_REQUEST)
-			asked = told.id;
-	} while (told.kind != RDMA_CM_EVENT_TIMEWAIT_EXIT);
+		taken = any_event(channel);
+		if (taken.kind == RDMA_CM_EVENT_CONNECT_REQUEST)
+			asked = taken.id;
+	} while (taken.kind != RDMA_CM_EVENT_TIMEWAIT_EXIT);
 	long now_descriptors = descriptors(), now_kib = resident_kib();
 	if (is_last)
 		printf("left: %ld descriptors, %ld KiB\n", now_descriptors - first_descriptors, now_kib - first_kib);
@@ -31,10 +31,10 @@ static void serve(struct sockaddr_in where, int count)
 	struct rdma_event_channel *channel = make_channel();
 	struct rdma_cm_id *listener = listening(channel, where, 0);
 	for (int ended = 0; ended < count;) {
-		struct told told = any_event(channel);
-		switch (told.kind) {
+		struct taken_event taken = any_event(channel);
+		switch (taken.kind) {
 		case RDMA_CM_EVENT_CONNECT_REQUEST:
-			accept_with_pair(told.id);
+			accept_with_pair(taken.id);
 			break;
 		case RDMA_CM_EVENT_ESTABLISHED:
 			printf("established\n");
@@ -44,16 +44,16 @@ static void serve(struct sockaddr_in where, int count)
 			ended++;
 			printf("disconnected\n");
 			fflush(stdout);
-			CHECK(rdma_disconnect(told.id) == 0);
+			CHECK(rdma_disconnect(taken.id) == 0);
 			if (ended == count / 10 || ended == count) {
 				struct rdma_cm_id *asked = measure_after(channel, ended == count);
 				if (asked)
 					accept_with_pair(asked);
 			}
-			end_id(told.id);
+			end_id(taken.id);
 			break;
 		default:
-			fprintf(stderr, "%s (status %d)\n", rdma_event_str(told.kind), told.status);
+			fprintf(stderr, "%s (status %d)\n", rdma_event_str(taken.kind), taken.status);
 			exit(1);
 		}
 	}

@@ -44,7 +44,7 @@ static void asynchronous_events_are_counted(struct device *device)
 }
 
 /* A message of the length that the port reports is taken (this one fails later, as there is no such memory). */
-static void the_longest_message_is_as_long_as_the_port_tells(struct device *device)
+static void the_longest_message_is_as_long_as_the_port_reports(struct device *device)
 {
 	struct ibv_port_attr port;
 	CHECK(ibv_query_port(device->context, 1, &port) == 0);
@@ -65,7 +65,7 @@ int main(int count, char **words)
 	else if (strcmp(words[1], "events") == 0)
 		asynchronous_events_are_counted(&device);
 	else
-		the_longest_message_is_as_long_as_the_port_tells(&device);
+		the_longest_message_is_as_long_as_the_port_reports(&device);
 	printf("done\n");
 	return 0;
 }

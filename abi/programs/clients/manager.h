@@ -36,7 +36,7 @@ static inline struct rdma_cm_id *make_id(struct rdma_event_channel *channel, enu
 }
 
 /* Whether there is an event within this time. */
-static inline int is_told_within(struct rdma_event_channel *channel, int limit_ms)
+static inline int has_event_within(struct rdma_event_channel *channel, int limit_ms)
 {
 	struct pollfd wanted = {.fd = channel->fd, .events = POLLIN};
 	return poll(&wanted, 1, limit_ms) == 1;
@@ -46,13 +46,13 @@ static inline int is_told_within(struct rdma_event_channel *channel, int limit_m
 static inline struct rdma_cm_event *take(struct rdma_event_channel *channel)
 {
 	struct rdma_cm_event *event = NULL;
-	CHECK(is_told_within(channel, LIMIT_MS));
+	CHECK(has_event_within(channel, LIMIT_MS));
 	CHECK(rdma_get_cm_event(channel, &event) == 0 && event);
 	return event;
 }
 
 /* What an event says. */
-struct told {
+struct taken_event {
 	enum rdma_cm_event_type kind;
 	int status;
 	struct rdma_cm_id *id;
@@ -60,29 +60,29 @@ struct told {
 	int said_bytes;
 };
 
-static inline struct told any_event(struct rdma_event_channel *channel)
+static inline struct taken_event any_event(struct rdma_event_channel *channel)
 {
 	struct rdma_cm_event *event = take(channel);
-	struct told told = {.kind = event->event, .status = event->status, .id = event->id};
+	struct taken_event taken = {.kind = event->event, .status = event->status, .id = event->id};
 	const void *said = event->param.conn.private_data;
 	if (said) {
-		told.said_bytes = event->param.conn.private_data_len;
-		memcpy(told.said, said, told.said_bytes);
+		taken.said_bytes = event->param.conn.private_data_len;
+		memcpy(taken.said, said, taken.said_bytes);
 	}
 	CHECK(rdma_ack_cm_event(event) == 0);
-	return told;
+	return taken;
 }
 
 /* The next event, which is of this kind. */
-static inline struct told event_of(struct rdma_event_channel *channel, enum rdma_cm_event_type kind)
+static inline struct taken_event event_of(struct rdma_event_channel *channel, enum rdma_cm_event_type kind)
 {
-	struct told told = any_event(channel);
-	if (told.kind != kind) {
-		fprintf(stderr, "%s (status %d) instead of %s\n", rdma_event_str(told.kind), told.status,
+	struct taken_event taken = any_event(channel);
+	if (taken.kind != kind) {
+		fprintf(stderr, "%s (status %d) instead of %s\n", rdma_event_str(taken.kind), taken.status,
 			rdma_event_str(kind));
 		exit(1);
 	}
-	return told;
+	return taken;
 }
 
 static inline struct rdma_conn_param saying(const void *said, uint8_t bytes)

@@ -130,17 +130,17 @@ static void kill_peer(void *pid)
 	CHECK(kill(*(pid_t *)pid, SIGKILL) == 0);
 }
 
-static void tell_peer(void *pid)
+static void signal_peer(void *pid)
 {
 	CHECK(kill(*(pid_t *)pid, SIGUSR1) == 0);
 }
 
-static volatile sig_atomic_t is_told;
+static volatile sig_atomic_t is_signalled;
 
-static void be_told(int signal)
+static void on_signal(int signal)
 {
 	(void)signal;
-	is_told = 1;
+	is_signalled = 1;
 }
 
 /* The peer is killed, or calls exit() between two verbs. */
@@ -150,17 +150,17 @@ static void test_end(int is_killed)
 	pid_t pid = fork();
 	CHECK(pid >= 0);
 	if (pid == 0) {
-		signal(SIGUSR1, be_told);
+		signal(SIGUSR1, on_signal);
 		struct device device = open_device();
 		struct both both = join(meeting, &device, 1);
 		struct ibv_wc wc;
-		while (!is_told)
+		while (!is_signalled)
 			CHECK(ibv_poll_cq(both.cq, 1, &wc) == 0);
 		exit(0);
 	}
 	struct device device = open_device();
 	struct both both = join(meeting, &device, 0);
-	write_until_peer_is_gone(meeting, &both, is_killed ? kill_peer : tell_peer, &pid);
+	write_until_peer_is_gone(meeting, &both, is_killed ? kill_peer : signal_peer, &pid);
 	int status;
 	CHECK(waitpid(pid, &status, 0) == pid);
 	CHECK(is_killed || status == 0);

@@ -89,7 +89,7 @@ static inline void read_all(int s, void *bytes, size_t count)
 	}
 }
 
-static inline void tell(int s, char word)
+static inline void send_byte(int s, char word)
 {
 	write_all(s, &word, 1);
 }
@@ -140,9 +140,9 @@ static inline void warm_up(struct context *context, int s, bool is_server)
 	for (int i = 0; i < context->warm_ms; i++) {
 		if (is_server) {
 			expect(s, 'w');
-			tell(s, 'W');
+			send_byte(s, 'W');
 		} else {
-			tell(s, 'w');
+			send_byte(s, 'w');
 			expect(s, 'W');
 			usleep(1000);
 		}

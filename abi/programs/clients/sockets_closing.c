@@ -121,14 +121,14 @@ static void reset(struct context *context)
 static void reset_client(struct context *context)
 {
 	int s = connected(context);
-	tell(s, 'r');
+	send_byte(s, 'r');
 	char byte;
 	show("read", read(s, &byte, 1));
 	show("then", read(s, &byte, 1));
 	show("write", send(s, "x", 1, MSG_NOSIGNAL));
 	close(s);
 	s = connected(context);
-	tell(s, 'r');
+	send_byte(s, 'r');
 	struct pollfd wait = {.fd = s, .events = POLLIN};
 	CHECK(poll(&wait, 1, 10000) == 1);
 	printf("%s%s\n", wait.revents & POLLHUP ? "hup " : "", wait.revents & POLLERR ? "err" : "");
@@ -138,7 +138,7 @@ static void reset_client(struct context *context)
 	printf("%s\n", strerrorname_np(error));
 	close(s);
 	s = connected(context);
-	tell(s, 'r');
+	send_byte(s, 'r');
 	ssize_t wrote = 0;
 	for (int i = 0; i < 5000 && wrote >= 0; i++) {
 		wrote = send(s, "x", 1, MSG_NOSIGNAL);
@@ -161,7 +161,7 @@ static void unread(struct context *context)
 static void unread_client(struct context *context)
 {
 	int s = connected(context);
-	tell(s, 'u');
+	send_byte(s, 'u');
 	char byte;
 	show("read", read(s, &byte, 1));
 	close(s);
@@ -192,7 +192,7 @@ static void shut_reading(struct context *context)
 	int s = accepted(context);
 	show("shutdown", shutdown(s, SHUT_RD));
 	expect_end(s);
-	tell(s, 'x');
+	send_byte(s, 'x');
 	CHECK(shutdown(s, SHUT_RDWR) == 0);
 	expect_end(s);
 	close(s);

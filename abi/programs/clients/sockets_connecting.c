@@ -27,10 +27,10 @@ static void show_names(int s, uint16_t server_port, bool is_server)
 	show_family("peer", &peer, peer_length);
 	CHECK(port_of(is_server ? &own : &peer) == server_port);
 	/* Each side knows the other's port as the other does. */
-	uint16_t mine = port_of(&own), theirs = port_of(&peer), told;
+	uint16_t mine = port_of(&own), theirs = port_of(&peer), reported;
 	write_all(s, &mine, sizeof mine);
-	read_all(s, &told, sizeof told);
-	CHECK(told == theirs);
+	read_all(s, &reported, sizeof reported);
+	CHECK(reported == theirs);
 	int value = 0;
 	socklen_t length = sizeof value;
 	CHECK(getsockopt(s, SOL_SOCKET, SO_TYPE, &value, &length) == 0);
@@ -62,7 +62,7 @@ static void names(struct context *context)
 {
 	int s = accepted(context);
 	show_names(s, context->port, true);
-	tell(s, 'x');
+	send_byte(s, 'x');
 	expect(s, 'x');
 	close(s);
 }
@@ -71,7 +71,7 @@ static void names_client(struct context *context)
 {
 	int s = connected(context);
 	show_names(s, context->port, false);
-	tell(s, 'x');
+	send_byte(s, 'x');
 	expect(s, 'x');
 	expect_end(s);
 }
@@ -94,7 +94,7 @@ static void other_family(struct context *context, bool is_mapped)
 	other.listener = listener;
 	int t = accepted(&other);
 	show_names(t, port, true);
-	tell(t, 'x');
+	send_byte(t, 'x');
 	expect(t, 'x');
 	close(t);
 	close(s);
@@ -115,7 +115,7 @@ static void other_family_client(struct context *context, bool is_mapped)
 	}
 	int t = connected(&other);
 	show_names(t, port, false);
-	tell(t, 'x');
+	send_byte(t, 'x');
 	expect(t, 'x');
 	expect_end(t);
 	expect_end(s);
@@ -147,7 +147,7 @@ static void answers(struct context *context)
 	for (int i = 0; i < 6; i++) {
 		int s = accepted(context);
 		expect(s, 'a');
-		tell(s, 'b');
+		send_byte(s, 'b');
 		expect_end(s);
 		close(s);
 	}
@@ -186,7 +186,7 @@ static void not_blocking(struct context *context)
 			show("again", connect(s, (struct sockaddr *)&context->address, context->length));
 		set_blocking(s, true);
 		warm_up(context, s, false);
-		tell(s, 'a');
+		send_byte(s, 'a');
 		expect(s, 'b');
 		CHECK(shutdown(s, SHUT_WR) == 0);
 		expect_end(s);
@@ -200,7 +200,7 @@ static void refused(struct context *context)
 {
 	int s = accepted_cold(context);
 	close(context->listener);
-	tell(s, 'g');
+	send_byte(s, 'g');
 	expect_end(s);
 }
 
@@ -337,7 +337,7 @@ static void urgent(struct context *context)
 	int s = accepted(context);
 	expect(s, 'a');
 	CHECK(send(s, "!", 1, MSG_OOB) == 1);
-	tell(s, 'b');
+	send_byte(s, 'b');
 	expect(s, 'c');
 	close(s);
 }
@@ -345,14 +345,14 @@ static void urgent(struct context *context)
 static void urgent_client(struct context *context)
 {
 	int s = connected(context);
-	tell(s, 'a');
+	send_byte(s, 'a');
 	struct pollfd wait = {.fd = s, .events = POLLPRI};
 	CHECK(poll(&wait, 1, 10000) == 1);
 	char byte = '?';
 	show("out of band", recv(s, &byte, 1, MSG_OOB));
 	printf("%c\n", byte);
 	expect(s, 'b');
-	tell(s, 'c');
+	send_byte(s, 'c');
 	expect_end(s);
 }
 

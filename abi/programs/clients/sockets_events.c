@@ -35,7 +35,7 @@ static bool take_word(int s, int expected)
 		got += more;
 	}
 	CHECK(atoi(word) == expected);
-	tell(s, 'n');
+	send_byte(s, 'n');
 	return true;
 }
 
@@ -121,7 +121,7 @@ static void by_pselect(struct context *context)
 static void limits(struct context *context)
 {
 	int s = accepted(context);
-	tell(s, 's');
+	send_byte(s, 's');
 	struct pollfd wait = {.fd = s, .events = POLLIN};
 	show("poll of 0", poll(&wait, 1, 0));
 	int64_t before = now_ms();
@@ -136,7 +136,7 @@ static void limits(struct context *context)
 	struct epoll_event event = {.events = EPOLLIN};
 	CHECK(epoll_ctl(e, EPOLL_CTL_ADD, s, &event) == 0);
 	show("epoll", epoll_wait(e, &event, 1, 20));
-	tell(s, 'g');
+	send_byte(s, 'g');
 	show("poll that is told", poll(&wait, 1, 10000));
 	show("epoll that is told", epoll_wait(e, &event, 1, 10000));
 	expect(s, 'x');
@@ -148,7 +148,7 @@ static void limits_client(struct context *context)
 	int s = connected(context);
 	expect(s, 's');
 	expect(s, 'g');
-	tell(s, 'x');
+	send_byte(s, 'x');
 	expect_end(s);
 }
 
@@ -188,7 +188,7 @@ static void by_epoll(struct context *context, enum mode mode)
 				memcpy(word, bytes + 8 * words, 8);
 				CHECK(atoi(word) == words);
 				words++;
-				tell(s, 'n');
+				send_byte(s, 'n');
 			}
 			if (mode == LEVEL)
 				break;
@@ -246,7 +246,7 @@ static void rdhup(struct context *context)
 	struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLOUT | EPOLLET};
 	CHECK(epoll_ctl(e, EPOLL_CTL_ADD, s, &event) == 0);
 	uint32_t seen = 0;
-	tell(s, 'g');
+	send_byte(s, 'g');
 	while (!(seen & EPOLLRDHUP)) {
 		CHECK(epoll_wait(e, &event, 1, 10000) == 1);
 		seen |= event.events;
@@ -256,7 +256,7 @@ static void rdhup(struct context *context)
 	expect(s, 'x');
 	expect_end(s);
 	/* It may still be written to. */
-	tell(s, 'y');
+	send_byte(s, 'y');
 	CHECK(shutdown(s, SHUT_WR) == 0);
 	while (!(seen & EPOLLHUP)) {
 		int ready = epoll_wait(e, &event, 1, 10000);
@@ -271,7 +271,7 @@ static void rdhup_client(struct context *context)
 {
 	int s = connected(context);
 	expect(s, 'g');
-	tell(s, 'x');
+	send_byte(s, 'x');
 	CHECK(shutdown(s, SHUT_WR) == 0);
 	expect(s, 'y');
 	expect_end(s);
@@ -379,7 +379,7 @@ static void room_client(struct context *context)
 		verify(part, (size_t)count, got);
 		got += (uint64_t)count;
 	}
-	tell(s, 'o');
+	send_byte(s, 'o');
 	expect_end(s);
 }
 
@@ -393,7 +393,7 @@ static void answers(struct context *context)
 		int s = accepted_cold(context);
 		char byte;
 		while (read(s, &byte, 1) == 1)
-			tell(s, byte);
+			send_byte(s, byte);
 		close(s);
 	}
 }
@@ -434,7 +434,7 @@ static void answers_client(struct context *context)
 		int64_t end = now_ms() + 20;
 		for (int turn = 0; now_ms() < end; turn++) {
 			char word = (char)('a' + turn % 26), got = 0;
-			tell(s, word);
+			send_byte(s, word);
 			for (;;) {
 				CHECK(wait_readable(way, s, e) == 1);
 				int counted = 0;

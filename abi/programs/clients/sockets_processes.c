@@ -72,7 +72,7 @@ static void ask_three_times(struct context *context)
 static void in_mid_stream(struct context *context)
 {
 	int s = accepted(context);
-	tell(s, 'g');
+	send_byte(s, 'g');
 	pid_t child = fork();
 	CHECK(child >= 0);
 	if (child == 0)
@@ -81,7 +81,7 @@ static void in_mid_stream(struct context *context)
 	reap(child);
 }
 
-static void ask_when_told(struct context *context)
+static void ask_when_signalled(struct context *context)
 {
 	int s = connected(context);
 	expect(s, 'g');
@@ -137,7 +137,7 @@ static void inherited(struct context *context)
 		if (child == 0)
 			_exit(0);
 		reap(child);
-		tell(s, 'c');
+		send_byte(s, 'c');
 		expect(s, 'd');
 	}
 	/* One that outlives the parent's copy: only then the connection ends. */
@@ -163,15 +163,15 @@ static void inherited(struct context *context)
 static void inherited_client(struct context *context)
 {
 	int s = connected(context);
-	tell(s, 'b');
+	send_byte(s, 'b');
 	for (int i = 0; i < 3; i++) {
 		expect(s, 'c');
-		tell(s, 'd');
+		send_byte(s, 'd');
 	}
 	struct pollfd wait = {.fd = s, .events = POLLIN};
 	show("ends too early", poll(&wait, 1, 100));
 	int other = connected_cold(context);
-	tell(other, 'n');
+	send_byte(other, 'n');
 	expect_end(s);
 	close(s);
 	expect_end(other);
@@ -207,7 +207,7 @@ static void in_turn_client(struct context *context)
 static void as_standard(struct context *context, bool by_vfork)
 {
 	int s = accepted(context);
-	tell(s, 'g');
+	send_byte(s, 'g');
 	fflush(stdout);
 	pid_t child = by_vfork ? vfork() : fork();
 	CHECK(child >= 0);
@@ -236,7 +236,7 @@ static void executed_by_vfork(struct context *context)
 static void replaced(struct context *context)
 {
 	int s = accepted(context);
-	tell(s, 'g');
+	send_byte(s, 'g');
 	printf("done\n");
 	fflush(stdout);
 	pid_t child = fork();
@@ -278,15 +278,15 @@ static void closed_on_exec(struct context *context)
 static void closed_on_exec_client(struct context *context)
 {
 	int s = connected(context);
-	tell(s, 'b');
+	send_byte(s, 'b');
 	expect_end(s);
 	int other = connected_cold(context);
-	tell(other, 'n');
+	send_byte(other, 'n');
 	expect_end(other);
 }
 
-SUBJECTS({"after_accept", after_accept, ask_three_times}, {"in_mid_stream", in_mid_stream, ask_when_told},
+SUBJECTS({"after_accept", after_accept, ask_three_times}, {"in_mid_stream", in_mid_stream, ask_when_signalled},
 		 {"before_accept", before_accept, ask_by_children}, {"inherited", inherited, inherited_client},
-		 {"in_turn", in_turn, in_turn_client}, {"executed", executed, ask_when_told},
-		 {"executed_by_vfork", executed_by_vfork, ask_when_told}, {"replaced", replaced, ask_when_told},
+		 {"in_turn", in_turn, in_turn_client}, {"executed", executed, ask_when_signalled},
+		 {"executed_by_vfork", executed_by_vfork, ask_when_signalled}, {"replaced", replaced, ask_when_signalled},
 		 {"closed_on_exec", closed_on_exec, closed_on_exec_client});

@@ -8,7 +8,7 @@ static void peek(struct context *context)
 	char bytes[16] = "";
 	CHECK(recv(s, bytes, 3, MSG_PEEK | MSG_WAITALL) == 3);
 	printf("%.3s\n", bytes);
-	tell(s, 'g');
+	send_byte(s, 'g');
 	CHECK(recv(s, bytes, 8, MSG_PEEK | MSG_WAITALL) == 8);
 	printf("%.8s\n", bytes);
 	struct iovec part = {.iov_base = bytes, .iov_len = 4};
@@ -19,7 +19,7 @@ static void peek(struct context *context)
 	CHECK(recv(s, bytes, 8, MSG_WAITALL) == 8);
 	printf("%.8s\n", bytes);
 	show("peek of nothing", recv(s, bytes, 1, MSG_PEEK | MSG_DONTWAIT));
-	tell(s, 'g');
+	send_byte(s, 'g');
 	show("peek of the end", recv(s, bytes, 1, MSG_PEEK));
 	expect_end(s);
 	close(s);
@@ -75,7 +75,7 @@ static void wait_all_client(struct context *context)
 static void limits(struct context *context)
 {
 	int s = accepted(context);
-	tell(s, 's');
+	send_byte(s, 's');
 	char byte = 0;
 	show("MSG_DONTWAIT", recv(s, &byte, 1, MSG_DONTWAIT));
 	set_blocking(s, false);
@@ -92,7 +92,7 @@ static void limits(struct context *context)
 	int64_t before = now_ms();
 	show("SO_RCVTIMEO", read(s, &byte, 1));
 	printf("%s\n", now_ms() - before >= 55 ? "waited" : "did not wait");
-	tell(s, 'g');
+	send_byte(s, 'g');
 	limit = (struct timeval){.tv_sec = 10};
 	CHECK(setsockopt(s, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
 	socklen_t length = sizeof limit;
@@ -108,7 +108,7 @@ static void limits_client(struct context *context)
 	int s = connected(context);
 	expect(s, 's');
 	expect(s, 'g');
-	tell(s, 'x');
+	send_byte(s, 'x');
 	expect_end(s);
 }
 
@@ -119,7 +119,7 @@ static void counted(struct context *context)
 	int count = -1;
 	CHECK(ioctl(s, FIONREAD, &count) == 0);
 	show("before", count);
-	tell(s, 'g');
+	send_byte(s, 'g');
 	static uint8_t bytes[20000];
 	/* All of it is there, when the last byte is. */
 	CHECK(recv(s, bytes, sizeof bytes, MSG_PEEK | MSG_WAITALL) == sizeof bytes);
@@ -133,7 +133,7 @@ static void counted(struct context *context)
 	read_all(s, bytes, 15000);
 	CHECK(ioctl(s, FIONREAD, &count) == 0);
 	show("after", count);
-	tell(s, 'x');
+	send_byte(s, 'x');
 	/* It was read, so all was acknowledged. */
 	expect(s, 'y');
 	for (int i = 0; i < 2000; i++) {
@@ -148,7 +148,7 @@ static void counted(struct context *context)
 	CHECK(getsockopt(s, IPPROTO_TCP, TCP_INFO, &info, &length) == 0);
 	printf("%s\n", info.tcpi_state == TCP_ESTABLISHED ? "established" : "not established");
 	printf("%s\n", info.tcpi_snd_mss > 0 && info.tcpi_rtt > 0 ? "measured" : "not measured");
-	tell(s, 'z');
+	send_byte(s, 'z');
 	close(s);
 }
 
@@ -159,7 +159,7 @@ static void counted_client(struct context *context)
 	static uint8_t bytes[20000];
 	write_all(s, bytes, sizeof bytes);
 	expect(s, 'x');
-	tell(s, 'y');
+	send_byte(s, 'y');
 	expect(s, 'z');
 	expect_end(s);
 }
@@ -191,7 +191,7 @@ static void scattered(struct context *context)
 	show("recvfrom", recvfrom(s, &byte, 1, 0, (struct sockaddr *)&from, &length));
 	show("length of address", length == sizeof from ? 0 : length);
 	show("sum", (long)at);
-	tell(s, 'x');
+	send_byte(s, 'x');
 	close(s);
 }
 
@@ -202,7 +202,7 @@ static void scattered_client(struct context *context)
 	static uint8_t bytes[TOTAL];
 	fill(bytes, TOTAL, 0);
 	write_all(s, bytes, TOTAL);
-	tell(s, '.');
+	send_byte(s, '.');
 	expect(s, 'x');
 	expect_end(s);
 }
@@ -219,7 +219,7 @@ static void nonsense(struct context *context)
 	show("bad option", setsockopt(s, IPPROTO_TCP, 9999, &byte, 1));
 	show("seek", lseek(s, 0, SEEK_SET));
 	show("pread", pread(s, &byte, 1, 0));
-	tell(s, 'x');
+	send_byte(s, 'x');
 	close(s);
 	show("closed", read(s, &byte, 1));
 	show("closed twice", close(s));
@@ -228,7 +228,7 @@ static void nonsense(struct context *context)
 static void nonsense_client(struct context *context)
 {
 	int s = connected(context);
-	tell(s, 'x');
+	send_byte(s, 'x');
 	expect(s, 'x');
 	expect_end(s);
 }

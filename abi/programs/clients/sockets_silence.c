@@ -63,7 +63,7 @@ static void writes_for_a_time(int s)
 static void reads(int s)
 {
 	static uint8_t part[65536];
-	bool is_told = false;
+	bool is_announced = false;
 	uint64_t at = 0;
 	alarm(120);
 	for (;;) {
@@ -73,8 +73,8 @@ static void reads(int s)
 			break;
 		verify(part, (size_t)got, at);
 		at += (uint64_t)got;
-		if (at > 4 << 20 && !is_told) {
-			is_told = true;
+		if (at > 4 << 20 && !is_announced) {
+			is_announced = true;
 			printf("flows\n");
 			fflush(stdout);
 		}
@@ -117,7 +117,7 @@ static void server_asks(struct context *context)
 	int s = accepted(context);
 	while (!is_ending)
 		usleep(10000);
-	tell(s, '?');
+	send_byte(s, '?');
 	expect(s, '!');
 }
 
@@ -128,7 +128,7 @@ static void client_answers(struct context *context)
 	printf("flows\n");
 	fflush(stdout);
 	expect(s, '?');
-	tell(s, '!');
+	send_byte(s, '!');
 	expect_end(s);
 }
 

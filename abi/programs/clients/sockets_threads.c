@@ -117,7 +117,7 @@ static void closed_elsewhere(struct context *context)
 	usleep(50000);
 	int other = accepted_cold(context);
 	CHECK(close(waiting.s) == 0);
-	tell(other, 'g');
+	send_byte(other, 'g');
 	CHECK(pthread_join(thread, NULL) == 0);
 	show("is its own", waiting.got < 0 || (waiting.got == 1 && waiting.byte == 'x'));
 	char byte;
@@ -232,7 +232,7 @@ static void *serve(void *argument)
 			close(s);
 			return NULL;
 		}
-		tell(s, byte);
+		send_byte(s, byte);
 	}
 }
 
@@ -248,7 +248,7 @@ static void handed_on_client(struct context *context)
 {
 	int s = connected(context);
 	for (int i = 0; i < 300; i++) {
-		tell(s, (char)('a' + i % 26));
+		send_byte(s, (char)('a' + i % 26));
 		expect(s, (char)('a' + i % 26));
 	}
 	CHECK(shutdown(s, SHUT_WR) == 0);

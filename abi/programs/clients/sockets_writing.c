@@ -16,7 +16,7 @@ static void reader(struct context *context)
 		at += (uint64_t)got;
 	}
 	show("bytes", (long)at);
-	tell(s, 'x');
+	send_byte(s, 'x');
 	close(s);
 }
 
@@ -70,7 +70,7 @@ static void held(struct context *context)
 	int s = connected(context);
 	int on = 1;
 	CHECK(setsockopt(s, IPPROTO_TCP, TCP_CORK, &on, sizeof on) == 0);
-	tell(s, 'a');
+	send_byte(s, 'a');
 	expect(s, 'b');
 	on = 0;
 	CHECK(setsockopt(s, IPPROTO_TCP, TCP_CORK, &on, sizeof on) == 0);
@@ -84,9 +84,9 @@ static void held_server(struct context *context)
 {
 	int s = accepted(context);
 	expect(s, 'a');
-	tell(s, 'b');
+	send_byte(s, 'b');
 	expect(s, 'c');
-	tell(s, 'd');
+	send_byte(s, 'd');
 	close(s);
 }
 
@@ -239,10 +239,10 @@ static void broken_server(struct context *context)
 {
 	int s = accepted(context);
 	expect_end(s);
-	tell(s, 'x');
+	send_byte(s, 'x');
 	close(s);
 	s = accepted(context);
-	tell(s, 'y');
+	send_byte(s, 'y');
 	close(s);
 }
 
@@ -278,7 +278,7 @@ static void limits(struct context *context)
 	printf("%s\n", queued > 0 ? "unsent" : "nothing unsent");
 	/* So that the reader begins. */
 	int other = connected_cold(context);
-	tell(other, 'r');
+	send_byte(other, 'r');
 	limit = (struct timeval){.tv_sec = 0};
 	CHECK(setsockopt(s, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0);
 	fill(part, sizeof part, at);

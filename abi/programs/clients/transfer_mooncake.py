@@ -22,16 +22,16 @@ assert engine.register_memory(memory.ctypes.data, BYTES) == 0, "register"
 
 if role == "server":
     memory[:] = 7
-    with open(file + ".part", "w") as told:
-        print(f"{address}:{engine.get_rpc_port()} {memory.ctypes.data}", file=told)
+    with open(file + ".part", "w") as meeting:
+        print(f"{address}:{engine.get_rpc_port()} {memory.ctypes.data}", file=meeting)
     os.rename(file + ".part", file)
     while memory[-1] != 99:
         time.sleep(0.01)
 else:
     while not os.path.exists(file):
         time.sleep(0.01)
-    with open(file) as told:
-        peer, there = told.read().split()
+    with open(file) as meeting:
+        peer, there = meeting.read().split()
     here, there = memory.ctypes.data, int(there)
     for turn in range(1, 4):
         for size in SIZES:

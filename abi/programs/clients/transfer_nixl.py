@@ -21,8 +21,8 @@ agent.register_memory([(memory.ctypes.data, BYTES, 0, "")], "DRAM")
 own = agent.get_xfer_descs([(memory.ctypes.data, BYTES, 0)], "DRAM")
 
 if role == "server":
-    with open(file + ".part", "wb") as told:
-        pickle.dump((agent.get_agent_metadata(), agent.get_serialized_descs(own)), told)
+    with open(file + ".part", "wb") as meeting:
+        pickle.dump((agent.get_agent_metadata(), agent.get_serialized_descs(own)), meeting)
     os.rename(file + ".part", file)
     while not agent.check_remote_xfer_done("client", b"written"):
         time.sleep(0.001)
@@ -30,8 +30,8 @@ if role == "server":
 else:
     while not os.path.exists(file):
         time.sleep(0.01)
-    with open(file, "rb") as told:
-        metadata, descriptors = pickle.load(told)
+    with open(file, "rb") as meeting:
+        metadata, descriptors = pickle.load(meeting)
     peer = agent.add_remote_agent(metadata)
     there = agent.deserialize_descs(descriptors)
     for operation in ("READ", "WRITE"):

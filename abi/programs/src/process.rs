@@ -110,13 +110,13 @@ impl Program {
     pub(crate) fn start_behind(&self, mut words: Vec<String>) -> Running {
         words.extend(self.words());
         let shown = self.words.join(" ");
-        let (output, tell) = UnixStream::pair().expect("a pair of sockets");
+        let (output, inherited) = UnixStream::pair().expect("a pair of sockets");
         output.shutdown(Shutdown::Write).expect("its own end");
-        let error = tell.try_clone().expect("a descriptor");
+        let error = inherited.try_clone().expect("a descriptor");
         let child = Command::new(&words[0])
             .args(&words[1..])
             .stdin(Stdio::null())
-            .stdout(Stdio::from(std::os::fd::OwnedFd::from(tell)))
+            .stdout(Stdio::from(std::os::fd::OwnedFd::from(inherited)))
             .stderr(Stdio::from(std::os::fd::OwnedFd::from(error)))
             .process_group(0)
             .spawn()

@@ -142,9 +142,9 @@ fn a_wrong_command_line_is_refused_with_the_value_and_what_helps() {
         ("--keep 127.0.0.1", "--keep is an option of the server"),
         ("--nonsense", "--help"),
     ];
-    for (words, told) in cases {
+    for (words, expected) in cases {
         let ended = Program::new(&program, words).run(&Network::Loopback, Side::Client);
-        assert!(ended.status.code() == Some(2) && ended.output.contains(told), "{ended}");
+        assert!(ended.status.code() == Some(2) && ended.output.contains(expected), "{ended}");
     }
     let help = Program::new(&program, "--help").run(&Network::Loopback, Side::Client);
     assert!(help.expect_success().contains("Example:"), "{help}");

@@ -93,10 +93,10 @@ fn run_cases(program: &str, names: &[&str]) {
 }
 
 /// The case that takes a minute.
-const SLOW: &str = "nobody_answers";
+const SLOW: &str = "no_answer";
 
 #[test]
-fn programs_are_told_of_wrong_calls_and_of_peers_that_refuse_or_die() {
+fn programs_get_errors_for_wrong_calls_and_for_peers_that_refuse_or_die() {
     let Some(client) = build_client("bad_manager") else { return };
     let client = client.display().to_string();
     let names = Program::new(&client, "list").run(&Network::Loopback, Side::Server);
@@ -107,13 +107,13 @@ fn programs_are_told_of_wrong_calls_and_of_peers_that_refuse_or_die() {
 
 #[test]
 #[ignore = "slow: run by `./x acceptance frameworks`; takes a minute"]
-fn who_asks_where_nobody_answers_is_told_after_a_minute() {
+fn connecting_without_an_answer_fails_after_a_minute() {
     let Some(client) = build_client("bad_manager") else { return };
     run_cases(&client.display().to_string(), &[SLOW]);
 }
 
 #[test]
-fn who_asks_at_an_address_that_nobody_has_is_told() {
+fn connecting_to_an_address_without_a_host_fails() {
     let Some(client) = build_client("connections") else { return };
     let Some(network) = Network::namespaces() else { return };
     let at = match network.server_address() {

@@ -95,7 +95,7 @@ fn asks(network: &Network, port: u16) -> Finished {
 }
 
 #[test]
-fn who_asks_where_nobody_listens_is_rejected() {
+fn requests_without_a_listener_are_rejected() {
     if !are_installed(&["rping"]) {
         return;
     }
@@ -175,7 +175,7 @@ fn idle(network: &Network, port: u16) -> Option<[Running; 2]> {
 }
 
 #[test]
-fn who_is_connected_learns_that_its_idle_peer_was_killed() {
+fn a_connected_program_learns_that_its_idle_peer_was_killed() {
     for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {
         let Some([mut server, idle]) = idle(&network, 23_110) else { return };
         idle.signal("KILL");
@@ -187,7 +187,7 @@ fn who_is_connected_learns_that_its_idle_peer_was_killed() {
 #[test]
 #[ignore = "slow: run by `./x acceptance frameworks`; measures"]
 #[expect(clippy::disallowed_methods, reason = "it measures")]
-fn a_killed_idle_peer_is_told() {
+fn a_killed_idle_peer_is_reported() {
     let mut worst_s: f64 = 0.0;
     for turn in 0..5 {
         // New hosts each time: one says a few times a second only that no program is there any more.
@@ -230,7 +230,7 @@ fn a_thousand_connections_of_cmtime() {
 }
 
 #[test]
-fn who_is_connected_learns_that_its_peer_was_killed() {
+fn a_connected_program_learns_that_its_peer_was_killed() {
     if !are_installed(&["rping"]) {
         return;
     }

@@ -20,18 +20,18 @@ fn devices_are_listed() {
 }
 
 #[test]
-fn a_device_tells_all_about_itself() {
+fn a_device_reports_all_its_attributes() {
     if !are_installed(&["ibv_devinfo"]) {
         return;
     }
     for network in networks() {
-        let told = Program::new("ibv_devinfo", "-v").run(&network, Side::Server);
-        let text = told.expect_success();
+        let listing = Program::new("ibv_devinfo", "-v").run(&network, Side::Server);
+        let text = listing.expect_success();
         for part in ["hca_id:\tedge0", "PORT_ACTIVE", "InfiniBand (0)", "Ethernet", "GID[  0]"] {
-            assert!(text.contains(part), "no `{part}` in: {told}");
+            assert!(text.contains(part), "no `{part}` in: {listing}");
         }
         let address = format!("::ffff:{}", network.server_address());
-        assert!(text.contains(&address), "no `{address}` in: {told}");
+        assert!(text.contains(&address), "no `{address}` in: {listing}");
     }
 }
 

@@ -118,7 +118,7 @@ fn tasks_without_input_reach_each_other() {
 }
 
 #[test]
-fn a_launcher_that_is_told_how_to_start_its_daemons_is_told_no_other_way() {
+fn a_launcher_with_a_setting_for_its_daemons_keeps_it() {
     let Some(launcher) = installed("mpirun.openmpi", Launcher::OpenMpi4) else { return };
     let Some(hosts) = Hosts::two() else { return };
     let rank = Program::new("sh", "-c").argument(&"echo device $ETHERNOT_DEVICE and $OTHER");

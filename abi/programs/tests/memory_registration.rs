@@ -85,9 +85,9 @@ fn a_wrong_command_line_is_refused_with_the_value_and_what_helps() {
         ("192.0.2.1", "192.0.2.1: no argument is needed"),
         ("--nonsense", "--help"),
     ];
-    for (words, told) in cases {
+    for (words, expected) in cases {
         let ended = run(&program, words, &Network::Loopback);
-        assert!(ended.status.code() == Some(2) && ended.output.contains(told), "{ended}");
+        assert!(ended.status.code() == Some(2) && ended.output.contains(expected), "{ended}");
     }
     assert!(run(&program, "--help", &Network::Loopback).expect_success().contains("Example:"));
 }

@@ -63,22 +63,22 @@ fn what_is_installed_runs_on_a_host_that_has_nothing_else() {
     let Some(root) = CleanRoot::with("install", &PROGRAMS) else { return };
     let before = root.content();
     let destination = root.path("").display().to_string();
-    let told = done(&["install", "--debug", "--destdir", &destination]);
-    for file in told.lines() {
+    let installed = done(&["install", "--debug", "--destdir", &destination]);
+    for file in installed.lines() {
         assert!(Path::new(file).is_file(), "{file}");
     }
     let laid: BTreeSet<_> = root.content().difference(&before).cloned().collect();
     let files = laid.iter().filter(|path| path.is_file());
-    assert!(files.eq(told.lines().map(Path::new).collect::<BTreeSet<_>>()), "{told}");
+    assert!(files.eq(installed.lines().map(Path::new).collect::<BTreeSet<_>>()), "{installed}");
     assert!(root.path("usr/local/lib/ethernot/libibverbs.so.1").is_file());
 
-    for file in told.lines().map(Path::new) {
+    for file in installed.lines().map(Path::new) {
         root.copy_libraries_of(file);
     }
     programs_run(&root, "ethernot", 23_400);
     // Again over what is there: no program is left half a file.
     let again = done(&["install", "--debug", "--destdir", &destination]);
-    assert_eq!(again, told);
+    assert_eq!(again, installed);
     // What it says how to remove it.
     for part in PARTS {
         let path = root.path("usr/local").join(part);
@@ -106,8 +106,8 @@ fn the_package_leaves_no_trace_and_the_tarball_runs_anywhere() {
     }
     let Some(root) = CleanRoot::with("package", &PROGRAMS) else { return };
     let output = root.path("tmp").display().to_string();
-    let told = done(&["package", "--debug", "--output", &output]);
-    let mut paths = told.lines();
+    let packages = done(&["package", "--debug", "--output", &output]);
+    let mut paths = packages.lines();
     let [package, tarball] = [(); 2].map(|()| paths.next().expect("two paths"));
     let name = Path::new(package).file_name().and_then(|name| name.to_str()).expect("a name");
     assert!(name.starts_with(&format!("ethernot_{}_", env!("CARGO_PKG_VERSION"))), "{name}");
@@ -148,11 +148,11 @@ fn the_package_leaves_no_trace_and_the_tarball_runs_anywhere() {
 }
 
 #[test]
-fn who_may_not_write_there_learns_it_at_once() {
+fn a_write_without_rights_fails_at_once() {
     let Some(root) = CleanRoot::with("refusal", &[]) else { return };
     fs::write(root.path("file"), "").expect("a file");
     let place = root.path("file").display().to_string();
-    for (arguments, told) in [
+    for (arguments, expected) in [
         (&["install", "--destdir", &place][..], "cannot write"),
         (&["install"], "--destdir / is this host"),
         (&["install", "--destdir", &place, "--prefix", "usr"], "begins with /"),
@@ -161,6 +161,6 @@ fn who_may_not_write_there_learns_it_at_once() {
     ] {
         let refused = xtask(arguments);
         let error = text(&refused.stderr);
-        assert!(!refused.status.success() && error.contains(told), "{arguments:?}: {error}");
+        assert!(!refused.status.success() && error.contains(expected), "{arguments:?}: {error}");
     }
 }

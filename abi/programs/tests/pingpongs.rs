@@ -57,9 +57,9 @@ fn every_address_of_the_device() {
         return;
     }
     let Some(network) = Network::namespaces() else { return };
-    let told = Program::new("ibv_devinfo", "-v").run(&network, programs::Side::Server);
-    let gids = told.expect_success().matches("GID[").count() as u32;
-    assert!(gids >= 1, "{told}");
+    let listing = Program::new("ibv_devinfo", "-v").run(&network, programs::Side::Server);
+    let gids = listing.expect_success().matches("GID[").count() as u32;
+    assert!(gids >= 1, "{listing}");
     for gid in 0..gids {
         pingpong(&network, 21_500, "ibv_rc_pingpong", "", gid);
     }

@@ -39,7 +39,7 @@ fn events_that_are_acknowledged_are_counted_in_public_fields() {
 }
 
 #[test]
-fn a_message_may_be_as_long_as_the_port_tells() {
+fn a_message_may_be_as_long_as_the_port_reports() {
     run("fields", "length");
 }
 
@@ -49,7 +49,7 @@ fn a_program_may_unload_the_library() {
 }
 
 #[test]
-fn who_ends_in_mid_transfer_tells_the_peer() {
+fn an_end_in_mid_transfer_is_reported_to_the_peer() {
     run("process", "exit");
 }
 
@@ -59,7 +59,7 @@ fn what_was_posted_right_before_the_process_ends_by_exit_without_handlers_arrive
 }
 
 #[test]
-fn who_is_killed_in_mid_transfer_is_missed_within_two_seconds() {
+fn a_process_killed_in_mid_transfer_is_missed_within_two_seconds() {
     run("process", "killed");
 }
 

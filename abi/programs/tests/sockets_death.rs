@@ -28,7 +28,7 @@ impl<'a> Flow<'a> {
 
 /// How a side has ended after the death of the other; prints after how many seconds.
 #[track_caller]
-fn expect_told(ended: &Finished, since: Instant, loaded: Loaded, figure: &str) {
+fn expect_reported(ended: &Finished, since: Instant, loaded: Loaded, figure: &str) {
     let said = ended.expect_success();
     let is_reset = said.contains("ends: ECONNRESET") || said.contains("writing ends: EPIPE");
     // The kernel ends what a process leaves in good order.
@@ -49,12 +49,12 @@ fn a_killed_process_resets_its_connections() {
                 let Some(flow) = Flow::start(&Network::Loopback, loaded, kind) else { return };
                 println!("{kind}, {dies:?} dies, {loaded:?}");
                 let since = Instant::now();
-                let (dead, told) = match dies {
+                let (dead, survivor) = match dies {
                     Side::Server => (flow.server, flow.client),
                     Side::Client => (flow.client, flow.server),
                 };
                 dead.signal("KILL");
-                expect_told(&told.finish(), since, loaded, KILLED);
+                expect_reported(&survivor.finish(), since, loaded, KILLED);
                 drop(dead);
             }
         }
@@ -79,7 +79,7 @@ fn connections_go_home_when_the_network_carries_datagrams_no_more() {
             reader.wait_for_output("flows again");
         }
         writer.signal("KILL");
-        expect_told(&reader.finish(), Instant::now(), Loaded::Neither, KILLED);
+        expect_reported(&reader.finish(), Instant::now(), Loaded::Neither, KILLED);
         drop((flow.stage, writer));
     }
 }

@@ -113,16 +113,16 @@ fn a_link_that_is_down_is_waited_for() {
 fn a_peer_that_is_killed_in_a_silence_resets_its_connections() {
     for kind in KINDS {
         let Some(flow) = Flow::start(&Network::Loopback, Loaded::Both, kind) else { return };
-        let (dies, told) =
+        let (dies, survivor) =
             if kind == "up" { (flow.server, flow.client) } else { (flow.client, flow.server) };
         dies.signal("STOP");
         thread::sleep(Duration::from_secs(3));
         dies.signal("KILL");
         if kind == "idle" {
-            told.signal("TERM");
+            survivor.signal("TERM");
         }
-        let told = told.finish();
-        assert!(told.output.contains("Connection reset by peer"), "{kind}: {told}");
+        let survivor = survivor.finish();
+        assert!(survivor.output.contains("Connection reset by peer"), "{kind}: {survivor}");
         drop(dies.finish());
     }
 }
@@ -137,10 +137,10 @@ fn a_peer_that_is_killed_while_the_link_is_down_resets_its_connections() {
         flow.server.signal("KILL");
         let _dead = flow.server.finish();
         network.set_link(true);
-        let told = flow.client.finish();
-        let is_told =
-            ["Connection reset by peer", "Broken pipe"].map(|how| told.output.contains(how));
-        assert!(is_told.contains(&true), "{loaded:?}: {told}");
+        let ended = flow.client.finish();
+        let is_reported =
+            ["Connection reset by peer", "Broken pipe"].map(|how| ended.output.contains(how));
+        assert!(is_reported.contains(&true), "{loaded:?}: {ended}");
     }
 }
 
@@ -150,8 +150,8 @@ fn a_program_limits_how_long_it_waits() {
     for loaded in [Loaded::Neither, Loaded::Both] {
         let Some(flow) = Flow::start(&network, loaded, "limited") else { return };
         network.set_link(false);
-        let told = flow.client.finish();
-        assert!(told.output.contains("writing ends: ETIMEDOUT"), "{loaded:?}: {told}");
+        let ended = flow.client.finish();
+        assert!(ended.output.contains("writing ends: ETIMEDOUT"), "{loaded:?}: {ended}");
         drop(flow.server);
         network.set_link(true);
     }

@@ -27,7 +27,7 @@ fn uses_the_device(name: &str, program: &str) {
         let words = [script.display().to_string(), role.into(), address];
         let program = words.iter().fold(Program::new(&python, "-B"), Program::argument);
         // The wheel stands on the Python of this user.
-        over_us("", &program.argument(&place.join("told").display())).by_root()
+        over_us("", &program.argument(&place.join("meeting").display())).by_root()
     };
     let client = network.client_address().expect("both sides have an address").to_string();
     let sides = [Side::Server, Side::Client];

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process;
 use std::thread;
 
-use crate::process::{ChildProcess, ChildSpec, Line, ProcessError, Role, tell};
+use crate::process::{ChildProcess, ChildSpec, Line, ProcessError, Role, print_line};
 
 /// Starts `threads` that spin until the value is dropped or this process ends. Returns after the
 /// process has started them; nothing for no threads.
@@ -49,7 +49,7 @@ pub(crate) fn run(threads: u32) -> Result<(), String> {
         let thread = thread::Builder::new().name(format!("busy-{number}"));
         thread.spawn(spin).map_err(|error| format!("start busy thread {number}: {error}"))?;
     }
-    tell(&Line::Spinning)?;
+    print_line(&Line::Spinning)?;
     // The parent sends nothing. The end of this process, after that of the input, ends the threads.
     io::copy(&mut io::stdin().lock(), &mut io::sink())
         .map(|_| ())

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_the_stream_is_told_apart() {
+    fn the_end_of_the_stream_is_distinguished() {
         assert!(matches!(read_line::<Reply>(&mut [].as_slice()), Err(ControlError::Closed)));
     }
 }

@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_done_is_told_with_the_command() {
+    fn what_cannot_be_done_is_reported_with_the_command() {
         let commands = "link set nowhere up\n";
         let Ok(mut lever) = Lever::start("ip", &["-batch", "-"], commands, QUESTION) else {
             eprintln!("skipped: the command `ip` is not installed");

@@ -282,7 +282,7 @@ pub fn run_child(spec: &str) -> bool {
         Ok(()) => true,
         Err(message) => {
             // A parent that is gone needs no explanation.
-            let _ = tell(&Line::Failed(message));
+            let _ = print_line(&Line::Failed(message));
             false
         }
     }
@@ -317,13 +317,13 @@ fn run_server(address: SocketAddr, links: &[String]) -> Result<(), String> {
     let address = listener
         .local_addr()
         .map_err(|error| format!("read the address that the client is to use: {error}"))?;
-    tell(&Line::Listening(address))?;
+    print_line(&Line::Listening(address))?;
     server::serve(&listener, links, |_, _| ()).map_err(|error| error.to_string())
 }
 
 fn run_client(server: SocketAddr, shares_host: bool) -> Result<(), String> {
     let mut client = Client::connect(server, shares_host).map_err(|error| error.to_string())?;
-    tell(&Line::Ready {
+    print_line(&Line::Ready {
         client: Machine::this(),
         server: client.server().clone(),
         server_transports: client.server_transports().to_vec(),
@@ -337,10 +337,10 @@ fn run_client(server: SocketAddr, shares_host: bool) -> Result<(), String> {
         };
         let on_start = &mut || {
             // A parent that is gone ends this process anyway.
-            let _ = tell(&Line::Counting);
+            let _ = print_line(&Line::Counting);
         };
         let sample = client.sample(&request, on_start).map_err(|error| error.to_string())?;
-        tell(&Line::Sample(sample))?;
+        print_line(&Line::Sample(sample))?;
     }
 }
 
@@ -352,7 +352,7 @@ fn parse<T: DeserializeOwned>(spec: &str) -> Result<T, String> {
     })
 }
 
-pub(crate) fn tell(line: &Line) -> Result<(), String> {
+pub(crate) fn print_line(line: &Line) -> Result<(), String> {
     write_line(&mut io::stdout().lock(), line)
         .map_err(|error| format!("write to the parent process: {error}"))
 }

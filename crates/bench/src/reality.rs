@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reality_does_not_repeat_is_told_from_errors() {
+    fn what_reality_does_not_repeat_is_distinguished_from_errors() {
         let points = &comparison("1L-1G", 130.0).curves[0].points;
         assert!((points[0].repeats_percent() - 5.0).abs() < 1e-9);
         let is_beyond: Vec<_> = points.iter().map(Point::is_beyond_repeats).collect();

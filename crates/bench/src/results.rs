@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_tell_ways_to_wait_apart() {
+    fn labels_distinguish_ways_to_wait() {
         assert_eq!(label("edge", Waiting::Poll, 1), "edge");
         assert_eq!(label("edge", Waiting::Interrupt, 2), "edge interrupt ×2");
         assert_eq!(label("edge", Waiting::Mixed, 1), "edge mixed");

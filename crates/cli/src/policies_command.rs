@@ -172,13 +172,13 @@ fn run_points(
     bar.finish_and_clear();
     let mut results = results.into_inner().unwrap_or_default();
     results.sort_by_key(|(number, _)| *number);
-    let told = |(number, result): (usize, Result<Comparison, _>)| {
+    let report = |(number, result): (usize, Result<Comparison, _>)| {
         result.map_err(|error| match points.get(number) {
             Some(point) => format!("{point}: {error}").into(),
             None => Failure::from(format!("{error}")),
         })
     };
-    results.into_iter().map(told).collect()
+    results.into_iter().map(report).collect()
 }
 
 /// What was found.

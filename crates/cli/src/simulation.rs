@@ -129,8 +129,8 @@ impl OutputArguments {
         let mut progress = RunProgress::new();
         let watch = Watch {
             records: is_recorded.then_some(limits),
-            progress: Some(&mut |told| {
-                progress.tell(told);
+            progress: Some(&mut |report| {
+                progress.update(report);
                 ControlFlow::Continue(())
             }),
             tap: frames.as_ref().map(|frames| frames.tap(&self.pcapng_hosts)),
@@ -245,8 +245,8 @@ impl OutputArguments {
 /// Runs `run`, which reports its progress, with a progress bar.
 pub(crate) fn with_progress<T>(run: impl FnOnce(&mut Watcher<'_>) -> T) -> T {
     let mut bar = RunProgress::new();
-    let result = run(&mut |told| {
-        bar.tell(told);
+    let result = run(&mut |report| {
+        bar.update(report);
         ControlFlow::Continue(())
     });
     bar.finish();

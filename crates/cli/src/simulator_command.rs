@@ -58,12 +58,12 @@ pub(crate) fn run_speed(arguments: &SpeedArguments) -> Result<(), Failure> {
     let mut text = String::new();
     let mut entries = Map::new();
     for network in networks {
-        let (line, entry) = network.told();
+        let (line, entry) = network.line_and_entry();
         text.push_str(&line);
         entries.insert(network.name.to_owned(), entry);
     }
     for engines in [engines, many] {
-        let (line, entry) = engines.told();
+        let (line, entry) = engines.line_and_entry();
         text.push_str(&line);
         entries.insert(engines.name.to_owned(), entry);
     }
@@ -116,7 +116,7 @@ fn measure_networks(count: u32, threads: u32) -> Result<Vec<Measured>, Failure> 
 
 impl Measured {
     /// What was measured: a line for a reader, and the same for a machine.
-    fn told(&self) -> (String, Value) {
+    fn line_and_entry(&self) -> (String, Value) {
         let Self { name, unit, figures } = self;
         let Figures { hops, seconds, hash, bytes_per_port } = figures;
         let millions = *hops as f64 / seconds * 1e-6;
@@ -134,7 +134,7 @@ impl Measured {
 
 impl Engines {
     /// What was measured: a line for a reader, and the same for a machine.
-    fn told(&self) -> (String, Value) {
+    fn line_and_entry(&self) -> (String, Value) {
         let Self { name, frames, seconds, resident_bytes, hash } = self;
         let millions = *frames as f64 / seconds * 1e-6;
         let mebibytes = *resident_bytes as f64 / f64::from(1 << 20);

@@ -118,14 +118,14 @@ impl Found {
     /// Adds the report that was read under this name; false if this version does not understand it. Its texts cannot move the
     /// cursor or colour the terminal: any process may listen under such a name.
     fn add(&mut self, name: &str, text: &[u8]) -> bool {
-        let Ok(mut told) = serde_json::from_slice(text) else { return false };
-        without_controls(&mut told);
+        let Ok(mut value) = serde_json::from_slice(text) else { return false };
+        without_controls(&mut value);
         if name.starts_with(SOCKETS_SOCKET) {
-            let report = serde_json::from_value::<Report>(told).ok();
+            let report = serde_json::from_value::<Report>(value).ok();
             let report = report.filter(|report| report.format == sockets::counters::FORMAT);
             report.map(|report| self.sockets.push(report)).is_some()
         } else {
-            let report = serde_json::from_value::<DeviceReport>(told).ok();
+            let report = serde_json::from_value::<DeviceReport>(value).ok();
             let report = report.filter(|report| report.format == FORMAT);
             report.map(|report| self.devices.push(report)).is_some()
         }
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons_are_told_in_sentences_and_rates_are_differences() {
+    fn reasons_are_sentences_and_rates_are_differences() {
         let mut found = Found::default();
         let left = [("no-offer".to_owned(), 2), ("moon".to_owned(), 1)].into();
         let report = Report {

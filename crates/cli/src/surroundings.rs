@@ -168,16 +168,16 @@ impl Variables {
     /// ranks get them from there. What a user says of that holds.
     fn launchers(&mut self, own_program: &Path, wanted: Wanted) {
         let is_ours = |name: &OsStr| name.as_bytes().starts_with(PREFIX.as_bytes());
-        let mut told: Vec<_> = env::vars_os().filter(|(name, _)| is_ours(name)).collect();
+        let mut settings: Vec<_> = env::vars_os().filter(|(name, _)| is_ours(name)).collect();
         for (name, value) in self.0.iter().filter(|(name, _)| is_ours(OsStr::new(name))) {
-            told.retain(|(known, _)| known != name);
-            told.push((name.into(), value.clone()));
+            settings.retain(|(known, _)| known != name);
+            settings.push((name.into(), value.clone()));
         }
-        told.sort();
+        settings.sort();
         for (name, daemon) in LAUNCHERS {
             let before = env::var_os(name).unwrap_or_default();
             let is_free = before.is_empty() || is_own_agent(&before, daemon);
-            if let Some(agent) = agent(&told, own_program, wanted, daemon).filter(|_| is_free) {
+            if let Some(agent) = agent(&settings, own_program, wanted, daemon).filter(|_| is_free) {
                 self.set(name, agent.into());
             }
         }
@@ -298,7 +298,7 @@ fn beside(program: &Path) -> Vec<PathBuf> {
 /// A command line that starts a daemon with a device. It is split at spaces, and a shell on another host may read it or
 /// none: values that are more than plain words stay behind. None if this command has no plain name itself.
 fn agent(
-    told: &[(OsString, OsString)],
+    settings: &[(OsString, OsString)],
     own_program: &Path,
     wanted: Wanted,
     daemon: &str,
@@ -309,7 +309,7 @@ fn agent(
         text.chars().all(is_plain).then(|| text.to_owned())
     };
     let mut words = vec!["env".to_owned()];
-    for (name, value) in told {
+    for (name, value) in settings {
         if let (Some(name), Some(value)) = (plain(name), plain(value)) {
             words.push(format!("{name}={value}"));
         }
@@ -427,14 +427,14 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_is_told_in_plain_words_or_not_at_all() {
-        let told = [("ETHERNOT_LINKS", "eth0,packet:eth1"), ("ETHERNOT_PCAP", "/a folder/x")];
-        let told = told.map(|(name, value)| (name.into(), value.into()));
-        let line =
-            agent(&told, Path::new("/usr/bin/ethernot"), DEVICE, "orted").expect("a plain path");
+    fn a_daemon_gets_plain_settings_or_none() {
+        let settings = [("ETHERNOT_LINKS", "eth0,packet:eth1"), ("ETHERNOT_PCAP", "/a folder/x")];
+        let settings = settings.map(|(name, value)| (name.into(), value.into()));
+        let line = agent(&settings, Path::new("/usr/bin/ethernot"), DEVICE, "orted")
+            .expect("a plain path");
         let expected = "env ETHERNOT_LINKS=eth0,packet:eth1 /usr/bin/ethernot run -- orted";
         assert_eq!(line, expected);
-        assert_eq!(agent(&told, Path::new("/a folder/ethernot"), DEVICE, "orted"), None);
+        assert_eq!(agent(&settings, Path::new("/a folder/ethernot"), DEVICE, "orted"), None);
     }
 
     #[test]

@@ -304,7 +304,7 @@ fn run_points(folder: &Path, points: &[Point], jobs: u16) -> Result<Ran, Failure
     if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
         bar.set_style(style.progress_chars("━━╌"));
     }
-    tell_when_interrupted(folder, bar.clone())?;
+    report_when_interrupted(folder, bar.clone())?;
     let speed = Speed { start: Instant::now(), events: AtomicU64::new(0), bar: &bar };
     thread::scope(|scope| {
         for _ in 0..jobs {
@@ -333,7 +333,7 @@ fn run_points(folder: &Path, points: &[Point], jobs: u16) -> Result<Ran, Failure
 }
 
 /// Control-C ends the program at once: what is finished is kept, and the rest can be run later.
-fn tell_when_interrupted(folder: &Path, bar: ProgressBar) -> Result<(), Failure> {
+fn report_when_interrupted(folder: &Path, bar: ProgressBar) -> Result<(), Failure> {
     let folder = folder.to_owned();
     ctrlc::set_handler(move || {
         bar.abandon();
@@ -362,8 +362,8 @@ struct Speed<'a> {
 
 impl Speed<'_> {
     /// Called every few thousand events of a run that had `before` of them the last time.
-    fn tell(&self, progress: Progress, before: &mut u64) {
-        if progress.events - *before < EVENTS_TOLD {
+    fn report(&self, progress: Progress, before: &mut u64) {
+        if progress.events - *before < EVENTS_REPORTED {
             return;
         }
         let more = progress.events - std::mem::replace(before, progress.events);
@@ -379,9 +379,9 @@ fn finish(folder: &Path, point: &Point, speed: &Speed) -> Result<(), PointError>
     if finished(&path, point).is_some() {
         return Ok(());
     }
-    let mut told = 0;
+    let mut reported = 0;
     let mut progress = |progress: Progress| {
-        speed.tell(progress, &mut told);
+        speed.report(progress, &mut reported);
         ControlFlow::Continue(())
     };
     let watch = Watch { progress: Some(&mut progress), ..Watch::default() };
@@ -435,7 +435,7 @@ const TEMPLATE: &str = "{bar:24.cyan/dim} {pos}/{len} points, {eta} left · {wid
 /// Exit status of a program that was interrupted, as shells count it.
 const INTERRUPTED: i32 = 130;
 /// A few times a second of each run.
-const EVENTS_TOLD: u64 = 1 << 21;
+const EVENTS_REPORTED: u64 = 1 << 21;
 
 #[cfg(test)]
 mod tests {

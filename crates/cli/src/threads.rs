@@ -84,7 +84,7 @@ impl Meeting {
         let mut end = Ok(Ok(()));
         let (mut check, mut count) = (WATCHED_EVENTS, 0);
         loop {
-            let mut told: Result<(), Stuck> = Ok(());
+            let mut reported: Result<(), Stuck> = Ok(());
             let next_ps = match end {
                 Ok(Ok(())) => part.next_ps().unwrap_or(NOTHING),
                 _ => FAILED,
@@ -110,12 +110,12 @@ impl Meeting {
                 if let Some(watch) = &mut watch {
                     // What others did not say yet they said before.
                     let parts = self.progress.iter().map(|progress| *lock(progress));
-                    told = self.window.shares.whole(parts).tell(watch);
+                    reported = self.window.shares.whole(parts).report(watch);
                 }
             }
             end = catch_unwind(AssertUnwindSafe(|| {
                 // One that is stopped does no more, as one that gave up.
-                told?;
+                reported?;
                 count = part.run_before(end_ps)?;
                 Ok(())
             }));
@@ -183,52 +183,52 @@ mod tests {
 
     /// A divided run is watched whichever thread drives it, and its share only grows.
     #[test]
-    fn a_divided_run_tells_how_far_it_is() {
+    fn a_divided_run_reports_its_progress() {
         let text = "[topology]\nkind = \"leaf_spine\"\n[run]\nthreads = 3\n[workload]\nuntil_ps = \
                     2_000_000_000\ninterval_ps = 2_000_000\n";
         let configuration = Configuration::parse("a.toml", text).expect("it is valid");
         let drivers: [&dyn Driver; 2] = [&OnThreads, &InTurns];
         for driver in drivers {
-            let mut told: Vec<Progress> = Vec::new();
+            let mut reports: Vec<Progress> = Vec::new();
             let mut progress = |progress| {
-                told.push(progress);
+                reports.push(progress);
                 ControlFlow::Continue(())
             };
             let watch = Watch { progress: Some(&mut progress), ..Watch::default() };
             let outcome = configuration.run_watched(driver, watch).expect("it ends");
-            assert!(told.len() > 2, "{told:?}");
-            for progress in &told {
+            assert!(reports.len() > 2, "{reports:?}");
+            for progress in &reports {
                 assert!(
                     progress.events <= outcome.events
                         && progress.share.is_some_and(|share| share <= 1.0)
                 );
             }
-            let first = told.first().and_then(|first| first.share);
-            assert!(first < told.last().and_then(|last| last.share), "{told:?}");
+            let first = reports.first().and_then(|first| first.share);
+            assert!(first < reports.last().and_then(|last| last.share), "{reports:?}");
             assert!(
-                told.is_sorted_by(|a, b| a.events <= b.events && a.share <= b.share),
-                "{told:?}"
+                reports.is_sorted_by(|a, b| a.events <= b.events && a.share <= b.share),
+                "{reports:?}"
             );
         }
     }
 
     /// An observer of a run can stop it, also if its parts are driven on threads.
     #[test]
-    fn a_divided_run_is_stopped_by_who_watches_it() {
+    fn a_divided_run_is_stopped_by_its_watcher() {
         let text = "[topology]\nkind = \"leaf_spine\"\n[run]\nthreads = 3\n[workload]\nuntil_ps = \
                     20_000_000_000\ninterval_ps = 2_000_000\n";
         let configuration = Configuration::parse("a.toml", text).expect("it is valid");
         let drivers: [&dyn Driver; 2] = [&OnThreads, &InTurns];
         for driver in drivers {
-            let mut told = 0;
+            let mut reports = 0;
             let mut progress = |_| {
-                told += 1;
-                if told == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                reports += 1;
+                if reports == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             };
             let watch = Watch { progress: Some(&mut progress), ..Watch::default() };
             let error = configuration.run_watched(driver, watch).expect_err("it is stopped");
             assert!(error.to_string().starts_with("stopped after "), "{error}");
-            assert_eq!(told, 2);
+            assert_eq!(reports, 2);
         }
     }
 

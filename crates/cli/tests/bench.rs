@@ -120,7 +120,7 @@ fn busy_threads_end_with_a_run_however_it_ends() {
 }
 
 #[test]
-fn results_tell_how_threads_waited_and_what_was_beside_them() {
+fn results_show_how_threads_waited_and_what_was_beside_them() {
     let results = results(&[
         "--loopback",
         "--links",

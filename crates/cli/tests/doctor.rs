@@ -8,7 +8,7 @@ use nix::unistd::geteuid;
 use serde_json::Value;
 
 #[test]
-fn interfaces_and_their_links_are_told_in_json_and_in_a_table() {
+fn interfaces_and_their_links_are_listed_in_json_and_in_a_table() {
     let output = doctor(&["--json"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -69,7 +69,7 @@ fn a_host_without_any_usable_interface_ends_in_failure() {
 }
 
 #[test]
-fn what_an_interface_lacks_is_told_for_each() {
+fn what_an_interface_lacks_is_reported_for_each() {
     in_namespace(|| {
         ip("link add edge0 type veth peer name edge1");
         ip("link set edge0 mtu 9000");

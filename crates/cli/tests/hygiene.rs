@@ -177,9 +177,9 @@ fn reach(client: &Host, server: &Host) {
     let (mut received, _) = listener.accept().unwrap();
     sent.write_all(b"others").unwrap();
     drop(sent);
-    let mut told = String::new();
-    received.read_to_string(&mut told).unwrap();
-    assert_eq!(told, "others");
+    let mut received_text = String::new();
+    received.read_to_string(&mut received_text).unwrap();
+    assert_eq!(received_text, "others");
 }
 
 /// A process that does not outlive the test, even if that fails.

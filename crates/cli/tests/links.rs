@@ -48,7 +48,7 @@ fn without_rights_raw_links_name_the_right_and_how_to_get_it() {
 }
 
 #[test]
-fn an_interface_that_is_down_or_without_address_is_told_so() {
+fn an_interface_that_is_down_or_without_address_is_reported() {
     let Some([host, _peer]) = Host::pair() else { return };
     fails(&host, "udp:edge0", &["edge0", "no IP address", "packet:edge0", "ip address add"]);
     host.ip("link set edge0 down");

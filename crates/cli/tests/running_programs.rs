@@ -13,7 +13,7 @@ use nix::unistd::geteuid;
 use serde_json::Value;
 
 #[test]
-fn frameworks_are_told_to_choose_the_device_unless_the_user_says_otherwise() {
+fn frameworks_are_set_to_choose_the_device_unless_the_user_says_otherwise() {
     let Some(place) = Place::new("frameworks") else { return };
     for (name, value) in [
         ("OMPI_MCA_mtl", "ofi"),
@@ -38,8 +38,8 @@ fn the_program_gets_the_libraries_and_keeps_its_own() {
     fs::copy(place.libraries.join("libibverbs.so.1"), &own).unwrap();
     let output = command.env("LD_PRELOAD", &own).env("LD_LIBRARY_PATH", "/x").output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let told = text(&output.stdout);
-    let lines: Vec<&str> = told.lines().collect();
+    let printed = text(&output.stdout);
+    let lines: Vec<&str> = printed.lines().collect();
     let folder = place.libraries.display();
     let ours = ["libibverbs.so.1", "librdmacm.so.1", "libethernot_paths.so"];
     let ours = ours.map(|name| format!("{folder}/{name}")).join(":");
@@ -66,7 +66,7 @@ fn input_exit_status_and_signals_are_the_programs_own() {
 }
 
 #[test]
-fn the_device_is_told_what_it_shall_be_like() {
+fn the_device_gets_its_settings() {
     let Some(place) = Place::new("settings") else { return };
     let script = "env | grep ^ETHERNOT_ | sort";
     let options =
@@ -76,7 +76,7 @@ fn the_device_is_told_what_it_shall_be_like() {
     command.current_dir(&place.folder).args(options).args(files).args(["--", "sh", "-c", script]);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let told = text(&output.stdout);
+    let printed = text(&output.stdout);
     let folder = fs::canonicalize(&place.folder).unwrap();
     for line in [
         "ETHERNOT_DEVICE=edge7".to_owned(),
@@ -88,7 +88,7 @@ fn the_device_is_told_what_it_shall_be_like() {
         format!("ETHERNOT_PCAP={}/frames.pcapng", folder.display()),
         format!("ETHERNOT_TRACE={}/trace.jsonl", folder.display()),
     ] {
-        assert!(told.lines().any(|told| told == line), "{line} is not in\n{told}");
+        assert!(printed.lines().any(|printed| printed == line), "{line} is not in\n{printed}");
     }
 }
 
@@ -123,7 +123,7 @@ fn wrong_settings_are_named_before_anything_starts() {
 }
 
 #[test]
-fn programs_that_are_not_there_or_are_none_are_told_so() {
+fn missing_programs_and_files_that_are_none_are_refused() {
     let Some(place) = Place::new("none") else { return };
     place.file("plain", b"nothing that runs\n", 0o755);
     place.file("locked", b"#!/bin/sh\n", 0o644);
@@ -142,7 +142,7 @@ fn programs_that_are_not_there_or_are_none_are_told_so() {
 }
 
 #[test]
-fn programs_that_take_no_libraries_are_told_so() {
+fn programs_that_take_no_libraries_are_refused_with_a_reason() {
     let Some(place) = Place::new("kinds") else { return };
     let program = fs::read(env!("CARGO_BIN_EXE_ethernot")).unwrap();
     let elf = Elf(&program);
@@ -168,7 +168,7 @@ fn programs_that_take_no_libraries_are_told_so() {
 }
 
 #[test]
-fn programs_that_gain_rights_are_told_so() {
+fn programs_that_gain_rights_are_refused_with_a_reason() {
     let Some(place) = Place::new("rights") else { return };
     if !geteuid().is_root() {
         println!(
@@ -243,20 +243,20 @@ fn a_shell_gets_the_same_variables_and_so_does_a_script_in_json() {
     shell.args(["-c", script, env!("CARGO_BIN_EXE_ethernot")]);
     let output = shell.env("ETHERNOT_LIBRARIES", &place.libraries).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
-    let told = text(&output.stdout);
+    let printed = text(&output.stdout);
     let output = place.ethernot(&["env", "--json", "--log", "info"]).output().unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["format"], "ethernot-env-1");
     let variables = &report["variables"];
     let expected = ["LD_PRELOAD", "ETHERNOT_LOG"].map(|name| variables[name].as_str().unwrap());
-    assert_eq!(told.lines().collect::<Vec<_>>(), expected);
+    assert_eq!(printed.lines().collect::<Vec<_>>(), expected);
 }
 
 #[test]
 fn daemons_of_launchers_are_started_by_the_same_command_unless_the_user_says_how() {
     let Some(place) = Place::new("launchers") else { return };
     let names = ["OMPI_MCA_orte_launch_agent", "PRTE_MCA_prte_launch_agent"];
-    let told = |command: &mut Command| -> Vec<String> {
+    let lines_of = |command: &mut Command| -> Vec<String> {
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
         text(&output.stdout).lines().map(str::to_owned).collect()
@@ -268,20 +268,20 @@ fn daemons_of_launchers_are_started_by_the_same_command_unless_the_user_says_how
     };
     let run = ["run", "--device", "edge7", "--"];
     let print = ["printenv", names[0], names[1]];
-    let lines = told(place.ethernot(&run).args(print));
+    let lines = lines_of(place.ethernot(&run).args(print));
     assert_eq!(lines, [expected("edge7", "orted"), expected("edge7", "prted")]);
     // What is inside another one says the last word.
     let again = [program, "run", "--device", "edge8", "--"];
-    let lines = told(place.ethernot(&run).args(again).args(print));
+    let lines = lines_of(place.ethernot(&run).args(again).args(print));
     assert_eq!(lines, [expected("edge8", "orted"), expected("edge8", "prted")]);
-    let lines = told(place.ethernot(&run).args(print).env(names[0], "my-orted"));
+    let lines = lines_of(place.ethernot(&run).args(print).env(names[0], "my-orted"));
     assert_eq!(lines, ["my-orted".to_owned(), expected("edge7", "prted")]);
 }
 
 #[test]
 fn connections_move_without_a_device_unless_one_is_wanted_too() {
     let Some(place) = Place::new("sockets") else { return };
-    let told = |options: &[&str]| {
+    let environment_of = |options: &[&str]| {
         let mut command = place.ethernot(&["run", "--sockets"]);
         let script = "echo \"$LD_PRELOAD\"; env | grep ^ETHERNOT_ | grep -v LIBRARIES | sort";
         let output = command.args(options).args(["--", "sh", "-c", script]).output().unwrap();
@@ -289,11 +289,13 @@ fn connections_move_without_a_device_unless_one_is_wanted_too() {
         text(&output.stdout)
     };
     let library = place.libraries.join(SOCKETS).display().to_string();
-    assert_eq!(told(&[]), format!("{library}\n"));
+    assert_eq!(environment_of(&[]), format!("{library}\n"));
     let folder = place.folder.to_str().unwrap();
     let options =
         ["--move=never", "--poll", "--networks=10.0.0.0/8", "--except-ports=22", "--log=info"];
-    let all = told(&[options.as_slice(), &["--faults=loss=0.1", "--counters", folder]].concat());
+    let all = environment_of(
+        &[options.as_slice(), &["--faults=loss=0.1", "--counters", folder]].concat(),
+    );
     let expected = [
         format!("ETHERNOT_SOCKETS_COUNTERS={folder}"),
         "ETHERNOT_SOCKETS_EXCEPT_PORTS=22".into(),
@@ -305,7 +307,7 @@ fn connections_move_without_a_device_unless_one_is_wanted_too() {
     ];
     assert_eq!(all.lines().skip(1).collect::<Vec<_>>(), expected);
     for device in [["--rdma"].as_slice(), &["--device", "edge7"]] {
-        let all = told(device);
+        let all = environment_of(device);
         let preloaded = all.lines().next().unwrap();
         assert!(preloaded.contains("libibverbs.so.1:") && preloaded.ends_with(&library), "{all}");
     }
@@ -346,7 +348,7 @@ fn wrong_settings_of_connections_are_named_before_anything_starts() {
 }
 
 #[test]
-fn programs_whose_connections_cannot_move_are_told_so() {
+fn programs_whose_connections_cannot_move_are_named() {
     let Some(place) = Place::new("kinds-sockets") else { return };
     let program = fs::read(env!("CARGO_BIN_EXE_ethernot")).unwrap();
     let elf = Elf(&program);
@@ -367,8 +369,8 @@ fn launchers_start_daemons_that_move_connections_too() {
     let name = "PRTE_MCA_prte_launch_agent";
     let again = ["--sockets", "--rdma", "--", program, "run", "--sockets", "--", "printenv", name];
     let output = place.ethernot(&["run"]).args(again).output().unwrap();
-    let told = text(&output.stdout);
-    assert!(told.ends_with(&format!("{program} run --sockets -- prted\n")), "{told}");
+    let printed = text(&output.stdout);
+    assert!(printed.ends_with(&format!("{program} run --sockets -- prted\n")), "{printed}");
 }
 
 #[test]

@@ -180,7 +180,7 @@ fn bad_input_is_answered_with_the_value_and_the_choices() {
 }
 
 #[test]
-fn files_that_cannot_be_written_are_told_before_anything_is_measured() {
+fn files_that_cannot_be_written_are_reported_before_anything_is_measured() {
     if !can_make_namespaces() {
         return;
     }

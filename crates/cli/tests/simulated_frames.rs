@@ -175,13 +175,16 @@ fn a_file_has_the_hosts_and_as_many_frames_as_were_asked_for() {
 
     let all = folder.capture("a.pcapng").packets;
     let few = folder.sim(&[&run[..], &["--pcapng-hosts", "1,3", "--pcapng-frames", "7"]].concat());
-    let told = String::from_utf8(few.stderr).unwrap();
-    assert!(told.contains(&format!("{} later frames were not captured", all.len() - 7)), "{told}");
+    let printed = String::from_utf8(few.stderr).unwrap();
+    assert!(
+        printed.contains(&format!("{} later frames were not captured", all.len() - 7)),
+        "{printed}"
+    );
     assert_eq!(folder.capture("a.pcapng").packets[..], all[..7]);
 }
 
 #[test]
-fn what_cannot_be_captured_is_told() {
+fn what_cannot_be_captured_is_reported() {
     let folder = Folder::new("refused").with("engines.toml", ENGINES).with("model.toml", "");
     let error = folder.error(&["run", "model.toml", "--pcapng", "a.pcapng"]);
     assert!(error.contains("set kind = \"edge\" in [host]"), "{error}");
@@ -276,7 +279,7 @@ fn prices_of_a_cluster_with_rails_are_those_of_all_rails() {
 }
 
 #[test]
-fn engines_are_not_compared_with_models_and_that_is_told() {
+fn engines_are_not_compared_with_models_and_the_output_says_so() {
     let folder = Folder::new("compare").with("engines.toml", ENGINES);
     let error = folder.error(&["compare", "engines.toml"]);
     assert!(error.contains("kind = \"model\"") && error.contains("[host]"), "{error}");

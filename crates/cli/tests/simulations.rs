@@ -227,7 +227,7 @@ fn threads_change_no_result_and_are_refused_where_there_is_one() {
 }
 
 #[test]
-fn a_trace_runs_with_the_parameters_of_loggopsim_and_tells_when_ranks_were_finished() {
+fn a_trace_runs_with_the_parameters_of_loggopsim_and_reports_when_ranks_were_finished() {
     let folder = folder("loggp");
     let trace = folder.join("a.goal");
     // Two messages of 1000 bytes from rank 0 to rank 1, and nothing for rank 2.
@@ -299,10 +299,10 @@ fn a_run_with_engines_has_a_report_with_pictures_and_tables() {
         .args([&page, Path::new("--links"), &links, Path::new("--messages"), &messages, &path])
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stdout);
+    let printed = String::from_utf8_lossy(&output.stdout);
     assert!(
-        told.contains("processors and windows"),
-        "{told}{}",
+        printed.contains("processors and windows"),
+        "{printed}{}",
         String::from_utf8_lossy(&output.stderr)
     );
     let page = fs::read_to_string(page).unwrap();

@@ -133,14 +133,14 @@ fn everything_that_is_asked_for_is_written() {
 
 /// All of one host's messages at once: each waits for those before it.
 #[test]
-fn slowdowns_are_told_in_the_report_and_the_table() {
+fn slowdowns_are_in_the_report_and_the_table() {
     let folder = Folder::new("slowdown");
     let flows = "[topology]\nhosts = 2\n[workload]\nkind = \"flows\"\nflows = [[0, 1, 1500, 0], [0, 1, 1500, \
                  0], [0, 1, 1500, 0], [0, 1, 1500, 0]]\n";
     fs::write(folder.0.join("flows.toml"), flows).unwrap();
-    let told = folder.sim(&["run", "flows.toml", "--slowdown"]).stdout;
-    let told = String::from_utf8(told).unwrap();
-    assert!(told.contains("slowdown of 4 messages: min 1.000  mean "), "{told}");
+    let printed = folder.sim(&["run", "flows.toml", "--slowdown"]).stdout;
+    let printed = String::from_utf8(printed).unwrap();
+    assert!(printed.contains("slowdown of 4 messages: min 1.000  mean "), "{printed}");
     let result = folder.json(&["run", "flows.toml", "--json", "--messages", "flows.csv"]);
     let table = folder.text("flows.csv");
     let (names, rows) = table.split_once('\n').unwrap();
@@ -156,16 +156,19 @@ fn slowdowns_are_told_in_the_report_and_the_table() {
 }
 
 #[test]
-fn losses_that_nobody_repairs_are_told_and_a_transport_repairs_them() {
+fn unrepaired_losses_are_reported_and_a_transport_repairs_them() {
     let folder = Folder::new("losses");
     let load = "[fabric]\nbuffer_bytes = \"5 kB\"\n[workload]\nload_percent = 90\n";
     fs::write(folder.0.join("lossy.toml"), load).unwrap();
     let repaired = format!("{load}[host]\ntransport = \"selective_repeat\"\n");
     fs::write(folder.0.join("repaired.toml"), repaired).unwrap();
     let warning = |name: &str| String::from_utf8(folder.sim(&["run", name]).stderr).unwrap();
-    let told = warning("lossy.toml");
+    let printed = warning("lossy.toml");
     let place = "warning: lossy.toml:2: buffer_bytes in [fabric] is \"5 kB\"";
-    assert!(told.contains(place) && told.contains("transport = \"selective_repeat\""), "{told}");
+    assert!(
+        printed.contains(place) && printed.contains("transport = \"selective_repeat\""),
+        "{printed}"
+    );
     assert!(!warning("repaired.toml").contains("warning"));
     let lossy = folder.json(&["run", "lossy.toml", "--json"]);
     let result = folder.json(&["run", "repaired.toml", "--json", "--html", "report.html"]);
@@ -341,7 +344,7 @@ fn a_search_for_saturation_that_cannot_be_says_why() {
 }
 
 #[test]
-fn options_of_a_replay_that_cannot_be_are_told_by_their_letter() {
+fn options_that_a_replay_cannot_take_are_reported_by_name() {
     let folder = Folder::new("letters");
     let trace = "num_ranks 2\nrank 0 {\nsend 8b to 1\n}\nrank 1 {\nrecv 8b from 0\n}\n";
     fs::write(folder.0.join("trace.goal"), trace).unwrap();
@@ -366,7 +369,7 @@ fn options_of_a_replay_that_cannot_be_are_told_by_their_letter() {
 
 /// What the command says is what helps: part, place, keys, and lines that can be put there.
 #[test]
-fn a_part_without_a_price_is_told_with_lines_to_put_there() {
+fn a_part_without_a_price_is_reported_with_lines_to_put_there() {
     let folder = Folder::new("unpriced");
     let cluster = CLUSTER.replace("1_000_000_000", "25_000_000_000");
     fs::write(folder.0.join("cluster.toml"), cluster).unwrap();
@@ -381,9 +384,9 @@ fn a_part_without_a_price_is_told_with_lines_to_put_there() {
         }
         let refused = folder.refused(&cost);
         let (_, place) = refused.split_once("book.toml:").expect(&refused);
-        let (line, told) = place.split_once(": ").expect(&refused);
-        let (part, told) = told.split_once(" has no price; put ").expect(&refused);
-        let (_, example) = told.split_once("as in: ").expect(&refused);
+        let (line, rest) = place.split_once(": ").expect(&refused);
+        let (part, rest) = rest.split_once(" has no price; put ").expect(&refused);
+        let (_, example) = rest.split_once("as in: ").expect(&refused);
         let (example, _) = example.split_once(", a line each").expect(&refused);
         let at: usize = line.parse().expect(&refused);
         assert!(lines[at - 1..=at].iter().any(|line| line.contains(part)), "{refused}");

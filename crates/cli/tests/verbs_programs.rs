@@ -26,10 +26,10 @@ fn everybody_sees_the_device() {
     let Some([host, _peer]) = two_hosts(&["ibv_devinfo"]) else { return };
     for user in [User::Root, User::Nobody] {
         let Some(output) = run(&host, user, &["ibv_devinfo"]) else { return };
-        let told = text(&output.stdout);
+        let printed = text(&output.stdout);
         assert!(output.status.success(), "{}", text(&output.stderr));
         for part in ["edge0", "PORT_ACTIVE", "Ethernet"] {
-            assert!(told.contains(part), "{told}");
+            assert!(printed.contains(part), "{printed}");
         }
     }
     let output = run_with(&host, &["--device", "fast7"], &["ibv_devinfo"]);
@@ -57,9 +57,9 @@ fn programs_find_the_files_of_the_device_and_the_host_has_none() {
     for user in [User::Root, User::Nobody] {
         // The files are those of the shell's children: what a shell opens itself it does by the same functions.
         let Some(output) = run(&host, user, &["sh", "-c", script]) else { return };
-        let told = text(&output.stdout);
+        let printed = text(&output.stdout);
         assert_eq!(
-            told.lines().collect::<Vec<_>>(),
+            printed.lines().collect::<Vec<_>>(),
             [
                 "RoCE v2",
                 "edge0",
@@ -75,7 +75,7 @@ fn programs_find_the_files_of_the_device_and_the_host_has_none() {
 }
 
 #[test]
-fn files_tell_tools_of_a_device_without_hardware() {
+fn files_describe_a_device_without_hardware_to_tools() {
     let Some([host, _peer]) = two_hosts(&["find", "readlink"]) else { return };
     let script = "cd /; device=/sys/class/infiniband/edge0; readlink $device; realpath $device/../..; \
                   ls -l $device | sed 's/.*edge0 -> /-> /'; ls -ld $device/ | cut -c1-10; \
@@ -104,7 +104,7 @@ fn files_tell_tools_of_a_device_without_hardware() {
 }
 
 #[test]
-fn the_tool_rdma_tells_of_the_device() {
+fn answers_to_the_tool_rdma_describe_the_device() {
     let Some([host, _peer]) = two_hosts(&["sh"]) else { return };
     let output = run(&host, User::Root, &["rdma", "link", "show", "-j"]).unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -113,7 +113,7 @@ fn the_tool_rdma_tells_of_the_device() {
 }
 
 #[test]
-fn netlink_tells_of_the_device() {
+fn netlink_describes_the_device() {
     // The tool itself, which asks by netlink, and not what stands for it.
     const TOOL: &str = "/usr/bin/rdma";
     let Some([host, _peer]) = two_hosts(&[TOOL]) else { return };
@@ -124,9 +124,9 @@ fn netlink_tells_of_the_device() {
     let output = run(&host, User::Root, &[TOOL, "dev", "show", "edge0"]).unwrap();
     assert_eq!(text(&output.stderr), "");
     let read = run(&host, User::Root, &["cat", "/sys/class/infiniband/edge0/node_guid"]).unwrap();
-    let told = text(&output.stdout);
+    let printed = text(&output.stdout);
     let guid = format!("node_guid {}", text(&read.stdout).trim());
-    assert!(told.starts_with("0: edge0: node_type ca ") && told.contains(&guid), "{told}");
+    assert!(printed.starts_with("0: edge0: node_type ca ") && printed.contains(&guid), "{printed}");
 }
 
 #[test]
@@ -147,10 +147,10 @@ fn ib_send_lat_measures_over_a_link_that_loses_frames() {
 fn ucx_finds_the_device() {
     let Some([host, _peer]) = two_hosts(&["ucx_info"]) else { return };
     let output = run(&host, User::Root, &["ucx_info", "-d"]).unwrap();
-    let told = text(&output.stdout);
+    let printed = text(&output.stdout);
     assert!(output.status.success(), "{}", text(&output.stderr));
     for part in ["Memory domain: edge0", "Transport: rc_verbs", "Device: edge0:1"] {
-        assert!(told.contains(part), "{told}");
+        assert!(printed.contains(part), "{printed}");
     }
 }
 
@@ -171,7 +171,7 @@ fn frames_are_captured_for_wireshark_to_the_last() {
 }
 
 #[test]
-fn stat_tells_of_running_programs_to_their_user_and_nothing_is_left_of_them() {
+fn stat_shows_running_programs_to_their_user_and_nothing_is_left_of_them() {
     let Some([host, _peer]) = two_hosts(&["ibv_rc_pingpong"]) else { return };
     let stat = |user| {
         let output = host.run(move || ethernot(user, &["stat", "--json"]).output().unwrap());
@@ -236,8 +236,8 @@ fn measure(user: User, options: &[&str], program: &[&str]) {
     let serving = start(&server, user, options, program);
     listening(&server, PERFTEST_PORT);
     let measuring = start(&client, user, options, &[program, &["10.9.9.2"]].concat());
-    let told = ends_well(measuring);
-    assert!(told.contains("#bytes"), "{told}");
+    let printed = ends_well(measuring);
+    assert!(printed.contains("#bytes"), "{printed}");
     ends_well(serving);
 }
 
@@ -365,12 +365,12 @@ impl Drop for Running {
 /// What it has printed, once it has ended.
 fn ends_well(mut running: Running) -> String {
     let child = &mut running.0;
-    let mut told = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut told).unwrap();
-    child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    let mut printed = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut printed).unwrap();
+    child.stderr.take().unwrap().read_to_string(&mut printed).unwrap();
     let status = child.wait().unwrap();
-    assert!(status.success(), "{status}: {told}");
-    told
+    assert!(status.success(), "{status}: {printed}");
+    printed
 }
 
 fn send(running: &Running, signal: Signal) {

@@ -256,8 +256,8 @@ mod tests {
     fn what_late_first_frames_have_shown_is_no_rate() {
         let vague = LinkEstimate { is_vague: true, ..estimate(None) };
         assert_eq!(vague.worth_trying(NOW, 1_500), None);
-        let told = LinkEstimate { is_vague: true, ..estimate(Some(125_000_000)) };
-        assert_eq!(told.worth_trying(NOW, 1_500), Some(125_000_000));
+        let vague = LinkEstimate { is_vague: true, ..estimate(Some(125_000_000)) };
+        assert_eq!(vague.worth_trying(NOW, 1_500), Some(125_000_000));
     }
 
     #[test]

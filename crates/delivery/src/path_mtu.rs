@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_probe_is_enough_where_the_link_tells_the_truth() {
+    fn one_probe_is_enough_where_the_link_reports_the_truth() {
         let mut mtu = PathMtu::new(1200, 8972);
         assert_eq!(mtu.current(), 1200);
         assert_eq!(mtu.poll_probe(NOW), Some(8972));
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_nobody_reports_is_lost_after_a_second() {
+    fn a_probe_without_a_report_is_lost_after_a_second() {
         let mut mtu = PathMtu::new(1200, 1472);
         mtu.poll_probe(NOW);
         assert_eq!(mtu.deadline(), NOW.after_ns(PROBE_TIMEOUT_NS));

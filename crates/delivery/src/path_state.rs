@@ -478,7 +478,7 @@ mod tests {
 
     //= protocol.md: challenge.4
     #[test]
-    fn answers_nobody_asked_for_and_repeated_ones_do_not_count() {
+    fn unrequested_and_repeated_answers_do_not_count() {
         let mut path = path_in(Probing);
         path.on_challenge_sent(9);
         for nonce in [8, 9, 9, 9, 0] {

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_must_be_told_waits_for_nothing() {
+    fn what_must_be_reported_waits_for_nothing() {
         for (moment, expected) in [
             (Moment::DataLeaves { has_news: false }, Ride),
             (Moment::NoData, Alone),

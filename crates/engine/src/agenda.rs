@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_marked_twice_is_served_once_and_in_order() {
+    fn a_connection_marked_twice_is_served_once_and_in_order() {
         let mut agenda = agenda(3);
         for index in [2, 0, 2, 1, 0] {
             agenda.mark_ready(index);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_over_is_looked_at_no_more_but_to_be_passed_over() {
+    fn an_ended_connection_is_looked_at_only_to_be_skipped() {
         let mut agenda = agenda(2);
         for index in [0, 1] {
             agenda.mark_stalled(index);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_for_the_next_turn_is_told_from_who_only_owes() {
+    fn waiting_for_the_next_turn_is_distinguished_from_owing() {
         let mut agenda = agenda(1);
         agenda.mark_owing(0);
         assert!(!agenda.awaits_turn(0) && !agenda.has_work());

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_a_cookie_is_asked_next() {
+    fn a_peer_that_wants_a_cookie_is_asked_next() {
         let mut attempt = attempt();
         attempt.on_cookie(place(2), [3; COOKIE_BYTES]);
         assert_eq!((attempt.poll_place(), attempt.cookie()), (Some(place(2)), [3; COOKIE_BYTES]));

@@ -102,7 +102,7 @@ impl Parts<'_> {
             self.scratch.write_last_acks(connection);
         }
         let frame = NewFrame {
-            purpose: if is_repeated { Purpose::Tell } else { Purpose::Ask },
+            purpose: if is_repeated { Purpose::Report } else { Purpose::Ask },
             header: &Header::Control,
             flags: urgent.with(last),
             body: Body::Bytes(&body),

@@ -44,7 +44,7 @@ mod tests {
     use delivery::{Instant, Pack, Packer, Unpacker};
 
     #[test]
-    fn who_was_heard_once_was_heard_under_the_index_for_good() {
+    fn a_peer_heard_once_was_heard_under_the_index_for_good() {
         assert_eq!([Never, Before, Here].map(Heard::renewed), [Never, Before, Before]);
     }
 

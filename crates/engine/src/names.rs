@@ -81,7 +81,7 @@ mod tests {
     use crate::sending::tests::PARAMETERS;
 
     #[test]
-    fn who_was_asked_is_not_the_initiator() {
+    fn the_responder_is_not_the_initiator() {
         let mut names = Names::new(ConnectionId(7), Epoch(3));
         assert!(names.is_initiator());
         assert_eq!(names.of_peer(), (ConnectionId(0), Epoch(0)));

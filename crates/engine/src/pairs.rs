@@ -172,7 +172,7 @@ mod tests {
 
     //= protocol.md: join.7
     #[test]
-    fn of_a_link_that_is_not_wanted_or_has_a_part_the_peer_is_not_told_again() {
+    fn a_link_that_is_not_wanted_or_has_a_part_is_not_announced_to_the_peer_again() {
         let mut pairs = Pairs::default();
         for link in 0..3 {
             pairs.on_address_announced(LinkId(link));

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_over_takes_no_name_from_a_newer_one() {
+    fn an_ended_connection_takes_no_name_from_a_newer_one() {
         let names = (ConnectionId(3), Epoch(4));
         let mut peers = PeerNames::default();
         peers.learn(names, 0);

@@ -10,7 +10,7 @@ pub(crate) enum Purpose {
     /// An acknowledgement and nothing else.
     Acknowledge,
     /// To report something that the peer must know: repeated if it is lost.
-    Tell,
+    Report,
     /// To ask or to answer: the end that asks repeats that.
     Ask,
     /// To find out whether frames of this size arrive.
@@ -21,7 +21,7 @@ impl Purpose {
     /// What loss detection makes of such a packet.
     pub(crate) const fn class(self) -> PacketClass {
         match self {
-            Self::Data | Self::Tell => PacketClass::Data,
+            Self::Data | Self::Report => PacketClass::Data,
             Self::Acknowledge | Self::Ask => PacketClass::Unacknowledged,
             Self::ProbeMtu => PacketClass::MtuProbe,
         }
@@ -32,7 +32,7 @@ impl Purpose {
         match self {
             Self::Data => &mut counters.data_frames_sent,
             Self::Acknowledge => &mut counters.explicit_acks_sent,
-            Self::Tell | Self::Ask => &mut counters.control_frames_sent,
+            Self::Report | Self::Ask => &mut counters.control_frames_sent,
             Self::ProbeMtu => &mut counters.mtu_probes_sent,
         }
     }

@@ -317,7 +317,7 @@ mod tests {
 
     //= protocol.md: phase.3
     #[test]
-    fn who_does_not_confirm_gives_way_only_to_others_that_wait() {
+    fn a_peer_that_does_not_confirm_gives_way_only_to_others_that_wait() {
         let (mut reception, _) = reception();
         assert_eq!(ask(&mut reception, host(1), 0), Admission::Welcome);
         reception.on_accepted(host(1));

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_told_need_not_be_told_but_a_question_stays_until_it_is_taken() {
+    fn what_was_reported_need_not_be_reported_again_but_a_question_stays_until_it_is_taken() {
         let mut reported = Reported::new(u32::MAX);
         reported.report_now();
         reported.on_question(true);

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_frame_that_told_statuses_is_known_to_have_told_them() {
+    fn only_a_frame_that_reported_statuses_is_known_to_have_reported_them() {
         for (slot, statuses, has_reported) in
             [(STATUS, 2, true), (STATUS, 0, false), (STATUS, 2 << 16, false), (0, 2, false)]
         {

@@ -81,10 +81,10 @@ fn what_is_outstanding_when_a_connection_closes_completes_once() {
         assert_eq!(pair.hosts[0].closed(), [Closed::Here]);
         assert_eq!(pair.hosts[1].closed(), [if both { Closed::Here } else { Closed::ByPeer }]);
         if !both {
-            let told = pair.hosts[1].events.iter().any(|event| {
+            let is_notified = pair.hosts[1].events.iter().any(|event| {
                 matches!(event, Event::Closed { private_data, .. } if private_data == b"bye")
             });
-            assert!(told);
+            assert!(is_notified);
         }
     }
 }
@@ -142,19 +142,19 @@ fn close_at_once(times: u64) {
 
 //= protocol.md: close.4, close.7
 #[test]
-fn who_gets_the_last_message_and_closes_at_once_does_not_fail_it() {
+fn a_receiver_that_closes_at_once_after_the_last_message_does_not_fail_it() {
     close_at_once(1000);
 }
 
 #[test]
 #[ignore = "slow: run by hand; the same as another test, more often"]
-fn who_gets_the_last_message_and_closes_at_once_fails_none_of_ten_thousand() {
+fn a_receiver_that_closes_at_once_after_the_last_message_fails_none_of_ten_thousand() {
     close_at_once(10_000);
 }
 
 //= protocol.md: close.7
 #[test]
-fn a_close_that_does_not_tell_what_was_delivered_is_a_close_all_the_same() {
+fn a_close_that_does_not_report_what_was_delivered_is_a_close_all_the_same() {
     let mut pair = Pair::connected(1);
     let source = pair.source(0, 0);
     pair.receive(1, 3_000_000, 5000, 0);

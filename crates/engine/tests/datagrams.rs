@@ -114,7 +114,7 @@ const GOOD: fn() -> Datagram = || Datagram {
 
 //= protocol.md: datagram.3, datagram.7
 #[test]
-fn a_datagram_arrives_behind_a_route_header_and_tells_who_sent_it() {
+fn a_datagram_arrives_behind_a_route_header_with_its_sender() {
     let mut pair = Pair::new(1);
     let [from, to] = ports(&mut pair);
     pair.fill(0, 1000);
@@ -200,8 +200,8 @@ fn datagrams_that_find_no_receive_wait_for_one_in_their_order() {
     assert_eq!(bodies(&pair, 5, 1).concat(), b"01234");
     let counters = *pair.hosts[1].engine.counters();
     let expected = (3 + 1, 5, 0);
-    let told = (counters.datagrams_kept, counters.datagrams_received);
-    assert_eq!((told.0, told.1, counters.datagrams_without_receive), expected);
+    let datagrams = (counters.datagrams_kept, counters.datagrams_received);
+    assert_eq!((datagrams.0, datagrams.1, counters.datagrams_without_receive), expected);
 }
 
 //= protocol.md: datagram.9
@@ -261,7 +261,7 @@ fn what_waited_is_gone_with_the_port_and_with_its_receives() {
 
 //= protocol.md: datagram.9
 #[test]
-fn whoever_posts_a_shared_receive_is_told_that_a_datagram_waits() {
+fn a_post_of_a_shared_receive_returns_that_a_datagram_waits() {
     let mut pair = Pair::new(1);
     let shared = Arc::new(SharedReceives::new(8));
     let ports = [0xa1, 0xb1].map(|own| open_sharing(&mut pair, own, &shared));
@@ -542,7 +542,7 @@ fn a_port_that_closes_flushes_what_was_posted_and_is_another_when_opened_again()
 }
 
 #[test]
-fn a_key_that_changes_lets_in_who_knows_it() {
+fn a_key_that_changes_lets_in_peers_that_know_it() {
     let mut pair = Pair::new(1);
     let [_, to] = ports(&mut pair);
     receive(&mut pair, to, 0, 100, 1);
@@ -718,7 +718,7 @@ fn a_shared_receive_in_memory_that_is_not_there_fails_with_the_datagram_that_tak
 }
 
 #[test]
-fn a_datagram_that_leaves_fewer_receives_than_wanted_is_told_of_once() {
+fn a_datagram_that_leaves_fewer_receives_than_wanted_is_reported_once() {
     let mut pair = Pair::new(1);
     let shared = Arc::new(SharedReceives::new(8));
     open_sharing(&mut pair, 0xa1, &shared);
@@ -726,13 +726,13 @@ fn a_datagram_that_leaves_fewer_receives_than_wanted_is_told_of_once() {
         share(&pair, &shared, 0, 100, context);
     }
     assert!(!shared.arm_limit(3));
-    let told: Vec<bool> = (0..4)
+    let reports_few: Vec<bool> = (0..4)
         .map(|_| {
             deliver(&mut pair, GOOD(), b"x");
             pair.hosts[1].engine.take_below_limit().is_some()
         })
         .collect();
-    assert_eq!(told, [false, true, false, false]);
+    assert_eq!(reports_few, [false, true, false, false]);
 }
 
 //= protocol.md: datagram.4, shared.3

@@ -172,7 +172,7 @@ fn no_listener_is_said_without_delay() {
 
 //= protocol.md: preamble.2, set-up.15
 #[test]
-fn another_version_is_told_ours_and_tells_us_its_own() {
+fn another_version_gets_ours_and_sends_its_own() {
     let mut pair = Pair::new(1);
     pair.hosts[1].engine.listen(0);
     let mut other = hello(5, [0; 24], 0);

@@ -244,7 +244,7 @@ fn connect(pair: &mut Pair) {
 
 //= protocol.md: phase.2, set-up.7
 #[test]
-fn who_never_confirms_leaves_room_for_others() {
+fn a_peer_that_never_confirms_leaves_room_for_others() {
     let config = EngineConfig::default().connections_max(64);
     let mut pair = Pair::with(&[LinkPlan::default(); 2], config);
     pair.hosts[1].engine.listen(0);
@@ -266,7 +266,7 @@ fn who_never_confirms_leaves_room_for_others() {
 
 //= protocol.md: phase.3, phase.4
 #[test]
-fn who_never_confirms_holds_up_no_listener_for_long() {
+fn a_peer_that_never_confirms_holds_up_no_listener_for_long() {
     let mut pair = Pair::new(2);
     pair.hosts[1].engine.listen(0);
     pair.hosts[1].accepts = false;
@@ -310,7 +310,7 @@ fn answer_to(pair: &mut Pair, mut flight: Flight) -> Vec<u8> {
 
 //= protocol.md: receive.1, reset.1, name.3
 #[test]
-fn an_answer_does_not_tell_whether_a_connection_lives() {
+fn an_answer_does_not_reveal_whether_a_connection_lives() {
     let mut pair = Pair::connected(1);
     let mut rogue = Rogue::replace(&mut pair);
     let prefix = rogue.prefix;

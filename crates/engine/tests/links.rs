@@ -72,8 +72,8 @@ fn events_of_a_link_take_it_out_and_bring_it_back() {
         pair.run_for(1_000_000);
         assert_eq!(states(&pair, host)[usize::from(link)], LinkState::Down);
         pair.run_for(40_000_000);
-        let told = states(&pair, 1 - host)[usize::from(link)];
-        assert!(matches!(told, LinkState::Down | LinkState::Probing), "{told:?}");
+        let state = states(&pair, 1 - host)[usize::from(link)];
+        assert!(matches!(state, LinkState::Down | LinkState::Probing), "{state:?}");
         let up = LinkEvent::Changed(caps(host, link, &GIGABIT));
         pair.hosts[host].engine.handle_link_event(pair.now, LinkId(link), up);
         pair.run_until(3_000_000_000, "the link is back", all_up);

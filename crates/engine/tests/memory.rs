@@ -8,7 +8,7 @@ use pair::{LinkPlan, Pair, share_memory};
 /// A ping-pong of small writes: each answer reports what is delivered; packets that arrived are reported only now and
 /// then, and at the end all of them.
 #[test]
-fn an_answer_tells_of_deliveries_at_once_and_of_packets_in_time() {
+fn an_answer_reports_deliveries_at_once_and_packets_in_time() {
     let mut pair = near_pair();
     let sent_before = pair.hosts.each_ref().map(|host| host.info().paths[0].counters);
     let mut unacknowledged = 0;

@@ -81,7 +81,7 @@ fn a_host_of_zeros_is_the_one_that_answers() {
 
 //= protocol.md: moved.2, set-up.15
 #[test]
-fn who_is_sent_on_twice_gives_up() {
+fn an_initiator_that_is_redirected_twice_gives_up() {
     let mut pair = Pair::new(1);
     connect(&mut pair, ASKED, &[door_address()]);
     let back = Moved { address: door_address(), service: ASKED };

@@ -98,7 +98,7 @@ fn a_frame_from_another_address_than_that_of_its_link_is_dropped() {
 
 //= protocol.md: control.3
 #[test]
-fn the_responder_ignores_addresses_that_the_initiator_tells() {
+fn the_responder_ignores_addresses_that_the_initiator_sends() {
     // The responder has a link to spare, with which it could try the addresses announced to it.
     let mut pair = Pair::new(2);
     pair.hosts[0].engine.detach_link(LinkId(1));
@@ -106,8 +106,8 @@ fn the_responder_ignores_addresses_that_the_initiator_tells() {
     pair.connect();
     pair.run_for(1_000_000_000);
     pair.strays.clear();
-    let told = Rc::new(RefCell::new(0));
-    let counts = Rc::clone(&told);
+    let reports = Rc::new(RefCell::new(0));
+    let counts = Rc::clone(&reports);
     pair.filter = Box::new(move |_, flight| {
         if flight.to == 1 && holds(&flight.bytes, |_| true) {
             let mut message = [0; CONTROL_BYTES_MAX];
@@ -118,7 +118,7 @@ fn the_responder_ignores_addresses_that_the_initiator_tells() {
         true
     });
     pair.run_for(40_000_000_000);
-    assert!(*told.borrow() > 0, "keep-alive asks");
+    assert!(*reports.borrow() > 0, "keep-alive asks");
     assert!(!pair.strays.contains_key(&address(7, 1).0), "{:?}", pair.strays);
 }
 
@@ -193,7 +193,7 @@ fn a_storm_of_first_hellos_has_few_answers() {
 
 //= protocol.md: set-up.12
 #[test]
-fn who_is_told_that_its_request_waits_asks_seldom_and_does_not_give_up() {
+fn an_initiator_that_knows_that_its_request_waits_asks_seldom_and_does_not_give_up() {
     let mut pair = Pair::new(1);
     pair.hosts[1].engine.listen(0);
     pair.hosts[1].accepts = false;
@@ -256,7 +256,7 @@ fn answers_to_a_handshake_are_not_answered() {
 
 //= protocol.md: status.1
 #[test]
-fn a_status_that_was_lost_is_told_again_as_it_is_then() {
+fn a_status_that_was_lost_is_reported_again_as_it_is_at_that_time() {
     let mut pair = Pair::connected_with(&[pair::LinkPlan::default(); 2], EngineConfig::default());
     let lost = keep(&mut pair, false, |flight| {
         holds(&flight.bytes, |message| matches!(message, Control::LinkStatus(..)))
@@ -277,13 +277,13 @@ fn a_challenge_for_which_there_is_no_room_is_answered_by_removed() {
         let config = EngineConfig::default().links_max(links_max);
         let mut pair = Pair::connected_with(&[pair::LinkPlan::default()], config);
         let prefix = last_prefix(&mut pair, 1);
-        let told = keep(&mut pair, true, |flight| {
+        let kept = keep(&mut pair, true, |flight| {
             let removed = Control::LinkStatus(LinkIndex(1), LinkStatus::Removed);
             flight.to == 0 && holds(&flight.bytes, |message| *message == removed)
         });
         pair.deliver(&mut challenge(prefix, 1, address(0, 5)));
         pair.run_for(5_000_000);
-        assert_eq!(told.borrow().len(), usize::from(links_max == 1), "{links_max}");
+        assert_eq!(kept.borrow().len(), usize::from(links_max == 1), "{links_max}");
         assert_eq!(pair.hosts[1].info().paths.len(), usize::from(links_max));
     }
 }
@@ -411,7 +411,7 @@ fn pings_closes_and_probes_ask_for_an_acknowledgement_at_once() {
 
 //= protocol.md: join.7
 #[test]
-fn an_address_is_told_again_when_a_status_has_arrived() {
+fn an_address_is_sent_once_more_when_a_status_has_arrived() {
     let mut pair = Pair::new(3);
     for host in &mut pair.hosts {
         host.engine.detach_link(LinkId(2));
@@ -419,17 +419,17 @@ fn an_address_is_told_again_when_a_status_has_arrived() {
     pair.hosts[1].engine.listen(0);
     pair.connect();
     pair.run_for(50_000_000);
-    let told = keep(&mut pair, true, |flight| {
+    let kept = keep(&mut pair, true, |flight| {
         let spare = Control::Address(address(1, 2));
         flight.to == 0 && holds(&flight.bytes, |message| *message == spare)
     });
     let caps = pair::caps(1, 2, &pair::LinkPlan::default());
     pair.hosts[1].engine.attach_link(LinkId(2), caps).unwrap();
     pair.run_for(100_000_000);
-    assert_eq!(told.borrow().len(), 1, "a link without a counterpart");
+    assert_eq!(kept.borrow().len(), 1, "a link without a counterpart");
     pair.hosts[1].engine.handle_link_event(pair.now, LinkId(1), LinkEvent::Down);
     pair.run_for(100_000_000);
-    assert_eq!(told.borrow().len(), 2);
+    assert_eq!(kept.borrow().len(), 2);
 }
 
 //= protocol.md: compare.5

@@ -199,8 +199,8 @@ fn acknowledgements_do_not_change_connections_where_memory_is_gone() {
         pair.hosts[0].memory.deregister(going.id).unwrap();
         pair.hosts[0].connection = second[0];
         pair.write(0, 0, 8, 2);
-        let told = Rc::new(RefCell::new(Vec::new()));
-        let seen = Rc::clone(&told);
+        let written = Rc::new(RefCell::new(Vec::new()));
+        let seen = Rc::clone(&written);
         pair.filter = Box::new(move |_, flight| {
             let is_write =
                 |frame: &wire_edge::Frame<'_>| matches!(frame.header, Header::Write { .. });
@@ -210,7 +210,7 @@ fn acknowledgements_do_not_change_connections_where_memory_is_gone() {
             true
         });
         pair.turn(0);
-        assert_eq!(*told.borrow(), [false], "{links} links, {length} bytes");
+        assert_eq!(*written.borrow(), [false], "{links} links, {length} bytes");
         pair.run_for(SECOND_NS);
         assert_eq!(results(&pair.done(0)), [Ok(()), Err(OperationError::LocalAccess), Ok(())]);
         assert_eq!(results(&pair.done(1)), [Ok(())], "it was told that its write is there");

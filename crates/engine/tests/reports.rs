@@ -94,7 +94,8 @@ fn resting(connections: usize) -> Pair {
 
 //= protocol.md: report.4
 #[test]
-fn who_shares_memory_notices_at_once_that_the_peer_was_killed_however_idle_the_connection_is() {
+fn a_peer_that_shares_memory_notices_at_once_that_the_other_was_killed_however_idle_the_connection_is()
+ {
     pair::share_memory();
     let mut pair = resting(3);
     let heads = kill(&mut pair);

@@ -16,7 +16,7 @@ fn resting_after(rest_ns: u64, links: u8) -> Pair {
 }
 
 /// Everything that both ends show of their connection.
-fn told(pair: &Pair) -> String {
+fn state_of(pair: &Pair) -> String {
     format!("{:?} {:?}", pair.hosts[0].info(), pair.hosts[1].info())
 }
 
@@ -47,7 +47,7 @@ fn history(rest_ns: u64, links: u8) -> Vec<String> {
             pair.post(writer, Request::Send { source }, 2_000, 300 + round);
         }
         pair.run_for(2_000_000_000);
-        history.push(told(&pair));
+        history.push(state_of(&pair));
         history.push(format!("{:?}", (pair.done(0), pair.done(1))));
     }
     history
@@ -70,7 +70,7 @@ fn looking_at_a_connection_does_not_wake_it_up() {
     let mut pair = resting_after(1_000, 1);
     pair.run_for(1_000_000_000);
     let timers = [0, 1].map(|host: usize| pair.hosts[host].engine.poll_timeout());
-    let before = told(&pair);
+    let before = state_of(&pair);
     for host in &mut pair.hosts {
         assert!(host.engine.is_idle());
         assert!(!host.engine.is_closing());
@@ -78,7 +78,7 @@ fn looking_at_a_connection_does_not_wake_it_up() {
         host.engine.rest();
         assert!(!host.engine.has_work());
     }
-    assert_eq!(told(&pair), before);
+    assert_eq!(state_of(&pair), before);
     assert_eq!([0, 1].map(|host: usize| pair.hosts[host].engine.poll_timeout()), timers);
 }
 

@@ -21,16 +21,16 @@ fn run(capture: &Path) {
     let pair = Pair::build(Endpoint::builder().link(Box::new(link)), loopback(), rights);
     let (client, server) = (&pair.client, &pair.server);
     let none = OperationOptions::NONE;
-    let told = OperationOptions::NOTIFY.immediate(Some(7));
+    let options = OperationOptions::NOTIFY.immediate(Some(7));
     server.connection.post_receive(&server.region, 0, 4096, 1).expect("a receive");
     let operations = [
         client.connection.write(&client.region, 0, &pair.remote, 0, 300_000, none),
         client.connection.write(&client.region, 0, &pair.remote, 0, 3000, OperationOptions::STRICT),
-        client.connection.write_bytes(b"eight by", &pair.remote, 0, told),
+        client.connection.write_bytes(b"eight by", &pair.remote, 0, options),
         client.connection.read(&client.region, 0, &pair.remote, 0, 100_000, none),
         client.connection.fetch_add(&pair.remote, 0, 1, none),
         client.connection.compare_swap(&pair.remote, 8, 0, 1, none),
-        client.connection.send(&client.region, 0, 4096, told),
+        client.connection.send(&client.region, 0, 4096, options),
     ];
     for operation in operations {
         operation.expect("posted").wait(Some(LIMIT)).expect("done");

@@ -223,7 +223,7 @@ fn ended_receives(connection: &ethernot::Connection) -> Vec<(u64, OperationError
 }
 
 #[test]
-fn nobody_listens_at_the_address() {
+fn connecting_to_an_address_without_a_listener() {
     let free = UdpSocket::bind("127.0.0.1:0").expect("a socket").local_addr().expect("bound");
     let client = loopback().build().expect("an endpoint");
     match client.connect(free) {
@@ -276,7 +276,7 @@ fn a_peer_that_never_accepts_is_given_up_without_a_limit_too() {
 }
 
 #[test]
-fn services_are_refused_that_nobody_offers_or_wants() {
+fn services_that_no_peer_offers_or_wants_are_refused() {
     let server = loopback().build().expect("a server");
     let client = loopback().build().expect("a client");
     let address = server.local_addresses().expect("not forked")[0];

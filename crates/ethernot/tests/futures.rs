@@ -191,7 +191,7 @@ fn many_tasks_of_tokio_share_an_endpoint() {
 }
 
 #[test]
-fn a_request_is_not_lost_when_who_awaits_it_is_given_up() {
+fn a_request_is_not_lost_when_its_wait_is_given_up() {
     converse(Polling::NEVER, |server, client, address| {
         let listener = server.listen(0).expect("the service is free");
         for _ in 0..20 {
@@ -297,7 +297,7 @@ fn speeds_of_awaited_operations() {
 }
 
 #[test]
-fn attempts_are_waited_for_again_and_tell_their_outcome_once() {
+fn attempts_are_waited_for_again_and_return_their_outcome_once() {
     converse(Polling::default(), |server, client, address| {
         let listener = server.listen(0).expect("the service is free");
         let mut connecting = client.start_connect(address, ConnectOptions::new()).expect("sent");

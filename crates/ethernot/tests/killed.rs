@@ -22,7 +22,7 @@ fn patient() -> EndpointBuilder {
 
 #[test]
 fn operations_and_receives_learn_that_their_peer_was_killed() {
-    if copy::told().is_some() {
+    if copy::argument().is_some() {
         serve_until_killed();
     }
     let name = "operations_and_receives_learn_that_their_peer_was_killed";
@@ -48,7 +48,7 @@ fn operations_and_receives_learn_that_their_peer_was_killed() {
 
 #[test]
 fn an_idle_queue_pair_ends_when_its_peer_is_killed() {
-    if copy::told().is_some() {
+    if copy::argument().is_some() {
         serve_until_killed();
     }
     let name = "an_idle_queue_pair_ends_when_its_peer_is_killed";

@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 #[test]
 #[expect(clippy::disallowed_methods, reason = "how long it took is printed, not judged")]
 fn idle_queue_pairs_end_when_their_peer_on_another_host_is_killed() {
-    if let Some(address) = copy::told() {
+    if let Some(address) = copy::argument() {
         serve_until_killed(&address);
     }
     let name = "idle_queue_pairs_end_when_their_peer_on_another_host_is_killed";

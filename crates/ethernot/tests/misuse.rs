@@ -67,13 +67,13 @@ fn a_region_of_another_endpoint_is_refused_by_every_call_that_takes_one() {
     ];
     for refused in refused {
         let refused = refusal(refused.expect_err("a region of another endpoint"));
-        let is_told = matches!(
+        let is_local_access = matches!(
             refused,
             OperationRefusal::LocalAccess(
                 AccessError::ForeignRegion { .. } | AccessError::InvalidKey { .. }
             )
         );
-        assert!(is_told, "{refused:?}");
+        assert!(is_local_access, "{refused:?}");
     }
     // Nothing is left of them.
     let write = connection.write(own, 0, remote, 0, 8, NONE).expect("it is posted");
@@ -132,7 +132,7 @@ fn a_region_that_is_deregistered_under_a_receive_ends_the_connection_with_a_reas
 }
 
 #[test]
-fn a_region_that_is_deregistered_before_its_message_is_looked_at_is_told() {
+fn a_region_that_is_deregistered_before_its_message_is_looked_at_is_reported() {
     let _alone = alone();
     let pair = Pair::new();
     let server = &pair.server;
@@ -234,7 +234,7 @@ impl Wake for Flag {
 }
 
 #[test]
-fn threads_that_wait_are_told_that_the_endpoint_is_shut_down() {
+fn threads_that_wait_return_when_the_endpoint_is_shut_down() {
     let _alone = alone();
     let pair = sleepy();
     let (endpoint, connection) = (&pair.server.endpoint, &pair.server.connection);
@@ -293,7 +293,7 @@ fn an_endpoint_that_is_shut_down_makes_no_connection() {
 }
 
 #[test]
-fn tasks_that_wait_are_told_that_the_endpoint_is_shut_down() {
+fn tasks_that_wait_return_when_the_endpoint_is_shut_down() {
     let _alone = alone();
     let pair = sleepy();
     let (endpoint, connection) = (&pair.server.endpoint, &pair.server.connection);
@@ -365,7 +365,7 @@ fn a_forked_child_drops_memory_while_a_thread_of_its_parent_uses_the_table() {
 }
 
 #[test]
-fn a_forked_child_is_told_so_by_everything_that_waits() {
+fn all_waits_return_an_error_in_a_forked_child() {
     let _alone = alone();
     let pair = sleepy();
     let Pair { client, .. } = &pair;
@@ -375,7 +375,7 @@ fn a_forked_child_is_told_so_by_everything_that_waits() {
     assert!(is_true_in_child(|| {
         let connection: &Connection = &client.connection;
         let endpoint: &Endpoint = &client.endpoint;
-        let is_told = [
+        let are_refused = [
             endpoint.arm().is_err() && endpoint.drain().is_err(),
             endpoint.wait_any(&[], None).is_err_and(|error| forked(&error)),
             endpoint.shutdown(None).is_err_and(|error| forked(&error)),
@@ -397,7 +397,7 @@ fn a_forked_child_is_told_so_by_everything_that_waits() {
                 Err(PostError::Submit(SubmitError::Forked(_)))
             ),
         ];
-        is_told.iter().all(|&told| told)
+        are_refused.iter().all(|&is_refused| is_refused)
     }));
     // The parent is as it was.
     let sent = pair.server.connection.send_bytes(b"parent", NONE).expect("it is posted");
@@ -406,7 +406,7 @@ fn a_forked_child_is_told_so_by_everything_that_waits() {
 }
 
 #[test]
-fn a_queue_that_is_full_of_what_nobody_polls_refuses_more_and_loses_nothing() {
+fn a_full_queue_that_is_not_polled_refuses_more_and_loses_nothing() {
     let _alone = alone();
     let pair = Pair::new();
     let (client, server) = (&pair.client.connection, &pair.server.connection);

@@ -115,7 +115,7 @@ fn a_link_follows_its_interface_to_another_address() {
 }
 
 #[test]
-fn the_interface_without_an_address_is_told_how_to_get_one() {
+fn the_error_for_an_interface_without_an_address_says_how_to_get_one() {
     in_namespace(|| {
         ip("link add edge0 type veth peer name edge1");
         ip("link set edge1 up");

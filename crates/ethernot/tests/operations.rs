@@ -92,7 +92,7 @@ fn a_send_waits_for_its_receive() {
 }
 
 #[test]
-fn a_write_with_notification_tells_the_peer() {
+fn a_write_with_notification_notifies_the_peer() {
     let pair = Pair::new();
     let options = OperationOptions::NOTIFY.immediate(Some(0xabcd));
     let write = pair.client.connection.write_bytes(b"news", &pair.remote, 32, options);
@@ -175,7 +175,7 @@ fn operations_with_handles_need_no_place_in_the_queue() {
 }
 
 #[test]
-fn who_finds_no_place_in_the_queue_is_told_what_makes_room() {
+fn the_error_of_a_full_queue_says_what_makes_room() {
     let pair = Pair::new();
     let client = &pair.client.connection;
     let send = || client.send_bytes(b"x", OperationOptions::SIGNALLED);
@@ -377,7 +377,7 @@ fn many_connections_share_a_queue() {
 }
 
 #[test]
-fn endpoints_without_a_progress_thread_are_served_by_whoever_polls() {
+fn endpoints_without_a_progress_thread_are_served_by_the_polling_thread() {
     let alone = || loopback().progress_thread(false).polling(Polling::NEVER);
     let pair = Pair::build(alone(), alone(), Rights::REMOTE_WRITE);
     let write = pair.client.connection.write_bytes(b"x", &pair.remote, 5, OperationOptions::NONE);

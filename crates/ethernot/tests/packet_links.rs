@@ -190,7 +190,7 @@ fn a_station_with_our_own_address_cannot_be_connected_to() {
 
 #[test]
 fn interface_is_as_before_after_every_way_to_end() {
-    if let Some(interface) = copy::told() {
+    if let Some(interface) = copy::argument() {
         let link = open_when_free(&PacketConfig::new(interface).port(PORT));
         let _endpoint = Endpoint::builder().link(Box::new(link)).build().expect("an endpoint");
         copy::say("ready");

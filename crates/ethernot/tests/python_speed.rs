@@ -80,11 +80,11 @@ fn python_ns(python: &PathBuf, pair: &Pair) -> f64 {
     let server = &pair.server;
     let listener = server.endpoint.listen(8).expect("the service is free");
     let address = server.endpoint.local_addresses().expect("not forked")[0];
-    let told = server.region.remote().to_bytes();
+    let key = server.region.remote().to_bytes();
     thread::scope(|scope| {
         let accepting = scope.spawn(|| {
             let request = listener.accept(Some(LIMIT)).expect("a request");
-            request.accept(&told).expect("the peer is there")
+            request.accept(&key).expect("the peer is there")
         });
         let mut client = Command::new(python);
         client.args(["-c", CLIENT, &address.to_string(), &GETS.to_string()]);

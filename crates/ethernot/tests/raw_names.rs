@@ -136,7 +136,7 @@ fn a_link_whose_interface_stays_away_is_removed_and_made_again() {
 }
 
 #[test]
-fn what_keeps_a_link_from_coming_back_is_told() {
+fn what_keeps_a_link_from_coming_back_is_reported() {
     let Some([a, b]) = Host::pair() else { return };
     a.connect_to(&b, "edge1");
     for number in 0..2 {
@@ -149,8 +149,8 @@ fn what_keeps_a_link_from_coming_back_is_told() {
     until(|| count() == 1);
     a.connect_to(&b, "edge1");
     until(|| !endpoint.link_problems().is_empty());
-    let told = endpoint.link_problems()[0].to_string();
-    assert!(told.starts_with("link udp:edge1: ") && told.contains("address"), "{told}");
+    let problem = endpoint.link_problems()[0].to_string();
+    assert!(problem.starts_with("link udp:edge1: ") && problem.contains("address"), "{problem}");
     a.ip("address add 10.9.1.1/24 dev edge1");
     until(|| count() == 2 && endpoint.link_problems().is_empty());
 }

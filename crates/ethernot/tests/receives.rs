@@ -114,7 +114,7 @@ fn speeds_of_threads_that_share_a_connection() {
 }
 
 #[test]
-fn a_message_tells_its_length_its_immediate_and_its_bytes() {
+fn a_message_has_its_length_its_immediate_and_its_bytes() {
     let pair = Pair::new();
     let (client, server) = (&pair.client, &pair.server);
     let empty = server.connection.receive(&server.region, 0, 0).expect("it is posted");

@@ -19,7 +19,7 @@ use nix::sys::signal::Signal;
 
 #[test]
 fn ends_that_share_one_processor_go_on_and_are_idle_in_between() {
-    if let Some(setting) = copy::told() {
+    if let Some(setting) = copy::argument() {
         return obey(&setting);
     }
     let _alone = alone();
@@ -34,7 +34,7 @@ fn ends_that_share_one_processor_go_on_and_are_idle_in_between() {
 
 #[test]
 fn ends_with_half_a_processor_go_on_and_are_idle_in_between() {
-    if let Some(setting) = copy::told() {
+    if let Some(setting) = copy::argument() {
         return obey(&setting);
     }
     let _alone = alone();
@@ -55,7 +55,7 @@ fn ends_with_half_a_processor_go_on_and_are_idle_in_between() {
 
 #[test]
 fn a_real_time_end_leaves_the_processor_to_its_peer() {
-    if let Some(setting) = copy::told() {
+    if let Some(setting) = copy::argument() {
         return obey(&setting);
     }
     let _alone = alone();
@@ -86,7 +86,7 @@ fn a_real_time_end_leaves_the_processor_to_its_peer() {
 
 #[test]
 fn ends_go_on_where_timers_are_late() {
-    if let Some(setting) = copy::told() {
+    if let Some(setting) = copy::argument() {
         return obey(&setting);
     }
     let _alone = alone();
@@ -97,7 +97,7 @@ fn ends_go_on_where_timers_are_late() {
 
 #[test]
 fn ends_go_on_beside_busy_threads_on_the_same_processor() {
-    if let Some(setting) = copy::told() {
+    if let Some(setting) = copy::argument() {
         return obey(&setting);
     }
     let _alone = alone();
@@ -113,7 +113,7 @@ fn ends_go_on_beside_busy_threads_on_the_same_processor() {
 
 #[test]
 fn streams_go_on_after_an_end_was_stopped_for_a_moment() {
-    if let Some(setting) = copy::told() {
+    if let Some(setting) = copy::argument() {
         return obey(&setting);
     }
     let _alone = alone();
@@ -136,7 +136,7 @@ fn streams_go_on_after_an_end_was_stopped_for_a_moment() {
 
 #[test]
 fn a_waiting_end_sleeps_while_its_peer_is_stopped() {
-    if let Some(setting) = copy::told() {
+    if let Some(setting) = copy::argument() {
         return obey(&setting);
     }
     let _alone = alone();

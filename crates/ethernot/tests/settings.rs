@@ -23,14 +23,14 @@ fn udp(change: impl FnOnce(&mut UdpConfig)) -> EndpointBuilder {
 /// The build fails, and its error and what caused it say so.
 fn is_refused(builder: EndpointBuilder, setting: &str, value: &str, wanted: &str) {
     let error = builder.build().err().unwrap_or_else(|| panic!("{setting}: {value} is taken"));
-    let mut told = error.to_string();
+    let mut message = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
-        told = format!("{told}: {cause}");
+        message = format!("{message}: {cause}");
         source = cause.source();
     }
     for part in [setting, value, wanted] {
-        assert!(told.contains(part), "{setting}: {value}: {told}");
+        assert!(message.contains(part), "{setting}: {value}: {message}");
     }
 }
 

@@ -77,7 +77,7 @@ fn an_endpoint_without_it_is_reached_as_before() {
 }
 
 #[test]
-fn who_names_a_link_gets_that_one_and_shares_no_memory() {
+fn a_named_link_is_used_and_no_memory_is_shared() {
     let pair = Pair::new();
     let links = pair.client.endpoint.links().expect("not forked");
     assert!(links.iter().all(|(_, address)| !address.is_shared_memory()), "{links:?}");
@@ -88,7 +88,7 @@ fn who_names_a_link_gets_that_one_and_shares_no_memory() {
 
 #[test]
 fn a_killed_peer_ends_the_connection_and_its_memory_is_given_back() {
-    if copy::told().is_some() {
+    if copy::argument().is_some() {
         serve_until_killed();
     }
     let name = "a_killed_peer_ends_the_connection_and_its_memory_is_given_back";
@@ -117,7 +117,7 @@ fn a_killed_peer_ends_the_connection_and_its_memory_is_given_back() {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "how long it took is printed, not judged")]
 fn an_idle_connection_over_memory_ends_when_its_peer_is_killed() {
-    if copy::told().is_some() {
+    if copy::argument().is_some() {
         serve_until_killed();
     }
     let name = "an_idle_connection_over_memory_ends_when_its_peer_is_killed";

@@ -73,12 +73,12 @@ fn ping_pong(pair: &Pair, count: u32, sleep: impl Fn(&Endpoint) + Sync) {
 }
 
 #[test]
-fn the_descriptor_wakes_who_sleeps_in_poll() {
+fn the_descriptor_wakes_a_thread_that_sleeps_in_poll() {
     ping_pong(&Pair::new(), 2000, sleep_in_poll);
 }
 
 #[test]
-fn the_descriptor_wakes_who_sleeps_in_epoll() {
+fn the_descriptor_wakes_a_thread_that_sleeps_in_epoll() {
     ping_pong(&Pair::new(), 2000, |endpoint| {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).expect("a set");
         epoll.add(endpoint, EpollEvent::new(EpollFlags::EPOLLIN, 0)).expect("it is added");
@@ -115,7 +115,7 @@ fn the_descriptor_wakes_a_task_of_tokio() {
 }
 
 #[test]
-fn the_descriptor_tells_of_requests_and_of_ends() {
+fn the_descriptor_reports_requests_and_ends() {
     let server = loopback().build().expect("an endpoint");
     let client = loopback().build().expect("an endpoint");
     let listener = server.listen(0).expect("the service is free");
@@ -155,7 +155,7 @@ fn what_has_come_already_is_to_be_looked_at_before_sleeping() {
 }
 
 #[test]
-fn without_a_progress_thread_nobody_is_told_to_sleep() {
+fn without_a_progress_thread_no_thread_is_made_to_sleep() {
     let endpoint = loopback().progress_thread(false).build().expect("an endpoint");
     for _ in 0..3 {
         assert!(!endpoint.arm().expect("not forked"));

@@ -88,7 +88,7 @@ pub struct LinkModel {
     /// Whether frames that are too large are reported to the sender.
     pub reports_too_big: bool,
     /// Whether the interface says what its rate is, as virtual ones do not.
-    pub tells_rate: bool,
+    pub reports_rate: bool,
     /// Whether the driver says that equal frames handed over together cost as little as one, as UDP does where
     /// the kernel segments.
     pub offloads: bool,
@@ -109,7 +109,7 @@ impl LinkModel {
             driver_bytes: None,
             frame_bytes_max: 1472,
             reports_too_big: false,
-            tells_rate: true,
+            reports_rate: true,
             offloads: false,
         }
     }

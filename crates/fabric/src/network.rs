@@ -387,7 +387,7 @@ impl Network {
             segments: 16,
             offloads: state.outward.model.offloads,
             receive_buffer_bytes: RECEIVE_BUFFER_BYTES,
-            rate: state.outward.model.tells_rate.then_some(state.outward.model.rate),
+            rate: state.outward.model.reports_rate.then_some(state.outward.model.rate),
             local: state.address,
         }
     }

@@ -122,7 +122,7 @@ fn cut_is_one_way() {
 }
 
 #[test]
-fn link_down_loses_frames_in_flight_and_tells_the_host() {
+fn link_down_loses_frames_in_flight_and_notifies_the_host() {
     let mut pair = Pair::new(4, LinkModel::ethernet(1_000_000_000, 5_000));
     pair.send(b"in flight");
     pair.network.set_up(pair.ports[1], false);
@@ -200,7 +200,7 @@ fn switch_queues_two_senders_in_front_of_one_port() {
 }
 
 #[test]
-fn frames_to_nobody_are_counted() {
+fn frames_without_a_receiver_are_counted() {
     let mut pair = Pair::new(8, LinkModel::ethernet(1_000_000_000, 0));
     let Pair { queue, trace, network, ports } = &mut pair;
     network.send(queue, trace, ports[0], port_address(9, 0), &[b"hello"]);

@@ -297,7 +297,7 @@ pub(crate) struct DirectionModel {
     fences: VecDeque<u64>,
     deliveries: VecDeque<ExpectedDelivery>,
     /// Operations before this one were delivered, as the peer's application knows.
-    told: u64,
+    reported: u64,
     /// A write with an immediate consumes a receive.
     consumes: bool,
 }
@@ -324,7 +324,7 @@ impl DirectionModel {
             bound: 0,
             fences: VecDeque::new(),
             deliveries: VecDeque::new(),
-            told: 0,
+            reported: 0,
             consumes: false,
         }
     }
@@ -345,7 +345,7 @@ impl DirectionModel {
         let is_question = |(posted, _): &(Posted, Vec<u8>)| posted.action.is_question();
         let from = (self.completed.max(self.first) - self.first) as usize;
         let count = (number + 1).saturating_sub(self.completed.max(self.first)) as usize;
-        number < self.told && !self.operations.iter().skip(from).take(count).any(is_question)
+        number < self.reported && !self.operations.iter().skip(from).take(count).any(is_question)
     }
 
     /// Number of the operation posted next.
@@ -528,7 +528,7 @@ impl DirectionModel {
             );
             return Err(Violation::Delivery { found, expected });
         }
-        self.told = next.number + 1;
+        self.reported = next.number + 1;
         self.raise(next.number + 1, target)
     }
 

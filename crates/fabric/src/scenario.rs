@@ -438,10 +438,10 @@ mod tests {
     fn a_link_without_a_rate_is_refused() {
         let silent = [LinkModel::ethernet(0, 0)];
         let error = transfer(&Transfer::new(&silent, 1_000), &make).unwrap_err();
-        let told = "the setting `rate` is 0; 1 to 18446744073709551615 would do";
-        assert_eq!(error.to_string(), told);
+        let message = "the setting `rate` is 0; 1 to 18446744073709551615 would do";
+        assert_eq!(error.to_string(), message);
         let error = crate::stream::run(&crate::stream::Stream::new(&silent)).unwrap_err();
-        assert_eq!(error.to_string(), told);
+        assert_eq!(error.to_string(), message);
     }
 
     fn make(_host: usize, tuning: Tuning) -> PlainEngine {

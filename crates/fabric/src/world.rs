@@ -244,7 +244,7 @@ impl<E: HostEngine> World<E> {
         }
         let port = self.hosts[host].ports[usize::from(link.0)];
         self.network.set_up(port, false);
-        self.tell_changes();
+        self.report_changes();
         self.trace.record(self.now(), Kind::LinkChanged, u32::from(port.0), DETACHED);
         self.engine_mut(host).detach_link(link);
     }
@@ -259,7 +259,7 @@ impl<E: HostEngine> World<E> {
         let caps = self.network.caps(port);
         self.trace.record(now, Kind::LinkChanged, u32::from(port.0), ATTACHED);
         self.engine_mut(host).attach_link(now, link, caps);
-        self.tell_changes();
+        self.report_changes();
     }
 
     /// Whether a host's engine has a link.
@@ -268,7 +268,7 @@ impl<E: HostEngine> World<E> {
     }
 
     /// Reports to hosts what has changed on their links.
-    pub fn tell_changes(&mut self) {
+    pub fn report_changes(&mut self) {
         while let Some(Notice { port, event }) = self.network.poll_notice() {
             let (host, link) = self.owners[usize::from(port.0)];
             let now = self.now();
@@ -292,9 +292,9 @@ impl<E: HostEngine> World<E> {
     }
 
     /// Reports something about a link to a host, true or not.
-    pub(crate) fn tell(&mut self, host: usize, link: LinkId, event: LinkEvent) {
+    pub(crate) fn notify(&mut self, host: usize, link: LinkId, event: LinkEvent) {
         let now = self.now();
-        self.trace.record(now, Kind::LinkChanged, host as u32, TOLD);
+        self.trace.record(now, Kind::LinkChanged, host as u32, NOTIFIED);
         self.engine_mut(host).handle_link_event(now, link, event);
     }
 
@@ -355,7 +355,7 @@ impl<E: HostEngine> World<E> {
             WorldEvent::Resume { host } => self.resume(host),
             WorldEvent::Wake { token } => application.on_wake(self, token),
         }
-        self.tell_changes();
+        self.report_changes();
     }
 
     /// A frame has reached a host's driver.
@@ -606,7 +606,7 @@ const DETACHED: u64 = 1;
 /// See [`DETACHED`].
 const ATTACHED: u64 = 2;
 /// See [`DETACHED`].
-const TOLD: u64 = 3;
+const NOTIFIED: u64 = 3;
 
 /// Turns of all hosts at one instant beyond which the world counts as stuck. A burst that fills
 /// every queue delivers some thousands of frames; a busy loop passes this at once.

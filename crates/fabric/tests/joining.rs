@@ -60,7 +60,7 @@ impl Hosts {
         segments: [&[usize]; 2],
         address: fn(u8, u8) -> PeerAddr,
         rate: fn(usize) -> u64,
-        tells_rate: bool,
+        reports_rate: bool,
     ) -> Self {
         let mut world = World::new(1, 16);
         let most = segments.iter().flat_map(|host| host.iter()).max().copied().unwrap_or(0);
@@ -73,7 +73,7 @@ impl Hosts {
                 .enumerate()
                 .map(|(link, &segment)| {
                     let ethernet = LinkModel::ethernet(rate(segment), 5_000);
-                    let model = LinkModel { tells_rate, ..ethernet };
+                    let model = LinkModel { reports_rate, ..ethernet };
                     world.network.add_port(segment, address(host as u8, link as u8), model)
                 })
                 .collect();
@@ -307,11 +307,11 @@ fn a_link_that_appears_joins_the_connections_of_either_end() {
 #[test]
 fn short_messages_take_a_faster_link_that_joins() {
     let first_rates = [1_000_000_000, 100_000_000, 10_000_000];
-    for (first_rate, tells_rate) in
+    for (first_rate, reports_rate) in
         first_rates.into_iter().flat_map(|rate| [(rate, true), (rate, false)])
     {
         let rate = |segment| if segment == 0 { 100_000_000 } else { 1_000_000_000 };
-        let mut hosts = Hosts::with_rates([&[0, 1], &[0, 1]], ethernet, rate, tells_rate);
+        let mut hosts = Hosts::with_rates([&[0, 1], &[0, 1]], ethernet, rate, reports_rate);
         hosts.world.detach_link(0, LinkId(1));
         hosts.connect_by(|pair| pair.0.0 == 0);
         hosts.expect_pairs(1_000_000_000, &[(0, 0)]);
@@ -325,7 +325,7 @@ fn short_messages_take_a_faster_link_that_joins() {
         let both_ns = hosts.write_ns(4096, 50);
         assert!(
             both_ns < alone_ns / 4,
-            "at first {first_rate} bit/s, told: {tells_rate}: {both_ns} ns, and {alone_ns} over the slow link alone"
+            "at first {first_rate} bit/s, told: {reports_rate}: {both_ns} ns, and {alone_ns} over the slow link alone"
         );
     }
 }
@@ -367,11 +367,11 @@ fn a_link_that_comes_back_with_another_address_goes_on() {
             for round in 0..5 {
                 let port = hosts.world.ports(host)[0];
                 hosts.world.network.set_up(port, false);
-                hosts.world.tell_changes();
+                hosts.world.report_changes();
                 hosts.run_for(u64::from(round) * 300_000_000);
                 hosts.world.network.set_address(port, ethernet(host as u8, 100 + round));
                 hosts.world.network.set_up(port, true);
-                hosts.world.tell_changes();
+                hosts.world.report_changes();
                 hosts.expect_pairs(3_000_000_000, &all);
             }
             assert_eq!(hosts.application.closed, 0);
@@ -417,7 +417,7 @@ fn a_link_that_an_application_takes_away_stays_away() {
         let port = hosts.world.ports(host)[1];
         hosts.world.network.set_up(port, false);
         hosts.world.network.set_up(port, true);
-        hosts.world.tell_changes();
+        hosts.world.report_changes();
         hosts.run_for(100_000_000_000);
         hosts.expect_pairs(1, &[(0, 0)]);
         let (now, peer) = (hosts.world.now(), ethernet(1 - host as u8, 1));

@@ -123,11 +123,11 @@ impl Drop for KeptOnPanic<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
             let path = env::temp_dir().join(format!("ethernot-{}-{}", self.name, process::id()));
-            let told = fs::write(&path, self.bytes).map_or_else(
+            let location = fs::write(&path, self.bytes).map_or_else(
                 |error| format!("could not be kept ({error}): {:02x?}", self.bytes),
                 |()| format!("is in {}; belongs into fuzz/corpus/{}", path.display(), self.name),
             );
-            println!("the input {told}");
+            println!("the input {location}");
         }
     }
 }

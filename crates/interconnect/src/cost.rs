@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_that_are_not_there_are_told_with_the_remedy() {
+    fn parts_that_are_not_there_are_reported_with_the_remedy() {
         let topology = Topology::star(4).expect("a star");
         let wanted =
             Wanted { topology: &topology, fabric: PartFabric::Ethernet, rates: RATES, rails: 1 };
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_that_lacks_a_price_is_told_with_its_line() {
+    fn each_part_that_lacks_a_price_is_reported_with_its_line() {
         let topology = Topology::leaf_spine(2, 4, 1, 1).expect("a leaf-spine");
         let wanted =
             Wanted { topology: &topology, fabric: PartFabric::Ethernet, rates: RATES, rails: 1 };

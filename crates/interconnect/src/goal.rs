@@ -181,7 +181,7 @@ impl Goal {
     /// Does what is ready at a rank until nothing is.
     fn advance(&mut self, rank: u32, actions: &mut Actions) {
         let eager_max = self.rendezvous_above.unwrap_or(u32::MAX);
-        let tells_sent = actions.tells_sent();
+        let reports_sent = actions.reports_sent();
         let program = &mut self.ranks[rank as usize];
         let mut begun = 0;
         while let Some(&index) = program.ready.get(begun) {
@@ -189,7 +189,7 @@ impl Goal {
             program.latest = index;
             let Operation { kind, dependents, start_dependents, .. } =
                 program.operations[index as usize];
-            if !tells_sent {
+            if !reports_sent {
                 program.release(start_dependents, true);
             }
             let has_ended = match kind {
@@ -203,10 +203,10 @@ impl Goal {
                 }
                 Kind::Send { to, bytes, tag } => {
                     // Nothing may wait for it.
-                    let is_told = tells_sent && (dependents.1 > 0 || start_dependents.1 > 0);
-                    let name = if is_told { index } else { NAMELESS };
+                    let is_reported = reports_sent && (dependents.1 > 0 || start_dependents.1 > 0);
+                    let name = if is_reported { index } else { NAMELESS };
                     actions.send_named(to, bytes, tag, name);
-                    !is_told
+                    !is_reported
                 }
                 Kind::Receive { from, tag, .. } => {
                     let offer = program.matching.receive(from, tag, index);
@@ -214,12 +214,12 @@ impl Goal {
                         program.rendezvous.clear((from, tag), index, actions);
                     }
                     let has_message = matches!(offer, Some(Offer::Message));
-                    if tells_sent && has_message {
+                    if reports_sent && has_message {
                         actions.take_turn(index);
-                    } else if start_dependents.1 > 0 && tells_sent {
+                    } else if start_dependents.1 > 0 && reports_sent {
                         actions.take_turn(index | STARTED);
                     }
-                    has_message && !tells_sent
+                    has_message && !reports_sent
                 }
             };
             if has_ended {
@@ -306,7 +306,7 @@ impl Workload for Goal {
     }
 
     fn on_wake(&mut self, rank: u32, tag: u32, actions: &mut Actions) {
-        self.end(rank, tag, !actions.tells_sent());
+        self.end(rank, tag, !actions.reports_sent());
         self.advance(rank, actions);
     }
 
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_that_waits_for_ever_is_told_with_its_line() {
+    fn a_trace_that_waits_for_ever_is_reported_with_its_line() {
         let text = "num_ranks 2\nrank 0 {\na: recv 1b from 1 tag 3\n}\nrank 1 {\n}\n";
         let stuck = replay(text).expect_err("nothing is sent").to_string();
         assert!(

@@ -138,8 +138,8 @@ impl Configuration {
         for run in 1..=replications.max(1) {
             let seed = self.seed + u64::from(run) - 1;
             let (configuration, rate) = self.at_load(load_percent, seed)?;
-            let mut told = |progress| watch(Step { load_percent, run, progress });
-            let watched = Watch { progress: Some(&mut told), ..Watch::default() };
+            let mut report = |progress| watch(Step { load_percent, run, progress });
+            let watched = Watch { progress: Some(&mut report), ..Watch::default() };
             let outcome: Outcome = configuration.run_watched(&InTurns, watched)?;
             is_any_left |= outcome.left > 0;
             latencies_us.push(outcome.latency.mean_us());

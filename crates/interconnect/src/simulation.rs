@@ -365,7 +365,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                 if self.outcome.events >= check {
                     check = self.outcome.events + CHECK_EVENTS;
                     self.outcome.backlog.sample(event.time_ps, self.context.messages.len());
-                    self.progress(event.time_ps).tell(watch)?;
+                    self.progress(event.time_ps).report(watch)?;
                 }
             }
         }
@@ -482,7 +482,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                 }
             }
             WAKE => {
-                self.outcome.on_told(rank, event.time_ps);
+                self.outcome.on_reported(rank, event.time_ps);
                 self.actions.now_ps = event.time_ps;
                 self.go_on(rank);
                 if let Some(recorder) = &mut self.context.recorder {
@@ -607,7 +607,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         let message = self.context.messages.remove(index);
         let now_ps = self.context.wheel.now_ps();
         self.go_on(rank);
-        self.outcome.on_told(rank, now_ps);
+        self.outcome.on_reported(rank, now_ps);
         self.actions.now_ps = now_ps;
         if let Some(recorder) = &mut self.context.recorder {
             recorder.on_received(index, now_ps);

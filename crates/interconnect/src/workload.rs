@@ -111,7 +111,7 @@ pub struct Actions {
     pub(super) list: Vec<Action>,
     /// Of the messages that are sent.
     origin: Origin,
-    tells_sent: bool,
+    reports_sent: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -123,14 +123,14 @@ pub(super) enum Action {
 }
 
 impl Actions {
-    pub(super) fn new(tells_sent: bool) -> Self {
-        Self { now_ps: 0, list: Vec::new(), origin: Origin::default(), tells_sent }
+    pub(super) fn new(reports_sent: bool) -> Self {
+        Self { now_ps: 0, list: Vec::new(), origin: Origin::default(), reports_sent }
     }
 
     /// Whether the run reports when a message with a name has been sent ([`Workload::on_sent`]). It does where a send
     /// may wait for an interface, in the LogGP model; elsewhere a message is sent when posted.
-    pub const fn tells_sent(&self) -> bool {
-        self.tells_sent
+    pub const fn reports_sent(&self) -> bool {
+        self.reports_sent
     }
 
     /// Sends a message to a rank and gives it a name, under which it is reported.

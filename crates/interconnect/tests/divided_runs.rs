@@ -287,7 +287,7 @@ fn collectives() -> impl Strategy<Value = Collective> {
 
 /// A message that lost frames on a slow trunk is waited for, in parts as in the whole.
 #[test]
-fn a_collective_that_waits_is_told_alike() {
+fn a_collective_that_waits_is_reported_alike() {
     let topology = Topology::leaf_spine(4, 1, 2, 1).expect("a leaf-spine");
     let cluster = Cluster {
         topology,
@@ -327,7 +327,7 @@ fn a_binary_trace_is_divided_like_its_text() {
 
 /// What waits for ever is reported in parts as in the whole.
 #[test]
-fn a_trace_that_waits_is_told_alike() {
+fn a_trace_that_waits_is_reported_alike() {
     let topology = Topology::leaf_spine(4, 1, 2, 1).expect("a leaf-spine");
     let cluster = Cluster {
         topology,

@@ -23,7 +23,7 @@ fn fabric(change: impl FnOnce(&mut EdgeConfiguration)) -> Result<(), String> {
 #[test]
 fn impossible_hosts_are_refused_by_the_name_of_the_setting() {
     let refused = |change: fn(&mut EdgeConfiguration)| fabric(change).expect_err("it is refused");
-    for (told, setting, wanted) in [
+    for (message, setting, wanted) in [
         (refused(|host| host.rails = 0), "`rails` is 0", "1 to 8"),
         (refused(|host| host.rails = 17), "`rails` is 17", "1 to 8"),
         (refused(|host| host.operation_bytes = 0), "`operation_bytes` is 0", "1 to 134217728"),
@@ -33,7 +33,7 @@ fn impossible_hosts_are_refused_by_the_name_of_the_setting() {
         (refused(|host| host.transmit_queue_frames = 0), "`transmit_queue_frames` is 0", "1 to "),
         (refused(|host| host.loss_ppm = 2_000_000), "`loss_ppm` is 2000000", "0 to 1000000"),
     ] {
-        assert!(told.contains(setting) && told.contains(wanted), "{setting}: {told}");
+        assert!(message.contains(setting) && message.contains(wanted), "{setting}: {message}");
     }
 }
 

@@ -175,7 +175,7 @@ fn classes_are_served_in_strict_order() {
 
 /// Each link of a ring is paused because of frames that wait for the next.
 #[test]
-fn pauses_in_a_circle_are_told_as_a_deadlock() {
+fn pauses_in_a_circle_are_reported_as_a_deadlock() {
     let ring = Topology::torus(&[5], 2, 1).expect("a ring");
     let queues = QueueConfiguration { lossless: 1, pause_bytes: 6_000, ..QueueConfiguration::NONE };
     let across = Pattern::Permutation((0..10).map(|host| (host + 4) % 10).collect());

@@ -97,7 +97,7 @@ fn worms_and_flits_are_delivered_too() {
 /// With free lanes, worms and flits of a ring wait for each other in a circle, which is reported; with datelines the
 /// same load passes.
 #[test]
-fn free_lanes_on_a_torus_deadlock_and_the_circle_is_told() {
+fn free_lanes_on_a_torus_deadlock_and_the_circle_is_reported() {
     let cables = Topology::torus(&[8], 4, 2).expect("a ring");
     match flood(wormhole(&cables, LanePolicy::Free), &cables) {
         Err(Stuck::Deadlock { circle }) => {

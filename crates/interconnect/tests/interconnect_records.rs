@@ -145,7 +145,7 @@ fn a_load_that_is_carried_saturates_nothing() {
 }
 
 #[test]
-fn what_was_left_out_is_told() {
+fn what_was_left_out_is_reported() {
     let text = "[workload]\nkind = \"mesh\"\n";
     let few = RecordLimits { messages: 100, crossings: 1_000_000 };
     let (outcome, records) = recorded(text, few);
@@ -162,21 +162,21 @@ fn what_was_left_out_is_told() {
 
 /// Who watches a run may stop it.
 #[test]
-fn a_run_is_stopped_by_who_watches_it() {
+fn a_run_is_stopped_by_its_watcher() {
     for workload in WORKLOADS {
         let text = format!("[topology]\nhosts = 64\n[workload]\n{workload}\n");
         let configuration = Configuration::parse("a.toml", &text).expect("it is valid");
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let mut progress = |progress: Progress| {
-            told.push(progress.events);
+            reported.push(progress.events);
             ControlFlow::Break(())
         };
         let watch = Watch { progress: Some(&mut progress), ..Watch::default() };
         let Err(error) = configuration.run_watched(&InTurns, watch) else {
-            assert!(told.is_empty(), "it was over before anybody was told: {told:?}");
+            assert!(reported.is_empty(), "it was over before anybody was told: {reported:?}");
             continue;
         };
-        let [events] = told[..] else { panic!("told {told:?}") };
+        let [events] = reported[..] else { panic!("told {reported:?}") };
         assert!(
             error.to_string().starts_with(&format!("stopped after {events} events")),
             "{error}"
@@ -191,8 +191,8 @@ fn progress_grows() {
         let text = format!("[topology]\nhosts = 64\n[workload]\n{workload}\n");
         let configuration = Configuration::parse("a.toml", &text).expect("it is valid");
         let mut shares = Vec::new();
-        let mut progress = |told: Progress| {
-            shares.extend(told.share);
+        let mut progress = |report: Progress| {
+            shares.extend(report.share);
             ControlFlow::Continue(())
         };
         let watch = Watch { progress: Some(&mut progress), ..Watch::default() };

@@ -138,7 +138,7 @@ fn open_loads_of_the_same_settings_post_at_different_times() {
 }
 
 #[test]
-fn what_cannot_be_is_told_with_its_line_and_the_remedy() {
+fn what_cannot_be_is_reported_with_its_line_and_the_remedy() {
     for (text, expected) in [
         (
             "[[workload]]\nkind = \"ring\"\n[[workload]]\nclass = 9\n",

@@ -108,7 +108,7 @@ impl PacketLink {
             interface,
             port,
         };
-        link.watch.tell(!link.interface.is_running, false, link.caps);
+        link.watch.report(!link.interface.is_running, false, link.caps);
         Ok(link)
     }
 
@@ -140,7 +140,7 @@ impl PacketLink {
         self.caps = caps(&self.config, &self.framing, &self.interface, &self.port);
         let is_usable = u32::from(self.caps.frame_bytes_max) >= FRAME_BYTES_MIN;
         let is_down = !self.interface.is_running || !is_ready || !is_usable;
-        self.watch.tell(is_down, changed || is_remade || is_larger, self.caps);
+        self.watch.report(is_down, changed || is_remade || is_larger, self.caps);
     }
 
     /// Makes new socket, ring and slots, and claims the port on the new interface if it is one. Returns whether the
@@ -267,7 +267,7 @@ impl Link for PacketLink {
         if self.watch.is_due(now, ask_ns) {
             self.check_interface();
         }
-        self.refusals.tell(now);
+        self.refusals.set_time(now);
         let (mut delivered, mut looked) = (0, 0);
         let (mut is_losing, mut asked) = (false, None);
         let Self { port, framing, clock, statistics, .. } = self;

@@ -19,7 +19,7 @@ pub(crate) struct Refusals {
 impl Refusals {
     /// Sets the time, before frames are sent.
     #[inline]
-    pub(crate) const fn tell(&mut self, now: Instant) {
+    pub(crate) const fn set_time(&mut self, now: Instant) {
         self.now = now;
     }
 
@@ -54,15 +54,15 @@ mod tests {
     fn a_frame_is_lost_when_nothing_was_taken_for_long() {
         let mut refusals = Refusals::default();
         let mut now = Instant(1_000);
-        refusals.tell(now);
+        refusals.set_time(now);
         assert!(!refusals.is_lost());
         now = now.after_ns(REFUSED_NS_MAX - 1);
-        refusals.tell(now);
+        refusals.set_time(now);
         assert!(!refusals.is_lost());
         refusals.on_taken();
         assert!(!refusals.is_lost());
         now = now.after_ns(REFUSED_NS_MAX);
-        refusals.tell(now);
+        refusals.set_time(now);
         assert!(refusals.is_lost());
         assert!(!refusals.is_lost(), "one at a time");
     }

@@ -401,7 +401,7 @@ impl Channel {
                 Heard::Notice(Notice::Lent { memory, len }, Some(file)) => {
                     if self.borrower.borrow(memory, len, file.as_fd()).is_err() {
                         // What it has sent of it already is lost and will come through the ring.
-                        socket::tell(self.socket.as_fd(), Notice::Refused, None);
+                        socket::send_notice(self.socket.as_fd(), Notice::Refused, None);
                     }
                 }
                 Heard::Notice(Notice::Gone(memory), None) => self.borrower.give_back(memory),

@@ -63,7 +63,7 @@ pub struct UdpLink {
     transmitter: Transmitter,
     clock: ReceiveClock,
     /// The kernel's drop count when it last reported it, modulo 2^32.
-    drops_told: u32,
+    drops_reported: u32,
     hints: Vec<String>,
     statistics: LinkStatistics,
 }
@@ -138,7 +138,7 @@ impl UdpLink {
             }),
             transmitter: Transmitter::new(family, scope),
             clock: ReceiveClock::new(),
-            drops_told: 0,
+            drops_reported: 0,
             hints,
             statistics: LinkStatistics { fallbacks, ..LinkStatistics::default() },
             socket,
@@ -187,7 +187,7 @@ impl UdpLink {
         let is_changed = seen.mtu_bytes != known.mtu_bytes;
         self.interface = Some(seen);
         self.set_frame_sizes();
-        self.watch.tell(is_down, is_changed, self.caps);
+        self.watch.report(is_down, is_changed, self.caps);
     }
 
     fn caps_serve_all_interfaces(&self) -> bool {
@@ -204,7 +204,7 @@ impl Link for UdpLink {
         if self.watch.is_due(now, ASK_NS) {
             self.check_interface();
         }
-        self.refusals.tell(now);
+        self.refusals.set_time(now);
         if self.hot.is_some() {
             return self.receive_from_both(now, limit, on_frame);
         }

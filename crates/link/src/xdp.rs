@@ -105,7 +105,7 @@ impl XdpLink {
             statistics: LinkStatistics::default(),
             drops_before: 0,
         };
-        link.watch.tell(!link.interface.is_running, false, link.caps);
+        link.watch.report(!link.interface.is_running, false, link.caps);
         Ok(link)
     }
 
@@ -169,7 +169,7 @@ impl XdpLink {
         }) else {
             self.close();
             self.watch.retry(false);
-            return self.watch.tell(true, false, self.caps);
+            return self.watch.report(true, false, self.caps);
         };
         let was = self.interface.clone();
         self.interface = seen;
@@ -199,7 +199,7 @@ impl XdpLink {
         // Of an interface that is not usable there will be news when it is.
         self.watch.retry(self.live.is_none() && is_usable);
         let is_changed = !fits || has_moved || was.mtu_bytes != self.interface.mtu_bytes;
-        self.watch.tell(!selected || !is_usable, is_changed, self.caps);
+        self.watch.report(!selected || !is_usable, is_changed, self.caps);
     }
 
     /// Lets the queue go.

@@ -271,29 +271,29 @@ fn busy_peer_gets_a_socket_of_its_own_and_no_frame_is_lost_or_out_of_order() {
 #[test]
 fn times_of_reception_are_asked_for_only_while_frames_come_close_together() {
     let mut pair = busy_pair();
-    let told = |pair: &mut Pair, frames: &[(usize, usize)]| {
+    let stamped_before = |pair: &mut Pair, frames: &[(usize, usize)]| {
         let mut left = pair.send(frames).len();
-        let mut told = 0;
+        let mut stamped_before = 0;
         // Longer than two clocks can disagree about when the frames came.
         let sent_at = clock();
         while clock().since_ns(sent_at) < 500_000 {}
         while left > 0 {
             let now = clock();
             let came = pair.receiver.receive(now, 64, &mut |frame| {
-                told += usize::from(frame.received_at < now);
+                stamped_before += usize::from(frame.received_at < now);
             });
             left -= came.unwrap();
         }
         // A call that finds nothing: a pause.
         assert_eq!(pair.receiver.receive(clock(), 64, &mut |_| {}).unwrap(), 0);
-        told
+        stamped_before
     };
     for _ in 0..200 {
-        told(&mut pair, &[(40, 0)]);
+        stamped_before(&mut pair, &[(40, 0)]);
     }
-    assert_eq!(told(&mut pair, &[(40, 0)]), 0);
-    told(&mut pair, &[(40, 0); 44]);
-    assert_eq!(told(&mut pair, &[(40, 0); 44]), 44);
+    assert_eq!(stamped_before(&mut pair, &[(40, 0)]), 0);
+    stamped_before(&mut pair, &[(40, 0); 44]);
+    assert_eq!(stamped_before(&mut pair, &[(40, 0); 44]), 44);
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn frames_lost_before_sending_count_as_sent() {
 }
 
 #[test]
-fn full_link_and_unmapped_payload_are_told_in_frames_of_the_whole_batch() {
+fn full_link_and_unmapped_payload_are_reported_in_frames_of_the_whole_batch() {
     let config = FaultConfig::default().send_loss(0.5).seed(3);
     let mut memory = Memory::with(0..0);
     memory.room = Some(10);
@@ -118,11 +118,11 @@ fn what_is_no_probability_is_refused_by_name() {
     let refused =
         |config| Fault::new(Memory::with(0..1), config).map(|_| ()).unwrap_err().to_string();
     for share in [-0.1, 1.5, f64::NAN] {
-        let told = refused(FaultConfig::default().receive_loss(share));
-        assert_eq!(told, format!("the setting `receive_loss` is {share}; 0 to 1 would do"));
+        let message = refused(FaultConfig::default().receive_loss(share));
+        assert_eq!(message, format!("the setting `receive_loss` is {share}; 0 to 1 would do"));
     }
-    let told = refused(FaultConfig::default().distance_frames(0));
-    assert!(told.starts_with("the setting `distance_frames` is 0"), "{told}");
+    let message = refused(FaultConfig::default().distance_frames(0));
+    assert!(message.starts_with("the setting `distance_frames` is 0"), "{message}");
 }
 
 #[test]

@@ -65,7 +65,7 @@ fn frames_too_big_or_without_a_receiver_are_lost_and_counted() {
 }
 
 #[test]
-fn payload_that_was_unmapped_is_told_and_frames_before_it_are_sent() {
+fn payload_that_was_unmapped_is_reported_and_frames_before_it_are_sent() {
     in_namespace(|| {
         let (mut first, mut second) = (open(&on("edge0")), open(&on("edge1")));
         let payload = [7_u8; 100];
@@ -148,7 +148,7 @@ fn bare_frames_go_to_and_fro() {
 
 //= protocol.md: envelope.5
 #[test]
-fn who_asks_by_broadcast_is_answered() {
+fn requests_by_broadcast_are_answered() {
     in_namespace(|| {
         let mut link = open(&on("edge0"));
         let (station, port) = link.caps().local.to_mac().unwrap();
@@ -170,7 +170,7 @@ fn who_asks_by_broadcast_is_answered() {
 
 //= protocol.md: envelope.6
 #[test]
-fn who_asks_again_and_again_is_answered_as_often_as_the_protocol_allows() {
+fn repeated_requests_are_answered_as_often_as_the_protocol_allows() {
     in_namespace(|| {
         let mut link = open(&on("edge0"));
         let (_, port) = link.caps().local.to_mac().unwrap();

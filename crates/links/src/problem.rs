@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cause_is_told_with_the_error() {
+    fn the_error_names_its_cause() {
         let cause = io::Error::other("no buffer space");
         let problem = LinkProblem::new(None, &BindError::Interfaces(cause));
         assert!(problem.to_string().ends_with("(rtnetlink): no buffer space"), "{problem}");

@@ -222,12 +222,12 @@ mod model {
     }
 
     #[test]
-    fn nobody_touches_memory_after_the_wait() {
+    fn no_thread_touches_memory_after_the_wait() {
         check(1, 2, 0, 3);
     }
 
     #[test]
-    fn nobody_touches_memory_after_the_second_wait() {
+    fn no_thread_touches_memory_after_the_second_wait() {
         check(1, 2, 1, 3);
     }
 
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wait_returns_at_once_when_nobody_is_inside() {
+    fn wait_returns_at_once_when_no_thread_is_inside() {
         let gate = TurnGate::new();
         gate.wait();
         let phase = gate.enter();

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_lent_memory_reads_what_is_written_and_writes_nothing() {
+    fn a_borrower_of_memory_reads_what_is_written_and_writes_nothing() {
         let table = table();
         let buffer = Buffer::new(LENDABLE_BYTES_MIN as u64);
         register(&table, &buffer);

@@ -203,10 +203,10 @@ fn ratio(ours: f64, [from, until]: [f64; 2], better: Better) -> (Verdict, String
     (verdict, format!("ours {ours:.2}, theirs {printed}: {which}"))
 }
 
-fn why(value: &Value, told: Option<String>) -> Why {
+fn why(value: &Value, given: Option<String>) -> Why {
     let known = value.reason.as_deref().and_then(reasons::reason);
     let listed = known.map(|reason| format!("{} ({})", reason.text, reason.evidence));
-    told.or(listed).map_or(Why::NotKnown, Why::Known)
+    given.or(listed).map_or(Why::NotKnown, Why::Known)
 }
 
 fn pick<'a>(series: &'a Series, at: &At) -> Option<&'a Point> {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_and_what_has_no_code_are_told_apart() {
+    fn what_was_not_measured_and_what_has_no_code_are_distinguished() {
         let verdict =
             |key: &str, id: &str| judge(paper(key).unwrap().item(id).unwrap(), None)[0].verdict;
         assert_eq!(verdict("sandia1999", "table1"), Verdict::NotMeasured);

@@ -82,10 +82,10 @@ fn has_word(text: &str, words: &str) -> bool {
 #[test]
 fn no_source_that_shows_printed_values_repeats_one() {
     let all = printed::all().iter().flat_map(|paper| &paper.items).flat_map(|item| &item.values);
-    let told = all.flat_map(numbers).map(|number| number.to_string());
-    let is_telling = |number: &String| number.contains('.') && number.len() >= 5;
-    let told: Vec<String> = told.filter(is_telling).collect();
-    assert!(told.len() > 50, "{}", told.len());
+    let distinctive = all.flat_map(numbers).map(|number| number.to_string());
+    let is_distinctive = |number: &String| number.contains('.') && number.len() >= 5;
+    let distinctive: Vec<String> = distinctive.filter(is_distinctive).collect();
+    assert!(distinctive.len() > 50, "{}", distinctive.len());
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut files = 0;
     for folder in SHOWN {
@@ -98,7 +98,7 @@ fn no_source_that_shows_printed_values_repeats_one() {
             let text = fs::read_to_string(&path).expect(folder);
             let is_part = |c: char| c.is_ascii_digit() || c == '.';
             for word in text.split(|c: char| !is_part(c)) {
-                assert!(!told.iter().any(|one| one == word), "{}: {word}", path.display());
+                assert!(!distinctive.iter().any(|one| one == word), "{}: {word}", path.display());
             }
         }
     }

@@ -297,15 +297,15 @@ impl Id {
         std::ptr::eq(Arc::as_ptr(event.owner()), self)
     }
 
-    fn tell(&self, event: Event) {
+    fn report(&self, event: Event) {
         let channel = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
         channel.push(event);
     }
 
     /// Describes itself.
-    fn tell_kind(&self, kind: EventKind, status: i32) {
+    fn report_kind(&self, kind: EventKind, status: i32) {
         if let Some(this) = self.this.upgrade() {
-            self.tell(Event::of(this, kind, status));
+            self.report(Event::of(this, kind, status));
         }
     }
 

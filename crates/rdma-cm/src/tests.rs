@@ -66,10 +66,10 @@ impl Side {
         })
     }
 
-    fn tell(&self, tell: impl FnOnce(&dyn Caller)) {
+    fn notify(&self, notify: impl FnOnce(&dyn Caller)) {
         let caller = lock(&self.caller).clone();
         if let Some(caller) = caller {
-            tell(&*caller);
+            notify(&*caller);
         }
     }
 
@@ -97,8 +97,8 @@ impl Exchange for Call {
         let Some(asks) = asks else { return Err(Error::Invalid("no peer asks".into())) };
         self.0.is_accepted.store(true, Ordering::SeqCst);
         asks.is_accepted.store(true, Ordering::SeqCst);
-        asks.tell(|caller| caller.on_accepted(reply.clone()));
-        self.0.tell(|caller| caller.on_established());
+        asks.notify(|caller| caller.on_accepted(reply.clone()));
+        self.0.notify(|caller| caller.on_established());
         Ok(())
     }
 
@@ -106,7 +106,7 @@ impl Exchange for Call {
         if self.0.end()
             && let Some(other) = self.0.other()
         {
-            other.tell(|caller| caller.on_over(Over::Refused(refusal.clone())));
+            other.notify(|caller| caller.on_over(Over::Refused(refusal.clone())));
         }
         Ok(())
     }
@@ -119,9 +119,9 @@ impl Exchange for Call {
         for side in [self.0.other(), Some(Arc::clone(&self.0))].into_iter().flatten() {
             let refused = Over::Refused(Refusal::of(REJECTED_BY_PROGRAM));
             let over = if was_there { Over::Disconnected } else { refused };
-            side.tell(|caller| caller.on_over(over));
+            side.notify(|caller| caller.on_over(over));
             if was_there {
-                side.tell(|caller| caller.on_quiet());
+                side.notify(|caller| caller.on_quiet());
             }
         }
     }
@@ -180,7 +180,7 @@ impl ConnectionManager for Memory {
             Ok(caller) => *lock(&asked.caller) = Some(caller),
             Err(refusal) => {
                 asks.end();
-                asks.tell(|caller| caller.on_over(Over::Refused(refusal)));
+                asks.notify(|caller| caller.on_over(Over::Refused(refusal)));
             }
         }
         Ok(Arc::new(Call(asks)))
@@ -438,7 +438,7 @@ fn each_end_sees_what_the_other_has_from_its_own_side() {
 }
 
 #[test]
-fn a_refusal_says_why_and_so_does_a_port_at_which_nobody_listens() {
+fn a_refusal_says_why_and_so_does_a_port_without_a_listener() {
     let world = World::new();
     let listener = world.listener(PortSpace::Tcp);
     let (client, server) = world.request(&listener);
@@ -514,7 +514,7 @@ fn a_port_of_all_addresses_in_use_is_not_available() {
 }
 
 #[test]
-fn connections_outlive_who_listened() {
+fn connections_outlive_their_listener() {
     let world = World::new();
     let listener = world.listener(PortSpace::Tcp);
     let (client, server) = world.connection(&listener);
@@ -552,7 +552,7 @@ fn an_id_that_is_destroyed_ends_what_it_was_at() {
 }
 
 #[test]
-fn who_destroys_an_id_waits_for_the_events_that_were_taken() {
+fn destroying_an_id_waits_for_the_events_that_were_taken() {
     let world = World::new();
     let id = world.id(&world.client, PortSpace::Tcp);
     id.resolve_address(None, loopback(9)).expect("it is looked for");
@@ -571,7 +571,7 @@ fn who_destroys_an_id_waits_for_the_events_that_were_taken() {
 }
 
 #[test]
-fn events_that_nobody_has_taken_move_with_their_id() {
+fn events_that_were_not_taken_move_with_their_id() {
     let world = World::new();
     let id = world.id(&world.client, PortSpace::Tcp);
     let stays = world.id(&world.client, PortSpace::Tcp);
@@ -622,7 +622,7 @@ fn requests_beyond_the_backlog_are_refused() {
 }
 
 #[test]
-fn who_asks_about_datagrams_is_told_where_they_go() {
+fn a_query_about_datagrams_returns_where_they_go() {
     let world = World::new();
     let listener = world.listener(PortSpace::Udp);
     let client = world.resolved(PortSpace::Udp, listener.local().expect("an address"));
@@ -651,7 +651,7 @@ fn who_asks_about_datagrams_is_told_where_they_go() {
 }
 
 #[test]
-fn an_id_in_a_group_is_told_where_to_send_to() {
+fn an_id_in_a_group_learns_where_to_send_to() {
     let world = World::new();
     let id = world.id(&world.client, PortSpace::Udp);
     let group: SocketAddr = ([239, 1, 2, 3], 0).into();
@@ -698,7 +698,7 @@ fn what_comes_too_early_or_too_late_is_refused() {
 }
 
 #[test]
-fn who_binds_an_address_of_the_host_itself_is_at_no_device() {
+fn an_id_bound_to_an_address_of_the_host_itself_is_at_no_device() {
     let world = World::new();
     let of_device = world.id(&world.server, PortSpace::Tcp);
     of_device.bind(loopback(0)).expect("a free port");

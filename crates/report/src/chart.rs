@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn however_near_values_are_three_ticks_or_more_tell_them_apart() {
+    fn however_near_values_are_three_ticks_or_more_distinguish_them() {
         for exponent in -3..6 {
             for start in (100..1000).map(|start| f64::from(start) * 10_f64.powi(exponent - 2)) {
                 for ratio in [1.44, 1.6, 2.0, 5.0, 6.4, 20.0, 300.0, 320.0, 1e5] {

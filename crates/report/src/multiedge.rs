@@ -99,8 +99,8 @@ fn figure(
     let (Some(&smallest), Some(&largest)) = (sizes.iter().min(), sizes.iter().max()) else {
         return Ok(());
     };
-    let told = paper::figures(&found.setup.name, test).as_ref().and_then(quantity.paper);
-    if let (Some(value), Some(paper)) = (told, series.last_mut()) {
+    let printed = paper::figures(&found.setup.name, test).as_ref().and_then(quantity.paper);
+    if let (Some(value), Some(paper)) = (printed, series.last_mut()) {
         let point = |message_bytes| Point {
             message_bytes,
             median: value,
@@ -156,10 +156,10 @@ fn rows(found: &SetUpResults) -> Vec<[String; HEADER.len()]> {
 fn cells(found: &SetUpResults, row: &Row, is_new: bool) -> [String; HEADER.len()] {
     let optional = |value: Option<f64>| value.map_or_else(|| "–".to_string(), digits);
     let case = |text: String| if is_new { text } else { String::new() };
-    let told = paper::figures(&found.setup.name, row.test);
-    let in_paper = told.and_then(|told| {
+    let printed = paper::figures(&found.setup.name, row.test);
+    let in_paper = printed.and_then(|printed| {
         let largest = found.rows.iter().map(|row| row.message_bytes).max();
-        let rate = told.megabytes_per_second.filter(|_| Some(row.message_bytes) == largest);
+        let rate = printed.megabytes_per_second.filter(|_| Some(row.message_bytes) == largest);
         rate.map(|rate| format!("{rate} MB/s"))
     });
     [

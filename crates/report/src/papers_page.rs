@@ -107,7 +107,7 @@ fn gain(body: &mut String, documents: &[Document]) {
         };
         let _ = write!(body, "<li>{}: {}</li>", escaped(what), escaped(&text));
     }
-    let _ = writeln!(body, "</ul><h2>What can this not show?</h2><p>{}</p>", escaped(CANNOT_TELL));
+    let _ = writeln!(body, "</ul><h2>What can this not show?</h2><p>{}</p>", escaped(CANNOT_SHOW));
 }
 
 /// A cell for each item.
@@ -304,7 +304,7 @@ const COUNTED: [&str; 9] = [
     "reason not known",
 ];
 
-const CANNOT_TELL: &str = "There is no TOE, InfiniBand or Myrinet here, and both hosts are one machine: what an \
+const CANNOT_SHOW: &str = "There is no TOE, InfiniBand or Myrinet here, and both hosts are one machine: what an \
 adapter takes off a host's processor, what a second machine would change, and any absolute time of the papers' \
 machines cannot be known. Ratios compare two stacks on one machine there with two on one machine here.";
 

@@ -97,7 +97,7 @@ mod tests {
     use crate::unmodified::tests::case;
 
     #[test]
-    fn every_figure_has_a_row_and_what_did_not_run_tells_why() {
+    fn every_figure_has_a_row_and_what_did_not_run_has_a_reason() {
         let mut failed = case("nginx", "wrk-256K", 0.0);
         failed.figures.clear();
         failed.cannot_run = Some("wrk is not installed".to_string());

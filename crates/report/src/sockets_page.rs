@@ -74,12 +74,13 @@ fn beside_the_papers(body: &mut String, report: &Report, mtu: u32) {
             continue;
         }
         let values = paper::values();
-        let told = values.iter().filter(|told| (told.test, told.mode) == figure.paper);
-        let value =
-            |told: &paper::Value| if figure.is_ratio { told.ratio() } else { Some(told.value) };
-        drawn.extend(told.filter_map(|told| {
-            let label = format!("paper: {}", told.name);
-            Some(Bar { label, value: value(told)?, colour: PAPER_COLOUR })
+        let printed = values.iter().filter(|printed| (printed.test, printed.mode) == figure.paper);
+        let value = |printed: &paper::Value| {
+            if figure.is_ratio { printed.ratio() } else { Some(printed.value) }
+        };
+        drawn.extend(printed.filter_map(|printed| {
+            let label = format!("paper: {}", printed.name);
+            Some(Bar { label, value: value(printed)?, colour: PAPER_COLOUR })
         }));
         body.push_str(&bars::draw(figure.caption, figure.unit, &drawn));
     }
@@ -180,7 +181,7 @@ fn section(
     for quantity in &QUANTITIES {
         let mut series = curves(&measured, quantity);
         if test == Test::Latency && quantity.name == RATIO {
-            series.push(Series { colour: PAPER_COLOUR, points: told_ratios() });
+            series.push(Series { colour: PAPER_COLOUR, points: printed_ratios() });
         }
         let title = format!("{}, MTU {mtu}: {}", test.name(), quantity.name);
         let axis = match test {
@@ -220,18 +221,18 @@ fn curves(measured: &[&Row], quantity: &Quantity) -> Vec<Series> {
 }
 
 /// The papers' ratios to the host's own stack: of one byte, a point and no curve.
-fn told_ratios() -> Vec<Point> {
+fn printed_ratios() -> Vec<Point> {
     let values = paper::values();
-    let latencies = values.iter().filter(|told| told.test == Test::Latency);
-    let told = latencies.filter_map(|told| Some((told, told.ratio()?)));
-    let point = |(told, ratio): (&paper::Value, f64)| Point {
+    let latencies = values.iter().filter(|printed| printed.test == Test::Latency);
+    let printed = latencies.filter_map(|printed| Some((printed, printed.ratio()?)));
+    let point = |(printed, ratio): (&paper::Value, f64)| Point {
         message_bytes: 1,
         median: ratio,
         min: ratio,
         max: ratio,
-        note: format!("paper, {}, 1 byte: {} of its host's stack", told.name, digits(ratio)),
+        note: format!("paper, {}, 1 byte: {} of its host's stack", printed.name, digits(ratio)),
     };
-    told.map(point).collect()
+    printed.map(point).collect()
 }
 
 /// What a chart shows.

@@ -202,9 +202,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn busy_threads_are_told() {
-        let told = facts(&results());
-        assert!(told.ends_with("each side on one CPU\nbeside 2 busy threads"), "{told}");
+    fn busy_threads_are_shown() {
+        let facts_text = facts(&results());
+        assert!(
+            facts_text.ends_with("each side on one CPU\nbeside 2 busy threads"),
+            "{facts_text}"
+        );
     }
 
     #[test]

@@ -157,7 +157,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_case_is_told_with_its_ratio_and_its_way() {
+    fn a_case_is_shown_with_its_ratio_and_its_route() {
         let case = case("single file", "file-1024", 1024.0);
         assert_eq!(cells(&case, Quantity::PerSecond), ["1.50 k", "3.00 k", "2.00 ±0%"]);
         assert_eq!(cells(&case, Quantity::ClientCpuUs), DASHES);
@@ -165,7 +165,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_way_that_was_not_taken_is_told() {
+    fn a_route_that_was_not_taken_is_shown() {
         let mut case = case("single file", "file-1024", 1024.0);
         case.is_proven = false;
         case.client_path.left.insert("no offer".to_string(), 3);

@@ -11,40 +11,44 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[derive(Debug)]
 pub(crate) struct Arming {
     /// Written inside the engine.
-    told: AtomicU64,
-    /// `told` as it was when somebody last tried to arm.
+    reports: AtomicU64,
+    /// `reports` as it was when somebody last tried to arm.
     seen: AtomicU64,
     is_armed: AtomicBool,
 }
 
 impl Arming {
     pub(crate) fn new() -> Self {
-        Self { told: AtomicU64::new(0), seen: AtomicU64::new(0), is_armed: AtomicBool::new(false) }
+        Self {
+            reports: AtomicU64::new(0),
+            seen: AtomicU64::new(0),
+            is_armed: AtomicBool::new(false),
+        }
     }
 
     /// So many reports have gone to the application. Inside the engine only.
     #[inline]
-    pub(crate) fn publish(&self, told: u64) {
-        self.told.store(told, Ordering::Relaxed);
+    pub(crate) fn publish(&self, reports: u64) {
+        self.reports.store(reports, Ordering::Relaxed);
     }
 
     /// How often something was reported to the application.
-    pub(crate) fn told(&self) -> u64 {
-        self.told.load(Ordering::Acquire)
+    pub(crate) fn reports(&self) -> u64 {
+        self.reports.load(Ordering::Acquire)
     }
 
     /// Arms, unless something was reported to the application since the last attempt. `pass` goes through the engine: a
     /// thread that leaves the engine afterwards sees the flag, and reports of earlier ones are seen here.
     pub(crate) fn arm(&self, pass: impl FnOnce()) -> bool {
-        let told = self.told();
-        if self.seen.swap(told, Ordering::AcqRel) != told {
+        let reports = self.reports();
+        if self.seen.swap(reports, Ordering::AcqRel) != reports {
             return false;
         }
         self.is_armed.store(true, Ordering::SeqCst);
         if !cfg!(loom_mutation) {
             pass();
         }
-        if self.told() == told {
+        if self.reports() == reports {
             return true;
         }
         // The thread that reported it may have seen the flag; then it has fired.
@@ -66,7 +70,7 @@ impl Arming {
 
     #[cold]
     fn has_news(&self) -> bool {
-        self.told() != self.seen.load(Ordering::Acquire)
+        self.reports() != self.seen.load(Ordering::Acquire)
     }
 }
 
@@ -75,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_fires_once_for_what_is_told_after_it_was_armed() {
+    fn it_fires_once_for_what_is_reported_after_it_was_armed() {
         let arming = Arming::new();
         assert!(!arming.fires(), "no thread has armed");
         assert!(arming.arm(|| ()));
@@ -86,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_told_before_must_be_looked_at_before_it_is_armed() {
+    fn what_was_reported_before_must_be_looked_at_before_it_is_armed() {
         let arming = Arming::new();
         arming.publish(1);
         assert!(!arming.arm(|| ()));
@@ -97,16 +101,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_while_it_is_armed_disarms_or_fires() {
+    fn what_is_reported_while_it_is_armed_disarms_or_fires() {
         let arming = Arming::new();
         assert!(!arming.arm(|| arming.publish(1)), "seen by who arms");
         assert!(!arming.fires());
         let arming = Arming::new();
-        let told = || {
+        let reports = || {
             arming.publish(1);
             assert!(arming.fires());
         };
-        assert!(arming.arm(told), "seen by who tells: the descriptor is readable");
+        assert!(arming.arm(reports), "seen by who tells: the descriptor is readable");
     }
 }
 
@@ -128,16 +132,16 @@ mod model {
 
     /// As [`crate::Runtime::arm`] and the turns of a thread do it.
     #[test]
-    fn whoever_armed_and_was_not_told_finds_the_descriptor_readable() {
+    fn a_thread_that_armed_without_a_report_finds_the_descriptor_readable() {
         loom::model(|| {
             let shared = Arc::new((ProgressCell::new(0_u64), Arming::new(), AtomicUsize::new(0)));
             let other = Arc::clone(&shared);
             let teller = thread::spawn(move || {
                 let (cell, arming, fired) = &*other;
                 for _ in 0..2 {
-                    cell.drive(1, |told| {
-                        *told += 1;
-                        arming.publish(*told);
+                    cell.drive(1, |reports| {
+                        *reports += 1;
+                        arming.publish(*reports);
                         false
                     });
                     fired.fetch_add(usize::from(arming.fires()), Ordering::Relaxed);
@@ -150,9 +154,9 @@ mod model {
             }
             let seen = arming.seen.load(Ordering::Relaxed);
             teller.join().expect("no panic");
-            let (told, fired) =
-                (arming.told.load(Ordering::Relaxed), fired.load(Ordering::Relaxed));
-            assert!(!armed || told == seen || fired == 1, "it sleeps: seen {seen} of {told}");
+            let (reports, fired) =
+                (arming.reports.load(Ordering::Relaxed), fired.load(Ordering::Relaxed));
+            assert!(!armed || reports == seen || fired == 1, "it sleeps: seen {seen} of {reports}");
         });
     }
 }

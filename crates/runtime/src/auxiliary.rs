@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ready_is_told_with_its_key_for_as_long_as_it_is() {
+    fn what_is_ready_is_reported_with_its_key_for_as_long_as_it_is() {
         let set = Auxiliary::default();
         let (mut ours, mut theirs) = UnixStream::pair().expect("two sockets");
         set.watch(ours.as_fd(), 7, Readiness::READABLE).expect("it is watched");

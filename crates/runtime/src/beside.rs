@@ -130,7 +130,7 @@ impl Shared {
         has_looked: bool,
         mut ready: impl FnMut() -> bool,
     ) -> Result<Waited, WaitError> {
-        let call = self.host.waiters.enlist_beside(interest, self.host.arming.told())?;
+        let call = self.host.waiters.enlist_beside(interest, self.host.arming.reports())?;
         // What was done before it could be seen that this thread waits, is seen below.
         self.cell.pass();
         let result = self.sleep_beside(&call, others, deadline, has_looked, &mut ready);
@@ -169,7 +169,7 @@ impl Shared {
             }
             match others.sleep(call, left_ns.min(PARK_NS_MAX))? {
                 Slept::Others(count) => return Ok(Waited::Descriptors(count)),
-                Slept::Come => self.host.waiters.heed(call, self.host.arming.told()),
+                Slept::Come => self.host.waiters.heed(call, self.host.arming.reports()),
                 Slept::Limit | Slept::Not | Slept::Interval => {}
             }
         }

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_is_inside_is_told_to_look_again() {
+    fn the_thread_inside_is_made_to_look_again() {
         let cell = ProgressCell::new(0_u32);
         let mut rounds = 0;
         let outcome = cell.drive(8, |count| {
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exhausted_budget_is_told_and_leaves_the_cell_empty() {
+    fn an_exhausted_budget_is_reported_and_leaves_the_cell_empty() {
         let cell = ProgressCell::new(());
         assert_eq!(cell.drive(3, |()| true), Drive::Exhausted);
         assert_eq!(cell.drive(3, |()| false), Drive::Drove);
@@ -352,7 +352,7 @@ mod model {
 
     /// As going to sleep does it: one of the two sees the other.
     #[test]
-    fn who_passes_sees_the_work_of_who_left_or_is_seen() {
+    fn a_passing_thread_sees_the_work_of_the_leaving_one_or_is_seen() {
         loom::model(|| {
             let shared =
                 Arc::new((ProgressCell::new(()), AtomicUsize::new(0), AtomicUsize::new(0)));

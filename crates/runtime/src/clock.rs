@@ -49,7 +49,7 @@ struct Ticks {
     /// Ticks that give the time before the next look.
     believed: u64,
     /// The time last returned.
-    told: Instant,
+    last_returned: Instant,
 }
 
 /// What both clocks showed at the same time.
@@ -63,7 +63,7 @@ impl TurnClock {
     pub(crate) fn start(clock: &Clock) -> Self {
         let ticks = are_ticks_time().then(|| {
             let first = Look { ticks: read_ticks(), now: clock.now() };
-            Ticks { first, latest: first, rate: 0, believed: 0, told: first.now }
+            Ticks { first, latest: first, rate: 0, believed: 0, last_returned: first.now }
         });
         Self { ticks }
     }
@@ -90,8 +90,8 @@ impl Ticks {
             self.look(Look { ticks, now }, read_ticks().wrapping_sub(ticks));
             now
         };
-        self.told = self.told.max(now);
-        self.told
+        self.last_returned = self.last_returned.max(now);
+        self.last_returned
     }
 
     /// Sets this clock by the kernel's, after which ticks were read again, `apart` later.
@@ -171,16 +171,16 @@ mod tests {
     fn the_clock_of_turns_keeps_to_the_kernels() {
         let clock = Clock::start();
         let mut turns = TurnClock::start(&clock);
-        let mut told = Instant(0);
+        let mut last_returned = Instant(0);
         while clock.now().0 < 3 * MEASURED_NS_MIN {
             let before = clock.now();
             let now = turns.now(&clock);
-            assert!(now >= told, "{now:?} after {told:?}");
+            assert!(now >= last_returned, "{now:?} after {last_returned:?}");
             // A thread may lose its processor between the two: only this side has a bound.
             assert!(now.0 + TOLERATED_NS >= before.0, "{now:?} at {before:?}");
-            told = now;
+            last_returned = now;
         }
-        assert!(clock.now().0 + TOLERATED_NS >= told.0, "it does not run ahead");
+        assert!(clock.now().0 + TOLERATED_NS >= last_returned.0, "it does not run ahead");
     }
 
     proptest! {
@@ -192,8 +192,8 @@ mod tests {
         ) {
             let clock = Clock::start();
             let first = Look { ticks: 0, now: clock.now() };
-            let mut turns = Ticks { first, latest: first, rate: 0, believed: 0, told: first.now };
-            let mut told = Instant(0);
+            let mut turns = Ticks { first, latest: first, rate: 0, believed: 0, last_returned: first.now };
+            let mut last_returned = Instant(0);
             let mut at = 0_u64;
             for step in steady {
                 at += step;
@@ -203,8 +203,8 @@ mod tests {
             }
             for ticks in ticks {
                 let now = turns.now(ticks, &clock);
-                prop_assert!(now >= told);
-                told = now;
+                prop_assert!(now >= last_returned);
+                last_returned = now;
             }
         }
     }

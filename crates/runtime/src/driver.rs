@@ -97,7 +97,8 @@ impl Host {
     /// ([`ProgressCell::pass`](crate::cell::ProgressCell::pass)).
     #[inline]
     pub(crate) fn wake_others(&self, worked: bool) {
-        if worked && (self.must_call() || self.waiters.are_blocked() || self.has_untold_news()) {
+        if worked && (self.must_call() || self.waiters.are_blocked() || self.has_unreported_news())
+        {
             self.wake_up();
         }
     }
@@ -114,8 +115,8 @@ impl Host {
     /// Wakes the threads and tasks that wait for something that has come.
     #[cold]
     pub(crate) fn wake_waiters(&self, news: bool) {
-        let told = self.arming.told();
-        if self.waiters.wake(news, &self.status, told, &self.sleeper) {
+        let reports = self.arming.reports();
+        if self.waiters.wake(news, &self.status, reports, &self.sleeper) {
             self.must_look.store(true, Ordering::Relaxed);
         }
     }
@@ -136,7 +137,7 @@ impl Host {
         self.has_fired.store(true, Ordering::Relaxed);
     }
 
-    /// Whether [`Host::tell_fired`] has something to do for those who are inside for long.
+    /// Whether [`Host::report_fired`] has something to do for those who are inside for long.
     #[inline]
     pub(crate) fn has_fired(&self) -> bool {
         self.has_fired.load(Ordering::Relaxed)
@@ -147,17 +148,17 @@ impl Host {
     /// Reports completion queues that have got what they were armed for and queues of receives that run low, wakes
     /// tasks and makes the descriptor readable. To be called after leaving the cell.
     #[inline]
-    pub(crate) fn tell_fired(&self) {
+    pub(crate) fn report_fired(&self) {
         if self.arming.fires() {
             self.descriptor.raise();
         }
         if self.has_fired() {
-            self.tell_of_queues();
+            self.report_queues();
         }
     }
 
     #[cold]
-    fn tell_of_queues(&self) {
+    fn report_queues(&self) {
         let (fired, below) = {
             let mut fired = self.fired.lock().unwrap_or_else(PoisonError::into_inner);
             let mut below = self.below_limit.lock().unwrap_or_else(PoisonError::into_inner);
@@ -187,7 +188,7 @@ impl Host {
     }
 
     #[inline]
-    fn has_untold_news(&self) -> bool {
+    fn has_unreported_news(&self) -> bool {
         self.has_news.load(Ordering::Relaxed)
     }
 
@@ -333,9 +334,9 @@ impl Driver {
             more |= waits;
         }
         // What the hooks do goes out with this turn.
-        let has_news = worked && self.tell_news(host, now, &memory);
+        let has_news = worked && self.report_news(host, now, &memory);
         if self.engine.has_room_news() {
-            self.tell_room(host, now, &memory);
+            self.report_room(host, now, &memory);
         }
         if self.sources.are_due(worked) || !host.doorbells.is_empty() {
             worked |= self.pull_sources(host, now, &memory, worked);
@@ -361,7 +362,7 @@ impl Driver {
         if !self.has_deferred {
             more |= self.transmit(host, now, &memory);
         }
-        let has_late_news = self.tell_news(host, now, &memory);
+        let has_late_news = self.report_news(host, now, &memory);
         more |= has_late_news && self.engine.has_work();
         more |= self.engine.has_room_news();
         worked |= has_late_news;
@@ -402,7 +403,7 @@ impl Driver {
         host.polled_at.store(now.0, Ordering::Relaxed);
         self.has_deferred = false;
         let mut more = self.transmit(host, now, &memory);
-        more |= self.tell_news(host, now, &memory) && self.engine.has_work();
+        more |= self.report_news(host, now, &memory) && self.engine.has_work();
         drop(memory);
         self.finish(host, now, true);
         Ok(more)
@@ -417,7 +418,7 @@ impl Driver {
         self.counters.pulled += u64::from(pulled);
         self.has_deferred = false;
         let mut more = self.transmit(host, now, &memory) || self.sources.has_more();
-        more |= self.tell_news(host, now, &memory) && self.engine.has_work();
+        more |= self.report_news(host, now, &memory) && self.engine.has_work();
         more |= self.engine.has_room_news();
         drop(memory);
         self.finish(host, now, true);
@@ -866,7 +867,7 @@ impl Driver {
 
     /// Reports events of connections to the hooks. Returns whether there were any.
     #[inline]
-    fn tell_news(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) -> bool {
+    fn report_news(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) -> bool {
         let mut has_news = false;
         while let Some(event) = self.engine.poll_event() {
             host.hooks.on_event(&mut self.engine, memory.begun(), now, event);
@@ -881,7 +882,7 @@ impl Driver {
 
     /// Has work handed over that has waited for room.
     #[cold]
-    fn tell_room(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) {
+    fn report_room(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) {
         while let Some(connection) = self.engine.poll_room() {
             host.hooks.on_room(&mut self.engine, memory.begun(), now, connection);
         }

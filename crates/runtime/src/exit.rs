@@ -15,7 +15,7 @@ type Living = Mutex<Vec<Weak<Shared>>>;
 /// Notifies peers when the process exits, for endpoints that are started later. Handlers that are registered with
 /// `atexit` after this call run before that, and find the connections as they were. Without it, starting the first
 /// endpoint does the same.
-pub fn tell_peers_at_exit() {
+pub fn notify_peers_at_exit() {
     if !IS_REGISTERED.swap(true, Ordering::AcqRel) {
         // SAFETY: the handler is a function without captured state. Failure (no memory) leaves peers to
         // find out by themselves, as they do without this call.
@@ -42,7 +42,7 @@ pub fn send_before_end() {
 
 /// Notifies peers when the process exits while the endpoint is there.
 pub(crate) fn remember(shared: &Arc<Shared>) {
-    tell_peers_at_exit();
+    notify_peers_at_exit();
     let mut living = living().lock().unwrap_or_else(PoisonError::into_inner);
     living.push(Arc::downgrade(shared));
 }

@@ -55,7 +55,7 @@ pub use cell::{Drive, Inside, ProgressCell};
 pub use counters::RuntimeCounters;
 pub use doors::DoorError;
 pub use driver::AttachError;
-pub use exit::{send_before_end, tell_peers_at_exit};
+pub use exit::{notify_peers_at_exit, send_before_end};
 pub use fork::{Forked, HomeProcess, forks};
 pub use hooks::Hooks;
 pub use lookers::ChangedBy;

@@ -193,8 +193,8 @@ impl Machines {
     /// A descriptor is ready that is watched under this key of the common set.
     pub(crate) fn on_descriptor(&mut self, common_key: u64, ready: Readiness) {
         let key = common_key & KEY_MAX;
-        let told = self.attached.iter_mut().find(|(id, _)| id.common_key(key) == common_key);
-        if let Some((_, machine)) = told {
+        let found = self.attached.iter_mut().find(|(id, _)| id.common_key(key) == common_key);
+        if let Some((_, machine)) = found {
             machine.on_descriptor(key, ready);
         }
     }

@@ -151,7 +151,7 @@ mod model {
     }
 
     #[test]
-    fn whoever_sleeps_has_seen_all_or_finds_its_descriptor_readable() {
+    fn a_sleeping_thread_has_seen_all_or_finds_its_descriptor_readable() {
         loom::model(|| {
             let world = Arc::new(World {
                 cell: ProgressCell::new(0),

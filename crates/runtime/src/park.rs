@@ -92,33 +92,33 @@ enum KeptInterest {
 }
 
 impl KeptInterest {
-    /// `told`: notifications to the application so far.
-    fn of(interest: Interest<'_>, told: u64) -> Self {
+    /// `reports`: notifications to the application so far.
+    fn of(interest: Interest<'_>, reports: u64) -> Self {
         match interest {
             Interest::News => Self::News,
             Interest::Completion(queue) => Self::Completion(Arc::clone(queue)),
             Interest::Status(slot) => Self::Status(slot),
-            Interest::Anything => Self::MoreThan(told),
+            Interest::Anything => Self::MoreThan(reports),
             Interest::Mark(mark) => Self::Mark(Arc::clone(mark), mark.raised()),
         }
     }
 
-    fn is_met(&self, news: bool, status: &StatusTable, told: u64) -> bool {
+    fn is_met(&self, news: bool, status: &StatusTable, reports: u64) -> bool {
         match self {
             Self::News => news,
             Self::Completion(queue) => news || !queue.is_empty(),
             Self::Status(slot) => {
                 news || !matches!(status.status(*slot), OperationStatus::Pending { .. })
             }
-            Self::MoreThan(seen) => news || told != *seen,
+            Self::MoreThan(seen) => news || reports != *seen,
             Self::Mark(mark, seen) => mark.raised() != *seen,
         }
     }
 
     /// The thread looks for what it waits for after this: earlier reports are no reason to wake it again.
-    fn look(&mut self, told: u64) {
+    fn look(&mut self, reports: u64) {
         match self {
-            Self::MoreThan(seen) => *seen = told,
+            Self::MoreThan(seen) => *seen = reports,
             Self::Mark(mark, seen) => *seen = mark.raised(),
             Self::News | Self::Completion(_) | Self::Status(_) => {}
         }
@@ -180,14 +180,14 @@ impl Waiters {
     }
 
     /// Adds the calling thread; whatever it waits for must be looked at once more afterwards.
-    pub(crate) fn enlist(&self, interest: Interest<'_>, told: u64) {
-        self.add(Who::Thread(thread::current()), interest, told);
+    pub(crate) fn enlist(&self, interest: Interest<'_>, reports: u64) {
+        self.add(Who::Thread(thread::current()), interest, reports);
     }
 
     /// Adds a task, as [`Waiters::enlist`] does a thread; it is taken off when it is to be woken. Returns its number.
-    pub(crate) fn enlist_task(&self, waker: &Waker, interest: Interest<'_>, told: u64) -> u64 {
+    pub(crate) fn enlist_task(&self, waker: &Waker, interest: Interest<'_>, reports: u64) -> u64 {
         let number = self.tasks.fetch_add(1, Ordering::Relaxed);
-        self.add(Who::Task(waker.clone(), number), interest, told);
+        self.add(Who::Task(waker.clone(), number), interest, reports);
         number
     }
 
@@ -206,23 +206,23 @@ impl Waiters {
     pub(crate) fn enlist_beside(
         &self,
         interest: Interest<'_>,
-        told: u64,
+        reports: u64,
     ) -> io::Result<Arc<Descriptor>> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let descriptor = spare.map_or_else(|| Descriptor::new().map(Arc::new), Ok)?;
         let me = thread::current().id();
-        self.add(Who::Beside(me, Arc::clone(&descriptor), Call::default()), interest, told);
+        self.add(Who::Beside(me, Arc::clone(&descriptor), Call::default()), interest, reports);
         Ok(descriptor)
     }
 
     /// The calling thread was called by its descriptor, and looks again for what it waits for.
-    pub(crate) fn heed(&self, descriptor: &Descriptor, told: u64) {
+    pub(crate) fn heed(&self, descriptor: &Descriptor, reports: u64) {
         Call::heed(
             || descriptor.lower(),
             |done| {
                 let me = thread::current().id();
                 for waiter in self.list().iter_mut().filter(|waiter| waiter.who.is_thread(me)) {
-                    waiter.interest.look(told);
+                    waiter.interest.look(reports);
                     if let Who::Beside(_, _, call) = &mut waiter.who {
                         done(call);
                     }
@@ -231,8 +231,8 @@ impl Waiters {
         );
     }
 
-    fn add(&self, who: Who, interest: Interest<'_>, told: u64) {
-        let interest = KeptInterest::of(interest, told);
+    fn add(&self, who: Who, interest: Interest<'_>, reports: u64) {
+        let interest = KeptInterest::of(interest, reports);
         let mut list = self.list();
         list.push(Waiter { who, interest, on_watch: false });
         // With `ProgressCell::pass` after it, either the thread that leaves the cell sees this thread, or this one sees
@@ -280,13 +280,13 @@ impl Waiters {
         &self,
         news: bool,
         status: &StatusTable,
-        told: u64,
+        reports: u64,
         sleeper: &Sleeper,
     ) -> bool {
         let mut must_look = false;
         let mut list = self.list();
         list.retain_mut(|waiter| {
-            if !waiter.interest.is_met(news, status, told) {
+            if !waiter.interest.is_met(news, status, reports) {
                 return true;
             }
             if waiter.on_watch {

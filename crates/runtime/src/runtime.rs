@@ -797,7 +797,7 @@ impl Shared {
             match inside.leave() {
                 Ok(()) => {
                     self.host.wake_others(true);
-                    self.host.tell_fired();
+                    self.host.report_fired();
                     return;
                 }
                 Err(again) => inside = again,
@@ -850,7 +850,7 @@ impl Shared {
             turned.more && !is_cut_short
         });
         self.host.wake_others(worked);
-        self.host.tell_fired();
+        self.host.report_fired();
         if is_cut_short && outcome == Drive::Drove {
             outcome = Drive::Exhausted;
         }
@@ -874,10 +874,10 @@ impl Shared {
     ) -> Result<R, Forked> {
         self.home.check()?;
         let answer = Arc::new((Mutex::new(None), Condvar::new()));
-        let tell = Arc::clone(&answer);
+        let shared = Arc::clone(&answer);
         self.run_later(Box::new(move |driver, host, now, memory| {
             let result = work(driver, host, now, memory);
-            let (slot, answered) = &*tell;
+            let (slot, answered) = &*shared;
             *lock(slot) = Some(result);
             answered.notify_all();
         }));
@@ -914,7 +914,7 @@ impl Shared {
         has_looked: bool,
         mut ready: impl FnMut() -> Option<R>,
     ) -> Option<R> {
-        self.host.waiters.enlist(interest, self.host.arming.told());
+        self.host.waiters.enlist(interest, self.host.arming.reports());
         // What was done before it could be seen that this thread waits, is seen below.
         self.cell.pass();
         let mut has_looked = has_looked;

@@ -101,7 +101,7 @@ impl Runtime {
     /// Wakes a task when something has come that is of interest; it must look once more afterwards.
     pub fn enlist_task(&self, waker: &Waker, interest: Interest<'_>) -> Enlisted {
         let host = &self.shared.host;
-        let number = host.waiters.enlist_task(waker, interest, host.arming.told());
+        let number = host.waiters.enlist_task(waker, interest, host.arming.reports());
         Enlisted { shared: Arc::clone(&self.shared), number }
     }
 

@@ -261,7 +261,7 @@ impl Shared {
         } else {
             // A peer waits for each answer as the application does for what it is notified of.
             let answers = self.host.answers_begun.load(Ordering::Relaxed);
-            let notified = self.host.arming.told().wrapping_add(answers);
+            let notified = self.host.arming.reports().wrapping_add(answers);
             moderation.on_frames(now, frames, notified, self.waits.sleep_cost_ns());
         }
     }

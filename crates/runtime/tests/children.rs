@@ -160,7 +160,7 @@ impl Machine for Polite {
 }
 
 #[test]
-fn a_machine_has_the_time_to_tell_its_peers_that_the_process_ends() {
+fn a_machine_has_the_time_to_notify_its_peers_that_the_process_ends() {
     let _alone = alone();
     let (ours, theirs) = UnixStream::pair().expect("two sockets");
     let child = in_child(|| {
@@ -170,10 +170,10 @@ fn a_machine_has_the_time_to_tell_its_peers_that_the_process_ends() {
         unsafe { libc::exit(0) }
     });
     assert_eq!(status_of(child), 0);
-    let mut told = [0; 3];
+    let mut heard = [0; 3];
     ours.set_nonblocking(true).expect("a socket");
-    (&ours).read_exact(&mut told).expect("it has been told");
-    assert_eq!(&told, b"bye");
+    (&ours).read_exact(&mut heard).expect("it has been told");
+    assert_eq!(&heard, b"bye");
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_child_does_not_keep_what_a_machine_of_its_parent_watches() {
 }
 
 #[test]
-fn the_end_of_a_process_is_told_to_its_peers() {
+fn the_end_of_a_process_is_reported_to_its_peers() {
     let _alone = alone();
     let server = Side::new(false);
     let (_, peer) = server.runtime.link_addresses().expect("not forked")[0];

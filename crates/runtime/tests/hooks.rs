@@ -64,7 +64,7 @@ impl Hooks for Noting {
 }
 
 #[test]
-fn queues_that_fired_are_told_of_once_and_outside_of_the_engine() {
+fn queues_that_fired_are_reported_once_and_outside_of_the_engine() {
     let (server, _) = accepting();
     let domain = server.memory().allocate_domain();
     let itself = Arc::new(OnceLock::new());
@@ -114,7 +114,7 @@ impl Hooks for Reading {
 }
 
 #[test]
-fn descriptors_that_are_no_links_are_told_of_by_whoever_serves_the_links() {
+fn descriptors_that_are_no_links_are_reported_by_the_thread_that_serves_the_links() {
     for progress_thread in [true, false] {
         let (ours, theirs) = UnixStream::pair().expect("two sockets");
         let (read, awaited) = channel();
@@ -160,7 +160,7 @@ impl Hooks for DueHooks {
 }
 
 #[test]
-fn who_wants_to_be_called_at_a_time_is_called_once_it_has_come() {
+fn a_machine_that_wants_a_call_at_a_time_is_called_once_it_has_come() {
     let (called, awaited) = channel();
     let due = Arc::new(Due { at_ns: AtomicU64::new(u64::MAX), called: Mutex::new(called) });
     let runtime = start_with(Box::new(DueHooks(Arc::clone(&due))), true);
@@ -205,7 +205,7 @@ impl Hooks for SharingHooks {
 }
 
 #[test]
-fn who_wants_to_know_that_receives_run_low_is_told_once() {
+fn a_program_that_wants_to_know_is_notified_once_that_receives_run_low() {
     let receives = Arc::new(SharedReceives::new(8));
     let (domain, below) = (OnceLock::new(), Mutex::default());
     let hooks = Arc::new(Sharing { domain, receives: Arc::clone(&receives), below });

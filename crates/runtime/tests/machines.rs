@@ -124,7 +124,7 @@ impl Machine for Stream {
 /// Watches a descriptor, notes what is reported to it, and says what it is asked to.
 struct Noting {
     watched: Option<UnixStream>,
-    told: Sender<u64>,
+    sender: Sender<u64>,
     progress: Progress,
     /// Turns that say that more waits.
     more: u32,
@@ -135,11 +135,11 @@ struct Noting {
 
 impl Noting {
     fn new(watched: Option<UnixStream>) -> (Box<Self>, Receiver<u64>) {
-        let (told, heard) = channel();
+        let (sender, heard) = channel();
         let turns = Arc::new(AtomicU32::new(0));
         let machine = Self {
             watched,
-            told,
+            sender,
             progress: Progress::NONE,
             more: 0,
             turns,
@@ -165,7 +165,7 @@ impl Machine for Noting {
             self.progress.due = now.after_ns(asked_for);
         } else if self.progress.due <= now {
             self.progress.due = Instant::NEVER;
-            self.told.send(now.0).expect("it is awaited");
+            self.sender.send(now.0).expect("it is awaited");
         }
         let more = self.more > 0;
         self.more = self.more.saturating_sub(1);
@@ -179,7 +179,7 @@ impl Machine for Noting {
             watched.set_nonblocking(true).expect("a socket");
             if (&mut &*watched).read_exact(&mut [0]).is_ok() {
                 // The test may be over: the last turn is when its endpoint goes.
-                let _unheard = self.told.send(key);
+                let _unheard = self.sender.send(key);
             }
         }
     }
@@ -293,13 +293,13 @@ fn hooked(progress_thread: bool) -> (Runtime, Receiver<Arc<CompletionQueue>>, Re
     let links = vec![Box::new(udp.expect("a socket on loopback")) as _];
     let mut config = RuntimeConfig::from_entropy().expect("entropy");
     config.progress_thread = progress_thread;
-    let ((fired, awaited), (told, heard)) = (channel(), channel());
-    let hooks = Hooked(Mutex::new(fired), Mutex::new(told));
+    let ((fired, awaited), (notified, heard)) = (channel(), channel());
+    let hooks = Hooked(Mutex::new(fired), Mutex::new(notified));
     (Runtime::start(config, links, Box::new(hooks)).expect("it starts"), awaited, heard)
 }
 
 #[test]
-fn queues_of_a_machine_that_fired_are_told_of() {
+fn queues_of_a_machine_that_fired_are_reported() {
     let ((client, fired, _), server) = (hooked(true), sleepy(true));
     let (ours, theirs) = streams();
     let queue = Arc::new(CompletionQueue::with_events(4));
@@ -337,7 +337,7 @@ fn a_time_that_a_call_has_set_is_kept_by_threads_that_sleep_without_descriptors(
 }
 
 #[test]
-fn who_sleeps_is_called_when_a_machine_wants_to_be_driven_earlier() {
+fn a_sleeping_thread_is_called_when_a_machine_wants_to_be_driven_earlier() {
     let side = sleepy(true);
     let (machine, times) = Noting::new(None);
     let asked_for = Arc::clone(&machine.asked_for);
@@ -354,21 +354,21 @@ fn threads_that_wait_for_news_hear_of_a_machines() {
     let side = sleepy(true);
     let (machine, _) = Noting::new(None);
     let id = side.runtime.attach_machine(machine).expect("it is attached");
-    let (is_told, hears) = channel();
+    let (sender, hears) = channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut looks = 0;
             // It looks once before it sleeps, at least, and once more when it is woken.
             let heard = side.runtime.wait(Interest::News, None, || {
                 looks += 1;
-                is_told.send(looks).expect("it is awaited");
+                sender.send(looks).expect("it is awaited");
                 (looks == 100).then_some(())
             });
             heard.expect("not forked");
         });
-        let tell = |machine: &mut Noting, _: &MemoryAccess<'_>, _| machine.progress.news = true;
+        let set_news = |machine: &mut Noting, _: &MemoryAccess<'_>, _| machine.progress.news = true;
         while hears.recv().expect("it looks") < 100 {
-            side.runtime.with_machine(id, tell).expect("it is attached");
+            side.runtime.with_machine(id, set_news).expect("it is attached");
         }
     });
 }
@@ -398,14 +398,14 @@ fn machines_and_hooks_do_not_hear_what_others_watch_under_the_same_key() {
     heard.push(hooks);
     let watched = pairs[2].0.as_fd();
     runtime.watch_descriptor(watched, KEY, Readiness::READABLE).expect("it is watched");
-    for (told, (_, theirs)) in pairs.iter().enumerate() {
+    for (index, (_, theirs)) in pairs.iter().enumerate() {
         (&mut &*theirs).write_all(b"x").expect("there is room");
         let come = || {
             runtime.drive().expect("not forked");
-            heard[told].try_recv().ok()
+            heard[index].try_recv().ok()
         };
         assert_eq!(std::iter::repeat_with(come).flatten().next(), Some(KEY));
-        for (_, others) in heard.iter().enumerate().filter(|(other, _)| *other != told) {
+        for (_, others) in heard.iter().enumerate().filter(|(other, _)| *other != index) {
             assert!(others.try_recv().is_err());
         }
     }

@@ -102,8 +102,8 @@ impl Rig {
 
     fn acknowledge(&mut self, completions: usize) {
         let delivered = self.inbound.delivered();
-        let told = self.outbound[0].on_delivered(&mut self.pools[0], delivered, MessageNumber(0));
-        assert!(told);
+        let is_new = self.outbound[0].on_delivered(&mut self.pools[0], delivered, MessageNumber(0));
+        assert!(is_new);
         for _ in 0..completions {
             assert!(self.queue.poll().is_some());
         }

@@ -24,7 +24,7 @@ use crate::{
     Completion, CompletionKind, OperationError, Owner, Piece, PieceList, PostError, Queues, Receive,
 };
 
-use deliver::{Stop, Told};
+use deliver::{Notice, Stop};
 pub(crate) use operation::InOperation;
 use operation::{InKind, Part};
 use placement::Tail;
@@ -428,7 +428,7 @@ impl Inbound {
         if let Err(error) = placed {
             return self.fault(*kind, error, number);
         }
-        match self.deliver(around, *kind, Told { flags, immediate }, payload.len() as u32) {
+        match self.deliver(around, *kind, Notice { flags, immediate }, payload.len() as u32) {
             Ok(()) => {
                 self.expected = number.next();
                 if self.head == NIL { Verdict::Accepted } else { self.advance(around) }

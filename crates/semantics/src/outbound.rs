@@ -121,7 +121,7 @@ enum OutKind {
         value: Option<u64>,
     },
     /// Has no number of its own, but that of the next operation that the peer hears of.
-    Local { work: LocalWork, tells: CompletionKind },
+    Local { work: LocalWork, completes_as: CompletionKind },
 }
 
 /// Where the bytes of a write or send are.

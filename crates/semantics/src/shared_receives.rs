@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_a_receive_that_came_while_he_was_looking() {
+    fn no_message_waits_for_a_receive_that_came_while_it_looked() {
         let shared = SharedReceives::new(4);
         let (first, second) = (Owner::new(0, 1), Owner::new(1, 1));
         let receive = Receive { region: RegionId::NONE, offset: 0, length: 0, context: 5 };

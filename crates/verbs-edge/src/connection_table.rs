@@ -115,7 +115,7 @@ pub(crate) enum Then {
     /// It is connected: its receives are posted, and what waits is sent.
     Pull(Arc<Source>),
     /// Its connection has ended.
-    Tell(Arc<Source>, Ending),
+    Notify(Arc<Source>, Ending),
 }
 
 impl ConnectionTable {
@@ -546,7 +546,7 @@ impl ConnectionTable {
                 Standing::Accepted => {
                     entry.phase = Phase::Ended;
                     source.clear_ends(true);
-                    Then::Tell(source, Ending::Unreachable)
+                    Then::Notify(source, Ending::Unreachable)
                 }
                 Standing::Established(ends) => {
                     let ending = ending_of(reason, true);
@@ -588,7 +588,7 @@ impl ConnectionTable {
             self.look_at(until);
             return Then::Nothing;
         }
-        Then::Tell(source, ending)
+        Then::Notify(source, ending)
     }
 
     /// The connection of a queue pair has room for work that waits.
@@ -635,7 +635,7 @@ impl ConnectionTable {
             }
             entry.phase = Phase::Ended;
             source.clear_ends(true);
-            return Then::Tell(source, Ending::ByPeer);
+            return Then::Notify(source, Ending::ByPeer);
         }
         if matches!(entry.phase, Phase::Seeking(_)) {
             source.note_waiting(now);
@@ -665,7 +665,7 @@ impl ConnectionTable {
             entry.phase = Phase::Ended;
         }
         source.clear_ends(true);
-        Then::Tell(source, Ending::Unreachable)
+        Then::Notify(source, Ending::Unreachable)
     }
 
     /// Does what is to be done when no thread is in the table.
@@ -678,7 +678,7 @@ impl ConnectionTable {
     ) {
         match then {
             Then::Nothing => {}
-            Then::Tell(source, ending) => source.queue_pair().on_ended(ending),
+            Then::Notify(source, ending) => source.queue_pair().on_ended(ending),
             Then::Pull(source) => {
                 // Sends that wait are asked for again in this turn anyway; receives may be many.
                 let rest = loop {

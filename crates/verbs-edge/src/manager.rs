@@ -344,10 +344,10 @@ impl Manager {
             self.tables().again.push((at, entry));
             return self.look_at(at);
         }
-        self.tell_end(now, &entry, over);
+        self.report_end(now, &entry, over);
     }
 
-    fn tell_end(&self, now: Instant, entry: &Entry, over: Over) {
+    fn report_end(&self, now: Instant, entry: &Entry, over: Over) {
         if matches!(entry.phase, Phase::Connected | Phase::Severed) {
             let at = now.after_ns(QUIET_NS);
             self.tables().quiet.push_back((at, Arc::clone(&entry.caller)));
@@ -365,7 +365,7 @@ impl Manager {
             is_severed.then(|| tables.entries.remove(&handle)).flatten()
         };
         match severed {
-            Some(entry) => self.tell_end(now, &entry, Over::Disconnected),
+            Some(entry) => self.report_end(now, &entry, Over::Disconnected),
             None => {
                 // It may have ended by itself.
                 let _gone = engine.close(now, handle, &[]);
@@ -929,7 +929,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_at_an_address_without_a_link_is_sent_to_one_that_has_a_link() {
+    fn a_request_at_an_address_without_a_link_is_redirected_to_one_that_has_a_link() {
         let links = sockets(&["10.0.0.1:61440"]);
         let there = |door: &str| moved_to(door.parse().unwrap(), &links).map(|to| to.to_string());
         assert_eq!(there("10.0.0.1"), Some("0.0.0.0:61440".into()));

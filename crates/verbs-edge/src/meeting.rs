@@ -159,7 +159,7 @@ mod tests {
 
     //= protocol.md: verbs.3
     #[test]
-    fn only_who_is_expected_is_accepted() {
+    fn only_expected_peers_are_accepted() {
         let expected = expected(place(6, A), place(5, B));
         let from = Some(B.parse().unwrap());
         let good = greeting(expected);

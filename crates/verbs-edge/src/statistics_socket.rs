@@ -264,8 +264,8 @@ mod tests {
         let report = DeviceReport { process: 7, queue_pairs, ..DeviceReport::default() };
         let stream = ask(&statistics);
         statistics.answer(|| (report.clone(), Vec::new()));
-        let told: DeviceReport = serde_json::from_slice(&read(stream)).expect("it is a report");
-        assert_eq!(told, report);
+        let received: DeviceReport = serde_json::from_slice(&read(stream)).expect("it is a report");
+        assert_eq!(received, report);
     }
 
     #[test]

@@ -139,8 +139,8 @@ fn a_thread_that_sleeps_is_woken_when_another_has_its_work_flushed() {
     thread::scope(|scope| {
         let sleeping = scope.spawn(|| one.next(Sleeper::sleep_in_call));
         one.end.go(QueuePairState::Error);
-        let told = sleeping.join().expect("no panic");
-        assert_eq!((told.id, told.status), (1, CompletionStatus::Flushed));
+        let completion = sleeping.join().expect("no panic");
+        assert_eq!((completion.id, completion.status), (1, CompletionStatus::Flushed));
     });
 }
 

@@ -141,7 +141,7 @@ fn a_refusal_says_why() {
 }
 
 #[test]
-fn a_request_is_over_when_who_asks_gives_it_up() {
+fn a_request_has_ended_when_the_requester_gives_it_up() {
     let [client, server] = [(); 2].map(|()| Process::new());
     let (_listener, to) = server.listener();
     let (asks, _end) = client.resolved(to);
@@ -186,7 +186,7 @@ fn connections_that_came_and_went_leave_nothing_behind() {
 
 //= protocol.md: cm.3, cm.4
 #[test]
-fn who_asks_a_moment_before_somebody_listens_is_heard() {
+fn a_request_a_moment_before_the_listener_is_heard() {
     let [client, server] = [(); 2].map(|()| Process::new());
     let port = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     let at = port.expect("a port");
@@ -278,7 +278,7 @@ fn a_queue_pair_takes_over_in_a_domain_of_its_own() {
 }
 
 #[test]
-fn who_has_its_work_flushed_is_told_of_the_end_when_it_disconnects() {
+fn a_program_with_flushed_work_gets_the_end_when_it_disconnects() {
     let [client, server] = [(); 2].map(|()| Process::new());
     let (_listener, to) = server.listener();
     let [(asks, here), (_asked, _there)] = connect(&client, &server, to);
@@ -313,9 +313,9 @@ fn a_peer_that_has_gone_before_its_answer_is_taken_is_missed() {
 }
 
 #[test]
-fn work_for_a_peer_that_is_killed_is_not_missed_before_the_end_is_told() {
-    let name = "work_for_a_peer_that_is_killed_is_not_missed_before_the_end_is_told";
-    if copy::told().is_some() {
+fn work_for_a_peer_that_is_killed_is_not_missed_before_the_end_is_reported() {
+    let name = "work_for_a_peer_that_is_killed_is_not_missed_before_the_end_is_reported";
+    if copy::argument().is_some() {
         let server = Process::new();
         let (_listener, to) = server.listener();
         copy::say(&to.to_string());

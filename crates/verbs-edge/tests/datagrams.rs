@@ -75,7 +75,7 @@ fn send(end: &End, id: u64, pieces: &[ScatterGather], to: AddressVector) {
 }
 
 /// Identifiers and how they ended.
-fn told(done: &[WorkCompletion]) -> Vec<(u64, CompletionStatus)> {
+fn results(done: &[WorkCompletion]) -> Vec<(u64, CompletionStatus)> {
     done.iter().map(|done| (done.id, done.status)).collect()
 }
 
@@ -131,7 +131,7 @@ fn datagrams_of_all_sizes_and_by_value_come_within_a_program_and_to_oneself() {
             if std::ptr::eq(target, &raw const one) {
                 let mut done = one.next(2);
                 done.sort_by_key(|done| done.id);
-                assert_eq!(told(&done), [(id, GOOD), (100 + id, GOOD)]);
+                assert_eq!(results(&done), [(id, GOOD), (100 + id, GOOD)]);
             } else {
                 one.succeed(id);
                 assert_eq!(target.succeed(100 + id).bytes, ROUTE + length);
@@ -161,7 +161,7 @@ fn what_no_queue_pair_wants_is_lost_and_its_sender_completes() {
     send(&one, 2, &piece, address(other.gid, number ^ 0x80_0000));
     send(&one, 3, &piece, address(other.gid, GROUP));
     send(&one, 4, &piece, to(&other));
-    assert_eq!(told(&one.next(4)), [1, 2, 3, 4].map(|id| (id, GOOD)));
+    assert_eq!(results(&one.next(4)), [1, 2, 3, 4].map(|id| (id, GOOD)));
     // What comes first stays in the socket until it is looked for.
     other.poll();
     other.receive(9, &[there.piece(0, ROUTE + 8)]);
@@ -169,7 +169,7 @@ fn what_no_queue_pair_wants_is_lost_and_its_sender_completes() {
     send(&one, 5, &piece, AddressVector { queue_key: KEY + 1, ..to(&other) });
     send(&one, 6, &piece, to(&other));
     send(&one, 7, &[here.piece(0, 8)], to(&other));
-    assert_eq!(told(&one.next(3)), [5, 6, 7].map(|id| (id, GOOD)));
+    assert_eq!(results(&one.next(3)), [5, 6, 7].map(|id| (id, GOOD)));
     assert_eq!(other.succeed(9).bytes, ROUTE + 8);
     assert!(other.poll().is_empty());
     assert_eq!(other.queue_pair.state(), QueuePairState::ReadyToSend);
@@ -260,16 +260,16 @@ fn a_send_that_cannot_be_fails_and_stops_those_behind_it_until_it_sends_again() 
         send(&one, 1, &[good], to(&other));
         send(&one, 2, bad, to(&other));
         send(&one, 3, &[good], to(&other));
-        assert_eq!(told(&one.next(2)), [(1, GOOD), (2, status)]);
+        assert_eq!(results(&one.next(2)), [(1, GOOD), (2, status)]);
         assert_eq!(one.queue_pair.state(), QueuePairState::SendQueueError);
-        assert_eq!(told(&one.next(1)), [(3, FLUSHED)]);
+        assert_eq!(results(&one.next(1)), [(3, FLUSHED)]);
         send(&one, 4, &[good], to(&other));
-        assert_eq!(told(&one.next(1)), [(4, FLUSHED)]);
+        assert_eq!(results(&one.next(1)), [(4, FLUSHED)]);
         // It goes on receiving.
         one.receive(5, &[here.piece(500, 100)]);
         send(&other, 6, &[there.piece(0, 8)], to(&one));
         one.succeed(5);
-        let mut done = told(&other.next(2));
+        let mut done = results(&other.next(2));
         done.sort_by_key(|done| done.0);
         assert_eq!(done, [(0, GOOD), (6, GOOD)]);
         // What it does not look at yet is kept.
@@ -280,7 +280,7 @@ fn a_send_that_cannot_be_fails_and_stops_those_behind_it_until_it_sends_again() 
             QueuePairAttributes::default(),
         );
         send(&one, 8, &[good], to(&other));
-        assert_eq!(told(&one.next(2)), [(7, FLUSHED), (8, GOOD)]);
+        assert_eq!(results(&one.next(2)), [(7, FLUSHED), (8, GOOD)]);
         other.succeed(1);
         set_key(&one, KEY);
         send(&one, 9, &[good], to(&other));
@@ -295,7 +295,7 @@ fn an_address_to_which_no_way_leads_fails() {
     let one = end(&program);
     let gid = Gid::of("2001:db8::1".parse().expect("an address"));
     send(&one, 1, &[], address(gid, 0x12_3456));
-    assert_eq!(told(&one.next(1)), [(1, CompletionStatus::LocalQueuePairOperation)]);
+    assert_eq!(results(&one.next(1)), [(1, CompletionStatus::LocalQueuePairOperation)]);
     assert_eq!(one.queue_pair.state(), QueuePairState::SendQueueError);
 }
 
@@ -312,12 +312,12 @@ fn a_receive_without_memory_fails_in_its_turn_and_the_rest_is_flushed() {
         send(&one, id, &[here.piece(0, 8)], to(&other));
         one.succeed(id);
     }
-    let done = told(&other.next(3));
+    let done = results(&other.next(3));
     assert_eq!(done, [(1, GOOD), (2, CompletionStatus::LocalProtection), (3, FLUSHED)]);
     assert_eq!(other.queue_pair.state(), QueuePairState::Error);
     send(&other, 4, &[], to(&one));
     other.receive(5, &[]);
-    let mut done = told(&other.next(2));
+    let mut done = results(&other.next(2));
     done.sort_by_key(|done| done.0);
     assert_eq!(done, [(4, FLUSHED), (5, FLUSHED)]);
     // From the beginning.
@@ -342,7 +342,7 @@ fn what_was_posted_is_flushed_in_error_and_gone_after_a_reset() {
     other.succeed(0);
     other.go(QueuePairState::Error);
     let done = other.next(299);
-    assert!(told(&done).into_iter().eq((1..300).map(|id| (id, FLUSHED))));
+    assert!(results(&done).into_iter().eq((1..300).map(|id| (id, FLUSHED))));
     assert!(other.poll().is_empty());
     for _ in 0..3 {
         other.go(QueuePairState::Reset);
@@ -388,7 +388,7 @@ fn a_queue_pair_that_is_drained_says_so_and_goes_on_later() {
 }
 
 #[test]
-fn queue_pairs_share_receives_and_what_is_left_is_told() {
+fn queue_pairs_share_receives_and_what_is_left_is_reported() {
     let programs = two_programs();
     let [here, there] = &programs;
     let shared = there.domain.create_shared_queue(64, 2).expect("a queue");
@@ -457,7 +457,7 @@ fn what_is_sent_to_a_group_comes_to_all_its_members_the_sender_among_them() {
         one.receive(100 + round, &[here.piece(2000, 100)]);
         here.buffer.write(0, &round.to_le_bytes());
         send(&one, round, &[here.piece(0, 8)], address(group, GROUP));
-        let mut done = told(&one.next(2));
+        let mut done = results(&one.next(2));
         done.sort_by_key(|done| done.0);
         assert_eq!(done, [(round, GOOD), (100 + round, GOOD)]);
         for (program, ends) in programs.iter().zip(&members) {

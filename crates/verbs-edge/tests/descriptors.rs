@@ -29,7 +29,7 @@ fn start() -> Result<(), Error> {
 /// Wherever a device fails for want of a descriptor, the program receives `EMFILE`, as from an adapter's driver, and nothing
 /// of it stays behind.
 #[test]
-fn a_program_without_a_descriptor_is_told_so() {
+fn a_program_without_a_descriptor_gets_an_error() {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");
     setrlimit(Resource::RLIMIT_NOFILE, LIMIT, most).expect("a lower one");
     for left in 0..LIMIT as usize {

@@ -123,7 +123,7 @@ fn fitting(request: &Request) -> Reply {
 }
 
 /// The event that a requester gets, and the status; the id has a queue pair, or not.
-fn told(peer: &Peer, has_queue_pair: bool) -> (EventKind, i32) {
+fn outcome(peer: &Peer, has_queue_pair: bool) -> (EventKind, i32) {
     let managed = devices(&loopback()).expect("the settings are good").remove(0);
     let program = Program::of(managed.device.open().expect("it opens"));
     let host = Host::new(vec![managed]);
@@ -145,10 +145,10 @@ fn told(peer: &Peer, has_queue_pair: bool) -> (EventKind, i32) {
     let external = (false, end.queue_pair.number());
     let options = ConnectOptions { external, retries: 7, ..ConnectOptions::default() };
     id.connect(&options).expect("it asks");
-    let told = next();
+    let event = next();
     let state = end.queue_pair.state();
     let there = Gid::of(peer.at.ip());
-    match told.0 {
+    match event.0 {
         EventKind::Established => {
             assert_eq!(state, QueuePairState::ReadyToSend);
             assert_eq!(end.queue_pair.attributes().path.gid, there);
@@ -156,26 +156,26 @@ fn told(peer: &Peer, has_queue_pair: bool) -> (EventKind, i32) {
         EventKind::Rejected => assert_eq!(state, QueuePairState::Error),
         _ => assert_eq!(state, QueuePairState::Reset),
     }
-    if told.0 == EventKind::ConnectResponse {
+    if event.0 == EventKind::ConnectResponse {
         let change = id.modification(QueuePairState::ReadyToReceive).expect("the peer is known");
         assert_eq!(change.attributes.path.gid, there);
         id.establish().expect("the peer has said yes");
     }
-    if told.0 != EventKind::Rejected {
+    if event.0 != EventKind::Rejected {
         id.disconnect().expect("there is a connection");
         assert_eq!(next().0, EventKind::Disconnected);
     }
     id.release_queue_pair();
     end.queue_pair.destroy().expect("nothing uses it");
     id.destroy().expect("once");
-    told
+    event
 }
 
 //= protocol.md: cm.5
 #[test]
 fn a_reply_that_fits_connects_the_queue_pair_by_the_connection_it_came_on() {
     let peer = Peer::new(|request| fitting(&request).encode());
-    assert_eq!(told(&peer, true), (EventKind::Established, 0));
+    assert_eq!(outcome(&peer, true), (EventKind::Established, 0));
     let seen = peer.forger.seen.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(seen.len() == 1 && seen[0].end.takes_over);
 }
@@ -187,14 +187,14 @@ fn a_reply_takes_nothing_over_that_was_not_offered() {
         assert!(!request.end.takes_over);
         fitting(&request).encode()
     });
-    assert_eq!(told(&peer, false), (EventKind::ConnectResponse, 0));
+    assert_eq!(outcome(&peer, false), (EventKind::ConnectResponse, 0));
 }
 
 //= protocol.md: cm.5
 #[test]
 fn a_reply_takes_nothing_over_without_the_feature_of_queue_pairs() {
     let peer = Peer::with_feature(false, |request| fitting(&request).encode());
-    assert_eq!(told(&peer, true), (EventKind::Rejected, 5));
+    assert_eq!(outcome(&peer, true), (EventKind::Rejected, 5));
 }
 
 /// A GID of another host.
@@ -210,8 +210,8 @@ fn the_address_that_a_reply_came_from_counts_and_not_the_one_it_claims() {
         reply.end.gid = elsewhere();
         reply.encode()
     };
-    assert_eq!(told(&Peer::new(forge), true), (EventKind::Established, 0));
-    assert_eq!(told(&Peer::new(forge), false), (EventKind::ConnectResponse, 0));
+    assert_eq!(outcome(&Peer::new(forge), true), (EventKind::Established, 0));
+    assert_eq!(outcome(&Peer::new(forge), false), (EventKind::ConnectResponse, 0));
 }
 
 /// A listener, and a peer that asks it with a lie: that its GID is another, and that a queue pair takes over.
@@ -288,6 +288,6 @@ fn a_reply_that_means_nothing_or_is_of_another_type_is_none() {
         reply.encode()
     };
     for forge in [garbage, request, other, timer] {
-        assert_eq!(told(&Peer::new(forge), true), (EventKind::Rejected, 5));
+        assert_eq!(outcome(&Peer::new(forge), true), (EventKind::Rejected, 5));
     }
 }

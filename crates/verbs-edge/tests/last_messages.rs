@@ -38,8 +38,8 @@ fn last_messages_before_a_queue_pair_is_destroyed_arrive() {
 /// The processes that end are copies of this test.
 #[test]
 fn last_messages_before_a_process_exits_arrive() {
-    if let Some(told) = copy::told() {
-        send_last(&told);
+    if let Some(argument) = copy::argument() {
+        send_last(&argument);
         std::process::exit(0);
     }
     assert_eq!(lost_before_processes_exit(MESSAGES), 0);
@@ -47,8 +47,8 @@ fn last_messages_before_a_process_exits_arrive() {
 
 #[test]
 fn last_messages_before_a_process_is_killed_arrive() {
-    if let Some(told) = copy::told() {
-        send_last(&told);
+    if let Some(argument) = copy::argument() {
+        send_last(&argument);
         kill(Pid::this(), Signal::SIGKILL).expect("it is this process");
     }
     let name = "last_messages_before_a_process_is_killed_arrive";
@@ -121,9 +121,9 @@ fn of_queue_pairs(links: &str, messages: usize, end: fn(&Process, &Id, &End)) ->
 fn of_processes(name: &str, links: &str, messages: usize) -> usize {
     let server = Process::with(&ends::with_links(links));
     let (_listener, to) = server.listener();
-    let told = format!("{links} {to}");
+    let argument = format!("{links} {to}");
     let arrived = (0..messages).filter(|_| {
-        let mut child = copy::command(&[], name, &told).spawn().expect("a copy");
+        let mut child = copy::command(&[], name, &argument).spawn().expect("a copy");
         let (asked, there) = accept(&server);
         child.wait().expect("a child");
         arrives(&server, &asked, &there)
@@ -132,8 +132,8 @@ fn of_processes(name: &str, links: &str, messages: usize) -> usize {
 }
 
 /// In a copy: connects with the server and sends it a message.
-fn send_last(told: &str) {
-    let (links, to) = told.split_once(' ').expect("links and an address");
+fn send_last(argument: &str) {
+    let (links, to) = argument.split_once(' ').expect("links and an address");
     let client = Process::with(&ends::with_links(links));
     let to: SocketAddr = to.parse().expect("an address");
     let (asks, here) = client.resolved(to);

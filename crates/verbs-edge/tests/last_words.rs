@@ -84,8 +84,8 @@ fn exchange(mut stream: &TcpStream, own: Name) -> Name {
 /// Receives what each of 10 copies of the test `name` sends last. A copy ends by `end` right after that.
 fn last_messages_of_a_process_arrive(name: &str, end: fn()) {
     const PROCESSES: u32 = 10;
-    if let Some(told) = copy::told() {
-        let (links, to) = told.split_once(' ').expect("links and an address");
+    if let Some(argument) = copy::argument() {
+        let (links, to) = argument.split_once(' ').expect("links and an address");
         let program = Program::new(&ends::with_links(links));
         let stream = TcpStream::connect(to).expect("the parent listens");
         let one = program.end(7);
@@ -100,10 +100,10 @@ fn last_messages_of_a_process_arrive(name: &str, end: fn()) {
     }
     for links in LINKS {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let told = format!("{links} {}", listener.local_addr().expect("an address"));
+        let argument = format!("{links} {}", listener.local_addr().expect("an address"));
         let program = Program::new(&ends::with_links(links));
         for round in 0..PROCESSES {
-            let mut child = copy::command(&[], name, &told).spawn().expect("a copy");
+            let mut child = copy::command(&[], name, &argument).spawn().expect("a copy");
             let (stream, _) = listener.accept().expect("the copy connects");
             let other = program.end(round + 1001);
             let peer = exchange(&stream, other.name());

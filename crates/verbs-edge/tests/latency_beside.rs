@@ -101,11 +101,11 @@ fn names_of_text(text: &str) -> Vec<Name> {
 /// Queue pairs of another process, each of which takes one message before the process is stopped.
 #[test]
 fn peers_of_another_process() {
-    let Some(told) = copy::told() else { return };
+    let Some(argument) = copy::argument() else { return };
     let program = Program::new(&loopback());
     let ends: Vec<End> = (0..SILENT as u32).map(|psn| program.end(psn + 20_001)).collect();
     copy::say(&names_as_text(&ends));
-    for (end, peer) in ends.iter().zip(names_of_text(&told)) {
+    for (end, peer) in ends.iter().zip(names_of_text(&argument)) {
         end.init();
         end.receive(1, &[program.piece(0, 64)]);
         end.be_ready_to_receive(peer);

@@ -17,8 +17,8 @@ const PROCESSES: usize = 8;
 
 #[test]
 fn all_of_many_processes_connect_with_all() {
-    if let Some(told) = copy::told() {
-        return be_one(&told);
+    if let Some(argument) = copy::argument() {
+        return be_one(&argument);
     }
     let count = env::var("ETHERNOT_TEST_PROCESSES").ok().and_then(|count| count.parse().ok());
     let count: usize = count.unwrap_or(PROCESSES);
@@ -53,8 +53,8 @@ fn start(index: usize, count: usize) -> Child {
 }
 
 /// One of them: its queue pair number i is for process i, which may be itself.
-fn be_one(told: &str) {
-    let (index, count) = told.split_once(' ').expect("two numbers");
+fn be_one(argument: &str) {
+    let (index, count) = argument.split_once(' ').expect("two numbers");
     let (index, count): (usize, usize) =
         (index.parse().expect("a number"), count.parse().expect("a number"));
     let program = Program::new(&with_links("udp:127.0.0.1,shm"));

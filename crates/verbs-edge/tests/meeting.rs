@@ -237,7 +237,7 @@ fn every_gid_of_a_host_leads_to_its_queue_pairs() {
 }
 
 #[test]
-fn whoever_wonders_is_told_what_happens_to_connections() {
+fn the_log_reports_what_happens_to_connections() {
     let path = std::env::temp_dir().join(format!("ethernot-meeting-{}", std::process::id()));
     let settings = Settings { trace: Some(path.clone()), ..loopback() };
     let programs = [Program::new(&settings), Program::new(&loopback())];
@@ -248,7 +248,7 @@ fn whoever_wonders_is_told_what_happens_to_connections() {
     say((here, &one), (there, &other), 1);
     other.queue_pair.destroy().expect("it is there");
     let (number, peer) = (one.queue_pair.number(), other.queue_pair.number());
-    let told = [
+    let expected = [
         format!("queue pair {number:#x} looks for {peer:#x} at 127.0.0.1"),
         format!("queue pair {number:#x} is connected to {peer:#x} at 127.0.0.1"),
         format!("the connection of queue pair {number:#x} is over: closed by the peer"),
@@ -256,7 +256,7 @@ fn whoever_wonders_is_told_what_happens_to_connections() {
     loop {
         one.poll();
         let text = std::fs::read_to_string(&path).expect("it is there");
-        if told.iter().all(|line| text.contains(line)) {
+        if expected.iter().all(|line| text.contains(line)) {
             break;
         }
     }

@@ -15,12 +15,12 @@ use verbs::{CompletionStatus, Error, Gid, SendOpcode};
 const LINKS: [&str; 2] = ["udp:127.0.0.1", "udp:127.0.0.1,shm"];
 
 /// An end of another process, as it is announced.
-fn told_as(name: Name) -> String {
+fn name_as_text(name: Name) -> String {
     format!("{} {} {}", name.gid.address(), name.number, name.psn)
 }
 
-fn name_of(told: &str) -> Name {
-    let mut parts = told.split(' ');
+fn name_of(argument: &str) -> Name {
+    let mut parts = argument.split(' ');
     let mut next = || parts.next().expect("three parts");
     let gid = Gid::of(next().parse().expect("an address"));
     let mut number = || next().parse().expect("a number");
@@ -28,14 +28,14 @@ fn name_of(told: &str) -> Name {
 }
 
 /// The other process: it has an end of its own, sends one message when it is connected, and then does as commanded.
-fn be_other(told: &str, then: impl FnOnce(&Program, &End)) -> ! {
-    let (links, peer) = told.split_once('|').expect("two parts");
+fn be_other(argument: &str, then: impl FnOnce(&Program, &End)) -> ! {
+    let (links, peer) = argument.split_once('|').expect("two parts");
     let program = Program::new(&with_links(links));
     let end = program.end(77);
     end.connect(name_of(peer));
     // Where it may be written to.
     let (address, key) = (program.address(0), program.region.key());
-    copy::say(&format!("{}|{address}|{key}", told_as(end.name())));
+    copy::say(&format!("{}|{address}|{key}", name_as_text(end.name())));
     end.send(1, program.piece(0, 8));
     end.succeed(1);
     then(&program, &end);
@@ -48,8 +48,8 @@ fn be_other(told: &str, then: impl FnOnce(&Program, &End)) -> ! {
 fn with_other(name: &str, links: &str) -> (process::Child, Program, End, SendOpcode) {
     let program = Program::new(&with_links(links));
     let end = program.end(33);
-    let told = format!("{links}|{}", told_as(end.name()));
-    let (child, said) = copy::start(name, &told);
+    let argument = format!("{links}|{}", name_as_text(end.name()));
+    let (child, said) = copy::start(name, &argument);
     let mut parts = said.split('|');
     let mut next = || parts.next().expect("three parts");
     let peer = name_of(next());
@@ -76,8 +76,8 @@ fn assert_lost(end: &End, posted: usize) {
 #[test]
 fn a_peer_that_is_killed_is_missed_in_mid_transfer() {
     let name = "a_peer_that_is_killed_is_missed_in_mid_transfer";
-    if let Some(told) = copy::told() {
-        be_other(&told, |_, _| ());
+    if let Some(argument) = copy::argument() {
+        be_other(&argument, |_, _| ());
     }
     for links in LINKS {
         let (child, program, end, write) = with_other(name, links);
@@ -91,10 +91,10 @@ fn a_peer_that_is_killed_is_missed_in_mid_transfer() {
 }
 
 #[test]
-fn a_peer_that_was_killed_is_missed_by_who_sends_later() {
-    let name = "a_peer_that_was_killed_is_missed_by_who_sends_later";
-    if let Some(told) = copy::told() {
-        be_other(&told, |_, _| ());
+fn a_peer_that_was_killed_is_missed_by_later_sends() {
+    let name = "a_peer_that_was_killed_is_missed_by_later_sends";
+    if let Some(argument) = copy::argument() {
+        be_other(&argument, |_, _| ());
     }
     for links in LINKS {
         let (child, program, end, write) = with_other(name, links);
@@ -106,10 +106,10 @@ fn a_peer_that_was_killed_is_missed_by_who_sends_later() {
 }
 
 #[test]
-fn a_process_that_exits_in_mid_transfer_tells_its_peers() {
-    let name = "a_process_that_exits_in_mid_transfer_tells_its_peers";
-    if let Some(told) = copy::told() {
-        be_other(&told, |_, _| process::exit(0));
+fn a_process_that_exits_in_mid_transfer_notifies_its_peers() {
+    let name = "a_process_that_exits_in_mid_transfer_notifies_its_peers";
+    if let Some(argument) = copy::argument() {
+        be_other(&argument, |_, _| process::exit(0));
     }
     for links in LINKS {
         let (mut child, program, end, write) = with_other(name, links);

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_goes_on_when_the_last_event_is_acknowledged() {
+    fn a_wait_ends_when_the_last_event_is_acknowledged() {
         let events = Unacknowledged::default();
         events.wait();
         events.on_taken();

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_route_header_of_either_version_tells_who_sent_it() {
+    fn a_route_header_of_either_version_names_the_sender() {
         let mut header = [0; 40];
         header[20] = 0x45;
         header[32..36].copy_from_slice(&[10, 0, 0, 1]);

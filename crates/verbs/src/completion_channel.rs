@@ -52,14 +52,14 @@ impl CompletionChannel {
         let provider = self.context.provider();
         provider.check()?;
         self.events.get(on_taken, |ready| {
-            self.tell_of_left();
+            self.report_left();
             provider.wait(ready);
         })
     }
 
     /// Raises events for armed queues with completions that the program has not polled, because it is about to sleep in the
     /// call. An event has reported these completions before, so arming raised none.
-    fn tell_of_left(&self) {
+    fn report_left(&self) {
         for queue in self.context.provider().registry().completion_queues() {
             let is_here =
                 queue.channel().is_some_and(|channel| std::ptr::eq(Arc::as_ptr(channel), self));

@@ -30,14 +30,14 @@ pub struct CompletionQueue {
     /// As many as the program asked for.
     entries: AtomicU32,
     /// Places for completions that the program does not get.
-    untold: AtomicU32,
+    unreported_sends: AtomicU32,
     polling: Mutex<Polling>,
     /// Queue pairs of which there may be work to flush.
     flushing: Mutex<VecDeque<(Arc<QueuePair>, Side)>>,
     flushing_count: AtomicUsize,
     /// The program waits for an event: a number of [`Arm`], or 0.
     armed: AtomicU8,
-    has_told_overrun: AtomicBool,
+    has_reported_overrun: AtomicBool,
     /// The queue pairs that fill it have failed with it.
     has_failed_all: AtomicBool,
     /// The queue pairs that fill it, by number.
@@ -110,8 +110,8 @@ impl Polling {
         registry: &Registry,
     ) -> Option<WorkCompletion> {
         while let Some((completion, at_ns)) = self.poll(work) {
-            if let Some(told) = self.translate(registry, &completion) {
-                return Some(WorkCompletion { at_ns, ..told });
+            if let Some(translated) = self.translate(registry, &completion) {
+                return Some(WorkCompletion { at_ns, ..translated });
             }
         }
         None
@@ -149,9 +149,9 @@ impl Polling {
 
     fn keep_one(&mut self, registry: &Registry, completion: &Completion, at_ns: u64) {
         let more = self.backlog.len();
-        if let Some(told) = self.translate(registry, completion) {
+        if let Some(translated) = self.translate(registry, completion) {
             // Before the completions that its translation has put behind it.
-            self.backlog.insert(more, WorkCompletion { at_ns, ..told });
+            self.backlog.insert(more, WorkCompletion { at_ns, ..translated });
         }
     }
 
@@ -162,11 +162,13 @@ impl Polling {
 
     /// The position of the oldest completion that a queue is armed for and no event has reported.
     fn unreported(&self, what: Arm) -> Option<usize> {
-        let counts = |told: &WorkCompletion| {
-            what == Arm::Next || told.is_solicited || told.status != CompletionStatus::Success
+        let counts = |completion: &WorkCompletion| {
+            what == Arm::Next
+                || completion.is_solicited
+                || completion.status != CompletionStatus::Success
         };
         let mut rest = self.backlog.iter().enumerate().skip(self.reported);
-        rest.find(|(_, told)| counts(told)).map(|(position, _)| position)
+        rest.find(|(_, completion)| counts(completion)).map(|(position, _)| position)
     }
 }
 
@@ -210,12 +212,12 @@ impl CompletionQueue {
             uses: Uses::default(),
             work: Arc::new(work),
             entries: AtomicU32::new(entries),
-            untold: AtomicU32::new(0),
+            unreported_sends: AtomicU32::new(0),
             polling: Mutex::new(polling),
             flushing: Mutex::default(),
             flushing_count: AtomicUsize::new(0),
             armed: AtomicU8::new(0),
-            has_told_overrun: AtomicBool::new(false),
+            has_reported_overrun: AtomicBool::new(false),
             has_failed_all: AtomicBool::new(false),
             attached: Mutex::default(),
             is_strict,
@@ -292,10 +294,10 @@ impl CompletionQueue {
 
     /// Gives those the time that have none: what is flushed completes when it is polled.
     #[cold]
-    fn stamp<'a>(&self, told: impl Iterator<Item = &'a mut WorkCompletion>) {
+    fn stamp<'a>(&self, completions: impl Iterator<Item = &'a mut WorkCompletion>) {
         let now_ns = self.work.now_ns().unwrap_or(0);
-        for told in told.filter(|told| told.at_ns == 0) {
-            told.at_ns = now_ns;
+        for completion in completions.filter(|completion| completion.at_ns == 0) {
+            completion.at_ns = now_ns;
         }
     }
 
@@ -387,11 +389,11 @@ impl CompletionQueue {
     pub(crate) fn flush_sends_of(&self, queue_pair: &QueuePair) {
         let mut polling = self.lock_polling();
         polling.absorb(&self.work, self.context.provider().registry());
-        let mut told = [WorkCompletion::NOTHING; 16];
+        let mut flushed = [WorkCompletion::NOTHING; 16];
         loop {
-            let count = queue_pair.flush(Side::Send, &mut told);
-            polling.backlog.extend(told.iter().take(count));
-            if count < told.len() {
+            let count = queue_pair.flush(Side::Send, &mut flushed);
+            polling.backlog.extend(flushed.iter().take(count));
+            if count < flushed.len() {
                 return;
             }
         }
@@ -408,7 +410,7 @@ impl CompletionQueue {
         let mut polling = self.lock_polling();
         polling.absorb(&self.work, self.context.provider().registry());
         polling.known = Default::default();
-        polling.backlog.retain(|told| told.queue_pair != queue_pair.number());
+        polling.backlog.retain(|completion| completion.queue_pair != queue_pair.number());
         let mut flushing = self.lock_flushing();
         flushing.retain(|(listed, _)| !std::ptr::eq(Arc::as_ptr(listed), queue_pair));
         self.flushing_count.store(flushing.len(), Ordering::SeqCst);
@@ -566,15 +568,15 @@ impl CompletionQueue {
     }
 
     /// One more end of a queue pair fills it, and may have so many completions there that the program does not get.
-    pub(crate) fn attach(&self, untold: u32) {
-        self.untold.fetch_add(untold, Ordering::AcqRel);
+    pub(crate) fn attach(&self, unreported_sends: u32) {
+        self.unreported_sends.fetch_add(unreported_sends, Ordering::AcqRel);
         // If it holds more than that, it is larger already.
         let _ = self.work.resize(self.places(self.entries()));
     }
 
     /// One less. Its places stay until another is attached, as what is there may need them.
-    pub(crate) fn detach(&self, untold: u32) {
-        self.untold.fetch_sub(untold, Ordering::AcqRel);
+    pub(crate) fn detach(&self, unreported_sends: u32) {
+        self.unreported_sends.fetch_sub(unreported_sends, Ordering::AcqRel);
     }
 
     /// A queue pair fills it from now on.
@@ -589,8 +591,8 @@ impl CompletionQueue {
 
     /// Completions that the wire may put in when the program has room for so many.
     fn places(&self, entries: u32) -> usize {
-        let untold = self.untold.load(Ordering::Acquire) as usize;
-        (entries as usize + untold).min(work::COMPLETIONS_MAX)
+        let unreported_sends = self.unreported_sends.load(Ordering::Acquire) as usize;
+        (entries as usize + unreported_sends).min(work::COMPLETIONS_MAX)
     }
 
     /// Destroys it. Waits until the events of it that were taken are acknowledged.
@@ -621,7 +623,7 @@ impl CompletionQueue {
     /// called inside the engine.
     #[cold]
     fn on_overrun(&self) {
-        self.tell_if_overrun();
+        self.report_if_overrun();
         if self.has_failed_all.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -632,9 +634,9 @@ impl CompletionQueue {
     }
 
     /// Reports, once, that completions were lost.
-    pub(crate) fn tell_if_overrun(&self) {
+    pub(crate) fn report_if_overrun(&self) {
         if self.work.is_overrun()
-            && !self.has_told_overrun.swap(true, Ordering::SeqCst)
+            && !self.has_reported_overrun.swap(true, Ordering::SeqCst)
             && let Some(this) = self.this.upgrade()
         {
             let kind = AsyncEventKind::CompletionQueueError;
@@ -671,7 +673,7 @@ impl CompletionQueue {
 /// Whether the program gets a completion, which takes a place of its queue then.
 fn takes_place(registry: &Weak<Registry>, completion: &Completion) -> bool {
     let queue_pair = registry.upgrade().and_then(|registry| registry.find(completion.owner));
-    queue_pair.is_some_and(|queue_pair| queue_pair.is_told_of(completion))
+    queue_pair.is_some_and(|queue_pair| queue_pair.is_for_program(completion))
 }
 
 fn check_entries(entries: u32, max: u32) -> Result<(), Error> {

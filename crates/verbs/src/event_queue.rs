@@ -178,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_to_block_is_told_that_there_is_nothing() {
+    fn a_channel_that_does_not_block_returns_that_there_is_nothing() {
         let queue = EventQueue::<()>::new().expect("a descriptor");
         fcntl(queue.descriptor(), FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).expect("a flag");
         assert_eq!(queue.get(|()| (), never), Err(Error::Again));
     }
 
     #[test]
-    fn who_blocks_is_woken_by_the_event() {
+    fn a_thread_that_blocks_is_woken_by_the_event() {
         let queue = EventQueue::new().expect("a descriptor");
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| queue.get(|_| (), never));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_who_never_looks_fills_the_memory() {
+    fn a_program_that_never_looks_does_not_fill_the_memory() {
         let queue = EventQueue::new().expect("a descriptor");
         for number in 0..=EVENTS_MAX {
             queue.push(number);

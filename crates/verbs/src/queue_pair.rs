@@ -320,7 +320,7 @@ struct Held<'a> {
     receive_queue: &'a CompletionQueue,
     shared: Option<&'a SharedReceiveQueue>,
     /// Completions of sends that the program does not get.
-    untold_sends: u32,
+    unreported_sends: u32,
 }
 
 impl<'a> Held<'a> {
@@ -330,7 +330,7 @@ impl<'a> Held<'a> {
             send_queue: &queue_pair.send_queue,
             receive_queue: &queue_pair.receive_queue,
             shared: queue_pair.shared.as_deref(),
-            untold_sends: untold_sends(queue_pair.service, queue_pair.limits.sends),
+            unreported_sends: unreported_sends(queue_pair.service, queue_pair.limits.sends),
         }
     }
 
@@ -342,7 +342,7 @@ impl<'a> Held<'a> {
             send_queue,
             receive_queue,
             shared: init.shared_queue.as_deref(),
-            untold_sends: untold_sends(init.service, init.limits.sends),
+            unreported_sends: unreported_sends(init.service, init.limits.sends),
         };
         let mut begun = Vec::new();
         for (uses, what) in held.uses() {
@@ -352,13 +352,13 @@ impl<'a> Held<'a> {
             }
             begun.push(uses);
         }
-        send_queue.attach(held.untold_sends);
+        send_queue.attach(held.unreported_sends);
         receive_queue.attach(MARKS);
         Ok(held)
     }
 
     fn let_go(&self) {
-        self.send_queue.detach(self.untold_sends);
+        self.send_queue.detach(self.unreported_sends);
         self.receive_queue.detach(MARKS);
         for (uses, _) in self.uses() {
             uses.end();
@@ -379,7 +379,7 @@ impl<'a> Held<'a> {
 
 /// Completions of sends that the program does not get: every datagram has one, and they are polled only before a wait
 /// for something.
-fn untold_sends(service: QueuePairType, sends: u32) -> u32 {
+fn unreported_sends(service: QueuePairType, sends: u32) -> u32 {
     if service == QueuePairType::Datagram { sends.max(MARKS) } else { MARKS }
 }
 

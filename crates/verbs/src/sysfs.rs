@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_tell_what_is_in_them_once() {
+    fn folders_list_what_is_in_them_once() {
         let folder = |path: &str, names: &[(&str, Kind)]| {
             let names = names.iter().map(|&(name, kind)| (name.to_owned(), kind)).collect();
             assert_eq!(found(path), Some(Found::Folder(names)), "{path}");

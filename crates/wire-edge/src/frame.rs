@@ -729,7 +729,7 @@ mod tests {
 
     //= protocol.md: control.5
     #[test]
-    fn a_close_tells_what_was_delivered_in_an_ack_section_without_blocks() {
+    fn a_close_reports_what_was_delivered_in_an_ack_section_without_blocks() {
         let mut frame = frame(Flags::ACK.with(Flags::ACK_NOW), &Header::Control, b"");
         let mut section = [0; crate::ACK_SECTION_BYTES_MAX];
         let length = crate::encode_acks(OperationNumber(7), MessageNumber(9), &[], &mut section);

@@ -83,7 +83,7 @@ mod tests {
 
     //= protocol.md: moved.1, moved.2
     #[test]
-    fn who_moves_names_one_host_of_the_family_or_none() {
+    fn a_redirect_names_one_host_of_the_family_or_none() {
         let seen = |address, from| Moved { address: ip(address), service: 1 }.seen_from(ip(from));
         assert_eq!(seen("10.0.0.1:7", "10.0.0.2:9"), Some(ip("10.0.0.1:7")));
         assert_eq!(seen("0.0.0.0:7", "10.0.0.2:9"), Some(ip("10.0.0.2:7")));

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receive_tells_which_key_it_ended_or_that_a_write_consumed_it() {
+    fn a_receive_reports_which_key_it_ended_or_that_a_write_consumed_it() {
         let receive = |value| Completion {
             context: 0,
             owner: Owner::default(),
@@ -196,12 +196,12 @@ mod tests {
             solicited: false,
             value,
         };
-        let told = |found: Completion| (found.invalidated(), found.is_of_write());
-        assert_eq!(told(receive(0)), (None, false));
-        assert_eq!(told(receive(0xffff_ffff)), (Some(RemoteKey(0xffff_ffff)), false));
-        assert_eq!(told(receive(Completion::OF_WRITE)), (None, true));
+        let details = |found: Completion| (found.invalidated(), found.is_of_write());
+        assert_eq!(details(receive(0)), (None, false));
+        assert_eq!(details(receive(0xffff_ffff)), (Some(RemoteKey(0xffff_ffff)), false));
+        assert_eq!(details(receive(Completion::OF_WRITE)), (None, true));
         let atomic = Completion { kind: CompletionKind::FetchAdd, ..receive(7) };
-        assert_eq!(told(atomic), (None, false));
+        assert_eq!(details(atomic), (None, false));
     }
 
     proptest! {

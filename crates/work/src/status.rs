@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receive_tells_what_has_come() {
+    fn a_receive_reports_what_has_come() {
         let table = StatusTable::new(1);
         for immediate in [None, Some(0), Some(u32::MAX)] {
             let (slot, arrival) = (table.acquire().unwrap(), Arrival { bytes: 7, immediate });

@@ -68,7 +68,7 @@ impl Attempt {
                 Err(error) if is_late(&error) && left.is_none_or(|left| left > slice) => {
                     python.check_signals()?;
                 }
-                outcome => return self.tell(python, outcome),
+                outcome => return self.outcome_to_python(python, outcome),
             }
         }
     }
@@ -83,7 +83,7 @@ impl Attempt {
     }
 
     /// The outcome for Python; of a limit that has passed, the whole of it is named.
-    fn tell(
+    fn outcome_to_python(
         &self,
         python: Python<'_>,
         outcome: Result<ethernot::Connection, Error>,
@@ -119,7 +119,7 @@ impl Attempt {
             Err(error) if is_late(&error) && self.left_of_limit() != Some(Duration::ZERO) => {
                 Ok(None)
             }
-            outcome => self.tell(python, outcome).map(Some),
+            outcome => self.outcome_to_python(python, outcome).map(Some),
         }
     }
 

@@ -86,7 +86,7 @@ def test_the_end_of_a_connection_is_awaited(pair):
     run(main())
 
 
-def test_tasks_that_wait_at_an_endpoint_that_is_closed_are_told():
+def test_tasks_that_wait_at_an_endpoint_that_is_closed_are_notified():
     async def main():
         endpoint = Endpoint("127.0.0.1:0")
         listener = endpoint.listen()

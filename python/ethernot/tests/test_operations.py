@@ -95,7 +95,7 @@ def test_errors_are_of_this_package_and_of_pythons_kinds(pair):
         RemoteMemory.from_bytes(b"short")
 
 
-def test_a_connection_that_is_over_says_so(pair):
+def test_a_closed_connection_reports_its_end(pair):
     pair.connection.close(b"bye")
     assert "closed by the peer" in pair.accepted.wait_closed(20)
     with pytest.raises(ConnectionError, match="closed by the peer"):
@@ -104,7 +104,7 @@ def test_a_connection_that_is_over_says_so(pair):
         pair.accepted.wait_completion(20)
 
 
-def test_refused_and_in_use_are_told_apart(pair):
+def test_refused_and_in_use_are_distinguished(pair):
     with pytest.raises(ethernot.RefusedError):
         pair.client.connect(pair.server.addresses()[0], service=99, timeout=20)
     listener = pair.server.listen(6)
@@ -240,7 +240,7 @@ def test_a_shutdown_waits_for_operations():
         assert write.wait(0) == 0
 
 
-def test_a_forked_child_is_told(pair):
+def test_a_forked_child_gets_an_error(pair):
     pid = os.fork()
     if pid == 0:
         try:

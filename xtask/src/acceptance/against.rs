@@ -163,7 +163,7 @@ fn cargo_in(sources: &Path, target: &Path, arguments: &[&str]) -> Result<(), Str
     command.current_dir(sources).env("CARGO_TARGET_DIR", target).args(arguments);
     // Those of this program, if cargo runs it.
     command.env_remove("CARGO_MANIFEST_DIR");
-    let output = run(&mut command).map_err(told)?;
+    let output = run(&mut command).map_err(cannot_run)?;
     if !output.status.success() {
         return Err(format!("the other commit does not build: {}", last_line(&output)));
     }
@@ -183,15 +183,15 @@ fn git(workspace: &Workspace, arguments: &[&str]) -> Result<String, String> {
 
 /// All that git prints.
 pub(super) fn git_text(workspace: &Workspace, arguments: &[&str]) -> Result<String, String> {
-    let output =
-        run(Command::new("git").current_dir(&workspace.root).args(arguments)).map_err(told)?;
+    let output = run(Command::new("git").current_dir(&workspace.root).args(arguments))
+        .map_err(cannot_run)?;
     if !output.status.success() {
         return Err(format!("git {}: {}", arguments.join(" "), last_line(&output)));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn told(failure: Failure) -> String {
+fn cannot_run(failure: Failure) -> String {
     match failure {
         Failure::CannotRun(why) | Failure::Failed(why) => why,
     }

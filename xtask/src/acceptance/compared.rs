@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_point_counts_and_all_are_told() {
+    fn the_worst_point_counts_and_all_are_shown() {
         let rate = comparison(Place::Bench, Quantity::Rate);
         let found = worst(&results(), &rate, Bound::AtLeast(0.9, "x")).expect("all is there");
         assert!((found.figure - 0.5).abs() < 1e-9, "{found:?}");

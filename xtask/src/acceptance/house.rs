@@ -190,10 +190,10 @@ fn fewer(
 /// The files of a crate as they are now.
 fn sources(root: &Path, package: &str) -> Result<Vec<SourceFile>, String> {
     let folder = root.join("crates").join(package).join("src");
-    let told = |path: &Path, cause| format!("cannot read {}: {cause}", path.display());
+    let read_error = |path: &Path, cause| format!("cannot read {}: {cause}", path.display());
     let mut found = Vec::new();
-    for path in constants::files(&folder).map_err(|cause| told(&folder, cause))? {
-        let text = std::fs::read_to_string(&path).map_err(|cause| told(&path, cause))?;
+    for path in constants::files(&folder).map_err(|cause| read_error(&folder, cause))? {
+        let text = std::fs::read_to_string(&path).map_err(|cause| read_error(&path, cause))?;
         let place = path.strip_prefix(&folder).unwrap_or(&path).display().to_string();
         found.push(SourceFile { place, text });
     }

@@ -172,8 +172,8 @@ mod tests {
         let verdict = |new: &str| Changes::between(OLD, new).verdict("0.1.0");
         assert_eq!(verdict(OLD), "public API: as in 0.1.0");
         let more = format!("{OLD}fn a::S::g(&self)\n");
-        let told = "public API: compatible with 0.1.0, 1 additions\n  added: fn a::S::g(&self)";
-        assert_eq!(verdict(&more), told);
+        let expected = "public API: compatible with 0.1.0, 1 additions\n  added: fn a::S::g(&self)";
+        assert_eq!(verdict(&more), expected);
         let both = verdict(&more.replace("impl Clone for a::S\n", ""));
         assert!(both.starts_with("public API: BREAKING, programs for 0.1.0 may"), "{both}");
         assert!(

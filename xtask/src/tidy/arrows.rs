@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_depends_on_a_tool() {
+    fn no_crate_depends_on_a_tool() {
         assert!(refusal("ethernot-cli", "xtask").is_some());
     }
 

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_that_grows_or_shrinks_is_told_with_its_files() {
+    fn a_circle_that_grows_or_shrinks_is_reported_with_its_files() {
         let files = [("a.rs", "use crate::b::B;\n"), ("b.rs", "use crate::a::A;\n")];
         let grown = check("c", &files, 1).expect("two files are too many");
         assert!(grown.what.contains("(a.rs, b.rs)"), "{grown}");

@@ -16,7 +16,7 @@ use crate::failure::{invalid, number};
 use crate::shell::Shell;
 
 /// An event, and what is ours of it.
-type Told = Shell<rdma_cm_event, Event>;
+type ReportedEvent = Shell<rdma_cm_event, Event>;
 
 /// `rdma_get_cm_event`.
 ///
@@ -74,7 +74,7 @@ pub(super) unsafe fn take(channel: *mut rdma_event_channel) -> Result<*mut rdma_
     let param = param_of(&event);
     let (kind, status) = (event.kind as c_uint, event.status);
     let c = rdma_cm_event { id, listen_id: listener, event: kind, status, param };
-    Ok(Told::make(c, event))
+    Ok(ReportedEvent::make(c, event))
 }
 
 /// The program does not need an event any more.
@@ -83,11 +83,11 @@ pub(super) unsafe fn take(channel: *mut rdma_event_channel) -> Result<*mut rdma_
 /// The event is from [`take`].
 pub(super) unsafe fn acknowledge(event: *mut rdma_cm_event) {
     // SAFETY: as the caller says.
-    if let Ok(ours) = unsafe { Told::ours(event, "event") } {
+    if let Ok(ours) = unsafe { ReportedEvent::ours(event, "event") } {
         ours.acknowledge();
     }
     // SAFETY: as the caller says; what is acknowledged is used no more.
-    unsafe { Told::free(event) };
+    unsafe { ReportedEvent::free(event) };
 }
 
 /// As the program knows an id.

@@ -231,10 +231,10 @@ pub(crate) unsafe extern "C" fn rgetsockopt(
         set_errno(libc::EINVAL);
         return -1;
     }
-    let told = if name == IO_MAP_SIZE { mappings::wanted(socket) } else { *usual };
+    let number = if name == IO_MAP_SIZE { mappings::wanted(socket) } else { *usual };
     // SAFETY: there is room for a number, as was just seen.
     unsafe {
-        value.cast::<c_int>().write_unaligned(told);
+        value.cast::<c_int>().write_unaligned(number);
         *len = size_of::<c_int>() as socklen_t;
     }
     0

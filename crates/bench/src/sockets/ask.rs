@@ -11,7 +11,7 @@ use super::wire::Wire;
 use super::work::{Action, Exchange, Outcome, StreamOutcome, Task, Wanted};
 use crate::clock::Stopwatch;
 use crate::cpu;
-use crate::process::{Line, tell};
+use crate::process::{Line, print_line};
 use crate::transport::Latencies;
 
 /// The whole life of the process: a line of its input lets it go, the end of it ends the process.
@@ -36,7 +36,7 @@ pub(crate) fn run(task: &Task) -> Result<(), String> {
         drop((warm, done));
         measure(&starts, &is_warm, &outcomes)
     })?;
-    tell(&Line::Done(streams))?;
+    print_line(&Line::Done(streams))?;
     // The end of the input, or the parent's.
     let _ = io::stdin().lock().lines().next();
     Ok(())
@@ -55,7 +55,7 @@ fn measure(
     for _ in 0..starts.len() {
         is_warm.recv().map_err(|_| failure())?;
     }
-    tell(&Line::Warm)?;
+    print_line(&Line::Warm)?;
     if io::stdin().lock().lines().next().is_none() {
         return Err("the parent process is gone".to_string());
     }
@@ -302,7 +302,7 @@ impl Watch {
             }
             let seconds = limit.as_secs();
             // A parent that is gone needs no explanation.
-            let _ = tell(&Line::Failed(format!("no result within {seconds} s")));
+            let _ = print_line(&Line::Failed(format!("no result within {seconds} s")));
             std::process::exit(1);
         };
         let thread = thread::Builder::new().name("watch".to_string()).spawn(watch);

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_moved_has_no_row() {
+    fn a_program_that_never_moved_has_no_row() {
         let contenders = vec![Contender::Tcp, Contender::Sockets];
         let case = Case { test: Test::Latency, message_bytes: 1, clients: 1, contenders };
         let tcp = vec![Some(Sample { latency_us: Some(1.0), ..Sample::default() })];

@@ -43,10 +43,12 @@ impl Value {
 pub fn values() -> Vec<Value> {
     let mut values = Vec::new();
     for (id, test, mode, name) in NAMES {
-        let Some(told) = printed::value(&format!("convergence2005/{id}")) else { continue };
-        let Some(value) = told.value else { continue };
-        values.push(Value { test, name, mode, value, host_stack: told.to });
-        if let Some(value) = told.to {
+        let Some(printed_value) = printed::value(&format!("convergence2005/{id}")) else {
+            continue;
+        };
+        let Some(value) = printed_value.value else { continue };
+        values.push(Value { test, name, mode, value, host_stack: printed_value.to });
+        if let Some(value) = printed_value.to {
             values.push(Value { test, name: HOST_STACK, mode, value, host_stack: None });
         }
     }
@@ -85,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_toe_is_told_beside_its_hosts_own_stack() {
+    fn only_the_toe_is_shown_beside_its_hosts_own_stack() {
         let values = values();
         let ratios = || values.iter().filter(|value| value.ratio().is_some());
         assert!(ratios().all(|value| value.name == "TOE, back to back"));

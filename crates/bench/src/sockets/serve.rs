@@ -8,7 +8,7 @@ use super::event_loop;
 use super::wire::Wire;
 use super::work::{Exchange, Serving, Style, Wanted};
 use crate::cpu;
-use crate::process::{Line, tell};
+use crate::process::{Line, print_line};
 
 /// The whole life of the process: serves until its input ends, and reports the CPU time that it has
 /// used at every line.
@@ -27,18 +27,18 @@ pub(crate) fn run(serving: Serving) -> Result<(), String> {
         };
         if let Err(error) = outcome {
             // A parent that is gone needs no explanation.
-            let _ = tell(&Line::Failed(format!("accept connections: {error}")));
+            let _ = print_line(&Line::Failed(format!("accept connections: {error}")));
         }
     };
     thread::Builder::new()
         .name("accept".to_string())
         .spawn(accepting)
         .map_err(|error| format!("start a thread that accepts: {error}"))?;
-    tell(&Line::Listening(address))?;
+    print_line(&Line::Listening(address))?;
     for line in io::stdin().lock().lines() {
         line.map_err(|error| format!("read from the parent process: {error}"))?;
         let seconds = cpu::process_seconds().map_err(|error| format!("read CPU time: {error}"))?;
-        tell(&Line::CpuSeconds(seconds))?;
+        print_line(&Line::CpuSeconds(seconds))?;
     }
     Ok(())
 }

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_result_is_told_so() {
+    fn what_has_no_result_is_reported() {
         assert_eq!(redis("WARNING: Could not fetch server CONFIG\n"), None);
         assert_eq!(iperf3(r#"{"error":"unable to connect"}"#), None);
         assert_eq!(sockperf("sockperf: ERROR: Connection refused"), None);

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_are_of_neighbours_and_who_is_first_changes() {
+    fn ratios_are_of_neighbours_and_the_first_one_changes() {
         let [tcp, edge] = [Way::Tcp, Way::Edge];
         let mut order = Vec::new();
         let case = case();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_run_is_told_and_nothing_else() {
+    fn what_cannot_be_run_is_reported_and_nothing_else() {
         let case = case();
         let case = case
             .measure(2, &mut Silent, |_| Err(ProgramError::Missing { program: "x", package: "y" }));

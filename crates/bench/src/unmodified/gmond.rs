@@ -110,11 +110,11 @@ impl Gatherer<'_> {
             if found.errors == 0 && found.metrics >= metrics as u64 {
                 return Ok(found.bytes);
             }
-            if started.has_passed(TELLS_WITHIN) {
+            if started.has_passed(ANSWERS_WITHIN) {
                 let said = found
                     .first_error
                     .unwrap_or_else(|| format!("the poorest answer has {} metrics", found.metrics));
-                let limit_seconds = TELLS_WITHIN.as_secs();
+                let limit_seconds = ANSWERS_WITHIN.as_secs();
                 return Err(ProgramError::TooSlow { program: NAME.into(), limit_seconds, said });
             }
             clock::sleep_until(clock::monotonic_ns() + BETWEEN_NS);
@@ -250,7 +250,7 @@ const METRICS: [&str; 32] = [
 ];
 
 /// After its start.
-const TELLS_WITHIN: Duration = Duration::from_secs(30);
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Between looks at its answers: 200 ms.
 const BETWEEN_NS: u64 = 200_000_000;

@@ -380,13 +380,13 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_what_a_program_says_is_told() {
+    fn the_end_of_a_programs_output_is_reported() {
         assert_eq!(last_lines("a\nb\n\nc\nd\n"), "b; c; d");
         assert_eq!(last_lines(""), "");
     }
 
     #[test]
-    fn a_missing_program_is_told_with_its_package() {
+    fn a_missing_program_is_reported_with_its_package() {
         let error = find("no-such-program-of-ours", "a-package").unwrap_err().to_string();
         assert!(error.contains("apt-get install -y a-package"), "{error}");
     }

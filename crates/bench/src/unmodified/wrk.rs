@@ -62,18 +62,20 @@ impl Load<'_> {
             clients.push(Running::start(place, &format!("{NAME}{}", at + 1), words)?);
         }
         let limit = Duration::from_secs(u64::from(self.seconds) * 2 + 20);
-        let (mut told, mut client_seconds) = (Vec::new(), 0.0);
+        let (mut summaries, mut client_seconds) = (Vec::new(), 0.0);
         for client in clients {
             let finished = client.finish(limit)?;
             client_seconds += finished.cpu_seconds;
-            told.push(Told::parse(&finished.printed).ok_or_else(|| ProgramError::NoResult {
-                program: NAME.to_string(),
-                line: finished.printed.lines().last().unwrap_or_default().to_string(),
+            summaries.push(Summary::parse(&finished.printed).ok_or_else(|| {
+                ProgramError::NoResult {
+                    program: NAME.to_string(),
+                    line: finished.printed.lines().last().unwrap_or_default().to_string(),
+                }
             })?);
         }
         let server_seconds = server.cpu_seconds() - before;
         let client_path = PathTaken::read(&counters).map_err(failed)?;
-        Ok(sample(&told, server_seconds, client_seconds, client_path))
+        Ok(sample(&summaries, server_seconds, client_seconds, client_path))
     }
 
     /// The command of the client at place `at`.
@@ -96,7 +98,7 @@ impl Load<'_> {
 
 /// What the script prints.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Told {
+struct Summary {
     microseconds: f64,
     requests: f64,
     bytes: f64,
@@ -105,7 +107,7 @@ struct Told {
     p99_us: f64,
 }
 
-impl Told {
+impl Summary {
     fn parse(printed: &str) -> Option<Self> {
         let line = printed.lines().find_map(|line| line.strip_prefix(MARK))?;
         let numbers: Option<Vec<f64>> =
@@ -121,15 +123,15 @@ impl Told {
 /// What all clients have come to: rates added up, the mean of the medians by requests, and the highest 99th
 /// percentile.
 fn sample(
-    told: &[Told],
+    summaries: &[Summary],
     server_seconds: f64,
     client_seconds: f64,
     client_path: PathTaken,
 ) -> Sample {
-    let sum = |value: fn(&Told) -> f64| told.iter().map(value).sum::<f64>();
+    let sum = |value: fn(&Summary) -> f64| summaries.iter().map(value).sum::<f64>();
     let requests = sum(|one| one.requests);
     let per_request = |seconds: f64| seconds * 1e6 / requests;
-    let p99_us = told.iter().map(|one| one.p99_us).reduce(f64::max);
+    let p99_us = summaries.iter().map(|one| one.p99_us).reduce(f64::max);
     let values = [
         (Quantity::PerSecond, sum(|one| one.requests / one.microseconds) * 1e6),
         (Quantity::BytesPerSecond, sum(|one| one.bytes / one.microseconds) * 1e6),
@@ -175,8 +177,8 @@ mod tests {
     #[test]
     fn the_line_of_the_script_is_read() {
         let printed = "Running 1s test\nmeasured: 1000000 2000 4096000 1 150.000 900.500\n";
-        let told = Told::parse(printed).unwrap();
-        let sample = sample(&[told], 0.5, 0.25, PathTaken::default());
+        let summaries = Summary::parse(printed).unwrap();
+        let sample = sample(&[summaries], 0.5, 0.25, PathTaken::default());
         let value = |quantity| sample.values[&quantity];
         assert!((value(Quantity::PerSecond) - 2000.0).abs() < 1e-9);
         assert!((value(Quantity::LatencyP99Us) - 900.5).abs() < 1e-9);
@@ -186,8 +188,8 @@ mod tests {
 
     #[test]
     fn rates_of_clients_add_up_and_the_worst_tail_counts() {
-        let one = Told::parse("measured: 1000000 1000 1000 1 100 500\n").unwrap();
-        let other = Told::parse("measured: 2000000 6000 4000 2 200 900\n").unwrap();
+        let one = Summary::parse("measured: 1000000 1000 1000 1 100 500\n").unwrap();
+        let other = Summary::parse("measured: 2000000 6000 4000 2 200 900\n").unwrap();
         let sample = sample(&[one, other], 0.7, 0.0, PathTaken::default());
         let value = |quantity| sample.values[&quantity];
         assert!((value(Quantity::PerSecond) - 4000.0).abs() < 1e-9);
@@ -224,7 +226,7 @@ mod tests {
 
     #[test]
     fn nothing_answered_is_no_result() {
-        assert_eq!(Told::parse("measured: 1000000 0 0 8 0 0\n"), None);
-        assert_eq!(Told::parse("unable to connect"), None);
+        assert_eq!(Summary::parse("measured: 1000000 0 0 8 0 0\n"), None);
+        assert_eq!(Summary::parse("unable to connect"), None);
     }
 }

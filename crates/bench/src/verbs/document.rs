@@ -144,9 +144,9 @@ mod tests {
 
     #[test]
     fn what_is_no_result_is_refused() {
-        let refused = |text: &str, told: &str| {
+        let refused = |text: &str, expected: &str| {
             let error = Document::parse(text).unwrap_err().to_string();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         };
         refused("iwarp-perf: oops", "cannot be read");
         refused(&text(2, &run(1.0, r#""rounds":1"#)), "has version 2");

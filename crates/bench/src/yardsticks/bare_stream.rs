@@ -88,7 +88,7 @@ struct LinkEnd {
     arrived: u64,
     received: u64,
     /// Of these, those that were reported to the peer.
-    told: u64,
+    reported: u64,
 }
 
 impl Host {
@@ -101,7 +101,7 @@ impl Host {
             let bits = f64::from(mtu + ETHERNET_HEADER_BYTES) * 8.0;
             let frame_ns = if rate == 0 { 0.0 } else { bits * 1e9 / rate as f64 };
             let counts = (0, 0, 0, 0, 0);
-            let (missed, sent, arrived, received, told) = counts;
+            let (missed, sent, arrived, received, reported) = counts;
             let peer = None;
             Ok(LinkEnd {
                 socket,
@@ -112,7 +112,7 @@ impl Host {
                 sent,
                 arrived,
                 received,
-                told,
+                reported,
             })
         });
         let links = links.collect::<Result<Vec<_>, TransportError>>()?;
@@ -137,9 +137,10 @@ impl Host {
                 let sent = link.send(started.elapsed_ns() as f64, to_send)?;
                 to_send -= sent;
                 moved |= sent > 0;
-                link.tell(received >= to_receive)?;
+                link.report(received >= to_receive)?;
             }
-            let is_done = |link: &LinkEnd| link.arrived == link.sent && link.told == link.received;
+            let is_done =
+                |link: &LinkEnd| link.arrived == link.sent && link.reported == link.received;
             if to_send == 0 && received >= to_receive && self.links.iter().all(is_done) {
                 return Ok(());
             }
@@ -194,7 +195,7 @@ impl ClientSide for Host {
 
 impl LinkEnd {
     fn begin(&mut self) {
-        (self.missed, self.sent, self.arrived, self.received, self.told) = (0, 0, 0, 0, 0);
+        (self.missed, self.sent, self.arrived, self.received, self.reported) = (0, 0, 0, 0, 0);
     }
 
     /// Takes what has come; false if that is nothing.
@@ -229,20 +230,20 @@ impl LinkEnd {
             self.socket.send_numbers(peer, self.received, self.content_bytes, frames as usize);
         let taken = taken_or_waits(taken)?;
         if taken > 0 {
-            self.told = self.received;
+            self.reported = self.received;
         }
         self.sent += taken;
         Ok(taken)
     }
 
     /// Reports how many frames came, if it is time or the last ones have.
-    fn tell(&mut self, is_last: bool) -> Result<(), TransportError> {
-        let untold = self.received - self.told;
-        let due = untold >= TELL_FRAMES || is_last && untold > 0;
+    fn report(&mut self, is_last: bool) -> Result<(), TransportError> {
+        let unreported = self.received - self.reported;
+        let due = unreported >= REPORT_FRAMES || is_last && unreported > 0;
         if let Some(peer) = self.peer.filter(|_| due) {
-            let taken = self.socket.send_numbers(peer, self.received, TELL_BYTES, 1);
+            let taken = self.socket.send_numbers(peer, self.received, REPORT_BYTES, 1);
             if taken_or_waits(taken)? > 0 {
-                self.told = self.received;
+                self.reported = self.received;
             }
         }
         Ok(())
@@ -288,13 +289,13 @@ const BATCH_FRAMES: u64 = 32;
 const CATCH_UP_FRAMES: u64 = 20;
 
 /// Frames for which the receiver sends one.
-const TELL_FRAMES: u64 = 32;
+const REPORT_FRAMES: u64 = 32;
 
 /// Smaller messages are not a stream of full frames.
 const MESSAGE_BYTES_MIN: u64 = 128 << 10;
 
 /// The report in a frame of how many came.
-const TELL_BYTES: u16 = 34;
+const REPORT_BYTES: u16 = 34;
 
 /// Headers of the edge protocol in the middle of a write.
 const EDGE_BYTES: u64 = 42;

@@ -190,7 +190,7 @@ impl ServerSide for Server {
                     let connected = self.end.socket.connect(client);
                     connected
                         .map_err(TransportError::io(format!("connect a UDP socket to {client}")))?;
-                    return self.tell(Control { kind: HELLO, phase: 0, value: 0 });
+                    return self.send_control(Control { kind: HELLO, phase: 0, value: 0 });
                 }
                 Err(error) if is_transient(&error) => patience.on_idle()?,
                 Err(error) => return Err(TransportError::io("receive over UDP")(error)),
@@ -213,7 +213,7 @@ impl ServerSide for Server {
             let arrived = self.arrived.get(..bytes).unwrap_or_default();
             if let Some(control) = Control::from_bytes(arrived) {
                 if control.kind == END && control.phase == phase_number {
-                    self.tell(Control { kind: END, phase: phase_number, value: received })?;
+                    self.send_control(Control { kind: END, phase: phase_number, value: received })?;
                     let lost = (phase.operations * shape.datagrams_each).saturating_sub(received);
                     let counters = [(counter::LOST_DATAGRAMS.to_string(), lost as f64)].into();
                     return Ok(Observed { counters, ..Observed::default() });
@@ -233,14 +233,14 @@ impl ServerSide for Server {
             // What was lost is granted, too, or the sender would wait for it.
             if next / shape.datagrams_each > granted {
                 granted = next / shape.datagrams_each;
-                self.tell(Control { kind: CREDIT, phase: phase_number, value: next })?;
+                self.send_control(Control { kind: CREDIT, phase: phase_number, value: next })?;
             }
         }
     }
 }
 
 impl Server {
-    fn tell(&self, control: Control) -> Result<(), TransportError> {
+    fn send_control(&self, control: Control) -> Result<(), TransportError> {
         send(&self.end.socket, &control.to_bytes())
     }
 }

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_locked_memory_matters_to_those_who_must_keep_it() {
+    fn the_limit_of_locked_memory_matters_where_it_applies() {
         assert!(locked_memory(Some(64 << 10), false).remedy.is_some());
         assert_eq!(locked_memory(Some(64 << 10), true).remedy, None);
         assert_eq!(locked_memory(None, false).remedy, None);

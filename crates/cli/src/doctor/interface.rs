@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_that_are_down_or_without_address_or_no_ethernet_are_told_apart() {
+    fn interfaces_that_are_down_or_without_address_or_no_ethernet_are_distinguished() {
         let mut down = ethernet();
         (down.is_up, down.is_running) = (false, false);
         assert_eq!(udp(&down, |_, _| Ok(())).remedy.unwrap(), "sudo ip link set eth0 up");

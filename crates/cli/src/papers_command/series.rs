@@ -111,8 +111,8 @@ pub(super) fn of_cases<'a>(
 ) -> (Curves, Vec<String>) {
     let (mut curves, mut refusals) = (Curves::default(), Vec::new());
     for case in cases {
-        let told = case.cannot_run.as_ref().map(|why| format!("{}: {why}", case.name));
-        refusals.extend(told);
+        let refusal = case.cannot_run.as_ref().map(|why| format!("{}: {why}", case.name));
+        refusals.extend(refusal);
         for figure in &case.figures {
             let group = short_group(&case.group);
             let panel = format!("{group} {}", figure.quantity.name());

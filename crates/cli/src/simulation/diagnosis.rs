@@ -207,7 +207,7 @@ mod tests {
     use super::*;
     use interconnect::records::Step;
 
-    fn told(wait_ps: u64) -> String {
+    fn diagnosis_of(wait_ps: u64) -> String {
         let step = |kind, from_ps, until_ps| Step {
             kind,
             from_ps,
@@ -227,9 +227,13 @@ mod tests {
     #[test]
     fn a_link_made_a_run_late_only_if_its_waits_count() {
         assert!(
-            told(2_000_000_000).contains("made it late is h0->s0, with waits of 2.00 ms (40.0 %)")
+            diagnosis_of(2_000_000_000)
+                .contains("made it late is h0->s0, with waits of 2.00 ms (40.0 %)")
         );
-        assert!(told(50_000_000).contains("no link made it late: waits for all of them are 1.0 %"));
-        assert!(told(0).contains("nothing on it waited for a link"));
+        assert!(
+            diagnosis_of(50_000_000)
+                .contains("no link made it late: waits for all of them are 1.0 %")
+        );
+        assert!(diagnosis_of(0).contains("nothing on it waited for a link"));
     }
 }

@@ -20,7 +20,7 @@ impl RunProgress {
     }
 
     /// Called every few thousand events.
-    pub(crate) fn tell(&mut self, progress: Progress) {
+    pub(crate) fn update(&mut self, progress: Progress) {
         let now = Instant::now();
         if now - self.drawn < INTERVAL {
             return;
@@ -72,10 +72,10 @@ mod tests {
 
     #[test]
     fn figures_say_how_fast_it_is() {
-        let told =
+        let report =
             Progress { share: Some(0.5), now_ps: 2_500_000_000, events: 30_000_000, messages: 7 };
         assert_eq!(
-            figures(told, Duration::from_secs(2)),
+            figures(report, Duration::from_secs(2)),
             "15.0 M events/s · 2.500 ms simulated · 7 messages under way"
         );
     }

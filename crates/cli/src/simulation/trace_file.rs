@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_bounds_it_and_what_is_left_out_is_told() {
+    fn the_limit_bounds_it_and_what_is_left_out_is_reported() {
         let (all, _) = trace(usize::MAX);
         let spans = |trace: &Value| of_phase(trace, "b").len() + of_phase(trace, "X").len();
         let (few, left_out) = trace(20);

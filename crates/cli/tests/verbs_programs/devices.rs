@@ -25,14 +25,14 @@ fn two_hosts_with_two_rails(programs: &[&str]) -> Option<[Host; 2]> {
 #[test]
 fn each_device_has_an_interface_of_its_own() {
     let Some([host, _peer]) = two_hosts_with_two_rails(&["ibv_devinfo", "ls"]) else { return };
-    let told = text(&run_with(&host, &TWO, &["ibv_devinfo", "-v"]).stdout);
-    let guids: Vec<_> = told.lines().filter(|line| line.contains("node_guid")).collect();
-    assert!(guids.len() == 2 && guids[0] != guids[1], "{told}");
+    let printed = text(&run_with(&host, &TWO, &["ibv_devinfo", "-v"]).stdout);
+    let guids: Vec<_> = printed.lines().filter(|line| line.contains("node_guid")).collect();
+    assert!(guids.len() == 2 && guids[0] != guids[1], "{printed}");
     for (device, address) in [("rail0", "::ffff:10.9.9.1"), ("rail1", "::ffff:10.9.8.1")] {
-        let (_, about) = told.split_once(device).expect("it is listed");
+        let (_, about) = printed.split_once(device).expect("it is listed");
         let about = about.split_once("hca_id").map_or(about, |(about, _)| about);
         let gids: Vec<_> = about.lines().filter(|line| line.contains("GID[")).collect();
-        assert!(gids.len() == 1 && gids[0].contains(address), "{device}: {told}");
+        assert!(gids.len() == 1 && gids[0].contains(address), "{device}: {printed}");
     }
     let script = "cat /sys/class/infiniband/*/ports/1/gid_attrs/ndevs/0; \
                   cat /sys/class/infiniband_verbs/uverbs?/ibdev";
@@ -48,9 +48,9 @@ fn lists_of_links_say_which_device_has_what() {
         let options = [&TWO[..], &["--links", links]].concat();
         run_with(&host, &options, &["ibv_devinfo", "-v"])
     };
-    let told = text(&seen("edge1//edge0").stdout);
-    let gids: Vec<_> = told.lines().filter(|line| line.contains("GID[")).collect();
-    assert!(gids[0].contains("10.9.8.1") && gids[1].contains("10.9.9.1"), "{told}");
+    let printed = text(&seen("edge1//edge0").stdout);
+    let gids: Vec<_> = printed.lines().filter(|line| line.contains("GID[")).collect();
+    assert!(gids[0].contains("10.9.8.1") && gids[1].contains("10.9.9.1"), "{printed}");
     let refused = text(&seen("edge0//edge1//shm").stderr);
     assert!(refused.contains("3 lists of links for 2 devices"), "{refused}");
     let options = ["--device", "a,b,c"];

@@ -46,7 +46,7 @@ fn in_the_middle_of_an_operation_an_acknowledgement_waits_to_be_asked_for() {
 }
 
 #[test]
-fn the_end_of_an_operation_is_told_soon_unless_another_begins() {
+fn the_end_of_an_operation_is_reported_soon_unless_another_begins() {
     let mut received = ReceivedPackets::default();
     observe(&mut received, 0, Eliciting::Midway);
     arrive(&mut received, 1);
@@ -57,15 +57,16 @@ fn the_end_of_an_operation_is_told_soon_unless_another_begins() {
 }
 
 #[test]
-fn where_nothing_is_lost_packets_are_told_of_when_half_of_the_time_has_passed_or_they_are_many() {
+fn where_nothing_is_lost_packets_are_acknowledged_when_half_of_the_time_has_passed_or_they_are_many()
+ {
     let mut received = ReceivedPackets::default();
     received.set_lossless(true);
     arrive(&mut received, 0);
     assert!(received.is_held_back() && received.acknowledgement_owed());
     let half = NOW.after_ns(12_500);
-    for (at, tells) in [(NOW, false), (Instant(half.0 - 1), false), (half, true)] {
-        assert_eq!(received.acknowledgement_rides(at), tells);
-        assert_eq!(received.acknowledgement_joins(at), tells);
+    for (at, is_due) in [(NOW, false), (Instant(half.0 - 1), false), (half, true)] {
+        assert_eq!(received.acknowledgement_rides(at), is_due);
+        assert_eq!(received.acknowledgement_joins(at), is_due);
     }
     assert!(!received.acknowledgement_due(half), "nothing goes out for that alone");
     for number in 1..15 {
@@ -318,16 +319,16 @@ fn check_block(model: &BTreeSet<u64>, block: &AckBlock) -> Result<(), TestCaseEr
     let gap = largest.checked_sub(u64::from(block.run));
     for bit in 0..256 {
         let number = gap.and_then(|gap| gap.checked_sub(1 + bit));
-        let told = block.bitmap[(bit / 64) as usize] >> (bit % 64) & 1 == 1;
+        let is_in_bitmap = block.bitmap[(bit / 64) as usize] >> (bit % 64) & 1 == 1;
         if bit >= 64 * u64::from(block.words) {
-            prop_assert!(!told);
+            prop_assert!(!is_in_bitmap);
             // What is left out is nothing, or was reported many times.
             let known = number.is_none_or(|n| !model.contains(&n) || n + 256 <= largest);
             prop_assert!(known, "left out {number:?} of {largest}");
         } else {
             let arrived = number.is_some_and(|number| model.contains(&number));
             let outside = number.is_none_or(|number| number + 1_024 <= largest);
-            prop_assert_eq!(told, arrived && !outside);
+            prop_assert_eq!(is_in_bitmap, arrived && !outside);
         }
     }
     if block.words > 0 {

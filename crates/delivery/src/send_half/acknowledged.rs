@@ -135,10 +135,11 @@ impl<T: Copy> SendHalf<T> {
         self.correct_backlog(rtt_ns, acked);
         summary.rtt_sample_ns = Some(rtt_ns);
         // What acknowledgements waited for would make rates uneven that are not.
-        let told_at = Instant(now.0.saturating_sub(took_ns.saturating_sub(rtt_ns)));
+        let acknowledged_at = Instant(now.0.saturating_sub(took_ns.saturating_sub(rtt_ns)));
         let (min_ns, frame_bytes) = (self.rtt.min_ns(), self.frame_bytes);
         let newest = Newest { stamp, sent_at, window_limited };
-        let round_started = self.rate.on_acked(told_at, acked.bytes, newest, min_ns, frame_bytes);
+        let round_started =
+            self.rate.on_acked(acknowledged_at, acked.bytes, newest, min_ns, frame_bytes);
         if self.in_flight_bytes == 0 {
             let queued_ns = rtt_ns.saturating_sub(min_ns);
             self.rate.on_train(now, sent_at, queued_ns, min_ns, self.frame_bytes);

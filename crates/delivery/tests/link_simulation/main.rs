@@ -95,7 +95,7 @@ fn a_queue_that_overflows_is_not_kept_overflowing() {
 }
 
 #[test]
-fn competing_flows_share_and_nobody_starves() {
+fn competing_flows_share_and_none_starves() {
     for flows in [2, 4, 16] {
         let outcome = run(&format!("{flows} flows"), gigabit_link(), flows, 1000);
         assert!(outcome.goodput() > 0.95 * GIGABIT as f64);

@@ -24,7 +24,7 @@ fn what_a_driver_did_not_take_was_never_counted() {
     let (mut path, mut pool) = (path(), pool());
     let before = path.counters;
     for (purpose, has_acks) in
-        [(Purpose::Data, true), (Purpose::Acknowledge, true), (Purpose::Tell, false)]
+        [(Purpose::Data, true), (Purpose::Acknowledge, true), (Purpose::Report, false)]
     {
         let is_data = purpose == Purpose::Data;
         let carried = if is_data { data(1) } else { Carried::default() };
@@ -56,7 +56,7 @@ fn data_that_is_given_up_is_sent_again_and_messages_are_said_again() {
     path.on_sent(&mut pool, START, 100, Purpose::Data, data(1), false);
     let ping = path.pending().carried(PING, None);
     path.say(PING);
-    path.on_sent(&mut pool, START, 40, Purpose::Tell, ping, false);
+    path.on_sent(&mut pool, START, 40, Purpose::Report, ping, false);
     path.on_control_sent(PING, None, true);
     let mut again = Vec::new();
     let lost = path.give_up(&mut pool, &mut |carried| again.push(carried.slot));
@@ -68,7 +68,7 @@ fn data_that_is_given_up_is_sent_again_and_messages_are_said_again() {
 }
 
 #[test]
-fn another_link_tells_of_a_silent_one_only_if_it_progressed_later() {
+fn another_link_reports_a_silent_one_only_if_it_progressed_later() {
     let (mut path, mut pool) = (path(), pool());
     assert_eq!(path.progress_at(), Instant::default(), "nothing was acknowledged");
     path.on_sent(&mut pool, START, 100, Purpose::Data, data(1), false);

@@ -8,8 +8,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// The argument of this process, if it is the copy of a test.
-pub(crate) fn told() -> Option<String> {
-    env::var(TOLD).ok()
+pub(crate) fn argument() -> Option<String> {
+    env::var(ARGUMENT).ok()
 }
 
 /// Starts a copy of the test `name` with an argument, and waits for what it [says](say).
@@ -30,7 +30,7 @@ pub(crate) fn command(launcher: &[&str], name: &str, what: &str) -> Command {
         .args(launcher)
         .arg(env::current_exe().expect("this test"))
         .args(["--exact", name, "--nocapture", "--test-threads=1"])
-        .env(TOLD, what)
+        .env(ARGUMENT, what)
         .stdout(Stdio::piped());
     command
 }
@@ -52,7 +52,7 @@ pub(crate) fn end(mut copy: Child, signal: Signal) {
 }
 
 /// Set for copies.
-const TOLD: &str = "ETHERNOT_TEST_COPY";
+const ARGUMENT: &str = "ETHERNOT_TEST_COPY";
 
 /// Separates what a copy says from what its test prints.
 const SAYS: &str = "the copy says: ";

@@ -61,11 +61,11 @@ impl End {
         let mut process = command.stdin(Stdio::piped()).spawn().expect("a copy of this test");
         let commands = process.stdin.take().expect("a pipe");
         let lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
-        let (tell, answers) = channel();
+        let (sender, answers) = channel();
         thread::spawn(move || {
             for answer in lines.map_while(Result::ok).filter_map(|line| copy::said(&line)) {
                 // The test may have failed meanwhile.
-                let _sent = tell.send(answer);
+                let _sent = sender.send(answer);
             }
         });
         Self { process, commands, answers }

@@ -29,15 +29,15 @@ impl Host {
     /// Nothing, and a printed reason, if this process may not make namespaces.
     pub(crate) fn new() -> Option<Self> {
         let (jobs, todo) = channel::<Job>();
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         let thread = thread::spawn(move || {
             let made = unshare(CloneFlags::CLONE_NEWNET);
-            tell.send(made.map(|()| gettid().as_raw())).unwrap();
+            sender.send(made.map(|()| gettid().as_raw())).unwrap();
             for job in todo {
                 job();
             }
         });
-        let id = match told.recv().unwrap() {
+        let id = match receiver.recv().unwrap() {
             Ok(id) => id,
             Err(error) => {
                 println!("skipped: a network namespace needs root ({error})");
@@ -78,10 +78,10 @@ impl Host {
 
     /// Runs `job` on this host.
     pub(crate) fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
-        let (tell, told) = channel();
-        let job = Box::new(move || tell.send(job()).unwrap());
+        let (sender, receiver) = channel();
+        let job = Box::new(move || sender.send(job()).unwrap());
         self.jobs.as_ref().unwrap().send(job).unwrap();
-        told.recv().expect("the job has panicked")
+        receiver.recv().expect("the job has panicked")
     }
 
     /// Runs `ip` with `arguments` on this host; it must succeed.

@@ -111,7 +111,7 @@ fn strict_overlap_must_leave_the_later_bytes() {
 }
 
 #[test]
-fn bytes_that_nobody_wrote_are_noticed() {
+fn bytes_without_a_write_are_noticed() {
     let mut case = Case::new();
     case.write(0, 300, RELAXED);
     case.memory.borrow_mut()[500] = 7;

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_measurements_do_not_tell_stays_where_it_began() {
+    fn what_measurements_do_not_show_stays_where_it_began() {
         let parameters = [(100.0, 100.0), (500.0, 100.0)];
         let parameters = parameters.map(|(start, scale)| Parameter { start, scale });
         // Only the sum of the two is measured.

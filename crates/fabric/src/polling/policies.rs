@@ -201,7 +201,7 @@ fn model(rate: u64, propagation_ns: u64, shaper: Shaper) -> LinkModel {
         jitter: Jitter::Constant,
         queue_bytes: QUEUE_FRAMES * FRAME_WIRE_BYTES,
         // Virtual interfaces report none.
-        tells_rate: false,
+        reports_rate: false,
         ..raw_link(rate, propagation_ns)
     };
     if rate == FREE || shaper == Shaper::Exact {

@@ -3,7 +3,7 @@ use super::*;
 /// A host, and what was reported to it and when.
 struct Run {
     scheduler: Scheduler,
-    told: Vec<(u64, Report)>,
+    reports: Vec<(u64, Report)>,
 }
 
 enum Next {
@@ -16,7 +16,7 @@ impl Run {
     fn new(processors: usize, busy: usize) -> (Self, Vec<ThreadId>) {
         let mut scheduler = Scheduler::new(Settings::usual(processors));
         let busy = (0..busy).map(|_| scheduler.spawn_busy(0)).collect();
-        (Self { scheduler, told: Vec::new() }, busy)
+        (Self { scheduler, reports: Vec::new() }, busy)
     }
 
     /// Runs until `until_ns`; whenever `thread` is ready it does as `next` says.
@@ -40,7 +40,7 @@ impl Run {
                 self.scheduler.wake(now_ns, thread);
             }
             while let Some(report) = self.scheduler.advance(now_ns) {
-                self.told.push((now_ns, report));
+                self.reports.push((now_ns, report));
                 let Report::Ready { thread } = report else { continue };
                 match next(now_ns) {
                     Next::Work(work_ns) => self.scheduler.work(now_ns, thread, work_ns),
@@ -65,7 +65,7 @@ impl Run {
             Report::Resumed { thread, away_ns } => (thread == of).then_some(away_ns),
             Report::Ready { .. } => None,
         };
-        self.told.iter().filter_map(absence).collect()
+        self.reports.iter().filter_map(absence).collect()
     }
 }
 

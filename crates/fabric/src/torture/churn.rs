@@ -209,7 +209,7 @@ impl<E: HostEngine> Run<'_, E> {
                 world.network.announce(port);
             }
         }
-        world.tell_changes();
+        world.report_changes();
         for (host, link) in core::mem::take(&mut self.churn.removed) {
             self.add_path(world, host, link);
         }
@@ -323,7 +323,7 @@ impl<E: HostEngine> Run<'_, E> {
                 let port = self.port(host, link);
                 world.network.set_frame_bytes_max(port, frame_bytes_max);
                 world.network.announce(port);
-                world.tell_changes();
+                world.report_changes();
             }
             Disaster::Delay { host, link, propagation_ns } => {
                 world.network.set_propagation(self.port(host, link), propagation_ns);

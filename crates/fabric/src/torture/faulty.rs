@@ -164,14 +164,14 @@ impl<E: HostEngine> Run<'_, E> {
                 let left_ns = self.plan.safety_ns.saturating_sub(world.now().0);
                 self.strike(world, Disaster::Pause { host, for_ns: left_ns + 1 });
             }
-            FaultyKind::NeverAcknowledges => self.mute(world, host, Some(tells_acknowledgements)),
+            FaultyKind::NeverAcknowledges => self.mute(world, host, Some(has_acknowledgements)),
             FaultyKind::Withholds => self.mute(world, host, Some(is_withheld)),
             FaultyKind::Floods => {
                 self.flood(world, host);
                 self.fail_again(world, 200_000);
             }
             FaultyKind::Lies => {
-                self.mute(world, host, Some(tells_acknowledgements));
+                self.mute(world, host, Some(has_acknowledgements));
                 for _ in 0..LIES {
                     self.lie(world, host);
                 }
@@ -242,7 +242,7 @@ impl<E: HostEngine> Run<'_, E> {
 }
 
 /// Whether a frame acknowledges anything.
-fn tells_acknowledgements(frame: &[u8]) -> bool {
+fn has_acknowledgements(frame: &[u8]) -> bool {
     wire_edge::decode(frame).is_ok_and(|frame| frame.acks.is_some())
 }
 

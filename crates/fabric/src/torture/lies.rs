@@ -18,8 +18,8 @@ impl<E: HostEngine> Run<'_, E> {
         let count = self.strangers.random.below(8) as usize;
         let Some((frame, prefix)) = found.take(count + 1).last() else { return };
         let (to, own) = (frame.to, frame.from);
-        let told = heard.iter().rev().find(|other| (other.from, other.to) == (to, own));
-        let told = told.and_then(|other| forging::prefix_of(&other.bytes));
+        let heard_here = heard.iter().rev().find(|other| (other.from, other.to) == (to, own));
+        let heard_here = heard_here.and_then(|other| forging::prefix_of(&other.bytes));
         let links = self.plan.links.len() as u8;
         let link = (usize::from(to.0) % self.plan.links.len()) as u8;
         let random = &mut self.strangers.random;
@@ -47,7 +47,7 @@ impl<E: HostEngine> Run<'_, E> {
                 let harmful = forging::harmful(random, named);
                 forging::control(prefix, &[challenge, harmful, forging::harmful(random, named)])
             }
-            _ => forging::content(random, prefix, told),
+            _ => forging::content(random, prefix, heard_here),
         };
         world.inject(from, to, bytes, 1_000);
     }

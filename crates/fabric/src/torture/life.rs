@@ -327,8 +327,8 @@ impl<E: HostEngine> Run<'_, E> {
         };
         // A peer that restarted or let go says so: with a path there, no peer is unreachable.
         let answers = end.stage == Stage::Open && !state.lacked_path(now);
-        let is_told = !(cause == Cause::Unreachable && answers);
-        (end.excused && is_told) || attempt_failed
+        let is_reported = !(cause == Cause::Unreachable && answers);
+        (end.excused && is_reported) || attempt_failed
     }
 
     /// From now on nothing may write this region.

@@ -299,7 +299,7 @@ impl PlainEngine {
                 }
                 Some(_) => {}
                 None => {
-                    self.tell(id, DENIED);
+                    self.send_control(id, DENIED);
                     self.end(id, Cause::AccessDenied);
                 }
             }
@@ -433,7 +433,7 @@ impl PlainEngine {
     }
 
     /// Reports something to the peer of a connection once.
-    fn tell(&mut self, id: u32, kind: u8) {
+    fn send_control(&mut self, id: u32, kind: u8) {
         let Some(connection) = self.connections.get(&id) else { return };
         if let Some(&(link, to)) = connection.paths.get(connection.path) {
             let frame = preamble(kind, connection.peer, id);
@@ -448,7 +448,7 @@ impl PlainEngine {
             .find(|(_, connection)| connection.peer == peer && connection.state != State::Asking);
         if let Some((&id, connection)) = known {
             if connection.state == State::Open {
-                self.tell(id, ACCEPT);
+                self.send_control(id, ACCEPT);
             }
             return;
         }

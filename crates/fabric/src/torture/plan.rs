@@ -254,7 +254,7 @@ fn draw_link(random: &mut Random) -> LinkPlan {
         driver_bytes: random.pick(&[None, None, Some(8 << 10)]),
         frame_bytes_max: random.pick(&[1_472, 1_472, 1_232, 8_972]),
         reports_too_big: random.chance_ppm(500_000),
-        tells_rate: true,
+        reports_rate: true,
         offloads: false,
     };
     LinkPlan { model, switched: random.chance_ppm(300_000) }

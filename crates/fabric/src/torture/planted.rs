@@ -73,7 +73,7 @@ fn a_path_that_narrows_and_is_not_noticed_is_found() {
 }
 
 #[test]
-fn a_listener_held_up_by_one_who_never_confirms_is_found() {
+fn a_listener_held_up_by_a_peer_that_never_confirms_is_found() {
     edge(Bend::HoldsListener, "a connection");
 }
 

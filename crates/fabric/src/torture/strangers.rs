@@ -258,7 +258,7 @@ impl<E: HostEngine> Run<'_, E> {
             ),
         };
         if !world.is_paused(host) {
-            world.tell(host, LinkId(link as u8), event);
+            world.notify(host, LinkId(link as u8), event);
         }
     }
 

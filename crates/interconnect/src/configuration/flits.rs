@@ -175,7 +175,7 @@ mod tests {
 
     /// Key, value, and a value that would work, in one sentence.
     #[test]
-    fn what_does_not_go_together_is_told_with_what_does() {
+    fn what_does_not_go_together_is_reported_with_what_does() {
         let flit = "[fabric]\nkind = \"flit\"\n";
         let torus = "[topology]\nkind = \"torus\"\n";
         let cases = [

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_in_a_file_are_told_with_its_line() {
+    fn mistakes_in_a_file_are_reported_with_its_line() {
         for (line, what) in [
             ("0 1 1500", "it has 3 columns, but must have 4"),
             ("0 1 1500 0 3", "it has 5 columns, but must have 4"),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_in_a_configuration_are_told_with_its_line() {
+    fn mistakes_in_a_configuration_are_reported_with_its_line() {
         for (keys, expected) in [
             (
                 "flows = [[0, 1, 64, 0],\n  [0, 16, 64, 0]]",

@@ -175,8 +175,8 @@ const MISTAKES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn mistakes_are_told_in_a_sentence_with_key_value_line_and_remedy() {
-    let mut told = Vec::new();
+fn mistakes_are_reported_in_a_sentence_with_key_value_line_and_remedy() {
+    let mut messages = Vec::new();
     for (text, expected) in MISTAKES {
         let points = parse_sweep("a.toml", text, &|_| Err("no such file".to_owned()));
         let run = |configuration: &Configuration| {
@@ -189,8 +189,8 @@ fn mistakes_are_told_in_a_sentence_with_key_value_line_and_remedy() {
         assert_eq!(error.lines().count(), 1, "{error}");
         // Reported all together, as a changed word changes many.
         if error != *expected {
-            told.push(format!("{text}{error}\n"));
+            messages.push(format!("{text}{error}\n"));
         }
     }
-    assert!(told.is_empty(), "{}", told.join("\n"));
+    assert!(messages.is_empty(), "{}", messages.join("\n"));
 }

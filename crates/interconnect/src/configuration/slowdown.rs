@@ -148,8 +148,8 @@ impl Configuration {
         let lengths = times.keys().copied().collect();
         let solo = Solo { from, to, lengths, next: 0, asked_ps: 0, pause_ps };
         let limits = RecordLimits { messages: 2 * times.len(), crossings: 0 };
-        let mut tell = |progress| watch(progress);
-        let watch = Watch { records: Some(limits), progress: Some(&mut tell), tap: None };
+        let mut report = |progress| watch(progress);
+        let watch = Watch { records: Some(limits), progress: Some(&mut report), tap: None };
         let outcome = self.run_workload_watched(solo, self.topology.hosts(), watch)?;
         let messages = outcome.records.map(|records| records.messages).unwrap_or_default();
         let own = messages.iter().filter(|message| message.source == from);

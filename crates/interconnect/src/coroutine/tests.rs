@@ -68,7 +68,7 @@ fn a_send_occupies_the_processor_and_an_asynchronous_one_what_follows() {
 }
 
 #[test]
-fn any_source_takes_who_comes_first_and_numbers_arrive() {
+fn any_source_takes_the_first_that_comes_and_numbers_arrive() {
     let outcome = run(4, |mpi| async move {
         if mpi.number() > 0 {
             mpi.compute(u64::from(4 - mpi.number()) * 10_000).await;
@@ -135,7 +135,7 @@ fn no_rank_leaves_a_barrier_before_the_last_has_come() {
 }
 
 #[test]
-fn ranks_that_wait_for_each_other_are_told_with_who_waits_for_whom() {
+fn ranks_that_wait_for_each_other_are_reported_in_pairs() {
     let stuck = run(4, |mpi| async move {
         match mpi.number() {
             3 => {}

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_file_and_line() {
+    fn what_is_wrong_is_reported_with_file_and_line() {
         let rest = "source = \"s\"\ndate = \"2001\"\n";
         let cable = "kind = \"cable\"\nrate_bps = 5\n";
         let error = refused(&part(&format!("{cable}price = -1\n{rest}")));

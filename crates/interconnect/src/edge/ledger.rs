@@ -188,8 +188,9 @@ impl Ledger {
     /// The target of a stream was notified of a message.
     pub(super) fn on_notified(&mut self, stream: u32, message: u32) {
         let open = &mut self.streams[stream as usize];
-        let told = open.operations.iter_mut().find(|operation| operation.message != NO_MESSAGE);
-        let what = match told {
+        let outstanding =
+            open.operations.iter_mut().find(|operation| operation.message != NO_MESSAGE);
+        let what = match outstanding {
             Some(operation) if operation.message != message => {
                 format!("message {message} came before message {}", operation.message)
             }
@@ -353,8 +354,8 @@ mod tests {
         assert!(twice.contains("once more"), "{twice}");
         let lost = found(relaxed, &|ledger, _| ledger.on_completed(1, true));
         assert!(lost.contains("not placed"), "{lost}");
-        let untold = found(relaxed, &|ledger, _| ledger.on_notified(1, 5));
-        assert!(untold.contains("before all of it"), "{untold}");
+        let refusal = found(relaxed, &|ledger, _| ledger.on_notified(1, 5));
+        assert!(refusal.contains("before all of it"), "{refusal}");
         let beyond = found(relaxed, &|ledger, at| {
             ledger.on_placed(7, &placement(at + 2_992, 9));
         });

@@ -85,7 +85,7 @@ impl Goal {
                 if let Kind::Send { to, bytes, tag } = program.operations[index as usize].kind {
                     actions.send_named(to, bytes, tag, index);
                 }
-                (!actions.tells_sent()).then_some(index)
+                (!actions.reports_sent()).then_some(index)
             }
             _ if bytes > eager_max => pop(&mut program.rendezvous.cleared, named),
             _ => program.matching.arrive(from, tag, Offer::Message).map(|(index, _)| index),
@@ -213,7 +213,7 @@ mod tests {
 
     /// What eager sends hide: both wait for the other's receive.
     #[test]
-    fn sends_that_wait_for_each_other_are_told_with_their_line() {
+    fn sends_that_wait_for_each_other_are_reported_with_their_line() {
         let rank = |other: u32| {
             format!("s: send 2000b to {other}\nr: recv 2000b from {other}\nr requires s\n}}\n")
         };

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn steady_growth_is_told_from_noise() {
+    fn steady_growth_is_distinguished_from_noise() {
         let growing = growth(|at| at as usize).expect("it grows all the time");
         assert!((growing.early - 1_500.0).abs() < 20.0 && (growing.late - 3_500.0).abs() < 20.0);
         assert_eq!(growth(|at| 200 + at as usize % 97), None);

@@ -126,7 +126,7 @@ impl Progress {
     ///
     /// # Errors
     /// [`Stuck`], if `watch` stops the run.
-    pub fn tell(self, watch: &mut Watcher<'_>) -> Result<(), Stuck> {
+    pub fn report(self, watch: &mut Watcher<'_>) -> Result<(), Stuck> {
         match watch(self) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => {
@@ -243,7 +243,7 @@ impl Outcome {
 
     /// A rank is informed of something.
     #[inline]
-    pub(super) fn on_told(&mut self, rank: u32, now_ps: u64) {
+    pub(super) fn on_reported(&mut self, rank: u32, now_ps: u64) {
         self.completed_ps = self.completed_ps.max(now_ps);
         self.finish_rank(rank as usize, now_ps);
     }

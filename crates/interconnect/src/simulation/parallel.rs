@@ -117,7 +117,7 @@ impl Driver for InTurns {
             if events >= check {
                 check = events + WATCHED_EVENTS;
                 let whole = window.shares.whole(parts.iter().map(|part| part.progress(end_ps)));
-                whole.tell(watch)?;
+                whole.report(watch)?;
             }
             for from in 0..parts.len() {
                 for to in 0..parts.len() {

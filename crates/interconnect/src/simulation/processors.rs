@@ -378,7 +378,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
                 if let (Some(recorder), Some(cause)) = (&mut self.context.recorder, cause) {
                     recorder.resume(cause);
                 }
-                self.tell(rank, name);
+                self.notify_sent(rank, name);
             }
             What::Receive { message, bytes } => self.begin_receive(rank, message, bytes),
         }
@@ -436,10 +436,10 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         if let Some(recorder) = &mut self.context.recorder {
             recorder.on_sent(message);
         }
-        self.tell(rank, name);
+        self.notify_sent(rank, name);
     }
 
-    fn tell(&mut self, rank: u32, name: u32) {
+    fn notify_sent(&mut self, rank: u32, name: u32) {
         self.actions.now_ps = self.context.wheel.now_ps();
         self.workload.on_sent(rank, name, &mut self.actions);
         self.act(rank);
@@ -449,8 +449,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     /// message before it is there.
     pub(super) fn note_receivers(&mut self) {
         let holds = |processors: &Processors| processors.loggp.holds_receiver;
-        let is_told = self.interrupts.is_none();
-        self.holds_receivers = is_told && self.processors.as_deref().is_some_and(holds);
+        let is_informed = self.interrupts.is_none();
+        self.holds_receivers = is_informed && self.processors.as_deref().is_some_and(holds);
     }
 }
 

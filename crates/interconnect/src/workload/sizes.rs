@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn drawn_lengths_have_the_mean_that_is_told() {
+    fn drawn_lengths_have_the_mean_that_is_reported() {
         let table = "# web\n64 0.1\n64 0.5\n1500 0.5\n1500 0.9\n10000 1\n";
         let table = SizeTable::parse("a.cdf", table).expect("it is a table");
         // 0.1 and 0.4 of 64, 0.4 of 1500, and 0.1 in the middle between 1500 and 10000.

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_in_shared_memory_look_as_on_raw_ethernet_and_tell_their_ends_apart() {
+    fn frames_in_shared_memory_look_as_on_raw_ethernet_and_distinguish_their_ends() {
         let ends = [0x0807_0605_0403_0201, 9].map(|end| PeerAddr::shared_memory(1, end));
         let [from, to] = ends;
         let envelope = Envelope { from, to, congestion_experienced: false, ethernet: None };

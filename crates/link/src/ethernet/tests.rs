@@ -60,7 +60,7 @@ proptest! {
 
 //= protocol.md: envelope.1
 #[test]
-fn frames_that_are_not_for_us_are_told_from_broken_ones() {
+fn frames_that_are_not_for_us_are_distinguished_from_broken_ones() {
     let whole = frame(&PEER, EnvelopeKind::Frame, b"content");
     let check = |ours: &Framing, change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = whole.clone();
@@ -106,7 +106,7 @@ fn tag_is_compared_wherever_it_was_taken_off() {
 
 //= protocol.md: envelope.4
 #[test]
-fn everybody_is_asked_who_is_there() {
+fn all_peers_are_asked_whether_they_are_there() {
     let mut bytes = vec![0; PEER.header_bytes()];
     assert!(PEER.put(EnvelopeKind::Discover, (BROADCAST, OURS.port), &mut bytes));
     let from = (PEER.station, PEER.port);

@@ -77,7 +77,7 @@ impl Watch {
 
     /// Reports the present state of the interface, if it has changed: the link can carry nothing, or again something,
     /// or something else.
-    pub(crate) fn tell(&mut self, is_down: bool, is_changed: bool, caps: LinkCaps) {
+    pub(crate) fn report(&mut self, is_down: bool, is_changed: bool, caps: LinkCaps) {
         let was_down = std::mem::replace(&mut self.is_down, is_down);
         if is_down && !was_down {
             self.push(LinkEvent::Down);
@@ -150,17 +150,17 @@ mod tests {
     };
 
     #[test]
-    fn what_changes_nothing_is_not_told() {
+    fn what_changes_nothing_is_not_reported() {
         let mut watch = Watch::new();
-        watch.tell(false, false, CAPS);
+        watch.report(false, false, CAPS);
         assert!(watch.pop().is_none());
-        watch.tell(true, true, CAPS);
-        watch.tell(true, true, CAPS);
+        watch.report(true, true, CAPS);
+        watch.report(true, true, CAPS);
         assert!(matches!(watch.pop(), Some(LinkEvent::Down)));
         assert!(watch.is_down() && watch.pop().is_none());
-        watch.tell(false, false, CAPS);
+        watch.report(false, false, CAPS);
         assert!(matches!(watch.pop(), Some(LinkEvent::Changed(_))));
-        watch.tell(false, true, CAPS);
+        watch.report(false, true, CAPS);
         assert!(matches!(watch.pop(), Some(LinkEvent::Changed(_))));
     }
 

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_told_from_entries_that_are_not_there() {
+    fn errors_are_distinguished_from_missing_entries() {
         let error = |errno: i32| {
             let mut bytes = vec![0; HEADER_BYTES + 4];
             bytes[4..6].copy_from_slice(&(libc::NLMSG_ERROR as u16).to_ne_bytes());

@@ -79,7 +79,7 @@ impl Lender {
         let there = mem::lendable_numbers();
         // A notice that cannot be sent now is sent after the next change, or when the channel ends.
         self.lent.retain(|number| {
-            there.contains(number) || !socket::tell(socket, Notice::Gone(*number), None)
+            there.contains(number) || !socket::send_notice(socket, Notice::Gone(*number), None)
         });
     }
 
@@ -90,7 +90,7 @@ impl Lender {
         if !self.lent.contains(&number) {
             let notice = Notice::Lent { memory: number, len: memory.len() };
             let has_room = self.lent.len() < LENT_MAX;
-            if !has_room || !socket::tell(socket, notice, Some(memory.file())) {
+            if !has_room || !socket::send_notice(socket, notice, Some(memory.file())) {
                 return None;
             }
             self.lent.push(number);

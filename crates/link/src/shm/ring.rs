@@ -212,12 +212,12 @@ pub(super) struct Reader {
     /// Bytes read in all.
     read: u64,
     /// The part of them that was reported to the writer.
-    told: u64,
+    reported: u64,
 }
 
 impl Reader {
     const fn new(area: Area) -> Self {
-        Self { area, read: 0, told: 0 }
+        Self { area, read: 0, reported: 0 }
     }
 
     /// Copies the headers of the next frame to the beginning of `buffer`.
@@ -282,10 +282,10 @@ impl Reader {
     /// skipped for it finds room in the rest: a writer that waits gets a report when all has been read.
     #[inline]
     pub(super) fn release(&mut self) -> bool {
-        if self.read - self.told < (RING_BYTES / 8) as u64 {
+        if self.read - self.reported < (RING_BYTES / 8) as u64 {
             return false;
         }
-        self.told = self.read;
+        self.reported = self.read;
         self.area.consumed().store(self.read, Ordering::Release);
         // Pairs with the fence of `Writer::announce_wait`.
         fence(Ordering::SeqCst);

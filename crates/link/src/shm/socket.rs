@@ -343,7 +343,7 @@ impl Notice {
 }
 
 /// Sends a notice to the other end; false if that is not possible now.
-pub(super) fn tell(
+pub(super) fn send_notice(
     socket: BorrowedFd<'_>,
     notice: Notice,
     descriptor: Option<BorrowedFd<'_>>,

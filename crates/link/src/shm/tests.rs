@@ -8,7 +8,7 @@ use crate::shm::ring::LentPlace;
 use crate::shm::socket::{connect, create_memory, greet};
 
 #[test]
-fn frames_go_both_ways_whoever_began() {
+fn frames_go_both_ways_whichever_end_began() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     send(&mut a, &b, b"from a");
     assert_eq!(received(&mut b), [b"from a".to_vec()]);
@@ -34,7 +34,7 @@ fn both_may_begin_at_the_same_time() {
 }
 
 #[test]
-fn the_end_of_a_peer_is_told_after_its_last_frame() {
+fn the_end_of_a_peer_is_reported_after_its_last_frame() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     let address = a.caps().local;
     send(&mut a, &b, b"last words");
@@ -122,7 +122,7 @@ fn greetings_for_somebody_else_or_of_another_host_are_refused() {
 }
 
 #[test]
-fn those_who_connect_and_say_nothing_do_not_keep_others_out() {
+fn peers_that_connect_and_say_nothing_do_not_keep_others_out() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     let (_, endpoint) = b.caps().local.to_shared_memory().unwrap();
     let _silent: Vec<_> = (0..3 * STRANGERS_MAX)
@@ -225,7 +225,7 @@ fn a_peer_that_cannot_map_what_it_is_lent_gets_copies() {
     // A file that can be made shorter is none to map.
     let file = memfd(1 << 20);
     let notice = Notice::Lent { memory: 5, len: 1 << 20 };
-    assert!(socket::tell(a.channels[0].socket.as_fd(), notice, Some(file.as_fd())));
+    assert!(socket::send_notice(a.channels[0].socket.as_fd(), notice, Some(file.as_fd())));
     received(&mut b);
     assert_eq!(b.channels[0].borrower.memories(), 0);
     a.attend();
@@ -249,7 +249,7 @@ fn memory_of_huge_pages_is_not_borrowed() {
     seal(&file);
     assert!(!socket::is_unshrinkable(file.as_fd(), 2 << 20));
     let notice = Notice::Lent { memory: 5, len: 2 << 20 };
-    assert!(socket::tell(a.channels[0].socket.as_fd(), notice, Some(file.as_fd())));
+    assert!(socket::send_notice(a.channels[0].socket.as_fd(), notice, Some(file.as_fd())));
     received(&mut b);
     assert_eq!(b.channels[0].borrower.memories(), 0);
 }
@@ -265,18 +265,18 @@ fn a_peer_cannot_use_up_the_addresses_of_a_process() {
         let file = memfd(len as usize);
         seal(&file);
         let notice = Notice::Lent { memory, len };
-        assert!(socket::tell(a.channels[0].socket.as_fd(), notice, Some(file.as_fd())));
+        assert!(socket::send_notice(a.channels[0].socket.as_fd(), notice, Some(file.as_fd())));
     }
     received(&mut b);
     assert_eq!(b.channels[0].borrower.memories(), 2);
     let gone = Notice::Gone(0);
-    assert!(socket::tell(a.channels[0].socket.as_fd(), gone, None));
+    assert!(socket::send_notice(a.channels[0].socket.as_fd(), gone, None));
     let file = memfd(len as usize);
     seal(&file);
     // What is lent again under a number replaces the earlier memory.
     for _ in 0..3 {
         let notice = Notice::Lent { memory: 1, len };
-        assert!(socket::tell(a.channels[0].socket.as_fd(), notice, Some(file.as_fd())));
+        assert!(socket::send_notice(a.channels[0].socket.as_fd(), notice, Some(file.as_fd())));
     }
     received(&mut b);
     assert_eq!(b.channels[0].borrower.memories(), 1);

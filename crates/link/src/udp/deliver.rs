@@ -138,12 +138,12 @@ impl UdpLink {
         let message = self.ring.message(index);
         self.statistics.receive_messages += 1;
         if let Some(drops) = message.ancillary.drops {
-            let told = match (&mut self.hot, which) {
-                (Some(hot), Which::Hot) => &mut hot.drops_told,
-                _ => &mut self.drops_told,
+            let reported = match (&mut self.hot, which) {
+                (Some(hot), Which::Hot) => &mut hot.drops_reported,
+                _ => &mut self.drops_reported,
             };
-            self.statistics.receive_kernel_drops += u64::from(drops.wrapping_sub(*told));
-            *told = drops;
+            self.statistics.receive_kernel_drops += u64::from(drops.wrapping_sub(*reported));
+            *reported = drops;
         }
         let Some(from) = message.from.peer().filter(|_| !message.is_truncated) else {
             self.statistics.receive_discarded += 1;

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_door_opens_where_a_socket_gives_way_and_then_nobody_else() {
+    fn a_rendezvous_socket_opens_where_a_socket_gives_way_and_no_other_does() {
         let keeps = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, keeps.local_addr().unwrap().port()));
         assert!(DoorSocket::bind(at).is_err());

@@ -21,12 +21,12 @@ pub(super) struct HotSocket {
     pub(super) socket: OwnedFd,
     pub(super) peer: PeerAddr,
     /// The kernel's drop count when it last reported it, modulo 2^32.
-    pub(super) drops_told: u32,
+    pub(super) drops_reported: u32,
     /// Sending failed for a reason that the unconnected socket may not know: nothing more is sent
     /// through this one, and it is closed when next frames are received.
     pub(super) has_failed: bool,
     /// The kernel reports times of reception and congestion marks of this socket's messages.
-    tells: bool,
+    reports_details: bool,
     /// Calls in a row that found one frame at most.
     quiet_calls: u32,
     family: Family,
@@ -64,9 +64,9 @@ impl HotSocket {
         Ok(Self {
             socket: opened,
             peer: peer.0,
-            drops_told: 0,
+            drops_reported: 0,
             has_failed: false,
-            tells: true,
+            reports_details: true,
             quiet_calls: 0,
             family,
             features: kept,
@@ -81,23 +81,23 @@ impl HotSocket {
     pub(super) fn note_frames(&mut self, frames: usize, streak: u8) {
         if frames > 1 || streak > 1 {
             self.quiet_calls = 0;
-            if !self.tells {
-                self.tell(true);
+            if !self.reports_details {
+                self.set_details(true);
             }
-        } else if self.tells {
+        } else if self.reports_details {
             self.quiet_calls += u32::from(frames == 1);
             if self.quiet_calls >= QUIET_CALLS_MIN {
-                self.tell(false);
+                self.set_details(false);
             }
         }
     }
 
     /// What the kernel refuses here only costs or spares time, so its answer is not looked at.
     #[cold]
-    fn tell(&mut self, tells: bool) {
-        self.tells = tells;
+    fn set_details(&mut self, reports_details: bool) {
+        self.reports_details = reports_details;
         let socket = self.socket.as_fd();
-        let value = i32::from(tells);
+        let value = i32::from(reports_details);
         if self.features.timestamps {
             let _ = socket::set_option(socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, value);
         }

@@ -301,7 +301,7 @@ fn atomics_of_many_threads_lose_nothing() {
 
 //= protocol.md: relaxed.2
 #[test]
-fn whoever_sees_the_tail_sees_all_bytes_before_it() {
+fn a_reader_that_sees_the_tail_sees_all_bytes_before_it() {
     const LEN: usize = 200;
     let rounds: u8 = if cfg!(miri) { 3 } else { 250 };
     for first in [0, 1, 3, 4, 6] {

@@ -46,7 +46,7 @@ impl Id {
             DatagramDetails { path, number: GROUP_NUMBER, queue_key, cookie }
         };
         let event = Event::of(this, EventKind::MulticastJoin, 0);
-        self.tell(Event { details: Details::Datagrams(details), ..event });
+        self.report(Event { details: Details::Datagrams(details), ..event });
         Ok(())
     }
 

@@ -38,7 +38,7 @@ impl Caller for Ear {
         if let Some(id) = self.0.upgrade() {
             let was_accepted = id.lock().pass(State::Accepted, State::Connected);
             if was_accepted {
-                id.tell_kind(EventKind::Established, 0);
+                id.report_kind(EventKind::Established, 0);
             }
         }
     }
@@ -53,7 +53,7 @@ impl Caller for Ear {
         if let Some(id) = self.0.upgrade()
             && id.lock().state == State::Disconnected
         {
-            id.tell_kind(EventKind::TimewaitExit, 0);
+            id.report_kind(EventKind::TimewaitExit, 0);
         }
     }
 }
@@ -102,7 +102,7 @@ impl Id {
         };
         let private_data = padded(private_data, self.private_limits().request);
         let (kind, listener) = (EventKind::ConnectRequest, Some(listener));
-        self.tell(Event { id, listener, kind, status: 0, details, private_data });
+        self.report(Event { id, listener, kind, status: 0, details, private_data });
         Ok(this)
     }
 
@@ -128,7 +128,7 @@ impl Id {
         };
         let kind = if is_datagram { EventKind::Established } else { EventKind::ConnectResponse };
         let private_data = padded(private_data, self.private_limits().reply);
-        self.tell(Event { id: this, listener: None, kind, status: 0, details, private_data });
+        self.report(Event { id: this, listener: None, kind, status: 0, details, private_data });
     }
 
     fn on_over(&self, over: Over) {
@@ -161,7 +161,7 @@ impl Id {
             }
         };
         let event = Event::of(this, kind, status);
-        self.tell(Event { private_data, ..event });
+        self.report(Event { private_data, ..event });
     }
 
     /// What is to be done when the program takes an event, in its thread: nothing of it may be done inside the wire.

@@ -62,7 +62,7 @@ impl Id {
             Err(error) => (EventKind::AddressError, status_of(&error)),
         };
         drop(inner);
-        self.tell_kind(kind, status);
+        self.report_kind(kind, status);
         Ok(())
     }
 
@@ -75,7 +75,7 @@ impl Id {
         inner.check("resolving a route", |state| state == State::AddressResolved)?;
         inner.state = State::RouteResolved;
         drop(inner);
-        self.tell_kind(EventKind::RouteResolved, 0);
+        self.report_kind(EventKind::RouteResolved, 0);
         Ok(())
     }
 

@@ -20,12 +20,12 @@ pub(super) enum Stop {
 
 /// What the requester reports to the target, besides the bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Told {
+pub(super) struct Notice {
     pub(super) flags: Flags,
     pub(super) immediate: Option<u32>,
 }
 
-impl Told {
+impl Notice {
     const fn is_solicited(self) -> bool {
         self.flags.contains(Flags::SOLICITED)
     }
@@ -75,7 +75,7 @@ impl Inbound {
         let operation = &around.pools.incoming[slot];
         let complete = operation.is_complete(&around.pools.received[slot as usize]);
         let kind = operation.kind;
-        let told = Told { flags: operation.flags, immediate: operation.immediate };
+        let notice = Notice { flags: operation.flags, immediate: operation.immediate };
         let length = operation.total.unwrap_or(0);
         // A fenced operation whose turn has come places what it holds, but an ordered tail waits for
         // its own body.
@@ -84,7 +84,7 @@ impl Inbound {
             self.place_held(around.memory, around.pools, slot, complete)?;
         }
         if complete {
-            self.deliver(around, kind, told, length)?;
+            self.deliver(around, kind, notice, length)?;
         }
         Ok(complete)
     }
@@ -95,18 +95,18 @@ impl Inbound {
         &mut self,
         around: &mut Surroundings<'_, '_>,
         kind: InKind,
-        told: Told,
+        notice: Notice,
         length: u32,
     ) -> Result<(), Stop> {
         match kind {
             InKind::Write { base, .. } => {
-                if told.immediate.is_none() {
+                if notice.immediate.is_none() {
                     return Ok(());
                 }
                 if self.queue_pair {
                     let message = self.next_message;
                     let value = Completion::OF_WRITE;
-                    return self.consume(around.pools, message, told, length, value);
+                    return self.consume(around.pools, message, notice, length, value);
                 }
                 let notification = Completion {
                     context: 0,
@@ -114,8 +114,8 @@ impl Inbound {
                     kind: CompletionKind::Notification,
                     result: Ok(()),
                     bytes: length,
-                    immediate: told.immediate,
-                    solicited: told.is_solicited(),
+                    immediate: notice.immediate,
+                    solicited: notice.is_solicited(),
                     value: base,
                 };
                 if self.outlet.offer(&mut around.pools.notices, &notification) {
@@ -125,12 +125,12 @@ impl Inbound {
                 }
             }
             InKind::Send { message, ends_key: false } => {
-                self.consume(around.pools, message, told, length, 0)
+                self.consume(around.pools, message, notice, length, 0)
             }
             InKind::Send { message, ends_key: true } => {
-                let key = self.end_key(around.memory, told.immediate)?;
-                let told = Told { immediate: None, ..told };
-                self.consume(around.pools, message, told, length, u64::from(key.0))
+                let key = self.end_key(around.memory, notice.immediate)?;
+                let notice = Notice { immediate: None, ..notice };
+                self.consume(around.pools, message, notice, length, u64::from(key.0))
             }
             InKind::Read { key, address, length } => {
                 if !self.may_answer(around) {
@@ -180,7 +180,7 @@ impl Inbound {
         &mut self,
         pools: &mut Pools,
         message: MessageNumber,
-        told: Told,
+        notice: Notice,
         length: u32,
         value: u64,
     ) -> Result<(), Stop> {
@@ -192,7 +192,7 @@ impl Inbound {
         pools.note_room(self.owner);
         self.next_message = message.next();
         if receive.status != NIL {
-            pools.arrive(receive.status, Arrival { bytes: length, immediate: told.immediate });
+            pools.arrive(receive.status, Arrival { bytes: length, immediate: notice.immediate });
             return Ok(());
         }
         let completion = Completion {
@@ -201,8 +201,8 @@ impl Inbound {
             kind: CompletionKind::Receive,
             result: Ok(()),
             bytes: length,
-            immediate: told.immediate,
-            solicited: told.is_solicited(),
+            immediate: notice.immediate,
+            solicited: notice.is_solicited(),
             value,
         };
         self.outlet.complete(&mut pools.notices, &completion);

@@ -164,7 +164,7 @@ impl OutOperation {
             OutKind::Atomic { opcode: AtomicOpcode::CompareSwap, .. } => {
                 CompletionKind::CompareSwap
             }
-            OutKind::Local { tells, .. } => tells,
+            OutKind::Local { completes_as, .. } => completes_as,
         }
     }
 }

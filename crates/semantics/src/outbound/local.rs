@@ -41,8 +41,8 @@ impl Outbound {
     ) -> Result<(), PostError> {
         self.check_queue_pair()?;
         self.admit(pools, operation)?;
-        let tells = operation.request.completion_kind();
-        let kind = OutKind::Local { work: LocalWork::Failed(error), tells };
+        let completes_as = operation.request.completion_kind();
+        let kind = OutKind::Local { work: LocalWork::Failed(error), completes_as };
         let record = self.record_of(operation, (kind, RemoteKey(0), 0), self.next_number);
         self.append(pools, record);
         self.complete_ready(pools);

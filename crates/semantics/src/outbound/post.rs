@@ -78,11 +78,11 @@ impl Outbound {
             }
             Request::BindWindow { replaced, key, window } => {
                 let work = LocalWork::Bind { replaced, key, window };
-                (OutKind::Local { work, tells: CompletionKind::BindWindow }, RemoteKey(0), 0)
+                (OutKind::Local { work, completes_as: CompletionKind::BindWindow }, RemoteKey(0), 0)
             }
             Request::Invalidate { domain, key } => {
                 let work = LocalWork::Invalidate { domain, key };
-                (OutKind::Local { work, tells: CompletionKind::Invalidate }, RemoteKey(0), 0)
+                (OutKind::Local { work, completes_as: CompletionKind::Invalidate }, RemoteKey(0), 0)
             }
         };
         self.record_of(operation, what, number)

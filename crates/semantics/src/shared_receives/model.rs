@@ -23,7 +23,7 @@ fn take_or_wait(shared: &SharedReceives, owner: Owner) -> bool {
 }
 
 #[test]
-fn whoever_waits_is_told_of_the_receive_that_is_posted() {
+fn a_waiting_message_is_notified_of_the_receive_that_is_posted() {
     loom::model(|| {
         let shared = Arc::new(SharedReceives::new(2));
         let poster = modelled::spawn({

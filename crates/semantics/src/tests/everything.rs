@@ -170,8 +170,8 @@ fn run(seed: u64) -> Vec<Completion> {
     let Side { outbound, pools, .. } = &mut pair.sides[0];
     outbound.flush(pools, OperationError::Flushed, None);
     pair.poll();
-    let told = |found: &Completion| (found.bytes, found.immediate, found.is_of_write());
-    let received: Vec<_> = pair.sides[1].completions.iter().map(told).collect();
+    let reported = |found: &Completion| (found.bytes, found.immediate, found.is_of_write());
+    let received: Vec<_> = pair.sides[1].completions.iter().map(reported).collect();
     assert!(messages.starts_with(&received), "seed {seed}: {received:?} of {messages:?}");
     assert_eq!(pair.sides[0].pools.in_use(), PoolUse::default());
     let completions = core::mem::take(&mut pair.sides[0].completions);

@@ -130,7 +130,7 @@ fn nothing_is_delivered_that_was_not_sent() {
 
 //= protocol.md: answer.12
 #[test]
-fn answers_nobody_asked_for_are_noticed() {
+fn unrequested_answers_are_noticed() {
     let mut pair = Pair::new(Config::default(), 1);
     let (key, address) = remote(&pair, 0);
     let sink = pair.sides[0].region.id;

@@ -446,7 +446,7 @@ fn tiny_pools_only_slow_things_down() {
 
 //= protocol.md: credit.1
 #[test]
-fn limits_told_late_unblock_what_was_posted_before() {
+fn limits_reported_late_unblock_what_was_posted_before() {
     let mut pair = Pair::new(Config { window: 0, ..Config::default() }, 1);
     let write = write(&pair, 0, 0, 8, flags(Order::Relaxed));
     let side = &mut pair.sides[0];

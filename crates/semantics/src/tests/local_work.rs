@@ -6,7 +6,7 @@ use wire_edge::{Flags, Header, OperationNumber, RemoteKey};
 use super::pair::{
     Config, Packet, Pair, Side, assert_completed_in_order, flags, operation, remote, source, write,
 };
-use super::requester::{queue_pairs, sends_of, tell};
+use super::requester::{acknowledge, queue_pairs, sends_of};
 use crate::{
     CompletionKind, LocalFault, Operation, OperationError, OperationFlags, Order, Owner, PoolUse,
     PostError, Request,
@@ -52,7 +52,7 @@ fn is_bound(side: &Side, key: RemoteKey) -> bool {
 }
 
 /// What was reported to a side: contexts, and how they ended.
-fn told(side: &mut Side) -> Vec<(u64, Result<(), OperationError>)> {
+fn results_of(side: &mut Side) -> Vec<(u64, Result<(), OperationError>)> {
     side.poll();
     side.completions.drain(..).map(|found| (found.context, found.result)).collect()
 }
@@ -72,16 +72,16 @@ fn a_window_is_bound_when_all_before_it_has_begun_and_before_anything_behind_it(
     }
     assert_eq!(sends_of(side), []);
     assert!(!is_bound(side, KEYS[0]));
-    tell(side, 0, 1);
+    acknowledge(side, 0, 1);
     assert_eq!(sends_of(side), [0]);
     assert!(is_bound(side, KEYS[0]));
-    assert_eq!(told(side), []);
-    tell(side, 1, 2);
-    assert_eq!(told(side), [(0, Ok(())), (1, Ok(()))]);
+    assert_eq!(results_of(side), []);
+    acknowledge(side, 1, 2);
+    assert_eq!(results_of(side), [(0, Ok(())), (1, Ok(()))]);
     assert_eq!(sends_of(side), [1]);
     assert!(!is_bound(side, KEYS[0]));
-    tell(side, 2, 2);
-    assert_eq!(told(side), [(2, Ok(())), (3, Ok(()))]);
+    acknowledge(side, 2, 2);
+    assert_eq!(results_of(side), [(2, Ok(())), (3, Ok(()))]);
     assert_eq!(side.pools.in_use(), PoolUse::default());
     assert_eq!((side.outbound.outstanding(), side.outbound.backlog_bytes()), (0, 0));
 }
@@ -105,7 +105,7 @@ fn local_work_that_nothing_is_before_is_done_when_it_is_posted() {
     let request = Request::BindWindow { replaced: Some(next), key: KEYS[2], window: None };
     side.post(&operation(request, 7, 0, PLAIN)).unwrap();
     assert!(!is_bound(side, KEYS[1]) && !is_bound(side, KEYS[2]));
-    assert_eq!(told(side), [(6, Ok(())), (7, Ok(()))]);
+    assert_eq!(results_of(side), [(6, Ok(())), (7, Ok(()))]);
     // The peer knows nothing of all that.
     let write = write(&pair, 0, 0, 8, PLAIN);
     assert_eq!(pair.sides[0].post(&write), Ok(OperationNumber(0)));
@@ -124,15 +124,15 @@ fn fenced_local_work_waits_for_answers() {
         side.post(&bound).unwrap();
         assert_eq!(sends_of(side), [0]);
         assert_eq!(is_bound(side, KEYS[0]), !waits);
-        tell(side, 1, 0);
+        acknowledge(side, 1, 0);
         assert_eq!(sends_of(side), []);
         assert_eq!(is_bound(side, KEYS[0]), !waits);
-        assert_eq!(told(side), []);
+        assert_eq!(results_of(side), []);
         let header = Header::ReadResponse { operation: OperationNumber(0), offset: 0 };
         side.answer(Flags::LAST, &header, &[1; 8]);
         assert_eq!(sends_of(side), []);
         assert!(is_bound(side, KEYS[0]));
-        assert_eq!(told(side), [(0, Ok(())), (1, Ok(()))]);
+        assert_eq!(results_of(side), [(0, Ok(())), (1, Ok(()))]);
     }
 }
 
@@ -150,14 +150,14 @@ fn a_window_that_cannot_be_bound_fails_in_its_turn_and_nothing_behind_it_is_sent
     }
     assert_eq!(sends_of(side), [0]);
     assert!(!side.outbound.is_faulty());
-    assert_eq!(told(side), []);
-    tell(side, 1, 0);
+    assert_eq!(results_of(side), []);
+    acknowledge(side, 1, 0);
     let failed = (1, Err(OperationError::WindowBind));
-    assert_eq!(told(side), [(0, Ok(())), failed]);
+    assert_eq!(results_of(side), [(0, Ok(())), failed]);
     assert!(side.outbound.is_faulty());
     assert_eq!(sends_of(side), []);
     side.outbound.flush(&mut side.pools, OperationError::Flushed, None);
-    assert_eq!(told(side), [(2, Err(OperationError::Flushed))]);
+    assert_eq!(results_of(side), [(2, Err(OperationError::Flushed))]);
     assert_eq!(side.pools.in_use(), PoolUse::default());
 }
 
@@ -169,7 +169,7 @@ fn a_key_that_is_no_window_of_this_connection_cannot_be_ended() {
     side.table.bind(KEYS[0], of_others).unwrap();
     let ended = invalidate(side, 4, KEYS[0]);
     side.post(&ended).unwrap();
-    assert_eq!(told(side), [(4, Err(OperationError::WindowBind))]);
+    assert_eq!(results_of(side), [(4, Err(OperationError::WindowBind))]);
     assert!(side.outbound.is_faulty());
     assert!(side.table.unbind(KEYS[0]).is_some());
 }
@@ -230,7 +230,7 @@ fn assert_failed_in_order(pair: &mut Pair, at: usize, count: usize, error: Opera
         core::cmp::Ordering::Greater => Err(OperationError::Flushed),
     };
     let expected: Vec<_> = (0..count).map(|index| (index as u64, result(index))).collect();
-    assert_eq!(told(side), expected);
+    assert_eq!(results_of(side), expected);
     assert_eq!(side.pools.in_use(), PoolUse::default());
 }
 
@@ -336,7 +336,7 @@ fn of_several_operations_that_fail_the_earliest_counts() {
         let Side { outbound, pools, .. } = side;
         outbound.fail(pools, OperationNumber(number), OperationError::LocalAccess);
     }
-    tell(side, 4, 0);
+    acknowledge(side, 4, 0);
     assert_failed_in_order(&mut pair, 1, 4, OperationError::LocalAccess);
 }
 
@@ -354,11 +354,11 @@ fn nothing_more_is_sent_of_an_operation_that_failed_and_of_later_ones() {
     for carried in sent {
         side.outbound.on_lost(&mut side.pools, carried);
     }
-    tell(side, 0, 1);
+    acknowledge(side, 0, 1);
     assert_eq!(sends_of(side), [0]);
     side.post(&operations[4]).unwrap();
     assert_eq!(sends_of(side), []);
-    tell(side, 1, 1);
+    acknowledge(side, 1, 1);
     assert_failed_in_order(&mut pair, 1, 5, OperationError::LocalAccess);
 }
 
@@ -371,9 +371,9 @@ fn an_operation_that_is_complete_does_not_fail_any_more() {
         side.post(operation).unwrap();
     }
     assert_eq!(sends_of(side), [0, 1]);
-    tell(side, 1, 0);
+    acknowledge(side, 1, 0);
     side.outbound.fail(&mut side.pools, OperationNumber(0), OperationError::LocalAccess);
-    tell(side, 2, 0);
+    acknowledge(side, 2, 0);
     assert!(!side.outbound.is_faulty());
     side.poll();
     assert_completed_in_order(&pair, 2);
@@ -398,7 +398,7 @@ fn a_read_whose_sink_goes_away_fails_behind_the_operations_before_it() {
     drop(memory);
     outbound.fail(pools, OperationNumber(1), OperationError::LocalAccess);
     assert!(!outbound.is_faulty());
-    tell(side, 3, 0);
-    assert_eq!(told(side), [(0, Ok(())), (1, Err(OperationError::LocalAccess))]);
+    acknowledge(side, 3, 0);
+    assert_eq!(results_of(side), [(0, Ok(())), (1, Err(OperationError::LocalAccess))]);
     assert!(side.outbound.is_faulty());
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use wire_edge::{MessageNumber, OperationNumber};
 
 use super::pair::{Config, Pair, Side, assert_completed_in_order, flags, operation, source, write};
-use super::requester::{queue_pairs, sends_of, tell};
+use super::requester::{acknowledge, queue_pairs, sends_of};
 use crate::{
     Carried, Completion, Operation, OperationError, OperationFlags, Order, PoolUse, Receive,
     Request, SharedReceives, Surroundings, Verdict,
@@ -27,7 +27,7 @@ fn in_flight(operations: impl Fn(&Pair) -> Vec<Operation>) -> (Pair, Vec<Carried
     let mut pair = queue_pairs(1);
     let operations = operations(&pair);
     let side = &mut pair.sides[0];
-    tell(side, 0, 99);
+    acknowledge(side, 0, 99);
     let mut carried = Vec::new();
     for operation in &operations {
         side.post(operation).unwrap();
@@ -70,7 +70,7 @@ fn what_was_sent_from_a_message_without_a_receive_on_waits_until_the_peer_is_rea
     side.outbound.on_returned(&mut side.pools, carried[2]);
     side.post(&more).unwrap();
     assert_eq!(sends_of(side), [0, 1]);
-    tell(side, 1, 120);
+    acknowledge(side, 1, 120);
     assert!(!side.outbound.wants_to_send());
     assert_eq!(side.outbound.waits_for_receive(&side.pools), Some(OperationNumber(2)));
     side.outbound.on_ready(&mut side.pools);
@@ -78,7 +78,7 @@ fn what_was_sent_from_a_message_without_a_receive_on_waits_until_the_peer_is_rea
     let mut sent = sends_of(side);
     sent.sort_unstable();
     assert_eq!(sent, [2, 3, 4, 5]);
-    tell(side, 6, 120);
+    acknowledge(side, 6, 120);
     side.poll();
     assert_completed_in_order(&pair, 6);
     assert_eq!(pair.sides[0].pools.in_use(), PoolUse::default());
@@ -106,7 +106,7 @@ fn an_earlier_message_without_a_receive_holds_more_and_a_later_one_nothing_new()
 fn old_news_of_a_message_holds_nothing() {
     let (mut pair, carried) = in_flight(mixed);
     let side = &mut pair.sides[0];
-    tell(side, 3, 99);
+    acknowledge(side, 3, 99);
     for message in [0, 1, 3, 4, u32::MAX] {
         assert!(!not_ready(side, message), "{message}");
     }
@@ -116,13 +116,13 @@ fn old_news_of_a_message_holds_nothing() {
     assert!(not_ready(side, 2));
     lose(side, carried[4]);
     assert_eq!(sends_of(side), []);
-    tell(side, 5, 99);
+    acknowledge(side, 5, 99);
     assert_eq!(side.outbound.waits_for_receive(&side.pools), None);
     let more = write(&pair, 5, 0, 8, PLAIN);
     let side = &mut pair.sides[0];
     side.post(&more).unwrap();
     assert_eq!(sends_of(side), [5]);
-    tell(side, 6, 99);
+    acknowledge(side, 6, 99);
     assert_eq!(side.pools.in_use(), PoolUse::default());
 }
 
@@ -132,7 +132,7 @@ fn a_peer_that_is_not_ready_holds_nothing_where_there_is_no_queue_pair() {
     let mut pair = Pair::new(Config::default(), 1);
     let send = send(&pair, 0, 8);
     let side = &mut pair.sides[0];
-    tell(side, 0, 1);
+    acknowledge(side, 0, 1);
     side.post(&send).unwrap();
     let fragment = side.fragment(128).expect("there is a receive");
     assert!(!not_ready(side, 0));
@@ -166,7 +166,7 @@ fn a_message_that_has_waited_too_long_for_a_receive_fails_in_its_turn() {
     assert_eq!(side.outbound.waits_for_receive(&side.pools), None);
     side.outbound.on_ready(&mut side.pools);
     assert_eq!(sends_of(side), [1]);
-    tell(side, 2, 99);
+    acknowledge(side, 2, 99);
     let failed = (2, Err(OperationError::ReceiverNotReady));
     assert_eq!(results(side), [(0, Ok(())), (1, Ok(())), failed]);
     assert!(side.outbound.is_faulty());
@@ -189,7 +189,7 @@ fn a_message_without_credit_waits_for_a_receive_once_all_before_it_is_delivered(
         assert_eq!(sends_of(side), [0]);
         assert_eq!(side.outbound.waits_for_receive(&side.pools), None);
         side.outbound.give_up_on_receive(&mut side.pools);
-        tell(side, 1, 0);
+        acknowledge(side, 1, 0);
         assert_eq!(side.outbound.waits_for_receive(&side.pools), Some(OperationNumber(1)));
         side.outbound.give_up_on_receive(&mut side.pools);
         let failed = (1, Err(OperationError::ReceiverNotReady));
@@ -204,14 +204,14 @@ fn what_waits_for_something_else_waits_for_no_receive() {
     let (send, mut fenced) = (send(&pair, 0, 8), send(&pair, 1, 300));
     fenced.flags.fence_before = true;
     let side = &mut pair.sides[0];
-    tell(side, 0, 2);
+    acknowledge(side, 0, 2);
     assert_eq!(side.outbound.waits_for_receive(&side.pools), None);
     side.post(&send).unwrap();
     side.post(&fenced).unwrap();
     assert_eq!(side.outbound.waits_for_receive(&side.pools), None);
     // The second has begun.
     assert!(side.fragment(128).is_some() && side.fragment(128).is_some());
-    tell(side, 1, 2);
+    acknowledge(side, 1, 2);
     assert_eq!(side.outbound.waits_for_receive(&side.pools), None);
 }
 
@@ -261,9 +261,9 @@ fn messages_meet_shared_receives_in_order_however_often_there_is_none() {
         }
         pair.poll();
         assert_completed_in_order(&pair, 18);
-        let told = |found: &Completion| (found.context, found.bytes, found.immediate);
+        let reported = |found: &Completion| (found.context, found.bytes, found.immediate);
         let received = &pair.sides[1].completions;
-        assert_eq!(received.iter().map(told).collect::<Vec<_>>(), messages, "seed {seed}");
+        assert_eq!(received.iter().map(reported).collect::<Vec<_>>(), messages, "seed {seed}");
         assert_eq!(pair.in_use(), [PoolUse::default(); 2]);
     }
     assert!(held > 1000, "held {held} times");

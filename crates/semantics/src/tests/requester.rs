@@ -24,7 +24,7 @@ fn send(pair: &Pair, index: usize, length: u32) -> Operation {
 }
 
 /// Reports to a side that its peer has delivered so much and posted so many receives.
-pub(super) fn tell(side: &mut Side, delivered: u32, credit: u32) {
+pub(super) fn acknowledge(side: &mut Side, delivered: u32, credit: u32) {
     let (delivered, credit) = (OperationNumber(delivered), MessageNumber(credit));
     assert!(side.outbound.on_delivered(&mut side.pools, delivered, credit));
 }
@@ -45,7 +45,7 @@ fn credits_are_what_the_peer_granted_less_what_was_posted() {
     let message = send(&pair, 0, 8);
     let side = &mut pair.sides[0];
     let before = side.outbound.credits();
-    tell(side, 0, before + 2);
+    acknowledge(side, 0, before + 2);
     assert_eq!(side.outbound.credits(), before + 2);
     side.post(&message).unwrap();
     assert_eq!(side.outbound.credits(), before + 1);
@@ -67,14 +67,14 @@ fn a_write_with_an_immediate_waits_for_a_receive_and_takes_its_number() {
         side.post(operation).unwrap();
     }
     assert_eq!(sends_of(side), []);
-    tell(side, 0, 1);
+    acknowledge(side, 0, 1);
     assert_eq!(sends_of(side), [0, 1]);
-    tell(side, 0, 2);
+    acknowledge(side, 0, 2);
     let fragment = side.fragment(333).expect("there is a receive");
     let Header::Send { message, .. } = fragment.header else { panic!("{fragment:?}") };
     assert_eq!(message, MessageNumber(1));
     assert_eq!(sends_of(side), []);
-    tell(side, 0, 3);
+    acknowledge(side, 0, 3);
     assert_eq!(sends_of(side), [3]);
 }
 
@@ -90,7 +90,7 @@ fn a_write_with_an_immediate_takes_no_receive_where_there_is_no_queue_pair() {
         side.post(operation).unwrap();
     }
     assert_eq!(sends_of(side), [0]);
-    tell(side, 0, 1);
+    acknowledge(side, 0, 1);
     assert_eq!(sends_of(side), [1]);
 }
 
@@ -102,14 +102,14 @@ fn a_queue_pair_that_rested_still_counts_messages_with_its_peer() {
     noted.immediate = Some(7);
     let side = &mut pair.sides[0];
     side.post(&noted).unwrap();
-    tell(side, 0, 1);
+    acknowledge(side, 0, 1);
     assert_eq!(sends_of(side), [0]);
-    tell(side, 1, 1);
+    acknowledge(side, 1, 1);
     let queues = Queues { promises: false, ..std::sync::Arc::clone(&side.queue).into() };
     side.outbound = side.outbound.rest().wake(Owner::new(7, 1), &queues);
     side.post(&noted).unwrap();
     assert_eq!(sends_of(side), []);
-    tell(side, 1, 2);
+    acknowledge(side, 1, 2);
     assert_eq!(sends_of(side), [1]);
 }
 
@@ -146,9 +146,9 @@ fn both_ends_count_the_messages_of_sends_and_writes_alike() {
         }
         pair.poll();
         assert_completed_in_order(&pair, 20);
-        let told = |found: &Completion| (found.bytes, found.immediate, found.is_of_write());
+        let reported = |found: &Completion| (found.bytes, found.immediate, found.is_of_write());
         let completions = &pair.sides[1].completions;
-        assert_eq!(completions.iter().map(told).collect::<Vec<_>>(), messages, "seed {seed}");
+        assert_eq!(completions.iter().map(reported).collect::<Vec<_>>(), messages, "seed {seed}");
         assert_eq!(pair.in_use(), [PoolUse::default(); 2]);
     }
 }
@@ -162,9 +162,9 @@ fn a_close_completes_what_was_delivered_then_the_operation_at_fault_and_then_the
     for operation in &operations {
         side.post(operation).unwrap();
     }
-    tell(side, 0, 4);
+    acknowledge(side, 0, 4);
     assert_eq!(sends_of(side), [0, 1, 2, 3]);
-    tell(side, 2, 4);
+    acknowledge(side, 2, 4);
     let at_fault = (OperationNumber(2), side.outbound.error_of_close(CloseReason::MessageTooLong));
     let others = OperationError::EndedByPeer;
     side.outbound.flush(&mut side.pools, others, Some(at_fault));
@@ -200,23 +200,24 @@ fn the_tail_of_a_send_with_invalidate_carries_the_key_in_the_room_of_its_frame()
         invalidate.immediate = Some(9);
         let side = &mut pair.sides[0];
         side.post(&invalidate).unwrap();
-        tell(side, 0, 1);
+        acknowledge(side, 0, 1);
         let mut sent = 0;
         while let Some(fragment) = side.fragment(128) {
-            let Header::SendInvalidate { operation, offset, message, key: told } = fragment.header
+            let Header::SendInvalidate { operation, offset, message, key: invalidated } =
+                fragment.header
             else {
                 panic!("{fragment:?}")
             };
             assert_eq!((operation, message), (OperationNumber(0), MessageNumber(0)));
             assert_eq!(offset, sent);
             let is_last = fragment.flags.contains(Flags::LAST);
-            assert_eq!(told, is_last.then_some(key));
+            assert_eq!(invalidated, is_last.then_some(key));
             let header_bytes = if is_last { 16 } else { 12 };
             assert!(header_bytes + fragment.carried.length <= 128);
             sent += u32::from(fragment.carried.length);
         }
         assert_eq!(sent, length);
-        tell(side, 1, 1);
+        acknowledge(side, 1, 1);
         side.poll();
         let found = side.completions[0];
         assert_eq!((found.kind, found.bytes), (CompletionKind::Send, length));
@@ -241,7 +242,7 @@ fn what_is_lost_of_the_operation_in_turn_is_sent_again_before_all_else() {
         side.post(operation).unwrap();
     }
     let fragments: Vec<_> = core::iter::from_fn(|| side.fragment(333)).collect();
-    tell(side, 1, 0);
+    acknowledge(side, 1, 0);
     for lost in [3, 2, 1] {
         side.outbound.on_lost(&mut side.pools, fragments[lost].carried);
     }

@@ -80,7 +80,7 @@ impl Targets {
     }
 
     /// Has connections that waited take what there is, and says which they are. Their peers are honest.
-    fn tell_ready(&mut self) -> Vec<usize> {
+    fn notify_ready(&mut self) -> Vec<usize> {
         let ready = self.ready_and_verdicts().map(|(index, verdict)| {
             assert_eq!(verdict, Verdict::Accepted);
             index
@@ -104,9 +104,9 @@ impl Targets {
 
     fn post(&mut self, context: u64) -> Vec<usize> {
         let is_waited_for = self.shared.post(self.receive(context)).unwrap();
-        let told = self.tell_ready();
-        assert_eq!(is_waited_for, !told.is_empty());
-        told
+        let ready = self.notify_ready();
+        assert_eq!(is_waited_for, !ready.is_empty());
+        ready
     }
 
     fn flush(&mut self, index: usize) {
@@ -165,7 +165,7 @@ fn a_message_beyond_what_is_granted_is_a_violation_and_takes_nothing() {
 
 //= protocol.md: shared.2, shared.3
 #[test]
-fn whoever_waits_longest_gets_the_next_receive_and_nobody_overtakes_him() {
+fn the_longest_waiting_message_gets_the_next_receive_and_none_overtakes_it() {
     let mut targets = Targets::new(3, 8);
     let frames: Vec<_> = (0..3).map(|index| send(&mut SCRIPT.clone(), index + 1)).collect();
     for index in [1, 0, 1] {
@@ -175,7 +175,7 @@ fn whoever_waits_longest_gets_the_next_receive_and_nobody_overtakes_him() {
     assert!(targets.shared.post(targets.receive(7)).unwrap());
     // There is one receive, and two connections wait for it.
     assert_eq!(targets.handle(2, &frames[2]), NOT_READY(0));
-    assert_eq!(targets.tell_ready(), [1]);
+    assert_eq!(targets.notify_ready(), [1]);
     for index in [0, 2] {
         assert_eq!(targets.handle(index, &frames[index]), NOT_READY(0));
     }
@@ -191,7 +191,7 @@ fn whoever_waits_longest_gets_the_next_receive_and_nobody_overtakes_him() {
 
 //= protocol.md: shared.2
 #[test]
-fn the_first_of_the_messages_that_lack_a_receive_is_told() {
+fn the_first_of_the_messages_that_lack_a_receive_is_reported() {
     let mut targets = Targets::new(1, 8);
     let mut script = SCRIPT;
     let frames: Vec<_> = (0..4).map(|index| send(&mut script, index)).collect();
@@ -294,7 +294,7 @@ fn what_a_connection_has_not_consumed_goes_back_before_all_others_and_to_those_t
     assert_eq!(targets.shared.len(), 3);
     let refilled = targets.pools.take_refilled().expect("somebody waits");
     assert!(Arc::ptr_eq(&refilled, &targets.shared));
-    assert_eq!(targets.tell_ready(), [1]);
+    assert_eq!(targets.notify_ready(), [1]);
     assert_eq!(targets.handle(1, &late), Verdict::Accepted);
     targets.post(9);
     for _ in 0..3 {
@@ -349,7 +349,7 @@ fn a_connection_that_ends_waits_no_more() {
 }
 
 #[test]
-fn the_limit_is_told_once_and_at_once_if_there_are_fewer() {
+fn the_limit_is_reported_once_and_at_once_if_there_are_fewer() {
     let mut targets = Targets::new(1, 16);
     assert!(targets.shared.arm_limit(1));
     for context in 0..6 {
@@ -526,10 +526,10 @@ impl Interplay {
             posted.unwrap();
             self.posted += 1;
         }
-        self.tell_ready();
+        self.notify_ready();
     }
 
-    fn tell_ready(&mut self) {
+    fn notify_ready(&mut self) {
         let ready: Vec<_> = self.targets.ready_and_verdicts().collect();
         for (index, verdict) in ready {
             self.peers[index].held = None;
@@ -544,7 +544,7 @@ impl Interplay {
         self.peers[index].ended = true;
         self.targets.flush(index);
         if self.targets.pools.take_refilled().is_some() {
-            self.tell_ready();
+            self.notify_ready();
         }
     }
 

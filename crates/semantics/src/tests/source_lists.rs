@@ -6,7 +6,7 @@ use wire_edge::RemoteKey;
 use super::pair::{
     Config, Pair, SOURCE_BYTES, Side, assert_completed_in_order, flags, operation, remote,
 };
-use super::requester::{queue_pairs, sends_of, tell};
+use super::requester::{acknowledge, queue_pairs, sends_of};
 use crate::{
     FragmentPayload, OPERATION_SHARE, Operation, OperationError, Order, Piece, PieceList, PoolUse,
     PostError, Request, Source,
@@ -271,5 +271,5 @@ fn an_atomic_has_no_use_for_a_list() {
     post(side, &add, &list).unwrap();
     assert_eq!(side.pools.in_use().lists, 0);
     assert_eq!(sends_of(side), [0]);
-    tell(side, 1, 0);
+    acknowledge(side, 1, 0);
 }

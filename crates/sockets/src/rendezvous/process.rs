@@ -59,7 +59,7 @@ impl Sockets {
     ) -> Result<Self, StartError> {
         let forks = runtime::forks();
         // The endpoint starts later, and its groups must not end before `finish`.
-        runtime::tell_peers_at_exit();
+        runtime::notify_peers_at_exit();
         let usual = RuntimeConfig::from_entropy().map_err(StartError::Random)?;
         let (jobs, to_do) = channel();
         let endpoint = Endpoint::new(usual.seed, settings.faults(), settings.polling(), jobs);

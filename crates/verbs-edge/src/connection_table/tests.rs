@@ -14,8 +14,8 @@ fn assert_met(world: &World) {
     assert!(world.are_connected(), "{:?}", world.completions());
     for completions in world.completions() {
         let has = |opcode| {
-            completions.iter().any(|told: &WorkCompletion| {
-                (told.opcode, told.status) == (opcode, CompletionStatus::Success)
+            completions.iter().any(|completion: &WorkCompletion| {
+                (completion.opcode, completion.status) == (opcode, CompletionStatus::Success)
             })
         };
         assert!(has(CompletionOpcode::Send) && has(CompletionOpcode::Receive), "{completions:?}");

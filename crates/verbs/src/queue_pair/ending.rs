@@ -40,11 +40,11 @@ pub(super) struct End {
     /// An event is wanted then.
     wants_event: AtomicBool,
     /// The event was raised that reports the last receive of a shared queue.
-    has_told_last: AtomicBool,
+    has_reported_last: AtomicBool,
     /// The event was raised that reports the first message before RTS.
-    has_told_established: AtomicBool,
+    has_reported_established: AtomicBool,
     /// The event was raised that reports an overrun queue.
-    has_told_overrun: AtomicBool,
+    has_reported_overrun: AtomicBool,
 }
 
 impl End {
@@ -80,9 +80,9 @@ impl End {
         self.forget_failure();
         self.is_over.store(false, Ordering::SeqCst);
         self.is_lost.store(false, Ordering::SeqCst);
-        self.has_told_last.store(false, Ordering::SeqCst);
-        self.has_told_established.store(false, Ordering::SeqCst);
-        self.has_told_overrun.store(false, Ordering::SeqCst);
+        self.has_reported_last.store(false, Ordering::SeqCst);
+        self.has_reported_established.store(false, Ordering::SeqCst);
+        self.has_reported_overrun.store(false, Ordering::SeqCst);
     }
 
     fn mark(&self, number: u64) {
@@ -152,8 +152,8 @@ impl QueuePair {
             match (self.retire_datagram(), first) {
                 (Retired::Nothing, _) => return first,
                 (Retired::Quietly, _) => {}
-                (Retired::Told(told), None) => first = Some(told),
-                (Retired::Told(told), Some(_)) => more.push_back(told),
+                (Retired::Reported(completion), None) => first = Some(completion),
+                (Retired::Reported(completion), Some(_)) => more.push_back(completion),
             }
         }
     }
@@ -163,7 +163,7 @@ impl QueuePair {
         let number = self.sends.retired();
         let slot = (number < self.sends.posted()).then(|| self.sends.slot(number)).flatten();
         let Some((status, is_wanted)) =
-            slot.and_then(|slot| slot.outcome.map(|status| (status, slot.is_told)))
+            slot.and_then(|slot| slot.outcome.map(|status| (status, slot.is_reported)))
         else {
             return Retired::Nothing;
         };
@@ -177,7 +177,7 @@ impl QueuePair {
         }
         self.sends.release_places();
         let queue_pair = self.number;
-        Retired::Told(WorkCompletion { id, status, queue_pair, ..WorkCompletion::NOTHING })
+        Retired::Reported(WorkCompletion { id, status, queue_pair, ..WorkCompletion::NOTHING })
     }
 
     fn on_receive_completion(&self, completion: &Completion) -> Option<WorkCompletion> {
@@ -195,7 +195,7 @@ impl QueuePair {
         };
         let is_datagram = self.service == QueuePairType::Datagram;
         if status == CompletionStatus::Success {
-            self.tell_established();
+            self.report_established();
         } else {
             self.fail();
             if is_datagram {
@@ -226,10 +226,10 @@ impl QueuePair {
 
     /// The peer speaks; that is news to who has not moved on to RTS.
     #[inline]
-    fn tell_established(&self) {
+    fn report_established(&self) {
         if self.state() == State::ReadyToReceive
             && self.service != QueuePairType::Datagram
-            && !self.end.has_told_established.swap(true, Ordering::SeqCst)
+            && !self.end.has_reported_established.swap(true, Ordering::SeqCst)
         {
             self.raise(AsyncEventKind::CommunicationEstablished);
         }
@@ -304,9 +304,9 @@ impl QueuePair {
             Ending::AccessRefused => self.raise(AsyncEventKind::AccessError),
             Ending::Overrun => {
                 for queue in [&self.send_queue, &self.receive_queue] {
-                    queue.tell_if_overrun();
+                    queue.report_if_overrun();
                 }
-                self.tell_overrun();
+                self.report_overrun();
             }
             Ending::DeviceFailed => self.raise(AsyncEventKind::QueuePairFatal),
             Ending::ByPeer | Ending::Unreachable | Ending::OperationFailed => {}
@@ -320,7 +320,7 @@ impl QueuePair {
             return;
         }
         self.fail();
-        self.tell_overrun();
+        self.report_overrun();
         // A thread that changes the queue pair, and may have caused this, ends the connection or finds the state.
         let Ok(_one_at_a_time) = self.modifying.try_lock() else { return };
         if self.state() == State::Error && !self.end.is_over() {
@@ -329,8 +329,8 @@ impl QueuePair {
         }
     }
 
-    fn tell_overrun(&self) {
-        if !self.end.has_told_overrun.swap(true, Ordering::SeqCst) {
+    fn report_overrun(&self) {
+        if !self.end.has_reported_overrun.swap(true, Ordering::SeqCst) {
             self.raise(AsyncEventKind::QueuePairFatal);
         }
     }
@@ -363,7 +363,7 @@ impl QueuePair {
         }
         if self.shared.is_some()
             && self.state() == State::Error
-            && !self.end.has_told_last.swap(true, Ordering::SeqCst)
+            && !self.end.has_reported_last.swap(true, Ordering::SeqCst)
         {
             self.raise(AsyncEventKind::LastReceiveReached);
         }
@@ -432,13 +432,13 @@ impl QueuePair {
         let count = match side {
             Side::Receive => self.receives.posted() - self.receives.retired(),
             Side::Send if self.service == QueuePairType::Datagram => {
-                let told = |number: &u64| {
+                let is_for_program = |number: &u64| {
                     let slot = self.sends.slot(*number);
                     slot.is_some_and(|slot| {
-                        slot.outcome != Some(CompletionStatus::Success) || slot.is_told
+                        slot.outcome != Some(CompletionStatus::Success) || slot.is_reported
                     })
                 };
-                (self.sends.retired()..self.sends.posted()).filter(told).count() as u64
+                (self.sends.retired()..self.sends.posted()).filter(is_for_program).count() as u64
             }
             Side::Send => {
                 let first = self.first_flushed().max(self.sends.retired());
@@ -449,7 +449,7 @@ impl QueuePair {
     }
 
     /// Whether a completion of the wire is itself one for the program.
-    pub(crate) fn is_told_of(&self, completion: &Completion) -> bool {
+    pub(crate) fn is_for_program(&self, completion: &Completion) -> bool {
         let status = completion.status();
         if completion.kind == CompletionKind::Receive {
             return self.shared.is_some() || !is_mark(status);
@@ -457,8 +457,11 @@ impl QueuePair {
         if is_mark(status) {
             return false;
         }
-        let is_told = || self.sends.slot(completion.context).is_some_and(|slot| slot.is_told);
-        self.service != QueuePairType::Datagram || status != CompletionStatus::Success || is_told()
+        let is_reported =
+            || self.sends.slot(completion.context).is_some_and(|slot| slot.is_reported);
+        self.service != QueuePairType::Datagram
+            || status != CompletionStatus::Success
+            || is_reported()
     }
 
     fn flush_sends(&self, out: &mut [WorkCompletion]) -> usize {
@@ -509,7 +512,7 @@ impl QueuePair {
                 break;
             }
             *place = match self.retire_datagram() {
-                Retired::Told(told) => told,
+                Retired::Reported(completion) => completion,
                 Retired::Quietly => continue,
                 Retired::Nothing => {
                     let (id, status) = (self.sends.id(number), CompletionStatus::Flushed);
@@ -618,7 +621,7 @@ enum Retired {
     /// It has ended, and the program wants no completion.
     Quietly,
     /// It has ended, and the program gets this completion.
-    Told(WorkCompletion),
+    Reported(WorkCompletion),
 }
 
 /// Whether a completion only says that work was not carried out since the connection was over.

@@ -170,9 +170,9 @@ impl SendPosting<'_> {
         };
         slot.opcode = request.opcode;
         slot.flags = request.flags;
-        slot.is_told = request.flags.signalled || queue_pair.signals_all;
+        slot.is_reported = request.flags.signalled || queue_pair.signals_all;
         // Datagrams may be overtaken by others on their way to a link, so the end of each must be known.
-        slot.flags.signalled = slot.is_told || queue_pair.service == QueuePairType::Datagram;
+        slot.flags.signalled = slot.is_reported || queue_pair.service == QueuePairType::Datagram;
         slot.outcome = None;
         slot.to = request.to;
         slot.pieces.keep(if request.inline.is_some() { &[] } else { request.pieces });

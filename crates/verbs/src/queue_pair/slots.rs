@@ -14,7 +14,7 @@ pub(crate) struct SendSlot {
     pub(crate) inline: Option<Inline>,
     pub(crate) pieces: KeptPieces,
     /// The program wants a completion when it succeeds.
-    pub(crate) is_told: bool,
+    pub(crate) is_reported: bool,
     /// Of a datagram: how it ended.
     pub(crate) outcome: Option<CompletionStatus>,
 }
@@ -71,7 +71,7 @@ impl SendSlot {
             to: None,
             inline: None,
             pieces: KeptPieces::new(pieces_max),
-            is_told: false,
+            is_reported: false,
             outcome: None,
         }
     }

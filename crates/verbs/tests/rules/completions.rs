@@ -15,7 +15,7 @@ use verbs::{
 use work::OperationError;
 
 use crate::loopback::Loopback;
-use crate::{Host, poll, receive, send, told};
+use crate::{Host, poll, receive, results, send};
 
 const SUCCESS: CompletionStatus = CompletionStatus::Success;
 
@@ -47,7 +47,7 @@ impl Watched {
         self.other.post_receive(&[receive(1, &[])]).expect("a receive");
         let flags = SendFlags { signalled: true, solicited: is_solicited, fence: false };
         self.one.post_send(&[SendRequest { flags, ..send(2, &[]) }]).expect("a send");
-        assert_eq!(told(&self.host.poll()), [(2, SUCCESS)]);
+        assert_eq!(results(&self.host.poll()), [(2, SUCCESS)]);
     }
 
     /// Takes an event, which must be there, and acknowledges it.
@@ -63,7 +63,7 @@ impl Watched {
 }
 
 #[test]
-fn a_queue_that_was_armed_tells_of_the_next_completion_once() {
+fn a_queue_that_was_armed_reports_the_next_completion_once() {
     let watched = Watched::new();
     watched.message(false);
     assert!(!watched.is_readable(), "it is not armed");
@@ -154,7 +154,7 @@ fn work_that_is_still_to_be_flushed_raises_an_event_when_its_queue_is_armed() {
         assert_eq!(watched.queue.poll(&mut one), Ok(1));
         watched.queue.arm(what).expect("it is armed");
         watched.take_event();
-        assert_eq!(told(&poll(&watched.queue)), [(2, CompletionStatus::Flushed)]);
+        assert_eq!(results(&poll(&watched.queue)), [(2, CompletionStatus::Flushed)]);
         watched.queue.arm(what).expect("it is armed");
         assert!(!watched.is_readable(), "nothing is left");
     }
@@ -186,7 +186,7 @@ fn completions_that_were_looked_at_raise_an_event_when_their_queue_is_armed() {
         assert_eq!(watched.is_readable(), is_solicited);
         watched.queue.arm(Arm::Next).expect("it is armed");
         watched.take_event();
-        assert_eq!(told(&poll(&watched.queue)), [(1, SUCCESS)]);
+        assert_eq!(results(&poll(&watched.queue)), [(1, SUCCESS)]);
     }
 }
 
@@ -213,7 +213,7 @@ fn a_queue_armed_for_solicited_completions_raises_an_event_at_once_only_for_thos
 }
 
 #[test]
-fn who_waits_for_what_is_solicited_is_not_woken_by_the_rest() {
+fn a_wait_for_what_is_solicited_is_not_woken_by_the_rest() {
     let watched = Watched::new();
     watched.queue.arm(Arm::Solicited).expect("it is armed");
     watched.message(false);
@@ -223,17 +223,17 @@ fn who_waits_for_what_is_solicited_is_not_woken_by_the_rest() {
 }
 
 #[test]
-fn who_waits_for_what_is_solicited_is_woken_by_a_failure() {
+fn a_wait_for_what_is_solicited_is_woken_by_a_failure() {
     let watched = Watched::new();
     watched.other.post_receive(&[receive(1, &[])]).expect("a receive");
     watched.queue.arm(Arm::Solicited).expect("it is armed");
     crate::go(&watched.other, QueuePairState::Error, 0);
     assert!(watched.is_readable());
-    assert_eq!(told(&poll(&watched.queue)), [(1, CompletionStatus::Flushed)]);
+    assert_eq!(results(&poll(&watched.queue)), [(1, CompletionStatus::Flushed)]);
 }
 
 #[test]
-fn an_event_that_the_wire_does_not_bring_wakes_who_waits_for_it() {
+fn an_event_that_the_wire_does_not_bring_wakes_its_waiters() {
     let watched = Watched::new();
     crate::go(&watched.other, QueuePairState::Error, 0);
     watched.queue.arm(Arm::Next).expect("it is armed");
@@ -256,17 +256,17 @@ fn a_channel_that_is_not_to_block_says_that_there_is_nothing() {
 }
 
 #[test]
-fn who_blocks_drives_the_device_until_there_is_an_event() {
+fn a_thread_that_blocks_drives_the_device_until_there_is_an_event() {
     let watched = Watched::new();
     watched.queue.arm(Arm::Next).expect("it is armed");
     watched.other.post_receive(&[receive(1, &[])]).expect("a receive");
     watched.one.post_send(&[send(2, &[])]).expect("a send");
     watched.channel.get().expect("an event").acknowledge_events(1);
-    assert_eq!(told(&poll(&watched.queue)), [(1, SUCCESS)]);
+    assert_eq!(results(&poll(&watched.queue)), [(1, SUCCESS)]);
 }
 
 #[test]
-fn who_blocks_while_completions_are_left_in_an_armed_queue_is_told_of_them() {
+fn a_thread_that_blocks_while_completions_are_left_in_an_armed_queue_gets_the_event() {
     let watched = Watched::new();
     watched.queue.arm(Arm::Next).expect("it is armed");
     watched.message(false);
@@ -282,34 +282,34 @@ fn who_blocks_while_completions_are_left_in_an_armed_queue_is_told_of_them() {
 }
 
 #[test]
-fn a_completion_that_was_polled_before_it_is_told_of_brings_no_event_and_the_queue_stays_armed() {
+fn a_completion_that_was_polled_before_its_event_brings_no_event_and_the_queue_stays_armed() {
     let watched = Watched::new();
     watched.queue.arm(Arm::Next).expect("it is armed");
-    watched.host.device.tells_late.store(true, Ordering::SeqCst);
+    watched.host.device.reports_late.store(true, Ordering::SeqCst);
     watched.message(false);
-    assert_eq!(told(&poll(&watched.queue)), [(1, SUCCESS)]);
-    watched.host.device.tell();
+    assert_eq!(results(&poll(&watched.queue)), [(1, SUCCESS)]);
+    watched.host.device.report();
     assert!(!watched.is_readable(), "who polls once for each event would find nothing");
     watched.message(false);
     assert!(watched.is_readable(), "the next completion is still waited for");
-    assert_eq!(told(&poll(&watched.queue)), [(1, SUCCESS)]);
+    assert_eq!(results(&poll(&watched.queue)), [(1, SUCCESS)]);
 }
 
 #[test]
-fn who_blocks_does_not_tell_himself_of_a_completion_that_he_is_about_to_be_told_of() {
+fn a_thread_that_blocks_raises_no_event_for_a_completion_that_it_is_about_to_get() {
     let watched = Watched::new();
     watched.queue.arm(Arm::Next).expect("it is armed");
-    watched.host.device.tells_late.store(true, Ordering::SeqCst);
+    watched.host.device.reports_late.store(true, Ordering::SeqCst);
     watched.message(false);
     watched.channel.get().expect("an event").acknowledge_events(1);
     // As programs do: armed first, then polled.
     watched.queue.arm(Arm::Next).expect("it is armed");
-    watched.host.device.tell();
-    assert_eq!(told(&poll(&watched.queue)), [(1, SUCCESS)]);
+    watched.host.device.report();
+    assert_eq!(results(&poll(&watched.queue)), [(1, SUCCESS)]);
     assert!(!watched.is_readable(), "a late word would take the arming that is for the next");
     watched.message(false);
     watched.channel.get().expect("an event").acknowledge_events(1);
-    assert_eq!(told(&poll(&watched.queue)), [(1, SUCCESS)]);
+    assert_eq!(results(&poll(&watched.queue)), [(1, SUCCESS)]);
 }
 
 #[test]
@@ -360,8 +360,8 @@ fn completions_of_many_queue_pairs_come_through_one_queue_in_their_order() {
     assert_eq!(found.len(), 24);
     for (index, (one, other)) in pairs.iter().enumerate() {
         let ids = |number| {
-            let own = found.iter().filter(move |told| told.queue_pair == number);
-            own.map(|told| told.id).collect::<Vec<_>>()
+            let own = found.iter().filter(move |results| results.queue_pair == number);
+            own.map(|results| results.id).collect::<Vec<_>>()
         };
         let index = index as u64;
         assert_eq!(ids(one.number()), [index, 10 + index, 20 + index]);
@@ -400,11 +400,11 @@ fn a_queue_without_room_is_an_error_of_the_queue_and_of_its_queue_pairs() {
     // What is in the queue can be polled; the completion for which there was no room is lost.
     assert_eq!(poll(&queue).len() as u64, posted - 1);
     one.post_send(&[send(7, &[])]).expect("a send");
-    assert_eq!(told(&poll(&queue)), [(7, CompletionStatus::Flushed)]);
+    assert_eq!(results(&poll(&queue)), [(7, CompletionStatus::Flushed)]);
 }
 
 #[test]
-fn marks_of_flushed_work_overrun_no_queue_that_has_room_for_what_is_told() {
+fn marks_of_flushed_work_overrun_no_queue_that_has_room_for_what_is_reported() {
     let host = Host::new();
     let queue = host.context.create_completion_queue(1, None).expect("a queue");
     let mut init = host.init(QueuePairType::Reliable);

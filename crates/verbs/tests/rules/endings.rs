@@ -9,7 +9,7 @@ use verbs::{
 };
 use work::OperationError;
 
-use crate::{Host, attributes, go, poll, receive, send, told, unsignalled};
+use crate::{Host, attributes, go, poll, receive, results, send, unsignalled};
 
 const SUCCESS: CompletionStatus = CompletionStatus::Success;
 const FLUSHED: CompletionStatus = CompletionStatus::Flushed;
@@ -31,7 +31,7 @@ fn in_err_all_work_is_flushed_in_the_order_of_posting() {
     assert_eq!(host.poll(), []);
     one.post_send(&[send(3, &[])]).expect("one that the wire has not taken");
     go(&one, QueuePairState::Error, 0);
-    let found = told(&host.poll());
+    let found = results(&host.poll());
     let of = |range: std::ops::Range<u64>| {
         found.iter().copied().filter(|(id, _)| range.contains(id)).collect::<Vec<_>>()
     };
@@ -48,9 +48,9 @@ fn work_that_is_posted_in_err_is_flushed() {
     assert_eq!(host.poll(), []);
     for _ in 0..3 {
         one.post_send(&[send(1, &[])]).expect("a send");
-        assert_eq!(told(&host.poll()), [(1, FLUSHED)]);
+        assert_eq!(results(&host.poll()), [(1, FLUSHED)]);
         one.post_receive(&[receive(2, &[])]).expect("a receive");
-        assert_eq!(told(&host.poll()), [(2, FLUSHED)]);
+        assert_eq!(results(&host.poll()), [(2, FLUSHED)]);
     }
 }
 
@@ -63,20 +63,20 @@ fn flushes_of_many_queue_pairs_wait_until_there_is_room_for_them() {
         let all: Vec<_> = (0..4).map(|id| send(10 * index as u64 + id, &[])).collect();
         one.post_send(&all).expect("sends");
     }
-    let ids: Vec<u64> = host.poll().iter().map(|told| told.id).collect();
+    let ids: Vec<u64> = host.poll().iter().map(|results| results.id).collect();
     assert_eq!(ids, [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 22, 23]);
     assert_eq!(host.poll(), []);
 }
 
 #[test]
-fn what_was_carried_out_before_a_flush_succeeded_whether_it_is_told_or_not() {
+fn what_was_carried_out_before_a_flush_succeeded_whether_it_is_reported_or_not() {
     let host = Host::new();
     let (one, _other) = held(&host);
     one.post_send(&[unsignalled(1, &[]), send(2, &[]), unsignalled(3, &[]), send(4, &[])])
         .expect("sends");
     assert_eq!(host.poll(), []);
     host.device.end(&one, 3, Ending::OperationFailed, OperationError::Flushed);
-    assert_eq!(told(&host.poll()), [(2, SUCCESS), (4, FLUSHED)]);
+    assert_eq!(results(&host.poll()), [(2, SUCCESS), (4, FLUSHED)]);
     assert_eq!(one.state(), QueuePairState::Error);
 }
 
@@ -94,7 +94,7 @@ fn a_send_that_fails_says_why_and_those_after_it_are_flushed() {
     one.post_receive(&[receive(11, &[])]).expect("a receive");
     one.post_send(&[write(1, key), write(2, key ^ 1), write(3, key), write(4, key)])
         .expect("sends");
-    let found = told(&host.poll());
+    let found = results(&host.poll());
     assert!(found.contains(&(2, CompletionStatus::RemoteAccess)));
     assert!(found.contains(&(3, FLUSHED)) && found.contains(&(4, FLUSHED)));
     assert!(found.contains(&(11, FLUSHED)), "in ERR the receives are flushed as well");
@@ -109,7 +109,7 @@ fn a_message_longer_than_its_receive_fails_at_both_ends() {
     let (short, long) = ([host.piece(0, 4)], [host.piece(8, 8)]);
     other.post_receive(&[receive(1, &short), receive(2, &[])]).expect("receives");
     one.post_send(&[send(3, &long)]).expect("a send");
-    let mut found = told(&host.poll());
+    let mut found = results(&host.poll());
     found.sort_unstable_by_key(|(id, _)| *id);
     let expected = [
         (1, CompletionStatus::LocalLength),
@@ -127,7 +127,7 @@ fn the_key_of_local_memory_is_checked_in_the_turn_of_its_work() {
     other.post_receive(&[receive(1, &[])]).expect("a receive");
     let wrong = [verbs::ScatterGather { key: host.region.key() ^ 1, ..host.piece(0, 8) }];
     one.post_send(&[send(2, &[]), send(3, &wrong), send(4, &[])]).expect("they are posted");
-    let found = told(&host.poll());
+    let found = results(&host.poll());
     let own: Vec<_> = found.into_iter().filter(|(id, _)| *id > 1).collect();
     assert_eq!(own, [(2, SUCCESS), (3, CompletionStatus::LocalProtection), (4, FLUSHED)]);
 }
@@ -138,14 +138,14 @@ fn a_peer_that_is_gone_and_owes_nothing_leaves_the_queue_pair_as_it_is() {
     let (one, other) = host.pair();
     other.post_receive(&[receive(1, &[])]).expect("a receive");
     one.post_send(&[unsignalled(2, &[])]).expect("a send");
-    assert_eq!(told(&host.poll()), [(1, SUCCESS)]);
+    assert_eq!(results(&host.poll()), [(1, SUCCESS)]);
     one.post_receive(&[receive(3, &[])]).expect("a receive");
     other.destroy().expect("nothing uses it");
     assert_eq!(host.poll(), [], "receives stay");
     assert_eq!(one.query().expect("what it is like").state, QueuePairState::ReadyToSend);
     // Until something is sent there.
     one.post_send(&[send(4, &[]), send(5, &[])]).expect("sends");
-    assert_eq!(told(&host.poll()), [(4, LOST), (5, FLUSHED), (3, FLUSHED)]);
+    assert_eq!(results(&host.poll()), [(4, LOST), (5, FLUSHED), (3, FLUSHED)]);
     assert_eq!(one.state(), QueuePairState::Error);
 }
 
@@ -158,13 +158,13 @@ fn a_peer_that_is_gone_and_owes_something_fails_the_oldest_that_it_owes() {
         one.post_send(&[unsignalled(1, &[]), unsignalled(2, &[]), send(3, &[])]).expect("sends");
         assert_eq!(host.poll(), []);
         host.device.end(&one, 1, ending, OperationError::Unreachable);
-        assert_eq!(told(&host.poll()), [(2, LOST), (3, FLUSHED), (10, FLUSHED)]);
+        assert_eq!(results(&host.poll()), [(2, LOST), (3, FLUSHED), (10, FLUSHED)]);
         assert_eq!(one.state(), QueuePairState::Error);
     }
 }
 
 #[test]
-fn who_polls_receives_alone_learns_that_the_peer_is_gone() {
+fn a_program_that_polls_only_receives_learns_that_the_peer_is_gone() {
     let host = Host::new();
     let receives = host.context.create_completion_queue(16, None).expect("a queue");
     let init = QueuePairInit {
@@ -177,19 +177,19 @@ fn who_polls_receives_alone_learns_that_the_peer_is_gone() {
     one.post_send(&[send(1, &[])]).expect("a send");
     assert_eq!(poll(&receives), []);
     host.device.end(&one, 0, Ending::ByPeer, OperationError::ClosedByPeer);
-    assert_eq!(told(&poll(&receives)), [(10, FLUSHED)]);
-    assert_eq!(told(&host.poll()), [(1, LOST)]);
+    assert_eq!(results(&poll(&receives)), [(10, FLUSHED)]);
+    assert_eq!(results(&host.poll()), [(1, LOST)]);
 }
 
 #[test]
-fn who_polls_nothing_learns_by_asking_that_the_peer_is_gone() {
+fn a_program_that_polls_nothing_learns_by_asking_that_the_peer_is_gone() {
     let host = Host::new();
     let (one, _other) = held(&host);
     one.post_send(&[send(1, &[])]).expect("a send");
     assert_eq!(host.poll(), []);
     host.device.end(&one, 0, Ending::Unreachable, OperationError::Unreachable);
     assert_eq!(one.query().expect("what it is like").state, QueuePairState::Error);
-    assert_eq!(told(&host.poll()), [(1, LOST)]);
+    assert_eq!(results(&host.poll()), [(1, LOST)]);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn reset_purges_what_was_completed_and_not_polled_and_nothing_else() {
     go(&one, QueuePairState::Reset, 0);
     let found = host.poll();
     assert_eq!(found.len(), 3);
-    assert!(found.iter().all(|told| told.queue_pair != one.number()));
+    assert!(found.iter().all(|results| results.queue_pair != one.number()));
     let query = one.query().expect("what it is like");
     assert_eq!(query.attributes, verbs::QueuePairAttributes::default());
 }
@@ -226,14 +226,14 @@ fn a_queue_pair_is_as_good_as_new_after_reset() {
         crate::connect(&one, &other);
         other.post_receive(&[receive(round, &[])]).expect("a receive");
         one.post_send(&[send(10 + round, &[])]).expect("a send");
-        let mut found = told(&host.poll());
+        let mut found = results(&host.poll());
         found.sort_unstable_by_key(|(id, _)| *id);
         assert_eq!(found, [(round, SUCCESS), (10 + round, SUCCESS)]);
     }
 }
 
 #[test]
-fn a_destroyed_queue_pair_is_told_of_no_more() {
+fn a_destroyed_queue_pair_is_reported_no_more() {
     let host = Host::new();
     let (one, other) = host.pair();
     other.post_receive(&[receive(1, &[])]).expect("a receive");
@@ -261,14 +261,14 @@ fn a_datagram_that_fails_stops_those_after_it_and_no_receive() {
     let to =
         Some(AddressVector { to: attributes(0).path, destination: one.number(), queue_key: 0 });
     one.post_send(&[SendRequest { to, ..send(1, &wrong) }]).expect("it is posted");
-    assert_eq!(told(&host.poll()), [(1, CompletionStatus::LocalProtection)]);
+    assert_eq!(results(&host.poll()), [(1, CompletionStatus::LocalProtection)]);
     assert_eq!(one.state(), QueuePairState::SendQueueError);
     one.post_send(&[SendRequest { to, ..send(2, &[]) }]).expect("it is posted");
-    assert_eq!(told(&host.poll()), [(2, FLUSHED)]);
+    assert_eq!(results(&host.poll()), [(2, FLUSHED)]);
     let mask = AttributeMask::STATE;
     crate::modify(&one, QueuePairState::ReadyToSend, mask, attributes(0)).expect("a transition");
     one.post_send(&[SendRequest { to, ..send(3, &[]) }]).expect("it is posted");
-    let mut found = told(&host.poll());
+    let mut found = results(&host.poll());
     found.sort_unstable_by_key(|(id, _)| *id);
     assert_eq!(found, [(3, SUCCESS), (10, SUCCESS)]);
 }
@@ -289,11 +289,11 @@ fn a_send_that_a_wire_cannot_even_take_fails_in_its_turn() {
     assert!(one.next_send().is_none());
     one.on_drained();
     let expected = [(1, CompletionStatus::LocalLength), (2, FLUSHED), (3, FLUSHED)];
-    assert_eq!(told(&host.poll()), expected);
+    assert_eq!(results(&host.poll()), expected);
 }
 
 #[test]
-fn a_peer_that_breaks_rules_is_told_as_an_event_and_the_rest_is_flushed() {
+fn a_peer_that_breaks_rules_is_reported_as_an_event_and_the_rest_is_flushed() {
     let host = Host::new();
     let (one, _other) = held(&host);
     one.post_send(&[send(1, &[])]).expect("a send");
@@ -302,11 +302,11 @@ fn a_peer_that_breaks_rules_is_told_as_an_event_and_the_rest_is_flushed() {
     let event = host.context.get_event().expect("an event");
     assert_eq!(event.kind, AsyncEventKind::RequestError);
     host.context.acknowledge_event(&event);
-    assert_eq!(told(&host.poll()), [(1, FLUSHED)]);
+    assert_eq!(results(&host.poll()), [(1, FLUSHED)]);
 }
 
 #[test]
-fn threads_that_post_poll_and_end_lose_no_work_and_tell_of_none_twice() {
+fn threads_that_post_poll_and_end_lose_no_work_and_report_none_twice() {
     for _ in 0..50 {
         let host = Host::new();
         let (one, _other) = host.pair();
@@ -321,13 +321,13 @@ fn threads_that_post_poll_and_end_lose_no_work_and_tell_of_none_twice() {
             scope.spawn(|| go(&one, QueuePairState::Error, 0));
             posting.join().expect("no panic")
         });
-        let ids: Vec<u64> = host.poll().iter().map(|told| told.id).collect();
+        let ids: Vec<u64> = host.poll().iter().map(|results| results.id).collect();
         assert_eq!(ids, (0..posted).collect::<Vec<_>>());
     }
 }
 
 #[test]
-fn windows_and_regions_need_no_rights_that_nobody_asked_for() {
+fn windows_and_regions_need_only_the_rights_that_were_asked_for() {
     let host = Host::new();
     let address = host.buffer.address();
     let plain = host.domain.register(address as usize, 8, address, AccessFlags::default());
@@ -336,12 +336,12 @@ fn windows_and_regions_need_no_rights_that_nobody_asked_for() {
     let pieces = [verbs::ScatterGather { address, length: 8, key: plain.key() }];
     let opcode = SendOpcode::Write { address, key: plain.key(), immediate: None };
     one.post_send(&[SendRequest { opcode, ..send(1, &pieces) }]).expect("a send");
-    assert_eq!(told(&host.poll()), [(1, CompletionStatus::RemoteAccess)]);
+    assert_eq!(results(&host.poll()), [(1, CompletionStatus::RemoteAccess)]);
     drop(other);
 }
 
 #[test]
-fn datagrams_that_overtake_each_other_are_told_in_the_order_of_posting() {
+fn datagrams_that_overtake_each_other_are_reported_in_the_order_of_posting() {
     let host = Host::new();
     let init = QueuePairInit { signals_all: false, ..host.init(QueuePairType::Datagram) };
     let one = host.domain.create_queue_pair(&init).expect("a queue pair");
@@ -363,14 +363,14 @@ fn datagrams_that_overtake_each_other_are_told_in_the_order_of_posting() {
     host.device.complete(&one, 1);
     assert_eq!(host.poll(), []);
     host.device.complete(&one, 0);
-    assert_eq!(told(&host.poll()), [(1, SUCCESS), (3, SUCCESS)]);
+    assert_eq!(results(&host.poll()), [(1, SUCCESS), (3, SUCCESS)]);
     // The last is not carried out any more.
     go(&one, QueuePairState::Error, 0);
-    assert_eq!(told(&host.poll()), [(4, FLUSHED)]);
+    assert_eq!(results(&host.poll()), [(4, FLUSHED)]);
 }
 
 #[test]
-fn a_peer_that_asks_for_what_it_may_not_have_is_told_as_an_event() {
+fn a_peer_that_asks_for_what_it_may_not_have_is_reported_as_an_event() {
     let host = Host::new();
     let (one, _other) = host.pair();
     host.device.end(&one, 0, Ending::AccessRefused, OperationError::Flushed);

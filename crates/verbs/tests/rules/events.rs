@@ -61,7 +61,7 @@ fn a_queue_pair_is_destroyed_when_its_event_is_acknowledged_and_takes_others_wit
 }
 
 #[test]
-fn who_is_not_to_block_is_told_that_nothing_has_happened() {
+fn a_channel_that_does_not_block_returns_that_nothing_has_happened() {
     let host = Host::new();
     let flag = nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK);
     nix::fcntl::fcntl(host.context.event_descriptor(), flag).expect("a flag");

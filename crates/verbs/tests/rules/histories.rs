@@ -110,8 +110,8 @@ impl Model {
                 let mut some = vec![WorkCompletion::NOTHING; count];
                 let found = self.host.queue.poll(&mut some).expect("it can be polled");
                 some.truncate(found);
-                for told in some {
-                    self.check(told);
+                for completion in some {
+                    self.check(completion);
                 }
             }
             Step::Query => {
@@ -151,20 +151,21 @@ impl Model {
             .for_each(|posted| posted.is_carried = true);
     }
 
-    fn check(&mut self, told: WorkCompletion) {
-        assert_eq!(told.queue_pair, self.one.number());
-        if self.receives.first() == Some(&told.id) {
-            assert_eq!(told.status, CompletionStatus::Flushed);
+    fn check(&mut self, completion: WorkCompletion) {
+        assert_eq!(completion.queue_pair, self.one.number());
+        if self.receives.first() == Some(&completion.id) {
+            assert_eq!(completion.status, CompletionStatus::Flushed);
             self.receives.remove(0);
             return;
         }
-        let at = self.sends.iter().position(|posted| posted.id == told.id);
-        let at = at.unwrap_or_else(|| panic!("{told:?} is told out of turn: {:?}", self.receives));
+        let at = self.sends.iter().position(|posted| posted.id == completion.id);
+        let at =
+            at.unwrap_or_else(|| panic!("{completion:?} is told out of turn: {:?}", self.receives));
         for quiet in self.sends.drain(..at) {
             assert!(quiet.is_carried && !quiet.is_signalled, "{quiet:?} is not told");
         }
         let posted = self.sends.remove(0);
-        match told.status {
+        match completion.status {
             CompletionStatus::Success => assert!(posted.is_carried && posted.is_signalled),
             CompletionStatus::TransportRetryExceeded => {
                 assert!(!posted.is_carried && !self.has_failed);
@@ -195,7 +196,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn what_was_posted_is_told_once_in_order_and_truly(steps in steps()) {
+    fn what_was_posted_is_reported_once_in_order_and_truly(steps in steps()) {
         let mut model = Model::new();
         for step in steps {
             model.step(step);
@@ -211,18 +212,18 @@ fn poll_until(host: &Host, count: &AtomicU64, wanted: u64) -> Vec<(u64, Completi
         let mut some = [WorkCompletion::NOTHING; 4];
         let found = host.queue.poll(&mut some).expect("it can be polled");
         count.fetch_add(found as u64, Ordering::SeqCst);
-        all.extend(some[..found].iter().map(|told| (told.id, told.status)));
+        all.extend(some[..found].iter().map(|completion| (completion.id, completion.status)));
     }
     all
 }
 
 #[test]
-fn threads_that_post_and_poll_at_once_are_told_of_each_work_once() {
+fn threads_that_post_and_poll_at_once_get_each_completion_once() {
     const EACH: u64 = 300;
     let host = Host::new();
     let (one, other) = host.pair();
     let count = AtomicU64::new(0);
-    let told = std::thread::scope(|scope| {
+    let results = std::thread::scope(|scope| {
         for thread in 0..3 {
             let (one, other) = (&one, &other);
             scope.spawn(move || {
@@ -241,11 +242,11 @@ fn threads_that_post_and_poll_at_once_are_told_of_each_work_once() {
         all.extend(second.join().expect("no panic"));
         all
     });
-    let mut ids: Vec<u64> = told.iter().map(|(id, _)| *id).collect();
+    let mut ids: Vec<u64> = results.iter().map(|(id, _)| *id).collect();
     ids.sort_unstable();
     let expected = (0..3 * EACH).chain(10_000..10_000 + 3 * EACH);
     assert!(ids.into_iter().eq(expected));
-    assert!(told.iter().all(|(_, status)| *status == CompletionStatus::Success));
+    assert!(results.iter().all(|(_, status)| *status == CompletionStatus::Success));
 }
 
 /// Something that happens to a datagram queue pair.
@@ -273,7 +274,7 @@ fn datagram_steps() -> impl Strategy<Value = Vec<DatagramStep>> {
 
 proptest! {
     #[test]
-    fn datagrams_that_leave_in_any_order_are_told_in_that_of_posting(steps in datagram_steps()) {
+    fn datagrams_that_leave_in_any_order_are_reported_in_that_of_posting(steps in datagram_steps()) {
         let host = Host::new();
         let one = host.queue_pair(QueuePairType::Datagram);
         for state in
@@ -285,11 +286,11 @@ proptest! {
         let to = AddressVector { to: attributes(0).path, destination: 1, queue_key: 0 };
         // By number: whether it is signalled, and whether it has left.
         let mut posted: Vec<(bool, bool)> = Vec::new();
-        let (mut taken, mut told) = (0, Vec::new());
-        let poll = |count: usize, told: &mut Vec<(u64, CompletionStatus)>| {
+        let (mut taken, mut results) = (0, Vec::new());
+        let poll = |count: usize, results: &mut Vec<(u64, CompletionStatus)>| {
             let mut some = vec![WorkCompletion::NOTHING; count];
             let found = host.queue.poll(&mut some).expect("it can be polled");
-            told.extend(some[..found].iter().map(|told| (told.id, told.status)));
+            results.extend(some[..found].iter().map(|results| (results.id, results.status)));
         };
         for step in steps {
             match step {
@@ -301,7 +302,7 @@ proptest! {
                     }
                 }
                 DatagramStep::Drive => {
-                    poll(0, &mut told);
+                    poll(0, &mut results);
                     taken = posted.len();
                 }
                 DatagramStep::Leave(which) => {
@@ -311,12 +312,12 @@ proptest! {
                         host.device.complete(&one, number as u64);
                     }
                 }
-                DatagramStep::Poll(count) => poll(count, &mut told),
+                DatagramStep::Poll(count) => poll(count, &mut results),
             }
         }
         go(&one, QueuePairState::Error, 0);
         for _ in 0..20 {
-            poll(3, &mut told);
+            poll(3, &mut results);
         }
         let expected = (0..).zip(&posted).filter_map(|(id, (is_signalled, has_left))| {
             match (is_signalled, has_left) {
@@ -325,6 +326,6 @@ proptest! {
                 (false, true) => None,
             }
         });
-        prop_assert_eq!(told, expected.collect::<Vec<_>>());
+        prop_assert_eq!(results, expected.collect::<Vec<_>>());
     }
 }

@@ -25,7 +25,7 @@ pub(crate) struct Loopback {
     /// Sends are taken and not completed.
     pub(crate) holds: AtomicBool,
     /// The thread that adds completions raises no event until a thread waits.
-    pub(crate) tells_late: AtomicBool,
+    pub(crate) reports_late: AtomicBool,
     /// What was asked of it while connections waited for shared receives.
     pub(crate) receives_posted: AtomicU32,
     /// How often threads that wait were woken, and how often the application went to wait elsewhere.
@@ -96,7 +96,7 @@ impl Loopback {
             next_number: AtomicU32::new(0x100),
             is_foreign: AtomicBool::new(false),
             holds: AtomicBool::new(false),
-            tells_late: AtomicBool::new(false),
+            reports_late: AtomicBool::new(false),
             receives_posted: AtomicU32::new(0),
             wakes: AtomicU32::new(0),
             left_alone: AtomicU32::new(0),
@@ -113,7 +113,7 @@ impl Loopback {
     }
 
     fn leave(&self, mut engine: MutexGuard<'_, Engine>) {
-        if self.tells_late.load(Ordering::SeqCst) {
+        if self.reports_late.load(Ordering::SeqCst) {
             return;
         }
         let fired = std::mem::take(&mut engine.fired);
@@ -122,8 +122,8 @@ impl Loopback {
     }
 
     /// The thread that added completions raises the event.
-    pub(crate) fn tell(&self) {
-        self.tells_late.store(false, Ordering::SeqCst);
+    pub(crate) fn report(&self) {
+        self.reports_late.store(false, Ordering::SeqCst);
         self.inside(|_, _| ());
     }
 
@@ -131,7 +131,7 @@ impl Loopback {
     pub(crate) fn release(&self, queue_pair: &QueuePair) {
         self.inside(|_, engine| {
             engine.complete_held(queue_pair.number(), usize::MAX, None);
-            engine.tell_drained(queue_pair.number());
+            engine.report_drained(queue_pair.number());
         });
     }
 
@@ -274,7 +274,7 @@ impl Provider for Loopback {
 
     fn wait(&self, ready: &mut dyn FnMut() -> bool) {
         while !ready() {
-            self.tell();
+            self.report();
             self.drive();
             std::thread::yield_now();
         }
@@ -534,7 +534,7 @@ impl Engine {
         }
     }
 
-    fn tell_drained(&mut self, number: u32) {
+    fn report_drained(&mut self, number: u32) {
         let Some(end) = self.ends.get_mut(&number) else { return };
         if end.held.is_empty() && std::mem::take(&mut end.wants_drain) {
             end.queue_pair.on_drained();
@@ -641,7 +641,7 @@ impl Wire for LoopbackWire {
             if let Some(end) = engine.ends.get_mut(&self.number) {
                 end.wants_drain = true;
             }
-            engine.tell_drained(self.number);
+            engine.report_drained(self.number);
         });
     }
 

@@ -200,6 +200,6 @@ fn connect(one: &QueuePair, other: &QueuePair) {
 }
 
 /// Identifiers and statuses.
-fn told(completions: &[WorkCompletion]) -> Vec<(u64, verbs::CompletionStatus)> {
+fn results(completions: &[WorkCompletion]) -> Vec<(u64, verbs::CompletionStatus)> {
     completions.iter().map(|completion| (completion.id, completion.status)).collect()
 }

@@ -8,7 +8,7 @@ use verbs::{
     first_address, next_key,
 };
 
-use crate::{Host, receive, send, told};
+use crate::{Host, receive, results, send};
 
 const SUCCESS: CompletionStatus = CompletionStatus::Success;
 
@@ -17,7 +17,7 @@ fn write(host: &Host, from: &QueuePair, address: u64, key: u32) -> CompletionSta
     let pieces = [host.piece(0, 8)];
     let opcode = SendOpcode::Write { address, key, immediate: None };
     from.post_send(&[SendRequest { opcode, ..send(1, &pieces) }]).expect("a send");
-    host.poll().iter().find(|told| told.id == 1).expect("a completion").status
+    host.poll().iter().find(|results| results.id == 1).expect("a completion").status
 }
 
 fn bind(
@@ -144,7 +144,7 @@ fn a_window_of_type_2_is_that_of_the_queue_pair_on_which_it_was_bound() {
     let opcode = SendOpcode::SendInvalidate { key };
     one.post_send(&[SendRequest { opcode, ..send(6, &[]) }]).expect("a send");
     let found = host.poll();
-    let received = found.iter().find(|told| told.id == 5).expect("a message");
+    let received = found.iter().find(|results| results.id == 5).expect("a message");
     assert_eq!((received.status, received.invalidated), (SUCCESS, Some(key)));
     assert_eq!(host.region.deregister(), Ok(()), "no window is left");
 }
@@ -159,7 +159,7 @@ fn this_side_ends_a_window_by_its_key() {
     let opcode = SendOpcode::LocalInvalidate { key };
     other.post_send(&[SendRequest { opcode, ..send(6, &[]) }]).expect("a send");
     let found = host.poll();
-    assert_eq!(told(&found), [(6, SUCCESS)]);
+    assert_eq!(results(&found), [(6, SUCCESS)]);
     assert_eq!(found[0].opcode, CompletionOpcode::LocalInvalidate);
     assert_eq!(host.region.deregister(), Ok(()));
 }

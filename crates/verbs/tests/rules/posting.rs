@@ -6,7 +6,7 @@ use verbs::{
     SendOpcode, SendRequest,
 };
 
-use crate::{Host, attributes, go, mask_of, modify, receive, send, told, unsignalled};
+use crate::{Host, attributes, go, mask_of, modify, receive, results, send, unsignalled};
 
 const SUCCESS: CompletionStatus = CompletionStatus::Success;
 
@@ -22,7 +22,7 @@ fn a_message_goes_from_the_pieces_of_a_send_to_those_of_a_receive() {
     one.post_send(&[SendRequest { opcode: immediate, ..send(6, &pieces) }]).expect("a send");
     let mut found = host.poll();
     found.sort_by_key(|completion| completion.id);
-    assert_eq!(told(&found), [(5, SUCCESS), (6, SUCCESS)]);
+    assert_eq!(results(&found), [(5, SUCCESS), (6, SUCCESS)]);
     assert_eq!((found[0].opcode, found[0].bytes), (CompletionOpcode::Receive, 12));
     assert_eq!((found[0].immediate, found[0].queue_pair), (Some(9), other.number()));
     assert_eq!((found[1].opcode, found[1].queue_pair), (CompletionOpcode::Send, one.number()));
@@ -54,11 +54,11 @@ fn every_kind_of_work_has_its_completion() {
     for (opcode, pieces, expected) in kinds {
         one.post_send(&[SendRequest { opcode, ..send(1, pieces) }]).expect("a send");
         let found = host.poll();
-        let own: Vec<_> = found.iter().filter(|told| told.id == 1).collect();
+        let own: Vec<_> = found.iter().filter(|results| results.id == 1).collect();
         assert_eq!((own.len(), own[0].opcode, own[0].status), (1, expected, SUCCESS));
-        let of_peer = found.iter().find(|told| told.id == 100);
+        let of_peer = found.iter().find(|results| results.id == 100);
         assert_eq!(
-            of_peer.map(|told| (told.opcode, told.immediate)),
+            of_peer.map(|results| (results.opcode, results.immediate)),
             matches!(opcode, SendOpcode::Write { immediate: Some(_), .. })
                 .then_some((CompletionOpcode::ReceiveOfWrite, Some(3)))
         );
@@ -99,7 +99,7 @@ fn a_full_queue_refuses_the_first_that_does_not_fit_and_takes_those_before() {
 }
 
 #[test]
-fn work_without_a_signal_is_over_when_later_work_is_told() {
+fn work_without_a_signal_is_complete_when_later_work_is_reported() {
     let host = Host::new();
     let (one, other) = host.pair();
     let pieces = [];
@@ -114,7 +114,7 @@ fn work_without_a_signal_is_over_when_later_work_is_told() {
     one.post_send(&[send(3, &pieces)]).expect("the last that there is room for");
     assert!(matches!(one.post_send(&[send(4, &pieces)]), Err((0, Error::NoRoom(_)))));
     let found = host.poll();
-    assert!(told(&found).contains(&(3, SUCCESS)));
+    assert!(results(&found).contains(&(3, SUCCESS)));
     let four: Vec<_> = (4..8).map(|id| unsignalled(id, &pieces)).collect();
     assert_eq!(one.post_send(&four), Ok(()));
 }
@@ -148,7 +148,7 @@ fn inline_bytes_are_those_of_the_time_of_posting_and_not_more_than_there_is_room
     let long = vec![0; 257];
     assert!(matches!(one.post_send(&[inline(&long)]), Err((0, Error::Invalid(_)))));
     one.post_send(&[inline(&[])]).expect("a send of nothing");
-    assert_eq!(host.poll().iter().map(|told| told.bytes).sum::<u32>(), 0);
+    assert_eq!(host.poll().iter().map(|results| results.bytes).sum::<u32>(), 0);
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn a_datagram_comes_with_its_sender_and_room_for_its_route() {
     let flags = SendFlags::default();
     one.post_send(&[SendRequest { to: Some(to), flags, ..send(2, &pieces) }]).expect("a send");
     let found = host.poll();
-    assert_eq!(told(&found), [(1, SUCCESS)]);
+    assert_eq!(results(&found), [(1, SUCCESS)]);
     assert_eq!((found[0].bytes, found[0].source), (48, one.number()));
     assert!(found[0].has_route_header && found[0].invalidated.is_none());
     assert_eq!(host.bytes(1064, 8), b"datagram");
@@ -240,7 +240,7 @@ fn what_was_added_and_not_posted_never_was() {
     drop(posting);
     other.post_receive(&[receive(3, &[])]).expect("a receive");
     one.post_send(&[send(2, &[])]).expect("a send");
-    let ids: Vec<u64> = host.poll().iter().map(|told| told.id).collect();
+    let ids: Vec<u64> = host.poll().iter().map(|results| results.id).collect();
     assert!(ids.contains(&2) && !ids.contains(&1));
     let reset = mask_of(QueuePairType::Reliable, QueuePairState::Reset);
     modify(&one, QueuePairState::Reset, reset, attributes(0)).expect("a transition");

@@ -8,7 +8,7 @@ use verbs::{
     QueuePairType, SharedReceiveQuery,
 };
 
-use crate::{Host, go, receive, told};
+use crate::{Host, go, receive, results};
 
 const SUCCESS: CompletionStatus = CompletionStatus::Success;
 
@@ -26,7 +26,7 @@ fn a_message_completes_the_receive_that_it_took_for_its_own_queue_pair() {
     host.device.deliver(&one, 0, 12);
     host.device.deliver(&other, 1, 0);
     let found = host.poll();
-    let mut ids = told(&found);
+    let mut ids = results(&found);
     ids.sort_unstable_by_key(|(id, _)| *id);
     assert_eq!(ids, [(70, SUCCESS), (71, SUCCESS)]);
     assert_eq!([found[0].queue_pair, found[1].queue_pair], [one.number(), other.number()]);
@@ -72,7 +72,7 @@ fn receives_are_posted_to_the_shared_queue_alone() {
 }
 
 #[test]
-fn a_queue_tells_once_that_fewer_receives_are_left_than_was_wanted() {
+fn a_queue_reports_once_that_fewer_receives_are_left_than_was_wanted() {
     let host = Host::new();
     let shared = host.domain.create_shared_queue(4, 1).expect("a queue");
     shared.post(&[receive(1, &[]), receive(2, &[])]).expect("receives");
@@ -96,7 +96,7 @@ fn a_queue_tells_once_that_fewer_receives_are_left_than_was_wanted() {
 }
 
 #[test]
-fn a_queue_pair_in_err_tells_that_it_takes_no_more() {
+fn a_queue_pair_in_err_reports_that_it_takes_no_more() {
     let host = Host::new();
     let shared = host.domain.create_shared_queue(4, 1).expect("a queue");
     shared.post(&[receive(1, &[])]).expect("a receive");

@@ -7,7 +7,7 @@ use verbs::{
     QueuePairState, QueuePairType,
 };
 
-use crate::{Host, attributes, go, mask_of, modify, receive, send, told};
+use crate::{Host, attributes, go, mask_of, modify, receive, results, send};
 
 const SERVICES: [QueuePairType; 3] =
     [QueuePairType::Reliable, QueuePairType::Unreliable, QueuePairType::Datagram];
@@ -167,7 +167,7 @@ fn values_beyond_the_device_are_refused() {
 }
 
 #[test]
-fn what_was_set_is_told_again() {
+fn what_was_set_is_returned() {
     let host = Host::new();
     let (one, other) = host.pair();
     let query = one.query().expect("what it is like");
@@ -179,7 +179,7 @@ fn what_was_set_is_told_again() {
 }
 
 #[test]
-fn a_queue_pair_that_drains_tells_when_nothing_is_under_way() {
+fn a_queue_pair_that_drains_reports_when_nothing_is_in_flight() {
     let host = Host::new();
     let (one, _other) = host.pair();
     host.device.holds.store(true, Ordering::SeqCst);
@@ -196,7 +196,7 @@ fn a_queue_pair_that_drains_tells_when_nothing_is_under_way() {
     assert_eq!(event.kind, AsyncEventKind::SendQueueDrained);
     host.context.acknowledge_event(&event);
     assert!(!one.query().expect("what it is like").is_draining);
-    assert_eq!(told(&host.poll()), [(1, CompletionStatus::Success)]);
+    assert_eq!(results(&host.poll()), [(1, CompletionStatus::Success)]);
     let mask = AttributeMask::STATE;
     modify(&one, QueuePairState::ReadyToSend, mask, attributes(0)).expect("a transition");
     assert_eq!(host.poll(), []);
@@ -204,7 +204,7 @@ fn a_queue_pair_that_drains_tells_when_nothing_is_under_way() {
 }
 
 #[test]
-fn who_speaks_before_rts_raises_an_event_once() {
+fn a_peer_that_sends_before_rts_raises_an_event_once() {
     let host = Host::new();
     let (one, other) =
         (host.queue_pair(QueuePairType::Reliable), host.queue_pair(QueuePairType::Reliable));

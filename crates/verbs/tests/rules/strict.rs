@@ -9,7 +9,7 @@ use verbs::{
 };
 
 use crate::loopback::Loopback;
-use crate::{Host, attributes, go, poll, receive, send, told, unsignalled};
+use crate::{Host, attributes, go, poll, receive, results, send, unsignalled};
 
 const SUCCESS: CompletionStatus = CompletionStatus::Success;
 
@@ -62,7 +62,7 @@ fn the_first_completion_beyond_the_depth_fails_the_queue_and_all_its_queue_pairs
         assert!(!queue.work().is_overrun());
         message(&host, &one, &other, 2);
         if strictness == Strictness::Lenient {
-            assert_eq!(told(&poll(&queue)), [(0, SUCCESS), (1, SUCCESS), (2, SUCCESS)]);
+            assert_eq!(results(&poll(&queue)), [(0, SUCCESS), (1, SUCCESS), (2, SUCCESS)]);
             continue;
         }
         assert_eq!(one.state(), QueuePairState::Error);
@@ -77,7 +77,7 @@ fn the_first_completion_beyond_the_depth_fails_the_queue_and_all_its_queue_pairs
         let fatal = AsyncEventKind::QueuePairFatal;
         assert_eq!(events(&host, 3), [fatal; 3]);
         // What was there before can be polled, and nothing comes any more.
-        assert_eq!(told(&poll(&queue)), [(0, SUCCESS), (1, SUCCESS)]);
+        assert_eq!(results(&poll(&queue)), [(0, SUCCESS), (1, SUCCESS)]);
         for queue_pair in [&one, &other, &beside, &of_beside] {
             queue_pair.destroy().expect("it is there");
         }
@@ -91,7 +91,7 @@ fn completions_that_are_polled_make_room() {
     let (queue, one, other) = pair(&host, 1);
     for id in 0..9 {
         message(&host, &one, &other, id);
-        assert_eq!(told(&poll(&queue)), [(id, SUCCESS)]);
+        assert_eq!(results(&poll(&queue)), [(id, SUCCESS)]);
     }
     queue.resize(3).expect("a size");
     for id in 0..3 {
@@ -110,7 +110,7 @@ fn work_without_a_signal_takes_no_place() {
         host.poll();
     }
     message(&host, &one, &other, 2);
-    assert_eq!(told(&poll(&queue)), [(2, SUCCESS)]);
+    assert_eq!(results(&poll(&queue)), [(2, SUCCESS)]);
 }
 
 #[test]

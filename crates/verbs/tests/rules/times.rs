@@ -15,7 +15,7 @@ fn clock() -> u64 {
 }
 
 #[test]
-fn completions_tell_when_they_came_and_flushed_work_when_it_is_polled() {
+fn completions_report_when_they_came_and_flushed_work_when_it_is_polled() {
     let host = Host::new();
     let queue = host.context.create_stamped_completion_queue(8, None, clock).expect("a queue");
     let send_queue = Arc::clone(&queue);
@@ -26,10 +26,11 @@ fn completions_tell_when_they_came_and_flushed_work_when_it_is_polled() {
         other.post_receive(&[receive(id, &[])]).expect("a receive");
         one.post_send(&[send(id, &[])]).expect("a send");
         // It comes while another queue is polled, which has no clock.
-        assert!(host.poll().iter().all(|told| told.at_ns == 0));
+        assert!(host.poll().iter().all(|completion| completion.at_ns == 0));
     }
     NOW_NS.store((1 << 50) + 900, Ordering::SeqCst);
-    let times: Vec<_> = poll(&queue).iter().map(|told| (told.id, told.at_ns)).collect();
+    let times: Vec<_> =
+        poll(&queue).iter().map(|completion| (completion.id, completion.at_ns)).collect();
     assert_eq!(times, [(1, 1 << 50), (2, (1 << 50) + 70)]);
     one.post_send(&[send(3, &[])]).expect("a send");
     go(&one, QueuePairState::Error, 0);

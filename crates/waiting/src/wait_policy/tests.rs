@@ -280,7 +280,7 @@ fn wake_ups_that_others_delayed_do_not_count() {
 
 /// A frame from another processor wakes the thread later than its own timer does.
 #[test]
-fn frames_that_wake_a_thread_tell_more_than_timers() {
+fn frames_that_wake_a_thread_count_more_than_timers() {
     for costs in hosts() {
         let mut policy = on(costs);
         for _ in 0..WAKE_UPS {

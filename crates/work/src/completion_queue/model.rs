@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Chunks have one slot here, so that rings end soon. With `--cfg loom_mutation` in RUSTFLAGS the filling thread
-//! reads the mark without a fence, and `who_arms_and_finds_nothing_is_woken` must fail.
+//! reads the mark without a fence, and `a_thread_that_arms_and_finds_nothing_is_woken` must fail.
 
 use loom::sync::Arc;
 use loom::thread as modelled;
@@ -40,7 +40,7 @@ fn take(queue: &CompletionQueue, times: usize) -> Vec<u64> {
 }
 
 #[test]
-fn two_who_poll_get_each_completion_once_across_rings() {
+fn two_pollers_get_each_completion_once_across_rings() {
     check(2, || {
         let queue = Arc::new(CompletionQueue::new(4));
         let takers = [(); 2].map(|()| {
@@ -77,7 +77,7 @@ fn a_slot_is_used_again_only_when_its_completion_is_taken() {
 }
 
 #[test]
-fn who_arms_and_finds_nothing_is_woken() {
+fn a_thread_that_arms_and_finds_nothing_is_woken() {
     check(3, || {
         let queue = Arc::new(CompletionQueue::with_events(2));
         let waiter = {

@@ -31,7 +31,7 @@ fn one_endpoint_alone_takes_a_queue() {
 }
 
 #[test]
-fn a_promised_place_is_given_to_nobody_else() {
+fn a_promised_place_is_given_to_no_other() {
     let queue = CompletionQueue::new(2);
     assert!(queue.promise());
     assert_eq!(queue.offer(&NOTE), Push::Added);
@@ -127,7 +127,7 @@ fn an_armed_queue_fires_once() {
 }
 
 #[test]
-fn who_waits_for_a_solicited_completion_is_not_told_of_others_but_of_failures() {
+fn a_wait_for_a_solicited_completion_ignores_others_but_failures() {
     let queue = CompletionQueue::with_events(8);
     let failed = Completion { result: Err(OperationError::Flushed), ..NOTE };
     let solicited = Completion { solicited: true, ..NOTE };

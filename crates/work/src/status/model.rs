@@ -31,7 +31,7 @@ impl Count {
 }
 
 #[test]
-fn who_is_told_to_wait_is_woken() {
+fn a_thread_that_is_to_wait_is_woken() {
     loom::model(|| {
         let slot = Arc::new(Slot::new());
         let finishing = Arc::clone(&slot);

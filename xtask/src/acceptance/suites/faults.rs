@@ -231,7 +231,7 @@ pub(super) const ROWS: &[Row] = &[
     none_fails(
         "files of a device by tools, links and `..`, netlink of RDMA",
         "ethernot-cli",
-        "--test=verbs_programs tell",
+        "--test=verbs_programs describe",
         true,
     ),
     none_fails(

@@ -115,7 +115,7 @@ pub(super) const ROWS: &[Row] = &[
         "DISCONNECTED after kill -9 of an idle peer",
         Bound::AtMost(1.0, "s"),
         "until the peer of a killed process is told",
-        short("--test=connection_manager", "a_killed_idle_peer_is_told"),
+        short("--test=connection_manager", "a_killed_idle_peer_is_reported"),
     ),
     printed(
         "10 000 connects and disconnects: descriptors that are left",

@@ -43,8 +43,10 @@ pub(super) const ROWS: &[Row] = &[
             tests: Tests {
                 package: "engine",
                 target: "--test=closing",
-                part: "who_gets_the_last_message_and_closes_at_once_fails_none_of_ten_thousand",
-                part_quick: Some("who_gets_the_last_message_and_closes_at_once_does_not_fail_it"),
+                part: "a_receiver_that_closes_at_once_after_the_last_message_fails_none_of_ten_thousand",
+                part_quick: Some(
+                    "a_receiver_that_closes_at_once_after_the_last_message_does_not_fail_it",
+                ),
             },
             name: "delivered before the close",
         },

@@ -83,24 +83,24 @@ impl Meeting {
 /// Looks for the end of the peer of a socket that connects, in a thread of its own as the program may not wait.
 pub(super) fn look_for(socket: c_int, maps: u32) -> Arc<Meeting> {
     let meeting = Arc::new(Meeting::default());
-    let told = Arc::clone(&meeting);
+    let shared = Arc::clone(&meeting);
     let look = move || {
         // Mappings may be announced to the peer a moment after it has begun to listen.
         for _ in 0..PATIENCE.as_millis() / PAUSE.as_millis() {
-            if told.is_over() {
+            if shared.is_over() {
                 return;
             }
-            let known = addresses(socket).filter(|_| !told.is_over());
+            let known = addresses(socket).filter(|_| !shared.is_over());
             match known.map(|(own, peer)| ask(own, peer, maps)) {
                 Some(Ok(Some(side))) => {
-                    told.meet(side);
+                    shared.meet(side);
                     return;
                 }
                 Some(Err(_)) => break,
                 Some(Ok(None)) | None => pause(),
             }
         }
-        drop(told.end());
+        drop(shared.end());
     };
     if start_thread("rsocket", look).is_err() {
         drop(meeting.end());

@@ -174,7 +174,7 @@ impl Side {
         };
         let region = self.domain.register(address, len as u64, address as u64, WRITABLE)?;
         let entry = [offset, region.remote_address(), len as u64, region.key().into()];
-        if let Err(error) = self.tell(index, entry) {
+        if let Err(error) = self.send_entry(index, entry) {
             let _gone = region.deregister();
             return Err(error);
         }
@@ -198,7 +198,7 @@ impl Side {
             return Ok(());
         };
         // A peer that is gone need not be notified.
-        let _told = self.tell(index, [0; 4]);
+        let _sent = self.send_entry(index, [0; 4]);
         region.deregister()
     }
 
@@ -252,7 +252,7 @@ impl Side {
     }
 
     /// Writes an entry of the peer's table.
-    fn tell(&self, index: u32, entry: [u64; 4]) -> Result<(), Error> {
+    fn send_entry(&self, index: u32, entry: [u64; 4]) -> Result<(), Error> {
         let peer = self.peer()?;
         let to = peer.table.wrapping_add(u64::from(index) * ENTRY_BYTES as u64);
         let mut sending = lock(&self.sending);
@@ -330,14 +330,14 @@ impl Side {
     }
 
     fn reap(&self, sending: &mut Sending) -> Result<(), Error> {
-        let mut told = [WorkCompletion::NOTHING; 16];
+        let mut completions = [WorkCompletion::NOTHING; 16];
         loop {
-            let count = self.queue.poll(&mut told)?;
-            for completion in &told[..count] {
+            let count = self.queue.poll(&mut completions)?;
+            for completion in &completions[..count] {
                 sending.placed += 1;
                 sending.is_broken |= completion.status != CompletionStatus::Success;
             }
-            if count < told.len() {
+            if count < completions.len() {
                 return Ok(());
             }
         }

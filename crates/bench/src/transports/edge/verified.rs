@@ -45,13 +45,13 @@ impl Timeline {
 
 impl Half {
     /// Where the peer reports how many messages it has checked.
-    fn told_at(&self) -> u64 {
+    fn result_at(&self) -> u64 {
         SLOTS * self.message_bytes
     }
 
     /// Start of what goes to the peer.
     fn outgoing_at(&self) -> u64 {
-        self.told_at() + super::WORD_BYTES
+        self.result_at() + super::WORD_BYTES
     }
 
     /// Requester: writes `count` messages and waits until all were checked.
@@ -63,7 +63,7 @@ impl Half {
         let mut next = first;
         let mut patience = Patience::new("stream verified writes over edge");
         loop {
-            let checked = self.buffer.load_u64(self.told_at());
+            let checked = self.buffer.load_u64(self.result_at());
             while next <= last && next - checked <= SLOTS {
                 self.fill(next);
                 let operation = self.verified_write(remote, next);
@@ -111,7 +111,7 @@ impl Half {
             operation.request = Request::Write {
                 source: Source::Region { region: self.region.region().id, offset: word_at },
                 key: remote.key,
-                address: remote.address + self.told_at(),
+                address: remote.address + self.result_at(),
             };
             operation.length = super::WORD_BYTES as u32;
             operation.flags.signalled = false;
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_checked_is_told_in_order_where_frames_overtake_each_other() {
+    fn what_was_checked_is_reported_in_order_where_frames_overtake_each_other() {
         let setup = Setup {
             test: Test::VerifiedStream,
             message_bytes: 4096,

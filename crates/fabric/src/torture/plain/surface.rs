@@ -259,18 +259,18 @@ impl HostEngine for PlainEngine {
         connection.state = State::Open;
         connection.place = self.place;
         let handle = ConnectionHandle(request.0);
-        self.tell(id, ACCEPT);
+        self.send_control(id, ACCEPT);
         self.events.push_back(HostEvent::Established(handle));
         Ok(handle)
     }
 
     fn reject(&mut self, _now: Instant, request: RequestHandle) {
-        self.tell(request.0 as u32, REJECT);
+        self.send_control(request.0 as u32, REJECT);
         self.connections.remove(&(request.0 as u32));
     }
 
     fn close(&mut self, _now: Instant, connection: ConnectionHandle) {
-        self.tell(connection.0 as u32, BYE);
+        self.send_control(connection.0 as u32, BYE);
         self.end(connection.0 as u32, Cause::ClosedHere);
     }
 

@@ -122,7 +122,7 @@ impl Ethernet {
     }
 
     /// Sends a control packet from the receiver of a message to its sender, in the first class.
-    fn tell_sender(&mut self, context: &mut Context, packet: Packet) {
+    fn notify_sender(&mut self, context: &mut Context, packet: Packet) {
         let Some(homa) = &self.homa else { return };
         let ack_bytes = homa.configuration.ack_bytes;
         let port = self.routes.host_link(packet.destination) ^ 1;
@@ -202,7 +202,7 @@ impl Ethernet {
             self.arrive(context, index);
         }
         if matches!(verdict, Verdict::Last | Verdict::Late) {
-            self.tell_sender(context, Packet { kind: Kind::Done, ..packet });
+            self.notify_sender(context, Packet { kind: Kind::Done, ..packet });
         }
         if verdict == Verdict::New {
             self.expect_message(context, host, key);
@@ -227,7 +227,7 @@ impl Ethernet {
                 transmission: message.transmissions,
                 kind: Kind::Grant { class },
             };
-            self.tell_sender(context, packet);
+            self.notify_sender(context, packet);
             self.expect_message(context, host, key);
         }
     }
@@ -312,7 +312,7 @@ impl Ethernet {
                 transmission,
                 kind: Kind::Resend { frames },
             };
-            self.tell_sender(context, packet);
+            self.notify_sender(context, packet);
         }
         Some(now_ps + other)
     }

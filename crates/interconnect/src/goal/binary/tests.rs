@@ -56,7 +56,7 @@ fn a_trace_runs_the_same_in_both_forms() {
 }
 
 #[test]
-fn every_truncated_file_is_told() {
+fn every_truncated_file_is_reported() {
     let whole = BYTES.concat();
     for length in 8..whole.len() {
         let error = refused(&whole[..length]);
@@ -66,7 +66,7 @@ fn every_truncated_file_is_told() {
 }
 
 #[test]
-fn what_cannot_be_is_told_with_its_place() {
+fn what_cannot_be_is_reported_with_its_place() {
     let with = |offset: usize, byte: u8| {
         let mut bytes = BYTES.concat();
         bytes[offset] = byte;
