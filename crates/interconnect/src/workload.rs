@@ -24,7 +24,7 @@ pub trait Workload {
     /// Handles a message that has arrived.
     fn on_received(&mut self, rank: u32, received: Received, actions: &mut Actions);
 
-    /// Handles that the processor has sent a message that the rank gave a name ([`Actions::tells_sent`]), or that
+    /// Handles that the processor has sent a message that the rank gave a name ([`Actions::reports_sent`]), or that
     /// its turn has come ([`Actions::take_turn`]).
     fn on_sent(&mut self, rank: u32, name: u32, actions: &mut Actions) {
         let _ = (rank, name, actions);

@@ -2,7 +2,7 @@
 //!
 //! A line of Markdown has at most [`COLUMNS_MAX`] characters. Rows of tables, blocks of code and lines that are a link
 //! and nothing else may be longer, because they cannot be broken. A paragraph has at most [`LINES_MAX`] lines; an item
-//! of a list is a paragraph of its own. Documents in [`KNOWN`] are not finished: their numbers only fall.
+//! of a list is a paragraph of its own.
 
 use super::Violation;
 
@@ -12,23 +12,10 @@ const COLUMNS_MAX: usize = 120;
 /// The longest paragraph, in lines.
 const LINES_MAX: usize = 6;
 
-/// Documents that are not finished, and how many long lines and paragraphs each has at most.
-const KNOWN: &[(&str, usize)] = &[("docs/performance-notes.md", 40)];
-
 /// Checks one document.
 pub(super) fn check_columns(place: &str, text: &str) -> Vec<Violation> {
-    let most = KNOWN.iter().find(|(name, _)| *name == place).map_or(0, |(_, most)| *most);
-    check(place, text, most)
-}
-
-/// Reports all faults of a document that has more than `most` of them.
-fn check(place: &str, text: &str, most: usize) -> Vec<Violation> {
-    let faults = faults(text);
-    if faults.len() <= most {
-        return Vec::new();
-    }
     let violation = |(line, what)| Violation { place: format!("{place}:{line}"), what };
-    faults.into_iter().map(violation).collect()
+    faults(text).into_iter().map(violation).collect()
 }
 
 /// Long lines and paragraphs, with the numbers of the lines where they begin.
@@ -146,9 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn a_document_that_is_not_finished_keeps_its_number_of_faults() {
-        let text = format!("{0}\n\n{0}\n", "a".repeat(COLUMNS_MAX + 1));
-        assert!(check("a.md", &text, 2).is_empty());
-        assert_eq!(check("a.md", &text, 1).len(), 2);
+    fn a_violation_names_the_line_and_the_remedy() {
+        let text = format!("a\n{}\n", "a".repeat(COLUMNS_MAX + 1));
+        let found: Vec<String> =
+            check_columns("a.md", &text).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            found,
+            ["a.md:2: 121 columns; break the line after a sentence, 120 columns at most"]
+        );
     }
 }
