@@ -88,7 +88,7 @@ fn found(workspace: &Workspace) -> Result<BTreeMap<String, Found>, XtaskError> {
         }
     }
     let mut documents = vec![];
-    for folder in ["docs", "python", "examples"] {
+    for folder in ["docs", "python", "examples", "crates/ethernot/src/guide"] {
         documents.extend(files_below(&workspace.root.join(folder), &workspace.target_dir)?);
     }
     documents.extend(
