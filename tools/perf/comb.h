@@ -354,6 +354,7 @@ static const char *const CPU_TIME[] = { "user", "nice", "system", "idle", "iowai
 
 struct cpu {
 	double seconds[CPU_TIMES];
+	double interrupts_elsewhere_s; /* irq and softirq of all other CPUs of the machine */
 	double own_user_s, own_system_s;
 };
 
@@ -378,21 +379,26 @@ static bool bind_to(int cpu)
 	       failed("--cpu %d: %s; this host has CPUs 0 to %ld", cpu, strerror(errno), sysconf(_SC_NPROCESSORS_CONF) - 1);
 }
 
-/* What the kernel has counted for a CPU, and for this process. */
+/* What the kernel has counted for a CPU, for the others, and for this process. */
 static struct cpu cpu_now(int cpu)
 {
 	struct cpu now = { 0 };
-	char line[512], name[16];
+	char line[512];
+	int number, length;
 	double tick_s = 1.0 / (double)sysconf(_SC_CLK_TCK);
 	FILE *file = cpu >= 0 ? fopen("/proc/stat", "r") : NULL;
-	snprintf(name, sizeof(name), "cpu%d ", cpu);
 	while (file && fgets(line, sizeof(line), file)) {
-		if (strncmp(line, name, strlen(name)) != 0)
+		/* The line of all CPUs together has no number. */
+		if (sscanf(line, "cpu%d %n", &number, &length) != 1)
 			continue;
-		char *rest = line + strlen(name);
-		for (int i = 0; i < CPU_TIMES; i++)
-			now.seconds[i] = (double)strtoull(rest, &rest, 10) * tick_s;
-		break;
+		char *rest = line + length;
+		for (int i = 0; i < CPU_TIMES; i++) {
+			double seconds = (double)strtoull(rest, &rest, 10) * tick_s;
+			if (number == cpu)
+				now.seconds[i] = seconds;
+			else if (i == IRQ || i == SOFTIRQ)
+				now.interrupts_elsewhere_s += seconds;
+		}
 	}
 	if (file)
 		fclose(file);
@@ -408,6 +414,7 @@ static struct cpu cpu_between(const struct cpu *before, const struct cpu *after)
 	struct cpu used;
 	for (int i = 0; i < CPU_TIMES; i++)
 		used.seconds[i] = after->seconds[i] - before->seconds[i];
+	used.interrupts_elsewhere_s = after->interrupts_elsewhere_s - before->interrupts_elsewhere_s;
 	used.own_user_s = after->own_user_s - before->own_user_s;
 	used.own_system_s = after->own_system_s - before->own_system_s;
 	return used;
@@ -640,7 +647,7 @@ static void print_json_run(const struct sample *sample, int cpu)
 	for (int i = 0; i < CPU_TIMES && cpu >= 0; i++)
 		printf(", \"cpu_%s_s\": %.2f", CPU_TIME[i], sample->cpu.seconds[i]);
 	if (cpu >= 0)
-		printf(", \"accounted\": %.4f", accounted(sample));
+		printf(", \"interrupts_elsewhere_s\": %.2f, \"accounted\": %.4f", sample->cpu.interrupts_elsewhere_s, accounted(sample));
 	printf(" }");
 }
 
