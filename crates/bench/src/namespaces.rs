@@ -298,7 +298,7 @@ pub(crate) fn remove_namespace(name: &str) -> Result<(), NamespaceError> {
 }
 
 /// Ends the processes in a namespace of ours.
-fn end_inhabitants(name: &str) {
+pub(crate) fn end_inhabitants(name: &str) {
     let identity = |path: String| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
     let Some(namespace) = identity(format!("{NAMESPACE_DIRECTORY}/{name}")) else { return };
     // What `ip` has left behind half-made, a file without a namespace, has the folder's device.

@@ -1,16 +1,25 @@
-//! The measurements of an iWARP adapter, on a verbs device and beside it on kernel TCP: `iwarp-perf` and `tcp-perf` run in
+//! The measurements of an iWARP adapter, on a verbs device and beside it on kernel TCP: the programs of `tools/perf` run in
 //! turn between two hosts, each with a CPU of its own.
 
+mod availability;
 mod bandwidth;
+mod comb_document;
 pub mod contender;
+pub mod curves;
 pub mod document;
 mod dry_run;
 pub mod figures;
 mod hosts;
 mod latency;
+pub mod mpi;
+mod mpi_pass;
 mod pass;
 mod processors;
 pub mod programs;
+mod ranks;
+pub mod registration;
+mod registration_document;
+mod traffic;
 
 use std::io;
 use std::path::PathBuf;
@@ -23,17 +32,19 @@ use crate::namespaces::NamespaceError;
 use crate::run::Observer;
 
 use contender::Device;
+use curves::Availability;
 use figures::Point;
 use hosts::Hosts;
 use pass::{Measuring, Pass};
 use programs::Programs;
+use registration::Registration;
 
 /// What to measure.
 #[derive(Debug, Clone)]
 pub struct Wishes {
     /// This program.
     pub own_program: PathBuf,
-    /// Where `iwarp-perf` and `tcp-perf` are.
+    /// Where the programs are.
     pub programs: Programs,
     /// Devices, in the order of the results.
     pub devices: Vec<Device>,
@@ -49,6 +60,10 @@ pub struct Wishes {
     pub runs: u32,
     /// Seconds of a sample.
     pub seconds: f64,
+    /// Runs of each curve of availability and of registration.
+    pub curve_runs: u32,
+    /// Seconds of a point of availability.
+    pub curve_seconds: f64,
     /// MTU of the link, in bytes.
     pub mtu: u32,
     /// Whether interfaces hand what arrives to the CPU of their own host.
@@ -67,24 +82,42 @@ pub enum Test {
     Bandwidth,
     /// Half of a round trip.
     Latency,
+    /// How much of its CPU a program keeps while messages flow.
+    Availability,
+    /// What it costs to register memory.
+    Registration,
+    /// Bandwidth and latency of MPI.
+    Mpi,
 }
 
 impl Test {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Bandwidth, Self::Latency];
+    pub const ALL: [Self; 5] =
+        [Self::Bandwidth, Self::Latency, Self::Availability, Self::Registration, Self::Mpi];
 
     /// Returns the name on the command line and in results.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bandwidth => "bandwidth",
             Self::Latency => "latency",
+            Self::Availability => "availability",
+            Self::Registration => "registration",
+            Self::Mpi => "mpi",
         }
     }
 
+    /// Whether it needs programs of MPI.
+    const fn runs_mpi(self) -> bool {
+        matches!(self, Self::Availability | Self::Mpi)
+    }
+
+    /// What is measured at sizes and windows. Availability and registration are measured otherwise.
     fn passes(self, wishes: &Wishes) -> Vec<Pass> {
         match self {
             Self::Bandwidth => bandwidth::passes(wishes),
             Self::Latency => latency::passes(wishes),
+            Self::Mpi => mpi_pass::passes(wishes),
+            Self::Availability | Self::Registration => Vec::new(),
         }
     }
 }
@@ -138,8 +171,12 @@ pub struct Report {
     pub sample_seconds: f64,
     /// The devices that were asked for.
     pub devices: Vec<DeviceRow>,
-    /// What was measured.
+    /// What was measured at sizes and windows.
     pub points: Vec<Point>,
+    /// Curves, if they were asked for.
+    pub availability: Option<Availability>,
+    /// Costs, if they were asked for.
+    pub registration: Option<Registration>,
 }
 
 /// Whether packets are processed on the CPU of the host that receives them (`rps_cpus`).
@@ -187,11 +224,24 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Verbs
     let hosts = Hosts::create(wishes, observer)?;
     let passes: Vec<Pass> = wishes.tests.iter().flat_map(|test| test.passes(wishes)).collect();
     let samples: usize = passes.iter().map(|pass| pass.contenders.len()).sum();
-    observer.on_start(samples as u64 * u64::from(wishes.runs));
+    let mut samples = samples as u64 * u64::from(wishes.runs);
+    let [has_availability, has_registration] =
+        [Test::Availability, Test::Registration].map(|test| wishes.tests.contains(&test));
+    if has_availability {
+        samples += availability::samples(wishes);
+    }
+    if has_registration {
+        samples += registration::samples(wishes);
+    }
+    observer.on_start(samples);
     let mut points = Vec::new();
     for pass in &passes {
         points.extend(Measuring { wishes, hosts: &hosts, pass }.run(observer, &mut devices));
     }
+    let availability =
+        has_availability.then(|| availability::measure(wishes, &hosts, &devices, observer));
+    let registration =
+        has_registration.then(|| registration::measure(wishes, &hosts, &devices, observer));
     Ok(Report {
         format: FORMAT.to_string(),
         version: env!("CARGO_PKG_VERSION").to_string(),
@@ -204,6 +254,8 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Verbs
         sample_seconds: wishes.seconds,
         devices,
         points,
+        availability,
+        registration,
     })
 }
 

@@ -10,40 +10,45 @@ use crate::quantities::{parse_seconds, parse_size};
 use crate::shaped_command::{self, OutputArguments};
 use crate::{Failure, own_program};
 
-/// Measure bandwidth and latency of a verbs device, in turn with kernel TCP.
+/// Measure a verbs device, in turn with kernel TCP: speed, CPU left over, registration, MPI.
 ///
-/// `iwarp-perf` runs by `ethernot run`, `tcp-perf` beside it, between two network namespaces with a CPU each: windows of
-/// messages one way and both ways, and half of a round trip. The highest and the lowest sample are left out. Both programs
-/// are ordinary ones and run between real hosts, too. Needs root.
+/// The programs run by `ethernot run` and over TCP, between two network namespaces with a CPU each. `bandwidth`: windows of
+/// messages one way and both ways. `latency`: half of a round trip. `availability`: how much of its CPU a program keeps while
+/// messages flow, over verbs, TCP and MPI. `registration`: the cost of memory regions by size. `mpi`: bandwidth and latency
+/// of MPI over the device and over its own TCP. Of samples the highest and the lowest are left out. The programs are
+/// ordinary ones and run between real hosts, too. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench verbs --quick\n  \
     ethernot bench verbs --json verbs.json --html verbs.html\n  \
     ethernot bench verbs --tests latency --sizes 8 --operations write,send,read\n  \
+    ethernot bench verbs --tests availability --sizes 256K --html curves.html\n  \
+    ethernot bench verbs --tests registration,mpi --quick\n  \
     ethernot bench verbs --device edge0,system --steering off")]
 pub(crate) struct Arguments {
-    /// Fewer points and samples: about two minutes
+    /// Fewer points and samples: minutes rather than hours
     #[arg(long)]
     quick: bool,
     /// Devices: edge0; system for what this host has
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "edge0")]
     device: Vec<String>,
-    /// Tests to run: bandwidth, latency [default: both]
+    /// Tests to run: bandwidth, latency, availability, registration, mpi [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_test)]
     tests: Vec<Test>,
     /// How the device moves messages: write, send, read
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "write", value_parser = parse_operation)]
     operations: Vec<Operation>,
-    /// Bytes of messages, such as 8,64K,1M [default: those of each test]
+    /// Bytes of messages and of memory regions, such as 8,64K,1M [default: those of each test]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_message)]
     sizes: Vec<u64>,
     /// Messages of a window [default: 1,16,64,256, with --quick 1,16]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(WINDOW_MAX)))]
     windows: Vec<u32>,
-    /// Samples of each point; the highest and the lowest are left out [default: 10, with --quick 5]
+    /// Samples of each point; the highest and the lowest are left out [default: 10, with --quick 5; of availability and
+    /// registration 3, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
-    /// How long a sample takes [default: 0.2, with --quick 0.05]
+    /// How long a sample takes [default: 0.2, with --quick 0.05; of availability 1, with --quick 0.25]
     #[arg(long, value_name = "SECONDS", value_parser = parse_sample_seconds)]
     seconds: Option<f64>,
     /// MTU of the link, in bytes
@@ -98,6 +103,8 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
         windows: arguments.windows.clone(),
         runs: arguments.runs.unwrap_or(if quick { 5 } else { 10 }),
         seconds: arguments.seconds.unwrap_or(if quick { 0.05 } else { 0.2 }),
+        curve_runs: arguments.runs.unwrap_or(if quick { 1 } else { 3 }),
+        curve_seconds: arguments.seconds.unwrap_or(if quick { 0.25 } else { 1.0 }),
         mtu: arguments.mtu,
         steering: arguments.steering == SteeringArgument::On,
         pinning: !arguments.no_pinning,

@@ -5,7 +5,7 @@ use std::process::Command;
 #[test]
 fn bad_input_is_answered_with_the_value_and_the_choices() {
     let refused: [(&[&str], &[&str]); 9] = [
-        (&["--tests", "speed"], &["speed", "bandwidth, latency"]),
+        (&["--tests", "speed"], &["speed", "bandwidth, latency, availability, registration, mpi"]),
         (&["--operations", "atomic"], &["atomic", "write, send, read"]),
         (&["--sizes", "0"], &["0", "above 0"]),
         (&["--sizes", "2048M"], &["2048M", "1024 M"]),

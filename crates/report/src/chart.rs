@@ -136,7 +136,7 @@ fn draw_on(
 }
 
 /// The range of `values`, wider by `factor` at both ends.
-fn widened(values: impl Iterator<Item = f64>, factor: f64) -> Range<f64> {
+pub(crate) fn widened(values: impl Iterator<Item = f64>, factor: f64) -> Range<f64> {
     let (low, high) =
         values.fold((f64::MAX, f64::MIN_POSITIVE), |(low, high), v| (low.min(v), high.max(v)));
     low / factor..high * factor
@@ -221,7 +221,7 @@ pub(crate) fn with_classes(svg: &str, title: &str, (width, height): (u32, u32)) 
 }
 
 /// Gives the n-th circle the n-th note.
-fn with_notes(svg: &str, notes: &[String]) -> String {
+pub(crate) fn with_notes(svg: &str, notes: &[String]) -> String {
     let mut result = String::with_capacity(svg.len() * 2);
     let mut notes = notes.iter();
     for line in svg.split_inclusive('\n') {

@@ -10,6 +10,7 @@ mod curve;
 mod failover;
 mod format;
 mod ganglia;
+mod lines;
 mod multiedge;
 mod page;
 mod papers_page;
@@ -23,6 +24,8 @@ mod sockets_page;
 mod table;
 mod unmodified;
 mod verbs;
+mod verbs_availability;
+mod verbs_registration;
 
 pub use apache::{apache_page, apache_table};
 pub use chart::ChartError;

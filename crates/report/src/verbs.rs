@@ -1,4 +1,4 @@
-//! The measurements of an iWARP adapter: a table for a terminal, and a page with curves.
+//! The measurements of an iWARP adapter: tables for a terminal, and a page with curves.
 
 use std::fmt::Write;
 
@@ -10,12 +10,26 @@ use crate::chart::{self, ChartError, Point, Series};
 use crate::format::{date, digits, scaled, size, time_ns};
 use crate::page::{document, escaped, legend};
 use crate::rows::{Column, page_table, terminal_table};
+use crate::verbs_availability::{availability_section, availability_table};
+use crate::verbs_registration::{registration_section, registration_table};
 
-/// Draws a table with a row for each contender at each point, for a terminal of `columns` columns.
+/// Draws a table with a row for each contender at each point, and tables of the other tests, for a terminal of `columns`
+/// columns.
 pub fn verbs_table(report: &Report, columns: u16) -> String {
-    let table = terminal_table(&HEADER, rows(report), columns);
     let devices: String = devices(report).map(|line| line + "\n").collect();
-    format!("{}\n{devices}{table}\n{NOTES}\n", facts(report))
+    let mut text = format!("{}\n{devices}", facts(report));
+    if !report.points.is_empty() {
+        let table = terminal_table(&HEADER, rows(report), columns);
+        // Writing to a string does not fail, here and below.
+        let _ = writeln!(text, "{table}\n{NOTES}");
+    }
+    if let Some(availability) = &report.availability {
+        text.push_str(&availability_table(availability, columns));
+    }
+    if let Some(registration) = &report.registration {
+        text.push_str(&registration_table(registration, columns));
+    }
+    text
 }
 
 /// Makes an HTML page of the report, with everything inside.
@@ -23,9 +37,8 @@ pub fn verbs_table(report: &Report, columns: u16) -> String {
 /// # Errors
 /// [`ChartError`] if a chart cannot be drawn.
 pub fn verbs_page(report: &Report) -> Result<String, ChartError> {
-    let title = "Ethernot: bandwidth and latency of verbs devices";
+    let title = "Ethernot: measurements of verbs devices";
     let mut body = String::new();
-    // Writing to a string does not fail, here and below.
     let _ = writeln!(
         body,
         "<header><h1>{title}</h1><p>{}</p><p>{}</p></header>",
@@ -38,13 +51,18 @@ pub fn verbs_page(report: &Report) -> Result<String, ChartError> {
     for (kind, caption, axis) in KINDS {
         curves(&mut body, report, kind, caption, axis)?;
     }
-    let table = page_table(&HEADER, rows(report));
-    let _ = writeln!(
-        body,
-        "<section><h2>all figures</h2>{table}</section>\n<footer>{}<br>ethernot {}</footer>",
-        escaped(NOTES).replace('\n', "<br>"),
-        escaped(&report.version)
-    );
+    if let Some(availability) = &report.availability {
+        availability_section(&mut body, availability)?;
+    }
+    if let Some(registration) = &report.registration {
+        registration_section(&mut body, registration)?;
+    }
+    if !report.points.is_empty() {
+        let table = page_table(&HEADER, rows(report));
+        let notes = escaped(NOTES).replace('\n', "<br>");
+        let _ = writeln!(body, "<section><h2>all figures</h2>{table}<p>{notes}</p></section>");
+    }
+    let _ = writeln!(body, "<footer>ethernot {}</footer>", escaped(&report.version));
     Ok(document(title, "", &body))
 }
 
@@ -180,11 +198,12 @@ fn row(point: &Measurement, one: &Measured, is_first: bool) -> [String; HEADER.l
     let mean = one.paper_mean.map_or_else(String::new, |mean| unit(point, mean));
     let both = |shares: [f64; 2]| shares.map(|share| format!("{:.0}", share * 100.0)).join(" / ");
     let surroundings = point.surroundings;
-    let note = if surroundings.is_busy {
+    let busy = (is_first && surroundings.is_busy).then(|| {
         format!("busy: {:.0} %, load {:.1}", surroundings.dry_run_percent, surroundings.load)
-    } else {
-        String::new()
-    };
+    });
+    let others = one.ratios.iter().filter(|ratio| !ratio.to.starts_with("tcp-"));
+    let others = others.map(|ratio| format!("{} of {}", digits(ratio.value.median), ratio.to));
+    let note = others.chain(busy).collect::<Vec<_>>().join("; ");
     [
         kind,
         bytes,
@@ -196,7 +215,7 @@ fn row(point: &Measurement, one: &Measured, is_first: bool) -> [String; HEADER.l
         ratio("tcp-events"),
         both(one.cpu_shares),
         both(one.interrupt_shares),
-        head(note),
+        note,
     ]
 }
 
@@ -212,10 +231,13 @@ fn unit(point: &Measurement, value: f64) -> String {
 }
 
 /// Kinds of points, with the captions and axes of their charts.
-const KINDS: [(&str, &str, &str); 3] = [
+const KINDS: [(&str, &str, &str); 6] = [
     ("bandwidth", "bandwidth one way", "GB/s"),
     ("both-ways", "bandwidth both ways, the sum", "GB/s"),
     ("latency", "latency", "µs"),
+    ("mpi-bandwidth", "MPI: bandwidth one way", "GB/s"),
+    ("mpi-both-ways", "MPI: bandwidth both ways, the sum", "GB/s"),
+    ("mpi-latency", "MPI: latency", "µs"),
 ];
 
 const HEADER: [Column; 11] = [
@@ -235,7 +257,7 @@ const HEADER: [Column; 11] = [
 const NOTES: &str = "median, and the paper's mean: without the highest and the lowest sample; ± half of what lies between the lowest and the \
 highest of the others. Ratios are taken sample by sample.\nCPU %: what the programs of client / server used of a CPU; interrupts %: what the \
 CPU of client / server spent with packets that arrived. busy: the same work, done again and again beside the samples, took so much longer at \
-times: the machine did other things, too.";
+times: the machine did other things, too. MPI: x of another contender is the ratio to that.";
 
 #[cfg(test)]
 mod tests {
@@ -256,7 +278,9 @@ mod tests {
             manner: Manner::Polling,
             paper_mean: Some(1.01e9),
             value: Some(value),
-            ratios: vec![Ratio { to: "tcp-polling".to_string(), value: ratio, cpu: None }],
+            ratios: ["tcp-polling", "mpich-tcp"]
+                .map(|to| Ratio { to: to.to_string(), value: ratio, cpu: None })
+                .to_vec(),
             cpu_shares: [0.5, 0.25],
             cpu_seconds_per_gigabyte: 1.0,
             interrupt_shares: [0.0, 0.125],
@@ -294,6 +318,8 @@ mod tests {
                 cannot_run: Some("there is no device mlx5_0 here".to_string()),
             }],
             points: vec![point],
+            availability: None,
+            registration: None,
         }
     }
 
@@ -307,7 +333,7 @@ mod tests {
             "1.01 GB/s",
             "50 / 25",
             "0 / 12",
-            "busy: 0 %, load 0.0",
+            "1.50 of mpich-tcp; busy: 0 %, load 0.0",
             "as read-only",
         ] {
             assert!(table.contains(text), "{text}: {table}");

@@ -196,13 +196,46 @@ impl Running {
     ///
     /// # Errors
     /// [`ProgramError`], one variant for each cause.
-    pub fn finish(mut self, limit: Duration) -> Result<Finished, ProgramError> {
+    pub fn finish(self, limit: Duration) -> Result<Finished, ProgramError> {
+        self.finish_unless(limit, |_| false)
+    }
+
+    /// Waits for the end of a program whose result ends with `text`, at most `limit`. If it has not ended `parting` after it
+    /// has printed that, it is ended and its result counts.
+    ///
+    /// # Errors
+    /// [`ProgramError`], one variant for each cause.
+    pub fn finish_after(
+        self,
+        text: &str,
+        parting: Duration,
+        limit: Duration,
+    ) -> Result<Finished, ProgramError> {
+        let (mut length, mut done) = (0, None);
+        self.finish_unless(limit, |running| {
+            let now = fs::metadata(&running.output).map_or(0, |file| file.len());
+            if done.is_none() && now != length {
+                length = now;
+                let is_done = running.printed().is_ok_and(|printed| printed.contains(text));
+                done = is_done.then(Stopwatch::start);
+            }
+            done.as_ref().is_some_and(|watch: &Stopwatch| watch.has_passed(parting))
+        })
+    }
+
+    /// Waits for the end of the program, at most `limit`, or until it has its result and need not go on.
+    fn finish_unless(
+        mut self,
+        limit: Duration,
+        mut has_result: impl FnMut(&Self) -> bool,
+    ) -> Result<Finished, ProgramError> {
         let failed = |name: &str, source| ProgramError::Io { program: name.to_string(), source };
         let before = seconds_of_children();
         let started = Stopwatch::start();
         let status = loop {
             match self.child.try_wait().map_err(|error| failed(&self.name, error))? {
-                Some(status) => break status,
+                Some(status) => break Some(status),
+                None if has_result(&self) => break None,
                 None if started.has_passed(limit) => {
                     return Err(ProgramError::TooSlow {
                         program: self.name.clone(),
@@ -214,7 +247,7 @@ impl Running {
             }
         };
         let cpu_seconds = seconds_of_children() - before;
-        if !status.success() {
+        if let Some(status) = status.filter(|status| !status.success()) {
             return Err(ProgramError::Ended {
                 program: self.name.clone(),
                 status: status.to_string(),

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::mpi::{Mpi, Over};
 use super::{DeviceRow, Operation};
 
 /// A verbs device.
@@ -94,6 +95,8 @@ pub enum Contender {
     Edge(Operation, Manner),
     /// `tcp-perf`.
     Tcp(Manner),
+    /// `mpi-perf`.
+    Mpi(Mpi, Over),
 }
 
 impl Contender {
@@ -105,6 +108,7 @@ impl Contender {
                 format!("{EDGE}-{}-{}", operation.name(), manner.name())
             }
             Self::Tcp(manner) => format!("{TCP}-{}", manner.name()),
+            Self::Mpi(mpi, over) => format!("{}-{}", mpi.name(), over.name()),
         }
     }
 
@@ -113,6 +117,26 @@ impl Contender {
         match self {
             Self::Edge(..) => EDGE,
             Self::Tcp(_) => TCP,
+            Self::Mpi(_, over) => over.name(),
+        }
+    }
+
+    /// Returns how the programs wait. MPI polls.
+    pub const fn manner(&self) -> Manner {
+        match self {
+            Self::Edge(_, manner) | Self::Tcp(manner) => *manner,
+            Self::Mpi(..) => Manner::Polling,
+        }
+    }
+
+    /// Whether results have the ratio of this one to `other`: TCP is what all are compared with, and MPI also with what
+    /// it stands on.
+    pub fn is_compared_with(&self, other: &Self) -> bool {
+        match (self, other) {
+            (one, other) if one == other => false,
+            (_, Self::Tcp(_)) | (Self::Mpi(..), Self::Edge(..)) => true,
+            (Self::Mpi(mpi, _), Self::Mpi(same, Over::Tcp)) => mpi == same,
+            _ => false,
         }
     }
 
@@ -122,9 +146,10 @@ impl Contender {
     }
 }
 
-const EDGE: &str = "edge0";
+/// Names of devices, and of TCP in their place.
+pub(super) const EDGE: &str = "edge0";
+pub(super) const TCP: &str = "tcp";
 const SYSTEM: &str = "system";
-const TCP: &str = "tcp";
 
 /// Where the kernel shows its devices.
 const SYSTEM_DEVICES: &str = "/sys/class/infiniband";
@@ -151,5 +176,23 @@ mod tests {
             Contender::Tcp(Manner::Events).name(),
         ];
         assert_eq!(names, ["edge0-polling", "edge0-send-polling", "tcp-events"]);
+        let names = [Over::Edge, Over::Tcp].map(|over| Contender::Mpi(Mpi::OpenMpi, over).name());
+        assert_eq!(names, ["open-mpi-edge0", "open-mpi-tcp"]);
+    }
+
+    #[test]
+    fn mpi_is_compared_with_what_it_stands_on_and_with_itself_over_tcp() {
+        let verbs = Contender::Edge(Operation::Write, Manner::Polling);
+        let tcp = Contender::Tcp(Manner::Polling);
+        let [mpi, same, other] =
+            [(Mpi::Mpich, Over::Edge), (Mpi::Mpich, Over::Tcp), (Mpi::OpenMpi, Over::Tcp)]
+                .map(|(mpi, over)| Contender::Mpi(mpi, over));
+        assert!(
+            mpi.is_compared_with(&verbs)
+                && mpi.is_compared_with(&same)
+                && mpi.is_compared_with(&tcp)
+        );
+        assert!(!mpi.is_compared_with(&other) && !mpi.is_compared_with(&mpi));
+        assert!(verbs.is_compared_with(&tcp) && !verbs.is_compared_with(&mpi));
     }
 }

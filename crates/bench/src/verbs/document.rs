@@ -1,6 +1,7 @@
-//! The document that `iwarp-perf --json` and `tcp-perf --json` print.
+//! The document that `iwarp-perf --json`, `tcp-perf --json` and `mpi-perf --json` print.
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 /// What one run of a program measured.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -74,13 +75,19 @@ pub enum DocumentError {
     },
 }
 
+/// The first document of a text. Launchers and libraries of MPI print lines around it.
+pub(super) fn first_document<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
+    let start = text.find("{\n").unwrap_or_default();
+    T::deserialize(&mut serde_json::Deserializer::from_str(&text[start..]))
+}
+
 impl Document {
     /// Reads it. Every point has at least one run, and every run an amount and a time.
     ///
     /// # Errors
     /// [`DocumentError`], one variant for each cause.
     pub fn parse(text: &str) -> Result<Self, DocumentError> {
-        let document: Self = serde_json::from_str(text)?;
+        let document: Self = first_document(text)?;
         if document.version != VERSION {
             return Err(DocumentError::Version(document.version));
         }
@@ -140,6 +147,15 @@ mod tests {
         assert!((client - 3.0).abs() < 1e-12 && (server - 7.0).abs() < 1e-12);
         let document = Document::parse(&text(1, &run(2.0, r#""bytes":10"#))).unwrap();
         assert!((document.points[0].runs[0].value(2.0) - 5.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn lines_around_a_document_are_left_out() {
+        let text = format!(
+            "a {{ library }} speaks\n{}\ndone\n",
+            text(1, &run(2.0, r#""rounds":1"#)).replacen('{', "{\n", 1)
+        );
+        assert_eq!(Document::parse(&text).unwrap().points.len(), 1);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::statistics::{Summary, dropped};
 pub struct Point {
     /// Unlike all others of the document: kind, operation, size and window.
     pub name: String,
-    /// `bandwidth`, `both-ways` or `latency`.
+    /// `bandwidth`, `both-ways` or `latency`; with `mpi-` before it where MPI is among the contenders.
     pub kind: String,
     /// How the device moved messages.
     pub operation: Operation,
@@ -54,7 +54,7 @@ pub struct Measured {
     pub paper_mean: Option<f64>,
     /// Ours: median, lowest and highest, also without these two.
     pub value: Option<Summary>,
-    /// To TCP, sample by sample.
+    /// To TCP, sample by sample; of MPI also to the same MPI over TCP and to the device.
     pub ratios: Vec<Ratio>,
     /// Share of a CPU that the programs of client and server used, user and system.
     pub cpu_shares: [f64; 2],
@@ -97,13 +97,12 @@ impl Sample {
 /// The samples of a contender, or why there are none.
 pub(super) type Samples = Result<Vec<Sample>, String>;
 
-/// Compares contenders with those that are TCP.
+/// Compares contenders with TCP, and MPI with what it stands on.
 pub(super) fn compare(contenders: &[(Contender, Samples)]) -> Vec<Measured> {
     contenders.iter().map(|(contender, samples)| measured(contender, samples, contenders)).collect()
 }
 
 fn measured(contender: &Contender, samples: &Samples, all: &[(Contender, Samples)]) -> Measured {
-    let (Contender::Edge(_, manner) | Contender::Tcp(manner)) = contender;
     let taken = samples.as_deref().unwrap_or_default();
     let values = || taken.iter().map(|sample| sample.run.value(contender.halves()));
     let median = |values: Vec<f64>| Summary::trimmed(values).map_or(0.0, |summary| summary.median);
@@ -112,19 +111,16 @@ fn measured(contender: &Contender, samples: &Samples, all: &[(Contender, Samples
     };
     let interrupts =
         |host: usize| median(taken.iter().map(|one| one.interrupt_shares[host]).collect());
-    let is_other_tcp = |other: &&(Contender, Samples)| {
-        matches!(other.0, Contender::Tcp(_)) && other.0 != *contender
-    };
     Measured {
         name: contender.name(),
         device: contender.device().to_string(),
-        manner: *manner,
+        manner: contender.manner(),
         paper_mean: paper_mean(values()),
         value: Summary::trimmed(values()),
         ratios: all
             .iter()
-            .filter(is_other_tcp)
-            .filter_map(|(tcp, others)| ratio(contender, taken, tcp, others.as_ref().ok()?))
+            .filter(|(other, _)| contender.is_compared_with(other))
+            .filter_map(|(other, others)| ratio(contender, taken, other, others.as_ref().ok()?))
             .collect(),
         cpu_shares: [share(0), share(1)],
         cpu_seconds_per_gigabyte: median(
@@ -137,14 +133,14 @@ fn measured(contender: &Contender, samples: &Samples, all: &[(Contender, Samples
 }
 
 /// Sample by sample, so that a drift of the machine cancels.
-fn ratio(own: &Contender, samples: &[Sample], tcp: &Contender, others: &[Sample]) -> Option<Ratio> {
+fn ratio(own: &Contender, samples: &[Sample], to: &Contender, others: &[Sample]) -> Option<Ratio> {
     let pairs = || samples.iter().zip(others);
     let values =
-        pairs().map(|(one, other)| one.run.value(own.halves()) / other.run.value(tcp.halves()));
+        pairs().map(|(one, other)| one.run.value(own.halves()) / other.run.value(to.halves()));
     let cpu = pairs().filter_map(|(one, other)| {
         Some(one.cpu_seconds_per_gigabyte()? / other.cpu_seconds_per_gigabyte()?)
     });
-    Some(Ratio { to: tcp.name(), value: Summary::trimmed(values)?, cpu: Summary::trimmed(cpu) })
+    Some(Ratio { to: to.name(), value: Summary::trimmed(values)?, cpu: Summary::trimmed(cpu) })
 }
 
 /// The mean without the highest and the lowest value, if there are at least three.

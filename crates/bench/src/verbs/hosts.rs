@@ -4,10 +4,13 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
 
+use super::mpi::Mpis;
+use super::ranks::{RankHost, Ranks};
+use super::traffic::Traffic;
 use super::{Steering, VerbsError, Wishes};
 use crate::clock::{self, Stopwatch};
 use crate::cpu;
-use crate::namespaces::{NamespacePair, remove_leftovers};
+use crate::namespaces::{NamespacePair, end_inhabitants, remove_leftovers};
 use crate::run::Observer;
 use crate::unmodified::folder::Folder;
 use crate::unmodified::running::Place;
@@ -19,6 +22,8 @@ pub(super) struct Hosts {
     folder: Folder,
     cpus: Option<[usize; 2]>,
     steering: Steering,
+    /// If a test wants them.
+    mpis: Option<Mpis>,
 }
 
 impl Hosts {
@@ -42,7 +47,29 @@ impl Hosts {
         if let Steering::NotWritable(reason) = &steering {
             observer.on_note(&format!("packets are processed on the sender's CPU: {reason}"));
         }
-        Ok(Self { pair, folder, cpus, steering })
+        let mpis = if wishes.tests.iter().any(|test| test.runs_mpi()) {
+            Some(Mpis::prepare(ranks(&pair, cpus, &folder)?, &folder))
+        } else {
+            None
+        };
+        Ok(Self { pair, folder, cpus, steering, mpis })
+    }
+
+    /// The MPIs, if a test wants them.
+    pub(super) const fn mpis(&self) -> Option<&Mpis> {
+        self.mpis.as_ref()
+    }
+
+    /// What was sent on client and server until now.
+    pub(super) fn traffic(&self) -> [Traffic; 2] {
+        [self.pair.client(), self.pair.server()].map(Traffic::of)
+    }
+
+    /// Ends all processes of both hosts.
+    pub(super) fn end_all(&self) {
+        for namespace in [self.pair.client(), self.pair.server()] {
+            end_inhabitants(namespace);
+        }
     }
 
     pub(super) const fn cpus(&self) -> Option<[usize; 2]> {
@@ -69,6 +96,22 @@ impl Hosts {
         let cpu = self.cpus.map(|cpus| cpus[host]);
         Place { own_program: &wishes.own_program, namespace, cpu, folder: self.folder.path() }
     }
+}
+
+/// The hosts as launchers of MPI see them.
+fn ranks(
+    pair: &NamespacePair,
+    cpus: Option<[usize; 2]>,
+    folder: &Folder,
+) -> Result<Ranks, VerbsError> {
+    let link = &pair.links()[0];
+    let host = |namespace: &str, address, index: usize| RankHost {
+        namespace: namespace.to_string(),
+        address,
+        cpu: cpus.map(|cpus| cpus[index]),
+    };
+    let first = host(pair.client(), link.client.unwrap_or(link.server), 0);
+    Ok(Ranks::create([first, host(pair.server(), link.server, 1)], folder)?)
 }
 
 /// Waits until the link of a namespace carries frames: a device has no address of the link before. If that never comes,

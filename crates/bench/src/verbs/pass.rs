@@ -3,10 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::contender::{Contender, Manner};
+use super::contender::{Contender, EDGE, Manner};
 use super::document::{Document, DocumentError};
 use super::figures::{Point, Sample, Samples, Surroundings, compare};
 use super::hosts::Hosts;
+use super::mpi::{MpiError, Tool};
 use super::{DeviceRow, Operation, Wishes, dry_run, processors};
 use crate::machine;
 use crate::run::Observer;
@@ -29,6 +30,12 @@ impl Kind {
         }
     }
 
+    /// The name in results: of points of MPI another one.
+    fn name_among(self, contenders: &[Contender]) -> String {
+        let is_mpi = contenders.iter().any(|contender| matches!(contender, Contender::Mpi(..)));
+        format!("{}{}", if is_mpi { "mpi-" } else { "" }, self.name())
+    }
+
     const fn unit(self) -> &'static str {
         if matches!(self, Self::Latency) { "s" } else { "B/s" }
     }
@@ -49,6 +56,8 @@ pub(super) struct Pass {
 enum SampleError {
     #[error(transparent)]
     Program(#[from] ProgramError),
+    #[error(transparent)]
+    Mpi(#[from] MpiError),
     #[error(transparent)]
     Document(#[from] DocumentError),
     #[error(
@@ -106,11 +115,12 @@ impl Measuring<'_> {
         devices: &mut [DeviceRow],
     ) -> Result<Vec<Repetition>, String> {
         let row = devices.iter_mut().find(|row| row.name == contender.device());
-        if matches!(contender, Contender::Edge(..)) && row.is_none() {
-            return Err("the device was not asked for".to_string());
+        if contender.device() == EDGE && row.is_none() {
+            return Err(NOT_ASKED_FOR.to_string());
         }
-        let checked = self.sample(contender, "--check --iterations 1");
-        match (&checked, row) {
+        let checked = self.sample(contender, CHECK);
+        // An MPI that does not work says nothing of the device.
+        match (&checked, row.filter(|_| matches!(contender, Contender::Edge(..)))) {
             (Ok((document, _)), Some(row)) => {
                 row.transport = Some(document.device.transport.clone());
             }
@@ -135,7 +145,8 @@ impl Measuring<'_> {
         for turn in 0..contenders.len() {
             let place = (turn + repetition) % contenders.len();
             let contender = &contenders[place];
-            observer.on_sample(&format!("{}, {}", self.pass.kind.name(), contender.name()));
+            let kind = self.pass.kind.name_among(contenders);
+            observer.on_sample(&format!("{kind}, {}", contender.name()));
             if taken[place].is_err() {
                 continue;
             }
@@ -152,13 +163,37 @@ impl Measuring<'_> {
         Once { repetitions, variation_percent: before.max(after) }
     }
 
-    /// Starts the server, has the client measure all points once, ends the server: a server that polls would take its
-    /// CPU from others.
+    /// Measures all points once.
     fn sample(
         &self,
         contender: &Contender,
         amount: &str,
     ) -> Result<(Document, [f64; 2]), SampleError> {
+        let before = processors::ticks(self.hosts.cpus());
+        let printed = match contender {
+            Contender::Mpi(mpi, over) => {
+                let mpis = self.hosts.mpis().ok_or(MpiError::not_prepared())?;
+                let (around, words) = ((self.hosts, self.wishes), self.measured_words(amount));
+                let tool = (Tool::MpiPerf, amount != CHECK);
+                mpis.run(around, (*mpi, *over), tool, &words, self.limit())?
+            }
+            Contender::Edge(..) | Contender::Tcp(_) => self.ask_server(contender, amount)?,
+        };
+        let after = processors::ticks(self.hosts.cpus());
+        let document = Document::parse(&printed)?;
+        let expected = self.pass.sizes.len() * self.pass.windows.len();
+        if document.points.len() != expected {
+            return Err(SampleError::Points(document.points.len(), expected));
+        }
+        // The device of MPI is its library.
+        if document.device.name != contender.device() && !matches!(contender, Contender::Mpi(..)) {
+            return Err(SampleError::Device(document.device.name, contender.device()));
+        }
+        Ok((document, processors::interrupt_shares(before, after)))
+    }
+
+    /// Starts the server, has the client measure, ends the server: a server that polls would take its CPU from others.
+    fn ask_server(&self, contender: &Contender, amount: &str) -> Result<String, ProgramError> {
         let (client, server) = (self.hosts.client(self.wishes), self.hosts.server(self.wishes));
         let program = program_name(contender);
         let mut serving = Running::start(
@@ -167,20 +202,10 @@ impl Measuring<'_> {
             self.words(contender, &server, ""),
         )?;
         serving.await_printed(LISTENS)?;
-        let before = processors::ticks(self.hosts.cpus());
         let words = self.words(contender, &client, &self.client_words(contender, amount));
         let finished = Running::start(&client, program, words)?.finish(self.limit())?;
-        let after = processors::ticks(self.hosts.cpus());
         serving.end();
-        let document = Document::parse(&finished.printed)?;
-        let expected = self.pass.sizes.len() * self.pass.windows.len();
-        if document.points.len() != expected {
-            return Err(SampleError::Points(document.points.len(), expected));
-        }
-        if document.device.name != contender.device() {
-            return Err(SampleError::Device(document.device.name, contender.device()));
-        }
-        Ok((document, processors::interrupt_shares(before, after)))
+        Ok(finished.printed)
     }
 
     /// The words that run the program; over the edge by `ethernot run`.
@@ -194,25 +219,27 @@ impl Measuring<'_> {
                 "--".to_string(),
                 shown(&programs.iwarp_perf),
             ],
-            Contender::Tcp(_) => vec![shown(&programs.tcp_perf)],
+            Contender::Tcp(_) | Contender::Mpi(..) => vec![shown(&programs.tcp_perf)],
         };
         words.extend(arguments.split_whitespace().map(str::to_string));
         words
     }
 
     fn client_words(&self, contender: &Contender, amount: &str) -> String {
-        let Pass { kind, sizes, windows, .. } = self.pass;
-        let manner = match contender {
-            Contender::Edge(_, Manner::Events) | Contender::Tcp(Manner::Events) => "--events",
-            Contender::Edge(_, Manner::Polling) | Contender::Tcp(Manner::Polling) => "",
-        };
+        let manner = if contender.manner() == Manner::Events { "--events" } else { "" };
         let operation = match contender {
             Contender::Edge(operation, _) => format!("--operation {}", operation.name()),
-            Contender::Tcp(_) => String::new(),
+            Contender::Tcp(_) | Contender::Mpi(..) => String::new(),
         };
+        let address = self.hosts.server_address();
+        format!("{address} {operation} {manner} {}", self.measured_words(amount))
+    }
+
+    /// The options that all programs have.
+    fn measured_words(&self, amount: &str) -> String {
+        let Pass { kind, sizes, windows, .. } = self.pass;
         format!(
-            "{} --test {} {operation} {manner} --sizes {} --window {} --runs 1 --json {amount}",
-            self.hosts.server_address(),
+            "--test {} --sizes {} --window {} --runs 1 --json {amount}",
             kind.name(),
             joined(sizes),
             joined(windows),
@@ -231,6 +258,7 @@ impl Measuring<'_> {
         surroundings: Surroundings,
     ) -> Vec<Point> {
         let Pass { kind, operation, sizes, windows, contenders } = self.pass;
+        let kind_name = kind.name_among(contenders);
         let shapes = sizes.iter().flat_map(|size| windows.iter().map(move |window| (size, window)));
         let point = |(index, (&size, &window)): (usize, (&u64, &u32))| {
             let samples = |all: &Result<Vec<Repetition>, String>| -> Samples {
@@ -240,8 +268,8 @@ impl Measuring<'_> {
             let of_contenders: Vec<_> =
                 contenders.iter().cloned().zip(taken.iter().map(samples)).collect();
             Point {
-                name: format!("{}-{}-{size}-{window}", kind.name(), operation.name()),
-                kind: kind.name().to_string(),
+                name: format!("{kind_name}-{}-{size}-{window}", operation.name()),
+                kind: kind_name.clone(),
                 operation: *operation,
                 size,
                 window,
@@ -265,15 +293,22 @@ const fn program_name(contender: &Contender) -> &'static str {
     match contender {
         Contender::Edge(..) => "iwarp-perf",
         Contender::Tcp(_) => "tcp-perf",
+        Contender::Mpi(..) => "mpi-perf",
     }
 }
 
-fn joined<T: ToString>(values: &[T]) -> String {
+pub(super) fn joined<T: ToString>(values: &[T]) -> String {
     values.iter().map(T::to_string).collect::<Vec<_>>().join(",")
 }
 
+/// The reason of a contender on a device that is not among those asked for.
+pub(super) const NOT_ASKED_FOR: &str = "the device was not asked for";
+
+/// How much a contender measures while it compares bytes.
+const CHECK: &str = "--check --iterations 1";
+
 /// What a server prints when clients may come.
-const LISTENS: &str = "listening on port";
+pub(super) const LISTENS: &str = "listening on port";
 
 /// Repetitions of a pass that are taken again because the machine was busy: more would not make it idle.
-const RETAKEN_MAX: u32 = 2;
+pub(super) const RETAKEN_MAX: u32 = 2;

@@ -1,14 +1,18 @@
-//! Where `iwarp-perf` and `tcp-perf` are.
+//! Where the programs are that measure.
 
 use std::path::{Path, PathBuf};
 
-/// The files of both programs.
+/// The files of the programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Programs {
     /// `iwarp-perf`.
     pub iwarp_perf: PathBuf,
     /// `tcp-perf`.
     pub tcp_perf: PathBuf,
+    /// `comb`.
+    pub comb: PathBuf,
+    /// `memory-registration`.
+    pub memory_registration: PathBuf,
 }
 
 /// A program is not there.
@@ -23,7 +27,7 @@ pub struct MissingProgram {
 }
 
 impl Programs {
-    /// Finds both beside `own_program`, as they are installed, or where they are built.
+    /// Finds them beside `own_program`, as they are installed, or where they are built.
     ///
     /// # Errors
     /// [`MissingProgram`] with the name of the program that is missing.
@@ -37,7 +41,12 @@ impl Programs {
                 places: folders.iter().map(|folder| folder.display().to_string()).collect(),
             })
         };
-        Ok(Self { iwarp_perf: find("iwarp-perf")?, tcp_perf: find("tcp-perf")? })
+        Ok(Self {
+            iwarp_perf: find("iwarp-perf")?,
+            tcp_perf: find("tcp-perf")?,
+            comb: find("comb")?,
+            memory_registration: find("memory-registration")?,
+        })
     }
 }
 

@@ -1,0 +1,213 @@
+//! Availability: how much of its CPU a program keeps while messages flow both ways, by COMB's two methods.
+
+use std::time::Duration;
+
+use super::comb_document::CombDocument;
+use super::contender::{EDGE, TCP};
+use super::curves::{Availability, Carrier, Curve, Method, Taken};
+use super::document::DocumentError;
+use super::hosts::Hosts;
+use super::mpi::{Mpi, MpiError, Over, Tool};
+use super::pass::{LISTENS, NOT_ASKED_FOR, joined};
+use super::{DeviceRow, Wishes};
+use crate::run::Observer;
+use crate::unmodified::running::{Place, ProgramError, Running};
+
+/// Why a sample does not count.
+#[derive(Debug, thiserror::Error)]
+enum CombError {
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    #[error(transparent)]
+    Mpi(#[from] MpiError),
+    #[error(transparent)]
+    Document(#[from] DocumentError),
+    #[error(
+        "the program measured {0} points where {1} were asked for; install it together with this command"
+    )]
+    Points(usize, usize),
+    #[error("the program ran on device {0} instead of {EDGE}")]
+    Device(String),
+}
+
+/// How many samples [`measure`] takes.
+pub(super) fn samples(wishes: &Wishes) -> u64 {
+    let plans = plans(wishes).len() as u64;
+    plans * CARRIERS.len() as u64 * u64::from(wishes.curve_runs)
+}
+
+/// Measures all carriers in turn; the first one changes each time. One that cannot run is left out from then on.
+pub(super) fn measure(
+    wishes: &Wishes,
+    hosts: &Hosts,
+    devices: &[DeviceRow],
+    observer: &mut dyn Observer,
+) -> Availability {
+    let has_device = devices.iter().any(|row| row.name == EDGE);
+    let start = |carrier: &Carrier| -> Taken {
+        match carrier.device() {
+            EDGE if !has_device => Err(NOT_ASKED_FOR.to_string()),
+            _ => Ok(Vec::new()),
+        }
+    };
+    let mut curves = Vec::new();
+    for plan in plans(wishes) {
+        let mut taken: Vec<Taken> = CARRIERS.iter().map(start).collect();
+        for repetition in 0..wishes.curve_runs as usize {
+            for turn in 0..CARRIERS.len() {
+                let place = (turn + repetition) % CARRIERS.len();
+                let carrier = CARRIERS[place];
+                observer.on_sample(&format!("{}, {}", plan.method.name(), carrier.name()));
+                let Ok(all) = &mut taken[place] else { continue };
+                match (Combing { wishes, hosts, plan: &plan, carrier }).sample() {
+                    Ok(document) => all.push(document.points),
+                    Err(error) => taken[place] = Err(error.to_string()),
+                }
+            }
+        }
+        curves.extend(Curve::all_of(plan.method, &plan.sizes, &CARRIERS, &taken));
+    }
+    Availability::new(curves)
+}
+
+/// A run of each carrier: all sizes and intervals of a method.
+struct Plan {
+    method: Method,
+    sizes: Vec<u64>,
+    intervals: Vec<u64>,
+}
+
+fn plans(wishes: &Wishes) -> Vec<Plan> {
+    let quick = wishes.is_quick;
+    let sizes: &[u64] = if quick { &SIZES_QUICK } else { &SIZES };
+    let sizes = if wishes.sizes.is_empty() { sizes } else { &wishes.sizes };
+    let plan = |method| {
+        // Of what is not sent the size does not matter.
+        let (sizes, intervals): (&[u64], &[u64]) = match (method, quick) {
+            (Method::Silent, _) => (&sizes[..1], &INTERVALS_SILENT),
+            (_, true) => (sizes, &INTERVALS_QUICK),
+            (_, false) => (sizes, &INTERVALS),
+        };
+        Plan { method, sizes: sizes.to_vec(), intervals: intervals.to_vec() }
+    };
+    Method::ALL.map(plan).into()
+}
+
+/// One carrier that runs a plan.
+struct Combing<'a> {
+    wishes: &'a Wishes,
+    hosts: &'a Hosts,
+    plan: &'a Plan,
+    carrier: Carrier,
+}
+
+impl Combing<'_> {
+    /// Measures all points once.
+    fn sample(&self) -> Result<CombDocument, CombError> {
+        let printed = match self.carrier {
+            Carrier::Mpi(mpi, over) => {
+                let mpis = self.hosts.mpis().ok_or(MpiError::not_prepared())?;
+                let around = (self.hosts, self.wishes);
+                // Where nothing is sent, launchers alone send.
+                let counts = self.plan.method != Method::Silent;
+                mpis.run(
+                    around,
+                    (mpi, over),
+                    (Tool::CombMpi, counts),
+                    &self.options(),
+                    self.limit(),
+                )?
+            }
+            Carrier::Edge | Carrier::Tcp => self.ask_server()?,
+        };
+        let document = CombDocument::parse(&printed)?;
+        let expected = self.plan.sizes.len() * self.plan.intervals.len();
+        if document.points.len() != expected {
+            return Err(CombError::Points(document.points.len(), expected));
+        }
+        if self.carrier == Carrier::Edge && document.device.name != EDGE {
+            return Err(CombError::Device(document.device.name));
+        }
+        Ok(document)
+    }
+
+    fn ask_server(&self) -> Result<String, ProgramError> {
+        let (client, server) = (self.hosts.client(self.wishes), self.hosts.server(self.wishes));
+        let mut serving = Running::start(&server, "comb-server", self.words(&server, ""))?;
+        serving.await_printed(LISTENS)?;
+        let address = self.hosts.server_address();
+        let words = self.words(&client, &format!("{address} {}", self.options()));
+        let finished = Running::start(&client, "comb", words)?.finish(self.limit())?;
+        serving.end();
+        Ok(finished.printed)
+    }
+
+    /// The words that run `comb`; over the edge by `ethernot run`.
+    fn words(&self, place: &Place<'_>, arguments: &str) -> Vec<String> {
+        let comb = self.wishes.programs.comb.display().to_string();
+        let (mut words, over) = match self.carrier {
+            Carrier::Edge => {
+                (vec![place.own_program.display().to_string(), "run".into(), "--".into()], "verbs")
+            }
+            Carrier::Tcp | Carrier::Mpi(..) => (Vec::new(), TCP),
+        };
+        words.extend([comb, "--over".to_string(), over.to_string()]);
+        words.extend(arguments.split_whitespace().map(str::to_string));
+        words
+    }
+
+    fn options(&self) -> String {
+        let Plan { method, sizes, intervals } = self.plan;
+        let method = match method {
+            Method::Polling => "--method polling --check",
+            Method::PostWorkWait => "--method post-work-wait --check",
+            Method::Silent => "--method polling --silent",
+        };
+        format!(
+            "{method} --sizes {} --intervals {} --seconds {} --json",
+            joined(sizes),
+            joined(intervals),
+            self.wishes.curve_seconds,
+        )
+    }
+
+    /// A point may be measured three times, with the work alone before and after, and a round of the longest interval
+    /// may take longer than the point should.
+    fn limit(&self) -> Duration {
+        let points = (self.plan.sizes.len() * self.plan.intervals.len()) as f64;
+        Duration::from_secs_f64(60.0 + points * 3.0 * (3.0 + 4.0 * self.wishes.curve_seconds))
+    }
+}
+
+/// Each MPI is next to itself over TCP.
+const CARRIERS: [Carrier; 6] = [
+    Carrier::Edge,
+    Carrier::Tcp,
+    Carrier::Mpi(Mpi::OpenMpi, Over::Edge),
+    Carrier::Mpi(Mpi::OpenMpi, Over::Tcp),
+    Carrier::Mpi(Mpi::Mpich, Over::Edge),
+    Carrier::Mpi(Mpi::Mpich, Over::Tcp),
+];
+
+const SIZES: [u64; 4] = [1 << 10, 16 << 10, 64 << 10, 256 << 10];
+/// The paper shows 256 kB.
+const SIZES_QUICK: [u64; 1] = [256 << 10];
+
+/// Six decades of iterations, from some 100 ns to some 100 ms.
+const INTERVALS: [u64; 13] = [
+    100,
+    300,
+    1_000,
+    3_000,
+    10_000,
+    30_000,
+    100_000,
+    300_000,
+    1_000_000,
+    3_000_000,
+    10_000_000,
+    30_000_000,
+    100_000_000,
+];
+const INTERVALS_QUICK: [u64; 7] = [100, 10_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000];
+const INTERVALS_SILENT: [u64; 2] = [10_000, 1_000_000];

@@ -1,0 +1,99 @@
+//! The document that `comb --json` and `comb-mpi --json` print.
+
+use serde::Deserialize;
+
+use super::document::{DocumentError, first_document};
+
+/// What one run of a program measured.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(super) struct CombDocument {
+    pub(super) version: u32,
+    pub(super) work: CombWork,
+    pub(super) device: CombDevice,
+    /// In the order of the command line: sizes, and intervals of each.
+    pub(super) points: Vec<CombPoint>,
+}
+
+/// How exactly times of the work are proportional to its iterations.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+pub(super) struct CombWork {
+    /// The largest relative error.
+    pub(super) fit_error: f64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(super) struct CombDevice {
+    pub(super) name: String,
+}
+
+/// A size and an interval.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(super) struct CombPoint {
+    pub(super) size: u64,
+    pub(super) iterations: u64,
+    /// Of the work alone.
+    pub(super) interval_us: f64,
+    pub(super) runs: Vec<CombRun>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Deserialize)]
+pub(super) struct CombRun {
+    pub(super) availability: f64,
+    pub(super) seconds: f64,
+    /// Both ways.
+    pub(super) bytes: u64,
+    /// How far the times of the work alone before and after are apart, as a share of the shorter one.
+    pub(super) alone_variation: f64,
+    /// How often the point was measured until they were near each other.
+    pub(super) attempts: u32,
+    /// Of a round of post-work-wait; 0 of polling.
+    pub(super) post_us: f64,
+    pub(super) work_us: f64,
+    pub(super) wait_us: f64,
+    /// If the program had one CPU.
+    pub(super) cpu_softirq_s: Option<f64>,
+    pub(super) interrupts_elsewhere_s: Option<f64>,
+    /// Share of the time in which that CPU was not idle.
+    pub(super) accounted: Option<f64>,
+}
+
+impl CombDocument {
+    /// Reads it. Every point has a run that took some time.
+    pub(super) fn parse(text: &str) -> Result<Self, DocumentError> {
+        let document: Self = first_document(text)?;
+        if document.version != VERSION {
+            return Err(DocumentError::Version(document.version));
+        }
+        let is_whole = |point: &&CombPoint| point.runs.first().is_some_and(|run| run.seconds > 0.0);
+        match document.points.iter().find(|point| !is_whole(point)) {
+            Some(point) => Err(DocumentError::Empty { size: point.size }),
+            None => Ok(document),
+        }
+    }
+}
+
+/// Of the document.
+const VERSION: u32 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(version: u32, seconds: f64) -> String {
+        format!(
+            "{{\n \"program\": \"comb\", \"version\": {version}, \"device\": {{ \"name\": \"edge0\" }}, \"work\": {{ \"fit_error\": 0.01 }},
+            \"points\": [{{ \"size\": 8, \"iterations\": 100, \"interval_us\": 0.1, \"runs\": [{{ \"availability\": 0.5, \"seconds\": {seconds},
+            \"bytes\": 16, \"alone_variation\": 0.02, \"attempts\": 1, \"post_us\": 0, \"work_us\": 0, \"wait_us\": 0 }}] }}]\n}}\n"
+        )
+    }
+
+    #[test]
+    fn a_point_without_a_run_that_took_time_is_refused() {
+        let document = CombDocument::parse(&text(1, 0.1)).unwrap();
+        assert_eq!(document.points[0].runs[0].accounted, None);
+        let error = CombDocument::parse(&text(1, 0.0)).unwrap_err().to_string();
+        assert!(error.contains("a run of 8 bytes"), "{error}");
+        let error = CombDocument::parse(&text(2, 0.1)).unwrap_err().to_string();
+        assert!(error.contains("has version 2"), "{error}");
+    }
+}

@@ -1,0 +1,401 @@
+//! Curves of COMB: bandwidth against availability, and waits against intervals of work.
+
+use serde::{Deserialize, Serialize};
+
+use super::comb_document::{CombPoint, CombRun};
+use super::contender::{EDGE, TCP};
+use super::mpi::{Mpi, Over};
+use crate::statistics::Summary;
+
+/// How the worker spends its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// It works for an interval, tests once, and answers what has arrived.
+    Polling,
+    /// It posts all messages, works without a call, and waits for all.
+    PostWorkWait,
+    /// As polling, but nothing is sent: what differs from 1 is the error of the method.
+    Silent,
+}
+
+/// What carries the messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Carrier {
+    /// `comb` on `edge0`.
+    Edge,
+    /// `comb` over a TCP connection.
+    Tcp,
+    /// `comb-mpi`.
+    Mpi(Mpi, Over),
+}
+
+/// What the test availability came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Availability {
+    /// A method, a size and a carrier each.
+    pub curves: Vec<Curve>,
+    /// Whether the CPU time of the worker's host adds up; nothing if no host had one CPU.
+    pub accounting: Option<Accounting>,
+}
+
+/// At how many points availability and all other CPU time of the worker's host add up to the time that passed.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Accounting {
+    /// Points whose CPU times are known.
+    pub points: u32,
+    /// Those of them where the sum is from 0.95 to 1.05.
+    pub within: u32,
+    /// `within / points`.
+    pub share: f64,
+}
+
+/// One carrier at a size, over all intervals.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// Unlike all others: method, size and carrier, as in `polling-262144-edge0`.
+    pub name: String,
+    /// How the worker spent its time.
+    pub method: Method,
+    /// Bytes of a message.
+    pub size: u64,
+    /// The device, TCP, or an MPI over either.
+    pub carrier: String,
+    /// By growing interval.
+    pub points: Vec<CurvePoint>,
+    /// Of polling: the highest bandwidth at which the program keeps half of its CPU or more, in bytes a second.
+    pub half_bandwidth: Option<Summary>,
+    /// That of this carrier divided by that of another one, sample by sample.
+    pub ratios: Vec<CurveRatio>,
+    /// Of post-work-wait: the wait after work that is longer than the transfer, as a share of the transfer.
+    pub wait_share: Option<Summary>,
+    /// Of post-work-wait: the wait at the longest interval divided by that at the shortest.
+    pub wait_ratio: Option<Summary>,
+    /// Of what is silent: availability over all intervals.
+    pub silent_availability: Option<Summary>,
+    /// Why there are no points.
+    pub cannot_run: Option<String>,
+}
+
+/// One carrier divided by another one.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CurveRatio {
+    /// The other carrier.
+    pub to: String,
+    /// Of `half_bandwidth`.
+    pub value: Summary,
+}
+
+/// An interval of work.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CurvePoint {
+    /// Iterations of the work between two calls.
+    pub iterations: u64,
+    /// How long these take alone.
+    pub interval_us: f64,
+    /// Time of the work alone divided by its time with messages.
+    pub availability: Summary,
+    /// Both ways.
+    pub bytes_per_second: Summary,
+    /// Of a round of post-work-wait: posting, working and waiting; 0 of polling.
+    pub round_us: [f64; 3],
+    /// Share of the time that the worker's CPU spent with softirq.
+    pub softirq_share: Option<f64>,
+    /// Share of the time, of one CPU, that all other CPUs of the machine spent with irq and softirq: the peer's host is among them.
+    pub interrupts_elsewhere_share: Option<f64>,
+    /// Availability and all other CPU time of the worker's host, as a share of the time.
+    pub accounted: Option<f64>,
+    /// How far times of the work alone, before and after, were apart at the worst sample.
+    pub dry_run_percent: f64,
+    /// Whether that was more than 10 %: the machine did other things, too.
+    pub is_busy: bool,
+    /// How often samples were taken again for that reason.
+    pub retaken: u32,
+}
+
+/// Points of each repetition of a carrier, or why there are none.
+pub(super) type Taken = Result<Vec<Vec<CombPoint>>, String>;
+
+impl Method {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Silent, Self::Polling, Self::PostWorkWait];
+
+    /// Returns the name in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Polling => "polling",
+            Self::PostWorkWait => "post-work-wait",
+            Self::Silent => "silent",
+        }
+    }
+}
+
+impl Carrier {
+    /// Returns the name in results.
+    pub fn name(self) -> String {
+        match self {
+            Self::Edge => EDGE.to_string(),
+            Self::Tcp => TCP.to_string(),
+            Self::Mpi(mpi, over) => format!("{}-{}", mpi.name(), over.name()),
+        }
+    }
+
+    /// Returns the name of the device, or of TCP.
+    pub const fn device(self) -> &'static str {
+        match self {
+            Self::Edge => EDGE,
+            Self::Tcp => TCP,
+            Self::Mpi(_, over) => over.name(),
+        }
+    }
+
+    /// Whether results have the ratio of this one to `other`: the same program over TCP.
+    fn is_compared_with(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Edge, Self::Tcp) => true,
+            (Self::Mpi(mpi, Over::Edge), Self::Mpi(same, Over::Tcp)) => mpi == same,
+            _ => false,
+        }
+    }
+}
+
+impl Availability {
+    pub(super) fn new(curves: Vec<Curve>) -> Self {
+        let all = || curves.iter().flat_map(|curve| &curve.points);
+        let known: Vec<f64> = all().filter_map(|point| point.accounted).collect();
+        let within = known.iter().filter(|sum| (**sum - 1.0).abs() <= ACCOUNTED_WITHIN).count();
+        let accounting = (!known.is_empty()).then(|| Accounting {
+            points: known.len() as u32,
+            within: within as u32,
+            share: within as f64 / known.len() as f64,
+        });
+        Self { curves, accounting }
+    }
+}
+
+impl Curve {
+    /// The curves of all carriers at all sizes.
+    pub(super) fn all_of(
+        method: Method,
+        sizes: &[u64],
+        carriers: &[Carrier],
+        taken: &[Taken],
+    ) -> Vec<Self> {
+        let of_size = |&size: &u64| {
+            let here: Vec<(Carrier, Taken)> = carriers
+                .iter()
+                .zip(taken)
+                .map(|(carrier, taken)| (*carrier, taken.clone().map(|all| at_size(all, size))))
+                .collect();
+            let curves: Vec<_> = here
+                .iter()
+                .map(|(carrier, taken)| Self::of(method, size, *carrier, taken, &here))
+                .collect();
+            curves
+        };
+        sizes.iter().flat_map(of_size).collect()
+    }
+
+    fn of(
+        method: Method,
+        size: u64,
+        carrier: Carrier,
+        taken: &Taken,
+        all: &[(Carrier, Taken)],
+    ) -> Self {
+        let repetitions = taken.as_deref().unwrap_or_default();
+        let over = |value: fn(&[CombPoint]) -> Option<f64>, wanted: Method| {
+            let values = repetitions.iter().filter_map(|points| value(points));
+            Summary::trimmed(values.filter(|_| method == wanted))
+        };
+        let ratio = |(other, others): &(Carrier, Taken)| {
+            let values = repetitions.iter().zip(others.as_deref().unwrap_or_default());
+            let values = values
+                .filter_map(|(own, other)| Some(half_bandwidth(own)? / half_bandwidth(other)?));
+            Some(CurveRatio { to: other.name(), value: Summary::trimmed(values)? })
+        };
+        let others = all
+            .iter()
+            .filter(|(other, _)| method == Method::Polling && carrier.is_compared_with(*other));
+        Self {
+            name: format!("{}-{size}-{}", method.name(), carrier.name()),
+            method,
+            size,
+            carrier: carrier.name(),
+            points: points(repetitions),
+            half_bandwidth: over(half_bandwidth, Method::Polling),
+            ratios: others.filter_map(ratio).collect(),
+            wait_share: over(wait_share, Method::PostWorkWait),
+            wait_ratio: over(wait_ratio, Method::PostWorkWait),
+            silent_availability: over(mean_availability, Method::Silent),
+            cannot_run: taken.as_ref().err().cloned(),
+        }
+    }
+}
+
+/// The points of a size.
+fn at_size(all: Vec<Vec<CombPoint>>, size: u64) -> Vec<Vec<CombPoint>> {
+    let of_size =
+        |points: Vec<CombPoint>| points.into_iter().filter(|point| point.size == size).collect();
+    all.into_iter().map(of_size).collect()
+}
+
+/// Points over all repetitions.
+fn points(repetitions: &[Vec<CombPoint>]) -> Vec<CurvePoint> {
+    let Some(first) = repetitions.first() else { return Vec::new() };
+    let point = |(index, first): (usize, &CombPoint)| {
+        let runs = || repetitions.iter().filter_map(move |points| points.get(index).map(run));
+        let over = |value: &dyn Fn(&CombRun) -> Option<f64>| {
+            Summary::trimmed(runs().filter_map(|run| value(&run)))
+        };
+        let median = |value: &dyn Fn(&CombRun) -> Option<f64>| over(value).map(|all| all.median);
+        let time = |value: fn(&CombRun) -> f64| median(&|run| Some(value(run))).unwrap_or(0.0);
+        let variation = runs().map(|run| run.alone_variation).fold(0.0, f64::max);
+        Some(CurvePoint {
+            iterations: first.iterations,
+            interval_us: first.interval_us,
+            availability: over(&|run| Some(run.availability))?,
+            bytes_per_second: over(&|run| Some(run.bytes as f64 / run.seconds))?,
+            round_us: [time(|run| run.post_us), time(|run| run.work_us), time(|run| run.wait_us)],
+            softirq_share: median(&|run| Some(run.cpu_softirq_s? / run.seconds)),
+            interrupts_elsewhere_share: median(&|run| {
+                Some(run.interrupts_elsewhere_s? / run.seconds)
+            }),
+            accounted: median(&|run| run.accounted),
+            dry_run_percent: variation * 100.0,
+            is_busy: variation > BUSY_SHARE,
+            retaken: runs().map(|run| run.attempts.saturating_sub(1)).sum(),
+        })
+    };
+    first.iter().enumerate().filter_map(point).collect()
+}
+
+fn run(point: &CombPoint) -> CombRun {
+    point.runs.first().copied().unwrap_or_default()
+}
+
+/// The highest bandwidth of the curve, which is straight between its points, where availability is one half or more.
+fn half_bandwidth(points: &[CombPoint]) -> Option<f64> {
+    let at = |point: &CombPoint| {
+        let run = run(point);
+        (run.availability, run.bytes as f64 / run.seconds)
+    };
+    let kept = points.iter().map(at).filter(|(availability, _)| *availability >= HALF);
+    let crossed = points.windows(2).filter_map(|pair| {
+        let ((one, low), (other, high)) = (at(&pair[0]), at(&pair[1]));
+        let crosses = (one < HALF) != (other < HALF);
+        crosses.then(|| low + (high - low) * (HALF - one) / (other - one))
+    });
+    let highest = kept.map(|(_, bandwidth)| bandwidth).chain(crossed).reduce(f64::max);
+    highest.filter(|bandwidth| *bandwidth > 0.0)
+}
+
+/// What a round takes at the shortest interval, in which there is hardly any work.
+fn transfer_us(points: &[CombPoint]) -> Option<f64> {
+    let shortest = run(points.first()?);
+    Some(shortest.post_us + shortest.wait_us).filter(|transfer| *transfer > 0.0)
+}
+
+/// Over all intervals that are longer than the transfer, the median.
+fn wait_share(points: &[CombPoint]) -> Option<f64> {
+    let transfer = transfer_us(points)?;
+    let longer = points.iter().filter(|point| point.interval_us > transfer);
+    let waits = Summary::trimmed(longer.map(|point| run(point).wait_us))?;
+    Some(waits.median / transfer)
+}
+
+fn wait_ratio(points: &[CombPoint]) -> Option<f64> {
+    let (shortest, longest) = (run(points.first()?).wait_us, run(points.last()?).wait_us);
+    (shortest > 0.0 && points.len() > 1).then(|| longest / shortest)
+}
+
+fn mean_availability(points: &[CombPoint]) -> Option<f64> {
+    let sum: f64 = points.iter().map(|point| run(point).availability).sum();
+    (!points.is_empty()).then(|| sum / points.len() as f64)
+}
+
+/// The paper's question is how much bandwidth is left at a share of the CPU; this is the middle of the axis.
+const HALF: f64 = 0.5;
+
+/// The kernel counts in ticks: five of them in a second, one in a fifth of it.
+const ACCOUNTED_WITHIN: f64 = 0.05;
+
+/// As of other measurements, a tenth.
+const BUSY_SHARE: f64 = 0.1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(interval_us: f64, availability: f64, bytes: u64, wait_us: f64) -> CombPoint {
+        let run = CombRun {
+            availability,
+            seconds: 1.0,
+            bytes,
+            wait_us,
+            accounted: Some(0.98),
+            cpu_softirq_s: Some(0.25),
+            attempts: 2,
+            ..CombRun::default()
+        };
+        CombPoint { size: 8, iterations: interval_us as u64, interval_us, runs: vec![run] }
+    }
+
+    fn curve(method: Method, own: Vec<CombPoint>, other: Vec<CombPoint>) -> Curve {
+        let taken = [Ok(vec![own]), Ok(vec![other])];
+        Curve::all_of(method, &[8], &[Carrier::Edge, Carrier::Tcp], &taken).remove(0)
+    }
+
+    #[test]
+    fn bandwidth_at_half_of_the_cpu_is_read_between_points() {
+        let own =
+            vec![point(1.0, 0.2, 1000, 0.0), point(2.0, 0.6, 600, 0.0), point(3.0, 0.9, 100, 0.0)];
+        let other = vec![point(1.0, 0.2, 500, 0.0), point(2.0, 0.7, 300, 0.0)];
+        let found = curve(Method::Polling, own, other);
+        assert_eq!(found.name, "polling-8-edge0");
+        assert!((found.half_bandwidth.unwrap().median - 700.0).abs() < 1e-9, "{found:?}");
+        assert_eq!(found.ratios[0].to, "tcp");
+        assert!((found.ratios[0].value.median - 700.0 / 380.0).abs() < 1e-9, "{found:?}");
+        assert_eq!((found.wait_share, found.silent_availability), (None, None));
+        assert!(found.points[0].retaken == 1 && found.points[0].softirq_share == Some(0.25));
+    }
+
+    #[test]
+    fn a_program_that_never_keeps_half_of_its_cpu_has_no_such_bandwidth() {
+        assert_eq!(half_bandwidth(&[point(1.0, 0.1, 10, 0.0), point(2.0, 0.4, 10, 0.0)]), None);
+        // One that always does has its highest.
+        assert_eq!(
+            half_bandwidth(&[point(1.0, 0.8, 10, 0.0), point(2.0, 0.9, 20, 0.0)]),
+            Some(20.0)
+        );
+    }
+
+    #[test]
+    fn waits_after_work_that_is_longer_than_the_transfer_count() {
+        let own =
+            vec![point(1.0, 0.2, 8, 100.0), point(50.0, 0.3, 8, 60.0), point(200.0, 0.9, 8, 5.0)];
+        let found = curve(Method::PostWorkWait, own.clone(), own);
+        assert!((found.wait_share.unwrap().median - 0.05).abs() < 1e-9, "{found:?}");
+        assert!((found.wait_ratio.unwrap().median - 0.05).abs() < 1e-9, "{found:?}");
+        assert!(found.half_bandwidth.is_none() && found.ratios.is_empty());
+    }
+
+    #[test]
+    fn points_whose_cpu_time_adds_up_are_counted() {
+        let mut own = vec![point(1.0, 0.2, 8, 0.0), point(2.0, 0.2, 8, 0.0)];
+        own[1].runs[0].accounted = Some(0.9);
+        let found = Availability::new(vec![curve(Method::Silent, own, Vec::new())]);
+        let accounting = found.accounting.unwrap();
+        assert_eq!((accounting.points, accounting.within), (2, 1));
+        assert!((found.curves[0].silent_availability.unwrap().median - 0.2).abs() < 1e-9);
+        assert_eq!(Availability::new(Vec::new()).accounting, None);
+    }
+
+    #[test]
+    fn a_carrier_that_cannot_run_has_a_reason_and_no_points() {
+        let taken = [Err("no mpicc".to_string()), Ok(Vec::new())];
+        let found = Curve::all_of(Method::Polling, &[8], &[Carrier::Edge, Carrier::Tcp], &taken);
+        assert_eq!(found[0].cannot_run.as_deref(), Some("no mpicc"));
+        assert!(found[0].points.is_empty() && found[0].half_bandwidth.is_none());
+    }
+}

@@ -1,0 +1,323 @@
+//! The MPIs of this host: what builds programs for them, and what starts two ranks of one on two hosts.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Wishes;
+use super::contender::{EDGE, TCP};
+use super::hosts::Hosts;
+use super::ranks::Ranks;
+use super::traffic::Traffic;
+use crate::unmodified::folder::Folder;
+use crate::unmodified::running::{Place, ProgramError, Running, find};
+
+/// An implementation of MPI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mpi {
+    /// Open MPI 4 or 5.
+    OpenMpi,
+    /// MPICH 4.
+    Mpich,
+}
+
+/// What carries the messages of an MPI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Over {
+    /// `edge0`.
+    Edge,
+    /// TCP, by that MPI's own code for it.
+    Tcp,
+}
+
+/// A program of two ranks, built from its source in `tools/perf`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tool {
+    /// Bandwidth and latency.
+    MpiPerf,
+    /// Availability.
+    CombMpi,
+}
+
+/// Why ranks have no result.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum MpiError {
+    #[error("{0}")]
+    Missing(String),
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    #[error(
+        "{mpi} has fallen back to TCP: a host sent {} segments of TCP and {} datagrams of the device; the figure does not count",
+        .traffic.segments, .traffic.datagrams
+    )]
+    FellBack { mpi: &'static str, traffic: Traffic },
+}
+
+impl MpiError {
+    /// For a test that does not say that it runs MPI.
+    pub(super) fn not_prepared() -> Self {
+        Self::Missing("no MPI was prepared".to_string())
+    }
+}
+
+impl Mpi {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::OpenMpi, Self::Mpich];
+
+    /// Returns the name in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::OpenMpi => "open-mpi",
+            Self::Mpich => "mpich",
+        }
+    }
+
+    /// Compilers and launchers, under Debian's names, and under those that whatever MPI is the default has. The second of
+    /// each pair is the package that has it.
+    const fn programs(self) -> [[(&'static str, &'static str); 2]; 2] {
+        match self {
+            Self::OpenMpi => [
+                [("mpicc.openmpi", "libopenmpi-dev"), ("mpirun.openmpi", "openmpi-bin")],
+                [("mpicc", "libopenmpi-dev"), ("mpirun", "openmpi-bin")],
+            ],
+            Self::Mpich => [
+                [("mpicc.mpich", "libmpich-dev"), ("mpiexec.mpich", "mpich")],
+                [("mpicc", "libmpich-dev"), ("mpiexec", "mpich")],
+            ],
+        }
+    }
+
+    /// What its launcher says of itself.
+    const fn sign(self) -> &'static str {
+        match self {
+            Self::OpenMpi => "Open MPI",
+            Self::Mpich => "HYDRA",
+        }
+    }
+
+    /// Options by which messages go there.
+    const fn options(self, over: Over) -> &'static str {
+        match (self, over) {
+            (Self::OpenMpi, Over::Edge) => "--mca pml cm",
+            (Self::OpenMpi, Over::Tcp) => "--mca pml ob1 --mca btl tcp,self",
+            (Self::Mpich, Over::Edge) => "",
+            (Self::Mpich, Over::Tcp) => "-genv UCX_TLS tcp,self",
+        }
+    }
+}
+
+impl Over {
+    /// Returns the name of the device, or of TCP.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Edge => EDGE,
+            Self::Tcp => TCP,
+        }
+    }
+}
+
+impl Tool {
+    const ALL: [Self; 2] = [Self::MpiPerf, Self::CombMpi];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::MpiPerf => "mpi-perf",
+            Self::CombMpi => "comb-mpi",
+        }
+    }
+}
+
+/// The MPIs that are here, each with the programs built for it, or the reason why it cannot run.
+#[derive(Debug)]
+pub(super) struct Mpis {
+    ranks: Ranks,
+    found: [Result<Installed, String>; 2],
+}
+
+/// An MPI that is here.
+#[derive(Debug)]
+struct Installed {
+    launcher: String,
+    has_prrte: bool,
+    /// With the programs.
+    folder: PathBuf,
+}
+
+impl Mpis {
+    /// Finds them and builds their programs.
+    pub(super) fn prepare(ranks: Ranks, folder: &Folder) -> Self {
+        Self { ranks, found: Mpi::ALL.map(|mpi| Installed::prepare(mpi, folder)) }
+    }
+
+    /// Runs a program of two ranks with these arguments. Returns what it has printed. Whether messages have gone by the
+    /// device can only be seen if it moves more of them than launchers do.
+    pub(super) fn run(
+        &self,
+        (hosts, wishes): (&Hosts, &Wishes),
+        (mpi, over): (Mpi, Over),
+        (tool, is_watched): (Tool, bool),
+        arguments: &str,
+        limit: Duration,
+    ) -> Result<String, MpiError> {
+        let at = Mpi::ALL.iter().position(|one| *one == mpi).unwrap_or_default();
+        let installed =
+            self.found[at].as_ref().map_err(|reason| MpiError::Missing(reason.clone()))?;
+        let client = hosts.client(wishes);
+        let mut words = installed.launch(mpi, over, &self.ranks);
+        words.extend(program_words(&client, over));
+        words.push(installed.folder.join(tool.name()).display().to_string());
+        words.extend(arguments.split_whitespace().map(str::to_string));
+        let before = hosts.traffic();
+        let name = format!("{}-{}", tool.name(), mpi.name());
+        let running = Running::start(&client, &name, words)?;
+        let finished = running.finish_after(DOCUMENT_ENDS, PARTING, limit);
+        // Ranks have groups of their own, and outlive a launcher that was killed.
+        hosts.end_all();
+        let printed = finished?.printed;
+        let mut sent =
+            hosts.traffic().into_iter().zip(before).map(|(after, before)| after - before);
+        let fell_back = sent.find(Traffic::is_of_tcp);
+        match (over, fell_back) {
+            (Over::Edge, Some(traffic)) if is_watched => {
+                Err(MpiError::FellBack { mpi: mpi.name(), traffic })
+            }
+            _ => Ok(printed),
+        }
+    }
+}
+
+impl Installed {
+    fn prepare(mpi: Mpi, folder: &Folder) -> Result<Self, String> {
+        let ([compiler, launcher], said) = installed(mpi)?;
+        let version = said.split(")").nth(1).and_then(|rest| rest.trim().split('.').next());
+        let has_prrte = mpi == Mpi::OpenMpi && version.and_then(|text| text.parse().ok()) > Some(4);
+        let source = write_sources(folder).map_err(|error| format!("write a source: {error}"))?;
+        let programs = folder.path().join(mpi.name());
+        fs::create_dir_all(&programs).map_err(|error| format!("make a folder: {error}"))?;
+        for tool in Tool::ALL {
+            build(&compiler, &source, &programs, tool)?;
+        }
+        Ok(Self { launcher, has_prrte, folder: programs })
+    }
+
+    /// The words that start a rank on each host, up to the program.
+    fn launch(&self, mpi: Mpi, over: Over, ranks: &Ranks) -> Vec<String> {
+        let [first, second] = ranks.addresses();
+        let stand_in = ranks.stand_in().display();
+        let arguments = match mpi {
+            Mpi::OpenMpi if self.has_prrte => format!(
+                "--allow-run-as-root --bind-to none --leave-session-attached \
+                 --prtemca plm_ssh_agent {stand_in} --host {first}:1,{second}:1 -np 2"
+            ),
+            // Daemons stay with the launcher, so that nothing is left when it ends.
+            Mpi::OpenMpi => format!(
+                "--allow-run-as-root --bind-to none --leave-session-attached \
+                 --mca plm_rsh_agent {stand_in} --host {first}:1,{second}:1 -np 2"
+            ),
+            Mpi::Mpich => format!(
+                "-launcher ssh -launcher-exec {stand_in} -localhost {first} -hosts {first}:1,{second}:1 -n 2"
+            ),
+        };
+        let mut words = ranks.on_first();
+        words.push(self.launcher.clone());
+        let options = mpi.options(over);
+        words.extend(
+            arguments.split_whitespace().chain(options.split_whitespace()).map(str::to_string),
+        );
+        words
+    }
+}
+
+/// Compiler and launcher of an MPI, and what the launcher says of its version.
+fn installed(mpi: Mpi) -> Result<([String; 2], String), String> {
+    let mut missing = String::new();
+    for [compiler, launcher] in mpi.programs() {
+        let found =
+            find(compiler.0, compiler.1).and_then(|path| Ok([path, find(launcher.0, launcher.1)?]));
+        match found {
+            Ok(paths) => {
+                let said = version_of(&paths[1]);
+                if said.contains(mpi.sign()) {
+                    return Ok((paths, said));
+                }
+            }
+            Err(error) if missing.is_empty() => missing = error.to_string(),
+            Err(_) => {}
+        }
+    }
+    Err(if missing.is_empty() {
+        format!("no launcher of this host is that of {}", mpi.name())
+    } else {
+        missing
+    })
+}
+
+fn version_of(launcher: &str) -> String {
+    let output = Command::new(launcher).arg("--version").output();
+    output.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).into())
+}
+
+/// Writes the sources to a folder.
+fn write_sources(folder: &Folder) -> std::io::Result<PathBuf> {
+    for (name, text) in SOURCES {
+        folder.write(&format!("{SOURCE_FOLDER}/{name}"), text)?;
+    }
+    Ok(folder.path().join(SOURCE_FOLDER))
+}
+
+fn build(compiler: &str, source: &Path, programs: &Path, tool: Tool) -> Result<(), String> {
+    let output = Command::new(compiler)
+        .args(["-std=gnu11", "-O2", "-o"])
+        .arg(programs.join(tool.name()))
+        .arg(source.join(tool.name()).with_extension("c"))
+        .arg("-lm")
+        .output()
+        .map_err(|error| format!("run {compiler}: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let first = said.lines().find(|line| line.contains("error")).unwrap_or_default();
+    Err(format!("{compiler} cannot build {}: {first}", tool.name()))
+}
+
+/// What stands before the program of a rank. Variables do not reach ranks on other hosts.
+fn program_words(place: &Place<'_>, over: Over) -> Vec<String> {
+    if over == Over::Tcp {
+        return Vec::new();
+    }
+    let libraries = std::env::var(LIBRARIES).ok();
+    let given = libraries.map(|folder| vec!["env".to_string(), format!("{LIBRARIES}={folder}")]);
+    let run = [place.own_program.display().to_string(), "run".into(), "--".into()];
+    given.into_iter().flatten().chain(run).collect()
+}
+
+/// The programs, and what they include.
+const SOURCES: [(&str, &str); 9] = [
+    ("comb-mpi.c", include_str!("../../../../tools/perf/comb-mpi.c")),
+    ("comb.h", include_str!("../../../../tools/perf/comb.h")),
+    ("command-line.h", include_str!("../../../../tools/perf/command-line.h")),
+    ("connection-steps.h", include_str!("../../../../tools/perf/connection-steps.h")),
+    ("library-name.h", include_str!("../../../../tools/perf/library-name.h")),
+    ("mpi-perf.c", include_str!("../../../../tools/perf/mpi-perf.c")),
+    ("option-values.h", include_str!("../../../../tools/perf/option-values.h")),
+    ("runs.h", include_str!("../../../../tools/perf/runs.h")),
+    ("windows.h", include_str!("../../../../tools/perf/windows.h")),
+];
+
+/// In the folder of the run.
+const SOURCE_FOLDER: &str = "mpi-sources";
+
+/// Where `ethernot run` finds the libraries, if not beside itself.
+const LIBRARIES: &str = "ETHERNOT_LIBRARIES";
+
+/// The end of what a program prints.
+const DOCUMENT_ENDS: &str = "\n}\n";
+
+/// MPICH over TCP does not always end when it is done.
+const PARTING: Duration = Duration::from_secs(5);

@@ -1,0 +1,61 @@
+//! MPI: bandwidth and latency of each MPI over the device and over its own TCP, beside the device and TCP themselves.
+
+use super::contender::{Contender, Manner};
+use super::mpi::{Mpi, Over};
+use super::pass::{Kind, Pass};
+use super::{Operation, Wishes};
+
+/// One pass of each kind.
+pub(super) fn passes(wishes: &Wishes) -> Vec<Pass> {
+    let quick = wishes.is_quick;
+    let kinds: &[Kind] = if quick { &KINDS[..2] } else { &KINDS };
+    let pass = |&kind: &Kind| {
+        let sizes: &[u64] = match (kind, quick) {
+            (Kind::Latency, true) => &LATENCY_SIZES_QUICK,
+            (Kind::Latency, false) => &LATENCY_SIZES,
+            (_, true) => &SIZES_QUICK,
+            (_, false) => &SIZES,
+        };
+        let windows: &[u32] = match (kind, quick) {
+            (Kind::Latency, _) => &[1],
+            (_, true) => &WINDOWS_QUICK,
+            (_, false) => &WINDOWS,
+        };
+        let windows = match kind {
+            Kind::Latency => windows,
+            _ if wishes.windows.is_empty() => windows,
+            _ => &wishes.windows,
+        };
+        let sizes = if wishes.sizes.is_empty() { sizes } else { &wishes.sizes };
+        Pass {
+            kind,
+            operation: Operation::Write,
+            sizes: sizes.to_vec(),
+            windows: windows.to_vec(),
+            contenders: contenders(),
+        }
+    };
+    kinds.iter().map(pass).collect()
+}
+
+/// Each MPI is next to itself over TCP.
+fn contenders() -> Vec<Contender> {
+    let mut contenders =
+        vec![Contender::Edge(Operation::Write, Manner::Polling), Contender::Tcp(Manner::Polling)];
+    for mpi in Mpi::ALL {
+        contenders.extend([Over::Edge, Over::Tcp].map(|over| Contender::Mpi(mpi, over)));
+    }
+    contenders
+}
+
+/// The paper has no both ways of MPI but in COMB.
+const KINDS: [Kind; 3] = [Kind::Bandwidth, Kind::Latency, Kind::BothWays];
+
+/// As the paper shows bandwidth, from 1 KiB.
+const SIZES: [u64; 5] = [1 << 10, 16 << 10, 64 << 10, 1 << 20, 4 << 20];
+const SIZES_QUICK: [u64; 2] = [64 << 10, 1 << 20];
+const LATENCY_SIZES: [u64; 4] = [1, 8, 1 << 10, 64 << 10];
+const LATENCY_SIZES_QUICK: [u64; 1] = [8];
+
+const WINDOWS: [u32; 2] = [16, 64];
+const WINDOWS_QUICK: [u32; 1] = [16];

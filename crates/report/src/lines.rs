@@ -1,0 +1,169 @@
+//! Several lines over an axis of numbers, as SVG that takes its colours from the page's style sheet.
+
+use std::ops::Range;
+
+use plotters::coord::combinators::{BindKeyPoints, IntoLogRange};
+use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
+use plotters::prelude::*;
+
+use crate::chart::{
+    ChartError, GRID, TEXT, series_colour, tick_label, ticks, widened, with_classes, with_notes,
+};
+
+/// One line.
+#[derive(Debug, Clone)]
+pub(crate) struct Line {
+    /// Number of its colour in the style sheet.
+    pub(crate) colour: usize,
+    /// In the order in which they are joined.
+    pub(crate) points: Vec<LinePoint>,
+}
+
+/// One point of a line.
+#[derive(Debug, Clone)]
+pub(crate) struct LinePoint {
+    pub(crate) x: f64,
+    pub(crate) y: f64,
+    /// Shown when the pointer rests on it.
+    pub(crate) note: String,
+}
+
+/// How both axes are divided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scale {
+    /// Evenly, from 0.
+    Even,
+    /// By orders of magnitude; points that are not above 0 are left out.
+    Logarithmic,
+}
+
+/// Draws lines over axes of these names. Nothing if there are no points beyond 0.
+pub(crate) fn draw(
+    title: &str,
+    axes: [&str; 2],
+    scale: Scale,
+    lines: &[Line],
+) -> Result<Option<String>, ChartError> {
+    let is_shown = |point: &&LinePoint| scale == Scale::Even || (point.x > 0.0 && point.y > 0.0);
+    let lines: Vec<Line> = lines
+        .iter()
+        .map(|line| Line {
+            colour: line.colour,
+            points: line.points.iter().filter(is_shown).cloned().collect(),
+        })
+        .collect();
+    let values = |value: fn(&LinePoint) -> f64| {
+        let all = lines.iter().flat_map(|line| &line.points);
+        all.map(value).filter(|value| *value > 0.0).collect::<Vec<f64>>()
+    };
+    let (x, y) = (values(|point| point.x), values(|point| point.y));
+    if x.is_empty() || y.is_empty() {
+        return Ok(None);
+    }
+    let mut svg = String::new();
+    let drawn = match scale {
+        Scale::Even => draw_on(&mut svg, axes, (from_zero(&x), from_zero(&y)), &lines),
+        Scale::Logarithmic => {
+            let axis = |values: &[f64]| {
+                let range = widened(values.iter().copied(), 1.3);
+                let marks = ticks(&range);
+                range.log_scale().with_key_points(marks)
+            };
+            draw_on(&mut svg, axes, (axis(&x), axis(&y)), &lines)
+        }
+    };
+    drawn.map_err(|reason| ChartError::new(title, reason))?;
+    let notes: Vec<String> =
+        lines.iter().flat_map(|line| &line.points).map(|point| point.note.clone()).collect();
+    Ok(Some(with_notes(&with_classes(&svg, title, SIZE_PIXELS), &notes)))
+}
+
+fn from_zero(values: &[f64]) -> Range<f64> {
+    0.0..values.iter().copied().fold(f64::MIN_POSITIVE, f64::max) * 1.05
+}
+
+fn draw_on<X, Y>(
+    svg: &mut String,
+    [x_axis, y_axis]: [&str; 2],
+    (x, y): (X, Y),
+    lines: &[Line],
+) -> Result<(), String>
+where
+    X: AsRangedCoord<Value = f64>,
+    X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+    Y: AsRangedCoord<Value = f64>,
+    Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
+{
+    let root = SVGBackend::with_string(svg, SIZE_PIXELS).into_drawing_area();
+    let text = || ("sans-serif", 15).into_font().color(&TEXT);
+    let mut chart = ChartBuilder::on(&root)
+        .margin(8)
+        .margin_right(20)
+        .x_label_area_size(44)
+        .y_label_area_size(64)
+        .build_cartesian_2d(x, y)
+        .map_err(|error| error.to_string())?;
+    chart
+        .configure_mesh()
+        .axis_style(GRID)
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .label_style(text())
+        .x_labels(7)
+        .y_labels(6)
+        .x_label_formatter(&|value| mark(*value))
+        .y_label_formatter(&|value| mark(*value))
+        .x_desc(x_axis)
+        .y_desc(y_axis)
+        .axis_desc_style(text())
+        .draw()
+        .map_err(|error| error.to_string())?;
+    for line in lines {
+        let colour = series_colour(line.colour);
+        let places = || line.points.iter().map(|point| (point.x, point.y));
+        chart
+            .draw_series(LineSeries::new(places(), colour.stroke_width(2)))
+            .map_err(|error| error.to_string())?;
+        let dots = places().map(|place| Circle::new(place, 4, colour.filled()));
+        chart.draw_series(dots).map_err(|error| error.to_string())?;
+    }
+    drop(chart);
+    root.present().map_err(|error| error.to_string())
+}
+
+/// Sums of steps of an axis are not exactly 0 where they should be.
+fn mark(value: f64) -> String {
+    if value.abs() < 1e-9 { "0".to_string() } else { tick_label(value) }
+}
+
+const SIZE_PIXELS: (u32, u32) = (520, 350);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(points: &[(f64, f64)]) -> Line {
+        let point = |&(x, y): &(f64, f64)| LinePoint { x, y, note: format!("<{x}>") };
+        Line { colour: 1, points: points.iter().map(point).collect() }
+    }
+
+    #[test]
+    fn every_point_has_its_note_and_no_colour_is_fixed() {
+        for scale in [Scale::Even, Scale::Logarithmic] {
+            let lines = [line(&[(0.25, 40.0), (0.5, 20.0)]), line(&[(0.75, 10.0)])];
+            let svg = draw("t", ["x", "y"], scale, &lines).unwrap().unwrap();
+            assert_eq!(svg.matches("<title>").count(), 3, "{svg}");
+            assert!(svg.contains("<title>&lt;0.75&gt;</title>") && !svg.contains("\"#0"), "{svg}");
+        }
+    }
+
+    #[test]
+    fn what_a_scale_cannot_show_is_left_out() {
+        let lines = [line(&[(0.0, 1.0), (2.0, 0.0), (3.0, 4.0)])];
+        let svg = draw("t", ["x", "y"], Scale::Logarithmic, &lines).unwrap().unwrap();
+        assert_eq!(svg.matches("<title>").count(), 1, "{svg}");
+        assert!(draw("t", ["x", "y"], Scale::Even, &[]).unwrap().is_none());
+        let zero = [line(&[(0.0, 0.0)])];
+        assert!(draw("t", ["x", "y"], Scale::Logarithmic, &zero).unwrap().is_none());
+    }
+}
