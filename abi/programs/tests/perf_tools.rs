@@ -3,8 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use bench::process::NAMESPACE_DIRECTORY;
-use bench::verbs::{FORMAT, Report};
 use programs::{Finished, Libraries, Network, Program, Running, Side};
 use serde_json::Value;
 
@@ -239,71 +237,6 @@ fn a_peer_of_another_version_is_refused_with_both_versions() {
         let server = server.finish();
         assert!(!server.is_success() && server.output.contains("same"), "{server}");
     }
-}
-
-/// Starts `ethernot bench verbs` with the libraries that were built beside it.
-fn bench_verbs(words: &str) -> Option<Running> {
-    built("iwarp-perf")?;
-    Network::namespaces()?;
-    let program = programs::ethernot().display().to_string();
-    let command = Program::new(&program, &format!("bench verbs {words}"));
-    Some(command.start_bare(&Network::Loopback, Side::Client))
-}
-
-#[test]
-fn bench_verbs_measures_the_device_and_tcp_and_names_what_is_missing() {
-    let words = "--quick --device edge0,mlx5_0 --runs 2 --seconds 0.01 --operations write,send,read \
-                 --sizes 1,64K --windows 3 --json -";
-    let Some(running) = bench_verbs(words) else { return };
-    let ended = running.finish();
-    let start = ended.expect_success().find('{').expect("a document");
-    let report: Report = serde_json::from_str(&ended.output[start..]).expect(&ended.output);
-    assert_eq!(report.format, FORMAT);
-    assert!(report.devices[0].transport.is_some() && report.devices[0].cannot_run.is_none());
-    assert!(report.devices[1].cannot_run.as_ref().is_some_and(|why| why.contains("mlx5_0")));
-    // Bandwidth one way and both ways, latency; messages of one byte are not sent both ways.
-    assert_eq!(report.points.len(), 6 + 5 + 6);
-    for point in &report.points {
-        assert!(point.contenders.len() >= 2);
-        for one in &point.contenders {
-            assert_eq!(one.cannot_run, None, "{}, {}", point.name, one.name);
-            assert!(one.samples.len() == 2 && one.paper_mean > Some(0.0), "{one:?}");
-        }
-        assert_eq!(point.contenders[0].device, "edge0");
-        assert!(point.contenders[0].ratios.iter().any(|ratio| ratio.to == "tcp-polling"));
-    }
-}
-
-#[test]
-fn a_device_without_a_test_leaves_tcp_to_be_measured() {
-    let words =
-        "--quick --tests latency --device mlx5_0 --runs 2 --seconds 0.01 --sizes 8 --json -";
-    let Some(running) = bench_verbs(words) else { return };
-    let ended = running.finish();
-    let start = ended.expect_success().find('{').expect("a document");
-    let report: Report = serde_json::from_str(&ended.output[start..]).expect(&ended.output);
-    let contenders = &report.points[0].contenders;
-    assert!(contenders[0].cannot_run.is_some() && contenders[0].value.is_none());
-    assert!(contenders[1].value.is_some());
-}
-
-#[test]
-fn an_interrupted_bench_verbs_leaves_no_namespace_and_no_folder() {
-    let Some(mut running) = bench_verbs("--runs 1000 --seconds 0.01") else { return };
-    let pid = running.id();
-    let names = |folder: &Path, start: &str| -> Vec<String> {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
-        names.filter(|name| name.starts_with(start)).collect()
-    };
-    let namespaces = || names(Path::new(NAMESPACE_DIRECTORY), &format!("ethernot-bench-{pid}-"));
-    let folders = || names(&std::env::temp_dir(), &format!("ethernot-verbs-{pid}-"));
-    running.wait_until("makes no hosts", |_| !folders().is_empty());
-    assert_eq!(namespaces().len(), 2);
-    running.signal("INT");
-    let ended = running.finish();
-    assert_eq!(ended.status.code(), Some(130), "{ended}");
-    assert!(namespaces().is_empty() && folders().is_empty());
 }
 
 /// How far `iwarp-perf` is from a program of perftest, as the larger divided by the smaller of each pair.

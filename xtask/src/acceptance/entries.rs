@@ -32,12 +32,14 @@ fn entry<'a>(list: &'a Value, fields: &[(&str, &str)]) -> Result<&'a Value, Fail
         Some(Value::Bool(found)) => (if *found { "true" } else { "false" }) == *text,
         _ => false,
     };
-    if let Some(found) = entries().find(|entry| fields.iter().all(|field| is(entry, field))) {
-        return Ok(found);
-    }
-    let near = entries().find(|entry| fields.first().is_some_and(|field| is(entry, field)));
+    let found = entries().find(|entry| fields.iter().all(|field| is(entry, field)));
+    let near = found
+        .or_else(|| entries().find(|entry| fields.first().is_some_and(|field| is(entry, field))));
     if let Some(reason) = near.and_then(|near| near.get("cannot_run")?.as_str()) {
         return Err(Failure::CannotRun(reason.into()));
+    }
+    if let Some(found) = found {
+        return Ok(found);
     }
     let shown: Vec<_> = fields.iter().map(|(field, text)| format!("{field} {text}")).collect();
     let message = format!("the result has no entry with {}", shown.join(", "));
@@ -69,6 +71,9 @@ mod tests {
         assert_eq!(missing, Err(Failure::CannotRun("no wrk".into())));
         let result = json!({"cases": [{"name": "a", "is_proven": false, "ratio": 1.0}]});
         assert!(matches!(figure(&result, &STEPS, "/ratio"), Err(Failure::Failed(_))));
+        let result = json!({"cases": [{"name": "a", "is_proven": true, "cannot_run": "no mpicc"}]});
+        let missing = figure(&result, &STEPS, "/ratio");
+        assert_eq!(missing, Err(Failure::CannotRun("no mpicc".into())));
         let missing = figure(&json!({"cases": []}), &STEPS, "/ratio");
         assert!(matches!(missing, Err(Failure::CannotRun(_))));
     }

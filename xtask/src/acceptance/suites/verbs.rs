@@ -100,11 +100,14 @@ pub(super) const ROWS: &[Row] = &[
 /// A contender of a point of `ethernot bench verbs`, and its ratio to another one.
 macro_rules! ratio {
     ($point:literal, $to:literal) => {
+        ratio!($point, "edge0-polling", $to)
+    };
+    ($point:literal, $of:literal, $to:literal) => {
         [
             Step::At("/points"),
             Step::Entry(&[("name", $point)]),
             Step::At("/contenders"),
-            Step::Entry(&[("name", "edge0-polling")]),
+            Step::Entry(&[("name", $of)]),
             Step::At("/ratios"),
             Step::Entry(&[("to", $to)]),
         ]
@@ -118,6 +121,32 @@ macro_rules! measured {
             "bench", "verbs", "--quick", "--tests", $test, "--sizes", $sizes, "--runs",
             "{quick:3|10}", "--seconds", "0.2", "--json", "{json}" $(, $more)*
         ]
+    };
+}
+
+/// A curve of availability of messages of 256 KiB, which the paper shows.
+macro_rules! curve {
+    ($curve:literal) => {
+        [Step::At("/availability/curves"), Step::Entry(&[("name", $curve)])]
+    };
+}
+
+/// The ratio of a curve to that of the same program over TCP.
+macro_rules! curve_ratio {
+    ($curve:literal, $to:literal) => {
+        [
+            Step::At("/availability/curves"),
+            Step::Entry(&[("name", $curve)]),
+            Step::At("/ratios"),
+            Step::Entry(&[("to", $to)]),
+        ]
+    };
+}
+
+/// A region of touched memory.
+macro_rules! region {
+    ($name:literal) => {
+        [Step::At("/registration/points"), Step::Entry(&[("name", $name)])]
     };
 }
 
@@ -179,6 +208,89 @@ pub(super) const PAPER_001: &[Row] = &[
         Bound::AtMost(0.25, "x"),
         &ratio!("latency-write-8-1", "tcp-events"),
     ),
+    super::none_fails(
+        "ethernot bench verbs, comb, memory-registration, comb-mpi, mpi-perf: every test and carrier; bad input",
+        "programs",
+        "--test=bench_verbs --test=comb --test=memory_registration --test=mpi_tools",
+        true,
+    ),
+    availability(
+        "COMB, nothing sent: availability",
+        Bound::AtLeast(0.99, "of the CPU"),
+        &curve!("silent-262144-edge0"),
+        "/silent_availability/median",
+    ),
+    Row {
+        name: "COMB, availability and other CPU time of that host: points where the sum is 1 ± 0.05",
+        bound: Bound::AtLeast(0.9, "of points"),
+        bound_quick: None,
+        probe: Probe::Number { arguments: AVAILABILITY, pointer: "/availability/accounting/share" },
+    },
+    availability(
+        "COMB polling, 256 KiB: bandwidth at availability 0.5, Open MPI over the device against over TCP",
+        Bound::AtLeast(1.5, "x"),
+        &curve_ratio!("polling-262144-open-mpi-edge0", "open-mpi-tcp"),
+        "/value/median",
+    ),
+    availability(
+        "same, MPICH",
+        Bound::AtLeast(1.5, "x"),
+        &curve_ratio!("polling-262144-mpich-edge0", "mpich-tcp"),
+        "/value/median",
+    ),
+    availability(
+        "COMB post-work-wait, 256 KiB, verbs: wait after work longer than the transfer, as a share of it",
+        Bound::AtMost(0.1, "of the transfer"),
+        &curve!("post-work-wait-262144-edge0"),
+        "/wait_share/median",
+    ),
+    availability(
+        "same, Open MPI over the device: wait at the longest interval against the shortest",
+        Bound::AtMost(0.2, "x"),
+        &curve!("post-work-wait-262144-open-mpi-edge0"),
+        "/wait_ratio/median",
+    ),
+    availability(
+        "same, MPICH",
+        Bound::AtMost(0.2, "x"),
+        &curve!("post-work-wait-262144-mpich-edge0"),
+        "/wait_ratio/median",
+    ),
+    registration(
+        "registration, the largest region (1 GiB; quick: 64 MiB) against 4 KiB",
+        Bound::AtMost(1.5, "x"),
+        GROWTH,
+        "/register/median",
+    ),
+    registration("same, deregistration", Bound::AtMost(1.5, "x"), GROWTH, "/deregister/median"),
+    registration(
+        "the honest sum, register and move 1 MiB of touched memory, against the move alone",
+        Bound::AtMost(1.3, "x"),
+        &region!("touched-1048576-1-1"),
+        "/sum_to_move/median",
+    ),
+    registration(
+        "same, 64 MiB",
+        Bound::AtMost(1.3, "x"),
+        &region!("touched-67108864-1-1"),
+        "/sum_to_move/median",
+    ),
+    mpi(
+        "MPI overhead, bandwidth at 64 KiB, W = 16, of verbs: Open MPI",
+        &ratio!("mpi-bandwidth-write-65536-16", "open-mpi-edge0", "edge0-polling"),
+    ),
+    mpi(
+        "same, 1 MiB",
+        &ratio!("mpi-bandwidth-write-1048576-16", "open-mpi-edge0", "edge0-polling"),
+    ),
+    mpi(
+        "same, 64 KiB: MPICH",
+        &ratio!("mpi-bandwidth-write-65536-16", "mpich-edge0", "edge0-polling"),
+    ),
+    mpi(
+        "same, 1 MiB: MPICH",
+        &ratio!("mpi-bandwidth-write-1048576-16", "mpich-edge0", "edge0-polling"),
+    ),
     printed(
         "iwarp-perf under 1 % loss, twenty times: measurements whose data are right",
         Bound::AtLeast(80.0, "runs"),
@@ -211,4 +323,66 @@ const fn latency(name: &'static str, bound: Bound, steps: &'static [Step]) -> Ro
     let arguments = measured!("latency", "8");
     let probe = Probe::Entry { arguments, steps, pointer: "/value/median" };
     Row { name, bound, bound_quick: None, probe }
+}
+
+const AVAILABILITY: &[&str] = &[
+    "bench",
+    "verbs",
+    "--quick",
+    "--tests",
+    "availability",
+    "--sizes",
+    "256K",
+    "--runs",
+    "{quick:1|3}",
+    "--seconds",
+    "{quick:0.25|1}",
+    "--json",
+    "{json}",
+];
+
+const REGISTRATION: &[&str] = &[
+    "bench",
+    "verbs",
+    "--quick",
+    "--tests",
+    "registration",
+    "--sizes",
+    "{quick:4K,1M,64M|4K,1M,64M,1G}",
+    "--runs",
+    "{quick:1|3}",
+    "--seconds",
+    "0.2",
+    "--json",
+    "{json}",
+];
+
+/// How much more the largest region of touched memory costs than the smallest.
+const GROWTH: &[Step] = &[Step::At("/registration/growth"), Step::Entry(&[("memory", "touched")])];
+
+const fn availability(
+    name: &'static str,
+    bound: Bound,
+    steps: &'static [Step],
+    pointer: &'static str,
+) -> Row {
+    let probe = Probe::Entry { arguments: AVAILABILITY, steps, pointer };
+    Row { name, bound, bound_quick: None, probe }
+}
+
+const fn registration(
+    name: &'static str,
+    bound: Bound,
+    steps: &'static [Step],
+    pointer: &'static str,
+) -> Row {
+    let probe = Probe::Entry { arguments: REGISTRATION, steps, pointer };
+    Row { name, bound, bound_quick: None, probe }
+}
+
+/// The bandwidth of MPI divided by that of verbs: an overhead of 20 % at most.
+const fn mpi(name: &'static str, steps: &'static [Step]) -> Row {
+    let arguments = measured!("mpi", "64K,1M", "--windows", "16");
+    let probe = Probe::Entry { arguments, steps, pointer: "/value/median" };
+    Row { name, bound: Bound::AtLeast(0.8, "x"), bound_quick: None, probe }
 }

@@ -1,0 +1,178 @@
+//! `ethernot bench verbs`: each test measures the device and what it is compared with, names what is missing, and leaves nothing.
+
+use std::path::Path;
+
+use bench::process::NAMESPACE_DIRECTORY;
+use bench::verbs::curves::{Curve, Method};
+use bench::verbs::mpi::Mpi;
+use bench::verbs::{FORMAT, Report};
+use programs::{Libraries, Network, Program, Running, Side};
+
+/// Starts `ethernot bench verbs` with the libraries that were built beside it.
+fn bench_verbs(words: &str) -> Option<Running> {
+    if !Libraries::built().folder().join("perf/iwarp-perf").is_file() {
+        println!(
+            "skipped: iwarp-perf is not built without the headers of librdmacm (Debian's package librdmacm-dev)"
+        );
+        return None;
+    }
+    Network::namespaces()?;
+    let program = programs::ethernot().display().to_string();
+    let command = Program::new(&program, &format!("bench verbs {words}"));
+    Some(command.start_bare(&Network::Loopback, Side::Client))
+}
+
+/// What it has measured.
+fn report(words: &str) -> Option<Report> {
+    let ended = bench_verbs(&format!("{words} --json -"))?.finish();
+    let start = ended.expect_success().find('{').expect("a document");
+    Some(serde_json::from_str(&ended.output[start..]).expect(&ended.output))
+}
+
+#[test]
+fn bench_verbs_measures_the_device_and_tcp_and_names_what_is_missing() {
+    let words = "--quick --tests bandwidth,latency --device edge0,mlx5_0 --runs 2 --seconds 0.01 \
+                 --operations write,send,read --sizes 1,64K --windows 3";
+    let Some(report) = report(words) else { return };
+    assert_eq!(report.format, FORMAT);
+    assert!(report.devices[0].transport.is_some() && report.devices[0].cannot_run.is_none());
+    assert!(report.devices[1].cannot_run.as_ref().is_some_and(|why| why.contains("mlx5_0")));
+    // Bandwidth one way and both ways, latency; messages of one byte are not sent both ways.
+    assert_eq!(report.points.len(), 6 + 5 + 6);
+    for point in &report.points {
+        assert!(point.contenders.len() >= 2);
+        for one in &point.contenders {
+            assert_eq!(one.cannot_run, None, "{}, {}", point.name, one.name);
+            assert!(one.samples.len() == 2 && one.paper_mean > Some(0.0), "{one:?}");
+        }
+        assert_eq!(point.contenders[0].device, "edge0");
+        assert!(point.contenders[0].ratios.iter().any(|ratio| ratio.to == "tcp-polling"));
+    }
+}
+
+#[test]
+fn a_device_without_a_test_leaves_tcp_to_be_measured() {
+    let words = "--quick --tests latency,availability,registration --device mlx5_0 --runs 2 \
+                 --seconds 0.01 --sizes 8";
+    let Some(report) = report(words) else { return };
+    let contenders = &report.points[0].contenders;
+    assert!(contenders[0].cannot_run.is_some() && contenders[0].value.is_none());
+    assert!(contenders[1].value.is_some());
+    let availability = report.availability.expect("it was asked for");
+    for curve in availability.curves {
+        let is_of_tcp = curve.carrier == "tcp";
+        assert!(!is_of_tcp || !curve.points.is_empty(), "{curve:?}");
+        assert!(!curve.carrier.ends_with("edge0") || curve.cannot_run.is_some(), "{curve:?}");
+    }
+    let registration = report.registration.expect("it was asked for");
+    assert!(registration.points.is_empty() && !registration.failures.is_empty());
+}
+
+#[test]
+fn an_interrupted_bench_verbs_leaves_no_namespace_and_no_folder() {
+    let Some(mut running) = bench_verbs("--tests bandwidth --runs 1000 --seconds 0.01") else {
+        return;
+    };
+    let pid = running.id();
+    let names = |folder: &Path, start: &str| -> Vec<String> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.filter(|name| name.starts_with(start)).collect()
+    };
+    let namespaces = || names(Path::new(NAMESPACE_DIRECTORY), &format!("ethernot-bench-{pid}-"));
+    let folders = || names(&std::env::temp_dir(), &format!("ethernot-verbs-{pid}-"));
+    running.wait_until("makes no hosts", |_| !folders().is_empty());
+    assert_eq!(namespaces().len(), 2);
+    running.signal("INT");
+    let ended = running.finish();
+    assert_eq!(ended.status.code(), Some(130), "{ended}");
+    assert!(namespaces().is_empty() && folders().is_empty());
+}
+
+/// Whether an MPI is here, by the reason of a contender that cannot run.
+fn is_missing(cannot_run: Option<&String>) -> bool {
+    cannot_run.is_some_and(|reason| reason.contains("is not installed"))
+}
+
+#[test]
+fn availability_has_a_curve_of_each_method_and_carrier() {
+    let words = "--quick --tests availability --runs 1 --seconds 0.1 --sizes 64K";
+    let Some(report) = report(words) else { return };
+    assert!(report.points.is_empty() && report.registration.is_none());
+    let availability = report.availability.expect("it was asked for");
+    let carriers = 2 + 2 * Mpi::ALL.len();
+    assert_eq!(availability.curves.len(), Method::ALL.len() * carriers);
+    for curve in &availability.curves {
+        if is_missing(curve.cannot_run.as_ref()) {
+            continue;
+        }
+        assert_eq!(curve.cannot_run, None, "{}", curve.name);
+        assert!(curve.points.len() >= 2, "{curve:?}");
+        for point in &curve.points {
+            let is_silent = curve.method == Method::Silent;
+            assert!(point.availability.median > 0.0, "{point:?}");
+            assert!(is_silent == (point.bytes_per_second.max <= 0.0), "{}: {point:?}", curve.name);
+        }
+    }
+    let curve = |name: &str| -> &Curve {
+        availability.curves.iter().find(|curve| curve.name == name).expect(name)
+    };
+    assert!(curve("silent-65536-edge0").silent_availability.is_some());
+    assert!(curve("post-work-wait-65536-edge0").wait_share.is_some());
+    assert!(curve("post-work-wait-65536-edge0").wait_ratio.is_some());
+    let polling = curve("polling-65536-edge0");
+    assert!(polling.half_bandwidth.is_some() && polling.ratios[0].to == "tcp", "{polling:?}");
+    // With one processor, hosts share it.
+    if report.pinned_to.is_some() {
+        let accounting = availability.accounting.expect("hosts have a CPU each");
+        let points: usize = availability.curves.iter().map(|curve| curve.points.len()).sum();
+        assert_eq!(accounting.points as usize, points);
+        assert!(polling.points.iter().all(|point| point.softirq_share.is_some()));
+    }
+}
+
+#[test]
+fn registration_has_costs_of_sizes_kinds_regions_and_threads() {
+    let words = "--quick --tests registration --runs 2 --seconds 0.01 --sizes 4K,1M";
+    let Some(report) = report(words) else { return };
+    let registration = report.registration.expect("it was asked for");
+    assert!(registration.failures.is_empty(), "{:?}", registration.failures);
+    let names: Vec<_> = registration.points.iter().map(|point| point.name.as_str()).collect();
+    for name in ["touched-4096-1-1", "fresh-1048576-1-1", "file-4096-1-1", "shared-4096-1-1"] {
+        assert!(names.contains(&name), "{names:?}");
+    }
+    assert!(registration.points.iter().any(|point| point.alive > 1));
+    assert!(registration.points.iter().any(|point| point.threads > 1));
+    for point in &registration.points {
+        assert!(point.samples >= 10 && point.sum_to_move.median > 0.0, "{point:?}");
+        assert!(point.register.p99_us >= 0.0 && point.r#move.mean_us.median > 0.0, "{point:?}");
+    }
+    let growth = registration.growth.iter().find(|growth| growth.memory == "touched");
+    let growth = growth.expect("there are two sizes");
+    assert_eq!((growth.smallest, growth.largest), (4096, 1 << 20));
+    assert!(growth.register.median > 0.0 && growth.deregister.median > 0.0);
+}
+
+#[test]
+fn mpi_is_measured_over_the_device_and_over_its_own_tcp() {
+    let words = "--quick --tests mpi --runs 1 --seconds 0.1 --sizes 64K --windows 4";
+    let Some(report) = report(words) else { return };
+    let names: Vec<_> = report.points.iter().map(|point| point.name.as_str()).collect();
+    assert_eq!(names, ["mpi-bandwidth-write-65536-4", "mpi-latency-write-65536-1"]);
+    for point in &report.points {
+        for mpi in Mpi::ALL {
+            let contender = |over: &str| {
+                let name = format!("{}-{over}", mpi.name());
+                point.contenders.iter().find(|one| one.name == name).expect(&name)
+            };
+            let (edge, tcp) = (contender("edge0"), contender("tcp"));
+            if is_missing(edge.cannot_run.as_ref()) {
+                continue;
+            }
+            assert_eq!((&edge.cannot_run, &tcp.cannot_run), (&None, &None), "{}", point.name);
+            assert!(edge.value.is_some() && tcp.value.is_some());
+            let to: Vec<_> = edge.ratios.iter().map(|ratio| ratio.to.as_str()).collect();
+            assert_eq!(to, ["edge0-polling", "tcp-polling", &tcp.name], "{edge:?}");
+        }
+    }
+}
