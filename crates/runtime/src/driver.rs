@@ -1,4 +1,4 @@
-//! The engine with its links, and what one turn does.
+//! The engine with its links, and the work of one turn.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
@@ -29,10 +29,10 @@ use crate::source::{DOORBELLS, Doorbells, Sources, WorkSource};
 use crate::submission::{HeldBack, Posting, Submissions};
 use crate::turn_access::TurnAccess;
 
-/// Something to be done inside the engine: the control path.
+/// A function that a turn runs inside the engine: the control path.
 pub(crate) type Command = Box<dyn FnOnce(&mut Driver, &Host, Instant, &TurnAccess<'_>) + Send>;
 
-/// What the thread inside the engine shares with those outside.
+/// State that the thread inside the engine shares with the threads outside.
 pub(crate) struct Host {
     pub(crate) clock: Clock,
     pub(crate) memory: Arc<MemoryTable>,
@@ -46,54 +46,57 @@ pub(crate) struct Host {
     pub(crate) waiters: Waiters,
     pub(crate) sleeper: Sleeper,
     pub(crate) inherited: Inherited,
-    /// When the engine wants its next turn at the latest, in nanoseconds.
+    /// When the engine wants its next turn at the latest, in nanoseconds of `clock`.
     pub(crate) turn_due: AtomicU64,
-    /// When the thread that sleeps on the links wakes up by itself; 0 if none sleeps.
+    /// When the timeout of the thread that sleeps on the links expires, in nanoseconds; 0 if no
+    /// thread sleeps there.
     pub(crate) armed_until: AtomicU64,
-    /// The thread about to sleep wants owed acknowledgements sent first.
+    /// The thread that is about to sleep wants pending acknowledgements to be sent first.
     pub(crate) is_parting: AtomicBool,
-    /// A thread has left the engine with work to do.
+    /// A thread left the engine while there was more to do.
     pub(crate) is_unfinished: AtomicBool,
-    /// A timer ended the last sleep on the links.
+    /// The last sleep on the links ended by its timeout.
     pub(crate) timers_end_sleeps: AtomicBool,
-    /// The thread on watch has woken itself: before it sleeps, it looks whether it has what it waits for. Used by that thread
-    /// only.
+    /// The thread on watch was to be woken, and was the thread that did the waking. Before it
+    /// sleeps, it must check for what it waits for. Used by that thread only.
     pub(crate) must_look: AtomicBool,
-    /// Threads on watch take frames at intervals now, and flush pending acknowledgements with each turn.
+    /// Threads on watch now receive frames at intervals, and flush pending acknowledgements in each
+    /// turn.
     pub(crate) is_moderated: AtomicBool,
     /// Frames received so far.
     pub(crate) frames: AtomicU64,
-    /// Answers to peers that were begun so far, as of the last frames.
+    /// Answers to peers begun so far, updated when frames are received.
     pub(crate) answers_begun: AtomicU64,
-    /// When the application last made progress itself, in nanoseconds.
+    /// When a thread of the application last entered the engine or found it occupied, in
+    /// nanoseconds.
     pub(crate) polled_at: AtomicU64,
-    /// When it last looked for something, and did not only post.
+    /// When the application last polled rather than only posted, in nanoseconds.
     pub(crate) looked_at: AtomicU64,
-    /// When a turn last did something, in nanoseconds.
+    /// When a turn last did work, in nanoseconds.
     pub(crate) worked_at: AtomicU64,
-    /// How long the first frame of a turn had waited to be read, in nanoseconds; 0 before there is one. For a thread that
-    /// was asleep, which sets it to 0 before it looks.
+    /// How long the first frame of a turn had waited before it was read, in nanoseconds; 0 if no
+    /// frame arrived since a thread that had slept set it to 0.
     pub(crate) frame_waited_ns: AtomicU64,
-    /// There is news of a connection that blocked threads have not been notified of.
+    /// There are connection events for which blocked threads have not been woken yet.
     pub(crate) has_news: AtomicBool,
     /// Completion queues to report to the hooks.
     pub(crate) fired: Mutex<Vec<Arc<CompletionQueue>>>,
-    /// Regions that were dropped while they were in use.
+    /// Regions that were dropped while operations used them.
     pub(crate) retired: Retired,
-    /// Tasks that wait for what nothing announces.
+    /// Tasks that wait for changes that no event announces.
     pub(crate) lookers: Lookers,
-    /// Queues of receives to report to the hooks.
+    /// Shared receive queues to report to the hooks.
     pub(crate) below_limit: Mutex<Vec<Arc<SharedReceives>>>,
     /// `fired` or `below_limit` is not empty.
     pub(crate) has_fired: AtomicBool,
-    /// Whether the descriptor of the endpoint is to be made readable.
+    /// Whether the descriptor of the endpoint must become readable at the next report.
     pub(crate) arming: Arming,
     pub(crate) descriptor: Descriptor,
 }
 
 impl Host {
-    /// Makes the calls and wakeups that turns have made necessary, if they `worked`. The thread that leaves the cell
-    /// does it: that orders what was done inside before the looks here
+    /// Makes the wake-ups that turns have made necessary, if a turn `worked`. To be called by the
+    /// thread that leaves the cell: leaving orders the work done inside before the loads here
     /// ([`ProgressCell::pass`](crate::cell::ProgressCell::pass)).
     #[inline]
     pub(crate) fn wake_others(&self, worked: bool) {
@@ -112,7 +115,7 @@ impl Host {
         self.wake_waiters(has_news);
     }
 
-    /// Wakes the threads and tasks that wait for something that has come.
+    /// Wakes the threads and tasks that wait for something that has arrived.
     #[cold]
     pub(crate) fn wake_waiters(&self, news: bool) {
         let reports = self.arming.reports();
@@ -121,7 +124,8 @@ impl Host {
         }
     }
 
-    /// Passes on queues that have got what they were armed for, to be reported outside of the cell.
+    /// Queues completion queues that reached what they were armed for, to be reported outside of
+    /// the cell.
     #[cold]
     fn pass_on_fired(&self, queues: impl Iterator<Item = Arc<CompletionQueue>>) {
         let mut fired = self.fired.lock().unwrap_or_else(PoisonError::into_inner);
@@ -129,7 +133,8 @@ impl Host {
         self.has_fired.store(true, Ordering::Relaxed);
     }
 
-    /// Passes on queues of receives that have fewer left than was wanted.
+    /// Queues shared receive queues that fell below their limit, to be reported outside of the
+    /// cell.
     #[cold]
     fn pass_on_below_limit(&self, queues: impl Iterator<Item = Arc<SharedReceives>>) {
         let mut below = self.below_limit.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,7 +142,8 @@ impl Host {
         self.has_fired.store(true, Ordering::Relaxed);
     }
 
-    /// Whether [`Host::report_fired`] has something to do for those who are inside for long.
+    /// Whether [`Host::tell_fired`] has something to report. A thread that stays inside for several
+    /// turns checks this between them.
     #[inline]
     pub(crate) fn has_fired(&self) -> bool {
         self.has_fired.load(Ordering::Relaxed)
@@ -145,8 +151,9 @@ impl Host {
             || self.retired.has_ended()
     }
 
-    /// Reports completion queues that have got what they were armed for and queues of receives that run low, wakes
-    /// tasks and makes the descriptor readable. To be called after leaving the cell.
+    /// Reports completion queues that reached what they were armed for and shared receive queues
+    /// that fell below their limit, wakes tasks, and makes the descriptor readable. To be called
+    /// after leaving the cell.
     #[inline]
     pub(crate) fn report_fired(&self) {
         if self.arming.fires() {
@@ -171,7 +178,7 @@ impl Host {
         if !below.is_empty() {
             self.hooks.on_below_limit(&below);
         }
-        // Threads may wait for what the hooks have reported.
+        // Threads may wait for what the hooks have just reported.
         if !(fired.is_empty() && below.is_empty()) && self.waiters.are_blocked() {
             self.wake_waiters(true);
         }
@@ -181,7 +188,7 @@ impl Host {
         }
     }
 
-    /// Whether a timer is due before the thread that sleeps on the links wakes up.
+    /// Whether the next turn is due before the timeout of the thread that sleeps on the links.
     #[inline]
     fn must_call(&self) -> bool {
         self.turn_due.load(Ordering::Relaxed) < self.armed_until.load(Ordering::Relaxed)
@@ -201,27 +208,28 @@ impl Host {
     }
 }
 
-/// What is left of the work that was posted when a process is about to end.
+/// State of posted work when the process is about to end.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Unsent {
-    /// Nothing.
+    /// All posted work is sent and acknowledged.
     Nothing,
-    /// Work that was sent and is not acknowledged.
+    /// Work was sent and is not acknowledged yet.
     Outstanding,
-    /// Work for peers that are not found yet.
+    /// Work waits for peers whose addresses are not known yet.
     AwaitsPeers,
 }
 
-/// What came of a turn.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Turned {
     /// There is more to do at once.
     pub(crate) more: bool,
-    /// Something has changed that others may wait for: [`Host::wake_others`] wakes them.
+    /// The turn changed something that other threads may wait for; [`Host::wake_others`] wakes
+    /// them.
     pub(crate) worked: bool,
 }
 
-/// Who makes a turn.
+/// The kind of thread that makes a turn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Caller {
     /// A thread of the application that posts or polls.
@@ -234,30 +242,31 @@ pub(crate) enum Caller {
 pub(crate) struct Driver {
     pub(crate) engine: Engine,
     links: [Option<Attached>; LINKS_MAX],
-    /// There is no link from this index on.
+    /// All links have an index below this.
     links_end: usize,
     pub(crate) doors: Doors,
-    /// Other protocols.
+    /// Protocols other than the engine's.
     pub(crate) machines: Machines,
-    /// When a link over shared memory last brought a frame.
+    /// When a link over shared memory last delivered a frame.
     memory_brought_at: Instant,
-    /// When descriptors that are no links were last asked for.
+    /// When the descriptors that belong to no link were last polled.
     auxiliary_at: Instant,
     /// A bit for each link that had no room for frames when the engine last sent.
     full: u16,
-    /// Frames came since acknowledgements were last hastened.
+    /// Frames have arrived since pending acknowledgements were last flushed.
     may_owe: bool,
-    /// The latest turn left the engine's list of connections to serve for the next one.
+    /// The last turn did not transmit: the engine's list of connections to serve waits for the next
+    /// turn.
     has_deferred: bool,
-    /// Datagrams were handed to their links, which was not reported yet.
+    /// Datagrams were handed to their links since the last turn ended.
     has_sent_datagrams: bool,
-    /// News of connections so far.
+    /// Events of connections so far.
     news: u64,
     pub(crate) held: HeldBack,
     sources: Sources,
-    /// Regions that were dropped and are still in use.
+    /// Regions that were dropped and that operations still use.
     pub(crate) retiring: Retiring,
-    /// When tasks that look again are to be woken.
+    /// When the tasks that poll for changes are to be woken.
     pub(crate) lookers_due: Instant,
     clock: TurnClock,
     pub(crate) counters: RuntimeCounters,
@@ -287,11 +296,11 @@ impl Driver {
         }
     }
 
-    /// One turn: the clock is read once, the links are read, timers run, frames are sent.
+    /// Makes one turn: reads the clock once, reads the links, runs timers, sends frames.
     ///
-    /// Calls and wakeups that it makes necessary are made after it, outside of the cell if possible:
-    /// a thread that is woken may take the processor away from the one that wakes it, and would find
-    /// the cell occupied.
+    /// The calls and wake-ups that the turn makes necessary follow after it, outside of the cell if
+    /// possible. A woken thread may preempt the thread that wakes it, and would then find the cell
+    /// occupied.
     pub(crate) fn turn(&mut self, host: &Host, caller: Caller) -> Turned {
         let now = self.clock.now(&host.clock);
         if caller == Caller::Application {
@@ -333,7 +342,7 @@ impl Driver {
             worked |= machines_worked;
             more |= waits;
         }
-        // What the hooks do goes out with this turn.
+        // Work that the hooks post is sent in this turn.
         let has_news = worked && self.report_news(host, now, &memory);
         if self.engine.has_room_news() {
             self.report_room(host, now, &memory);
@@ -343,16 +352,16 @@ impl Driver {
             more |= self.sources.has_more();
         }
         self.may_owe |= received;
-        // A thread that starts to spin, or takes frames at intervals, flushes pending acknowledgements first, as one that
-        // goes to sleep does.
+        // A thread that starts to spin, or takes frames at intervals, flushes pending
+        // acknowledgements first, as a thread that goes to sleep does.
         let flushes =
             caller == Caller::Watch && (!worked || host.is_moderated.load(Ordering::Relaxed));
         if (is_parting || flushes) && self.may_owe {
             self.may_owe = false;
             self.engine.hasten_acknowledgements();
         }
-        // An application that has received something often answers it, and sending the answer does
-        // what else there is to do for the connection. It is waited for until the next turn.
+        // An application that has received something often answers it, and sending the answer
+        // serves the connection anyway. So transmission waits for at most one turn.
         self.has_deferred = received
             && caller == Caller::Application
             && !self.has_deferred
@@ -367,7 +376,7 @@ impl Driver {
         more |= self.engine.has_room_news();
         worked |= has_late_news;
         if self.has_sent_datagrams {
-            // They are complete, and leave room for others.
+            // Sent datagrams are complete, and leave room for others.
             worked = true;
             more |= self.sources.has_more();
         }
@@ -379,8 +388,8 @@ impl Driver {
         Turned { more, worked }
     }
 
-    /// Posts from inside, behind everything that was handed over before, and sends it if asked to. Returns whether
-    /// there is more to do at once.
+    /// Posts from inside the engine, after everything that was handed over before. Transmits unless
+    /// `doorbell` is [`Doorbell::Later`]. Returns whether there is more to do at once.
     #[inline]
     pub(crate) fn post(
         &mut self,
@@ -409,7 +418,7 @@ impl Driver {
         Ok(more)
     }
 
-    /// Takes work from a source, and sends it. Returns whether there is more to do at once.
+    /// Takes work from a source and transmits it. Returns whether there is more to do at once.
     pub(crate) fn ring(&mut self, host: &Host, source: &Arc<dyn WorkSource>) -> bool {
         let memory = TurnAccess::new(&host.memory);
         let now = self.clock.now(&host.clock);
@@ -425,7 +434,7 @@ impl Driver {
         more
     }
 
-    /// Takes work from all sources that were rung, and sends it.
+    /// Takes work from all sources whose doorbells were rung, and transmits it.
     #[cold]
     pub(crate) fn send_out_all(&mut self, host: &Host) {
         let memory = TurnAccess::new(&host.memory);
@@ -435,7 +444,7 @@ impl Driver {
         self.transmit(host, now, &memory);
     }
 
-    /// Whether work that was posted is not sent, or not known to have arrived: [`Unsent::Nothing`] if none is.
+    /// Returns whether posted work is unsent or unacknowledged.
     #[cold]
     pub(crate) fn unsent(&self, host: &Host) -> Unsent {
         if host.hooks.awaits_peers(host.clock.now()) {
@@ -447,7 +456,8 @@ impl Driver {
         }
     }
 
-    /// Takes all work from a source, and sends it once, as far as links and the engine have room for it.
+    /// Takes all work from a source and transmits it once, as far as links and the engine have
+    /// room.
     #[cold]
     pub(crate) fn send_out(
         &mut self,
@@ -466,8 +476,8 @@ impl Driver {
         }
     }
 
-    /// Takes work from sources that were rung, and from those that wait if something has happened since.
-    /// Returns whether there was any.
+    /// Takes work from sources whose doorbells were rung, and from sources that wait for room if
+    /// something has happened since. Returns whether there was any work.
     #[cold]
     fn pull_sources(
         &mut self,
@@ -478,12 +488,13 @@ impl Driver {
     ) -> bool {
         let Self { sources, engine, counters, .. } = self;
         let mut pulled = 0;
-        // First come first served: those that wait were rung before.
+        // First come, first served: the doorbells of waiting sources were rung earlier.
         if sources.are_due(has_happened) {
             counters.asked_again += sources.waiting() as u64;
             pulled += sources.pull_again(engine, memory.begun(), now);
         }
-        // At most one filling: threads that keep ringing must not keep this one here.
+        // Takes at most one full ring, so that threads that keep ringing do not keep this thread
+        // inside.
         for _ in 0..DOORBELLS {
             let Some(source) = host.doorbells.take(|source| source.bell()) else { break };
             pulled += sources.pull(&source, engine, memory.begun(), now);
@@ -492,7 +503,7 @@ impl Driver {
         pulled > 0
     }
 
-    /// Puts a link to use under a free identifier.
+    /// Attaches a link under a free identifier.
     pub(crate) fn attach(
         &mut self,
         host: &Host,
@@ -519,7 +530,7 @@ impl Driver {
         Ok(id)
     }
 
-    /// Takes a link out of use; its sockets close.
+    /// Detaches a link and closes its sockets.
     pub(crate) fn detach(&mut self, host: &Host, link: LinkId) -> bool {
         let index = usize::from(link.0);
         let Some(slot) = self.links.get_mut(index).filter(|slot| slot.is_some()) else {
@@ -529,12 +540,12 @@ impl Driver {
         self.engine.detach_link(link);
         self.watch(host, index);
         self.doors.on_detached(&host.sleeper.auxiliary, link);
-        // Its sockets close when no thread looks at them any more.
+        // The sockets close only now, when no thread polls them any more.
         drop(attached);
         true
     }
 
-    /// Puts a further protocol to use.
+    /// Attaches another protocol.
     pub(crate) fn attach_machine(
         &mut self,
         host: &Host,
@@ -543,12 +554,13 @@ impl Driver {
     ) -> Result<MachineId, MachineError> {
         host.sleeper.auxiliary.made().map_err(MachineError::Watch)?;
         let id = self.machines.attach(shared, machine)?;
-        // Who sleeps may not know the set yet.
+        // A sleeping thread may not poll the epoll set yet.
         host.call_watch();
         Ok(id)
     }
 
-    /// Machines have their turns; whether they worked, and whether more waits.
+    /// Makes a turn of each machine. Returns whether a machine did work, and whether one has more
+    /// to do.
     #[cold]
     fn turn_machines(
         &mut self,
@@ -566,7 +578,7 @@ impl Driver {
         (progress.worked, progress.more)
     }
 
-    /// A port takes part in a group, by the interface of a link.
+    /// Adds a port to a multicast group on the interface of a link.
     pub(crate) fn join_group(
         &mut self,
         host: &Host,
@@ -583,7 +595,7 @@ impl Driver {
         Ok(joined?)
     }
 
-    /// A port leaves a group.
+    /// Removes a port from a multicast group.
     pub(crate) fn leave_group(
         &mut self,
         host: &Host,
@@ -595,7 +607,7 @@ impl Driver {
         Ok(())
     }
 
-    /// A port closes, and leaves its groups.
+    /// Closes a port and removes it from its groups.
     pub(crate) fn close_datagram_port(
         &mut self,
         host: &Host,
@@ -606,7 +618,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Opens a door where services are asked for that are elsewhere.
+    /// Opens a redirect port for services that have moved elsewhere.
     pub(crate) fn open_door(
         &mut self,
         host: &Host,
@@ -614,29 +626,29 @@ impl Driver {
         moved: Vec<(u32, Moved)>,
     ) -> Result<SocketAddr, DoorError> {
         let opened = self.doors.open(&host.sleeper.auxiliary, address, moved);
-        // Who sleeps may not know yet that there are any.
+        // A sleeping thread may not poll the epoll set yet.
         host.call_watch();
         opened
     }
 
-    /// Closes a door where services are asked for; false if there is none.
+    /// Closes the redirect port at an address. Returns false if there is none.
     pub(crate) fn close_door(&mut self, host: &Host, address: SocketAddr) -> bool {
         self.doors.close(&host.sleeper.auxiliary, address)
     }
 
-    /// Closes doors of groups without members.
+    /// Closes the sockets of multicast groups that have no members any more.
     fn trim_doors(&mut self, host: &Host) {
         self.doors.trim(&host.sleeper.auxiliary, &mut self.engine);
         host.call_watch();
     }
 
-    /// What the driver of a link has counted.
+    /// Returns the counters of a link's driver.
     pub(crate) fn link_statistics(&self, link: LinkId) -> Option<LinkStatistics> {
         let attached = self.links.get(usize::from(link.0))?.as_ref()?;
         Some(attached.driver.statistics())
     }
 
-    /// The links in use, and where peers can send to reach each.
+    /// Returns the attached links, each with the address at which peers reach it.
     pub(crate) fn link_addresses(&self) -> Vec<(LinkId, wire_edge::PeerAddr)> {
         let links = self.links.iter().enumerate();
         links
@@ -646,7 +658,7 @@ impl Driver {
             .collect()
     }
 
-    /// Has owed acknowledgements sent with the rest of this turn.
+    /// Makes the engine send pending acknowledgements with the rest of this turn.
     pub(crate) fn hasten(&mut self) {
         self.engine.hasten_acknowledgements();
     }
@@ -672,11 +684,11 @@ impl Driver {
             &host.status,
             &mut self.counters,
         );
-        // As where the memory goes after the operation was posted: which of the two happens depends on which thread is
-        // inside the engine.
+        // The connection also ends if the memory goes away after the operation was posted. Which of
+        // the two happens depends on which thread is inside the engine.
         while let Some(connection) = self.held.take_without_memory() {
             let now = self.clock.now(&host.clock);
-            // One that is unknown has ended.
+            // A connection that the engine does not know has already ended.
             let _ended = self.engine.close_without_memory(now, connection);
         }
         worked
@@ -694,9 +706,10 @@ impl Driver {
         }
     }
 
-    /// Reads a burst from each link. Returns whether anything came, and whether more waits.
+    /// Reads a burst from each link. Returns whether anything arrived, and whether more waits.
     ///
-    /// A thread that `is_parting` makes no system calls to read links in vain: frames that wait end its sleep at once.
+    /// If the thread `is_parting`, that is, about to sleep, links that need a system call are not
+    /// read: frames that wait there end the sleep at once.
     fn receive(
         &mut self,
         host: &Host,
@@ -741,7 +754,8 @@ impl Driver {
                     came = true;
                 }
             }
-            // Who goes to sleep next must not leave any behind.
+            // A thread that goes to sleep next must not leave an event behind, so only polling
+            // threads of the application skip this.
             if caller == Caller::Application && now.since_ns(attached.news_at) < NEWS_NS {
                 continue;
             }
@@ -767,8 +781,9 @@ impl Driver {
         (came, more)
     }
 
-    /// Reports descriptors that are no links to the hooks and machines. Returns whether any was ready. An application
-    /// that polls does not ask in every turn.
+    /// Reports ready descriptors that belong to no link to the hooks, machines and doors. Returns
+    /// whether any was ready. For an application that polls, it makes the system call at intervals,
+    /// not in every turn.
     #[cold]
     fn poll_auxiliary(
         &mut self,
@@ -790,7 +805,8 @@ impl Driver {
         ready > 0
     }
 
-    /// Announces to the links that a thread is about to sleep; false if there is something to do instead.
+    /// Announces to the links that a thread is about to sleep. Returns false if a link has
+    /// something to do instead.
     #[cold]
     fn prepare_sleep(&mut self) -> bool {
         let mut may_sleep = true;
@@ -800,8 +816,8 @@ impl Driver {
         may_sleep
     }
 
-    /// Sends what the engine has to send and the links take. Returns whether there is more that
-    /// they would take.
+    /// Sends what the engine has to send, as far as the links have room. Returns whether there is
+    /// more for which they have room.
     fn transmit(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) -> bool {
         if self.full == 0 && !self.engine.has_work() {
             return false;
@@ -812,7 +828,7 @@ impl Driver {
         let mut progress = false;
         let more = engine.poll_transmit(now, memory.begun(), &mut |id, batch| {
             let index = usize::from(id.0);
-            // Frames for a link that is gone are lost, as on any link.
+            // Frames for a link that is gone are lost, as they are on any failed link.
             let lost = Emitted::Taken(batch.len());
             let Some(attached) = links.get_mut(index).and_then(Option::as_mut) else { return lost };
             if attached.has_failed {
@@ -847,7 +863,7 @@ impl Driver {
             self.has_sent_datagrams = true;
             self.sources.ask_again();
         }
-        // With nothing taken, it is room that is missing: the sleeper watches for it.
+        // If no link took a frame, room is missing, and the sleeper watches for it.
         more && progress
     }
 
@@ -880,7 +896,7 @@ impl Driver {
         has_news
     }
 
-    /// Has work handed over that has waited for room.
+    /// Reports connections that have room again to the hooks, which hand over the work that waited.
     #[cold]
     fn report_room(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) {
         while let Some(connection) = self.engine.poll_room() {
@@ -888,13 +904,13 @@ impl Driver {
         }
     }
 
-    /// Publishes what the turn has brought to threads outside.
+    /// Publishes the results of the turn to threads outside.
     #[inline]
     fn finish(&mut self, host: &Host, now: Instant, worked: bool) {
         self.counters.turns += 1;
         host.arming.publish(self.engine.report_count() + self.news + self.counters.refused_late);
         self.has_sent_datagrams = false;
-        // What was deferred is due at once for a thread that goes to sleep.
+        // Deferred transmission is due at once for a thread that goes to sleep.
         let due = if self.has_deferred { now } else { self.engine.poll_timeout() };
         let due = due.min(self.machines.due()).min(host.hooks.due());
         let due = due.min(self.retiring.look_at()).min(self.lookers_due);
@@ -910,7 +926,8 @@ impl Driver {
             }
             host.worked_at.store(now.0, Ordering::Relaxed);
             self.counters.turns_with_work += 1;
-            // Looking at the clock costs as much as a small operation: one turn stands for several.
+            // Reading the clock costs as much as a small operation, so the duration of one turn in
+            // [`TURNS_PER_SAMPLE`] is measured.
             if self.counters.turns_with_work.is_multiple_of(TURNS_PER_SAMPLE) {
                 let passed_ns = self.clock.now(&host.clock).since_ns(now);
                 self.counters.protocol_ns += passed_ns * TURNS_PER_SAMPLE;
@@ -926,7 +943,7 @@ impl Driver {
         }
     }
 
-    /// Updates what the sleeper watches.
+    /// Updates what the sleeper watches for one link.
     #[cold]
     fn watch(&self, host: &Host, index: usize) {
         let watched =
@@ -941,35 +958,36 @@ impl Driver {
     }
 }
 
-/// Why a link could not be put to use.
+/// Why a link could not be attached.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {
     /// An endpoint has at most 16 links.
     #[error("the endpoint has {LINKS_MAX} links already, the most there can be; remove one first")]
     NoneLeft,
-    /// The engine refused it.
+    /// The engine refused the link.
     #[error(transparent)]
     Refused(#[from] EngineLinkError),
-    /// In a forked child.
+    /// The caller is a forked child.
     #[error(transparent)]
     Forked(#[from] crate::Forked),
 }
 
-/// Shared memory counts as busy for this long after it brought a frame: some round trips.
+/// Shared memory counts as busy for this long after it delivered a frame: a few round trips.
 const MEMORY_BUSY_NS: u64 = 20_000;
 
-/// How often an application that polls asks a link for its news, which are rare: after a system call the
-/// processor does not foresee where a call through a table goes, and takes 10 ns for it.
+/// Interval at which an application that polls asks a link for its events, which are rare. The call
+/// goes through a table; after a system call, the processor mispredicts its target, which costs 10
+/// ns.
 const NEWS_NS: u64 = 10_000;
 
-/// Turns with work for which the duration of one is counted.
+/// Of this many turns with work, the duration of one is measured.
 const TURNS_PER_SAMPLE: u64 = 16;
 
-/// Frames read from one link in one turn, about: four coalesced messages of 64 frames, after which
-/// acknowledgements should go out and the other links be read.
+/// Most frames read from one link in one turn, approximately: four coalesced messages of 64 frames.
+/// After them acknowledgements should be sent and the other links be read.
 const BURST_FRAMES: usize = 256;
 
-/// Times that work is taken from a source and sent before its connection is closed: a source has at most 64 batches of 256
-/// pieces, and one turn sends at most 4 batches of frames.
+/// Most rounds in which work is taken from a source and sent before its connection is closed: a
+/// source has at most 64 batches of 256 pieces, and one turn sends at most 4 batches of frames.
 const SENT_OUT_ROUNDS: u32 = 64;

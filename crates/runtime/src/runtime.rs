@@ -1,4 +1,4 @@
-//! The runtime: what threads of an application call.
+//! The runtime: the functions that threads of an application call.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -38,28 +38,29 @@ use crate::submission::{Posting, Submission, Submissions};
 use crate::turn_access::TurnAccess;
 use crate::waits::{Spin, Waits};
 
-/// What a runtime is made for.
+/// Settings of a [`Runtime`].
 #[derive(Clone, Debug)]
 pub struct RuntimeConfig {
     /// Sizes, limits and policies of the protocol.
     pub engine: EngineConfig,
     /// How threads wait.
     pub polling: Polling,
-    /// Whether a thread of its own serves the endpoint when the application does not. Without one,
-    /// nothing happens while no thread of the application is inside a call.
+    /// Whether a progress thread drives the endpoint while no thread of the application does.
+    /// Without a progress thread, the endpoint makes progress only while a thread of the
+    /// application is inside a call.
     pub progress_thread: bool,
-    /// The processor that this thread keeps to, counted as the kernel does; any by default.
+    /// The processor that the progress thread is pinned to, numbered as in the kernel. `None`: any.
     pub progress_processor: Option<usize>,
-    /// Operations and receives with a handle at a time, 40 bytes each.
+    /// Most operations and receives that have a handle at one time; each takes 40 bytes.
     pub handles_max: u32,
-    /// Operations handed to another thread at a time, because it is inside the engine, those included
-    /// that it holds back until a queue has room.
+    /// Most operations that may wait at one time for the thread inside the engine to post them,
+    /// including those that wait for room in a queue.
     pub submissions_max: u32,
-    /// Memory regions and protection domains.
+    /// Limits of memory regions and protection domains.
     pub regions: TableLimits,
-    /// What identifiers and cookies are drawn from; peers must not be able to predict it.
+    /// Seed of identifiers and cookies; peers must not be able to predict it.
     pub seed: [u8; 32],
-    /// What keys of memory regions are drawn from; peers must not be able to predict it.
+    /// Seed of the keys of memory regions; peers must not be able to predict it.
     pub region_seed: [u64; 2],
 }
 
@@ -82,10 +83,7 @@ impl RuntimeConfig {
         })
     }
 
-    /// Refuses what no endpoint works with, or would only work with another value than was asked for.
-    ///
-    /// # Errors
-    /// [`SettingError`] names the setting and its range.
+    /// Checks that an endpoint can work with these values, and would not silently use others.
     pub fn check(&self) -> Result<(), SettingError> {
         let within =
             |setting, value: u32, wanted| SettingError::unless_within(setting, &value, &wanted);
@@ -101,16 +99,16 @@ impl RuntimeConfig {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// Nothing works with a setting.
+    /// A setting has an invalid value.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// A descriptor to call the sleeping thread by could not be made.
+    /// The eventfd that wakes the sleeping thread could not be created.
     #[error("cannot make an eventfd (raise the limit of descriptors with `ulimit -n`?)")]
     Descriptor(#[source] io::Error),
     /// The progress thread could not be started.
     #[error("cannot start the progress thread (a limit of threads, `ulimit -u`?)")]
     Thread(#[source] io::Error),
-    /// The progress thread cannot keep to the processor that was named.
+    /// The progress thread could not be pinned to the processor that was named.
     #[error(
         "the progress thread cannot keep to processor {processor}: {source}; \
          `taskset -pc $$` lists those that this process may use"
@@ -118,56 +116,59 @@ pub enum StartError {
     Processor {
         /// The processor.
         processor: usize,
-        /// What the system says.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// A link could not be put to use.
+    /// A link could not be attached.
     #[error(transparent)]
     Link(#[from] AttachError),
 }
 
-/// Why something could not be posted. Nothing happened.
+/// Why an operation or a receive could not be posted. The call had no effect.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum SubmitError {
     /// The engine refused it.
     #[error(transparent)]
     Post(#[from] PostError),
-    /// Another thread is inside the engine, and too much that was handed over before is not yet posted.
+    /// Another thread is inside the engine, and the ring of operations that wait for that thread is
+    /// full.
     #[error(
         "another thread is inside the engine, and {0} operations that were handed over wait to be posted; \
          poll, and post again"
     )]
     Busy(u32),
-    /// In a forked child.
+    /// The caller is a forked child.
     #[error(transparent)]
     Forked(#[from] Forked),
 }
 
-/// When frames of what is posted are sent.
+/// When the frames of a posted operation are sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Doorbell {
-    /// Now.
+    /// In this call.
     Ring,
-    /// With the next drive, wait or posting that rings: many small operations leave as one.
+    /// With the next call that drives the engine, waits, or posts with [`Doorbell::Ring`]. So many
+    /// small operations leave in one frame.
     Later,
 }
 
-/// An engine with its links, driven by any thread that has time.
+/// An engine with its links, driven by any thread that calls in.
 ///
-/// Threads of the application drive it inline when they post or poll; a progress thread does while
-/// they do not. All methods may be called from any thread, and none waits for a lock that is held
-/// for longer than a few instructions.
+/// Threads of the application drive the engine inline when they post or poll; a progress thread
+/// drives it while they do not. All methods may be called from any thread. A method waits only for
+/// locks that are held for a few instructions.
 #[derive(Debug)]
 pub struct Runtime {
     pub(crate) shared: Arc<Shared>,
     pub(crate) thread: Mutex<Option<ManuallyDrop<JoinHandle<()>>>>,
-    /// Another thread ends it.
+    /// Set by [`Runtime::stop_later`]: another thread ends this runtime, and its `Drop` does
+    /// nothing.
     pub(crate) is_handed_over: AtomicBool,
 }
 
 impl Runtime {
-    /// Starts an engine on `links`, in the order of their identifiers; calls `hooks` for events.
+    /// Starts an engine on `links`, which get identifiers in this order. Calls `hooks` for events.
     ///
     /// # Errors
     /// [`StartError`], one variant for each cause.
@@ -252,23 +253,24 @@ impl Runtime {
         kept.unwrap_or(Ok(()))
     }
 
-    /// Returns the memory regions of the endpoint.
+    /// Returns the table of the endpoint's memory regions.
     pub fn memory(&self) -> &Arc<MemoryTable> {
         &self.shared.host.memory
     }
 
-    /// Returns the table in which handles look up the progress of their operations.
+    /// Returns the status table, in which handles look up the progress of their operations.
     pub fn status(&self) -> &Arc<StatusTable> {
         &self.shared.host.status
     }
 
-    /// Returns the owner of the completion queues of its connections ([`CompletionQueue::claim`]).
+    /// Returns the identifier with which this endpoint [claims](CompletionQueue::claim) the
+    /// completion queues of its connections.
     #[inline]
     pub fn queue_owner(&self) -> u64 {
         self.shared.queue_owner
     }
 
-    /// Checks that this is the process in which the endpoint was made.
+    /// Checks that the calling process is the one that created the endpoint.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -277,16 +279,17 @@ impl Runtime {
         self.shared.home.check()
     }
 
-    /// Returns the process that it was started in.
+    /// Returns the process that started the runtime.
     pub fn home(&self) -> HomeProcess {
         self.shared.home
     }
 
-    /// Posts an operation, or a buffer for a message. Completions go to the queue of the connection, which
-    /// is `queue`.
+    /// Posts an operation, or a buffer for a message. `queue` must be the completion queue of the
+    /// connection: completions go there.
     ///
-    /// If another thread is inside the engine, it is handed the operation after the same checks;
-    /// what has become impossible when it comes to it, completes as failed. Operations of one thread keep their order.
+    /// If another thread is inside the engine, the operation is checked here and handed over to
+    /// that thread. If the operation has become impossible when that thread posts it, it completes
+    /// with an error. Operations of one thread keep their order.
     ///
     /// # Errors
     /// [`SubmitError`], one variant for each cause.
@@ -301,8 +304,8 @@ impl Runtime {
         self.post_bytes(connection, queue, posting.into(), None, doorbell)
     }
 
-    /// Posts as [`Runtime::post`] does a write, a read, a send or a receive whose bytes are in several pieces of
-    /// memory; ignores what the request says of their place and length.
+    /// Posts a write, a read, a send or a receive whose bytes are in several pieces of memory, as
+    /// [`Runtime::post`] does. Ignores the place and length in the request itself.
     ///
     /// # Errors
     /// [`SubmitError`], one variant for each cause.
@@ -337,10 +340,12 @@ impl Runtime {
         Ok(result.map(|_more| ())?)
     }
 
-    /// Takes work from a source, to which it was added before: now, or by the thread inside the engine before that
-    /// leaves. It is deferred until the next poll, by which more may have been added, if the application polls and
-    /// earlier work of the source is outstanding; so [`Runtime::ring_deferred`] belongs to each poll that does not
-    /// [drive](Runtime::drive).
+    /// Rings the doorbell of a source after work was added to it. The calling thread takes the work
+    /// from the source, or the thread that is inside the engine does so before it leaves.
+    ///
+    /// If the application polls and earlier work of the source is outstanding, the work is deferred
+    /// until the next poll, so that work added until then is sent in the same batch. A poll that
+    /// does not [drive](Runtime::drive) the engine must therefore call [`Runtime::ring_deferred`].
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -362,7 +367,8 @@ impl Runtime {
         {
             let more = inside.with(|driver| driver.ring(host, source));
             if press.counts_as_poll() {
-                // However long the application adds work before it polls again.
+                // Record a poll at the time of the last call: however long the application adds
+                // work before it polls again, it counts as polling.
                 host.looked_at.store(host.polled_at.load(Ordering::Relaxed), Ordering::Relaxed);
             }
             shared.leave(inside, more);
@@ -373,8 +379,9 @@ impl Runtime {
         Ok(())
     }
 
-    /// Takes all work from a source and sends it once before it returns, as far as links and the engine have room: for a
-    /// source whose connection is about to be closed.
+    /// Takes all work from a source and sends it before returning, as far as links and the engine
+    /// have room. For a source whose connection is about to be closed. Does not wait for
+    /// acknowledgements.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -385,7 +392,8 @@ impl Runtime {
         })
     }
 
-    /// Takes work from the sources whose rings were deferred, if there are any. For polls that found something.
+    /// Takes work from the sources whose doorbells were deferred, if there are any. To be called by
+    /// a poll that found something.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -421,7 +429,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Makes progress, unless another thread is at it: reads the links, runs timers, sends. Never blocks.
+    /// Makes progress: reads the links, runs timers and sends. If another thread is inside the
+    /// engine, leaves the progress to it. Never blocks.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -432,10 +441,10 @@ impl Runtime {
         Ok(shared.drive_inline().0)
     }
 
-    /// Makes progress as [`Runtime::drive`] does, on behalf of an application that polls and found nothing. If it
-    /// has polled for a while without finding anything, and other threads want its processor, it sleeps until a
-    /// frame comes, for at most 4 ms: the policy is in `docs/waiting.md`. [`Runtime::on_found`] belongs to each
-    /// poll that finds something.
+    /// Makes progress as [`Runtime::drive`] does, for an application that polled and found nothing.
+    /// If it has polled for a while without finding anything, and other threads need its processor,
+    /// it sleeps until a frame arrives, for at most 4 ms; `docs/waiting.md` describes the policy. A
+    /// poll that finds something must call [`Runtime::on_found`].
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -449,13 +458,13 @@ impl Runtime {
         Ok(outcome)
     }
 
-    /// Records that a polling application found something without making progress.
+    /// Records that a poll found something without driving the engine.
     #[inline]
     pub fn on_found(&self) {
         self.shared.waits.on_found();
     }
 
-    /// Runs `work` inside the engine, soon, and waits for its result: the control path.
+    /// Runs `work` inside the engine and waits for its result: the control path.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -467,8 +476,9 @@ impl Runtime {
             .command(|driver, _host, now, memory| work(&mut driver.engine, memory.begun(), now))
     }
 
-    /// Waits until `ready` returns something, or for at most `limit` (`None`: for ever; then the
-    /// result is never `None`). `interest` names what makes another look at `ready` worth while.
+    /// Waits until `ready` returns a value, for at most `limit`. Without a limit it waits for ever,
+    /// and the result is never `None`. `ready` is called again when an event of `interest` may have
+    /// occurred.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -501,9 +511,11 @@ impl Runtime {
         Ok(result)
     }
 
-    /// Makes threads that [wait](Runtime::wait) look again, and wakes tasks that were [enlisted](Runtime::enlist_task)
-    /// and threads that sleep on the [descriptor](Runtime::descriptor): what they wait for may have come from outside
-    /// of the engine. May be called by hooks. A thread that looks under the lock under which it came misses nothing.
+    /// Wakes all waiters, because what they wait for may have arrived from outside of the engine:
+    /// threads in [`Runtime::wait`], which call `ready` again, tasks that were
+    /// [enlisted](Runtime::enlist_task), and threads that sleep on the
+    /// [descriptor](Runtime::descriptor). Hooks may call it. If the caller changes the state under
+    /// a lock before this call, and `ready` reads it under that lock, no change is missed.
     #[inline]
     pub fn wake_waiting(&self) {
         let host = &self.shared.host;
@@ -518,7 +530,7 @@ impl Runtime {
         }
     }
 
-    /// Puts a further link to use.
+    /// Attaches another link.
     ///
     /// # Errors
     /// [`AttachError`], one variant for each cause.
@@ -526,7 +538,8 @@ impl Runtime {
         self.shared.command(move |driver, host, _now, _memory| driver.attach(host, link))?
     }
 
-    /// Takes a link out of use; connections go on over their others. False if there is none.
+    /// Detaches a link; connections continue over their other links. Returns false if there is no
+    /// such link.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -534,8 +547,9 @@ impl Runtime {
         self.shared.command(move |driver, host, _now, _memory| driver.detach(host, link))
     }
 
-    /// Adds a port of datagrams to an IP group: it gets what is sent there and passes the interface of this link,
-    /// which is a UDP link. What this host sends is among it.
+    /// Adds a datagram port to an IP multicast group: the port receives what is sent to the group
+    /// and arrives at the interface of `link`, which must be a UDP link. The port also receives
+    /// what this host sends to the group.
     ///
     /// # Errors
     /// [`DoorError`], one for each cause.
@@ -550,7 +564,7 @@ impl Runtime {
         })?
     }
 
-    /// Removes a port of datagrams from an IP group.
+    /// Removes a datagram port from an IP multicast group.
     ///
     /// # Errors
     /// [`DoorError::Port`] if there is no such port.
@@ -561,11 +575,12 @@ impl Runtime {
         Ok(self.shared.command(leave)??)
     }
 
-    /// Opens a door: a peer that asks for one of these services at this address, where no link of the endpoint is, gets
-    /// the place of the service. Port 0 takes a free one; returns which it is.
+    /// Opens a redirect port: a socket at an address where the endpoint has no link. A peer that
+    /// asks there for one of the services in `moved` is answered with the address of that service.
+    /// Port 0 picks a free port. Returns the address of the socket.
     ///
-    /// The answers say so and remember nothing, so a door may be closed while connections live that it helped to
-    /// make.
+    /// Answers need no state, so a redirect port may be closed while connections exist that were
+    /// set up with its help.
     ///
     /// # Errors
     /// [`DoorError`], one for each cause.
@@ -578,7 +593,7 @@ impl Runtime {
             .command(move |driver, host, _now, _memory| driver.open_door(host, address, moved))?
     }
 
-    /// Closes the door at an address; false if there is none.
+    /// Closes the redirect port at an address. Returns false if there is none.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -586,7 +601,7 @@ impl Runtime {
         self.shared.command(move |driver, host, _now, _memory| driver.close_door(host, address))
     }
 
-    /// Closes a port of datagrams, which may have joined groups.
+    /// Closes a datagram port and removes it from its groups.
     ///
     /// # Errors
     /// [`DoorError::Port`] if there is no such port.
@@ -597,7 +612,7 @@ impl Runtime {
         Ok(self.shared.command(close)??)
     }
 
-    /// Returns the links in use, and where peers can send to reach each.
+    /// Returns the attached links, each with the address at which peers reach it.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -605,7 +620,7 @@ impl Runtime {
         self.shared.command(|driver, _host, _now, _memory| driver.link_addresses())
     }
 
-    /// Returns what the driver of a link has counted, if it is there.
+    /// Returns the counters of a link's driver, or `None` if there is no such link.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -613,10 +628,10 @@ impl Runtime {
         self.shared.command(move |driver, _host, _now, _memory| driver.link_statistics(link))
     }
 
-    /// Puts a further protocol to use: it is driven beside the engine, by the same threads.
+    /// Attaches another protocol, which the same threads drive beside the engine.
     ///
     /// # Errors
-    /// [`MachineError`], one for each cause. The machine is dropped then.
+    /// [`MachineError`], one for each cause. The machine is then dropped.
     pub fn attach_machine(&self, machine: Box<dyn Machine>) -> Result<MachineId, MachineError> {
         let shared = Arc::downgrade(&self.shared);
         self.shared.command(move |driver, host, _now, _memory| {
@@ -624,21 +639,21 @@ impl Runtime {
         })?
     }
 
-    /// Takes a protocol out of use and gives it back. Its descriptors are watched no more.
+    /// Detaches a protocol and returns it. Its descriptors are no longer watched.
     ///
     /// # Errors
-    /// [`MachineError::NotThere`] if it is none of this runtime any more.
+    /// [`MachineError::NotThere`] if this runtime has no such machine.
     pub fn detach_machine(&self, id: MachineId) -> Result<Box<dyn Machine>, MachineError> {
         self.shared.command(move |driver, host, _now, _memory| {
             driver.machines.detach(&host.sleeper.auxiliary, id)
         })?
     }
 
-    /// Runs `work` with a machine inside the engine, soon, and waits for its result: the control path. A turn of the
-    /// machine follows.
+    /// Runs `work` with a machine inside the engine and waits for its result: the control path. A
+    /// turn of the machine follows.
     ///
     /// # Errors
-    /// [`MachineError::NotThere`] if it is none of this runtime any more, or no `M`.
+    /// [`MachineError::NotThere`] if this runtime has no such machine, or the machine is not of type `M`.
     pub fn with_machine<M: Machine, R: Send + 'static>(
         &self,
         id: MachineId,
@@ -649,12 +664,13 @@ impl Runtime {
         })?
     }
 
-    /// Reports to the hooks, under `key`, when a descriptor that is no link is ready, or changes what it is watched
-    /// for. It must be [unwatched](Runtime::unwatch_descriptor) before it is closed. Keys from 2^63 on are the
-    /// runtime's own.
+    /// Watches a descriptor that belongs to no link: the hooks are called with `key` when it is
+    /// ready. For a descriptor that is already watched, replaces the key and the readiness. The
+    /// descriptor must be [unwatched](Runtime::unwatch_descriptor) before it is closed. Keys from
+    /// 2^63 on are reserved for the runtime.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// The error of the system call that failed, or `InvalidInput` for a reserved key.
     pub fn watch_descriptor(
         &self,
         fd: BorrowedFd<'_>,
@@ -664,9 +680,10 @@ impl Runtime {
         self.watch(key, |auxiliary| auxiliary.watch(fd, key, ready))
     }
 
-    /// Watches a listener as [`Runtime::watch_descriptor`] does, but the hooks are called once for each arrival,
-    /// and accept until nothing is there. While the process has no descriptor left, it can accept nothing; calls in
-    /// every turn would then take a whole processor.
+    /// Watches a listener as [`Runtime::watch_descriptor`] does, but edge-triggered: the hooks are
+    /// called once for each arrival and must accept until no connection is waiting. With
+    /// level-triggered calls, a process that has no descriptor left could not accept, and would be
+    /// called in every turn, which would take a whole processor.
     ///
     /// # Errors
     /// As [`Runtime::watch_descriptor`].
@@ -675,7 +692,7 @@ impl Runtime {
     }
 
     fn watch(&self, key: u64, watch: impl FnOnce(&Auxiliary) -> io::Result<()>) -> io::Result<()> {
-        // A child would change the parent's set.
+        // A forked child would change the epoll set of its parent.
         self.check_process().map_err(io::Error::other)?;
         if key >= DOOR_KEYS {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -683,21 +700,23 @@ impl Runtime {
         let auxiliary = &self.shared.host.sleeper.auxiliary;
         let is_known = auxiliary.fd().is_some();
         watch(auxiliary)?;
-        // A thread that sleeps knows the set if there was one; the kernel reports what is added to it.
+        // If the set existed, a sleeping thread already polls it, and the kernel reports
+        // descriptors that are added to it.
         if !is_known {
             self.shared.host.call_watch();
         }
         Ok(())
     }
 
-    /// Stops reporting a descriptor to the hooks; false if it was not watched. A turn that has begun may report it
-    /// still.
+    /// Stops reporting a descriptor to the hooks. Returns false if it was not watched. A turn that
+    /// has already begun may still report it.
     pub fn unwatch_descriptor(&self, fd: BorrowedFd<'_>) -> bool {
         self.check_process().is_ok() && self.shared.host.sleeper.auxiliary.unwatch(fd)
     }
 
-    /// Lets the progress thread serve the links from now on, although the application polled a moment ago, because
-    /// the application is about to wait for something of which the runtime knows nothing, such as a descriptor.
+    /// Lets the progress thread serve the links from now on, although the application polled
+    /// recently. To be called when the application is about to wait for something that the runtime
+    /// does not know of, such as a descriptor.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -709,12 +728,12 @@ impl Runtime {
         Ok(())
     }
 
-    /// Whether the endpoint works: no thread has panicked inside the engine.
+    /// Whether the endpoint works, that is, no thread has panicked inside the engine.
     pub fn is_sound(&self) -> bool {
         !self.shared.cell.is_poisoned()
     }
 
-    /// Returns what the runtime has counted.
+    /// Returns the counters of the runtime.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -725,34 +744,33 @@ impl Runtime {
     }
 }
 
-/// What all threads share.
+/// State that all threads of an endpoint share.
 pub(crate) struct Shared {
     pub(crate) cell: ProgressCell<Driver>,
     queue_owner: u64,
     pub(crate) host: Host,
     pub(crate) home: HomeProcess,
     pub(crate) waits: Waits,
-    /// A thread serves the endpoint while the application does not.
+    /// There is a progress thread, which drives the endpoint while the application does not.
     pub(crate) has_thread: bool,
     pub(crate) outside: OutsideCounters,
     pub(crate) is_stopping: AtomicBool,
-    /// The progress thread waits to be unparked.
+    /// The progress thread is parked until another thread unparks it.
     pub(crate) is_resting: AtomicBool,
     progress_thread: Mutex<Option<thread::Thread>>,
 }
 
 impl Shared {
-    /// Whether a thread is inside the engine.
     pub(crate) fn is_driven(&self) -> bool {
         self.cell.is_occupied()
     }
 
-    /// For how long the application has not made progress itself.
+    /// Returns how long ago a thread of the application last entered the engine.
     pub(crate) fn polled_ns_ago(&self) -> u64 {
         self.ns_since(&self.host.polled_at)
     }
 
-    /// How long it is since then; 0 stands for never.
+    /// Returns the time since `time`; `u64::MAX` if `time` is 0, which stands for never.
     fn ns_since(&self, time: &AtomicU64) -> u64 {
         match time.load(Ordering::Relaxed) {
             0 => u64::MAX,
@@ -760,8 +778,9 @@ impl Shared {
         }
     }
 
-    /// Enters to send work. Urgent work waits a moment for a thread that is inside to leave, because the process may end by
-    /// `_exit` right after the call, and work that was only handed over would be lost with that thread.
+    /// Enters the cell to send work. If another thread is inside and the work is urgent, waits a
+    /// moment for that thread to leave: the process may end by `_exit` right after this call, and
+    /// work that was only handed over would then be lost.
     #[inline]
     fn enter_to_send(&self, is_urgent: bool) -> Option<Inside<'_, Driver>> {
         let inside = self.cell.try_enter();
@@ -789,7 +808,8 @@ impl Shared {
         }
     }
 
-    /// Leaves after something was posted, unless there is `more` to do.
+    /// Leaves the cell after a posting. If there is `more` to do, or another thread has announced
+    /// work, takes turns first.
     #[inline]
     pub(crate) fn leave(&self, inside: Inside<'_, Driver>, more: bool) {
         let mut inside = inside;
@@ -806,7 +826,8 @@ impl Shared {
         self.take_turns(inside, Caller::Application, true);
     }
 
-    /// Drives on behalf of a thread of the application, unless another thread is inside. Also returns whether there was work.
+    /// Drives the engine for a thread of the application, unless another thread is inside. Also
+    /// returns whether a turn did work.
     #[inline]
     pub(crate) fn drive_inline(&self) -> (Drive, bool) {
         let Some(inside) = self.cell.enter_or_announce() else {
@@ -817,7 +838,8 @@ impl Shared {
         self.take_turns(inside, Caller::Application, false)
     }
 
-    /// Drives on behalf of a thread that has nothing else to do. Returns, too, whether there was work.
+    /// Drives the engine for a thread that has nothing else to do. Also returns whether a turn did
+    /// work.
     pub(crate) fn drive_all(&self) -> (Drive, bool) {
         match self.cell.enter_or_announce() {
             Some(inside) => self.take_turns(inside, Caller::Watch, false),
@@ -825,9 +847,10 @@ impl Shared {
         }
     }
 
-    /// Takes turns until there is nothing more to do, leaves, and wakes those who wait for what was done. Where one
-    /// turn follows another, they need not wait for the last. The caller may have `worked` already. Returns, too,
-    /// whether any of them did.
+    /// Takes turns until there is nothing more to do, leaves the cell, and wakes threads that wait
+    /// for what the turns did. Between two turns it wakes them as well, so that they do not wait
+    /// for the last turn. `worked`: the caller has already done work inside. Also returns whether
+    /// the caller or a turn did work.
     #[inline]
     fn take_turns(
         &self,
@@ -845,7 +868,7 @@ impl Shared {
             self.host.wake_others(worked);
             let turned = driver.turn(&self.host, caller);
             worked |= turned.worked;
-            // Completions that a thread waits for are reported outside only.
+            // Completions that a thread waits for are reported outside of the cell only.
             is_cut_short = turned.more && self.host.has_fired();
             turned.more && !is_cut_short
         });
@@ -855,19 +878,19 @@ impl Shared {
             outcome = Drive::Exhausted;
         }
         if caller == Caller::Application && outcome == Drive::Exhausted {
-            // Somebody must go on where a budget has ended.
+            // This thread has used up its rounds, so another thread must continue.
             self.host.call_watch();
         }
         (outcome, worked)
     }
 
-    /// Has a command run inside the engine, in the next turn of any thread.
+    /// Queues a command, which the next turn of any thread runs inside the engine.
     pub(crate) fn run_later(&self, command: Command) {
         lock(&self.host.commands).push(command);
         self.host.has_commands.store(true, Ordering::Release);
     }
 
-    /// Has `work` run inside the engine and waits for its result.
+    /// Runs `work` inside the engine and waits for its result.
     pub(crate) fn command<R: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Driver, &Host, Instant, &TurnAccess<'_>) -> R + Send + 'static,
@@ -888,7 +911,8 @@ impl Shared {
                 self.take_turns(inside, Caller::Application, false);
             }
             let answer = lock(slot);
-            // The limit only bounds the wait for a thread that ran out of rounds meanwhile.
+            // Without the limit, this thread would wait for ever if the thread inside ran out of
+            // rounds.
             let (mut answer, _) = answered
                 .wait_timeout_while(answer, COMMAND_LOOK, |answer| answer.is_none())
                 .unwrap_or_else(PoisonError::into_inner);
@@ -898,14 +922,16 @@ impl Shared {
         }
     }
 
-    /// A panic of a thread inside the engine must not make others wait for ever.
+    /// Panics if a thread has panicked inside the engine. Without this, other threads would wait
+    /// for ever.
     #[inline]
     pub(crate) fn demand_sound(&self) {
         assert!(!self.cell.is_poisoned(), "a thread has panicked inside the engine");
     }
 
-    /// Sleeps until `ready` returns something, or `deadline`. A thread that has not looked since it posted does so first if
-    /// it does not get the watch: work may wait for its doorbell, and the thread on watch knows nothing of it.
+    /// Sleeps until `ready` returns a value or `deadline` passes. If another thread is on watch, a
+    /// thread that has not driven the engine since it posted does so before it sleeps: its work may
+    /// wait for its doorbell, which the thread on watch does not know of.
     #[cold]
     fn block<R>(
         &self,
@@ -915,7 +941,8 @@ impl Shared {
         mut ready: impl FnMut() -> Option<R>,
     ) -> Option<R> {
         self.host.waiters.enlist(interest, self.host.arming.reports());
-        // What was done before it could be seen that this thread waits, is seen below.
+        // Work finished before other threads could see this waiter in the list is visible to
+        // `ready` below.
         self.cell.pass();
         let mut has_looked = has_looked;
         let result = loop {
@@ -945,13 +972,15 @@ impl Shared {
         result
     }
 
-    /// The calling thread, which was on watch, waits no more: [`Shared::delist`] follows.
+    /// Gives up the watch for the calling thread, which stops waiting. The caller must call
+    /// [`Shared::delist`] next.
     pub(crate) fn give_up_watch(&self) {
         self.host.waiters.set_on_watch(false);
         self.host.waiters.give_up_watch();
     }
 
-    /// The calling thread waits no more. Somebody is on watch afterwards, or is called to be.
+    /// Removes the calling thread from the list of waiters. If no thread is on watch, wakes another
+    /// waiter or the progress thread to take the watch.
     pub(crate) fn delist(&self) {
         let has_successor = self.host.waiters.delist();
         if !has_successor && self.is_resting.swap(false, Ordering::SeqCst) {
@@ -977,18 +1006,21 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Turns of one inline drive: a thread that posts or polls serves others for at most about 8 bursts.
+/// Most turns of one inline drive: a thread that posts or polls serves at most about 8 bursts of
+/// other connections.
 pub(crate) const ROUNDS_INLINE: u32 = 8;
 
-/// Turns of one drive of a thread with nothing else to do, before it looks whether it should stop.
+/// Most turns of one drive by a thread that has nothing else to do. After them it checks whether it
+/// should stop.
 const ROUNDS_MAX: u32 = 64;
 
-/// For how long a thread that posts waits for one that is inside the engine, which may have lost its processor.
+/// Longest time in nanoseconds that a thread with urgent work waits for the thread inside the
+/// engine, which may have lost its processor.
 const ENTER_NS: u64 = 2_000_000;
 
-/// Longest a blocked thread sleeps without a look of its own: it only matters when the thread that
-/// would wake it has panicked.
+/// Longest sleep of a blocked thread in nanoseconds. It only matters if the thread that should wake
+/// it has panicked.
 pub(crate) const PARK_NS_MAX: u64 = 1_000_000_000;
 
-/// How often a thread that waits for a command looks again for itself.
+/// Interval at which a thread that waits for a command drives the engine itself.
 const COMMAND_LOOK: Duration = Duration::from_micros(200);
