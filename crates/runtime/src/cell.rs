@@ -1,5 +1,5 @@
-//! The cell that one thread at a time can enter. No thread waits for the one inside: that one is asked to look again
-//! before it leaves.
+//! The cell that one thread at a time can enter. A thread that finds another thread inside does not
+//! wait: it asks the thread inside to look for work again before leaving.
 
 #[cfg(loom)]
 use loom::{
@@ -12,29 +12,32 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 #[cfg(not(loom))]
 use self::plain::UnsafeCell;
 
-/// What became of an attempt to drive the content of a [`ProgressCell`].
+/// The result of [`ProgressCell::drive`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Drive {
-    /// This thread drove until nothing was announced any more.
+    /// This thread drove until there was nothing more to do and no announcement.
     Drove,
-    /// Another thread is inside; before it leaves it sees what was published before this call.
+    /// Another thread is inside. Before it leaves, it sees what the caller published before the
+    /// call.
     HandedOver,
-    /// This thread drove as often as it was allowed to, and there is more to do.
+    /// This thread drove for as many rounds as it was allowed to, and there is more to do.
     Exhausted,
 }
 
-/// Holds what one thread at a time may drive, and makes sure that somebody does.
+/// Holds content that one thread at a time may drive, and makes sure that a thread does.
 ///
-/// A thread publishes its work elsewhere (in a lock-free ring, in a socket) and calls [`ProgressCell::drive`]. If no
-/// thread is inside, it goes in and works. Otherwise it leaves a mark, the thread inside looks again before leaving,
-/// and the caller returns at once. So no thread waits for another, and no work is left behind. This replaces a mutex
-/// with `try_lock`, which loses what is published between the owner's last look and its unlock.
+/// A thread publishes its work elsewhere (in a lock-free ring, in a socket) and calls
+/// [`ProgressCell::drive`]. If no thread is inside, the caller enters and works. Otherwise it sets
+/// a mark and returns at once, and the thread inside looks for work again before it leaves. So no
+/// thread waits for another, and no work is left behind. A mutex with `try_lock` would lose work
+/// that is published between the owner's last look and its unlock.
 ///
-/// The state is one of three: no thread is inside; a thread is inside; a thread is inside and must look again. Entering
-/// an empty cell and leaving it undisturbed costs one compare-and-swap each.
+/// The cell has three states: no thread is inside; a thread is inside; a thread is inside and must
+/// look again. Entering an empty cell and leaving it without an announcement cost one
+/// compare-and-swap each.
 ///
-/// A panic inside leaves the cell occupied for good, and [poisoned](Self::is_poisoned): no thread enters half-changed
-/// state.
+/// A panic inside leaves the cell occupied and [poisoned](Self::is_poisoned), so that no thread
+/// ever enters half-changed state.
 #[derive(Debug)]
 pub struct ProgressCell<T> {
     state: AtomicU8,
@@ -42,9 +45,10 @@ pub struct ProgressCell<T> {
     content: UnsafeCell<T>,
 }
 
-// SAFETY: `content` is reached only through `Inside`, of which there is at most one: it is made by
-// the thread that moved `state` away from `EMPTY` and used up when `state` returns there. Sending
-// `T` between threads is what `T: Send` permits; a shared reference to it is never given out.
+// SAFETY: `content` is reached only through `Inside`, of which there is at most one: the thread
+// that moves `state` away from `EMPTY` creates it, and it is consumed when `state` returns to
+// `EMPTY`. `T: Send` permits sending `T` between threads; no shared reference to `content` is
+// handed out.
 unsafe impl<T: Send> Sync for ProgressCell<T> {}
 
 impl<T> ProgressCell<T> {
@@ -57,7 +61,8 @@ impl<T> ProgressCell<T> {
         }
     }
 
-    /// Enters if no thread is inside. Announces nothing: after `None`, no thread looks for the caller's work.
+    /// Enters if no thread is inside. Announces nothing: after `None`, no thread looks for the
+    /// caller's work.
     #[inline]
     pub fn try_enter(&self) -> Option<Inside<'_, T>> {
         self.state
@@ -66,22 +71,22 @@ impl<T> ProgressCell<T> {
             .map(|_| Inside { cell: self })
     }
 
-    /// Enters, or asks the thread inside to look again.
+    /// Enters, or asks the thread inside to look again before leaving.
     #[inline]
     pub fn enter_or_announce(&self) -> Option<Inside<'_, T>> {
         if let Some(inside) = self.try_enter() {
             return Some(inside);
         }
-        // Release publishes the caller's work to the thread that takes the mark away; acquire is for
-        // the case that the thread inside has left meanwhile. The mark then stays, which only costs
-        // this thread a second look.
+        // Release publishes the caller's work to the thread that removes the mark. Acquire is for
+        // the case that the thread inside has just left: then this thread enters with the mark set,
+        // which only costs it a second look.
         match self.state.swap(LOOK_AGAIN, Ordering::AcqRel) {
             EMPTY => Some(Inside { cell: self }),
             _ => None,
         }
     }
 
-    /// Whether a thread is inside. It may have left by the time of the answer.
+    /// Whether a thread is inside. The thread may have left when this call returns.
     pub fn is_occupied(&self) -> bool {
         self.state.load(Ordering::Relaxed) != EMPTY
     }
@@ -91,19 +96,22 @@ impl<T> ProgressCell<T> {
         self.is_poisoned.load(Ordering::Relaxed)
     }
 
-    /// Orders this thread with those that leave the cell. A thread that leaves the cell after this call sees what this
-    /// thread did before it, and this thread sees what threads did that left the cell before it: as if this thread had
-    /// gone through, which it may not be able to. Suppose one thread announces that it sleeps, passes and looks for
-    /// work, while another works, leaves and looks for sleepers: then one of them sees the other, and the one that
+    /// Orders the calling thread with the threads that leave the cell, as if the calling thread had
+    /// entered and left. A thread that leaves after this call sees what the calling thread did
+    /// before it. The calling thread sees what threads did that left before it.
+    ///
+    /// Suppose one thread announces that it sleeps, passes and looks for work, while another thread
+    /// works, leaves and looks for sleepers. Then one of them sees the other, and the thread that
     /// leaves needs no fence.
     #[inline]
     pub fn pass(&self) {
-        // All changes of the state are of this kind: each sees what came before all earlier ones.
+        // All changes of the state are read-modify-write operations, so each sees what happened
+        // before all earlier ones.
         self.state.fetch_or(0, Ordering::AcqRel);
     }
 
-    /// Announces work and, unless another thread is inside, calls `work` until it returns false
-    /// (nothing more to do) with nothing announced meanwhile, but at most `rounds` times.
+    /// Announces work. If no other thread is inside, enters and calls `work` until it returns false
+    /// (nothing more to do) and no thread has announced work meanwhile, but at most `rounds` times.
     #[inline]
     pub fn drive(&self, rounds: u32, work: impl FnMut(&mut T) -> bool) -> Drive {
         match self.enter_or_announce() {
@@ -113,8 +121,9 @@ impl<T> ProgressCell<T> {
     }
 }
 
-/// The right to the content of a [`ProgressCell`]. Given back by [`Inside::drive`],
-/// [`Inside::leave`] or [`Inside::abandon`]; dropped otherwise (in a panic), it poisons the cell.
+/// Exclusive access to the content of a [`ProgressCell`]. Ended by [`Inside::drive`],
+/// [`Inside::leave`] or [`Inside::abandon`]; if it is dropped otherwise (in a panic), the cell is
+/// poisoned.
 #[derive(Debug)]
 #[must_use = "the cell stays occupied until it is left"]
 pub struct Inside<'a, T> {
@@ -148,10 +157,11 @@ impl<T> Inside<'_, T> {
         Drive::Exhausted
     }
 
-    /// Leaves, unless something was announced: then the caller must look for it and leave again.
+    /// Leaves, unless another thread has announced work: then the caller must look for it and leave
+    /// again.
     ///
     /// # Errors
-    /// The guard, if something was announced.
+    /// The guard, if a thread has announced work.
     #[inline]
     pub fn leave(self) -> Result<(), Self> {
         let state = &self.cell.state;
@@ -170,7 +180,8 @@ impl<T> Inside<'_, T> {
         Err(self)
     }
 
-    /// Leaves although there may be more to do. The caller sees to it that somebody does it.
+    /// Leaves although there may be more to do. The caller must make sure that another thread does
+    /// it.
     pub fn abandon(self) {
         self.cell.state.swap(EMPTY, Ordering::AcqRel);
         core::mem::forget(self);
@@ -189,7 +200,7 @@ const LOOK_AGAIN: u8 = 2;
 
 #[cfg(not(loom))]
 mod plain {
-    /// The cell of `core` with the interface of the one that loom checks.
+    /// The cell of `core` with the interface of loom's cell.
     #[derive(Debug)]
     pub(super) struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
 
@@ -296,7 +307,8 @@ mod tests {
 /// ./x loom
 /// ```
 ///
-/// With `--cfg loom_mutation` in RUSTFLAGS, a thread leaves without looking again, and the test must fail.
+/// With `--cfg loom_mutation` in RUSTFLAGS, a thread leaves without looking again, and the test
+/// must fail.
 #[cfg(all(test, loom))]
 mod model {
     use loom::sync::Arc;
@@ -327,7 +339,7 @@ mod model {
         });
     }
 
-    /// As posting does it: a direct attempt first, then publish and announce.
+    /// As posting does: a direct attempt first, then publish and announce.
     #[test]
     fn work_handed_over_after_a_direct_attempt_is_not_left_behind() {
         loom::model(|| {
@@ -350,7 +362,7 @@ mod model {
         });
     }
 
-    /// As going to sleep does it: one of the two sees the other.
+    /// As going to sleep does: either the sleeper sees the work, or the worker sees the sleeper.
     #[test]
     fn a_passing_thread_sees_the_work_of_the_leaving_one_or_is_seen() {
         loom::model(|| {

@@ -1,20 +1,22 @@
-//! What turns the engine, which does nothing by itself, into an endpoint that makes progress.
+//! Drives the protocol engine, which has no I/O: threads, clocks, links, sleeping and waking.
 //!
-//! * [`ProgressCell`] lets any thread drive the engine and none wait for another.
-//! * A *turn* reads the clock once, reads a burst from each link, runs timers, sends, and wakes those whose wait has
-//!   ended.
-//! * Threads of the application make turns when they post, poll and wait; that is where latencies
-//!   of microseconds come from. A progress thread makes them while the application does something
-//!   else, and leaves the links to it while it polls.
-//! * Waiting is one policy (`docs/waiting.md`): spin, sleep until an event, sleep until a time. Of all blocked threads
-//!   one sleeps on the links itself, so that a wake-up is one switch of threads and not two.
+//! * [`ProgressCell`] lets any thread drive the engine, and no thread waits for another.
+//! * A *turn* reads the clock once, reads a burst from each link, runs timers, sends, and wakes the
+//!   threads whose wait has ended.
+//! * Threads of the application make turns when they post, poll and wait; this makes latencies of
+//!   microseconds possible. A progress thread makes turns while the application does something else,
+//!   and leaves the links to the application while it polls.
+//! * All waiting follows one policy (`docs/waiting.md`): spin, sleep until an event, or sleep until a
+//!   time. Of all blocked threads, one is *on watch*: it sleeps on the links itself, so that a wake-up
+//!   takes one thread switch instead of two.
 //!
-//! On the data path nothing is allocated and no lock is waited for: a thread that finds another one
-//! inside the engine puts its operation into a lock-free ring and goes on. Who has send queues of his own
-//! makes each a [`WorkSource`] and [rings](Runtime::ring): work is taken from it as there is room, and none
-//! is ever refused.
+//! The data path allocates nothing and waits for no lock: a thread that finds another thread inside
+//! the engine puts its operation into a lock-free ring and continues. Code with send queues of its
+//! own makes each of them a [`WorkSource`] and [rings](Runtime::ring) its doorbell: the engine
+//! takes work as it has room, and ringing never fails.
 //!
-//! Other protocols than the engine's are [machines](Machine), driven beside it by the same threads.
+//! Protocols other than the engine's are [machines](Machine), which the same threads drive beside
+//! the engine.
 #![expect(
     clippy::disallowed_methods,
     reason = "this crate is where time comes from and where threads wait"

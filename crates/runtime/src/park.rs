@@ -1,4 +1,4 @@
-//! How threads wait, and who wakes them.
+//! How threads wait, and which threads wake them.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,21 +13,21 @@ use waiting::Spinning;
 use crate::mark::{Call, Mark};
 use crate::sleep::{Descriptor, Sleeper};
 
-/// How threads wait: those of an application for what they asked for, and those that serve peers, the progress thread among
-/// them.
+/// How threads wait: threads of the application that wait for an operation, and threads that serve
+/// peers, such as the progress thread.
 ///
-/// A thread spins for a while, and sleeps until something comes. What comes while it sleeps waits for as long as the
-/// wake-up takes, which is several times as long as serving it.
+/// A thread spins for a while, and then sleeps until something arrives. Whatever arrives while it
+/// sleeps is delayed by the wake-up, which takes several times as long as serving a frame.
 ///
 /// | | a thread that serves peers | a thread that waits for an operation |
 /// |---|---|---|
-/// | [`Polling::ADAPTIVE`], the default | spins if that costs less than sleeping | the same, by its own measurements |
-/// | [`Polling::for_at_most`] | spins for so long after the last work | the same |
-/// | [`Polling::ALWAYS`] | spins for ever: a processor for each endpoint | the same |
+/// | [`Polling::ADAPTIVE`], the default | spins if spinning costs less than sleeping | the same, by its own measurements |
+/// | [`Polling::for_at_most`] | spins for this long after the last work | the same |
+/// | [`Polling::ALWAYS`] | spins for ever: one processor for each endpoint | the same |
 /// | [`Polling::NEVER`] | sleeps at once | the same |
 ///
-/// While the application polls, no other thread spins. `docs/waiting.md` has the whole policy, `docs/passive-servers.md` what
-/// each setting costs and gains.
+/// While the application polls, no other thread spins. `docs/waiting.md` describes the whole
+/// policy, `docs/passive-servers.md` what each setting costs and gains.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Polling {
     spinning: Spinning,
@@ -40,19 +40,23 @@ impl Default for Polling {
 }
 
 impl Polling {
-    /// Spins for as long as a sleep costs, if that has cost less than sleeping at once, and else sleeps at once; both are
-    /// measured. Peers that ask again soon find the thread awake; an endpoint that is idle, or is asked rarely, takes no
-    /// processor time. Where there is no progress thread, which measures sleeps, one is assumed to cost 30 µs.
+    /// Spins for as long as a sleep costs, if spinning has cost less than sleeping at once;
+    /// otherwise sleeps at once. Both costs are measured. Peers that send the next request soon
+    /// find the thread awake; an endpoint that is idle, or serves requests rarely, uses no
+    /// processor time. Without a progress thread, which measures sleeps, a sleep is assumed to cost
+    /// 30 µs.
     pub const ADAPTIVE: Self = Self { spinning: Spinning::Learned };
-    /// Never sleeps: for measurements and for processors of one's own. The progress thread does not sleep either unless the
-    /// application has polled in the last 100 ms; where it always does, no progress thread is needed. A thread that
-    /// polls sleeps all the same while other threads want its processor and its peer is silent.
+    /// Never sleeps: for measurements, and for hosts with a processor for each spinning thread. The
+    /// progress thread sleeps only if the application has polled in the last 100 ms; an application
+    /// that always polls needs no progress thread. A thread that polls still sleeps while other
+    /// threads need its processor and its peer is silent.
     pub const ALWAYS: Self = Self { spinning: Spinning::AtMost(u64::MAX) };
     /// Sleeps at once: for programs that share the processor.
     pub const NEVER: Self = Self::for_at_most(Duration::ZERO);
 
-    /// Sleeps after this long without work. It costs an endpoint that is used at least so often one
-    /// processor, and every burst of frames that comes alone this much time of it.
+    /// Sleeps after `time` without work. An endpoint that has work at least this often uses one
+    /// processor. On an endpoint with less work, every isolated burst of frames costs this much
+    /// processor time.
     pub const fn for_at_most(time: Duration) -> Self {
         let ns = time.as_nanos();
         let ns = if ns > u64::MAX as u128 { u64::MAX } else { ns as u64 };
@@ -64,22 +68,25 @@ impl Polling {
     }
 }
 
-/// What a thread waits for; it is woken when that may have come, and at any news of a connection.
+/// What a thread waits for. The thread is woken when it may have arrived, and at any event of a
+/// connection.
 #[derive(Clone, Copy, Debug)]
 pub enum Interest<'a> {
-    /// News of connections: a request, an establishment, an end.
+    /// Events of connections: a request, an establishment, an end.
     News,
-    /// The queue is no longer empty.
+    /// The queue is not empty.
     Completion(&'a Arc<CompletionQueue>),
-    /// What this slot of the status table follows is finished.
+    /// The operation or receive with this slot of the status table has finished.
     Status(u32),
-    /// Anything that is reported to the application: completions, finished operations and receives, news.
+    /// Any report to the application: a completion, a finished operation or receive, an event of a
+    /// connection.
     Anything,
-    /// The mark was raised. News of connections is of no interest then: who learns of it raises the mark.
+    /// The mark was raised. Events of connections do not wake the thread: a hook that handles them
+    /// must raise the mark.
     Mark(&'a Arc<Mark>),
 }
 
-/// An [`Interest`] that can be kept.
+/// An [`Interest`] that owns what it refers to.
 #[derive(Debug)]
 enum KeptInterest {
     News,
@@ -92,7 +99,7 @@ enum KeptInterest {
 }
 
 impl KeptInterest {
-    /// `reports`: notifications to the application so far.
+    /// `told`: number of reports to the application so far.
     fn of(interest: Interest<'_>, reports: u64) -> Self {
         match interest {
             Interest::News => Self::News,
@@ -115,7 +122,8 @@ impl KeptInterest {
         }
     }
 
-    /// The thread looks for what it waits for after this: earlier reports are no reason to wake it again.
+    /// Records that the thread is about to check for what it waits for: earlier reports must not
+    /// wake it again.
     fn look(&mut self, reports: u64) {
         match self {
             Self::MoreThan(seen) => *seen = reports,
@@ -125,19 +133,20 @@ impl KeptInterest {
     }
 }
 
-/// Threads and tasks that are blocked, and what would make them continue.
+/// The blocked threads and tasks, and what would let them continue.
 ///
 /// Costs one load per turn with work while no thread is blocked.
 #[derive(Debug)]
 pub(crate) struct Waiters {
-    /// Length of `list`, to be read without the lock.
+    /// Length of `list`, readable without the lock.
     blocked: AtomicUsize,
     list: Mutex<Vec<Waiter>>,
-    /// Tasks so far.
+    /// Number of the next task.
     tasks: AtomicU64,
-    /// A thread sleeps on the links.
+    /// A thread is on watch, that is, it sleeps on the links.
     watch: AtomicBool,
-    /// Descriptors to call threads by that sleep on others; kept for the next.
+    /// Descriptors by which threads that sleep on descriptors of their own are called; kept for
+    /// reuse.
     spare: Mutex<Vec<Arc<Descriptor>>>,
 }
 
@@ -145,16 +154,17 @@ pub(crate) struct Waiters {
 struct Waiter {
     who: Who,
     interest: KeptInterest,
-    /// It is the one that sleeps on the links, so it is woken by a call.
+    /// This thread is on watch, so it is woken through the sleeper.
     on_watch: bool,
 }
 
 #[derive(Debug)]
 enum Who {
     Thread(Thread),
-    /// A thread that sleeps on descriptors of its own, one of which is for calling it.
+    /// A thread that sleeps on descriptors of its own and on this one, by which other threads call
+    /// it.
     Beside(ThreadId, Arc<Descriptor>, Call),
-    /// A task, and its number.
+    /// A task with its number.
     Task(Waker, u64),
 }
 
@@ -179,19 +189,20 @@ impl Waiters {
         }
     }
 
-    /// Adds the calling thread; whatever it waits for must be looked at once more afterwards.
+    /// Adds the calling thread, which must then check once more for what it waits for.
     pub(crate) fn enlist(&self, interest: Interest<'_>, reports: u64) {
         self.add(Who::Thread(thread::current()), interest, reports);
     }
 
-    /// Adds a task, as [`Waiters::enlist`] does a thread; it is taken off when it is to be woken. Returns its number.
+    /// Adds a task. The task must then check once more for what it waits for. A task that is woken
+    /// leaves the list. Returns its number.
     pub(crate) fn enlist_task(&self, waker: &Waker, interest: Interest<'_>, reports: u64) -> u64 {
         let number = self.tasks.fetch_add(1, Ordering::Relaxed);
         self.add(Who::Task(waker.clone(), number), interest, reports);
         number
     }
 
-    /// Takes a task off; it may be gone already.
+    /// Removes a task, if it is still in the list.
     pub(crate) fn delist_task(&self, number: u64) {
         let mut list = self.list();
         let is_it = |waiter: &Waiter| matches!(waiter.who, Who::Task(_, other) if other == number);
@@ -201,8 +212,9 @@ impl Waiters {
         drop(found);
     }
 
-    /// Adds the calling thread, which sleeps on descriptors of its own: the one that is returned must be among
-    /// them while it is not on watch, and once it is readable the call is to be [heeded](Waiters::heed).
+    /// Adds the calling thread, which sleeps on descriptors of its own. It must include the
+    /// returned descriptor among them while it is not on watch, and call [`Waiters::heed`] when the
+    /// descriptor is readable.
     pub(crate) fn enlist_beside(
         &self,
         interest: Interest<'_>,
@@ -215,7 +227,8 @@ impl Waiters {
         Ok(descriptor)
     }
 
-    /// The calling thread was called by its descriptor, and looks again for what it waits for.
+    /// Answers a call: lowers the descriptor by which the calling thread was called. The thread
+    /// then checks again for what it waits for.
     pub(crate) fn heed(&self, descriptor: &Descriptor, reports: u64) {
         Call::heed(
             || descriptor.lower(),
@@ -235,13 +248,14 @@ impl Waiters {
         let interest = KeptInterest::of(interest, reports);
         let mut list = self.list();
         list.push(Waiter { who, interest, on_watch: false });
-        // With `ProgressCell::pass` after it, either the thread that leaves the cell sees this thread, or this one sees
-        // what that thread has done.
+        // With `ProgressCell::pass` after this store, either the thread that leaves the cell sees
+        // this waiter, or the waiter sees the work of that thread.
         self.blocked.store(list.len(), Ordering::SeqCst);
     }
 
-    /// Removes the calling thread. If no thread sleeps on the links, another blocked thread is woken to do so: the
-    /// thread that left the place may have chosen this one, which leaves as well. False if there is none.
+    /// Removes the calling thread. If no thread is on watch, wakes another blocked thread to take
+    /// the watch: the thread that gave up the watch may have chosen the calling thread, which
+    /// leaves the list as well. Returns false if no thread is left to take the watch.
     pub(crate) fn delist(&self) -> bool {
         let me = thread::current().id();
         let mut list = self.list();
@@ -250,7 +264,7 @@ impl Waiters {
         self.blocked.store(list.len(), Ordering::SeqCst);
         drop(list);
         if let Some(Waiter { who: Who::Beside(_, descriptor, call), .. }) = found {
-            // No thread calls any more.
+            // The entry is removed, so no thread raises the descriptor any more.
             if call.is_pending() {
                 descriptor.lower();
             }
@@ -259,7 +273,7 @@ impl Waiters {
         self.is_watched() || self.call_another()
     }
 
-    /// Notes whether the calling thread is about to sleep on the links.
+    /// Records whether the calling thread is on watch.
     pub(crate) fn set_on_watch(&self, on_watch: bool) {
         let me = thread::current().id();
         for waiter in self.list().iter_mut().filter(|waiter| waiter.who.is_thread(me)) {
@@ -267,15 +281,16 @@ impl Waiters {
         }
     }
 
-    /// Whether threads are blocked. To be called after leaving the cell.
+    /// Whether threads or tasks are blocked. To be called after leaving the cell.
     #[inline]
     pub(crate) fn are_blocked(&self) -> bool {
         self.blocked.load(Ordering::Relaxed) != 0
     }
 
-    /// Wakes the threads whose interest is met; all of them but those that wait for a mark, if there is `news` of a
-    /// connection. Tasks are only passed on to be woken outside of the engine, and taken off. Returns whether the calling
-    /// thread is one of them and about to sleep on the links: then it must look before.
+    /// Wakes the threads whose interest is met. With `news` of a connection, wakes all threads
+    /// except those that wait for a mark. Tasks leave the list and are queued, to be woken outside
+    /// of the engine. Returns true if the calling thread itself is on watch and its interest is
+    /// met: it must then check for what it waits for before it sleeps.
     pub(crate) fn wake(
         &self,
         news: bool,
@@ -311,23 +326,26 @@ impl Waiters {
         must_look
     }
 
-    /// Takes the place of the one thread that sleeps on the links, if it is free.
+    /// Takes the watch, if no thread has it. The thread on watch is the one that sleeps on the
+    /// links.
     pub(crate) fn take_watch(&self) -> bool {
         !self.watch.swap(true, Ordering::SeqCst)
     }
 
-    /// Whether a thread sleeps on the links.
+    /// Whether a thread is on watch.
     pub(crate) fn is_watched(&self) -> bool {
         self.watch.load(Ordering::SeqCst)
     }
 
-    /// Gives the place up, and wakes another blocked thread to take it. False if there is none.
+    /// Gives up the watch and wakes another blocked thread to take it. Returns false if there is
+    /// none.
     pub(crate) fn leave_watch(&self) -> bool {
         self.give_up_watch();
         self.call_another()
     }
 
-    /// Gives the place up; the calling thread [looks for another](Waiters::delist) when it takes itself off.
+    /// Gives up the watch. The calling thread [wakes a successor](Waiters::delist) when it leaves
+    /// the list.
     pub(crate) fn give_up_watch(&self) {
         self.watch.store(false, Ordering::SeqCst);
     }
@@ -354,7 +372,7 @@ impl Waiters {
     }
 }
 
-/// Blocked threads at a time for which no allocation is needed.
+/// Blocked threads for which the list needs no allocation.
 const WAITERS_EXPECTED: usize = 64;
 
 #[cfg(test)]

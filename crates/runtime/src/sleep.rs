@@ -1,4 +1,4 @@
-//! Sleeping until a link has frames, a time has come, or somebody calls.
+//! Sleeping until a link has frames, a timeout expires, or another thread calls.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -10,31 +10,33 @@ use crate::auxiliary::Auxiliary;
 use crate::clock::Clock;
 use crate::timer::Timer;
 
-/// What a thread can sleep on: the descriptors of all links, a set of others, and one to be called by.
+/// What the thread on watch sleeps on: the descriptors of all links, an epoll set of other
+/// descriptors, a timer, and a descriptor by which other threads call it.
 ///
-/// Built on `ppoll`, not on epoll: with at most 16 links it costs the same, needs no system call when a link wants to know of room to send, and
-/// leaves no object in the kernel that a forked child would share. The others may be many, and are rarely
-/// ready: their set is one of epoll.
+/// Built on `ppoll`, not on epoll: with at most 16 links it costs the same, needs no system call
+/// when a link starts to wait for room to send, and leaves no object in the kernel that a forked
+/// child would share. The other descriptors may be many and are rarely ready, so they are in an
+/// epoll set.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     call: Descriptor,
     timer: Timer,
     links: Mutex<[Option<Watched>; LINKS_MAX]>,
-    /// Descriptors that are no links.
+    /// Descriptors that belong to no link.
     pub(crate) auxiliary: Auxiliary,
 }
 
-/// A link as the sleeper sees it.
+/// The descriptors of a link that the sleeper polls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watched {
-    /// One is readable when frames wait, the first writable when there is room; none if the link
-    /// must be polled.
+    /// Readable when frames wait; the first is writable when there is room to send. All `None` if
+    /// the link must be polled.
     pub(crate) fds: [Option<RawFd>; FDS_PER_LINK],
-    /// It had no room for frames that wait to be sent.
+    /// The link had no room for frames that wait to be sent.
     pub(crate) is_full: bool,
 }
 
-/// A descriptor that is readable after it was raised.
+/// An eventfd that is readable after it was raised.
 #[derive(Debug)]
 pub(crate) struct Descriptor(OwnedFd);
 
@@ -49,14 +51,14 @@ impl Descriptor {
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Makes it readable.
+    /// Makes the descriptor readable.
     pub(crate) fn raise(&self) {
         let one = 1_u64;
         // SAFETY: eight bytes are read from `one`. A counter at its limit is readable already.
         unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
-    /// Makes it readable no more.
+    /// Makes the descriptor unreadable again.
     pub(crate) fn lower(&self) {
         let mut raised = 0_u64;
         // SAFETY: eight bytes are written to `raised`; the descriptor does not block.
@@ -77,7 +79,7 @@ impl Sleeper {
         Ok(Self { call, timer, links, auxiliary: Auxiliary::default() })
     }
 
-    /// Sets what to watch of the link with this index.
+    /// Sets what to watch for the link with this index.
     pub(crate) fn watch(&self, index: usize, watched: Option<Watched>) {
         let mut links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(link) = links.get_mut(index) {
@@ -85,19 +87,21 @@ impl Sleeper {
         }
     }
 
-    /// Wakes the sleeping thread, or else the next one that goes to sleep.
+    /// Wakes the sleeping thread; if no thread sleeps, the next sleep ends at once.
     pub(crate) fn call(&self) {
         self.call.raise();
     }
 
-    /// Sleeps until a link has frames (or room again), somebody calls, a signal handler has run, or
-    /// `limit_ns` nanoseconds have passed (`None`: no limit). Returns whether something else than the limit ended it.
+    /// Sleeps until a link has frames (or room again), another thread calls, a signal handler has
+    /// run, or `limit_ns` nanoseconds have passed (`None`: no limit). Returns false if the limit
+    /// ended the sleep.
     pub(crate) fn sleep(&self, limit_ns: Option<u64>) -> bool {
         !matches!(self.sleep_beside(limit_ns, None, &mut Others::none()), Ok(Slept::Limit))
     }
 
-    /// As [`Sleeper::sleep`] until a time of `clock`, or until one of `others` is ready; these then say what they are
-    /// ready for. Only for the thread on watch, as there is one timer.
+    /// Sleeps as [`Sleeper::sleep`] does, until a time of `clock` or until one of `others` is
+    /// ready; `revents` of `others` then shows for what. Only for the thread on watch, because
+    /// there is one timer.
     pub(crate) fn sleep_until(
         &self,
         clock: &Clock,
@@ -114,7 +118,7 @@ impl Sleeper {
                 (Some(until.since_ns(now)), None)
             };
             let slept = self.sleep_beside(limit_ns, timer, others)?;
-            // The timer was set for an earlier sleep.
+            // The timer was set for an earlier sleep and expired before `until`.
             let is_early = slept == Slept::Limit && timer.is_some() && clock.now() < until;
             if !is_early {
                 return Ok(slept);
@@ -122,7 +126,7 @@ impl Sleeper {
         }
     }
 
-    /// Sleeps; if nothing but the limit or the timer has ended it, that is [`Slept::Limit`].
+    /// Sleeps. Returns [`Slept::Limit`] if only the limit or the timer has ended the sleep.
     fn sleep_beside(
         &self,
         limit_ns: Option<u64>,
@@ -143,7 +147,7 @@ impl Sleeper {
         let (own, beside) = fds.split_at(OWN_FDS);
         let is_ready = |fd: Option<&libc::pollfd>| fd.is_some_and(|fd| fd.revents != 0);
         if is_ready(own.last()) {
-            // The calls so far are answered.
+            // This answers all calls so far.
             self.call.lower();
         }
         let ready_beside = beside.iter().filter(|fd| fd.revents != 0).count();
@@ -155,8 +159,8 @@ impl Sleeper {
         Ok(if ready == expired { Slept::Limit } else { Slept::Come })
     }
 
-    /// As [`Sleeper::sleep_until`] with a limit, but frames on the links do not end the sleep. Returns [`Slept::Interval`] unless one of
-    /// `others` is ready.
+    /// Sleeps as [`Sleeper::sleep_until`] does, but frames on the links do not end the sleep.
+    /// Returns [`Slept::Interval`] unless one of `others` is ready.
     pub(crate) fn sleep_without_links(
         &self,
         limit_ns: u64,
@@ -172,7 +176,8 @@ impl Sleeper {
         })
     }
 
-    /// Names what is our own: the timer first, the call last. Returns the limit, which may have become shorter.
+    /// Fills in the descriptors of this endpoint: the timer first, the call last. Returns the
+    /// limit, shortened if a link must be polled.
     fn name_own(
         &self,
         own: &mut [libc::pollfd],
@@ -212,59 +217,61 @@ impl Sleeper {
 /// Why a sleep ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Slept {
-    /// There was no time to sleep.
+    /// The thread did not sleep.
     Not,
-    /// The time has passed.
+    /// The limit has passed.
     Limit,
-    /// An interval in which frames stayed unread has ended, or a notification ended it.
+    /// An interval in which frames stay unread has ended, or a call ended it.
     Interval,
-    /// A link has frames or room, or somebody called.
+    /// A link has frames or room, or another thread called.
     Come,
-    /// So many of the others are ready.
+    /// This many of the application's descriptors are ready.
     Others(usize),
 }
 
-/// Descriptors that a thread of the application waits for beside what the engine brings: as `ppoll` has them.
+/// Descriptors, in the form that `ppoll` uses, for which a thread of the application waits besides
+/// the engine.
 #[derive(Debug)]
 pub struct Others<'a> {
     pub(crate) fds: &'a mut [libc::pollfd],
     signals: Option<&'a libc::sigset_t>,
-    /// The same while the thread sleeps.
+    /// Signals blocked while the thread sleeps.
     asleep: Option<&'a libc::sigset_t>,
 }
 
 impl<'a> Others<'a> {
-    /// Waits for these descriptors. Afterwards `revents` shows which are ready; negative descriptors are skipped.
-    /// More than 8 need an allocation for each sleep.
+    /// Creates a set of these descriptors. After the wait, `revents` shows which are ready;
+    /// negative descriptors are skipped. More than 8 descriptors need an allocation for each sleep.
     pub fn new(fds: &'a mut [libc::pollfd]) -> Self {
         Self { fds, signals: None, asleep: None }
     }
 
-    /// Waits for no descriptor: only a signal that is handled ends the wait early.
+    /// Creates an empty set: only a signal that is handled ends the wait early.
     pub fn none() -> Self {
         Self::new(&mut [])
     }
 
-    /// Blocks these signals instead of the thread's own while it looks at the descriptors and sleeps, as `ppoll`
-    /// does.
+    /// Blocks these signals instead of the thread's own while the thread polls the descriptors and
+    /// while it sleeps, as `ppoll` does.
     #[must_use]
     pub fn with_signals(self, blocked: &'a libc::sigset_t) -> Self {
         Self { signals: Some(blocked), asleep: Some(blocked), ..self }
     }
 
-    /// Blocks these signals only while the thread sleeps: what is pending ends a sleep, and a look at the
-    /// descriptors costs no more.
+    /// Blocks these signals instead of the thread's own only while the thread sleeps. A pending
+    /// signal that is not blocked ends a sleep. Polling the descriptors costs no additional system
+    /// call.
     #[must_use]
     pub fn with_signals_asleep(self, blocked: &'a libc::sigset_t) -> Self {
         Self { asleep: Some(blocked), ..self }
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub(crate) fn are_none(&self) -> bool {
         self.fds.is_empty()
     }
 
-    /// How many are ready now.
+    /// Polls the descriptors without waiting. Returns how many are ready.
     pub(crate) fn poll(&mut self) -> io::Result<usize> {
         if self.fds.is_empty() && self.signals.is_none() {
             return Ok(0);
@@ -272,7 +279,8 @@ impl<'a> Others<'a> {
         poll(self.fds, Some(0), self.signals)
     }
 
-    /// Sleeps until one is ready, the thread is called by `call`, or for `limit_ns`.
+    /// Sleeps until one of the descriptors is ready, another thread raises `call`, or `limit_ns`
+    /// nanoseconds have passed.
     pub(crate) fn sleep(&mut self, call: &Descriptor, limit_ns: u64) -> io::Result<Slept> {
         let mut few = [NOTHING; 1 + OTHERS_INLINE];
         let mut many = Vec::new();
@@ -297,7 +305,7 @@ impl<'a> Others<'a> {
     }
 }
 
-/// `ppoll`, which says how many are ready.
+/// Calls `ppoll`. Returns how many descriptors are ready.
 fn poll(
     fds: &mut [libc::pollfd],
     limit_ns: Option<u64>,
@@ -315,31 +323,34 @@ fn poll(
     usize::try_from(ready).map_err(|_negative| io::Error::last_os_error())
 }
 
-/// An entry that is skipped.
+/// An entry that `ppoll` skips.
 const NOTHING: libc::pollfd = libc::pollfd { fd: -1, events: 0, revents: 0 };
 
-/// Descriptors that are our own: the timer, links, those that are none, and the call.
+/// Descriptors of the endpoint: the timer, those of the links, the epoll set, and the call.
 const OWN_FDS: usize = LINKS_MAX * FDS_PER_LINK + 3;
 
-/// So many others need no allocation.
+/// Descriptors of the application for which a sleep needs no allocation.
 const OTHERS_INLINE: usize = 8;
 
 /// Descriptors of one link.
 pub(crate) const FDS_PER_LINK: usize = 2;
 
-/// How long a link without a descriptor is left alone: an interrupt rate that costs 1 % of a core.
+/// Interval in nanoseconds at which a link without descriptors is polled: a rate that costs 1 % of
+/// a core.
 const UNWATCHED_LINK_NS: u64 = 100_000;
 
-/// How much later than asked a precise sleep may end, in nanoseconds.
+/// How much later than its timeout a precise sleep may end, in nanoseconds.
 const SLACK_NS: libc::c_ulong = 1000;
 
-/// Lets the calling thread sleep precisely: by default the kernel may add 50 µs to every timeout.
+/// Makes all sleeps of the calling thread precise. By default the kernel may add 50 µs to every
+/// timeout.
 pub(crate) fn sleep_precisely() {
     // SAFETY: sets an attribute of the calling thread; no memory is passed.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NS) };
 }
 
-/// Has the calling thread sleep precisely in this sleep only: the thread is not ours.
+/// Makes one sleep of the calling thread precise, and restores its setting, because the thread
+/// belongs to the application.
 pub(crate) fn sleep_precisely_once<R>(sleep: impl FnOnce() -> R) -> R {
     // SAFETY: asks for an attribute of the calling thread; no memory is passed.
     let slack_ns = unsafe { libc::prctl(libc::PR_GET_TIMERSLACK) };
@@ -352,7 +363,7 @@ pub(crate) fn sleep_precisely_once<R>(sleep: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Processor time that the calling thread has spent.
+/// Returns the processor time that the calling thread has used, in nanoseconds.
 pub(crate) fn processor_ns() -> u64 {
     let mut spent = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one `timespec`.
@@ -360,7 +371,7 @@ pub(crate) fn processor_ns() -> u64 {
     spent.tv_sec.cast_unsigned() * 1_000_000_000 + spent.tv_nsec.cast_unsigned()
 }
 
-/// How often the calling thread had to leave its processor to another.
+/// Returns how often the calling thread was preempted (involuntary context switches).
 pub(crate) fn preemptions() -> u64 {
     // SAFETY: `rusage` is made of integers, for which zero is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -369,14 +380,16 @@ pub(crate) fn preemptions() -> u64 {
     usage.ru_nivcsw.cast_unsigned()
 }
 
-/// Whether the calling thread is of a real-time class: the kernel preempts it for no thread of another class.
+/// Whether the calling thread is of a real-time class. The kernel preempts such a thread only for
+/// threads of real-time classes.
 pub(crate) fn is_real_time() -> bool {
     // SAFETY: asks for an attribute of the calling thread; no memory is passed.
     let class = unsafe { libc::sched_getscheduler(0) };
     matches!(class & !libc::SCHED_RESET_ON_FORK, libc::SCHED_FIFO | libc::SCHED_RR)
 }
 
-/// Bytes that cannot be predicted; at most 256, which the kernel gives as a whole.
+/// Returns unpredictable bytes from the kernel; at most 256, which `getrandom` returns without a
+/// short read.
 pub(crate) fn entropy<const BYTES: usize>() -> io::Result<[u8; BYTES]> {
     let mut bytes = [0_u8; BYTES];
     // SAFETY: the kernel writes at most that many bytes.
@@ -415,7 +428,7 @@ mod tests {
         let soon = clock.now().after_ns(2_000_000);
         sleeper.call();
         assert_eq!(sleep(soon).expect("no signal"), Slept::Come);
-        // The timer is set still.
+        // The timer is still set.
         let later = clock.now().after_ns(8_000_000);
         assert_eq!(sleep(later).expect("no signal"), Slept::Limit);
         assert!(clock.now() >= later);
@@ -424,7 +437,7 @@ mod tests {
         sleeper.call();
         assert_eq!(sleep(hour).expect("no signal"), Slept::Come);
         assert_eq!(sleep(soon).expect("no signal"), Slept::Limit);
-        // A time that has passed ends it at once, and no time never does.
+        // A time in the past ends the sleep at once; `NEVER` does not end it.
         assert_eq!(sleep(Instant(1)).expect("no signal"), Slept::Limit);
         sleeper.call();
         assert_eq!(sleep(Instant::NEVER).expect("no signal"), Slept::Come);

@@ -1,4 +1,5 @@
-//! Work that waits with the application until the engine takes it, and the doorbells that announce it.
+//! Work that waits in the application until the engine takes it, and the doorbells that announce
+//! it.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, Ordering};
@@ -18,27 +19,29 @@ use mem::MemoryAccess;
 #[cfg(loom)]
 use self::locked::ArrayQueue;
 
-/// Where work of an application waits until the engine has room for it: the send queue of a queue pair, say.
+/// A queue in which work of an application waits until the engine has room for it, for example the
+/// send queue of a queue pair.
 ///
-/// A thread that adds to it [rings](crate::Runtime::ring), and work is then taken from it inside the engine, by the
-/// thread that is there. It has its own limits, so that ringing is never refused, and a source from which the engine
-/// takes nothing holds up no other.
+/// After a thread has added work, it [rings](crate::Runtime::ring) the doorbell, and the thread
+/// inside the engine takes the work. The source limits its own length, so ringing never fails. A
+/// source from which the engine takes no work does not block other sources.
 ///
-/// It may be dropped inside the engine, so its end must not call the runtime either.
+/// The runtime may drop a source inside the engine, so its `Drop` must not call the runtime.
 pub trait WorkSource: Send + Sync {
-    /// Returns the doorbell of the source: each source has one of its own.
+    /// Returns the doorbell of this source. Each source has its own.
     fn bell(&self) -> &Bell;
 
-    /// Whether nothing that was taken from the source is outstanding any more.
+    /// Whether all work that was taken from the source has completed.
     fn is_idle(&self) -> bool;
 
-    /// Whether a ring waits a moment for a thread that is inside the engine, rather than hand the work over to it.
+    /// Whether a thread that rings should wait a moment for a thread inside the engine to leave,
+    /// instead of handing the work over to that thread.
     fn is_urgent(&self) -> bool {
         false
     }
 
-    /// Posts the oldest of its work, `limit` pieces at most. Called inside the engine, so it must not call the
-    /// runtime.
+    /// Posts up to `limit` pieces of work, oldest first. Called inside the engine, so it must not
+    /// call the runtime.
     fn post(
         &self,
         engine: &mut Engine,
@@ -48,42 +51,43 @@ pub trait WorkSource: Send + Sync {
     ) -> Posted;
 }
 
-/// What was taken from a source.
+/// The result of taking work from a source.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Posted {
-    /// Pieces of work. Not zero if the source has raised a [`Mark`](crate::Mark): after a turn that did nothing no
-    /// thread is woken, and the thread whose turn it is goes to sleep.
+    /// Pieces of work taken. Must not be zero if the source has raised a [`Mark`](crate::Mark): a
+    /// turn without work wakes no thread, and its thread goes to sleep.
     pub count: u32,
-    /// What is left.
+    /// Whether work is left in the source.
     pub rest: Rest,
 }
 
-/// What is left in a source.
+/// Whether work is left in a source.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rest {
-    /// Nothing, or nothing that is to be posted before the next ring.
+    /// No work is left, or none that should be posted before the next ring.
     Nothing,
-    /// Work for which the engine has no room. It is asked for again whenever something has happened in
-    /// the engine; who makes room in another way, as by polling a queue of promised places, rings.
+    /// Work for which the engine has no room. The engine asks the source again whenever something
+    /// has happened inside. A thread that makes room in another way, for example by polling a
+    /// completion queue, must ring.
     Blocked,
-    /// More than the limit.
+    /// More work than the limit allowed.
     More,
 }
 
-/// What becomes of a ring.
+/// When the work of a ring is sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Press {
-    /// Work is sent now.
+    /// At once.
     Alone,
-    /// Work is sent with the next poll, or with more work.
+    /// With the next poll, or with later work.
     Later,
-    /// Work is sent now, with what was deferred before.
+    /// At once, together with the deferred work.
     Row,
 }
 
 impl Press {
-    /// Whether it counts as a poll: who adds so much in a row is still at it, and polls when it is done, as it did
-    /// before.
+    /// Whether the ring counts as a poll. A thread that has added this much work without polling is
+    /// still adding, and polls when it is done, as it did before.
     pub(crate) fn counts_as_poll(self) -> bool {
         self == Self::Row
     }
@@ -92,11 +96,11 @@ impl Press {
 /// The doorbell of a [`WorkSource`].
 #[derive(Debug, Default)]
 pub struct Bell {
-    /// The source is among the [`Doorbells`], or the thread that has set this is about to put it there.
+    /// The source is in [`Doorbells`], or the thread that set this flag is about to put it there.
     is_rung: AtomicBool,
-    /// How often it was put there for later since work was last taken.
+    /// Rings deferred since work was last taken.
     deferred: AtomicU32,
-    /// Whether the source is in [`Sources::waiting`]. Changed inside the engine only.
+    /// The source is in [`Sources::waiting`]. Changed inside the engine only.
     is_waiting: AtomicBool,
 }
 
@@ -106,8 +110,9 @@ impl Bell {
         Self::default()
     }
 
-    /// What a doorbell does. It may wait for the next poll, which sends what was deferred in one batch. Where nothing
-    /// is outstanding, or the application does not poll, work is sent at once.
+    /// Decides when the work of a ring is sent. If no work of the source is outstanding, or the
+    /// application does not poll, the work is sent at once. Otherwise it may wait for the next
+    /// poll, which sends all deferred work in one batch.
     pub(crate) fn press(&self, is_idle: bool, polls: impl FnOnce() -> bool) -> Press {
         if is_idle || !polls() {
             return Press::Alone;
@@ -116,7 +121,7 @@ impl Bell {
         if deferred + 1 < RUNG_AT_ONCE { Press::Later } else { Press::Row }
     }
 
-    /// Whether the source waits to be taken from already.
+    /// Whether the source already waits in [`Doorbells`].
     pub(crate) fn is_rung(&self) -> bool {
         self.is_rung.load(Ordering::Relaxed)
     }
@@ -126,7 +131,8 @@ impl Bell {
     }
 }
 
-/// Sources that were rung while another thread was inside the engine, or for later: each once.
+/// Sources that were rung while another thread was inside the engine, or whose work was deferred.
+/// Each source is in the ring at most once.
 #[derive(Debug)]
 pub(crate) struct Doorbells<S: ?Sized> {
     ring: ArrayQueue<Arc<S>>,
@@ -141,11 +147,11 @@ impl<S: ?Sized> Doorbells<S> {
         self.ring.is_empty()
     }
 
-    /// Puts a source here unless it is. While there is no room, it calls `full`, in which somebody should
-    /// [take](Doorbells::take) some.
+    /// Puts a source into the ring unless it is there already. While the ring is full, calls
+    /// `full`, in which a thread should [take](Doorbells::take) sources.
     pub(crate) fn put(&self, source: &Arc<S>, bell: &Bell, mut full: impl FnMut()) {
-        // A thread that finds it set leaves it to the one that set it, and the thread that takes the source sees the
-        // work of both.
+        // A thread that finds the flag set leaves the source to the thread that set it. The thread
+        // that takes the source sees the work of both.
         if bell.is_rung.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -156,8 +162,8 @@ impl<S: ?Sized> Doorbells<S> {
         }
     }
 
-    /// Takes a source out: whatever was added to it before it was rung is seen now, and a thread that rings it from now
-    /// on puts it here again.
+    /// Takes a source out of the ring. All work added to it before it was rung is visible now. A
+    /// thread that rings it from now on puts it into the ring again.
     pub(crate) fn take(&self, bell: impl FnOnce(&S) -> &Bell) -> Option<Arc<S>> {
         let source = self.ring.pop()?;
         let bell = bell(&source);
@@ -166,31 +172,33 @@ impl<S: ?Sized> Doorbells<S> {
     }
 }
 
-/// Sources of which something is left, in the order in which they are asked.
+/// Sources in which work is left, in the order in which they are asked again.
 #[derive(Default)]
 pub(crate) struct Sources {
     waiting: VecDeque<Arc<dyn WorkSource>>,
-    /// Some of them had more than could be taken at a time.
+    /// A source had more work than the limit allowed.
     has_more: bool,
 }
 
 impl Sources {
-    /// Whether asking again may bring something, now that something has happened in the engine, or not.
+    /// Whether asking again may yield work. `has_happened`: something has happened in the engine
+    /// since the last time.
     pub(crate) fn are_due(&self, has_happened: bool) -> bool {
         !self.waiting.is_empty() && (has_happened || self.has_more)
     }
 
-    /// Whether there is more to take in the next turn.
+    /// Whether the next turn should take more work.
     pub(crate) const fn has_more(&self) -> bool {
         self.has_more
     }
 
-    /// Outstanding work has made room without anything coming in: sources that wait are asked in the next turn.
+    /// Makes the next turn ask the waiting sources, because outstanding work has left the engine
+    /// without anything arriving.
     pub(crate) fn ask_again(&mut self) {
         self.has_more |= !self.waiting.is_empty();
     }
 
-    /// Takes work from one. Returns how much.
+    /// Takes work from one source. Returns how many pieces.
     pub(crate) fn pull(
         &mut self,
         source: &Arc<dyn WorkSource>,
@@ -208,12 +216,12 @@ impl Sources {
         count
     }
 
-    /// How many wait.
+    /// Returns the number of waiting sources.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Takes work from all that wait, once. Returns how much.
+    /// Takes work from each waiting source once. Returns how many pieces in all.
     pub(crate) fn pull_again(
         &mut self,
         engine: &mut Engine,
@@ -237,15 +245,15 @@ impl fmt::Debug for dyn WorkSource {
     }
 }
 
-/// How often a source is rung until work leaves that could wait for the next poll: as many small pieces as a
-/// system call takes along.
+/// Rings after which work is sent that could wait for the next poll: as many small pieces as one
+/// system call sends.
 const RUNG_AT_ONCE: u32 = 16;
 
-/// Pieces of work taken from a source before others have their turn.
+/// Most pieces of work taken from one source before other sources have their turn.
 const PULLED_MAX: u32 = 256;
 
-/// Sources among the doorbells at a time. One more waits until some are taken, which who is inside the
-/// engine does in each turn.
+/// Capacity of [`Doorbells`], in sources. When it is full, a thread that rings waits until the
+/// thread inside the engine takes some, which that thread does in each turn.
 pub(crate) const DOORBELLS: usize = 1024;
 
 #[cfg(all(test, not(loom)))]
@@ -277,8 +285,9 @@ mod tests {
         assert_eq!(bell.press(false, || true), Press::Later, "work was taken");
     }
 
-    /// An application polls, adds a hundred pieces of work, and polls again, as perftest does. How often work is sent
-    /// before it polls again, if each piece takes so long on a host where a sleep costs so much.
+    /// Simulates an application that polls, adds a hundred pieces of work, and polls again, as
+    /// perftest does. Returns how often work is sent between the two polls. Adding a piece takes
+    /// `piece_ns`, and a sleep costs `sleep_cost_ns`.
     fn sent_in_a_row_of_a_hundred(piece_ns: u64, sleep_cost_ns: u64) -> u32 {
         let (bell, mut looked_at, mut sent) = (Bell::new(), 0, 0);
         for now in (1..=100).map(|piece| piece * piece_ns) {
@@ -298,7 +307,8 @@ mod tests {
 
     #[test]
     fn a_row_of_work_is_sent_in_sixteens_on_hosts_of_any_speed() {
-        // A piece takes 0.6 us on the host where this was measured; here on hosts 4 times as fast to 4 times as slow.
+        // A piece takes 0.6 µs on the host where this was measured. The loop covers hosts from 4
+        // times as fast to 4 times as slow.
         for quarters in [1, 2, 4, 8, 16] {
             let (piece_ns, sleep_cost_ns) = (150 * quarters, 11_250 * quarters);
             assert_eq!(sent_in_a_row_of_a_hundred(piece_ns, sleep_cost_ns), 6, "{piece_ns} ns");
@@ -360,7 +370,7 @@ mod model {
     }
 
     impl Shared {
-        /// As [`crate::Runtime::ring`] does it.
+        /// As [`crate::Runtime::ring`] does.
         fn add_and_ring(&self) {
             let source = &self.source;
             source.waiting.fetch_add(1, Ordering::Relaxed);
@@ -409,7 +419,7 @@ mod locked {
     use loom::sync::Mutex;
     use std::collections::VecDeque;
 
-    /// The ring with a lock: loom does not see into the other.
+    /// The ring as a queue with a lock, because loom cannot model the lock-free one.
     #[derive(Debug)]
     pub(super) struct ArrayQueue<T> {
         content: Mutex<VecDeque<T>>,

@@ -1,4 +1,5 @@
-//! Operations of threads that find another one inside the engine: rings that hand them over.
+//! Handing over of operations: a thread that finds another thread inside the engine puts its
+//! operation into a ring, from which the thread inside posts it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,39 +15,41 @@ use semantics::{
 
 use crate::counters::RuntimeCounters;
 
-/// Something to post, before the engine has it.
+/// An operation or receive that waits to be posted.
 #[derive(Debug)]
 pub(crate) struct Submission {
     pub(crate) connection: ConnectionHandle,
-    /// Learns of a refusal that cannot be returned to the poster any more.
+    /// Completion queue that reports an error if the engine refuses the posting; the call that
+    /// handed it over has returned before.
     pub(crate) queue: Arc<CompletionQueue>,
     pub(crate) posting: Posting,
-    /// The pieces of memory that its bytes are in, instead of the place that it names.
+    /// Pieces of memory that hold the bytes, if the posting names none itself.
     pub(crate) list: Option<Box<StoredPieces>>,
 }
 
-/// What is posted.
+/// An operation, a receive, or both together, as handed to the engine.
 #[derive(Clone, Copy, Debug)]
 pub enum Posting {
-    /// Something for the peer.
+    /// An operation for the peer.
     Operation(Operation),
     /// A buffer for a message.
     Receive(Receive),
-    /// A buffer for a message, followed by a slot of the status table in place of a completion.
+    /// A buffer for a message, reported in a slot of the status table instead of by a completion.
     Followed {
         /// The buffer.
         receive: Receive,
         /// The slot.
         status: u32,
     },
-    /// A buffer for an answer as [`Posting::Followed`], and the question, both or neither: of questions of several threads
-    /// the answers come in the same order as the buffers were posted.
+    /// A request together with the buffer for its answer; either both are posted or neither.
+    /// Because both are posted at once, answers to requests of several threads arrive in the order
+    /// of their buffers. The buffer is reported in a slot, as that of [`Posting::Followed`].
     Call {
         /// The buffer.
         receive: Receive,
-        /// The slot that follows the buffer.
+        /// The slot that reports the buffer.
         status: u32,
-        /// The question.
+        /// The request.
         operation: Operation,
     },
 }
@@ -74,7 +77,7 @@ impl Posting {
         }
     }
 
-    /// Posts to the engine, now; with a list, of bytes in its pieces.
+    /// Posts to the engine now. With a list, the bytes are in the pieces of the list.
     #[inline]
     pub(crate) fn apply(
         &self,
@@ -94,7 +97,7 @@ impl Posting {
             (Self::Receive(receive), Some(list)) => {
                 engine.post_receive_list(memory, connection, list, receive.context)
             }
-            // Posters of these have no lists.
+            // These postings never have a list.
             (&Self::Followed { receive, status }, _) => {
                 engine.post_followed_receive(memory, connection, receive, status)
             }
@@ -108,7 +111,7 @@ impl Posting {
         }
     }
 
-    /// Calls `visit` with the regions that it names.
+    /// Calls `visit` with each region that the posting names.
     fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
         let (receive, operation) = match self {
             Self::Operation(operation) => (None, Some(operation)),
@@ -119,7 +122,7 @@ impl Posting {
         receive.map(|receive| receive.region).into_iter().chain(region).for_each(visit);
     }
 
-    /// Whether it is possible, as far as can be checked outside the engine.
+    /// Checks the posting as far as that is possible outside the engine.
     pub(crate) fn check(
         &self,
         list: Option<PieceList<'_>>,
@@ -149,36 +152,37 @@ impl Posting {
     }
 }
 
-/// The way into the engine for threads that find another one inside.
+/// Queue into the engine for threads that find another thread inside.
 #[derive(Debug)]
 pub(crate) struct Submissions {
     ring: ArrayQueue<Submission>,
-    /// Those in the ring and those held back.
+    /// Submissions in the ring plus submissions held back.
     in_line: AtomicUsize,
-    /// Memory of lists that were passed on, for those that come: taken when lists come, and never more of it than
-    /// there are places in line.
+    /// Memory of piece lists whose submissions have been posted, for reuse. Allocated when lists
+    /// are handed over; holds at most as many lists as the queue has places.
     spare_lists: ArrayQueue<Box<StoredPieces>>,
 }
 
 impl Submissions {
-    /// With places for `capacity` submissions, at least 1, those held back included.
+    /// Creates a queue with `capacity` places, at least 1, including those of submissions held
+    /// back.
     pub(crate) fn new(capacity: u32) -> Self {
         let (ring, spare_lists) =
             (ArrayQueue::new(capacity as usize), ArrayQueue::new(capacity as usize));
         Self { ring, in_line: AtomicUsize::new(0), spare_lists }
     }
 
-    /// A copy of a list, to be handed over.
+    /// Copies a list of pieces, to be handed over.
     pub(crate) fn store(&self, list: PieceList<'_>) -> Box<StoredPieces> {
         let mut kept = self.spare_lists.pop().unwrap_or_else(|| Box::new(StoredPieces::EMPTY));
         kept.store(list);
         kept
     }
 
-    /// Keeps the memory of a list that is of no use any more.
+    /// Keeps the memory of a list that is no longer needed for reuse.
     fn give_back(&self, list: Option<Box<StoredPieces>>) {
         if let Some(list) = list {
-            // There is room, unless more threads were refused at the same time than there are places.
+            // There is room, unless more threads were refused at one time than there are places.
             let _full = self.spare_lists.push(list);
         }
     }
@@ -187,7 +191,7 @@ impl Submissions {
         self.ring.capacity()
     }
 
-    /// Hands something over; false if all places are taken.
+    /// Hands over a submission. Returns false if all places are taken.
     pub(crate) fn push(&self, submission: Submission) -> bool {
         let has_room = self.in_line.fetch_add(1, Ordering::Relaxed) < self.capacity();
         let refused = if has_room { self.ring.push(submission).err() } else { Some(submission) };
@@ -200,23 +204,25 @@ impl Submissions {
     }
 }
 
-/// Submissions that found no room in the engine, in the order in which they were handed over.
+/// Submissions for which the engine had no room, in the order in which they were handed over.
 ///
-/// Operations of a connection wait only for earlier operations of it, receives only for receives:
-/// room for either comes of its own accord or by polling the connection's queue, but room for a receive
-/// may take a message that only comes when an operation has been performed.
+/// Within a connection, an operation waits only for earlier operations, and a receive only for
+/// earlier receives. Completing operations, and polling the connection's queue, make room for
+/// operations. Room for a receive, however, may need the arrival of a message that the peer sends
+/// only after an operation was performed.
 #[derive(Debug)]
 pub(crate) struct HeldBack {
-    /// As many at most as there are places in line, so that all that is handed over is taken from the ring at once:
-    /// what is posted directly comes behind it, and no posting waits behind a stranger's.
+    /// Has at most as many entries as [`Submissions`] has places, so that [`HeldBack::drain`]
+    /// always empties the ring. Direct postings then keep their order behind it, and no posting
+    /// waits behind one of another connection.
     waiting: VecDeque<Submission>,
-    /// What waited when it was last tried, and for what.
+    /// Connection, class and reason of the submissions that found no room when last tried.
     blocked: Vec<(ConnectionHandle, Class, PostError)>,
-    /// Connections to close, as an operation of theirs lacks memory of this side.
+    /// Connections to close, because an operation of theirs names memory of this side that is gone.
     without_memory: Vec<ConnectionHandle>,
 }
 
-/// What keeps its order within a connection.
+/// Postings that keep their order within a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Class {
     Operation,
@@ -225,28 +231,29 @@ enum Class {
 }
 
 impl Class {
-    /// Whether one of this class may not overtake one of the other.
+    /// Whether a posting of this class may not overtake one of `other`.
     fn follows(self, other: Self) -> bool {
         self == other || self == Self::Both || other == Self::Both
     }
 }
 
 impl HeldBack {
-    /// Holds nothing, and has room for `capacity` submissions.
+    /// Creates an empty list with room for `capacity` submissions.
     pub(crate) fn new(capacity: usize) -> Self {
         let (waiting, blocked) = (VecDeque::with_capacity(capacity), Vec::with_capacity(capacity));
         Self { waiting, blocked, without_memory: Vec::new() }
     }
 
-    /// A connection of which an operation was refused because memory of this side had gone since it was handed over.
-    /// To be asked for until there is none.
+    /// Returns a connection that must be closed: one of its operations was refused, because memory
+    /// of this side went away after the operation was handed over. To be called until it returns
+    /// `None`.
     #[inline]
     pub(crate) fn take_without_memory(&mut self) -> Option<ConnectionHandle> {
         self.without_memory.pop()
     }
 
-    /// What a posting would have to wait for, as others wait that it must not overtake. True right
-    /// after [`HeldBack::drain`], or if nothing waits.
+    /// Returns why a posting must wait, if an earlier posting waits that it must not overtake.
+    /// Valid right after [`HeldBack::drain`], or if no submission waits.
     #[inline]
     pub(crate) fn reason_to_wait(
         &self,
@@ -256,13 +263,13 @@ impl HeldBack {
         if self.waiting.is_empty() { None } else { self.obstacle(connection, posting.class()) }
     }
 
-    /// What others of this class wait for.
+    /// Returns why submissions that this class must not overtake wait, if any do.
     fn obstacle(&self, connection: ConnectionHandle, class: Class) -> Option<PostError> {
         let mut blocked = self.blocked.iter();
         blocked.find(|it| it.0 == connection && class.follows(it.1)).map(|it| it.2)
     }
 
-    /// Calls `visit` with the regions of what waits here.
+    /// Calls `visit` with each region of the submissions held back.
     pub(crate) fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
         for submission in &self.waiting {
             submission.posting.visit_regions(visit);
@@ -271,14 +278,13 @@ impl HeldBack {
         }
     }
 
-    /// Whether nothing waits, here or in the ring.
+    /// Whether no submission waits, here or in the ring.
     #[inline]
     pub(crate) fn is_idle(&self, submissions: &Submissions) -> bool {
         self.waiting.is_empty() && submissions.ring.is_empty()
     }
 
-    /// Passes what waits, and then all that is in the ring, on to the engine. Returns whether anything
-    /// was passed on.
+    /// Posts the submissions held back, then those in the ring. Returns whether any left the queue.
     #[inline]
     pub(crate) fn drain(
         &mut self,
@@ -299,7 +305,8 @@ impl HeldBack {
             }
             waits
         });
-        // At most one filling of the ring: threads that keep posting must not keep this one here.
+        // Takes at most one full ring, so that threads that keep posting do not keep this thread
+        // here.
         for _ in 0..submissions.capacity() {
             let Some(submission) = submissions.ring.pop() else { break };
             if self.pass_on(&submission, engine, memory, status, counters) {
@@ -315,7 +322,7 @@ impl HeldBack {
         left > 0
     }
 
-    /// Posts a submission, or completes it as failed; false if it must wait.
+    /// Posts a submission, or completes it with an error. Returns false if it must wait.
     fn pass_on(
         &mut self,
         submission: &Submission,
@@ -326,7 +333,8 @@ impl HeldBack {
     ) -> bool {
         let (connection, class) = (submission.connection, submission.posting.class());
         if let Some(error) = self.obstacle(connection, class) {
-            // What may overtake what this waits for may not overtake this.
+            // A submission of class `Both` that waits must not be overtaken by either class, even
+            // by one that may overtake the submission it waits for.
             if class == Class::Both {
                 self.blocked.push((connection, class, error));
             }
@@ -353,7 +361,7 @@ impl HeldBack {
     }
 }
 
-/// The region of this side that a request names.
+/// Returns the local region that a request names.
 const fn region_of(request: &Request) -> Option<RegionId> {
     match *request {
         Request::Write { source: Source::Region { region, .. }, .. }
@@ -372,7 +380,8 @@ const fn region_of(request: &Request) -> Option<RegionId> {
     }
 }
 
-/// Whether the same posting succeeds later, when others of its connection are complete.
+/// Whether the same posting can succeed later, when other operations of the connection are
+/// complete.
 const fn is_temporary(error: PostError) -> bool {
     matches!(
         error,
@@ -383,7 +392,7 @@ const fn is_temporary(error: PostError) -> bool {
     )
 }
 
-/// Completes what could not be posted as failed.
+/// Completes a submission that could not be posted with an error.
 #[cold]
 fn fail(submission: &Submission, error: PostError, status: &StatusTable) {
     let error = match error {
@@ -401,7 +410,7 @@ fn fail(submission: &Submission, error: PostError, status: &StatusTable) {
             (operation.context, operation.request.completion_kind(), length)
         }
         Posting::Receive(receive) => (receive.context, CompletionKind::Receive, 0),
-        // No completion reports what a slot follows.
+        // A receive that has a slot is reported there only, not by a completion.
         Posting::Followed { status: slot, .. } => return status.fail(*slot, error),
         Posting::Call { status: slot, operation, .. } => {
             if let Some(slot) = operation.status {
@@ -420,7 +429,8 @@ fn fail(submission: &Submission, error: PostError, status: &StatusTable) {
         solicited: false,
         value: 0,
     };
-    // Without room the application has stopped polling; a handle still shows it.
+    // If the queue has no room, the application has stopped polling; a handle still shows the
+    // error.
     let _ = submission.queue.offer(&completion);
 }
 

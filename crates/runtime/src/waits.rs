@@ -1,4 +1,5 @@
-//! How the threads of a process follow the waiting policy: what they measure, and what they then do.
+//! How the threads of a process follow the waiting policy: what they measure, and what they then
+//! do.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -12,23 +13,26 @@ use crate::cell::Drive;
 use crate::runtime::{Shared, lock};
 use crate::sleep::{Slept, is_real_time, preemptions, processor_ns};
 
-/// The policies of an endpoint. Threads that wait for what they asked for see other times than threads that serve peers.
+/// The waiting policies of an endpoint. They are separate, because threads that wait for their own
+/// operations measure other times than threads that serve peers.
 #[derive(Debug)]
 pub(crate) struct Waits {
-    /// Of threads of the application in calls that wait.
+    /// For threads of the application in calls that wait.
     application: Published,
-    /// Of threads of the application that poll.
+    /// For threads of the application that poll.
     polling: Published,
-    /// Of the thread on watch, which serves peers.
+    /// For the thread on watch, which serves peers.
     server: Published,
-    /// How frames come to the thread on watch.
+    /// Arrival of frames at the thread on watch.
     moderation: Mutex<Moderation>,
     spinning: Spinning,
-    /// Since when polls of the application found nothing, in nanoseconds; 0 if that is not known.
+    /// Since when polls of the application have found nothing, in nanoseconds; 0 if unknown.
     polls_idle_since: AtomicU64,
-    /// A thread of the application that polls in vain asks from then on whether it is of a real-time class.
+    /// From this time in nanoseconds on, a polling thread that finds nothing checks whether it is
+    /// of a real-time class.
     real_time_due: AtomicU64,
-    /// Since when threads of the application found another thread inside the engine, in nanoseconds; 0 if none does.
+    /// Since when threads of the application have found another thread inside the engine, in
+    /// nanoseconds; 0 if they do not.
     kept_out_since: AtomicU64,
 }
 
@@ -46,12 +50,12 @@ impl Waits {
         }
     }
 
-    /// What an undisturbed sleep costs here, in nanoseconds.
+    /// Returns the cost of an undisturbed sleep on this host, in nanoseconds.
     pub(crate) fn sleep_cost_ns(&self) -> u64 {
         self.application.sleep_cost_ns.load(Ordering::Relaxed)
     }
 
-    /// A thread of the application has entered the engine.
+    /// Records that a thread of the application has entered the engine.
     #[inline]
     pub(crate) fn on_entered(&self) {
         if self.kept_out_since.load(Ordering::Relaxed) != 0 {
@@ -59,7 +63,7 @@ impl Waits {
         }
     }
 
-    /// A poll of the application found something that was there before.
+    /// Records that a poll of the application found something without driving the engine.
     #[inline]
     pub(crate) fn on_found(&self) {
         if self.polls_idle_since.load(Ordering::Relaxed) != 0 {
@@ -75,13 +79,13 @@ impl Waits {
     }
 }
 
-/// A policy, and what is read of it without its lock.
+/// A policy, with copies of the values that are read without its lock.
 #[derive(Debug)]
 struct Published {
     policy: Mutex<WaitPolicy>,
     spin_limit_ns: AtomicU64,
     sleep_cost_ns: AtomicU64,
-    /// What of it is processor time.
+    /// The part of `sleep_cost_ns` that is processor time.
     sleep_spent_ns: AtomicU64,
     short_until: AtomicU64,
 }
@@ -101,7 +105,7 @@ impl Published {
         self.publish(&mut lock(&self.policy), change)
     }
 
-    /// Records a wait. Of several threads that do so at a time, one is heard.
+    /// Records a wait. If several threads do so at one time, only one of the waits is recorded.
     fn on_waited(&self, took_ns: u64, limit_ns: u64, has_slept: bool) {
         if let Ok(mut policy) = self.policy.try_lock() {
             self.publish(&mut policy, |policy| policy.on_waited(took_ns, limit_ns, has_slept));
@@ -123,19 +127,19 @@ impl Published {
     }
 }
 
-/// The part of a wait of the application in which it spins.
+/// The part of a wait of the application in which the thread spins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spin {
     started_at: Instant,
     now: Instant,
-    /// For how long it spins.
+    /// How long the thread spins.
     limit_ns: u64,
     deadline: Instant,
     looks: u32,
 }
 
 impl Spin {
-    /// Of a wait of at most `limit`.
+    /// Begins a wait of at most `limit`.
     pub(crate) fn begin(shared: &Shared, limit: Option<Duration>) -> Self {
         let now = shared.host.clock.now();
         let deadline = limit.map_or(Instant::NEVER, |limit| now + limit);
@@ -143,33 +147,34 @@ impl Spin {
         Self { started_at: now, now, limit_ns, deadline, looks: 0 }
     }
 
-    /// When the wait ends.
+    /// Returns when the wait ends.
     pub(crate) fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Whether there is no time left at all.
+    /// Whether the deadline has passed.
     pub(crate) fn is_over(&self) -> bool {
         self.now >= self.deadline
     }
 
-    /// Whether the thread goes to sleep without a look: what has come ends its sleep at once.
+    /// Whether the thread goes to sleep without driving the engine first. Whatever has arrived ends
+    /// its sleep at once.
     pub(crate) fn sleeps_at_once(&self, shared: &Shared) -> bool {
         if self.limit_ns > 0 || self.is_over() {
             return false;
         }
-        // It counts as a poll all the same.
+        // This counts as a poll as well.
         shared.host.polled_at.store(self.now.0, Ordering::Relaxed);
         shared.host.looked_at.store(self.now.0, Ordering::Relaxed);
         true
     }
 
-    /// Looks so far that found nothing.
+    /// Returns how many looks have found nothing so far.
     pub(crate) fn looks(&self) -> u32 {
         self.looks
     }
 
-    /// Counts a look that found nothing. Whether to look again before going to sleep.
+    /// Counts a look that found nothing. Returns whether to look again before going to sleep.
     pub(crate) fn goes_on(&mut self, shared: &Shared) -> bool {
         self.looks = self.looks.saturating_add(1);
         self.now = shared.host.clock.now();
@@ -181,16 +186,16 @@ impl Spin {
         goes_on
     }
 
-    /// A look has found what the thread waits for.
+    /// Records that a look has found what the thread waits for.
     pub(crate) fn found(&self, shared: &Shared) {
-        // What was there at once says nothing of how long to spin for it.
+        // What was there at the first look says nothing about how long to spin for it.
         if self.looks > 0 {
             let took_ns = self.now.since_ns(self.started_at);
             shared.waits.application.on_waited(took_ns, self.limit_ns, false);
         }
     }
 
-    /// It has come, and may have found the thread asleep.
+    /// Records that what the thread waits for has arrived; `has_slept`: possibly while it slept.
     #[cold]
     pub(crate) fn came(&self, shared: &Shared, has_slept: bool) {
         let took_ns = shared.host.clock.now().since_ns(self.started_at);
@@ -198,10 +203,10 @@ impl Spin {
     }
 }
 
-/// What a thread on watch remembers between two looks.
+/// State of a thread on watch between two looks.
 #[derive(Debug, Default)]
 pub(crate) struct Looking {
-    /// For how long it spins, in nanoseconds; nothing before its first look without work.
+    /// How long it spins, in nanoseconds; `None` until its first look that finds no work.
     limit_ns: Option<u64>,
     has_slept: bool,
     /// Its last sleep was an interval.
@@ -209,17 +214,18 @@ pub(crate) struct Looking {
 }
 
 impl Shared {
-    /// A thread on watch has slept, or was about to.
+    /// Records that a thread on watch has slept, or was about to.
     pub(crate) fn on_slept(&self, looking: &mut Looking, slept: Slept) {
         looking.slept_interval = slept == Slept::Interval;
         looking.has_slept |= !matches!(slept, Slept::Not | Slept::Interval);
         if looking.has_slept {
-            // It need not have looked before.
+            // The thread may not have looked before it slept.
             looking.limit_ns.get_or_insert_with(|| self.waits.server.spin_limit_ns());
         }
     }
 
-    /// Looks once more, on behalf of a thread that is on watch and serves peers. Also returns whether it found work.
+    /// Drives the engine once for the thread on watch, which serves peers. Also returns whether
+    /// there was work.
     pub(crate) fn look(&self, looking: &mut Looking) -> (Drive, bool) {
         let worked_at = Instant(self.host.worked_at.load(Ordering::Relaxed));
         if looking.has_slept {
@@ -227,7 +233,7 @@ impl Shared {
         }
         let frames_before = self.host.frames.load(Ordering::Relaxed);
         let (outcome, worked) = self.drive_all();
-        // The caller looks for what it waits for next.
+        // The caller checks next for what it waits for.
         self.host.must_look.store(false, Ordering::Relaxed);
         let frames = self.host.frames.load(Ordering::Relaxed) - frames_before;
         self.on_looked(frames, std::mem::take(&mut looking.slept_interval));
@@ -237,7 +243,7 @@ impl Shared {
             return (outcome, worked);
         }
         let Looking { limit_ns, has_slept, .. } = std::mem::take(looking);
-        // Where the driver knows no time, it is 0.
+        // 0 where the driver of the link knows no time of arrival.
         let waited_ns = self.host.frame_waited_ns.load(Ordering::Relaxed);
         if has_slept && waited_ns != 0 {
             self.waits.for_all(|policy| policy.on_woken_by_frame(waited_ns));
@@ -249,7 +255,7 @@ impl Shared {
         (outcome, worked)
     }
 
-    /// Records how many frames a thread on watch found, after an interval if it `slept_interval`.
+    /// Records how many frames a thread on watch found, and whether it `slept_interval` before.
     fn on_looked(&self, frames: u64, slept_interval: bool) {
         if frames == 0 && !slept_interval {
             return;
@@ -259,21 +265,22 @@ impl Shared {
         if frames == 0 {
             moderation.on_silence(now);
         } else {
-            // A peer waits for each answer as the application does for what it is notified of.
+            // The peer waits for each answer, as the application does for each notification.
             let answers = self.host.answers_begun.load(Ordering::Relaxed);
             let notified = self.host.arming.reports().wrapping_add(answers);
             moderation.on_frames(now, frames, notified, self.waits.sleep_cost_ns());
         }
     }
 
-    /// Records the end of an interval that was to last until this time.
+    /// Records the end of an interval that should have ended at `until`.
     pub(crate) fn on_interval(&self, until: Instant) {
         let now = self.host.clock.now();
         let late_ns = now.since_ns(until);
         lock(&self.waits.moderation).on_interval(now, late_ns, self.waits.sleep_cost_ns());
     }
 
-    /// For how long frames may stay unread from now on, in nanoseconds; `None` if the thread should wait for the next one.
+    /// Returns how long frames may stay unread from now on, in nanoseconds; `None` if the thread
+    /// should wait for the next frame.
     pub(crate) fn interval_ns(&self) -> Option<u64> {
         let active_at = Instant(self.host.polled_at.load(Ordering::Relaxed));
         let total_ns = self.waits.sleep_cost_ns();
@@ -289,7 +296,7 @@ impl Shared {
         self.waits.spinning == Spinning::Learned && self.interval_ns().is_some()
     }
 
-    /// Decides for the progress thread.
+    /// Decides how the progress thread waits.
     pub(crate) fn while_serving(&self) -> Outcome {
         let application =
             Application { is_inside: self.is_driven(), polled_ns_ago: self.polled_ns_ago() };
@@ -297,13 +304,14 @@ impl Shared {
         self.waits.server.change(|policy| policy.while_serving(now, idle_ns, application))
     }
 
-    /// Records what the progress thread found when it began to serve.
+    /// Records whether the progress thread found work when it began to serve.
     pub(crate) fn on_served(&self, found: bool) {
         let polled_ns_ago = self.polled_ns_ago();
         self.waits.server.change(|policy| policy.on_served(found, polled_ns_ago));
     }
 
-    /// Decides for a thread of the application that is on watch: whether to spin. Not while another thread polls.
+    /// Decides whether a thread of the application that is on watch spins. It does not spin while
+    /// another thread polls.
     pub(crate) fn spins_on_watch(&self) -> bool {
         let (_, idle_ns) = self.idle_ns();
         idle_ns < self.waits.server.spin_limit_ns()
@@ -312,15 +320,16 @@ impl Shared {
             && !self.moderates_instead()
     }
 
-    /// Now, and how long ago a turn last did something.
+    /// Returns the time now, and how long ago a turn last did work.
     fn idle_ns(&self) -> (Instant, u64) {
         let now = self.host.clock.now();
         (now, now.since_ns(Instant(self.host.worked_at.load(Ordering::Relaxed))))
     }
 
-    /// A poll of the application has ended, the poll before it was at `before`, and the turn did something if it `worked`.
+    /// Records the end of a poll of the application. The poll before was at `before`; `worked`: the
+    /// turn did work.
     ///
-    /// Costs four loads where processors are not short.
+    /// Costs four loads while processors are not short.
     #[inline]
     pub(crate) fn on_polled(&self, before: Instant, outcome: Drive, worked: bool) {
         let now = Instant(self.host.polled_at.load(Ordering::Relaxed));
@@ -338,7 +347,7 @@ impl Shared {
         let Waits { polling, polls_idle_since, .. } = &self.waits;
         let away_ns = now.since_ns(before);
         if away_ns >= self.waits.sleep_cost_ns() {
-            // It computed, or it was descheduled.
+            // The thread computed or was descheduled.
             if was_preempted() && before != Instant(0) {
                 self.waits.for_all(|policy| policy.on_descheduled(now, away_ns));
             }
@@ -361,7 +370,7 @@ impl Shared {
             sleeps.then(|| policy.poll_sleep_ns())
         });
         if let Some(sleeps_for_ns) = sleeps_for_ns {
-            // What the sleep ends with says nothing of how long to spin.
+            // What ends this sleep says nothing about how long to spin.
             polls_idle_since.store(0, Ordering::Relaxed);
             let _found = self.sleep_polling(sleeps_for_ns, self.waits.sleep_cost_ns());
         } else if !found_nothing {
@@ -369,7 +378,8 @@ impl Shared {
         }
     }
 
-    /// The kernel takes the processor of a real-time thread for no thread of another class, such as the peer's.
+    /// Lets a thread of a real-time class sleep after it has polled in vain for long. The kernel
+    /// preempts it for no thread of another class, such as that of a peer on the same host.
     #[cold]
     fn on_polled_for_long(&self) {
         let Waits { polling, real_time_due, .. } = &self.waits;
@@ -383,15 +393,17 @@ impl Shared {
             return;
         }
         if is_real_time() && self.sleep_polling(sleeps_for_ns, sleeps_for_ns) {
-            // A frame seldom comes in so short a sleep unless its sender got the processor only then.
+            // A frame rarely arrives during so short a sleep, unless its sender ran only because of
+            // it.
             let now = self.host.clock.now();
             self.waits.for_all(|policy| policy.on_descheduled(now, limit_ns));
         }
         real_time_due.store(self.host.clock.now().after_ns(limit_ns).0, Ordering::Relaxed);
     }
 
-    /// Lets others have the processor of a thread that polls, until an event. If another thread sleeps on the links, nothing
-    /// wakes this one, and it sleeps for `unwoken_ns`. Returns whether work came meanwhile.
+    /// Lets other threads use the processor of a polling thread: sleeps until an event, for at most
+    /// `at_most_ns`. If another thread sleeps on the links, no event wakes this thread, and it
+    /// sleeps for `unwoken_ns`. Returns whether a turn did work meanwhile.
     fn sleep_polling(&self, at_most_ns: u64, unwoken_ns: u64) -> bool {
         let worked_at = self.host.worked_at.load(Ordering::Relaxed);
         if self.host.waiters.take_watch() {
@@ -406,8 +418,9 @@ impl Shared {
         self.host.worked_at.load(Ordering::Relaxed) != worked_at
     }
 
-    /// Another thread is inside the engine, and the calling thread has work for it. If it stays there, it has lost its
-    /// processor, perhaps to this thread.
+    /// Waits a moment for another thread that is inside the engine, because the calling thread has
+    /// work for it. If that thread stays inside, it has lost its processor, perhaps to this thread;
+    /// then this thread sleeps.
     #[cold]
     pub(crate) fn make_way(&self) {
         let (waits, now) = (&self.waits, self.host.clock.now());
@@ -423,7 +436,8 @@ impl Shared {
         std::hint::spin_loop();
     }
 
-    /// A thread whose sleeps end precisely slept until a time. It had spent so much processor time before.
+    /// Records a sleep until `until` of a thread whose sleeps end precisely. `spent_before_ns`:
+    /// processor time that the thread had used before the sleep.
     pub(crate) fn on_wake_up(&self, until: Instant, spent_before_ns: u64) {
         let late_ns = self.host.clock.now().since_ns(until);
         let spent_ns = processor_ns().saturating_sub(spent_before_ns);
@@ -431,7 +445,7 @@ impl Shared {
     }
 }
 
-/// Whether the calling thread had to leave its processor to another since the last call.
+/// Whether the calling thread was preempted since the last call.
 fn was_preempted() -> bool {
     thread_local! {
         static SEEN: Cell<Option<u64>> = const { Cell::new(None) };
@@ -440,7 +454,8 @@ fn was_preempted() -> bool {
     SEEN.replace(Some(now)).is_some_and(|before| before != now)
 }
 
-/// What a sleep is assumed to cost before any was measured, and where there is no progress thread to do so, in nanoseconds.
+/// Assumed cost of a sleep in nanoseconds, until one is measured. Without a progress thread, none
+/// is measured.
 const SLEEP_COST_ASSUMED_NS: u64 = 30_000;
 
 #[cfg(test)]
@@ -449,7 +464,7 @@ mod tests {
 
     use crate::runtime::{Runtime, RuntimeConfig};
 
-    /// Gets of one word follow each other at the rate of a stream, and each is waited for.
+    /// Gets of one word follow each other at the rate of a stream, and a peer waits for each.
     #[test]
     fn requests_that_peers_wait_for_are_no_stream() {
         let mut config = RuntimeConfig::from_entropy().expect("the kernel has entropy");
@@ -470,7 +485,8 @@ mod tests {
         assert!(is_moderated(0, 100_000), "acknowledgements are a stream");
     }
 
-    /// The progress thread rests while a thread of the application is on watch, until that thread calls.
+    /// The progress thread is parked while a thread of the application is on watch, until that
+    /// thread calls it.
     #[test]
     fn a_polling_thread_that_has_slept_on_the_links_hands_them_to_the_progress_thread() {
         let mut config = RuntimeConfig::from_entropy().expect("the kernel has entropy");
