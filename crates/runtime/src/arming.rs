@@ -1,18 +1,18 @@
-//! Decides whether a descriptor becomes readable when something was reported to the application.
+//! Decides when a descriptor becomes readable because something was reported to the application.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The flag that some thread waits on a descriptor, and how often something was reported to the application.
+/// A flag that a thread waits on the descriptor, and the number of reports to the application.
 ///
-/// Waiting in other ways costs no more than one load in a turn that did something.
+/// For other ways of waiting, it costs at most one load in each turn that did work.
 #[derive(Debug)]
 pub(crate) struct Arming {
-    /// Written inside the engine.
+    /// Reports so far. Written inside the engine.
     reports: AtomicU64,
-    /// `reports` as it was when somebody last tried to arm.
+    /// Value of `told` when a thread last tried to arm.
     seen: AtomicU64,
     is_armed: AtomicBool,
 }
@@ -26,19 +26,21 @@ impl Arming {
         }
     }
 
-    /// So many reports have gone to the application. Inside the engine only.
+    /// Sets the number of reports to the application. Called inside the engine only.
     #[inline]
     pub(crate) fn publish(&self, reports: u64) {
         self.reports.store(reports, Ordering::Relaxed);
     }
 
-    /// How often something was reported to the application.
+    /// Returns the number of reports to the application.
     pub(crate) fn reports(&self) -> u64 {
         self.reports.load(Ordering::Acquire)
     }
 
-    /// Arms, unless something was reported to the application since the last attempt. `pass` goes through the engine: a
-    /// thread that leaves the engine afterwards sees the flag, and reports of earlier ones are seen here.
+    /// Arms, unless something was reported to the application since the last attempt. `pass` must
+    /// call [`ProgressCell::pass`](crate::cell::ProgressCell::pass): a thread that leaves the
+    /// engine afterwards sees the flag, and this thread sees the reports of threads that left
+    /// before.
     pub(crate) fn arm(&self, pass: impl FnOnce()) -> bool {
         let reports = self.reports();
         if self.seen.swap(reports, Ordering::AcqRel) != reports {
@@ -51,11 +53,13 @@ impl Arming {
         if self.reports() == reports {
             return true;
         }
-        // The thread that reported it may have seen the flag; then it has fired.
+        // The thread that made the report may have seen the flag; then it has made the descriptor
+        // readable.
         !self.is_armed.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether the descriptor is to be made readable now: once. To be asked by the thread that has left the engine.
+    /// Returns true once if the descriptor must become readable now. To be called by a thread that
+    /// has left the engine.
     #[inline]
     pub(crate) fn fires(&self) -> bool {
         self.is_armed.load(Ordering::Relaxed)
@@ -63,7 +67,7 @@ impl Arming {
             && self.is_armed.swap(false, Ordering::AcqRel)
     }
 
-    /// Disarms; whether it was armed.
+    /// Disarms. Returns whether the descriptor was armed.
     pub(crate) fn disarm(&self) -> bool {
         self.is_armed.swap(false, Ordering::AcqRel)
     }
@@ -120,7 +124,8 @@ mod tests {
 /// ./x loom
 /// ```
 ///
-/// With `--cfg loom_mutation` in RUSTFLAGS who arms does not pass through the engine, and the test must fail.
+/// With `--cfg loom_mutation` in RUSTFLAGS, the thread that arms does not pass through the engine,
+/// and the test must fail.
 #[cfg(all(test, loom))]
 mod model {
     use loom::sync::Arc;
@@ -130,7 +135,7 @@ mod model {
     use super::*;
     use crate::cell::ProgressCell;
 
-    /// As [`crate::Runtime::arm`] and the turns of a thread do it.
+    /// As [`crate::Runtime::arm`] and the turns of a thread do.
     #[test]
     fn a_thread_that_armed_without_a_report_finds_the_descriptor_readable() {
         loom::model(|| {

@@ -1,27 +1,27 @@
-//! A link that is in use.
+//! A link in use.
 
 use delivery::Instant;
 use link::Link;
 
 use crate::counters::RuntimeCounters;
 
-/// A link in use.
 pub(crate) struct Attached {
     pub(crate) driver: Box<dyn Link>,
-    /// Looking for frames costs it no system call.
+    /// The link is over shared memory: receiving needs no system call.
     pub(crate) shares_memory: bool,
-    /// When it was last asked for frames, and when it last had some.
+    /// When frames were last asked for, and when the link last delivered some.
     pub(crate) asked_at: Instant,
     pub(crate) brought_at: Instant,
-    /// When it was last asked for news.
+    /// When events were last asked for.
     pub(crate) news_at: Instant,
-    /// Its driver has failed; it is neither read nor written any more.
+    /// The driver has failed; the link is neither read nor written any more.
     pub(crate) has_failed: bool,
 }
 
 impl Attached {
-    /// While frames come over shared memory, another link that has been silent is not asked at every
-    /// turn: that would cost more than all the rest.
+    /// Whether this turn may skip the link. While frames arrive over shared memory, other links
+    /// that have been silent are not read in every turn: that would cost more than the rest of the
+    /// turn.
     #[inline]
     pub(crate) const fn may_be_skipped(&self, now: Instant) -> bool {
         !self.shares_memory
@@ -29,7 +29,7 @@ impl Attached {
             && now.since_ns(self.brought_at) >= SILENT_NS
     }
 
-    /// Whether no descriptor becomes readable when frames wait.
+    /// Whether the link has no descriptor that becomes readable when frames wait.
     pub(crate) fn must_be_polled(&self) -> bool {
         self.driver.wait_fds().iter().all(Option::is_none)
     }
@@ -41,9 +41,9 @@ impl Attached {
     }
 }
 
-/// How often a silent link is asked while shared memory is busy, and descriptors that are no links: 0.4 µs
-/// for a look are 2 % then.
+/// Interval in nanoseconds at which silent links are read while shared memory is busy, and at which
+/// other descriptors are polled. A poll takes 0.4 µs, 2 % of this.
 pub(crate) const ASK_SILENT_NS: u64 = 20_000;
 
-/// A link that has brought nothing for this long is silent.
+/// A link that has delivered no frame for this long is silent, in nanoseconds.
 const SILENT_NS: u64 = 1_000_000;

@@ -1,4 +1,5 @@
-//! Descriptors that are no links: sockets at which strangers knock, streams of another protocol.
+//! Descriptors that belong to no link: sockets at which unknown peers arrive, streams of other
+//! protocols.
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -8,10 +9,10 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::fork::{Inherited, SOCKETS};
 
-/// What a descriptor is, or is to be, ready for.
+/// What a descriptor is ready for, or should be watched for.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Readiness {
-    /// Reading brings something: bytes, a connection, an end or an error.
+    /// Reading returns bytes, a connection, an end or an error.
     pub readable: bool,
     /// There is room to write.
     pub writable: bool,
@@ -36,17 +37,18 @@ impl Readiness {
     }
 }
 
-/// The set of them. There may be any number, so it is one descriptor itself.
+/// The epoll set of descriptors that belong to no link. Its own descriptor stands for all of them
+/// in `ppoll`.
 #[derive(Debug, Default)]
 pub(crate) struct Auxiliary {
-    /// Made when first of use.
+    /// Created when first used.
     set: OnceLock<OwnedFd>,
     watched: AtomicUsize,
-    /// A forked child is not to keep them.
+    /// A forked child closes these.
     inherited: Mutex<Places>,
 }
 
-/// Descriptors with their keys, and where a forked child finds them.
+/// Descriptors with their keys, and the blocks in which a forked child finds them.
 #[derive(Debug, Default)]
 struct Places {
     taken: Vec<Option<(RawFd, u64)>>,
@@ -66,7 +68,7 @@ impl Places {
         self.set(place, Some((fd, key)));
     }
 
-    /// The key of a descriptor changes.
+    /// Changes the key of a descriptor.
     fn change(&mut self, fd: RawFd, key: u64) {
         for taken in self.taken.iter_mut().flatten().filter(|taken| taken.0 == fd) {
             taken.1 = key;
@@ -92,12 +94,14 @@ impl Places {
 }
 
 impl Auxiliary {
-    /// Reports under `key` when this descriptor is `ready`; for a descriptor that is watched already, replaces both.
+    /// Reports under `key` when this descriptor is `ready`. For a descriptor that is already
+    /// watched, replaces both.
     pub(crate) fn watch(&self, fd: BorrowedFd<'_>, key: u64, ready: Readiness) -> io::Result<()> {
         self.watch_events(fd, key, ready.events())
     }
 
-    /// As [`Auxiliary::watch`] for reading, but reports each arrival once, and not for as long as something can be read.
+    /// Watches for reading as [`Auxiliary::watch`] does, but edge-triggered: reports each arrival
+    /// once.
     pub(crate) fn watch_arrivals(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
         self.watch_events(fd, key, Readiness::READABLE.events() | libc::EPOLLET as u32)
     }
@@ -127,7 +131,7 @@ impl Auxiliary {
         }
     }
 
-    /// Undoes [`Auxiliary::watch`]; false if the descriptor was not watched.
+    /// Undoes [`Auxiliary::watch`]. Returns false if the descriptor was not watched.
     pub(crate) fn unwatch(&self, fd: BorrowedFd<'_>) -> bool {
         self.unwatch_raw(fd.as_raw_fd())
     }
@@ -145,7 +149,7 @@ impl Auxiliary {
     fn unwatch_raw(&self, fd: RawFd) -> bool {
         let Some(set) = self.fd() else { return false };
         let (how, none) = (libc::EPOLL_CTL_DEL, std::ptr::null_mut());
-        // SAFETY: nothing is passed.
+        // SAFETY: no memory is passed.
         let is_undone = unsafe { libc::epoll_ctl(set, how, fd, none) } == 0;
         if is_undone {
             self.watched.fetch_sub(1, Ordering::Relaxed);
@@ -154,22 +158,22 @@ impl Auxiliary {
         is_undone
     }
 
-    /// Whether any is watched.
+    /// Whether any descriptor is watched.
     #[inline]
     pub(crate) fn is_in_use(&self) -> bool {
         self.watched.load(Ordering::Relaxed) != 0
     }
 
-    /// Readable while any of them is ready.
+    /// Returns the descriptor of the set, which is readable while a descriptor in it is ready.
     pub(crate) fn fd(&self) -> Option<RawFd> {
         self.set.get().map(AsRawFd::as_raw_fd)
     }
 
-    /// Passes those that are ready to `on_ready`, some of them at most; how many.
+    /// Passes at most [`READY_MAX`] ready descriptors to `on_ready`. Returns how many.
     pub(crate) fn poll(&self, mut on_ready: impl FnMut(u64, Readiness)) -> usize {
         let Some(set) = self.fd() else { return 0 };
         let mut ready = [libc::epoll_event { events: 0, u64: 0 }; READY_MAX as usize];
-        // SAFETY: `ready` has room for that many.
+        // SAFETY: `ready` has room for `READY_MAX` events.
         let count = unsafe { libc::epoll_wait(set, ready.as_mut_ptr(), READY_MAX, 0) };
         let count = usize::try_from(count).unwrap_or(0);
         for event in ready.iter().take(count) {
@@ -182,7 +186,7 @@ impl Auxiliary {
         self.inherited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The set, which is made unless there is one.
+    /// Returns the descriptor of the set, which is created if there is none.
     pub(crate) fn made(&self) -> io::Result<RawFd> {
         if let Some(fd) = self.fd() {
             return Ok(fd);
@@ -198,7 +202,7 @@ impl Auxiliary {
     }
 }
 
-/// Descriptors reported in one turn; the others come in the next.
+/// Most descriptors reported in one turn; the others follow in the next.
 const READY_MAX: i32 = 16;
 
 #[cfg(test)]

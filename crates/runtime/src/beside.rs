@@ -1,4 +1,4 @@
-//! Waiting for what the engine brings and for descriptors of the application, whichever comes first.
+//! Waiting for the engine and for descriptors of the application, whichever is ready first.
 
 use std::io;
 use std::sync::Arc;
@@ -18,26 +18,26 @@ use crate::waits::{Looking, Spin};
 /// What ended a [`Runtime::wait_beside`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Waited {
-    /// What the engine brings has come. The descriptors may be ready as well.
+    /// `ready` returned true. Descriptors may be ready as well.
     Ready,
-    /// So many descriptors are ready; their `revents` say for what.
+    /// This many descriptors are ready; their `revents` show for what.
     Descriptors(usize),
-    /// The time has passed.
+    /// The limit has passed.
     TimedOut,
 }
 
-/// Why [`Runtime::wait_beside`] could not wait on.
+/// Why [`Runtime::wait_beside`] stopped waiting.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// A handler of a signal has run while the thread slept, as `EINTR` says it elsewhere.
+    /// A signal handler ran while the thread slept (`EINTR`).
     #[error("a signal was handled meanwhile; wait again if it is none of those that end the wait")]
     Interrupted,
-    /// In a forked child.
+    /// The caller is a forked child.
     #[error(transparent)]
     Forked(#[from] Forked),
-    /// The system refuses to wait: no descriptor can be made for the thread to be called by, or there are more than
-    /// it may have.
+    /// The system refuses to wait: no descriptor can be created by which to call the thread, or
+    /// there are more descriptors than the process may have.
     #[error("cannot wait for descriptors (raise their limit with `ulimit -n`?)")]
     System(#[source] io::Error),
 }
@@ -52,18 +52,18 @@ impl From<io::Error> for WaitError {
 }
 
 impl Runtime {
-    /// Waits until `ready` is true or one of `others` is ready, for at most `limit` (`None`: for ever; zero
-    /// looks once at each). `ready` is asked after every turn that may have brought it: what this thread does itself
-    /// and what is of `interest`.
+    /// Waits until `ready` is true or one of `others` is ready, for at most `limit`. `None` waits
+    /// for ever; zero checks each once. `ready` is called after every turn of this thread, and when
+    /// an event of `interest` may have occurred.
     ///
-    /// The thread spins as [`Polling`](crate::Polling) says. Then it sleeps on the links and on the descriptors at
-    /// once, so that whatever comes wakes this thread first; if another thread sleeps on the links
-    /// already, on the descriptors alone, and is woken by that one.
+    /// The thread spins as [`Polling`](crate::Polling) says. Then it sleeps on the links and on the
+    /// descriptors at once, so that whichever is ready first wakes it. If another thread already
+    /// sleeps on the links, it sleeps on the descriptors only, and that thread wakes it.
     ///
     /// # Errors
-    /// [`WaitError::Interrupted`] after a signal handler has run: while the thread slept, or at any time of those signals
-    /// that are [blocked](Others::with_signals) but while it looks at the descriptors. What ran while it spun counts as
-    /// having run before the call. And as the variants of [`WaitError`] say.
+    /// [`WaitError::Interrupted`] if a signal handler has run while the thread slept, or, for signals that are
+    /// [blocked](Others::with_signals) except while it polls the descriptors, at any time. A handler that ran
+    /// while the thread spun counts as having run before the call. The other errors are those of [`WaitError`].
     pub fn wait_beside(
         &self,
         interest: Interest<'_>,
@@ -77,7 +77,8 @@ impl Runtime {
             return Ok(Waited::Ready);
         }
         let mut spin = Spin::begin(shared, limit);
-        // Descriptors that are always ready must not keep the thread from the links.
+        // With descriptors, the thread drives the engine first: descriptors that are always ready
+        // must not keep it from the links.
         let looks = !(others.are_none() && spin.sleeps_at_once(shared));
         let mut goes_on = looks;
         while goes_on {
@@ -104,14 +105,14 @@ impl Runtime {
         waited
     }
 
-    /// Raises a mark from wherever the caller is, and wakes those that wait for it: also outside of the engine, and
-    /// without a lock that those take who look.
+    /// Raises a mark and wakes the threads that wait for it. May be called outside of the engine,
+    /// and with no lock held that these threads take.
     pub fn raise(&self, mark: &Mark) {
         mark.raise();
         if self.check_process().is_err() {
             return;
         }
-        // Who goes to sleep passes, too: one sees the other.
+        // A thread that goes to sleep passes as well, so that one of the two sees the other.
         self.shared.cell.pass();
         if self.shared.host.waiters.are_blocked() {
             self.shared.host.wake_waiters(false);
@@ -120,7 +121,7 @@ impl Runtime {
 }
 
 impl Shared {
-    /// As [`Shared::block`], of a thread that waits for `others` as well.
+    /// Blocks as [`Shared::block`] does, but waits for `others` as well.
     #[cold]
     fn block_beside(
         &self,
@@ -131,7 +132,8 @@ impl Shared {
         mut ready: impl FnMut() -> bool,
     ) -> Result<Waited, WaitError> {
         let call = self.host.waiters.enlist_beside(interest, self.host.arming.reports())?;
-        // What was done before it could be seen that this thread waits, is seen below.
+        // Work finished before other threads could see this waiter in the list is visible to
+        // `ready` below.
         self.cell.pass();
         let result = self.sleep_beside(&call, others, deadline, has_looked, &mut ready);
         self.delist();
@@ -175,7 +177,7 @@ impl Shared {
         }
     }
 
-    /// As [`Shared::watch_until`], of a thread that waits for `others` as well.
+    /// Watches as [`Shared::watch_until`] does, but waits for `others` as well.
     fn watch_beside(
         &self,
         others: &mut Others<'_>,
@@ -213,6 +215,6 @@ impl Shared {
     }
 }
 
-/// Looks for work of the engine from one look at the descriptors to the next: a system call each time would make
-/// all looks half as frequent.
+/// Turns from one poll of the descriptors to the next. A system call in each would halve the rate
+/// of turns.
 const LOOKS_PER_POLL: u32 = 8;

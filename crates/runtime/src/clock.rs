@@ -1,10 +1,10 @@
-//! The clock of an endpoint: the one place where time is read.
+//! The clock of an endpoint: the only module that reads the time.
 
 use std::time::Instant as MonotonicTime;
 
 use delivery::Instant;
 
-/// The host's monotonic clock (`CLOCK_MONOTONIC`) as the engine counts it: nanoseconds since the
+/// The host's monotonic clock (`CLOCK_MONOTONIC`) as the engine uses it: nanoseconds since the
 /// runtime was started, plus one so that 0 is in the past.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
@@ -12,12 +12,12 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// A clock that begins now.
+    /// Starts a clock at the present time.
     pub(crate) fn start() -> Self {
         Self { origin: MonotonicTime::now() }
     }
 
-    /// The time now.
+    /// Returns the time now.
     #[inline]
     pub(crate) fn now(&self) -> Instant {
         // 2^64 ns are 584 years.
@@ -25,34 +25,35 @@ impl Clock {
     }
 }
 
-/// The same clock for the one thread that makes turns: between two looks at the kernel's clock, up to
-/// [`LOOK_NS`] apart, it counts the ticks of the processor.
+/// The clock for the thread inside the engine. Between two readings of the kernel's clock, up to
+/// [`LOOK_NS`] apart, it counts the processor's ticks.
 ///
-/// Asking the kernel costs 25 to 30 ns, which was a fifth of what a small operation over shared
-/// memory takes; ticks cost a third of that. They are only used where the kernel itself keeps time
-/// by them, which it does as long as they are steady and the same on all processors; their rate is
-/// measured against the kernel's clock, and both never drift apart by more than the rate changes
-/// within one look. Time does not go backwards when a look finds this clock ahead.
+/// Reading the kernel's clock costs 25 to 30 ns, a fifth of what a small operation over shared
+/// memory took; reading the ticks costs a third of that. Ticks are used only where the kernel
+/// itself keeps time by them, which it does as long as they are steady and equal on all processors.
+/// The rate of the ticks is measured against the kernel's clock, so that the two clocks drift apart
+/// only by what the rate changes between two readings. If a reading finds this clock ahead, it
+/// waits there: time does not go backwards.
 #[derive(Debug)]
 pub(crate) struct TurnClock {
-    /// None where ticks do not give the time.
+    /// `None` where the ticks do not show the time.
     ticks: Option<Ticks>,
 }
 
 #[derive(Debug)]
 struct Ticks {
-    /// The first look, from which the rate is measured.
+    /// The first reading, from which the rate is measured.
     first: Look,
     latest: Look,
-    /// Nanoseconds for a tick, times 2^32; 0 while it is unknown.
+    /// Nanoseconds per tick, times 2^32; 0 while unknown.
     rate: u64,
-    /// Ticks that give the time before the next look.
+    /// Ticks after the latest reading for which they may show the time.
     believed: u64,
     /// The time last returned.
     last_returned: Instant,
 }
 
-/// What both clocks showed at the same time.
+/// Values of both clocks, read together.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     ticks: u64,
@@ -68,7 +69,7 @@ impl TurnClock {
         Self { ticks }
     }
 
-    /// The time now.
+    /// Returns the time now.
     #[inline]
     pub(crate) fn now(&mut self, clock: &Clock) -> Instant {
         match &mut self.ticks {
@@ -81,7 +82,7 @@ impl TurnClock {
 impl Ticks {
     #[inline]
     fn now(&mut self, ticks: u64, clock: &Clock) -> Instant {
-        // Ticks that went backwards are very many.
+        // If the ticks went backwards, the difference wraps to a large number.
         let passed = ticks.wrapping_sub(self.latest.ticks);
         let now = if passed < self.believed {
             self.latest.now.after_ns(passed.wrapping_mul(self.rate) >> 32)
@@ -94,19 +95,21 @@ impl Ticks {
         self.last_returned
     }
 
-    /// Sets this clock by the kernel's, after which ticks were read again, `apart` later.
+    /// Sets this clock by a reading of the kernel's clock. `apart`: ticks between two readings of
+    /// the ticks, one before and one after it.
     #[cold]
     fn look(&mut self, look: Look, apart: u64) {
         let passed_ns = look.now.since_ns(self.first.now);
         let passed = look.ticks.wrapping_sub(self.first.ticks);
         self.believed = 0;
         if apart > APART_MAX {
-            // The thread lost its processor between the two: they do not belong together.
+            // The thread lost its processor between the two readings, so they do not show one
+            // moment.
             return;
         }
         self.latest = look;
         if passed > TICKS_MAX {
-            // They do not give the time, at least not since then.
+            // The ticks do not show the time, at least not since the first reading.
             self.rate = 0;
             self.first = look;
         } else if passed_ns >= MEASURED_NS_MAX {
@@ -131,8 +134,8 @@ fn are_ticks_time() -> bool {
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn read_ticks() -> u64 {
-    // SAFETY: every processor with the 64-bit instruction set has the instruction; where a process is
-    // forbidden to use it, the kernel's own clock in user space would not work either.
+    // SAFETY: every processor with the 64-bit instruction set has the instruction. Where a process
+    // is forbidden to use it, the kernel's own clock in user space would not work either.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
@@ -141,24 +144,27 @@ const fn read_ticks() -> u64 {
     0
 }
 
-/// How long ticks are believed without a look, in nanoseconds: a clock slewed by the most that is
-/// usual, 500 ppm, is followed to half a microsecond, and a look costs 0.005 % of the time.
+/// How long ticks show the time after a reading of the kernel's clock, in nanoseconds. A clock
+/// slewed by 500 ppm, the usual maximum, is followed to half a microsecond, and the readings cost
+/// 0.005 % of the time.
 const LOOK_NS: u64 = 1_000_000;
 
-/// Least time over which the rate of ticks is measured: looks are usually 100 ns apart from the ticks
-/// that go with them at worst, 10 ppm of this.
+/// Shortest time in nanoseconds over which the rate of ticks is measured. The two clocks are
+/// usually read at most 100 ns apart, 10 ppm of this.
 const MEASURED_NS_MIN: u64 = 10_000_000;
 
-/// Most time over which it is measured, so that a rate that changes is followed.
+/// Longest time in nanoseconds over which the rate is measured, so that a change of the rate is
+/// followed.
 const MEASURED_NS_MAX: u64 = 10_000_000_000;
 
-/// More ticks than there can be in [`MEASURED_NS_MAX`].
+/// More ticks than any processor has in [`MEASURED_NS_MAX`].
 const TICKS_MAX: u64 = 1 << 40;
 
-/// Ticks that a look takes at most, some microseconds.
+/// Most ticks that reading both clocks may take: a few microseconds.
 const APART_MAX: u64 = 1 << 14;
 
-/// Rates of processors: nanoseconds for a tick, times 2^32, from 16 ticks in one to one in 4.
+/// Plausible rates: nanoseconds per tick, times 2^32, from 16 ticks per nanosecond to one tick in 4
+/// ns.
 const RATES: std::ops::RangeInclusive<u64> = 1 << 28..=1 << 34;
 
 #[cfg(test)]
@@ -176,7 +182,8 @@ mod tests {
             let before = clock.now();
             let now = turns.now(&clock);
             assert!(now >= last_returned, "{now:?} after {last_returned:?}");
-            // A thread may lose its processor between the two: only this side has a bound.
+            // The thread may lose its processor between the two readings, so only this side has a
+            // bound.
             assert!(now.0 + TOLERATED_NS >= before.0, "{now:?} at {before:?}");
             last_returned = now;
         }
@@ -184,7 +191,7 @@ mod tests {
     }
 
     proptest! {
-        /// Ticks that stop, jump and go backwards: time goes on, and is right at each look.
+        /// Ticks may stop, jump and go backwards: time never goes backwards.
         #[test]
         fn whatever_the_ticks_do_time_does_not_go_backwards(
             ticks in prop::collection::vec(any::<u64>(), 1..50),
@@ -209,6 +216,6 @@ mod tests {
         }
     }
 
-    /// Looks are wrong by less than [`APART_MAX`] ticks of the slowest processors, twice.
+    /// Readings are wrong by less than twice [`APART_MAX`] ticks of the slowest processors.
     const TOLERATED_NS: u64 = 20_000;
 }

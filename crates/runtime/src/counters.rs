@@ -1,4 +1,4 @@
-//! What the runtime counts.
+//! Counters of the runtime.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct RuntimeCounters {
     /// Turns of the engine.
     pub turns: u64,
-    /// Turns in which something arrived, fell due or was posted.
+    /// Turns in which something arrived, a timer ran or work was posted.
     pub turns_with_work: u64,
-    /// Times the application looked for progress (`MultiEdge`'s polls).
+    /// Polls and other calls of the application that made progress (`MultiEdge`'s polls).
     pub polls: u64,
-    /// Times a thread that slept on the links woke up (`MultiEdge`'s interrupts).
+    /// Wake-ups of threads that slept on the links (`MultiEdge`'s interrupts).
     pub wakeups: u64,
-    /// Nanoseconds inside turns with work: the CPU time of the protocol, system calls included.
+    /// Nanoseconds inside turns with work: the CPU time of the protocol, including system calls.
     pub protocol_ns: u64,
-    /// Operations handed to another thread because it was inside the engine.
+    /// Operations handed over to another thread, because it was inside the engine.
     pub handed_over: u64,
     /// Pieces of work taken from sources.
     pub pulled: u64,
@@ -24,13 +24,13 @@ pub struct RuntimeCounters {
     pub asked_again: u64,
     /// Operations handed over that had to wait for room in a queue.
     pub held_back: u64,
-    /// Operations handed over that turned out to be impossible, and were completed as failed.
+    /// Operations handed over that the engine refused, so that they completed with an error.
     pub refused_late: u64,
     /// Links taken out of use because their driver failed.
     pub links_failed: u64,
 }
 
-/// Counters that threads outside of the engine add to.
+/// Counters that threads outside of the engine increment.
 #[derive(Debug, Default)]
 pub(crate) struct OutsideCounters {
     wakeups: AtomicU64,

@@ -1,4 +1,5 @@
-//! Doors: sockets beside the links, at which few datagrams come and which are looked at now and then.
+//! Doors: sockets besides the links, on which few datagrams arrive and which are polled at
+//! intervals. A door is either the multicast socket of a group or a redirect port.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -30,9 +31,10 @@ struct Door {
 
 #[derive(Debug)]
 enum Purpose {
-    /// What comes here was sent to this group, and passed the interface of this link.
+    /// A multicast socket: its datagrams were sent to this group and arrived at the interface of
+    /// this link.
     Group(LinkId, PeerAddr),
-    /// Services are asked for at this address that are elsewhere.
+    /// A redirect port: peers ask at this address for services that have moved elsewhere.
     Moved(SocketAddr, engine::Door),
 }
 
@@ -40,28 +42,28 @@ enum Purpose {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DoorError {
-    /// The endpoint has as many as it may.
+    /// The endpoint has the most doors it may have.
     #[error("the endpoint has {DOORS_MAX} doors already, the most there can be; close some")]
     NoneLeft,
-    /// The link is not there, or has no IP address.
+    /// The link does not exist or has no IP address.
     #[error("link {0} is none of this endpoint, or carries no UDP")]
     NotUdp(u8),
-    /// The system refused it.
+    /// The system refused the socket.
     #[error(transparent)]
     Socket(#[from] UdpError),
-    /// It cannot be waited for.
+    /// The socket cannot be watched.
     #[error("cannot watch the socket of a door")]
     Watch(#[source] io::Error),
-    /// The engine refused it.
+    /// The engine refused the port.
     #[error(transparent)]
     Port(#[from] DatagramError),
-    /// In a forked child.
+    /// The caller is a forked child.
     #[error(transparent)]
     Forked(#[from] Forked),
 }
 
 impl Doors {
-    /// Opens a door for a group, unless there is one.
+    /// Opens the multicast socket of a group on a link, unless it is open.
     pub(crate) fn join(
         &mut self,
         watched: &Auxiliary,
@@ -78,7 +80,7 @@ impl Doors {
         self.add(watched, open, |_| Purpose::Group(link, address)).map(|_| ())
     }
 
-    /// Opens a door where services are asked for, and says at which address: a port 0 takes a free one.
+    /// Opens a redirect port; port 0 picks a free port. Returns its address.
     pub(crate) fn open(
         &mut self,
         watched: &Auxiliary,
@@ -107,14 +109,14 @@ impl Doors {
         Ok(local)
     }
 
-    /// Closes the door at an address; false if there is none.
+    /// Closes the redirect port at an address. Returns false if there is none.
     pub(crate) fn close(&mut self, watched: &Auxiliary, address: SocketAddr) -> bool {
         let before = self.open.len();
         self.retain(watched, |purpose| !matches!(purpose, Purpose::Moved(at, _) if *at == address));
         self.open.len() < before
     }
 
-    /// Closes the doors of groups without members.
+    /// Closes the multicast sockets of groups without members.
     pub(crate) fn trim(&mut self, watched: &Auxiliary, engine: &mut Engine) {
         self.retain(watched, |purpose| match purpose {
             Purpose::Group(_, group) => engine.has_datagram_group(*group),
@@ -122,7 +124,7 @@ impl Doors {
         });
     }
 
-    /// Closes the doors that depend on a link.
+    /// Closes the multicast sockets of a link.
     pub(crate) fn on_detached(&mut self, watched: &Auxiliary, link: LinkId) {
         self.retain(watched, |purpose| !matches!(purpose, Purpose::Group(by, _) if *by == link));
     }
@@ -137,7 +139,7 @@ impl Doors {
         });
     }
 
-    /// Something waits at the door of this key.
+    /// Receives datagrams at the door with this key.
     pub(crate) fn receive(
         &mut self,
         engine: &mut Engine,
@@ -147,7 +149,7 @@ impl Doors {
     ) {
         let Some(door) = self.open.iter_mut().find(|door| door.key == key) else { return };
         let Door { socket, purpose, .. } = door;
-        // What is left is reported again.
+        // Datagrams that are left are reported in the next turn.
         for _ in 0..BURST {
             let Some((bytes, from)) = socket.receive() else { return };
             match purpose {
@@ -173,16 +175,16 @@ impl Doors {
     }
 }
 
-/// Where datagrams for a group are sent.
+/// Returns the address to which datagrams for a group are sent.
 pub(crate) fn group_address(group: IpAddr) -> PeerAddr {
     PeerAddr::from(SocketAddr::new(group, GROUP_PORT))
 }
 
-/// Doors of an endpoint, each with a buffer of 64 KiB: 4 MiB.
+/// Most doors of an endpoint; each has a buffer of 64 KiB, 4 MiB in all.
 const DOORS_MAX: usize = 64;
 
-/// Keys from here on are those of doors.
+/// First key of doors.
 pub(crate) const DOOR_KEYS: u64 = 1 << 63;
 
-/// Datagrams taken from a door before links have their turn.
+/// Most datagrams received at a door before the links have their turn.
 const BURST: usize = 64;

@@ -1,4 +1,4 @@
-//! How a runtime ends: stopped, dropped, or by a thread of its own.
+//! How a runtime ends: stopped, dropped, or ended by a background thread.
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +11,9 @@ use crate::exit;
 use crate::runtime::{Runtime, lock};
 
 impl Runtime {
-    /// Starts a thread that does `last` and then ends the runtime, as dropping it does. For a caller that must not wait for
-    /// peers; nothing may be called any more afterwards. If there is no thread to be had, the runtime ends at once.
+    /// Starts a background thread that runs `last` and then ends the runtime as dropping does. For
+    /// a caller that must not wait for peers. The runtime must not be used after this call. If no
+    /// thread can be started, the runtime ends at once, without `last`.
     pub fn stop_later(&self, last: impl FnOnce(&Self) + Send + 'static) {
         if self.check_process().is_err() || self.is_handed_over.swap(true, Ordering::AcqRel) {
             return;
@@ -20,15 +21,15 @@ impl Runtime {
         let thread = Mutex::new(lock(&self.thread).take());
         let (shared, is_handed_over) = (Arc::clone(&self.shared), AtomicBool::new(false));
         let rest = Self { shared, thread, is_handed_over };
-        // Without a thread, what it was to have is dropped, and the runtime with it.
+        // If no thread can be started, the closure is dropped, and the runtime with it.
         let _no_thread = start_thread("ethernot-end", move || {
             last(&rest);
             drop(rest);
         });
     }
 
-    /// Sends the acknowledgements that are owed, and stops the progress thread. Connections should
-    /// have been closed before; afterwards nothing happens any more but by calls.
+    /// Sends pending acknowledgements and stops the progress thread. Connections should be closed
+    /// before. Afterwards the endpoint makes progress only inside calls.
     pub fn stop(&self) {
         if self.shared.home.check().is_err() || self.shared.cell.is_poisoned() {
             return;
@@ -40,16 +41,16 @@ impl Runtime {
         let thread = ManuallyDrop::into_inner(thread);
         thread.thread().unpark();
         self.shared.host.sleeper.call();
-        // It stops by itself if it is the one that stops the runtime.
+        // The progress thread does not join itself; it ends when it sees the flag.
         if thread.thread().id() != thread::current().id() {
-            // A panic of the thread has been reported by the panic hook.
+            // The panic hook has reported a panic of the thread.
             drop(thread.join());
         }
     }
 }
 
 impl Drop for Runtime {
-    /// In a forked child the thread does not exist, and nothing is done.
+    /// Does nothing in a forked child, in which the progress thread does not exist.
     fn drop(&mut self) {
         if *self.is_handed_over.get_mut() {
             return;

@@ -1,4 +1,4 @@
-//! At the end of the process, peers are notified: `exit` drops nothing.
+//! Notifies peers at the end of the process, because `exit` drops no value.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
@@ -12,55 +12,56 @@ use crate::runtime::{ROUNDS_INLINE, Shared, lock};
 /// The endpoints of this process.
 type Living = Mutex<Vec<Weak<Shared>>>;
 
-/// Notifies peers when the process exits, for endpoints that are started later. Handlers that are registered with
-/// `atexit` after this call run before that, and find the connections as they were. Without it, starting the first
-/// endpoint does the same.
+/// Notifies peers when the process exits, also those of endpoints that are started later. `atexit`
+/// handlers registered after this call run before the notification, and find the connections open.
+/// Without this call, starting the first endpoint registers the notification.
 pub fn notify_peers_at_exit() {
     if !IS_REGISTERED.swap(true, Ordering::AcqRel) {
-        // SAFETY: the handler is a function without captured state. Failure (no memory) leaves peers to
-        // find out by themselves, as they do without this call.
+        // SAFETY: the handler is a function without captured state. If registering fails (no
+        // memory), peers are not notified, as without this call.
         unsafe { libc::atexit(at_exit) };
     }
 }
 
-/// Sends work that was posted and [deferred](crate::Runtime::ring), before the process ends by `_exit`. Waits for a
-/// thread that sends it, for 20 ms at most: the calling thread may be in a signal handler, and does nothing but wait.
-/// In a forked child nothing is sent.
+/// Sends work that was posted and [deferred](crate::Runtime::ring), before the process ends by
+/// `_exit`. Waits for at most 20 ms for another thread to send it. The calling thread only waits,
+/// because it may be in a signal handler. In a forked child nothing is sent.
 pub fn send_before_end() {
-    // SAFETY: null, or what was leaked in `living`.
+    // SAFETY: null, or the box that `living` leaked.
     let Some(living) = (unsafe { LIVING.load(Ordering::Acquire).as_ref() }) else { return };
-    // The thread that has the lock starts an endpoint or ends one.
+    // The lock is held only by a thread that starts or ends an endpoint.
     let Ok(living) = living.try_lock() else { return };
     for shared in living.iter().filter_map(Weak::upgrade) {
         if shared.home.check().is_ok() && !shared.cell.is_poisoned() {
             shared.wait_for_sender();
         }
-        // Not to be dropped here.
+        // Other threads may still use the endpoint, so it is not dropped here.
         std::mem::forget(shared);
     }
 }
 
-/// Notifies peers when the process exits while the endpoint is there.
+/// Notifies the peers of this endpoint when the process exits.
 pub(crate) fn remember(shared: &Arc<Shared>) {
     notify_peers_at_exit();
     let mut living = living().lock().unwrap_or_else(PoisonError::into_inner);
     living.push(Arc::downgrade(shared));
 }
 
-/// This one ends in another way.
+/// Removes an endpoint that ends before the process does.
 pub(crate) fn dismiss(shared: &Arc<Shared>) {
     let mut living = living().lock().unwrap_or_else(PoisonError::into_inner);
     living.retain(|known| !ptr::eq(known.as_ptr(), Arc::as_ptr(shared)));
 }
 
-/// In a forked child there is none; the parent's lock may be held for ever.
+/// Empties the list in a forked child, without the lock, which a thread of the parent may have
+/// held.
 pub(crate) fn forget() {
     LIVING.store(ptr::null_mut(), Ordering::Release);
 }
 
 fn living() -> &'static Living {
     let known = LIVING.load(Ordering::Acquire);
-    // SAFETY: null, or what was leaked below.
+    // SAFETY: null, or the box that was leaked below.
     if let Some(living) = unsafe { known.as_ref() } {
         return living;
     }
@@ -69,7 +70,8 @@ fn living() -> &'static Living {
         // SAFETY: made above, and never freed.
         Ok(_) => unsafe { &*new },
         Err(other) => {
-            // SAFETY: made above, and no other thread has seen it; the other was leaked here by another thread.
+            // SAFETY: `new` was made above, and no other thread has seen it; another thread leaked
+            // `other` here.
             unsafe {
                 drop(Box::from_raw(new));
                 &*other
@@ -79,19 +81,20 @@ fn living() -> &'static Living {
 }
 
 extern "C" fn at_exit() {
-    // SAFETY: null, or what was leaked in `living`.
+    // SAFETY: null, or the box that `living` leaked.
     let Some(living) = (unsafe { LIVING.load(Ordering::Acquire).as_ref() }) else { return };
     let living = std::mem::take(&mut *living.lock().unwrap_or_else(PoisonError::into_inner));
     let living: Vec<_> = living.iter().filter_map(Weak::upgrade).collect();
-    // A panic must not end the process in another way than the program has asked for.
+    // A panic must not change how the process ends.
     let _reported = catch_unwind(AssertUnwindSafe(|| Shared::part(&living)));
-    // What other threads still use is not to be dropped here.
+    // Other threads may still use the endpoints, so they are not dropped here.
     std::mem::forget(living);
 }
 
 impl Shared {
-    /// Closes the connections of these endpoints and their machines, and waits until their peers have heard of it and of all
-    /// that was delivered: for [`PARTING`] at most, as the process is about to end.
+    /// Closes the connections and machines of these endpoints, and waits until their peers have
+    /// acknowledged the close and all that was delivered, for at most [`PARTING`], because the
+    /// process is about to end.
     fn part(endpoints: &[Arc<Self>]) {
         let is_ours = |endpoint: &&Arc<Self>| endpoint.home.check().is_ok();
         let mut parting: Vec<&Arc<Self>> = endpoints.iter().filter(is_ours).collect();
@@ -118,8 +121,9 @@ impl Shared {
         }
     }
 
-    /// Sends what was posted, and waits until peers have acknowledged it: for [`LINGERING`] at most after the last of those
-    /// that work waits for is found, and until [`MEETING`] after the begin in any case.
+    /// Sends posted work and waits until peers have acknowledged it. Waits for at most
+    /// [`LINGERING`] after the last peer that work waits for is found, and for at most [`MEETING`]
+    /// in all.
     fn linger(&self, began: std::time::Instant) {
         let mut is_sent = false;
         let mut unsent = Unsent::Outstanding;
@@ -149,11 +153,11 @@ impl Shared {
         }
     }
 
-    /// Waits until a thread has taken and sent what was deferred.
+    /// Waits until another thread has taken and sent the deferred work.
     fn wait_for_sender(&self) {
         let mut left = SENDING;
         loop {
-            // A turn has taken all, and has ended.
+            // Entering shows that the turn that took the work has ended.
             if self.host.doorbells.is_empty() {
                 if let Some(inside) = self.cell.try_enter() {
                     return inside.abandon();
@@ -169,7 +173,7 @@ impl Shared {
         }
     }
 
-    /// Makes progress; whether a peer has yet to hear that a connection is closed.
+    /// Makes progress. Returns whether a peer still has to be notified that a connection is closed.
     fn is_parting(&self) -> bool {
         if self.cell.is_poisoned() {
             return false;
@@ -185,24 +189,24 @@ impl Shared {
     }
 }
 
-/// How long the end of a process may wait for peers: some round trips over any network, and no more than
-/// its user notices.
+/// Longest time that the end of a process waits for peers: a few round trips over any network, and
+/// too short for a user to notice.
 const PARTING: Duration = Duration::from_millis(100);
 
-/// For how long of that the process waits for acknowledgements before it closes connections: the peer's process may wait for
-/// its processor.
+/// The part of [`PARTING`] in which the process waits for acknowledgements before it closes
+/// connections, because the peer's process may wait for its processor.
 const LINGERING: Duration = Duration::from_millis(20);
 
-/// For how long of that it waits for peers that are not found yet.
+/// The part of [`PARTING`] in which the process waits for peers that are not found yet.
 const MEETING: Duration = Duration::from_millis(50);
 
-/// How long the end of a process by `_exit` may wait for the thread that sends.
+/// Longest time that the end of a process by `_exit` waits for the thread that sends.
 const SENDING: Duration = Duration::from_millis(20);
 
-/// How often it looks: a turn takes some microseconds.
+/// Interval of checks in that wait: a turn takes a few microseconds.
 const SENDING_LOOK: Duration = Duration::from_micros(50);
 
-/// How often it looks whether they have heard, at least.
+/// Longest interval of checks whether peers have acknowledged, in nanoseconds.
 const PARTING_LOOK_NS: u64 = 1_000_000;
 
 static LIVING: AtomicPtr<Living> = AtomicPtr::new(ptr::null_mut());

@@ -1,5 +1,6 @@
-//! A child made by `fork` has no threads and none of the parent's business: calls report that, and it lets go of the
-//! parent's links and opens its own.
+//! Detects forked children. A child made by `fork` has none of the parent's threads: calls on the
+//! parent's endpoints fail there. The child closes its copies of the parent's sockets and opens
+//! endpoints of its own.
 
 use std::os::fd::RawFd;
 use std::ptr;
@@ -8,16 +9,17 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, 
 
 use thiserror::Error;
 
-/// The call was made in a child process that was forked after the endpoint was made.
+/// The call was made in a child process that was forked after the endpoint was created.
 ///
-/// The child has a copy of the endpoint's memory but not its sockets: two engines with one identity would
-/// confuse every peer. The child makes an endpoint of its own.
+/// The child has a copy of the endpoint's memory, but two engines with one identity would confuse
+/// every peer. The child must create an endpoint of its own.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("this endpoint belongs to the parent process; a forked child makes its own")]
 pub struct Forked;
 
-/// Returns how many forks lie between this process and the one that first asked: code that keeps something for each
-/// process uses it as a key. One relaxed load, but for the first call.
+/// Returns how many forks lie between this process and the process that first called. Code that
+/// stores something per process can use the number as a key. Costs one relaxed load after the first
+/// call.
 #[inline]
 pub fn forks() -> u32 {
     if !REGISTERED.is_completed() {
@@ -26,26 +28,26 @@ pub fn forks() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// The process that something was made in. A `Drop` that takes a lock or waits for threads asks it first, because a forked
-/// child has neither those threads nor those that held the lock.
+/// The process that created a value. A `Drop` that takes a lock or waits for threads must check it
+/// first: a forked child has neither the threads nor the lock holders of its parent.
 #[derive(Clone, Copy, Debug)]
 pub struct HomeProcess {
     generation: u32,
 }
 
 impl HomeProcess {
-    /// Returns this process.
+    /// Returns the calling process.
     pub fn here() -> Self {
         REGISTERED.call_once(|| {
             // SAFETY: the handler is a function without captured state that works on atomics and
-            // descriptors, which is allowed in a child of a program with threads. Failure (no memory)
-            // leaves forked children undetected, as they are without this call.
+            // descriptors, which is allowed in the child of a program with threads. If registering
+            // fails (no memory), forked children go undetected, as without this call.
             unsafe { libc::pthread_atfork(None, None, Some(begin_child)) };
         });
         Self { generation: FORKS.load(Ordering::Relaxed) }
     }
 
-    /// Whether the caller is in the process this was made in. One relaxed load.
+    /// Checks that the caller is in the process that created the value. Costs one relaxed load.
     ///
     /// # Errors
     /// [`Forked`] in a child.
@@ -55,42 +57,44 @@ impl HomeProcess {
     }
 }
 
-/// Sockets of one endpoint, where a forked child finds them without a lock.
+/// Sockets of one endpoint, in a place where a forked child finds them without a lock.
 ///
-/// As long as a process has a socket open, its address is taken, and peers that send there are not refused.
-/// A child that knows nothing of the endpoint must not keep it so after the parent's end.
+/// As long as any process has a socket open, its address is in use, and peers that send there are
+/// not refused. Without this, a child that does not know of the endpoint would keep the address in
+/// use after the parent's end.
 #[derive(Debug)]
 pub(crate) struct Inherited {
     block: &'static Block,
 }
 
-/// Never freed, but used again.
+/// An entry of a list that only grows: never freed, but reused.
 #[derive(Debug)]
 struct Block {
     is_used: AtomicBool,
     sockets: [Socket; SOCKETS],
-    /// Blocks are only ever put in front.
+    /// The list is extended only at its head.
     next: *const Block,
 }
 
-// SAFETY: `next` is written before the block is shared, and what it points to is never freed.
+// SAFETY: `next` is written before the block is shared, and the block that it points to is never
+// freed.
 unsafe impl Sync for Block {}
 // SAFETY: as above.
 unsafe impl Send for Block {}
 
 #[derive(Debug)]
 struct Socket {
-    /// Negative for none.
+    /// Negative if the entry is empty.
     fd: AtomicI32,
-    /// Which socket it is, as numbers of descriptors are used again.
+    /// Inode of the socket, because descriptor numbers are reused.
     inode: AtomicU64,
 }
 
-/// Sockets of one block: what the links of an endpoint are waited for by.
+/// Most sockets of one block: the descriptors of all links of an endpoint.
 pub(crate) const SOCKETS: usize = 32;
 
 impl Inherited {
-    /// For a new endpoint.
+    /// Takes a free block, or adds one.
     pub(crate) fn claim() -> Self {
         let mut blocks = blocks();
         let free = |block: &&Block| !block.is_used.swap(true, Ordering::AcqRel);
@@ -112,7 +116,7 @@ impl Inherited {
         Self { block }
     }
 
-    /// Notes which descriptor is in a place. Others than sockets are none.
+    /// Sets the descriptor of an entry. Descriptors that are no sockets are ignored.
     pub(crate) fn set(&self, place: usize, fd: Option<RawFd>) {
         let Some(socket) = self.block.sockets.get(place) else { return };
         socket.fd.store(-1, Ordering::Release);
@@ -134,17 +138,18 @@ impl Drop for Inherited {
 fn blocks() -> impl Iterator<Item = &'static Block> {
     let mut next: *const Block = BLOCKS.load(Ordering::Acquire);
     std::iter::from_fn(move || {
-        // SAFETY: null or a block, which is never freed, and was made before it could be seen here.
+        // SAFETY: null or a block, which is never freed, and was complete before it became visible
+        // here.
         let block = unsafe { next.as_ref() }?;
         next = block.next;
         Some(block)
     })
 }
 
-/// The number of the socket that a descriptor stands for, if it is a socket.
+/// Returns the inode of a descriptor, if it is a socket.
 fn socket_inode(fd: RawFd) -> Option<u64> {
     let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: fills `found` if it succeeds.
+    // SAFETY: `fstat` fills `found` if it succeeds.
     let found = unsafe {
         if libc::fstat(fd, found.as_mut_ptr()) != 0 {
             return None;
@@ -154,7 +159,7 @@ fn socket_inode(fd: RawFd) -> Option<u64> {
     (found.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some(found.st_ino)
 }
 
-/// How many forks lie between this process and the first.
+/// Forks between this process and the first.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 static REGISTERED: Once = Once::new();
 static BLOCKS: AtomicPtr<Block> = AtomicPtr::new(ptr::null_mut());
@@ -166,7 +171,7 @@ extern "C" fn begin_child() {
     if BLOCKS.load(Ordering::Acquire).is_null() {
         return;
     }
-    // SAFETY: names a file by a string that ends with 0.
+    // SAFETY: the path is a string that ends with 0.
     let nothing = unsafe { libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC) };
     if nothing < 0 {
         return;
@@ -174,11 +179,12 @@ extern "C" fn begin_child() {
     for socket in blocks().flat_map(|block| &block.sockets) {
         let fd = socket.fd.load(Ordering::Acquire);
         if fd >= 0 && socket_inode(fd) == Some(socket.inode.load(Ordering::Acquire)) {
-            // Something else takes its number: the copy of the endpoint closes that if it is dropped. SAFETY: takes no
-            // pointers, and only that copy uses the number.
+            // Replaces the socket by `/dev/null` under its number, because the copy of the endpoint
+            // closes that number if it is dropped. SAFETY: takes no pointers, and only that copy
+            // uses the number.
             unsafe { libc::dup3(nothing, fd, libc::O_CLOEXEC) };
         }
     }
-    // SAFETY: opened above, and nothing else has it.
+    // SAFETY: opened above, and nothing else uses it.
     unsafe { libc::close(nothing) };
 }

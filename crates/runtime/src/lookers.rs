@@ -1,7 +1,10 @@
-//! Tasks that wait for something that nothing announces: room for an operation, or the last acknowledgement of a close.
+//! Tasks that wait for changes that no event announces: room for an operation, or the last
+//! acknowledgement of a close.
 //!
-//! Each notification of the application wakes them, as it does other tasks; without one they look a millisecond later: after
-//! frames have come or a timer has run, if nothing else changes what they wait for, so that they do not wake an idle process.
+//! Each report to the application wakes these tasks, as it does other tasks. Without a report, a
+//! task is woken to check again after a millisecond. If only peers and time can change what the
+//! task waits for, the millisecond starts when frames arrive or a timer runs, so that such tasks do
+//! not wake an idle process.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,37 +17,38 @@ use crate::park::Interest;
 use crate::runtime::{Runtime, lock};
 use crate::tasks::Enlisted;
 
-/// What changes that for which a task looks.
+/// What can change the state for which a task checks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ChangedBy {
-    /// Only peers and time, as the acknowledgement of an operation.
+    /// Only peers and time; for example the acknowledgement of an operation.
     Peers,
-    /// The application, too, as room in a queue that it polls.
+    /// The application as well; for example room in a queue that it polls.
     Application,
 }
 
-/// Tasks that look again soon.
+/// Tasks that check again soon.
 #[derive(Debug, Default)]
 pub(crate) struct Lookers {
-    /// They look at a time that is set.
+    /// Woken at [`Driver::lookers_due`], which is set.
     tasks: Mutex<Vec<Waker>>,
-    /// They look after peers or time have changed something.
+    /// Woken after peers or time have changed something.
     of_peers: Mutex<Vec<Waker>>,
-    /// There are such.
+    /// `of_peers` is not empty.
     has_of_peers: AtomicBool,
 }
 
 impl Runtime {
-    /// Wakes a task as [`Runtime::enlist_task`] does for each notification of the application, and a millisecond
-    /// later at the latest, or a millisecond after peers or time may have changed what it waits for; it must look
-    /// once more afterwards. For what nothing announces.
+    /// Wakes a task as [`Runtime::enlist_task`] does for each report to the application. For
+    /// changes that no event announces, also wakes it at most a millisecond later, or, with
+    /// [`ChangedBy::Peers`], a millisecond after frames arrived or a timer ran. The task must check
+    /// once more after this call.
     pub fn enlist_looker(&self, waker: &Waker, changed_by: ChangedBy) -> Enlisted {
         let enlisted = self.enlist_task(waker, Interest::Anything);
         let shared = &self.shared;
         let lookers = &shared.host.lookers;
         if changed_by == ChangedBy::Peers {
             lock(&lookers.of_peers).push(waker.clone());
-            // The look that must follow goes through the engine, and turns after that see it.
+            // The check that must follow enters the engine, and later turns see this flag.
             lookers.has_of_peers.store(true, Ordering::SeqCst);
             return enlisted;
         }
@@ -58,7 +62,7 @@ impl Runtime {
 }
 
 impl Driver {
-    /// Frames have come, or a timer has run.
+    /// Records that frames have arrived or that a timer has run.
     #[inline]
     pub(crate) fn note_change(&mut self, host: &Host, now: Instant) {
         if host.lookers.has_of_peers.load(Ordering::Relaxed) {
@@ -66,7 +70,7 @@ impl Driver {
         }
     }
 
-    /// Wakes the tasks whose time has come, when the calling thread has left the engine.
+    /// Wakes the tasks, as soon as the calling thread has left the engine.
     #[cold]
     pub(crate) fn wake_lookers(&mut self, host: &Host) {
         self.lookers_due = Instant::NEVER;
@@ -80,5 +84,5 @@ impl Driver {
     }
 }
 
-/// How long a task waits for what nothing announces, as a thread does.
+/// Longest wait of a task for a change that no event announces, in nanoseconds, as for a thread.
 const LOOK_NS: u64 = 1_000_000;

@@ -1,4 +1,4 @@
-//! Machines: other protocols than the engine's, driven beside it by the same threads.
+//! Machines: protocols other than the engine's, which the same threads drive beside it.
 
 use std::any::Any;
 use std::io;
@@ -16,86 +16,89 @@ use crate::runtime::Shared;
 
 /// A protocol with sockets of its own.
 ///
-/// Its methods are called inside the engine, by whichever thread makes turns: they must be quick, must not
-/// wait, and must not call the runtime.
+/// Its methods are called inside the engine, by any thread that makes turns. They must be quick,
+/// must not wait, and must not call the runtime.
 pub trait Machine: Any + Send {
-    /// Attaches the machine, which has descriptors watched by `descriptors` until it is detached.
+    /// Attaches the machine, which watches descriptors by means of `descriptors` until it is
+    /// detached.
     fn attached(&mut self, descriptors: Descriptors) {
         let _ = descriptors;
     }
 
-    /// Reads, writes, runs timers: what there is to do, within reason. It is called once in each turn of the
-    /// engine, after [`Machine::on_descriptor`], so a turn with nothing to do must cost next to nothing.
+    /// Reads, writes and runs timers, for a bounded time. It is called once in each turn of the
+    /// engine, after [`Machine::on_descriptor`], so a turn with nothing to do must cost almost
+    /// nothing.
     fn turn(&mut self, now: Instant, memory: &MemoryAccess<'_>) -> Progress;
 
-    /// Handles a descriptor that the machine has [watched](Descriptors::watch) under this key and that is ready; it
-    /// is called in each turn for as long as the descriptor is ready. One that the machine has just unwatched may
-    /// be reported once more.
+    /// Handles a descriptor that the machine [watches](Descriptors::watch) under this key and that
+    /// is ready. It is called in each turn while the descriptor is ready. A descriptor that the
+    /// machine has just unwatched may be reported once more.
     fn on_descriptor(&mut self, key: u64, ready: Readiness);
 
-    /// Moves completion queues that were armed, and have got what they were armed for since the last call, to
-    /// `fired`. It is called after each turn.
+    /// Moves completion queues that were armed, and that reached what they were armed for since the
+    /// last call, to `fired`. It is called after each turn.
     fn take_fired(&mut self, fired: &mut Vec<Arc<CompletionQueue>>) {
         let _ = fired;
     }
 
-    /// Prepares for the end of the process: the machine notifies its peers, in the turns that follow.
+    /// Prepares for the end of the process: in the turns that follow, the machine notifies its
+    /// peers.
     fn close(&mut self, now: Instant);
 
-    /// Whether after [`Machine::close`] there is still a peer to notify. The end of the process waits for that, for 100
-    /// ms at most.
+    /// Whether there is still a peer to notify after [`Machine::close`]. The end of the process
+    /// waits for that, for at most 100 ms.
     fn is_closing(&self) -> bool;
 }
 
-/// What came of a turn of a machine.
+/// The result of a machine's turn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Progress {
-    /// Something has changed that others may wait for.
+    /// The turn changed something that other threads may wait for.
     pub worked: bool,
-    /// More waits: the next turn is to follow at once.
+    /// There is more to do: the next turn should follow at once.
     pub more: bool,
-    /// There is news of connections: threads that wait for [`Interest::News`](crate::Interest::News) are woken.
+    /// There are events of connections: threads that wait for
+    /// [`Interest::News`](crate::Interest::News) are woken.
     pub news: bool,
-    /// When it wants its next turn at the latest, should no descriptor be ready before.
+    /// When the machine wants its next turn at the latest, if no descriptor is ready before.
     pub due: Instant,
 }
 
 impl Progress {
-    /// There was nothing to do, and nothing will be until a descriptor is ready.
+    /// There was nothing to do, and there will be nothing until a descriptor is ready.
     pub const NONE: Self = Self { worked: false, more: false, news: false, due: Instant::NEVER };
 }
 
-/// Which machine of a runtime. No later one of the runtime has the same.
+/// Identifies a machine of a runtime. Identifiers are not reused.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct MachineId(u32);
 
 impl MachineId {
-    /// The key in the common set of what the machine calls `key`.
+    /// Returns the key in the epoll set for the machine's `key`.
     const fn common_key(self, key: u64) -> u64 {
         MACHINE_KEYS | (self.0 as u64) << KEY_BITS | key
     }
 }
 
-/// Why nothing could be done with a machine.
+/// Why an operation on a machine failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MachineError {
-    /// The runtime has as many as it may, or has had.
+    /// The runtime has as many machines as it may have, or has used all identifiers.
     #[error("the endpoint has {MACHINES_MAX} protocols beside its own, the most there can be")]
     NoneLeft,
-    /// It was detached, or is of another type.
+    /// The machine was detached, or is of another type.
     #[error("the endpoint has no such protocol")]
     NotThere,
-    /// Descriptors cannot be watched.
+    /// The epoll set cannot be created.
     #[error("cannot make an epoll set (raise the limit of descriptors with `ulimit -n`?)")]
     Watch(#[source] io::Error),
-    /// In a forked child.
+    /// The caller is a forked child.
     #[error(transparent)]
     Forked(#[from] Forked),
 }
 
-/// Has descriptors of one machine watched. It is of no use when the machine is detached, and must not be used
-/// then.
+/// Watches descriptors for one machine. Must not be used after the machine is detached.
 #[derive(Clone, Debug)]
 pub struct Descriptors {
     shared: Weak<Shared>,
@@ -103,24 +106,26 @@ pub struct Descriptors {
 }
 
 impl Descriptors {
-    /// Reports to the machine, under `key`, when a descriptor is ready, or changes what it is watched for. It must be
-    /// [unwatched](Descriptors::unwatch) before it is closed. Keys are below 2^32, and those of other machines are
-    /// others.
+    /// Reports to the machine, under `key`, when a descriptor is ready. For a descriptor that is
+    /// already watched, replaces the key and the readiness. The descriptor must be
+    /// [unwatched](Descriptors::unwatch) before it is closed. Keys are below 2^32; each machine has
+    /// its own.
     ///
     /// # Errors
-    /// The error of the system call that failed.
+    /// The error of the system call that failed, `InvalidInput` for a larger key, or `NotConnected` if
+    /// the runtime has ended.
     pub fn watch(&self, fd: BorrowedFd<'_>, key: u64, ready: Readiness) -> io::Result<()> {
         if key >> KEY_BITS != 0 {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let shared = self.shared.upgrade().ok_or(io::ErrorKind::NotConnected)?;
-        // A child would change the parent's set.
+        // A forked child would change the epoll set of its parent.
         shared.home.check().map_err(io::Error::other)?;
-        // Who sleeps knows the set, which was made before.
+        // The set exists already, so a sleeping thread polls it.
         shared.host.sleeper.auxiliary.watch(fd, self.id.common_key(key), ready)
     }
 
-    /// Stops reporting a descriptor to the machine; false if it was not watched.
+    /// Stops reporting a descriptor to the machine. Returns false if it was not watched.
     pub fn unwatch(&self, fd: BorrowedFd<'_>) -> bool {
         let Some(shared) = self.shared.upgrade() else { return false };
         shared.home.check().is_ok() && shared.host.sleeper.auxiliary.unwatch(fd)
@@ -130,11 +135,11 @@ impl Descriptors {
 /// The machines of an endpoint, at most [`MACHINES_MAX`].
 pub(crate) struct Machines {
     attached: Vec<(MachineId, Box<dyn Machine>)>,
-    /// How many there have been.
+    /// Machines attached so far.
     count: u32,
-    /// When the first of them wants its next turn.
+    /// When the first machine wants its next turn.
     due: Instant,
-    /// Queues to report.
+    /// Completion queues to report.
     pub(crate) fired: Vec<Arc<CompletionQueue>>,
 }
 
@@ -169,7 +174,7 @@ impl Machines {
         Ok(id)
     }
 
-    /// Takes a machine away; its descriptors are not watched any more.
+    /// Removes a machine and unwatches its descriptors.
     pub(crate) fn detach(
         &mut self,
         watched: &Auxiliary,
@@ -190,7 +195,8 @@ impl Machines {
         machine.and_then(|machine| machine.downcast_mut()).ok_or(MachineError::NotThere)
     }
 
-    /// A descriptor is ready that is watched under this key of the common set.
+    /// Passes a descriptor that is ready to the machine that watches it under this key of the epoll
+    /// set.
     pub(crate) fn on_descriptor(&mut self, common_key: u64, ready: Readiness) {
         let key = common_key & KEY_MAX;
         let found = self.attached.iter_mut().find(|(id, _)| id.common_key(key) == common_key);
@@ -199,7 +205,7 @@ impl Machines {
         }
     }
 
-    /// Each has its turn; what came of all of them.
+    /// Makes a turn of each machine. Returns the results combined.
     #[cold]
     pub(crate) fn turn(&mut self, now: Instant, memory: &MemoryAccess<'_>) -> Progress {
         let mut all = Progress::NONE;
@@ -211,7 +217,7 @@ impl Machines {
             all.due = all.due.min(due);
             machine.take_fired(&mut self.fired);
         }
-        // A thread may be asleep until a later time.
+        // A sleeping thread may have armed a later time.
         all.worked |= all.news || all.due < self.due;
         self.due = all.due;
         all
@@ -228,13 +234,13 @@ impl Machines {
     }
 }
 
-/// Machines at a time: each takes part in each turn.
+/// Most machines at one time: each takes part in each turn.
 const MACHINES_MAX: usize = 16;
 
-/// Keys from here on are those of machines; the runtime's own before that are of doors.
+/// First key of machines. The runtime's own keys below are those of doors.
 pub(crate) const MACHINE_KEYS: u64 = 3 << 62;
 
-/// Bits of a key that are the machine's; 30 are left to say which machine.
+/// Low bits of a key that the machine chooses; 30 bits are left to identify the machine.
 const KEY_BITS: u32 = 32;
 const KEY_MAX: u64 = (1 << KEY_BITS) - 1;
 const ID_MAX: u32 = (1 << (62 - KEY_BITS)) - 1;

@@ -1,12 +1,14 @@
-//! What threads wait for that is neither a completion nor a status, and how one that sleeps on a descriptor is called.
+//! Marks, for which threads wait besides completions and status slots, and calls of a thread that
+//! sleeps on a descriptor.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Raised by the code that brings what a thread [waits](crate::Interest::Mark) for: bytes of a stream, room in a ring.
-/// One mark for each thing that can be waited for alone: only those that wait for it are woken.
+/// Raised by code that brings what threads [wait](crate::Interest::Mark) for: bytes of a stream,
+/// room in a ring. Each thing that threads can wait for has a mark of its own, so that only the
+/// threads that wait for it are woken.
 #[derive(Debug)]
 pub struct Mark {
     raised: AtomicU64,
@@ -18,16 +20,17 @@ impl Mark {
         Self { raised: AtomicU64::new(0) }
     }
 
-    /// Wakes threads that wait for it when the calling thread leaves the engine. For hooks, machines and work
-    /// sources, in a turn that does something, as a source [says](crate::Posted::count); a thread outside of the
-    /// engine calls [`Runtime::raise`](crate::Runtime::raise).
+    /// Wakes the threads that wait for the mark when the calling thread leaves the engine. To be
+    /// called inside the engine, by hooks, machines and work sources, in a turn that does work
+    /// ([`Posted::count`](crate::Posted::count)). A thread outside of the engine calls
+    /// [`Runtime::raise`](crate::Runtime::raise) instead.
     #[inline]
     pub fn raise(&self) {
-        // Release: who sees that it was raised sees what was done before.
+        // Release: a thread that sees this sees everything that the caller did before.
         self.raised.fetch_add(1, Ordering::Release);
     }
 
-    /// How often it was raised.
+    /// Returns how often the mark was raised.
     pub(crate) fn raised(&self) -> u64 {
         self.raised.load(Ordering::Acquire)
     }
@@ -39,15 +42,16 @@ impl Default for Mark {
     }
 }
 
-/// Whether a thread that sleeps on a descriptor was called by it and has not heeded that: it is raised once, however
-/// often the thread is called. Kept under a lock.
+/// Whether a thread that sleeps on a descriptor was called and has not answered yet. The descriptor
+/// is raised once, however often the thread is called. Protected by the lock of the list of
+/// waiters.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
     is_pending: bool,
 }
 
 impl Call {
-    /// Calls; under the lock.
+    /// Calls the thread. The caller holds the lock.
     pub(crate) fn call(&mut self, raise: impl FnOnce()) {
         if !self.is_pending {
             self.is_pending = true;
@@ -55,11 +59,13 @@ impl Call {
         }
     }
 
-    /// The thread has woken up: `lower` makes the descriptor readable no more, `clear` comes back with the call that is
-    /// kept under the lock. What it waits for must be looked at afterwards.
+    /// Answers the call, after the thread has woken up. `lower` makes the descriptor unreadable,
+    /// `clear` takes the lock and passes the call to the function it is given. The thread must then
+    /// check for what it waits for.
     ///
-    /// The descriptor first: a call between the two is not made again, but is seen by the look. The other way round
-    /// the descriptor of a pending call could be lowered, and no further one would raise it.
+    /// The descriptor is lowered first: a call between the two steps raises nothing, but the check
+    /// sees its cause. In the opposite order, the descriptor of a pending call could be lowered,
+    /// and no later call would raise it.
     pub(crate) fn heed(lower: impl FnOnce(), clear: impl FnOnce(fn(&mut Self))) {
         let done = |call: &mut Self| call.is_pending = false;
         if cfg!(loom_mutation) {
@@ -94,13 +100,15 @@ mod tests {
     }
 }
 
-/// Who sleeps on a descriptor against who works and calls, in every interleaving. To run it:
+/// A thread that sleeps on a descriptor, and a thread that works and calls it, in every
+/// interleaving. To run it:
 ///
 /// ```sh
 /// ./x loom
 /// ```
 ///
-/// With `--cfg loom_mutation` in RUSTFLAGS a call is taken back before its descriptor is lowered, and the test must fail.
+/// With `--cfg loom_mutation` in RUSTFLAGS, a call is cleared before its descriptor is lowered, and
+/// the test must fail.
 #[cfg(all(test, loom))]
 mod model {
     use loom::sync::atomic::{AtomicBool, AtomicUsize};
@@ -110,15 +118,15 @@ mod model {
     use super::*;
     use crate::cell::ProgressCell;
 
-    /// As `Runtime::wait_beside` and the turns of a thread do it.
+    /// As `Runtime::wait_beside` and the turns of a thread do.
     struct World {
         cell: ProgressCell<usize>,
-        /// What the thread waits for.
+        /// Work that the thread waits for.
         come: AtomicUsize,
         mark: Mark,
-        /// It is on the list.
+        /// The thread is in the list.
         is_listed: AtomicBool,
-        /// What it has seen of the mark, and its call.
+        /// The value of the mark that the thread has seen, and its call.
         entry: Mutex<(u64, Call)>,
         is_readable: AtomicBool,
     }

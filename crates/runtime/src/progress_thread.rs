@@ -1,4 +1,4 @@
-//! The thread that serves one-sided targets and idle applications.
+//! The progress thread, which serves the endpoint while the application does not.
 
 use std::io;
 use std::os::unix::thread::JoinHandleExt;
@@ -15,13 +15,16 @@ use crate::runtime::Shared;
 use crate::sleep::{processor_ns, sleep_precisely};
 use crate::waits::Looking;
 
-/// Serves the engine until stopped.
+/// Serves the engine until the runtime is stopped.
 ///
-/// It sleeps on the links, and drives the engine when something comes. After that it spins for as long as
-/// [`Polling`](crate::Polling) says: the next frame often comes soon, and waking up takes longer than serving it. While
-/// the application polls, or a thread of the application sleeps on the links itself, it leaves the links to the application:
-/// it then neither drives nor sleeps on the links, but looks now and then whether the application does something
-/// else. It is what a network adapter's interrupt is to a polling driver.
+/// The progress thread sleeps on the links, and drives the engine when something arrives. After
+/// that it spins for as long as [`Polling`](crate::Polling) says, because the next frame often
+/// arrives soon, and a wake-up takes longer than serving the frame.
+///
+/// While the application polls, or a thread of the application is on watch, the progress thread
+/// leaves the links to the application: it neither drives the engine nor sleeps on the links, but
+/// checks at intervals whether the application still does so. It is to the application what the
+/// interrupt of a network adapter is to a polling driver.
 pub(crate) fn run(shared: &Arc<Shared>) {
     sleep_precisely();
     measure_wake_ups(shared);
@@ -41,42 +44,44 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     }
 }
 
-/// Sleeps a few times for as long as a frame may be away, to learn what a wake-up costs here.
+/// Sleeps a few times, each about as long as the wait for a frame, to measure the cost of a wake-up
+/// on this host.
 fn measure_wake_ups(shared: &Shared) {
     for _ in 0..WAKE_UPS {
         let spent_ns = processor_ns();
         let until = shared.host.clock.now().after_ns(MEASURED_SLEEP_NS);
         thread::park_timeout(Duration::from_nanos(MEASURED_SLEEP_NS));
-        // Somebody may have called.
+        // Another thread may have ended the sleep early.
         if shared.host.clock.now() >= until {
             shared.on_wake_up(until, spent_ns);
         }
     }
 }
 
-/// Has a thread run on this processor only.
+/// Pins a thread to one processor.
 pub(crate) fn keep_to(thread: &JoinHandle<()>, processor: usize) -> io::Result<()> {
-    // SAFETY: a set of processors is an array of bits, and none is set.
+    // SAFETY: a set of processors is an array of bits, and all bits may be zero.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     if processor >= size_of::<libc::cpu_set_t>() * 8 {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    // SAFETY: the set has a bit for it.
+    // SAFETY: the set has a bit for the processor, as checked above.
     unsafe { libc::CPU_SET(processor, &mut set) };
     let (id, bytes) = (thread.as_pthread_t(), size_of::<libc::cpu_set_t>());
-    // SAFETY: the thread has not been joined, as its handle is here, and `set` is as long as is said.
+    // SAFETY: the thread has not been joined, because its handle is here, and `set` has the length
+    // that is passed.
     match unsafe { libc::pthread_setaffinity_np(id, bytes, &raw const set) } {
         0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),
     }
 }
 
-/// Serves the links and sleeps on them; the place of the thread that does so is taken.
+/// Serves the links and sleeps on them, then gives up the watch, which the caller has taken.
 fn serve(shared: &Shared, looking: &mut Looking) {
     let (mut outcome, found) = shared.look(looking);
     shared.on_served(found);
-    // If another thread is inside the engine, it may have lost its processor: looking again at once would only keep it from
-    // getting the processor back.
+    // If another thread is inside the engine, it may have lost its processor. Looking again at once
+    // would keep it from getting the processor back.
     while outcome == Drive::Drove && !shared.is_stopping.load(Ordering::Relaxed) {
         match shared.while_serving() {
             Outcome::Spin if !shared.moderates_instead() => {
@@ -94,7 +99,8 @@ fn serve(shared: &Shared, looking: &mut Looking) {
     shared.host.waiters.leave_watch();
 }
 
-/// Waits while a thread of the application is on watch, in the end until that thread calls.
+/// Waits while a thread of the application is on watch: first for increasing times, then until that
+/// thread calls.
 fn stand_by(shared: &Shared, standby: &mut Standby) {
     let now = shared.host.clock.now();
     if let Some(time) = standby.on_watched(now, shared.waits.sleep_cost_ns()) {
@@ -111,5 +117,6 @@ fn park_until(shared: &Shared, time: Instant) {
     thread::park_timeout(Duration::from_nanos(time.since_ns(shared.host.clock.now())));
 }
 
-/// Longer than setting a timer takes on the slowest hosts; all measurements together take a millisecond.
+/// Length of each measured sleep, in nanoseconds: longer than setting a timer takes on the slowest
+/// hosts, and so short that all measurements together take a millisecond.
 const MEASURED_SLEEP_NS: u64 = 50_000;

@@ -1,7 +1,9 @@
-//! Deferred deregistration: a region whose owner has dropped it stays until the last operation that uses it has ended.
+//! Deferred deregistration: a region whose owner has dropped it stays until the last operation that
+//! uses it has ended.
 //!
-//! Operations keep no count in their regions, because that would cost each of them something. A region that is dropped
-//! is looked for among all work in progress instead: at once if there is little of it, and otherwise from time to time.
+//! Operations do not count their uses in regions, because counting would make each operation
+//! slower. Instead, all pending work is searched for a region that was dropped: at once if there is
+//! little work, otherwise at intervals.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +18,7 @@ use crate::fork::HomeProcess;
 use crate::runtime::{Runtime, Shared, lock};
 use crate::turn_access::TurnAccess;
 
-/// Ends regions of a runtime's memory. It does not keep the runtime alive.
+/// Revokes and deregisters memory regions of a runtime. Does not keep the runtime alive.
 #[derive(Clone, Debug)]
 pub struct Regions {
     table: Arc<MemoryTable>,
@@ -25,7 +27,7 @@ pub struct Regions {
 }
 
 impl Runtime {
-    /// Returns what ends regions of its memory.
+    /// Returns a handle that revokes and deregisters memory regions of this runtime.
     pub fn regions(&self) -> Regions {
         let shared = &self.shared;
         let (table, home) = (Arc::clone(&shared.host.memory), shared.home);
@@ -34,13 +36,14 @@ impl Runtime {
 }
 
 impl Regions {
-    /// Returns the memory.
+    /// Returns the table of memory regions.
     pub const fn table(&self) -> &Arc<MemoryTable> {
         &self.table
     }
 
-    /// Takes a region away from peers, who have no access to it when this returns. Operations of this side go on with it,
-    /// if the table [keeps its memory alive](MemoryTable::keeps_alive); if not, the region is deregistered.
+    /// Revokes a region: when this returns, peers have no access to it. If the table [keeps its
+    /// memory alive](MemoryTable::keeps_alive), operations of this side continue to use it;
+    /// otherwise the region is deregistered.
     ///
     /// Does nothing in a forked child.
     ///
@@ -58,8 +61,8 @@ impl Regions {
         Ok(())
     }
 
-    /// Deregisters a region. If the table keeps its memory alive and operations or receives use it, only peers lose it now,
-    /// and it is deregistered when the last of them has ended.
+    /// Deregisters a region. If the table keeps its memory alive and operations or receives use it,
+    /// the region is only revoked now, and deregistered when the last of them has ended.
     ///
     /// Does nothing in a forked child.
     ///
@@ -88,8 +91,8 @@ impl Regions {
 }
 
 impl Shared {
-    /// Whether nothing uses the region, as far as that is found out at little cost: false if another thread is inside the
-    /// engine, or much is to be looked at.
+    /// Whether no pending work uses the region, if that can be found out at little cost. Returns
+    /// false if another thread is inside the engine, or if there is much pending work.
     fn finds_unused(&self, region: RegionId) -> bool {
         let Some(mut inside) = self.cell.try_enter() else { return false };
         let is_unused = inside.with(|driver| driver.finds_unused(&self.host, region));
@@ -98,11 +101,11 @@ impl Shared {
     }
 }
 
-/// Regions on their way to and from the thread inside the engine.
+/// Regions handed to the thread inside the engine, and regions it returns for deregistration.
 #[derive(Debug, Default)]
 pub(crate) struct Retired {
     added: Mutex<Vec<RegionId>>,
-    /// Nothing uses them any more.
+    /// Regions that no work uses any more.
     ended: Mutex<Vec<RegionId>>,
     /// `ended` is not empty.
     has_ended: AtomicBool,
@@ -119,14 +122,16 @@ impl Retired {
         self.has_ended.load(Ordering::Relaxed)
     }
 
-    /// Deregisters what nothing uses any more. The calling thread has left the engine.
+    /// Deregisters regions that no work uses any more. The calling thread must have left the
+    /// engine.
     #[cold]
     pub(crate) fn deregister(&self, table: &MemoryTable) {
         self.has_ended.store(false, Ordering::Relaxed);
         let ended = std::mem::take(&mut *lock(&self.ended));
         for region in ended {
             if let Err(RegisterError::InsideAccess { .. }) = table.deregister(region) {
-                // The calling thread has an access of its own, which the deregistration would wait for.
+                // The calling thread has an access of its own, so the deregistration would wait for
+                // itself.
                 self.end(std::iter::once(region));
             }
         }
@@ -138,12 +143,12 @@ impl Retired {
     }
 }
 
-/// Regions that work in progress still used at the last look.
+/// Dropped regions that pending work used at the last search.
 #[derive(Debug)]
 pub(crate) struct Retiring {
     regions: HashSet<RegionId>,
     look_at: Instant,
-    /// From the last look to the next.
+    /// Time from the last search to the next.
     interval_ns: u64,
 }
 
@@ -154,14 +159,14 @@ impl Default for Retiring {
 }
 
 impl Retiring {
-    /// When to look again.
+    /// Returns when to search again.
     #[inline]
     pub(crate) const fn look_at(&self) -> Instant {
         self.look_at
     }
 
-    /// Takes regions that were dropped, and looks whether they are used. What the engine has not yet been given is looked
-    /// through by `visit_others`.
+    /// Takes newly dropped regions, and searches the pending work for all dropped regions.
+    /// `visit_others` visits the regions of work that the engine has not taken yet.
     fn look(
         &mut self,
         retired: &Retired,
@@ -193,7 +198,8 @@ impl Retiring {
             if self.regions.is_empty() { Instant::NEVER } else { now.after_ns(self.interval_ns) };
     }
 
-    /// Takes all regions, whether they are used or not: the engine does nothing any more.
+    /// Returns all regions for deregistration, whether they are used or not, because the engine
+    /// does nothing any more.
     pub(crate) fn give_up(&mut self, retired: &Retired) {
         retired.end(self.regions.drain().chain(std::mem::take(&mut *lock(&retired.added))));
         self.look_at = Instant::NEVER;
@@ -201,16 +207,16 @@ impl Retiring {
 }
 
 impl Driver {
-    /// Looks whether regions that were dropped are still in use.
+    /// Searches the pending work for regions that were dropped.
     #[cold]
     pub(crate) fn take_retired(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) {
-        // What threads handed over before they dropped a region is seen then.
+        // Operations that threads handed over before they dropped a region are now included.
         self.take_submissions(host, memory);
         let Self { retiring, held, engine, .. } = self;
         retiring.look(&host.retired, engine, now, |visit| held.visit_regions(visit));
     }
 
-    /// Whether nothing uses the region, if that is found out at little cost.
+    /// Whether no pending work uses the region, if that can be found out at little cost.
     #[cold]
     fn finds_unused(&mut self, host: &Host, region: RegionId) -> bool {
         if self.engine.visited_count() > VISITED_AT_ONCE {
@@ -225,14 +231,17 @@ impl Driver {
     }
 }
 
-/// Records and connections that are looked at for one region: about a microsecond.
+/// Most records and connections that are searched at once for a region: about a microsecond.
 const VISITED_AT_ONCE: u32 = 64;
 
-/// How soon a region that is used is looked for again: a small operation has ended in that time.
+/// Shortest interval of searches for regions in use, in nanoseconds: a small operation ends in that
+/// time.
 const LOOK_NS: u64 = 1_000_000;
 
-/// How long at most, while the same regions stay in use: a peer that is silent keeps them for seconds.
+/// Longest interval of searches while the same regions stay in use, in nanoseconds: a peer that is
+/// silent keeps them in use for seconds.
 const LOOK_NS_MAX: u64 = 128_000_000;
 
-/// A look at one record takes some 10 ns, so that looking takes 1 % of the time at most.
+/// Interval per record, in nanoseconds. Searching a record takes about 10 ns, so that searches take
+/// at most 1 % of the time.
 const NS_PER_VISIT: u64 = 1_000;

@@ -1,4 +1,4 @@
-//! Waiting without a thread: by a descriptor, and of tasks that wakers wake.
+//! Waiting without blocking a thread: on a descriptor, and in tasks with a waker.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -9,20 +9,21 @@ use crate::park::Interest;
 use crate::runtime::{Runtime, Shared};
 use crate::waits::Spin;
 
-/// For how long a task that waits still polls, as a thread does before it blocks ([`Polling`](crate::Polling)): it has
-/// itself woken at once meanwhile, so that others have their turn in between.
+/// The time for which a waiting task still polls, as a thread spins before it blocks
+/// ([`Polling`](crate::Polling)). Meanwhile the task wakes itself at once after each poll, so that
+/// other tasks run in between.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Patience {
-    /// Of the part of the wait in which it polls; the wait itself has begun when there is one.
+    /// The polling part of the wait; `Some` once the wait has begun.
     spin: Option<Spin>,
-    /// At the last look at the clock there was time left.
+    /// At the last reading of the clock there was time left.
     lasts: bool,
     polls: u8,
 }
 
 impl Patience {
-    /// Whether to poll on, after a look that found nothing. The clock, which costs as much as waking the task, is asked
-    /// now and then.
+    /// Whether to poll again, after a poll that found nothing. Reads the clock only now and then,
+    /// because a reading costs as much as waking the task.
     #[inline]
     fn lasts(&mut self, shared: &Shared) -> bool {
         self.polls = self.polls.wrapping_add(1);
@@ -34,7 +35,7 @@ impl Patience {
         self.lasts
     }
 
-    /// What the task waits for has come.
+    /// Records that what the task waits for has arrived.
     #[inline]
     fn found(&mut self, shared: &Shared) {
         if let Some(spin) = self.spin.take() {
@@ -43,7 +44,7 @@ impl Patience {
     }
 }
 
-/// A task on the list of those that wait; dropped, it is taken off.
+/// The entry of a task in the list of waiters. Dropping it removes the entry.
 #[derive(Debug)]
 pub struct Enlisted {
     shared: Arc<Shared>,
@@ -57,11 +58,12 @@ impl Drop for Enlisted {
 }
 
 impl Runtime {
-    /// Looks whether `ready` returns something, makes progress and looks again. If there is nothing, the task is woken
-    /// when it should look again: at once for as long as its `patience` lasts, and then by the thread that finds what
-    /// it waits for. `enlist` arranges that: it gets the waker, and what comes afterwards must wake it.
+    /// Polls `ready`, makes progress and polls `ready` again. If neither poll returns a value,
+    /// arranges for the task to be woken: at once while its `patience` lasts, after that by the
+    /// thread that brings what the task waits for. For the latter, `enlist` gets the waker, and
+    /// must make sure that whatever arrives from then on wakes it.
     ///
-    /// Where no thread serves the endpoint while the application does not, a task polls for as long as it waits.
+    /// A task polls for as long as it waits if the runtime has no progress thread.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -89,7 +91,8 @@ impl Runtime {
             return Poll::Pending;
         }
         enlist(context.waker());
-        // What was done before it could be seen that this task waits, is seen below.
+        // Work finished before other threads could see that this task waits is visible to `ready`
+        // below.
         shared.cell.pass();
         if let Some(result) = ready() {
             return Poll::Ready(Ok(result));
@@ -98,22 +101,24 @@ impl Runtime {
         Poll::Pending
     }
 
-    /// Wakes a task when something has come that is of interest; it must look once more afterwards.
+    /// Wakes a task when an event of `interest` has occurred. The task must check once more after
+    /// this call.
     pub fn enlist_task(&self, waker: &Waker, interest: Interest<'_>) -> Enlisted {
         let host = &self.shared.host;
         let number = host.waiters.enlist_task(waker, interest, host.arming.reports());
         Enlisted { shared: Arc::clone(&self.shared), number }
     }
 
-    /// Returns the descriptor that is readable after what [`Runtime::arm`] waits for. It belongs to one that waits
-    /// at a time.
+    /// Returns the descriptor that becomes readable as [`Runtime::arm`] says. Only one thread or
+    /// task may wait on it at a time.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.shared.host.descriptor.as_fd()
     }
 
-    /// Makes the descriptor readable when something is reported to the application from now on: a completion, an
-    /// operation or a receive with a slot that is finished, news of a connection. False if something was reported since
-    /// the last call, which is to be looked at first, or if no thread serves the endpoint while the application sleeps.
+    /// Arms the descriptor: it becomes readable at the next report to the application, that is, a
+    /// completion, a finished operation or receive with a slot, or an event of a connection.
+    /// Returns false, without arming, if something was reported since the last call, which the
+    /// caller must handle first, or if the runtime has no progress thread.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -132,7 +137,7 @@ impl Runtime {
         Ok(is_armed)
     }
 
-    /// Makes the descriptor readable no more.
+    /// Makes the descriptor unreadable again.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -143,5 +148,5 @@ impl Runtime {
     }
 }
 
-/// Polls of a task from one look at the clock to the next.
+/// Polls of a task from one reading of the clock to the next.
 const POLLS_PER_CLOCK: u8 = 4;

@@ -7,16 +7,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use delivery::Instant;
 
-/// A descriptor that is readable from a time on. It stays set when something else ends the sleep.
+/// A `timerfd`, readable once it has expired. It stays set when something else ends the sleep.
 ///
-/// A timeout of `ppoll` is set and taken back with each sleep. If it is the next timer of the processor, that costs 9 µs of
-/// processor time on a virtual machine, half as much as all the rest of a sleep. A thread that sleeps for each answer has
-/// such a timeout each time, because the probe timeout of its connection moves on with each answer. This timer may expire
-/// early for a later sleep, which costs that sleep one look at the clock.
+/// `ppoll` sets and cancels its timeout in each sleep. If that timeout is the processor's next
+/// timer, this costs 9 µs of processor time on a virtual machine, half as much as the rest of a
+/// sleep. A thread that sleeps for each answer has such a timeout each time, because the probe
+/// timeout of its connection moves with each answer. This timer may expire early for a later sleep,
+/// which costs that sleep one reading of the clock.
 #[derive(Debug)]
 pub(crate) struct Timer {
     fd: OwnedFd,
-    /// When it expires or has expired, in nanoseconds; 0 if it was never set. Used by the thread on watch only.
+    /// When it expires or has expired, in nanoseconds; 0 if it was never set. Used by the thread on
+    /// watch only.
     expires_at: AtomicU64,
 }
 
@@ -28,12 +30,13 @@ impl Timer {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just given us this descriptor, and nothing else has it.
+        // SAFETY: the kernel has just returned this descriptor, and nothing else has it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self { fd, expires_at: AtomicU64::new(0) })
     }
 
-    /// Has it expire between `now` and `until`, which is later. False if the kernel refuses, so that it does not.
+    /// Makes the timer expire after `now` and no later than `until`, which is later than `now`.
+    /// Returns false if the kernel refuses; the timer then does not expire.
     pub(crate) fn set(&self, now: Instant, until: Instant) -> bool {
         let expires_at = Instant(self.expires_at.load(Ordering::Relaxed));
         if now < expires_at && expires_at <= until {
@@ -46,7 +49,8 @@ impl Timer {
         };
         let once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let setting = libc::itimerspec { it_interval: once, it_value: value };
-        // SAFETY: `setting` is read during the call, and no earlier setting is asked for.
+        // SAFETY: `setting` is read during the call; null means that the old setting is not
+        // returned.
         let set = unsafe {
             libc::timerfd_settime(self.fd.as_raw_fd(), 0, &raw const setting, ptr::null_mut())
         };

@@ -1,11 +1,11 @@
-//! What one turn of the engine reaches of the program's memory.
+//! Access to the program's memory for one turn of the engine.
 
 use std::cell::OnceCell;
 
 use mem::{MemoryAccess, MemoryTable};
 
-/// The turn's access to memory regions, begun when it is first needed: a poll that finds nothing
-/// does without.
+/// The turn's access to memory regions, begun when it is first needed, so that a poll that finds
+/// nothing does not pay for it.
 pub(crate) struct TurnAccess<'a> {
     table: &'a MemoryTable,
     begun: OnceCell<MemoryAccess<'a>>,

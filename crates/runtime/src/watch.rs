@@ -1,4 +1,4 @@
-//! Looks at the links and sleeps on them, for the one thread that is on watch.
+//! Polling the links and sleeping on them, for the thread that is on watch.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -11,8 +11,9 @@ use crate::sleep::{Others, Slept, processor_ns, sleep_precisely_once};
 use crate::waits::Looking;
 
 impl Shared {
-    /// Sleeps on the links and drives the engine, until `ready` returns something or `deadline`. Sleeps first: the caller
-    /// has just looked, and frames that came since then end the sleep.
+    /// Sleeps on the links and drives the engine, until `ready` returns a value or `deadline`
+    /// passes. Sleeps first: the caller has just driven the engine, and frames that arrived since
+    /// then end the sleep.
     pub(crate) fn watch_until<R>(
         &self,
         deadline: Instant,
@@ -38,14 +39,16 @@ impl Shared {
         None
     }
 
-    /// Flushes pending acknowledgements and sleeps until a link has something, a timer runs out, a notification or `deadline`
-    /// comes. Only for the thread that is on watch, right after it drove.
+    /// Flushes pending acknowledgements and sleeps until a link has frames or room, a timer
+    /// expires, another thread calls, or `deadline` passes. Only for the thread that is on watch,
+    /// right after it drove.
     pub(crate) fn sleep_on_links(&self, deadline: Option<Instant>) -> Slept {
-        // Whatever has ended the sleep, the caller looks again.
+        // Whatever ended the sleep, the caller drives the engine again.
         self.sleep_on_links_beside(deadline, &mut Others::none()).unwrap_or(Slept::Come)
     }
 
-    /// As [`Shared::sleep_on_links`], or until one of `others` is ready; fails as `ppoll` does.
+    /// Sleeps as [`Shared::sleep_on_links`] does, or until one of `others` is ready. Fails as
+    /// `ppoll` does.
     pub(crate) fn sleep_on_links_beside(
         &self,
         deadline: Option<Instant>,
@@ -57,7 +60,8 @@ impl Shared {
         if !(is_moderated && was_moderated) {
             self.host.is_parting.store(true, Ordering::Relaxed);
             let (outcome, worked) = self.drive_all();
-            // A thread of the application may have got what it waits for, and no other thread would wake it.
+            // The turn may have brought what this thread waits for, and no other thread would wake
+            // it.
             if outcome != Drive::Drove || worked && deadline.is_some() {
                 return Ok(Slept::Not);
             }
@@ -67,7 +71,8 @@ impl Shared {
         let interval_ends = interval_ns.map(|ns| self.host.clock.now().after_ns(ns));
         let until = due.min(own).min(interval_ends.unwrap_or(Instant::NEVER));
         self.host.armed_until.store(until.0.max(1), Ordering::SeqCst);
-        // A thread that set an earlier time, or left work behind, before it could see the line above, is seen here.
+        // This thread now sees an earlier time or unfinished work of threads that could not see
+        // `armed_until` when they left.
         self.cell.pass();
         let must_turn = self.host.must_look.swap(false, Ordering::Relaxed)
             | self.host.is_unfinished.swap(false, Ordering::SeqCst)
@@ -75,8 +80,9 @@ impl Shared {
             || self.is_stopping.load(Ordering::SeqCst);
         let mut slept = Ok(Slept::Not);
         if !must_turn {
-            // Sleeps of threads of the application end as imprecisely as they like.
-            // Reading the processor time is a system call, and of no use if frames end the sleep.
+            // Sleeps with a deadline are not measured: they belong to threads of the application,
+            // which end sleeps imprecisely. Reading the processor time is a system call, which is
+            // wasted if frames end the sleep.
             let is_measured = until != Instant::NEVER
                 && deadline.is_none()
                 && !is_moderated
