@@ -1,4 +1,4 @@
-//! What a forked child does with endpoints, and what peers learn at the end of a process.
+//! Endpoints in forked children, and what peers are sent at the end of a process.
 
 mod pair;
 
@@ -16,7 +16,8 @@ use mem::{Buffer, MemoryAccess, Rights};
 use pair::{Side, ask, connect, small_write};
 use runtime::{Descriptors, Doorbell, Machine, Progress, Readiness, Runtime};
 
-/// Writes to an endpoint of the child's own from another; whether that succeeds.
+/// Creates two endpoints in the child and writes from one to the other. Returns whether that
+/// succeeds.
 fn serves_itself() -> bool {
     let (client, server) = (Side::new(true), Side::new(true));
     let connection = connect(&client, &server);
@@ -35,9 +36,10 @@ fn serves_itself() -> bool {
     }
 }
 
-/// Whether what a child does is true; a child that hangs is ended.
+/// Forks a child whose exit status is 0 if `work` returns true. A child that hangs is ended.
 fn in_child(work: impl FnOnce() -> bool) -> libc::pid_t {
-    // SAFETY: the allocator works in a child, and the child ends without the parent's exit handlers.
+    // SAFETY: the allocator works in a child, and the child ends without the parent's exit
+    // handlers.
     match unsafe { libc::fork() } {
         0 => {
             // SAFETY: sets a timer of the process.
@@ -53,7 +55,8 @@ fn in_child(work: impl FnOnce() -> bool) -> libc::pid_t {
     }
 }
 
-/// A child of another test would have what this one has not finished.
+/// Keeps the tests of this file apart: a child of another test would inherit what this test has not
+/// finished.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
@@ -61,7 +64,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 fn status_of(child: libc::pid_t) -> i32 {
     let mut status = 0;
-    // SAFETY: `status` is written to.
+    // SAFETY: `status` is writable until the call returns.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     status
 }
@@ -93,7 +96,7 @@ fn a_child_opens_endpoints_of_its_own_whatever_the_parents_threads_are_at() {
 fn a_child_does_not_keep_the_addresses_of_its_parents_links() {
     let _alone = alone();
     let side = Side::new(false);
-    // Others than links, too.
+    // Watches 100 descriptors that belong to no link as well.
     let others: Vec<_> = (0..100)
         .map(|key| {
             let other = UdpSocket::bind("127.0.0.1:0").expect("a socket on loopback");
@@ -106,7 +109,7 @@ fn a_child_does_not_keep_the_addresses_of_its_parents_links() {
     addresses.extend(others.iter().map(|other| other.local_addr().expect("it is bound")));
     let (ours, theirs) = UnixStream::pair().expect("two sockets");
     let child = in_child(|| {
-        // It runs, and does so until the parent has looked.
+        // The child shows that it runs, and continues until the parent has checked.
         (&theirs).write_all(b"x").is_ok() && (&theirs).read_exact(&mut [0]).is_ok()
     });
     (&ours).read_exact(&mut [0]).expect("the child runs");
@@ -120,10 +123,10 @@ fn a_child_does_not_keep_the_addresses_of_its_parents_links() {
     again.expect("the address is free when the endpoint is gone");
 }
 
-/// A protocol that says goodbye, in its own time.
+/// A protocol that sends a goodbye when it is closed, after a delay.
 struct Polite {
     stream: UnixStream,
-    /// When it does.
+    /// When it sends the goodbye.
     due: Instant,
     is_closing: bool,
 }
@@ -166,7 +169,7 @@ fn a_machine_has_the_time_to_notify_its_peers_that_the_process_ends() {
     let child = in_child(|| {
         let side = Side::new(false);
         side.runtime.attach_machine(Box::new(Polite::new(theirs))).expect("it is attached");
-        // SAFETY: ends the process with the handlers of this library, which drops nothing.
+        // SAFETY: ends the process with the exit handlers of this library; drops nothing.
         unsafe { libc::exit(0) }
     });
     assert_eq!(status_of(child), 0);
@@ -185,7 +188,7 @@ fn a_child_does_not_keep_what_a_machine_of_its_parent_watches() {
     side.runtime.attach_machine(Box::new(Polite::new(theirs))).expect("it is attached");
     let child = in_child(|| (&wait).read_exact(&mut [0]).is_ok());
     drop(side);
-    // While the child runs.
+    // The child still runs.
     assert_eq!((&ours).read(&mut [0]).expect("a stream"), 0);
     (&go).write_all(b"x").expect("the child waits");
     assert_eq!(status_of(child), 0);
@@ -204,7 +207,7 @@ fn the_end_of_a_process_is_reported_to_its_peers() {
             engine.info(handle).is_some_and(|info| info.established)
         };
         while !client.runtime.control(is_established).expect("not forked") {}
-        // SAFETY: ends the process with the handlers of this library, which drops nothing.
+        // SAFETY: ends the process with the exit handlers of this library; drops nothing.
         unsafe { libc::exit(0) }
     });
     let mut status = 0;
@@ -217,12 +220,12 @@ fn the_end_of_a_process_is_reported_to_its_peers() {
             _ => {}
         }
     };
-    // SAFETY: `status` is written to.
+    // SAFETY: `status` is writable until the call returns.
     while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
         look(&mut closed);
     }
     assert_eq!(status, 0);
-    // What it said is here by now.
+    // Everything that the child has sent has arrived by now.
     (0..100).for_each(|_| look(&mut closed));
     assert_eq!(closed, Some(Closed::ByPeer));
 }

@@ -21,7 +21,7 @@ use wire_edge::{PeerAddr, QueuePairNumber, route_header};
 const KEY: u32 = 0x8001_0000;
 const ROUTE_BYTES: u64 = 40;
 
-/// An endpoint with a port and some memory.
+/// An endpoint with a datagram port and registered memory.
 struct End {
     side: Side,
     port: DatagramPort,
@@ -100,7 +100,7 @@ impl End {
     }
 }
 
-/// There and back, of sizes that are copied and that are not.
+/// Sends datagrams in both directions, of sizes that are copied and of sizes that are not.
 fn exchange(links: [Box<dyn Link>; 2]) {
     let [one, two] = links;
     let (one, two) = (End::new(one, 0x00_1234), End::new(two, 0xf0_0001));
@@ -118,7 +118,7 @@ fn exchange(links: [Box<dyn Link>; 2]) {
         let header = route_header(one.address(), two.address(), length as u16);
         assert_eq!(two.read(10_000, ROUTE_BYTES as u32), header);
         assert_eq!(two.read(10_000 + ROUTE_BYTES, length), one.read(from, length));
-        // The answer goes to who is named by it.
+        // Answers go to the queue pair that the first datagram names.
         one.receive(20_000, 1000, context);
         two.send(&one, 10_000 + ROUTE_BYTES, length.min(900), context);
         assert_eq!(two.done().kind, CompletionKind::Send);
@@ -145,7 +145,7 @@ fn two_endpoints_exchange_datagrams_over_shared_memory() {
     exchange([shm(), shm()]);
 }
 
-/// What is posted together leaves together, whatever its sizes.
+/// Datagrams that are posted together leave together, whatever their sizes.
 #[test]
 fn a_burst_of_datagrams_of_all_sizes_arrives_over_udp() {
     let udp = || {
@@ -191,8 +191,8 @@ fn a_burst_of_datagrams_of_all_sizes_arrives_over_udp() {
     }
 }
 
-/// Posts as many receives as a port has, then each again as its datagram comes, until it is stopped. Returns how many
-/// came.
+/// Posts as many receives as a port can have, and reposts each when its datagram has arrived, until
+/// `stops` is set. Returns how many datagrams arrived.
 fn receive_all(end: &End, stops: &AtomicBool) -> u64 {
     let (port, region) = (end.port, end.region.id);
     let receive =
@@ -218,7 +218,8 @@ fn receive_all(end: &End, stops: &AtomicBool) -> u64 {
     received
 }
 
-/// Posts bursts of datagrams of 64 B; millions a second of them that were handed to the network.
+/// Posts bursts of datagrams of 64 bytes. Returns how many million a second were handed to the
+/// network.
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn rate_of_sending(from: &End, to: &End, bursts: u64) -> f64 {
     let (link, _) = from.side.runtime.link_addresses().expect("not forked")[0];
@@ -253,7 +254,7 @@ fn rate_of_sending(from: &End, to: &End, bursts: u64) -> f64 {
     done as f64 / began.elapsed().as_secs_f64() / 1e6
 }
 
-/// Datagrams that are posted together.
+/// Datagrams posted together.
 const BURST: u64 = 64;
 
 #[test]
@@ -278,7 +279,7 @@ fn datagrams_that_one_thread_sends() {
     println!("figure: datagrams sent: {:.3}", rates[4]);
 }
 
-/// A datagram for all members of a group.
+/// Sends a datagram to all members of a group.
 fn send_to_group(from: &End, group: IpAddr, context: u64, length: u32) {
     let (link, _) = from.side.runtime.link_addresses().expect("not forked")[0];
     let datagram = OutgoingDatagram {
@@ -300,7 +301,7 @@ fn send_to_group(from: &End, group: IpAddr, context: u64, length: u32) {
     assert_eq!(from.done().kind, CompletionKind::Send);
 }
 
-/// One sends to a group, two others have joined it, and leave it one after the other.
+/// One endpoint sends to a group. Two others have joined it, and leave it one after the other.
 fn share_a_group(local: IpAddr, group: IpAddr) {
     let udp = || {
         let bound = UdpLink::bind((local, 0).into(), &UdpConfig::default());
@@ -345,14 +346,14 @@ fn share_a_group(local: IpAddr, group: IpAddr) {
 //= protocol.md: datagram.6, datagram.8
 #[test]
 fn members_of_an_ip_group_get_what_is_sent_there() {
-    // Other tests have other groups.
+    // Other tests use other groups.
     share_a_group(Ipv4Addr::LOCALHOST.into(), [239, 83, 2, 1].into());
 }
 
 //= protocol.md: datagram.8
 #[test]
 fn members_of_a_group_of_ipv6_get_what_is_sent_there() {
-    // Loopback has no way to groups of IPv6; a pair of interfaces has.
+    // Loopback has no route to IPv6 groups, but a pair of interfaces has.
     in_namespace(|| {
         let own = Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, 1);
         ip("link add edge0 type veth peer name edge1");
@@ -363,7 +364,7 @@ fn members_of_a_group_of_ipv6_get_what_is_sent_there() {
     });
 }
 
-/// Runs a test on a thread in a network namespace of its own, which goes with it.
+/// Runs a test on a thread in a network namespace of its own, which ends with the thread.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = thread::spawn(move || {
         // SAFETY: takes no pointers; only this thread changes its namespace.

@@ -1,4 +1,5 @@
-//! Two processes: one asks at a port of the other that is no link of it, and gets the place of the service.
+//! Two processes: one connects to a redirect port of the other, and is answered with the address of
+//! the service.
 
 mod pair;
 
@@ -15,15 +16,15 @@ use runtime::{DoorError, Doorbell, Interest, Readiness, RuntimeConfig};
 use semantics::{CompletionKind, Operation, OperationFlags, Receive, Request, Source};
 use wire_edge::{Moved, PeerAddr, QueuePairNumber};
 
-/// A service of a listener, and what it is asked for at the door.
+/// A service of a listener, and the service that is asked for at the redirect port.
 const SERVICE: u32 = 0x0106_1234;
 
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Where the other process finds the door.
+/// Variable that passes the address of the redirect port to the other process.
 const DOOR: &str = "ETHERNOT_TEST_DOOR";
 
-/// An endpoint in a slot of its own.
+/// Creates an endpoint in a slot of its own.
 fn in_a_slot(random: u16) -> (Side, u16) {
     let mut config = RuntimeConfig::from_entropy().expect("entropy");
     config.progress_thread = false;
@@ -57,7 +58,7 @@ fn a_process_behind_a_door_is_found_by_another() {
         Event::Requested { connection, service: SERVICE, .. } => Some(connection),
         _ => None,
     });
-    // Connections live without the door.
+    // Connections continue without the redirect port.
     assert_eq!(server.runtime.close_door(door), Ok(true));
     assert_eq!(server.runtime.close_door(door), Ok(false));
     drop(DoorSocket::bind(door).expect("it is free"));
@@ -79,14 +80,14 @@ fn a_process_behind_a_door_is_found_by_another() {
     let mut bytes = [0; 10];
     buffer.read(0, &mut bytes);
     assert_eq!(&bytes, b"by a door!");
-    // It goes when its message is acknowledged.
+    // The client process ends when its message is acknowledged.
     while client.try_wait().expect("a child").is_none() {
         server.runtime.drive().expect("not forked");
     }
     assert!(client.wait().expect("a child").success());
 }
 
-/// What the other process does; alone it is nothing.
+/// The code of the other process. Run as a test, it does nothing.
 #[test]
 fn the_other_process() {
     let Ok(door) = std::env::var(DOOR) else { return };
@@ -120,7 +121,7 @@ fn the_other_process() {
     assert_eq!(done.expect("not forked").expect("a completion").result, Ok(()));
 }
 
-/// The next news of that kind.
+/// Returns the next event of the wanted kind.
 fn next<R>(side: &Side, wanted: impl Fn(Event) -> Option<R>) -> R {
     let found = side.runtime.wait(Interest::News, None, || side.next_event().and_then(&wanted));
     found.expect("not forked").expect("no limit")

@@ -21,7 +21,7 @@ use semantics::{
 };
 use work::Arm;
 
-/// Accepts every request, at once.
+/// Accepts every request at once.
 struct Accepting {
     domain: Arc<OnceLock<ProtectionDomain>>,
     accepted: Arc<AtomicU32>,
@@ -47,7 +47,7 @@ fn an_application_that_only_polls_accepts_connections() {
     assert_eq!(accepted.load(Ordering::Relaxed), 1);
 }
 
-/// Enters the engine from within the hook, which only works from outside of it.
+/// Enters the engine from within the hook, which works only if the hook is called outside of it.
 struct Noting {
     runtime: Arc<OnceLock<Arc<Runtime>>>,
     fired: Arc<Mutex<Vec<Arc<CompletionQueue>>>>,
@@ -74,7 +74,8 @@ fn queues_that_fired_are_reported_once_and_outside_of_the_engine() {
     let queue = Arc::new(CompletionQueue::with_events(16));
     let connection = connect(client, &server, &queue);
     assert!(queue.arm(Arm::Next));
-    // The domain of the key is not that of the connection: it fails, which counts as well.
+    // The key is from another domain than the connection's, so the write fails. That counts as a
+    // completion as well.
     let region = server.memory().register(domain, Buffer::new(64), Rights::REMOTE_WRITE);
     let region = region.expect("it is registered");
     let write = small_write(region);
@@ -89,7 +90,7 @@ fn queues_that_fired_are_reported_once_and_outside_of_the_engine() {
     assert!(matches!(&**fired, [one] if Arc::ptr_eq(one, &queue)), "{fired:?}");
 }
 
-/// Reads what comes, and passes it on.
+/// Reads the byte that arrives, and passes it on.
 struct Reading {
     stream: UnixStream,
     read: Mutex<Sender<(u64, u8)>>,
@@ -138,7 +139,7 @@ fn descriptors_that_are_no_links_are_reported_by_the_thread_that_serves_the_link
     }
 }
 
-/// Wants to be called at a time, and reports when it is.
+/// Asks to be called at a time, and reports the call.
 struct Due {
     at_ns: AtomicU64,
     called: Mutex<Sender<Instant>>,
@@ -172,13 +173,13 @@ fn a_machine_that_wants_a_call_at_a_time_is_called_once_it_has_come() {
             at
         };
         let at = runtime.control(set).expect("not forked");
-        // The progress thread sleeps until then, though nothing else happens.
+        // The progress thread sleeps until that time, although nothing else happens.
         assert!(awaited.recv().expect("it is called") >= at);
         assert!(awaited.try_recv().is_err(), "once");
     }
 }
 
-/// Accepts every request with receives from a queue that others may share.
+/// Accepts every request, with receives from a shared queue.
 struct Sharing {
     domain: OnceLock<ProtectionDomain>,
     receives: Arc<SharedReceives>,
@@ -260,7 +261,8 @@ fn a_program_that_wants_to_know_is_notified_once_that_receives_run_low() {
     }
 }
 
-/// A runtime that accepts every connection, and how many it has.
+/// Starts a runtime that accepts every connection. Returns it with the number of connections it has
+/// accepted.
 fn accepting() -> (Runtime, Arc<AtomicU32>) {
     let (domain, accepted) = (Arc::new(OnceLock::new()), Arc::new(AtomicU32::new(0)));
     let hooks = Accepting { domain: Arc::clone(&domain), accepted: Arc::clone(&accepted) };
@@ -270,7 +272,7 @@ fn accepting() -> (Runtime, Arc<AtomicU32>) {
     (server, accepted)
 }
 
-/// Connects while both only poll; completions at the client go to `queue`.
+/// Connects while both sides only poll. Completions at the client go to `queue`.
 fn connect(client: &Runtime, server: &Runtime, queue: &Arc<CompletionQueue>) -> ConnectionHandle {
     let (_, peer) = server.link_addresses().expect("not forked")[0];
     let handle = ask(client, client.memory().allocate_domain(), peer, queue);

@@ -1,4 +1,4 @@
-//! Other protocols beside the engine's, driven by the threads that drive that.
+//! Protocols other than the engine's, which the same threads drive beside it.
 
 mod pair;
 
@@ -23,13 +23,14 @@ use runtime::{
 use semantics::{Completion, CompletionKind, CompletionQueue, Owner, Push};
 use work::Arm;
 
-/// More than the buffers of both sockets hold: streams get full on the way.
+/// More than the buffers of both sockets hold, so that the streams become full.
 const ECHOED: usize = 8 << 20;
 
-/// The key of all streams: those of other machines are others.
+/// The key under which each machine watches its stream: keys of different machines do not collide.
 const KEY: u64 = 5;
 
-/// A stream of bytes. What comes is sent back, or else counted: a completion for each [`ECHOED`] of it.
+/// A byte stream that either echoes what arrives, or counts it and reports a completion for each
+/// [`ECHOED`] bytes.
 struct Stream {
     socket: TcpStream,
     descriptors: Option<Descriptors>,
@@ -121,15 +122,17 @@ impl Machine for Stream {
     }
 }
 
-/// Watches a descriptor, notes what is reported to it, and says what it is asked to.
+/// Watches a descriptor, records what is reported to it, and returns the progress that the test has
+/// set.
 struct Noting {
     watched: Option<UnixStream>,
     sender: Sender<u64>,
     progress: Progress,
-    /// Turns that say that more waits.
+    /// Number of next turns that report more work.
     more: u32,
     turns: Arc<AtomicU32>,
-    /// A time that is set without a call; 0 for none.
+    /// Time in nanoseconds after which the machine wants its next turn, set without entering the
+    /// engine; 0 for none.
     asked_for: Arc<AtomicU64>,
 }
 
@@ -178,7 +181,7 @@ impl Machine for Noting {
         if let Some(watched) = &self.watched {
             watched.set_nonblocking(true).expect("a socket");
             if (&mut &*watched).read_exact(&mut [0]).is_ok() {
-                // The test may be over: the last turn is when its endpoint goes.
+                // The test may have ended: the last turn runs when its endpoint is dropped.
                 let _unheard = self.sender.send(key);
             }
         }
@@ -204,7 +207,7 @@ fn completion() -> Completion {
     }
 }
 
-/// A side that blocks at once when it waits.
+/// Creates a side whose threads sleep at once when they wait.
 fn sleepy(progress_thread: bool) -> Side {
     let mut config = RuntimeConfig::from_entropy().expect("entropy");
     config.progress_thread = progress_thread;
@@ -218,7 +221,7 @@ fn streams() -> (TcpStream, TcpStream) {
     (ours.expect("it is there"), listener.accept().expect("it was asked for").0)
 }
 
-/// Sends from one to the other, which sends it back; `wait` waits for a completion.
+/// Sends bytes from `client` to `server`, which echoes them. `wait` waits for a completion.
 fn echo(client: &Runtime, server: &Runtime, wait: impl Fn(&Arc<CompletionQueue>)) {
     let (ours, theirs) = streams();
     let queue = Arc::new(CompletionQueue::new(4));
@@ -252,7 +255,7 @@ fn machines_of_two_runtimes_talk_while_both_are_polled() {
 
 #[test]
 fn an_application_that_only_sleeps_is_woken() {
-    // Without a progress thread it sleeps on the links itself.
+    // Without a progress thread, the application's thread sleeps on the links itself.
     for progress_thread in [true, false] {
         let (client, server) = (sleepy(progress_thread), sleepy(true));
         echo(&client.runtime, &server.runtime, |queue| {
@@ -262,7 +265,7 @@ fn an_application_that_only_sleeps_is_woken() {
     }
 }
 
-/// Passes on the queues that fired, and keys of descriptors.
+/// Passes on the queues that fired and the keys of ready descriptors.
 struct Hooked(Mutex<Sender<Arc<CompletionQueue>>>, Mutex<Sender<u64>>);
 
 impl Hooks for Hooked {
@@ -287,7 +290,8 @@ impl Hooks for Hooked {
     }
 }
 
-/// A runtime with a progress thread; the queues that fired, and what was reported to its hooks about descriptors.
+/// Starts a runtime. Returns it with the queues that fired and the keys that were reported to its
+/// hooks.
 fn hooked(progress_thread: bool) -> (Runtime, Receiver<Arc<CompletionQueue>>, Receiver<u64>) {
     let udp = UdpLink::bind((Ipv4Addr::LOCALHOST, 0).into(), &UdpConfig::default());
     let links = vec![Box::new(udp.expect("a socket on loopback")) as _];
@@ -324,7 +328,7 @@ fn a_time_that_a_call_has_set_is_kept_by_threads_that_sleep_without_descriptors(
             machine.progress.due
         };
         let due = side.runtime.with_machine(id, set).expect("it is attached");
-        // The application sleeps where the runtime knows nothing of it.
+        // The application sleeps in a call that the runtime does not know of.
         assert!(times.recv().expect("its time comes") >= due.0);
     }
     let set = |machine: &mut Noting, _: &MemoryAccess<'_>, now: Instant| {
@@ -358,7 +362,7 @@ fn threads_that_wait_for_news_hear_of_a_machines() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut looks = 0;
-            // It looks once before it sleeps, at least, and once more when it is woken.
+            // The thread polls at least once before it sleeps, and once more after each wake-up.
             let heard = side.runtime.wait(Interest::News, None, || {
                 looks += 1;
                 sender.send(looks).expect("it is awaited");
@@ -419,7 +423,7 @@ fn a_machine_is_detached_while_something_is_ready_and_hears_of_it_when_it_is_att
     let (machine, heard) = Noting::new(Some(ours));
     let turns = Arc::clone(&machine.turns);
     let first = side.runtime.attach_machine(machine).expect("it is attached");
-    // It may have been heard already, or not.
+    // The machine may have read this byte before it is detached, or not.
     (&theirs).write_all(b"x").expect("there is room");
     let back: Box<dyn Any> = side.runtime.detach_machine(first).expect("it is attached");
     let back: Box<Noting> = back.downcast().expect("it is the same");

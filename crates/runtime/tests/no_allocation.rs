@@ -10,7 +10,7 @@ use pair::{Side, connect};
 use runtime::{Doorbell, RuntimeConfig};
 use semantics::{Operation, OperationFlags, Request, Source};
 
-/// Does `count` writes of `length` bytes with up to 64 outstanding, polling on both sides.
+/// Makes `count` writes of `length` bytes with up to 64 outstanding, polling on both sides.
 fn write_many(sides: [&Side; 2], to: ConnectionHandle, write: Operation, count: u64) {
     let [client, server] = sides;
     let (mut posted, mut done) = (0, 0);
@@ -30,14 +30,15 @@ fn write_many(sides: [&Side; 2], to: ConnectionHandle, write: Operation, count: 
     }
 }
 
-/// One test in this file: what others do at the same time would be counted too.
+/// The only test in this file, because allocations of other tests at the same time would be counted
+/// too.
 #[test]
 fn ten_thousand_writes_allocate_nothing() {
     for progress_thread in [false, true] {
         let side = || {
             let mut config = RuntimeConfig::from_entropy().expect("entropy");
             config.progress_thread = progress_thread;
-            // Where this test does not run for a while, connections would be packed meanwhile.
+            // Without this, connections would be packed if the test does not run for a while.
             config.engine.rest_ns = u64::MAX;
             Side::with(config)
         };
@@ -61,7 +62,7 @@ fn ten_thousand_writes_allocate_nothing() {
         let small = write(Source::Inline([5; 64]), 8);
         let large = write(Source::Region { region: source.id, offset: 0 }, 40_000);
         let sides = [&client, &server];
-        // Path MTU, rates and rings find their sizes.
+        // The first writes let path MTU, rates and rings reach their final sizes.
         write_many(sides, handle, small, 2000);
         write_many(sides, handle, large, 2000);
         let before = allocations();

@@ -1,4 +1,4 @@
-//! What a runtime leaves to forked children and to the process after it.
+//! What a runtime leaves behind in forked children, and in the process after it has ended.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -18,10 +18,11 @@ fn count(folder: &str) -> usize {
     std::fs::read_dir(folder).expect("Linux tells what a process has").count()
 }
 
-/// One test in this file: what others open at the same time would be counted too.
+/// The only test in this file, because descriptors that other tests open at the same time would be
+/// counted too.
 #[test]
 fn a_child_is_refused_and_nothing_is_left_behind() {
-    // The first use registers the fork handler, and warms whatever else stays.
+    // The first runtime registers the fork handler and sets up whatever else stays open.
     drop(start(true));
     let before = [count("/proc/self/fd"), count("/proc/self/task")];
     for progress_thread in [true, false] {
@@ -35,10 +36,10 @@ fn a_child_is_refused_and_nothing_is_left_behind() {
     assert_eq!([count("/proc/self/fd"), count("/proc/self/task")], before);
 }
 
-/// What a forked child makes of the runtime: 0 if every call was refused.
+/// Returns the exit status of a forked child that uses the runtime: 0 if every call was refused.
 fn child_status(runtime: &Runtime) -> i32 {
     let forks_of_parent = forks();
-    // SAFETY: the child calls what reads atomics, drops what does nothing there, and leaves.
+    // SAFETY: the child makes calls that read atomics, runs drops that do nothing there, and exits.
     match unsafe { libc::fork() } {
         0 => {
             let refused = runtime.check_process() == Err(Forked)
@@ -53,7 +54,7 @@ fn child_status(runtime: &Runtime) -> i32 {
         child => {
             assert!(child > 0, "no process could be made");
             let mut status = 0;
-            // SAFETY: `status` is written to.
+            // SAFETY: `status` is writable until the call returns.
             let waited = unsafe { libc::waitpid(child, &raw mut status, 0) };
             assert_eq!(waited, child);
             status

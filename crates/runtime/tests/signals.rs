@@ -1,4 +1,4 @@
-//! Signals of the program are the program's.
+//! The progress thread takes no signals of the program.
 
 use std::mem::MaybeUninit;
 use std::net::Ipv4Addr;
@@ -6,29 +6,30 @@ use std::net::Ipv4Addr;
 use link::{Link, UdpConfig, UdpLink};
 use runtime::{Runtime, RuntimeConfig};
 
-/// Signals that programs use: timers, terminals, runtimes of languages, and faults that somebody sends.
+/// Signals that programs use: timers, terminals, language runtimes, and faults that are sent.
 const SIGNALS: [libc::c_int; 6] =
     [libc::SIGALRM, libc::SIGUSR1, libc::SIGINT, libc::SIGTERM, libc::SIGCHLD, libc::SIGPROF];
 
-/// In a process of its own, where no thread of the test harness can take the signal.
+/// Runs in a process of its own, where no thread of the test harness can take the signal.
 #[test]
 fn a_signal_to_the_process_is_never_taken_by_the_progress_thread() {
-    // SAFETY: the allocator works in a child, and the child ends without the parent's exit handlers.
+    // SAFETY: the allocator works in a child, and the child ends without the parent's exit
+    // handlers.
     match unsafe { libc::fork() } {
         // SAFETY: as above.
         0 => unsafe { libc::_exit(i32::from(!is_left_to_the_program())) },
         child => {
             assert!(child > 0, "no process could be made");
             let mut status = 0;
-            // SAFETY: `status` is written to.
+            // SAFETY: `status` is writable until the call returns.
             assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
             assert_eq!(status, 0, "killed by a signal, or taken by another thread");
         }
     }
 }
 
-/// Whether signals to the process wait for this thread, which has put them off; otherwise the progress
-/// thread takes them, which ends the process.
+/// Whether signals to the process stay pending for this thread, which has blocked them. Otherwise
+/// the progress thread takes them, which ends the process.
 fn is_left_to_the_program() -> bool {
     let udp = UdpLink::bind((Ipv4Addr::LOCALHOST, 0).into(), &UdpConfig::default());
     let links: Vec<Box<dyn Link>> = vec![Box::new(udp.expect("a socket on loopback"))];

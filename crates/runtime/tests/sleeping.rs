@@ -1,4 +1,4 @@
-//! A thread that sleeps until each answer.
+//! A thread that sleeps until each answer arrives.
 
 mod pair;
 
@@ -13,7 +13,8 @@ use semantics::{Operation, OperationFlags, Request};
 
 const READS: u64 = 2000;
 
-/// Each call is a system call, and most of what an operation costs a thread that sleeps.
+/// Each such call is a system call, and they are most of what an operation costs a thread that
+/// sleeps.
 #[test]
 fn a_thread_that_sleeps_for_each_answer_hardly_asks_links_in_vain() {
     let mut config = RuntimeConfig::from_entropy().expect("entropy");
@@ -54,7 +55,7 @@ fn a_thread_that_sleeps_for_each_answer_hardly_asks_links_in_vain() {
     assert!(calls <= 3 * frames, "{calls} calls for {frames} frames");
 }
 
-/// The progress thread has the watch then, and knows nothing of what waits for its doorbell.
+/// The progress thread is on watch then, and does not know of the work that waits for its doorbell.
 #[test]
 #[expect(
     clippy::disallowed_methods,

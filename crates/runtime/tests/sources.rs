@@ -15,11 +15,11 @@ use pair::{Side, connect_with, small_write};
 use runtime::{Bell, Posted, Rest, RuntimeConfig, WorkSource};
 use semantics::{CompletionQueue, Operation, PostError};
 
-/// As many as the operations that each is to post of 10 000 between them.
+/// So many connections that each posts [`EACH`] of 10 000 operations.
 const CONNECTIONS: u32 = 16;
 const EACH: u64 = 625;
 
-/// Operations of a connection, each with its number.
+/// The operations of a connection, each with its number as context.
 struct Queue {
     bell: Bell,
     connection: ConnectionHandle,
@@ -72,7 +72,7 @@ impl Queue {
         self.waiting.lock().expect("no thread panics").push_back(operation);
     }
 
-    /// Takes a completion, if there is one; which operation it is of.
+    /// Takes a completion, if there is one. Returns the number of its operation.
     fn poll(&self) -> Option<u64> {
         let done = self.completions.poll()?;
         done.result.expect("the operation succeeds");
@@ -81,7 +81,7 @@ impl Queue {
     }
 }
 
-/// Both sides, sources at the client, and what each posts.
+/// Both sides, the sources at the client, and the operation that each source posts.
 struct Setting {
     client: Side,
     server: Side,
@@ -90,13 +90,13 @@ struct Setting {
 }
 
 impl Setting {
-    /// The first connection has room for one completion. All connections share room for fewer operations
-    /// than are posted.
+    /// Gives the first connection room for one completion. All connections together have room for
+    /// fewer operations than are posted.
     fn new() -> Self {
         Self::with_room(1)
     }
 
-    /// The first connection has room for so many completions.
+    /// Gives the first connection room for `places_of_first` completions.
     fn with_room(places_of_first: usize) -> Self {
         let mut config = RuntimeConfig::from_entropy().expect("entropy");
         config.progress_thread = false;
@@ -121,7 +121,7 @@ impl Setting {
         Self { client, server, sources, write }
     }
 
-    /// Adds an operation to a source and rings it.
+    /// Adds an operation to a source and rings its doorbell.
     fn post(&self, source: &Arc<Queue>, context: u64) {
         source.add(Operation { context, ..self.write });
         let source: Arc<dyn WorkSource> = Arc::clone(source) as _;
@@ -133,7 +133,7 @@ impl Setting {
         self.server.runtime.drive().expect("not forked");
     }
 
-    /// Polls all sources but the first until everything of them is complete, in order.
+    /// Polls all sources except the first until all their operations are complete, in order.
     fn complete_others(&self) {
         let mut done = vec![0; self.sources.len()];
         while done.iter().skip(1).any(|&done| done < EACH) {
@@ -147,7 +147,7 @@ impl Setting {
         }
     }
 
-    /// Polls the first source, too, of which nothing was polled yet.
+    /// Polls the first source as well, from which nothing was polled yet.
     fn complete_first(&self) {
         let first = &self.sources[0];
         assert_eq!(first.waiting.lock().expect("no thread panics").len() as u64, EACH - 1);
@@ -213,7 +213,7 @@ fn ten_thousand_posts_while_another_thread_is_inside_the_engine_are_all_performe
 fn what_was_deferred_goes_with_the_next_poll() {
     let setting = Setting::new();
     let source = &setting.sources[1];
-    // It is never idle, so that rings may be deferred.
+    // With an operation outstanding, the source is never idle, so rings may be deferred.
     source.under_way.fetch_add(1, Ordering::Relaxed);
     for context in 0..10 {
         setting.drive();
@@ -225,8 +225,8 @@ fn what_was_deferred_goes_with_the_next_poll() {
     assert_eq!(counters.pulled, 10);
 }
 
-/// The seconds until the other fifteen connections have done what one thread posts to all sixteen, of which the
-/// first is polled or blocked.
+/// Posts the same operations to all sixteen connections. Returns the seconds until fifteen of them
+/// have completed theirs. The first connection is polled, or blocked because it is not.
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn seconds_of_fifteen(is_blocked: bool) -> f64 {
     let setting = Setting::with_room(if is_blocked { 1 } else { EACH as usize });

@@ -1,4 +1,4 @@
-//! What costs what, for the acceptance table.
+//! Speed of transfers, for the acceptance table.
 
 mod pair;
 
@@ -11,11 +11,12 @@ use semantics::{Operation, OperationFlags, Piece, PieceList, Request, Source};
 
 const MEBIBYTE: u32 = 1 << 20;
 
-/// Writes of a round, and how many of them are outstanding at a time.
+/// Writes in a round, and how many of them are outstanding at a time.
 const WRITES: u32 = 200;
 const UNDER_WAY: u32 = 4;
 
-/// Sixteen pieces with gaps between them, none as long as another and none a whole number of words.
+/// Returns sixteen pieces with gaps between them. Their lengths differ, and none is a whole number
+/// of words.
 fn uneven(region: RegionId) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let (mut offset, mut left) = (3, MEBIBYTE);
@@ -27,7 +28,8 @@ fn uneven(region: RegionId) -> Vec<Piece> {
     pieces
 }
 
-/// The seconds that writes of a mebibyte take, of these pieces or of one.
+/// Returns the seconds that the writes of a round take, each of a mebibyte from `pieces` or from
+/// one range.
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn seconds(
     sides: [&Side; 2],

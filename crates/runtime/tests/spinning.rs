@@ -1,4 +1,4 @@
-//! A thread that polled its endpoint and then waits for bytes in its memory.
+//! A thread that has polled its endpoint and then waits for bytes in its memory.
 
 mod pair;
 
@@ -12,11 +12,12 @@ use pair::{Side, connect};
 use runtime::Doorbell;
 use semantics::{Operation, OperationFlags, Request, Source};
 
-/// Writes of a round; of all rounds a thousandth is more than a handful.
+/// Writes measured: enough that a thousandth of them is more than a handful.
 const WRITES: u64 = 20_000;
 
-/// One thread writes and sleeps until the other, which spins, has seen it: a processor is free for the thread of
-/// the library. Before it spins the other one polls, in turn once and often.
+/// One thread writes, and sleeps until the other thread, which spins, has seen the write: so a
+/// processor is free for the progress thread. Before it spins, the other thread polls once or 200
+/// times, in turn.
 #[test]
 #[ignore = "slow: run by hand, in release mode with --ignored --nocapture; prints a figure"]
 #[expect(clippy::disallowed_methods, reason = "it measures")]

@@ -1,4 +1,4 @@
-//! What threads post while another one is inside the engine.
+//! Posting while another thread is inside the engine.
 
 mod pair;
 
@@ -11,7 +11,8 @@ use pair::{Side, connect, connect_with, small_write};
 use runtime::{Doorbell, RuntimeConfig};
 use semantics::{CompletionKind, CompletionQueue, Operation, OperationFlags, PostError, Receive};
 
-/// The full connection's operations are more than fit any limit for what is held back.
+/// 200 operations of the full connection are held back; those of another connection must not wait
+/// for them.
 #[test]
 fn operations_of_a_thread_keep_their_order_behind_a_connection_whose_application_does_not_poll() {
     let (client, server) = (Side::new(false), Side::new(false));
@@ -27,7 +28,7 @@ fn operations_of_a_thread_keep_their_order_behind_a_connection_whose_application
         }
         post(&client, &client.queue, other, &notifying(target, 1));
     });
-    // From here on no other thread is inside: it is posted directly.
+    // From here on no other thread is inside, so the operation is posted directly.
     post(&client, &client.queue, other, &notifying(target, 2));
     let mut notes = Vec::new();
     drive_until(&client, &server, || {
@@ -35,7 +36,7 @@ fn operations_of_a_thread_keep_their_order_behind_a_connection_whose_application
         assert!([1, 2].starts_with(&notes), "{notes:?}");
         notes.len() == 2
     });
-    // What was held back goes on when its application polls, in order too.
+    // The operations held back continue in order when the application polls their connection.
     drive_until(&client, &server, || {
         while unpolled.poll().is_some() {}
         notes.extend(server.queue.poll().and_then(|note| note.immediate));
@@ -83,7 +84,7 @@ fn post(side: &Side, queue: &Arc<CompletionQueue>, to: ConnectionHandle, operati
     side.runtime.post(to, queue, operation, Doorbell::Ring).expect("it is posted or handed over");
 }
 
-/// Does `work` while another thread is inside the engine of `side`; afterwards none is.
+/// Runs `work` while another thread is inside the engine of `side`; no thread is inside afterwards.
 fn while_occupied(side: &Side, work: impl FnOnce()) {
     let (entered, done) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     let inside = (Arc::clone(&entered), Arc::clone(&done));
@@ -112,5 +113,5 @@ fn drive_until(client: &Side, server: &Side, mut is_met: impl FnMut() -> bool) {
     panic!("it does not come");
 }
 
-/// More than anything here takes, so that a test that fails ends.
+/// More drives than any test here needs, so that a failing test ends.
 const DRIVES_MAX: u32 = 1_000_000;

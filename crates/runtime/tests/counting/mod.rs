@@ -1,19 +1,19 @@
-//! An allocator that counts what it is asked for, in a test that includes this file.
+//! An allocator that counts allocations, for tests that include this file.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Allocations of this process so far, those that change the size of one included.
+/// Returns the allocations of this process so far, including reallocations.
 pub(crate) fn allocations() -> u64 {
     ALLOCATIONS.load(Ordering::Relaxed)
 }
 
-/// Counts what it passes on.
+/// Counts calls and passes them on to the system's allocator.
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
-// SAFETY: every call is passed on to the system's allocator as it is.
+// SAFETY: every call is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);

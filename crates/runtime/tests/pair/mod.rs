@@ -14,7 +14,7 @@ use wire_edge::PeerAddr;
 pub(crate) struct Side {
     pub(crate) runtime: Runtime,
     events: Arc<Mutex<Vec<Event>>>,
-    /// Of all its connections for which no other is named.
+    /// Completion queue of all connections of this side for which no other queue is given.
     pub(crate) queue: Arc<CompletionQueue>,
     pub(crate) domain: ProtectionDomain,
 }
@@ -55,12 +55,12 @@ impl Side {
     }
 }
 
-/// Connects `client` to `server`; returns the connection at the client.
+/// Connects `client` to `server`. Returns the connection at the client.
 pub(crate) fn connect(client: &Side, server: &Side) -> ConnectionHandle {
     connect_with(client, server, &client.queue)
 }
 
-/// Asks for a connection, with completions going to `queue`.
+/// Requests a connection, with completions going to `queue`.
 pub(crate) fn ask(
     client: &Runtime,
     domain: ProtectionDomain,
@@ -101,7 +101,7 @@ pub(crate) fn connect_with(
     }
 }
 
-/// A write of eight bytes, each a 5, to the start of `target`, which reports its success.
+/// Returns a write of eight bytes, each a 5, to the start of `target`, with a completion.
 pub(crate) fn small_write(target: Region) -> Operation {
     Operation {
         request: Request::Write {
