@@ -25,45 +25,47 @@ pub struct CompletionQueue {
     context: Arc<Context>,
     channel: Option<Arc<CompletionChannel>>,
     uses: Uses,
-    /// What the wire fills.
+    /// The queue into which the wire puts completions.
     work: Arc<work::CompletionQueue>,
-    /// As many as the program asked for.
+    /// Number of entries that the program asked for.
     entries: AtomicU32,
-    /// Places for completions that the program does not get.
+    /// Number of extra places, for completions that the program does not receive.
     unreported_sends: AtomicU32,
     polling: Mutex<Polling>,
-    /// Queue pairs of which there may be work to flush.
+    /// Queue pairs that may have work to flush, with the side of each.
     flushing: Mutex<VecDeque<(Arc<QueuePair>, Side)>>,
     flushing_count: AtomicUsize,
-    /// The program waits for an event: a number of [`Arm`], or 0.
+    /// [`Arm`] as a number while the program waits for an event, otherwise 0.
     armed: AtomicU8,
     has_reported_overrun: AtomicBool,
-    /// The queue pairs that fill it have failed with it.
+    /// The queue has overrun, and all queue pairs attached to it were failed.
     has_failed_all: AtomicBool,
-    /// The queue pairs that fill it, by number.
+    /// Queue pairs whose completions go to this queue, by number.
     attached: Mutex<HashMap<u32, Weak<QueuePair>>>,
-    /// It has exactly as many places as the program asked for.
+    /// The queue has exactly as many places as the program asked for.
     is_strict: bool,
     completion_events: Unacknowledged,
     async_events: Unacknowledged,
-    /// Whatever the surface keeps with it.
+    /// Value that the C API stores with this object.
     pub user: AtomicUsize,
 }
 
-/// What belongs to who polls.
+/// State used while polling; protected by the poll lock.
 #[derive(Debug, Default)]
 struct Polling {
-    /// Whose completions the last were, by the low bits of the owner's place.
+    /// Cache of the queue pairs of recent completions, indexed by the low bits of the owner's
+    /// index.
     known: [Option<Known>; KNOWN],
-    /// Completions that were looked at and not reported yet: older than all that the wire has put in.
+    /// Completions taken from `work` and not yet returned to the program; all are older than those
+    /// still in `work`.
     backlog: VecDeque<WorkCompletion>,
-    /// How many of the oldest completions that the program has not polled were reported by an event.
+    /// How many of the oldest unpolled completions an event has already reported.
     reported: usize,
-    /// Completions have the time when they came.
+    /// Completions carry the time at which they arrived.
     is_stamped: bool,
 }
 
-/// The lock on what belongs to who polls.
+/// The poll lock.
 struct PollingGuard<'a> {
     polling: MutexGuard<'a, Polling>,
     queue: &'a CompletionQueue,
@@ -102,7 +104,7 @@ struct Known {
 }
 
 impl Polling {
-    /// Takes the next completion for the program.
+    /// Dequeues the next completion for the program.
     #[inline]
     fn next(
         &mut self,
@@ -117,7 +119,8 @@ impl Polling {
         None
     }
 
-    /// The next completion that the wire has put in, and when that was, if it is known.
+    /// Dequeues the next completion of the wire, with its time of arrival, or 0 if that is not
+    /// recorded.
     #[inline]
     fn poll(&self, work: &work::CompletionQueue) -> Option<(Completion, u64)> {
         if self.is_stamped { work.poll_stamped() } else { Some((work.poll()?, 0)) }
@@ -138,7 +141,8 @@ impl Polling {
         known.as_ref()?.queue_pair.on_completion(completion, &mut self.backlog)
     }
 
-    /// Looks at what the wire has put in until `count` completions are kept for the program, or nothing is left.
+    /// Moves completions from `work` to the backlog until the backlog has `count` entries or `work`
+    /// is empty.
     fn keep(&mut self, count: usize, work: &work::CompletionQueue, registry: &Registry) {
         while self.backlog.len() < count
             && let Some((completion, at_ns)) = self.poll(work)
@@ -150,17 +154,18 @@ impl Polling {
     fn keep_one(&mut self, registry: &Registry, completion: &Completion, at_ns: u64) {
         let more = self.backlog.len();
         if let Some(translated) = self.translate(registry, completion) {
-            // Before the completions that its translation has put behind it.
+            // Insert it before the completions that its translation has appended.
             self.backlog.insert(more, WorkCompletion { at_ns, ..translated });
         }
     }
 
-    /// Looks at all that the wire has put in.
+    /// Moves all completions from `work` to the backlog.
     fn absorb(&mut self, work: &work::CompletionQueue, registry: &Registry) {
         self.keep(usize::MAX, work, registry);
     }
 
-    /// The position of the oldest completion that a queue is armed for and no event has reported.
+    /// Returns the position of the oldest completion that an armed queue waits for and no event has
+    /// reported.
     fn unreported(&self, what: Arm) -> Option<usize> {
         let counts = |completion: &WorkCompletion| {
             what == Arm::Next
@@ -229,27 +234,28 @@ impl CompletionQueue {
         Ok(made)
     }
 
-    /// Returns the context to which it belongs.
+    /// Returns the context that the queue belongs to.
     pub const fn context(&self) -> &Arc<Context> {
         &self.context
     }
 
-    /// Returns the channel to which its events go.
+    /// Returns the channel that receives the queue's events.
     pub const fn channel(&self) -> Option<&Arc<CompletionChannel>> {
         self.channel.as_ref()
     }
 
-    /// Returns the number of completions that it holds at least.
+    /// Returns the number of completions that the queue can hold at least.
     pub fn entries(&self) -> u32 {
         self.entries.load(Ordering::Acquire)
     }
 
-    /// Returns the queue that the wire fills.
+    /// Returns the queue into which the wire puts completions.
     pub const fn work(&self) -> &Arc<work::CompletionQueue> {
         &self.work
     }
 
-    /// Takes the oldest completions, as many as `out` has room for, and makes progress if there are none.
+    /// Dequeues the oldest completions, at most `out.len()`, and drives the provider if there are
+    /// none.
     ///
     /// # Errors
     /// [`Error::NoDevice`] in a forked child.
@@ -292,7 +298,8 @@ impl CompletionQueue {
         found
     }
 
-    /// Gives those the time that have none: what is flushed completes when it is polled.
+    /// Sets the time of completions that have none: flushed work counts as completed when it is
+    /// polled.
     #[cold]
     fn stamp<'a>(&self, completions: impl Iterator<Item = &'a mut WorkCompletion>) {
         let now_ns = self.work.now_ns().unwrap_or(0);
@@ -301,7 +308,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Flushes the work of queue pairs in ERR, whose completions were all looked at.
+    /// Flushes the work of queue pairs in ERR whose earlier completions have all been dequeued.
     #[cold]
     fn flush(&self, polling: &Polling, out: &mut [WorkCompletion]) -> usize {
         if self.is_strict && !self.has_places_to_flush(polling) {
@@ -310,7 +317,7 @@ impl CompletionQueue {
         let mut found = 0;
         for _ in 0..self.flushing_count.load(Ordering::SeqCst) {
             let Some((queue_pair, side)) = self.lock_flushing().front().cloned() else { break };
-            // What the wire has put in before the queue pair was listed comes first.
+            // Completions that the wire put in before the queue pair was listed come first.
             if !self.work.is_empty() {
                 break;
             }
@@ -325,7 +332,8 @@ impl CompletionQueue {
         found
     }
 
-    /// Whether all that is to be flushed has places, which an adapter fills at once. Otherwise the queue is overrun.
+    /// Returns whether all work to be flushed has places, since an adapter would fill them at once.
+    /// If not, marks the queue as overrun.
     fn has_places_to_flush(&self, polling: &Polling) -> bool {
         if self.work.is_overrun() {
             return false;
@@ -341,7 +349,8 @@ impl CompletionQueue {
         has_places
     }
 
-    /// Whether it is known what became of the sends of a queue pair whose peer is gone.
+    /// Tries to decide which sends of a queue pair with a lost peer were carried out. Returns false
+    /// if that is still undecided because another thread polls the send queue.
     fn settle_polled(&self, queue_pair: &QueuePair, side: Side) -> bool {
         if !queue_pair.is_unsettled() {
             return true;
@@ -353,8 +362,8 @@ impl CompletionQueue {
         queue_pair.send_queue().settle(queue_pair)
     }
 
-    /// Takes a queue pair from the list, of which nothing more is to be flushed; or puts it at its end, if that is not
-    /// known.
+    /// Removes a queue pair from the list when all its work is flushed. If it is still undecided
+    /// which sends were carried out, moves the queue pair to the end of the list instead.
     fn unlist(&self, queue_pair: &Arc<QueuePair>, side: Side, is_settled: bool) {
         let mut flushing = self.lock_flushing();
         let Some(at) =
@@ -372,7 +381,8 @@ impl CompletionQueue {
         queue_pair.on_unlisted(side);
     }
 
-    /// Finds out what became of the sends of a queue pair whose peer is gone; false if another thread polls.
+    /// Decides which sends of a queue pair with a lost peer were carried out. Returns false,
+    /// without a decision, if another thread polls this queue.
     pub(crate) fn settle(&self, queue_pair: &QueuePair) -> bool {
         let polling = match self.polling.try_lock() {
             Ok(polling) => polling,
@@ -385,7 +395,8 @@ impl CompletionQueue {
         true
     }
 
-    /// Keeps for later the completions of failed sends of a queue pair, which goes back to RTS first.
+    /// Moves the completions of a queue pair's failed sends to the backlog, before the queue pair
+    /// returns from SQE to RTS.
     pub(crate) fn flush_sends_of(&self, queue_pair: &QueuePair) {
         let mut polling = self.lock_polling();
         polling.absorb(&self.work, self.context.provider().registry());
@@ -416,18 +427,19 @@ impl CompletionQueue {
         self.flushing_count.store(flushing.len(), Ordering::SeqCst);
     }
 
-    /// Raises one event for the next completion, or for the next that is solicited or has failed. A completion that is there
-    /// already counts, unless an event has reported it.
+    /// Requests one event for the next completion, or for the next one that is solicited or has
+    /// failed. A completion that is already in the queue raises the event at once, unless an
+    /// earlier event has reported it.
     ///
-    /// Adapters do so, which are given the consumer's index with the request. The queue of a program that waits for the
-    /// descriptor need not be empty when it is armed.
+    /// Adapters behave alike, because the request to arm carries the consumer index. A program that
+    /// waits for the descriptor may therefore arm a queue that is not empty.
     ///
     /// # Errors
     /// [`Error::NoDevice`] in a forked child.
     pub fn arm(&self, what: Arm) -> Result<(), Error> {
         self.context.provider().check()?;
         if self.channel.is_none() {
-            // Programs do so; nothing comes of it.
+            // Programs arm queues that have no channel; that has no effect.
             return Ok(());
         }
         self.armed.fetch_max(what as u8, Ordering::SeqCst);
@@ -437,8 +449,9 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// A completion has come since it was armed. If that was polled meanwhile it stays armed: an event without a completion
-    /// confuses programs that poll once for each.
+    /// Handles a completion that arrived after the queue was armed. If the program has polled that
+    /// completion meanwhile, arms the queue again: an event without a completion confuses programs
+    /// that poll once for each event.
     pub(crate) fn on_completion(&self) {
         if self.work.is_overrun() {
             self.on_overrun();
@@ -448,7 +461,8 @@ impl CompletionQueue {
             return;
         }
         let _has_events = self.work.arm(armed);
-        // What came before it was armed again does not fire otherwise.
+        // Check again: a completion that arrived before the queue was armed again raises no event
+        // otherwise.
         self.fire_if_due();
     }
 
@@ -458,8 +472,8 @@ impl CompletionQueue {
             .find(|armed| *armed as u8 == self.armed.load(Ordering::SeqCst))
     }
 
-    /// Raises the event that the queue was armed for if its completion is there. Each event reports one completion, since
-    /// some programs poll one for each.
+    /// Raises the event that the queue is armed for if a matching completion is present. Each event
+    /// reports one completion, because some programs poll one for each event.
     fn fire_if_due(&self) -> bool {
         let Some(armed) = self.armed() else { return false };
         let fires = {
@@ -480,8 +494,8 @@ impl CompletionQueue {
         fires
     }
 
-    /// The position of the oldest completion that the queue is armed for and no event has reported. It is kept for the
-    /// program then.
+    /// Returns the position, in the backlog, of the oldest completion that the queue is armed for
+    /// and no event has reported.
     fn find_unreported(&self, polling: &mut Polling, armed: Arm) -> Option<usize> {
         let registry = self.context.provider().registry();
         let is_flushing = self.flushing_count.load(Ordering::SeqCst) > 0;
@@ -489,7 +503,8 @@ impl CompletionQueue {
         if is_wanted {
             let count = if armed == Arm::Next { polling.reported + 1 } else { usize::MAX };
             polling.keep(count, &self.work, registry);
-            // If fewer are left than were reported, an event has reported some that did not come.
+            // If fewer completions are left than were reported, some that an event reported never
+            // arrived.
             polling.reported = polling.reported.min(polling.backlog.len());
         }
         polling.unreported(armed).or_else(|| {
@@ -502,7 +517,7 @@ impl CompletionQueue {
         })
     }
 
-    /// What it was armed for is there.
+    /// Raises the event if the queue is armed; the caller knows that a completion is present.
     pub(crate) fn fire(&self) {
         if self.armed.swap(0, Ordering::SeqCst) != 0 {
             self.raise();
@@ -517,8 +532,10 @@ impl CompletionQueue {
         }
     }
 
-    /// Whether it was armed for any next completion while one is there that was not polled, and no other thread is about
-    /// to raise the event: of two events the second would find nothing. On true, the caller raises it.
+    /// Disarms the queue and returns true if it was armed for any next completion, an unpolled
+    /// completion is present, and no other thread is about to raise the event. The caller then
+    /// raises the event. If two threads did, the program would find no completion for the second
+    /// event.
     pub(crate) fn take_left(&self) -> bool {
         self.armed() == Some(Arm::Next) && self.has_left() && self.work.disarm()
     }
@@ -529,13 +546,14 @@ impl CompletionQueue {
         !polling.backlog.is_empty()
     }
 
-    /// Acknowledges events of this queue that were taken from the channel.
+    /// Acknowledges events of this queue that the program has read from the channel.
     pub fn acknowledge_events(&self, events: u32) {
         self.completion_events.acknowledge(events);
     }
 
-    /// Whether more completions are there when what was begun a moment ago has gone on for a little: a program that has
-    /// just sent so many counts on them.
+    /// Drives the provider for some turns and returns whether the queue then holds more than
+    /// `entries` completions. A program that has just sent that many expects
+    /// [`CompletionQueue::resize`] to count them.
     fn soon_exceeds(&self, entries: u32) -> bool {
         entries < self.entries()
             && (0..RESIZE_TURNS).any(|_| {
@@ -545,15 +563,16 @@ impl CompletionQueue {
             })
     }
 
-    /// Completions that the program has not polled.
+    /// Returns the number of completions that the program has not polled.
     fn held(&self) -> usize {
         self.lock_polling().backlog.len() + self.work.len()
     }
 
-    /// Makes it larger or smaller.
+    /// Changes the number of entries.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a size that no queue has, or that is less than what is in it.
+    /// [`Error::Invalid`] for a size out of range, or smaller than the number of completions in the
+    /// queue.
     pub fn resize(&self, entries: u32) -> Result<(), Error> {
         self.context.provider().check()?;
         check_entries(entries, self.context.device().attributes().completions_max)?;
@@ -567,35 +586,37 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// One more end of a queue pair fills it, and may have so many completions there that the program does not get.
+    /// Attaches one side of a queue pair and reserves `untold` places, for completions of that side
+    /// that the program does not receive.
     pub(crate) fn attach(&self, unreported_sends: u32) {
         self.unreported_sends.fetch_add(unreported_sends, Ordering::AcqRel);
-        // If it holds more than that, it is larger already.
+        // A failure is harmless: a queue that holds more than that has the places already.
         let _ = self.work.resize(self.places(self.entries()));
     }
 
-    /// One less. Its places stay until another is attached, as what is there may need them.
+    /// Detaches one side of a queue pair. Its places remain until the next `attach`, because
+    /// completions in the queue may need them.
     pub(crate) fn detach(&self, unreported_sends: u32) {
         self.unreported_sends.fetch_sub(unreported_sends, Ordering::AcqRel);
     }
 
-    /// A queue pair fills it from now on.
+    /// Adds a queue pair to those that fail when this queue overruns.
     pub(crate) fn enlist(&self, queue_pair: &Arc<QueuePair>) {
         self.lock_attached().insert(queue_pair.number(), Arc::downgrade(queue_pair));
     }
 
-    /// A queue pair fills it no longer.
+    /// Removes a queue pair from those that fail when this queue overruns.
     pub(crate) fn strike(&self, queue_pair: &QueuePair) {
         self.lock_attached().remove(&queue_pair.number());
     }
 
-    /// Completions that the wire may put in when the program has room for so many.
+    /// Returns how many completions the wire may put in if the program has room for `entries`.
     fn places(&self, entries: u32) -> usize {
         let unreported_sends = self.unreported_sends.load(Ordering::Acquire) as usize;
         (entries as usize + unreported_sends).min(work::COMPLETIONS_MAX)
     }
 
-    /// Destroys it. Waits until the events of it that were taken are acknowledged.
+    /// Destroys the queue. Waits until all events of it that the program has read are acknowledged.
     ///
     /// # Errors
     /// [`Error::Busy`] while queue pairs use it.
@@ -619,8 +640,8 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// A completion was lost: reports that, and fails the queue pairs that fill the queue, as an adapter does. May not be
-    /// called inside the engine.
+    /// Handles an overrun: raises the asynchronous event, and fails the attached queue pairs as an
+    /// adapter does. Must not be called inside the engine.
     #[cold]
     fn on_overrun(&self) {
         self.report_if_overrun();
@@ -633,7 +654,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Reports, once, that completions were lost.
+    /// Raises the asynchronous event once if completions were lost.
     pub(crate) fn report_if_overrun(&self) {
         if self.work.is_overrun()
             && !self.has_reported_overrun.swap(true, Ordering::SeqCst)
@@ -670,7 +691,8 @@ impl CompletionQueue {
     }
 }
 
-/// Whether the program gets a completion, which takes a place of its queue then.
+/// Returns whether a completion is one that the program receives, so that it takes a place of the
+/// queue.
 fn takes_place(registry: &Weak<Registry>, completion: &Completion) -> bool {
     let queue_pair = registry.upgrade().and_then(|registry| registry.find(completion.owner));
     queue_pair.is_some_and(|queue_pair| queue_pair.is_for_program(completion))
@@ -683,12 +705,15 @@ fn check_entries(entries: u32, max: u32) -> Result<(), Error> {
     Err(Error::Invalid(format!("a completion queue of {entries} entries: 1 to {max}")))
 }
 
-/// Queue pairs that are found without a look at the registry: a queue of many has runs of each, and eight are 256 B.
+/// Number of entries of the cache of queue pairs. If many queue pairs share a queue, their
+/// completions come in runs; eight entries are 256 B.
 const KNOWN: usize = 8;
 
-/// Turns that a queue waits for completions before it becomes smaller: some tens of microseconds.
+/// Number of turns for which `resize` waits for completions before it shrinks the queue: some tens
+/// of microseconds.
 const RESIZE_TURNS: u32 = 64;
 
-/// Completions of one end of a queue pair that only mark where its flushed work begins: as many as a wire has
-/// outstanding. Programs size queues for the completions that they get, so there is room for these besides.
+/// Number of extra places for each side of a queue pair: completions that only mark where its
+/// flushed work begins. A wire has at most this many outstanding. Programs size queues without
+/// them.
 pub(crate) const MARKS: u32 = 256;

@@ -40,18 +40,18 @@ use self::slots::{ReceiveSlot, SendSlot};
 pub use self::wire_side::{TakenReceive, TakenSend};
 use self::work_ring::WorkRing;
 
-/// What a queue pair shall be.
+/// Parameters of a new queue pair.
 #[derive(Clone, Debug)]
 pub struct QueuePairInit {
-    /// Which service it gives.
+    /// Transport service.
     pub service: QueuePairType,
-    /// Where completions of sends go.
+    /// Completion queue of sends.
     pub send_queue: Arc<CompletionQueue>,
-    /// Where completions of receives go; may be the same.
+    /// Completion queue of receives; may be the send queue's.
     pub receive_queue: Arc<CompletionQueue>,
-    /// Where receives come from, if it shares them with others.
+    /// Shared receive queue, if the queue pair uses one.
     pub shared_queue: Option<Arc<SharedReceiveQueue>>,
-    /// What it needs at least. [`QueuePair::limits`] returns what it has.
+    /// Sizes that it needs at least. [`QueuePair::limits`] returns the actual sizes.
     pub limits: QueuePairLimits,
     /// Every send is signalled.
     pub signals_all: bool,
@@ -69,10 +69,10 @@ pub struct QueuePair {
     receive_queue: Arc<CompletionQueue>,
     shared: Option<Arc<SharedReceiveQueue>>,
     uses: Uses,
-    /// A number of [`QueuePairState`].
+    /// [`QueuePairState`] as a number.
     state: AtomicU8,
     attributes: Mutex<QueuePairAttributes>,
-    /// One transition at a time.
+    /// Held during a transition, so that there is one at a time.
     modifying: Mutex<()>,
     sends: WorkRing<SendSlot>,
     receives: WorkRing<ReceiveSlot>,
@@ -81,11 +81,11 @@ pub struct QueuePair {
     inline: InlineMemory,
     wire: RwLock<Option<Box<dyn Wire>>>,
     owners: Mutex<Vec<Owner>>,
-    /// Groups that it is in.
+    /// Multicast groups that the queue pair has joined.
     groups: Mutex<Vec<crate::Gid>>,
     end: ending::End,
     events: Unacknowledged,
-    /// Whatever the surface keeps with it.
+    /// Value that the C API stores with this object.
     pub user: AtomicUsize,
 }
 
@@ -148,53 +148,53 @@ impl QueuePair {
         Ok(made)
     }
 
-    /// Returns its number, by which peers name it.
+    /// Returns the queue pair number, by which peers address it.
     pub const fn number(&self) -> u32 {
         self.number
     }
 
-    /// Returns its service.
+    /// Returns the transport service.
     pub const fn service(&self) -> QueuePairType {
         self.service
     }
 
-    /// Returns the sizes that it has.
+    /// Returns the actual sizes.
     pub const fn limits(&self) -> QueuePairLimits {
         self.limits
     }
 
-    /// Whether every send is signalled.
+    /// Returns whether every send is signalled.
     pub const fn signals_all(&self) -> bool {
         self.signals_all
     }
 
-    /// Returns its state.
+    /// Returns the state.
     #[inline]
     pub fn state(&self) -> QueuePairState {
         QueuePairState::of_number(self.state.load(Ordering::SeqCst))
     }
 
-    /// Returns its protection domain.
+    /// Returns the protection domain.
     pub const fn protection_domain(&self) -> &Arc<ProtectionDomain> {
         &self.domain
     }
 
-    /// Returns the context to which it belongs.
+    /// Returns the context that the queue pair belongs to.
     pub fn context(&self) -> &Arc<Context> {
         self.domain.context()
     }
 
-    /// Returns the queue to which completions of sends go.
+    /// Returns the completion queue of sends.
     pub const fn send_queue(&self) -> &Arc<CompletionQueue> {
         &self.send_queue
     }
 
-    /// Returns the queue to which completions of receives go.
+    /// Returns the completion queue of receives.
     pub const fn receive_queue(&self) -> &Arc<CompletionQueue> {
         &self.receive_queue
     }
 
-    /// Returns the queue from which receives come, if it shares them.
+    /// Returns the shared receive queue, if the queue pair uses one.
     pub const fn shared_queue(&self) -> Option<&Arc<SharedReceiveQueue>> {
         self.shared.as_ref()
     }
@@ -205,10 +205,11 @@ impl QueuePair {
         self.provider().registry().disown(&owners);
     }
 
-    /// Takes part in a group, or no more.
+    /// Joins a multicast group (`is_member`), or leaves it.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the GID is that of no group, or this is no queue pair for datagrams.
+    /// [`Error::Invalid`] if the GID is no multicast address, the queue pair does not carry
+    /// datagrams, or it is to leave a group that it is not in; and the errors of the wire.
     pub fn set_membership(&self, group: crate::Gid, is_member: bool) -> Result<(), Error> {
         self.provider().check()?;
         if self.service != QueuePairType::Datagram || !group.is_group() {
@@ -231,10 +232,12 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Destroys it, unless it is in a group. Waits until the events of it that were taken are acknowledged.
+    /// Destroys the queue pair, unless it is in a group. Waits until all events of it that the
+    /// program has read are acknowledged.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it was, [`Error::Busy`] if it is in a group, [`Error::NoDevice`].
+    /// [`Error::Invalid`] if it was destroyed before, [`Error::Busy`] if it is in a group,
+    /// [`Error::NoDevice`] in a forked child.
     pub fn destroy(&self) -> Result<(), Error> {
         self.provider().check()?;
         if !lock(&self.groups).is_empty() {
@@ -264,8 +267,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Whether it gets more than was asked for.
-    /// Returns the strictness of its device.
+    /// Returns the strictness of the device.
     pub fn strictness(&self) -> Strictness {
         self.provider().attributes().strictness
     }
@@ -313,13 +315,13 @@ impl fmt::Debug for QueuePair {
     }
 }
 
-/// The objects that a queue pair uses.
+/// The objects that a queue pair references.
 struct Held<'a> {
     domain: &'a ProtectionDomain,
     send_queue: &'a CompletionQueue,
     receive_queue: &'a CompletionQueue,
     shared: Option<&'a SharedReceiveQueue>,
-    /// Completions of sends that the program does not get.
+    /// Number of completions of sends that the program does not receive.
     unreported_sends: u32,
 }
 
@@ -334,7 +336,7 @@ impl<'a> Held<'a> {
         }
     }
 
-    /// Begins to use all of them, or none.
+    /// References all objects; on an error, none.
     fn take(domain: &'a ProtectionDomain, init: &'a QueuePairInit) -> Result<Self, Error> {
         let (send_queue, receive_queue) = (&*init.send_queue, &*init.receive_queue);
         let held = Self {
@@ -377,8 +379,8 @@ impl<'a> Held<'a> {
     }
 }
 
-/// Completions of sends that the program does not get: every datagram has one, and they are polled only before a wait
-/// for something.
+/// Returns the number of places for completions of sends that the program does not receive. Each
+/// datagram has one, since completions are polled only before the program waits.
 fn unreported_sends(service: QueuePairType, sends: u32) -> u32 {
     if service == QueuePairType::Datagram { sends.max(MARKS) } else { MARKS }
 }
@@ -413,7 +415,8 @@ fn check_init(
     Ok(())
 }
 
-/// What it gets: all that cost nothing, and what was asked for of the rest.
+/// Returns the actual sizes: the device's maximum where that costs nothing, otherwise what the
+/// program asked for.
 fn limits_of(attributes: &DeviceAttributes, init: &QueuePairInit) -> QueuePairLimits {
     let mut limits = init.limits;
     if init.shared_queue.is_some() {

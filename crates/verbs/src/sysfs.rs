@@ -1,39 +1,41 @@
-//! Files that programs read to learn of devices, as a kernel with a device of this kind would have them.
+//! Files in which programs look up devices, as a kernel with such a device would show them.
 //!
-//! A table and nothing else: the C library answers from it when it is asked for a file, and what redirects paths asks that
-//! library what [stands](find) at one.
+//! This module only holds the table. The C library answers file accesses from it. Code that
+//! redirects paths asks the C library what [is](find) at a path.
 
 use std::collections::BTreeMap;
 
 use crate::attributes::{DeviceAttributes, GidEntry, PortAttributes, PortCounters, PortState};
 
-/// Where devices are listed.
+/// Folder that lists devices.
 pub const DEVICES: &str = "/sys/class/infiniband";
 
-/// Where the descriptors of devices are listed.
+/// Folder that lists the devices' `uverbs` descriptors.
 pub const DESCRIPTORS: &str = "/sys/class/infiniband_verbs";
 
-/// Where the descriptors themselves are.
+/// Folder of the device nodes.
 pub const NODES: &str = "/dev/infiniband";
 
-/// Where the folders of devices are, which [`DEVICES`] has links to: as those of all devices without hardware.
+/// Folders of the devices, to which [`DEVICES`] has links. The kernel puts all devices without
+/// hardware here.
 pub const DEVICE_FOLDERS: &str = "/sys/devices/virtual/infiniband";
 
-/// The folders that [`DESCRIPTORS`] has links to.
+/// Folders of the descriptors, to which [`DESCRIPTORS`] has links.
 pub const DESCRIPTOR_FOLDERS: &str = "/sys/devices/virtual/infiniband_verbs";
 
-/// Everything below these belongs to this library, also what is not there.
+/// Every path at or below these is answered by this library, even if nothing exists there.
 pub const ROOTS: [&str; 6] =
     [DEVICES, DESCRIPTORS, "/sys/class/infiniband_mad", DEVICE_FOLDERS, DESCRIPTOR_FOLDERS, NODES];
 
-/// What a path leads to.
+/// What a path names.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Entry {
     /// A file with this text, which ends with a line feed.
     File(String),
     /// A symbolic link to this path, which is relative to the folder of the link.
     Link(String),
-    /// A character device that programs look for, but need not open: `/dev/null` will do.
+    /// A character device. Programs check that it exists but need not open it, so `/dev/null`
+    /// serves.
     Node,
 }
 
@@ -42,7 +44,7 @@ pub fn descriptor_name(index: usize) -> String {
     format!("uverbs{index}")
 }
 
-/// Returns all paths of the `index`-th device, by full name.
+/// Returns all entries of the `index`-th device with their absolute paths.
 pub fn entries(
     index: usize,
     device: &DeviceAttributes,
@@ -77,23 +79,24 @@ pub fn entries(
     table.folder = DESCRIPTORS.into();
     table.link(&descriptor, &format!("../../devices/virtual/infiniband_verbs/{descriptor}"));
     table.add("abi_version", "6");
-    // Programs look for what the device calls its descriptor, for its name, and for that of the connection manager.
+    // Programs look for the descriptor, for the device's name, and for the connection manager's
+    // node.
     for node in [&descriptor, name, "rdma_cm"] {
         table.entries.push((format!("{NODES}/{node}"), Entry::Node));
     }
     table.entries
 }
 
-/// What stands at a path.
+/// Result of looking up a path.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Found {
-    /// A folder with these names in it, and what they are.
+    /// A folder, with the names in it and their kinds.
     Folder(BTreeMap<String, Kind>),
-    /// Something else.
+    /// A file, link or node.
     Entry(Entry),
 }
 
-/// What a name in a folder is.
+/// Kind of a name in a folder.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
     /// A folder.
@@ -106,12 +109,12 @@ pub enum Kind {
     Node,
 }
 
-/// Returns what stands at an absolute path, in a table of all devices; `None` if nothing does, or the path is not
-/// one of [`ROOTS`] or below.
+/// Looks up an absolute path in a table of all devices. Returns `None` if nothing is there, or if
+/// the path is not at or below one of [`ROOTS`].
 ///
-/// Slashes at the end and twice in a row and `.` mean what they mean to the kernel. Links in the middle of the path are
-/// followed, one at its end is not; `..` behind a link leads to the folder of the link, so a path with both must be
-/// resolved by the caller.
+/// Double slashes, slashes at the end and `.` are ignored, as the kernel ignores them. Links in the
+/// middle of the path are followed; a link at the end is returned. `..` behind a link leads to the
+/// folder of the link, not of its target: the caller must resolve a path that has both.
 pub fn find(entries: &[(String, Entry)], path: &str) -> Option<Found> {
     let path = physical(entries, normalized(path)?);
     if let Some((_, entry)) = entries.iter().find(|(other, _)| *other == path) {
@@ -132,14 +135,14 @@ pub fn find(entries: &[(String, Entry)], path: &str) -> Option<Found> {
     is_there.then_some(Found::Folder(names))
 }
 
-/// The path with its links replaced, but for one at its end.
+/// Returns the path with all links but one at its end resolved.
 fn physical(entries: &[(String, Entry)], mut path: String) -> String {
     let passes = |(link, entry): &(String, Entry), path: &str| {
         let Entry::Link(target) = entry else { return None };
         let rest = path.strip_prefix(link)?.strip_prefix('/')?;
         normalized(&format!("{link}/../{target}/{rest}"))
     };
-    // No link of the table leads back to itself, and a path has no more than this.
+    // No link of the table leads back to itself, and no path has more than this many.
     for _ in 0..LINKS_MAX {
         match entries.iter().find_map(|entry| passes(entry, &path)) {
             Some(further) => path = further,
@@ -149,7 +152,8 @@ fn physical(entries: &[(String, Entry)], mut path: String) -> String {
     path
 }
 
-/// Returns the path without parts that mean nothing; `None` if it is none of [`ROOTS`] or below.
+/// Returns the path without empty parts, `.` and `..`; `None` if it is not at or below one of
+/// [`ROOTS`].
 pub fn normalized(path: &str) -> Option<String> {
     if !path.starts_with('/') {
         return None;
@@ -171,7 +175,7 @@ pub fn normalized(path: &str) -> Option<String> {
     ROOTS.iter().any(is_below).then_some(path)
 }
 
-/// Returns the text of one of them, if it is a file.
+/// Returns the text of the file at `path`, if there is one.
 pub fn file(entries: &[(String, Entry)], path: &str) -> Option<String> {
     match find(entries, path) {
         Some(Found::Entry(Entry::File(text))) => Some(text),
@@ -225,7 +229,7 @@ fn port_files(port: &PortAttributes) -> Vec<(&'static str, String)> {
     let is_up = port.state == PortState::Active;
     let (state, physical) =
         if is_up { ("4: ACTIVE", "5: LinkUp") } else { ("1: DOWN", "3: Disabled") };
-    // Tenths of Gbit/s, as 2.5 is a rate that counts.
+    // In tenths of Gbit/s, because 2.5 is a usual rate.
     let tenths = port.rate.unwrap_or(RATE_UNKNOWN) / 100_000_000;
     let rate = format!("{}.{} Gb/sec (1X)", tenths / 10, tenths % 10).replace(".0 ", " ");
     vec![
@@ -243,7 +247,8 @@ fn port_files(port: &PortAttributes) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Names of InfiniBand for what is counted, and what the wire counts. Data is counted in words of four bytes.
+/// Returns the counters under the names that InfiniBand drivers use, and the wire's own. Data is
+/// counted in words of four bytes.
 fn port_counters(counters: &PortCounters) -> Vec<(String, u64)> {
     let usual = [
         ("port_xmit_data", counters.sent_bytes / 4),
@@ -259,32 +264,33 @@ fn port_counters(counters: &PortCounters) -> Vec<(String, u64)> {
     usual.chain(hardware.map(|(name, value)| (format!("hw_counters/{name}"), *value))).collect()
 }
 
-/// Bytes as hexadecimal numbers of 16 bits with colons between them.
+/// Formats bytes as hexadecimal numbers of 16 bits, separated by colons.
 fn groups(bytes: &[u8]) -> String {
     let word = |pair: &[u8]| pair.iter().fold(0, |word, byte| word << 8 | u32::from(*byte));
     let words: Vec<String> = bytes.chunks(2).map(|pair| format!("{:04x}", word(pair))).collect();
     words.join(":")
 }
 
-/// The interfaces of this network namespace, by their numbers; none if the kernel does not list them.
+/// Returns the interface names of this network namespace by index; none if the kernel does not list
+/// them.
 fn interface_names() -> BTreeMap<u32, String> {
     let interfaces = link::host::interfaces().unwrap_or_default().into_iter();
     interfaces.map(|interface| (interface.index, interface.name)).collect()
 }
 
-/// Links in one path; there are two.
+/// Most links in one path; the table needs two.
 const LINKS_MAX: usize = 8;
 
-/// What the device calls itself.
+/// Model name of the device.
 pub const MODEL: &str = "ethernot";
 
-/// Its version, in the place of firmware.
+/// Version of this library, reported as the firmware version.
 pub const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 
-/// More processors than a program has: a device that none is nearer to than others.
+/// CPU mask with more processors than any host: the device is equally near to all.
 const ALL_PROCESSORS: &str = "ffffffff,ffffffff,ffffffff,ffffffff";
 
-/// Of a link that reports no rate: 10 Gbit/s.
+/// Rate reported for a link without one: 10 Gbit/s.
 pub const RATE_UNKNOWN: u64 = 10_000_000_000;
 
 #[cfg(test)]
@@ -321,7 +327,7 @@ mod tests {
         assert_eq!(file(&format!("{port}/gids/0")), "0000:0000:0000:0000:0000:ffff:7f00:0001\n");
         assert_eq!(file(&format!("{port}/pkeys/0")), "0xffff\n");
         assert_eq!(file(&format!("{port}/state")), "4: ACTIVE\n");
-        // In words of four bytes.
+        // Counted in words of four bytes.
         assert_eq!(file(&format!("{port}/counters/port_xmit_data")), "1024\n");
         assert_eq!(file(&format!("{port}/hw_counters/resets_sent")), "5\n");
         assert_eq!(file("/sys/class/infiniband/edge0/node_guid"), "0123:4567:89ab:cdef\n");

@@ -1,4 +1,4 @@
-//! How the work of a queue pair ends that was not carried out.
+//! How a queue pair flushes work that was not carried out.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -16,34 +16,35 @@ use crate::work_request::{CompletionOpcode, SendOpcode, WorkCompletion};
 /// One of the two queues of work.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Side {
-    /// That of sends.
+    /// The queue of sends.
     Send,
-    /// That of receives.
+    /// The queue of receives.
     Receive,
 }
 
-/// What is known of the end of a connection.
+/// How far a connection has ended, and which of its events were raised.
 #[derive(Debug, Default)]
 pub(super) struct End {
-    /// No completion comes from the wire any more.
+    /// The wire delivers no more completions.
     is_over: AtomicBool,
-    /// It has ended as the peer is gone, which is a fault of none but the sends that it did not get.
+    /// The connection ended because the peer is gone. That is an error only of sends that the peer
+    /// did not get.
     is_lost: AtomicBool,
-    /// One more than the number of the first send that was not carried out; 0 if that is not known.
+    /// Number of the first send that was not carried out, plus one; 0 if unknown.
     first_flushed: AtomicU64,
-    /// A send that fails, and how.
+    /// The number of a send that fails, and its status.
     failure: Mutex<Option<(u64, CompletionStatus)>>,
-    /// The queue pair is on the list of a completion queue, for its sends and for its receives.
+    /// The queue pair is in a completion queue's list of work to flush; one flag for each [`Side`].
     is_listed: [AtomicBool; 2],
-    /// In SQD or SQE: no work is in flight any more.
+    /// In SQD or SQE: no work is in flight.
     is_drained: AtomicBool,
-    /// An event is wanted then.
+    /// Raise an event when the send queue is drained.
     wants_event: AtomicBool,
-    /// The event was raised that reports the last receive of a shared queue.
+    /// The `LastReceiveReached` event, for a shared receive queue, was raised.
     has_reported_last: AtomicBool,
-    /// The event was raised that reports the first message before RTS.
+    /// The `CommunicationEstablished` event, for the first message before RTS, was raised.
     has_reported_established: AtomicBool,
-    /// The event was raised that reports an overrun queue.
+    /// The `QueuePairFatal` event for an overrun completion queue was raised.
     has_reported_overrun: AtomicBool,
 }
 
@@ -86,7 +87,7 @@ impl End {
     }
 
     fn mark(&self, number: u64) {
-        // The first is the lowest: they come in order.
+        // Completions arrive in order, so the first number is the lowest.
         let unknown = self.first_flushed.load(Ordering::SeqCst) == 0;
         if unknown {
             self.first_flushed.store(number + 1, Ordering::SeqCst);
@@ -95,8 +96,8 @@ impl End {
 }
 
 impl QueuePair {
-    /// Turns a completion of the wire into the program's, if there is one; further ones go to `more`.
-    /// The caller holds the lock of its queue.
+    /// Translates a completion of the wire into the one for the program, if there is one; appends
+    /// further ones to `more`. The caller holds the poll lock of the completion queue.
     #[inline]
     pub(crate) fn on_completion(
         &self,
@@ -133,7 +134,8 @@ impl QueuePair {
         })
     }
 
-    /// Datagrams to different links complete in any order, and programs get completions in the order of posting.
+    /// Handles the completion of a datagram. Datagrams to different links complete in any order,
+    /// but programs receive completions in the order of posting.
     fn on_datagram_completion(
         &self,
         number: u64,
@@ -158,7 +160,7 @@ impl QueuePair {
         }
     }
 
-    /// Retires the oldest send of a datagram queue pair if it is known how it ended.
+    /// Retires the oldest send of a datagram queue pair if its status is known.
     fn retire_datagram(&self) -> Retired {
         let number = self.sends.retired();
         let slot = (number < self.sends.posted()).then(|| self.sends.slot(number)).flatten();
@@ -199,7 +201,7 @@ impl QueuePair {
         } else {
             self.fail();
             if is_datagram {
-                // There is no connection that would end by itself.
+                // A datagram queue pair has no connection whose end would end its work.
                 self.with_wire(|wire| wire.drain());
             }
         }
@@ -224,7 +226,8 @@ impl QueuePair {
         })
     }
 
-    /// The peer speaks; that is news to who has not moved on to RTS.
+    /// Raises an event for the first message from the peer, if the program has not moved the queue
+    /// pair to RTS.
     #[inline]
     fn report_established(&self) {
         if self.state() == State::ReadyToReceive
@@ -235,7 +238,7 @@ impl QueuePair {
         }
     }
 
-    /// A send has failed, and its completion was reported.
+    /// Handles a failed send, after its completion was reported.
     #[cold]
     fn on_send_failed(&self) {
         if has_send_queue_error(self.service) {
@@ -248,7 +251,7 @@ impl QueuePair {
         }
     }
 
-    /// The send of this number, which is to be taken next, cannot be carried out.
+    /// Fails the send of this number, which is the next one to be taken and cannot be carried out.
     pub(super) fn fail_send(&self, number: u64, status: CompletionStatus) {
         if has_send_queue_error(self.service) {
             self.sends.take_to(number + 1);
@@ -263,7 +266,7 @@ impl QueuePair {
         }
     }
 
-    /// It is in ERR, unless it is beyond that.
+    /// Moves the queue pair to ERR, unless it is in RESET or ERR.
     fn fail(&self) {
         for from in [
             State::Init,
@@ -281,12 +284,12 @@ impl QueuePair {
         self.state.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Makes a transition that the program wants, unless the queue pair has failed meanwhile.
+    /// Makes a transition that the program asked for, unless the queue pair has failed meanwhile.
     pub(super) fn enter_unless_failed(&self, from: State, to: State) {
         self.enter_if(from, to);
     }
 
-    /// The wire has ended.
+    /// Handles the end of the wire's connection.
     pub(super) fn end_connection(&self, ending: Ending) {
         if self.state() == State::Reset {
             return;
@@ -314,14 +317,16 @@ impl QueuePair {
         self.begin_flush();
     }
 
-    /// A completion queue that it fills is overrun. May not be called inside the engine.
+    /// Fails the queue pair because one of its completion queues has overrun. Must not be called
+    /// inside the engine.
     pub(crate) fn fail_by_overrun(&self) {
         if matches!(self.state(), State::Reset | State::Error) {
             return;
         }
         self.fail();
         self.report_overrun();
-        // A thread that changes the queue pair, and may have caused this, ends the connection or finds the state.
+        // If another thread is modifying the queue pair, it may have caused the overrun; it closes
+        // the connection itself, or finds the state.
         let Ok(_one_at_a_time) = self.modifying.try_lock() else { return };
         if self.state() == State::Error && !self.end.is_over() {
             self.close_in_error();
@@ -335,8 +340,8 @@ impl QueuePair {
         }
     }
 
-    /// The peer is gone. If it owed this side anything, that is an error; whether it did is known when all
-    /// completions are looked at.
+    /// Handles the loss of the peer. The loss is an error if a send was not carried out, which is
+    /// known once all completions are dequeued.
     fn on_lost(&self) {
         if self.state() == State::Error {
             self.begin_flush();
@@ -346,14 +351,16 @@ impl QueuePair {
         }
     }
 
-    /// In ERR or SQE, when no more completions come: whatever was posted is flushed.
+    /// Begins to flush all posted work if no more completions come: in ERR after the end, or in
+    /// SQE.
     pub(super) fn flush_if_over(&self) {
         if self.end.is_over() || self.state() == State::SendQueueError {
             self.begin_flush();
         }
     }
 
-    /// Has the completion queues flush what was posted and is not over.
+    /// Lists the queue pair at its completion queues, so that they flush all work that is not
+    /// complete.
     pub(super) fn begin_flush(&self) {
         if self.sends.posted() > self.sends.retired() {
             self.list(Side::Send, true);
@@ -369,7 +376,7 @@ impl QueuePair {
         }
     }
 
-    /// Puts it on the list of those of which its completion queue looks what is to be flushed.
+    /// Adds the queue pair to its completion queue's list of work to flush.
     pub(super) fn list(&self, side: Side, fires: bool) {
         let queue = self.queue_of(side);
         if !self.end.is_listed[side as usize].swap(true, Ordering::SeqCst)
@@ -389,14 +396,14 @@ impl QueuePair {
         }
     }
 
-    /// It is on no list any more.
+    /// Handles the removal of the queue pair from a completion queue's list.
     pub(crate) fn on_unlisted(&self, side: Side) {
         self.end.is_listed[side as usize].store(false, Ordering::SeqCst);
         let (ring_posted, ring_retired) = match side {
             Side::Send => (self.sends.posted(), self.sends.retired()),
             Side::Receive => (self.receives.posted(), self.receives.retired()),
         };
-        // Who posted meanwhile has found it on the list.
+        // A thread that posted meanwhile found the queue pair still listed, and did not list it.
         let is_due = self.can_flush(side) || side == Side::Send && self.is_unsettled();
         if ring_posted > ring_retired && is_due {
             self.list(side, false);
@@ -412,8 +419,8 @@ impl QueuePair {
         }
     }
 
-    /// Flushes work into `out`, oldest first; how much. The lock of the completion queue is held, and the queue of the
-    /// wire was empty after this queue pair was put on the list.
+    /// Flushes work into `out`, oldest first, and returns the number of completions written. The
+    /// caller holds the poll lock, and the wire's queue was empty after this queue pair was listed.
     pub(crate) fn flush(&self, side: Side, out: &mut [WorkCompletion]) -> usize {
         if !self.can_flush(side) {
             return 0;
@@ -424,7 +431,8 @@ impl QueuePair {
         }
     }
 
-    /// How many completions are to be flushed. The lock of the completion queue is held.
+    /// Returns the number of completions to be flushed. The caller holds the poll lock of the
+    /// completion queue.
     pub(crate) fn flushable(&self, side: Side) -> usize {
         if !self.can_flush(side) {
             return 0;
@@ -448,7 +456,7 @@ impl QueuePair {
         count as usize
     }
 
-    /// Whether a completion of the wire is itself one for the program.
+    /// Returns whether a completion of the wire is passed on to the program.
     pub(crate) fn is_for_program(&self, completion: &Completion) -> bool {
         let status = completion.status();
         if completion.kind == CompletionKind::Receive {
@@ -548,8 +556,8 @@ impl QueuePair {
         count
     }
 
-    /// The number of the first send that was not carried out: all that were taken were, unless a completion has reported
-    /// otherwise.
+    /// Returns the number of the first send that was not carried out. Unless a completion has
+    /// reported otherwise, all sends that the wire has taken were carried out.
     fn first_flushed(&self) -> u64 {
         match self.end.first_flushed.load(Ordering::SeqCst) {
             0 => self.sends.taken(),
@@ -557,21 +565,23 @@ impl QueuePair {
         }
     }
 
-    /// Whether it must be found out if the peer owed anything when it went.
+    /// Returns whether it is still undecided which sends the lost peer has carried out.
     pub(crate) fn is_unsettled(&self) -> bool {
         let is_open = matches!(self.state(), State::ReadyToSend | State::SendQueueDrained);
         is_open && self.end.is_lost.load(Ordering::SeqCst)
     }
 
-    /// Finds out whether the peer owed anything when it went, unless somebody else is at it.
+    /// Decides which sends the lost peer has carried out, unless another thread is polling the send
+    /// queue.
     pub(super) fn settle(&self) {
         if self.is_unsettled() {
             self.send_queue.settle(self);
         }
     }
 
-    /// All completions of sends were looked at, and the lock of their queue is held: if a send was not carried out,
-    /// the oldest fails as the peer does not answer.
+    /// Fails the oldest send that was not carried out, if there is one, because the peer does not
+    /// answer. The caller holds the poll lock of the send queue and has dequeued all completions of
+    /// sends.
     pub(crate) fn decide(&self) {
         let mut failure = lock(&self.end.failure);
         if !self.is_unsettled() {
@@ -588,7 +598,7 @@ impl QueuePair {
         self.begin_flush();
     }
 
-    /// In SQD or SQE, no work is in flight any more.
+    /// Handles the end of draining in SQD or SQE: no work is in flight.
     pub(super) fn end_draining(&self) {
         self.end.is_drained.store(true, Ordering::SeqCst);
         match self.state() {
@@ -600,7 +610,8 @@ impl QueuePair {
         }
     }
 
-    /// Drops all posted work without completions. No thread posts meanwhile, and the wire is closed.
+    /// Drops all posted work without completions. The wire is closed, and the caller keeps other
+    /// threads from posting.
     pub(super) fn purge(&self) {
         self.send_queue.purge(self);
         if !std::sync::Arc::ptr_eq(&self.send_queue, &self.receive_queue) {
@@ -614,17 +625,18 @@ impl QueuePair {
     }
 }
 
-/// What became of the oldest send.
+/// Outcome of an attempt to retire the oldest send.
 enum Retired {
-    /// It is not known how it ended.
+    /// Its status is not known yet, or there is no send.
     Nothing,
-    /// It has ended, and the program wants no completion.
+    /// Retired without a completion, as the program asked for none.
     Quietly,
-    /// It has ended, and the program gets this completion.
+    /// Retired with this completion for the program.
     Reported(WorkCompletion),
 }
 
-/// Whether a completion only says that work was not carried out since the connection was over.
+/// Returns whether a status only says that work was not carried out because the connection had
+/// ended.
 const fn is_mark(status: CompletionStatus) -> bool {
     matches!(
         status,

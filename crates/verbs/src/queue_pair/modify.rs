@@ -1,4 +1,4 @@
-//! From state to state.
+//! Transitions of a queue pair's state, and changes of its attributes.
 
 use std::ops::BitOr;
 
@@ -10,12 +10,12 @@ use crate::attributes::{
 use crate::device::check_port;
 use crate::error::Error;
 
-/// Which attributes are said: bits of `ibv_qp_attr_mask`.
+/// Attributes that a call sets: bits of `ibv_qp_attr_mask`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct AttributeMask(pub u32);
 
 impl AttributeMask {
-    /// None.
+    /// No attribute.
     pub const NONE: Self = Self(0);
     /// `IBV_QP_STATE`.
     pub const STATE: Self = Self(1);
@@ -45,7 +45,7 @@ impl AttributeMask {
     pub const RECEIVE_PSN: Self = Self(1 << 12);
     /// `IBV_QP_MAX_QP_RD_ATOMIC`.
     pub const READS_MAX: Self = Self(1 << 13);
-    /// `IBV_QP_ALT_PATH`: taken and of no effect.
+    /// `IBV_QP_ALT_PATH`: accepted, without effect.
     pub const ALTERNATE_PATH: Self = Self(1 << 14);
     /// `IBV_QP_MIN_RNR_TIMER`.
     pub const NOT_READY_TIMER: Self = Self(1 << 15);
@@ -53,12 +53,12 @@ impl AttributeMask {
     pub const SEND_PSN: Self = Self(1 << 16);
     /// `IBV_QP_MAX_DEST_RD_ATOMIC`.
     pub const PEER_READS_MAX: Self = Self(1 << 17);
-    /// `IBV_QP_PATH_MIG_STATE`: taken and of no effect.
+    /// `IBV_QP_PATH_MIG_STATE`: accepted, without effect.
     pub const PATH_MIGRATION: Self = Self(1 << 18);
     /// `IBV_QP_DEST_QPN`.
     pub const DESTINATION: Self = Self(1 << 20);
 
-    /// Whether all of these are said.
+    /// Returns whether all bits of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -76,48 +76,48 @@ impl BitOr for AttributeMask {
     }
 }
 
-/// What shall change.
+/// A change of a queue pair's attributes.
 #[derive(Clone, Copy, Debug)]
 pub struct Modification {
-    /// What is said of the rest.
+    /// Which of the attributes below are set.
     pub mask: AttributeMask,
     /// The next state.
     pub state: State,
-    /// The state it is thought to be in.
+    /// The state in which the caller believes the queue pair to be.
     pub current: State,
-    /// In SQD: an event is wanted when it is drained.
+    /// For the transition to SQD: raise an event when the send queue is drained.
     pub drained_event: bool,
     /// The other attributes.
     pub attributes: QueuePairAttributes,
 }
 
-/// What a queue pair is like.
+/// State and attributes of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub struct QueuePairQuery {
     /// Its state.
     pub state: State,
     /// In SQD: work is still in flight.
     pub is_draining: bool,
-    /// What was set.
+    /// The attributes as set last.
     pub attributes: QueuePairAttributes,
-    /// Its sizes.
+    /// The actual sizes.
     pub limits: QueuePairLimits,
     /// Every send is signalled.
     pub signals_all: bool,
 }
 
 impl QueuePair {
-    /// Changes attributes, and the state if it is said. With all that is refused, nothing changes.
+    /// Changes attributes, and the state if the mask includes it. On an error, nothing changes.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such transition, an attribute is missing, wrong, or not to be said here; and
-    /// whatever the wire refuses.
+    /// [`Error::Invalid`] if there is no such transition, or if an attribute is missing, invalid or
+    /// not allowed here; and the errors of the wire.
     pub fn modify(&self, change: &Modification) -> Result<(), Error> {
         self.change(change, false)
     }
 
-    /// Changes attributes as [`QueuePair::modify`] does, but passes to RTR and RTS without calling the wire, which
-    /// has its connection already, or which the connection manager is about to connect.
+    /// Changes attributes as [`QueuePair::modify`] does, but enters RTR and RTS without calling the
+    /// wire: the wire is connected already, or the connection manager is about to connect it.
     ///
     /// # Errors
     /// Those of [`QueuePair::modify`].
@@ -156,7 +156,7 @@ impl QueuePair {
         made
     }
 
-    /// Returns the attributes and the state.
+    /// Returns the state and the attributes.
     ///
     /// # Errors
     /// [`Error::NoDevice`].
@@ -238,7 +238,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Makes the transition, which there is.
+    /// Makes a transition, after it was checked.
     fn pass(&self, from: State, to: State, drained_event: bool) -> Result<(), Error> {
         match (from, to) {
             (_, State::Reset) => self.reset(),
@@ -253,7 +253,7 @@ impl QueuePair {
                 self.enter(to);
             }
             (State::Init, State::ReadyToReceive) => {
-                // What comes at once finds it ready.
+                // Enter first, so that messages that arrive at once find the queue pair ready.
                 self.enter(to);
                 let connected = self.ask_wire(|wire| wire.connect());
                 if connected.is_err() {
@@ -273,7 +273,7 @@ impl QueuePair {
                 return updated;
             }
             (State::SendQueueError, State::ReadyToSend) => {
-                // What was posted until now is flushed, whether the program has looked at it or not.
+                // Everything posted until now is flushed, even if the program has not polled it.
                 self.send_queue.flush_sends_of(self);
                 self.end.forget_failure();
                 self.enter_unless_failed(from, to);
@@ -291,7 +291,7 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Everything is as when it was made, but for its number and sizes.
+    /// Resets everything but the number and the sizes.
     fn reset(&self) {
         self.send_out();
         self.enter(State::Reset);
@@ -318,7 +318,7 @@ impl QueuePair {
         self.end.set_over();
     }
 
-    /// Has what was posted sent before the connection is closed, as an adapter would have by now.
+    /// Sends posted work before the connection is closed, as an adapter would have done already.
     pub(super) fn send_out(&self) {
         let may_send = self.state() == State::ReadyToSend && !self.end.is_over();
         if may_send && self.sends.posted() > self.sends.retired() {
@@ -334,7 +334,7 @@ impl QueuePair {
     }
 }
 
-/// Takes over what is said.
+/// Copies the attributes in `mask`.
 fn set(to: &mut QueuePairAttributes, mask: AttributeMask, from: &QueuePairAttributes) {
     macro_rules! take {
         ($($bit:ident: $field:ident),* $(,)?) => {
@@ -362,7 +362,7 @@ fn set(to: &mut QueuePairAttributes, mask: AttributeMask, from: &QueuePairAttrib
     );
 }
 
-/// Whether sends of such a queue pair may fail and receives go on.
+/// Returns whether sends of this service can fail while receives go on.
 pub(super) const fn has_send_queue_error(service: QueuePairType) -> bool {
     matches!(service, QueuePairType::Datagram)
 }
