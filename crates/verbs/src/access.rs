@@ -1,4 +1,4 @@
-//! What may be done to memory, as programs say it.
+//! Access rights to memory, as programs request them.
 
 use mem::Rights;
 
@@ -9,7 +9,7 @@ use crate::error::Error;
 pub struct AccessFlags(pub u32);
 
 impl AccessFlags {
-    /// What comes may be placed there.
+    /// Received messages and the results of reads and atomics may be placed here.
     pub const LOCAL_WRITE: Self = Self(1);
     /// Peers may write.
     pub const REMOTE_WRITE: Self = Self(1 << 1);
@@ -17,21 +17,21 @@ impl AccessFlags {
     pub const REMOTE_READ: Self = Self(1 << 2);
     /// Peers may run atomics.
     pub const REMOTE_ATOMIC: Self = Self(1 << 3);
-    /// Windows may be bound to it.
+    /// Memory windows may be bound to the region.
     pub const WINDOW_BIND: Self = Self(1 << 4);
-    /// Addresses count from 0.
+    /// Addresses start at 0.
     pub const ZERO_BASED: Self = Self(1 << 5);
-    /// Pages are found when they are used: not offered.
+    /// On-demand paging: not supported.
     pub const ON_DEMAND: Self = Self(1 << 6);
-    /// Bits that a device is free to ignore, and this one does: relaxed order and what is yet to come.
+    /// Bits that a device may ignore, such as relaxed ordering; this device ignores them.
     pub const OPTIONAL: Self = Self(0x3ff0_0000);
 
-    /// Whether all of these are set.
+    /// Returns whether all bits of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether one of these is set.
+    /// Returns whether at least one bit of `other` is set.
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
@@ -42,11 +42,11 @@ impl AccessFlags {
         Self(self.0 | other.0)
     }
 
-    /// What this says of a region.
+    /// Returns the rights for a memory region.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if peers could change what this side may not, [`Error::NotSupported`] for bits that this
-    /// device does not know.
+    /// [`Error::Invalid`] if peers could write where this side may not, [`Error::NotSupported`] for
+    /// unknown bits.
     pub(crate) fn of_region(self) -> Result<Rights, Error> {
         let known = Self::PLAIN.union(Self::WINDOW_BIND).union(Self::ZERO_BASED);
         self.check_known(known)?;
@@ -58,10 +58,10 @@ impl AccessFlags {
         Ok(self.rights())
     }
 
-    /// What this says of a window.
+    /// Returns the rights for a memory window.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] for bits that this device does not know.
+    /// [`Error::NotSupported`] for unknown bits.
     pub(crate) fn of_window(self) -> Result<Rights, Error> {
         self.check_known(Self::PLAIN.union(Self::ZERO_BASED))?;
         Ok(self.rights())
@@ -75,7 +75,7 @@ impl AccessFlags {
         Err(Error::NotSupported(format!("memory access flags {unknown:#x}")))
     }
 
-    /// Returns the rights among the bits.
+    /// Returns the rights that the bits grant.
     pub fn rights(self) -> Rights {
         let pairs = [
             (Self::LOCAL_WRITE, Rights::LOCAL_WRITE),

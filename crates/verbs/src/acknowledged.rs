@@ -1,8 +1,9 @@
-//! Events that were taken and not acknowledged.
+//! Counts events that the program has read and not acknowledged.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// How many events of an object the program has taken, and not acknowledged yet: the object stays until it has.
+/// Number of an object's events that the program has read and not acknowledged. The object cannot
+/// be destroyed while there are any.
 #[derive(Debug, Default)]
 pub struct Unacknowledged {
     count: Mutex<u32>,
@@ -10,12 +11,12 @@ pub struct Unacknowledged {
 }
 
 impl Unacknowledged {
-    /// Records that the program has taken an event.
+    /// Records that the program has read an event.
     pub fn on_taken(&self) {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
     }
 
-    /// Acknowledges some events; more than were taken count as all that were taken.
+    /// Acknowledges events. A number larger than that of unacknowledged events acknowledges all.
     pub fn acknowledge(&self, events: u32) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         *count = count.saturating_sub(events);
@@ -24,7 +25,7 @@ impl Unacknowledged {
         }
     }
 
-    /// Waits until all are.
+    /// Blocks until all events are acknowledged.
     pub fn wait(&self) {
         let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         let _none = self

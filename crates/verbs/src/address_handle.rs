@@ -1,4 +1,4 @@
-//! Address handles: where datagrams go.
+//! Address handles: destinations of datagrams.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -16,7 +16,7 @@ pub struct AddressHandle {
     domain: Arc<ProtectionDomain>,
     to: AddressVectorAttributes,
     uses: Uses,
-    /// Whatever the surface keeps with it.
+    /// Value that the C API stores with this object.
     pub user: AtomicUsize,
 }
 
@@ -38,20 +38,20 @@ impl AddressHandle {
         Ok(Arc::new(Self { domain, to, uses: Uses::default(), user: AtomicUsize::new(0) }))
     }
 
-    /// Returns the address vector: where it leads.
+    /// Returns the address vector.
     pub const fn attributes(&self) -> &AddressVectorAttributes {
         &self.to
     }
 
-    /// Returns its protection domain.
+    /// Returns the protection domain.
     pub const fn domain(&self) -> &Arc<ProtectionDomain> {
         &self.domain
     }
 
-    /// Destroys the handle.
+    /// Destroys the address handle.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it was.
+    /// [`Error::Invalid`] if it was destroyed before.
     pub fn destroy(&self) -> Result<(), Error> {
         self.domain.context().provider().check()?;
         self.uses.destroy("address handle")?;
@@ -61,10 +61,10 @@ impl AddressHandle {
     }
 }
 
-/// Returns where an answer to a datagram goes, as its route header says.
+/// Returns the address vector for an answer to a datagram, taken from the datagram's route header.
 ///
 /// # Errors
-/// [`Error::Invalid`] if there is no route header, or it is that of no IP packet.
+/// [`Error::Invalid`] if there is no route header, or if it is not that of an IP packet.
 pub fn answer_to(
     context: &Context,
     port: u8,
@@ -89,7 +89,8 @@ pub fn answer_to(
     })
 }
 
-/// Source and destination of a route header: an IPv6 header, or an IPv4 header in its last 20 bytes.
+/// Returns source and destination of a route header: an IPv6 header, or an IPv4 header in the last
+/// 20 bytes.
 fn addresses(header: &[u8; 40]) -> Option<(Gid, Gid)> {
     let v4 = |at: usize| {
         let bytes: [u8; 4] = header.get(at..at + 4)?.try_into().ok()?;
@@ -102,7 +103,7 @@ fn addresses(header: &[u8; 40]) -> Option<(Gid, Gid)> {
     (header[0] >> 4 == 6).then_some((v6(8)?, v6(24)?))
 }
 
-/// What holds for every path of a program, of an address handle or of a connection.
+/// Checks what every path must satisfy, be it that of an address handle or of a connection.
 pub(crate) fn check(domain: &ProtectionDomain, to: &AddressVectorAttributes) -> Result<(), Error> {
     check_port(to.port)?;
     if !to.is_global {

@@ -1,4 +1,4 @@
-//! Events of devices and objects beside completions.
+//! Asynchronous events of devices and objects.
 
 use std::sync::Arc;
 
@@ -6,46 +6,46 @@ use crate::completion_queue::CompletionQueue;
 use crate::queue_pair::QueuePair;
 use crate::shared_receive_queue::SharedReceiveQueue;
 
-/// Something has happened.
+/// An asynchronous event.
 #[derive(Clone, Debug)]
 pub struct AsyncEvent {
-    /// What.
+    /// Kind of the event.
     pub kind: AsyncEventKind,
-    /// To whom.
+    /// Object that the event is about.
     pub element: EventElement,
 }
 
-/// What can happen: numbered as `ibv_event_type`.
+/// Kinds of events, numbered as `ibv_event_type`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum AsyncEventKind {
-    /// A completion queue was overrun.
+    /// A completion queue has overrun.
     CompletionQueueError = 0,
-    /// A queue pair failed for another reason than its work.
+    /// A queue pair has failed for a reason other than its work.
     QueuePairFatal = 1,
-    /// The peer asked for what is impossible.
+    /// The peer sent an invalid request.
     RequestError = 2,
-    /// The peer asked for what it may not have.
+    /// The peer asked for memory that it may not access.
     AccessError = 3,
-    /// The peer speaks although this side has not moved on to RTS.
+    /// The peer has sent a message although this queue pair is not in RTS yet.
     CommunicationEstablished = 4,
-    /// In SQD: no work is in flight any more.
+    /// In SQD: no work is in flight.
     SendQueueDrained = 5,
     /// The device has failed.
     DeviceFatal = 8,
-    /// The port carries something again.
+    /// The port is active again.
     PortActive = 9,
-    /// The port carries nothing any more.
+    /// The port is down.
     PortError = 10,
-    /// Fewer receives than wanted are left.
+    /// Fewer receives are left than the limit of the shared receive queue.
     ReceiveLimitReached = 15,
-    /// A queue pair in ERR takes no more from its shared queue.
+    /// A queue pair in ERR consumes no more receives of its shared receive queue.
     LastReceiveReached = 16,
     /// The table of GIDs has changed.
     GidChange = 18,
 }
 
-/// To whom something has happened.
+/// The object that an event is about.
 #[derive(Clone, Debug)]
 pub enum EventElement {
     /// A completion queue.
@@ -79,7 +79,8 @@ impl EventElement {
         }
     }
 
-    /// Returns the cookie of the object ([`QueuePair::user`] and so on), 0 for a port or the device.
+    /// Returns the value that the C API stores with the object ([`QueuePair::user`] and so on); 0
+    /// for a port or the device.
     pub fn user(&self) -> usize {
         let user = match self {
             Self::CompletionQueue(queue) => &queue.user,

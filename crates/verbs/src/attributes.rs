@@ -1,13 +1,14 @@
-//! Attributes of devices, ports and queue pairs, set and queried.
+//! Attributes of devices, ports and queue pairs.
 
 use std::net::IpAddr;
 
-/// A GID: 16 bytes that name an address of a port, in network byte order.
+/// A GID: 16 bytes that identify an address of a port, in network byte order.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {
-    /// Returns the GID of an IP address; an IPv4 address is written as `::ffff:a.b.c.d` (`RoCE` version 2).
+    /// Returns the GID of an IP address. An IPv4 address becomes `::ffff:a.b.c.d` (`RoCE` version
+    /// 2).
     pub fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(v4) => Self(v4.to_ipv6_mapped().octets()),
@@ -20,97 +21,97 @@ impl Gid {
         std::net::Ipv6Addr::from(self.0).to_canonical()
     }
 
-    /// Whether it names a group of hosts.
+    /// Returns whether this is a multicast address.
     pub fn is_group(self) -> bool {
         self.address().is_multicast() || self.0[0] == 0xff
     }
 }
 
-/// An entry of a GID table. All are of `RoCE` version 2.
+/// An entry of a GID table; all entries are of `RoCE` version 2.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct GidEntry {
     /// The GID.
     pub gid: Gid,
-    /// Place in the table.
+    /// Index in the table.
     pub index: u32,
-    /// The interface's number, 0 if it has none.
+    /// Interface index, 0 if there is none.
     pub interface: u32,
 }
 
-/// What a device can do.
+/// Limits and properties of a device.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct DeviceAttributes {
     /// Name of the device, such as `edge0`.
     pub name: String,
     /// GUID of the node, in network byte order.
     pub node_guid: [u8; 8],
-    /// Queue pairs at a time.
+    /// Maximum number of queue pairs.
     pub queue_pairs_max: u32,
-    /// Work requests in a queue of a queue pair.
+    /// Maximum number of work requests in each queue of a queue pair.
     pub work_requests_max: u32,
-    /// Pieces of memory of a work request.
+    /// Maximum number of scatter/gather entries in a work request.
     pub pieces_max: u32,
-    /// Bytes that a send carries by value.
+    /// Maximum number of inline bytes in a send.
     pub inline_max: u32,
-    /// Completion queues at a time.
+    /// Maximum number of completion queues.
     pub completion_queues_max: u32,
-    /// Entries of a completion queue.
+    /// Maximum number of entries of a completion queue.
     pub completions_max: u32,
-    /// Memory regions at a time.
+    /// Maximum number of memory regions.
     pub regions_max: u32,
-    /// Memory windows at a time.
+    /// Maximum number of memory windows.
     pub windows_max: u32,
-    /// Bytes of a region.
+    /// Maximum size of a memory region, in bytes.
     pub region_bytes_max: u64,
-    /// Protection domains at a time.
+    /// Maximum number of protection domains.
     pub domains_max: u32,
-    /// Reads and atomics that a queue pair has in flight, in either direction.
+    /// Maximum number of reads and atomics in flight on a queue pair, in each direction.
     pub read_depth_max: u8,
-    /// Shared receive queues at a time.
+    /// Maximum number of shared receive queues.
     pub shared_queues_max: u32,
-    /// Receives of a shared receive queue.
+    /// Maximum number of receives in a shared receive queue.
     pub shared_receives_max: u32,
-    /// Address handles at a time.
+    /// Maximum number of address handles.
     pub address_handles_max: u32,
-    /// Groups that queue pairs are in.
+    /// Maximum number of multicast groups that queue pairs have joined.
     pub groups_max: u32,
-    /// Whether programs get more than they asked for.
+    /// Whether programs may get more than they asked for.
     pub strictness: Strictness,
 }
 
-/// Whether a device gives programs more than they ask for, where that costs nothing.
+/// Whether a device gives programs more than they ask for where that costs nothing.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Strictness {
-    /// It does: programs work that would fail on adapters.
+    /// More than asked for. Some programs work that would fail on an adapter.
     #[default]
     Lenient,
-    /// Depths, inline bytes and retries are exactly as asked for.
+    /// Exactly the depths, inline bytes and retries that the program asked for.
     Strict,
 }
 
-/// Whether a port carries anything.
+/// State of a port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PortState {
-    /// It has no link that is up.
+    /// No link is up.
     Down,
-    /// It does.
+    /// At least one link is up.
     Active,
 }
 
-/// What a port is like now.
+/// Present state of a port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PortAttributes {
-    /// Whether it carries anything.
+    /// Whether a link is up.
     pub state: PortState,
     /// Largest payload of a datagram: 256, 512, 1024, 2048 or 4096 bytes.
     pub active_mtu: u32,
-    /// Entries of its GID table.
+    /// Number of entries of the GID table.
     pub gids: u32,
-    /// Bits a second; `None` if unknown.
+    /// Rate in bits per second; `None` if unknown.
     pub rate: Option<u64>,
 }
 
-/// What a port has counted since this process opened the device.
+/// Counters of a port, since this process opened the device.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct PortCounters {
     /// Bytes of frames sent.
@@ -121,18 +122,18 @@ pub struct PortCounters {
     pub sent_frames: u64,
     /// Frames received.
     pub received_frames: u64,
-    /// Frames that could not be sent: too large for the path, or without a route.
+    /// Frames that could not be sent: too large for the path, or no route.
     pub send_discards: u64,
-    /// Times that a link had no room for more frames.
+    /// Number of times that a link had no room for another frame.
     pub send_waits: u64,
-    /// Frames that were received and dropped: cut, damaged, or beyond the room of a buffer.
+    /// Received frames that were dropped: truncated, damaged, or no buffer was free.
     pub receive_errors: u64,
-    /// Counters of the wire, by name: in the place of those of hardware.
+    /// The wire's own counters by name, shown in place of hardware counters.
     pub hardware: Vec<(&'static str, u64)>,
 }
 
 impl Default for PortCounters {
-    /// Nothing was counted; all names are there.
+    /// Returns counters that are all 0, with all names.
     fn default() -> Self {
         let names = delivery::EndpointCounters::DESCRIPTIONS.iter();
         Self {
@@ -148,12 +149,12 @@ impl Default for PortCounters {
     }
 }
 
-/// Which service a queue pair gives.
+/// Transport service of a queue pair.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum QueuePairType {
     /// Reliable connection (RC).
     Reliable,
-    /// Unreliable connection (UC): carried by a reliable one, without reads and atomics.
+    /// Unreliable connection (UC): carried by a reliable connection, without reads and atomics.
     Unreliable,
     /// Unreliable datagrams (UD).
     Datagram,
@@ -171,16 +172,16 @@ pub enum QueuePairState {
     ReadyToReceive,
     /// RTS, ready to send.
     ReadyToSend,
-    /// SQD: work in flight ends, none begins.
+    /// SQD: work in flight completes, no other work begins.
     SendQueueDrained,
-    /// SQE: an unreliable one whose send failed.
+    /// SQE: a send has failed on a queue pair whose service is unreliable.
     SendQueueError,
     /// ERR: all work is flushed.
     Error,
 }
 
 impl QueuePairState {
-    /// All of them, in the order of their numbers.
+    /// All states, in the order of their numbers.
     pub const ALL: [Self; 7] = [
         Self::Reset,
         Self::Init,
@@ -191,7 +192,7 @@ impl QueuePairState {
         Self::Error,
     ];
 
-    /// Returns the state of a number, as `ibv_qp_state` counts; ERR of one that means nothing.
+    /// Returns the state with this number of `ibv_qp_state`; ERR for an unknown number.
     #[inline]
     pub fn of_number(number: u8) -> Self {
         Self::ALL.get(usize::from(number)).copied().unwrap_or(Self::Error)
@@ -201,15 +202,15 @@ impl QueuePairState {
 /// Sizes of the queues of a queue pair.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct QueuePairLimits {
-    /// Sends at a time.
+    /// Number of sends outstanding at a time.
     pub sends: u32,
-    /// Receives at a time.
+    /// Number of receives outstanding at a time.
     pub receives: u32,
-    /// Pieces of a send.
+    /// Scatter/gather entries of a send.
     pub send_pieces: u32,
-    /// Pieces of a receive.
+    /// Scatter/gather entries of a receive.
     pub receive_pieces: u32,
-    /// Bytes that a send carries by value.
+    /// Inline bytes of a send.
     pub inline: u32,
 }
 
@@ -220,40 +221,41 @@ pub struct QueuePairAttributes {
     pub path_mtu: u32,
     /// Queue key (UD).
     pub queue_key: u32,
-    /// First packet number that is expected.
+    /// Packet sequence number of the first packet that is expected.
     pub receive_psn: u32,
-    /// First packet number that is sent.
+    /// Packet sequence number of the first packet that is sent.
     pub send_psn: u32,
     /// The peer's queue pair number.
     pub destination: u32,
-    /// What peers may do, bits of `ibv_access_flags`.
+    /// Access that peers have: bits of `ibv_access_flags`.
     pub access: u32,
-    /// Where the peer is.
+    /// Path to the peer.
     pub path: AddressVectorAttributes,
-    /// Reads and atomics in flight that this side begins.
+    /// Reads and atomics that this side may have in flight.
     pub reads_max: u8,
-    /// Those that the peer begins.
+    /// Reads and atomics that the peer may have in flight.
     pub peer_reads_max: u8,
     /// RNR timer code for the peer, 0 to 31.
     pub not_ready_timer: u8,
-    /// Timeout code, 0 to 31: 4.096 µs times 2 to this power; 0 for ever.
+    /// Timeout code, 0 to 31: 4.096 µs times 2 to this power; 0 means no timeout.
     pub timeout: u8,
-    /// How often a request is repeated before it fails, 0 to 7.
+    /// How often a request is retried before it fails, 0 to 7.
     pub retries: u8,
-    /// The same for a receiver that is not ready; 7 for ever.
+    /// How often a request is retried while the receiver is not ready, 0 to 6; 7 means without
+    /// limit.
     pub not_ready_retries: u8,
-    /// Index in the table of partition keys.
+    /// Index in the partition key table.
     pub partition_key_index: u16,
-    /// Port, from 1.
+    /// Port number, from 1.
     pub port: u8,
 }
 
-/// Where packets go, as programs say it (`ibv_ah_attr`).
+/// Address vector as programs set it (`ibv_ah_attr`).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct AddressVectorAttributes {
     /// GID of the peer.
     pub gid: Gid,
-    /// Index of the own GID.
+    /// Index of the source GID.
     pub source_index: u8,
     /// Flow label.
     pub flow_label: u32,
@@ -261,16 +263,16 @@ pub struct AddressVectorAttributes {
     pub hop_limit: u8,
     /// Traffic class.
     pub traffic_class: u8,
-    /// Local identifier: of no use on Ethernet.
+    /// Local identifier; unused on Ethernet.
     pub lid: u16,
     /// Service level.
     pub service_level: u8,
-    /// The low bits of the source path.
+    /// Low bits of the source path.
     pub source_path_bits: u8,
     /// Rate code.
     pub rate: u8,
-    /// Whether a GID was given.
+    /// Whether `gid` is set.
     pub is_global: bool,
-    /// Port, from 1.
+    /// Port number, from 1.
     pub port: u8,
 }

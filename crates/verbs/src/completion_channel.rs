@@ -1,4 +1,4 @@
-//! Completion channels: where programs wait for completions.
+//! Completion channels: programs wait on these for completion events.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct CompletionChannel {
     context: Arc<Context>,
     uses: Uses,
     events: EventQueue<Arc<CompletionQueue>>,
-    /// Whatever the surface keeps with it.
+    /// Value that the C API stores with this object.
     pub user: AtomicUsize,
 }
 
@@ -29,7 +29,7 @@ impl CompletionChannel {
         Ok(Arc::new(Self { context, uses, events, user: AtomicUsize::new(0) }))
     }
 
-    /// Returns the context to which it belongs.
+    /// Returns the context that the channel belongs to.
     pub const fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -38,16 +38,19 @@ impl CompletionChannel {
         &self.uses
     }
 
-    /// Returns the descriptor, which is readable while there is an event. Only the calls here may read from it.
+    /// Returns the descriptor, which is readable while there is an event. Only this type may read
+    /// from it.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.events.descriptor()
     }
 
-    /// Takes the oldest event and returns its queue; the event is [to be
-    /// acknowledged](CompletionQueue::acknowledge_events). Waits for one unless the descriptor is not to block.
+    /// Dequeues the oldest event and returns its completion queue. The program [must
+    /// acknowledge](CompletionQueue::acknowledge_events) the event. Waits for an event unless the
+    /// descriptor is non-blocking.
     ///
     /// # Errors
-    /// [`Error::Again`] if there is none and it is not to block, [`Error::System`] if a signal came.
+    /// [`Error::Again`] if there is no event and the descriptor is non-blocking, [`Error::System`]
+    /// if a signal arrived.
     pub fn get(&self) -> Result<Arc<CompletionQueue>, Error> {
         let provider = self.context.provider();
         provider.check()?;
@@ -57,8 +60,9 @@ impl CompletionChannel {
         })
     }
 
-    /// Raises events for armed queues with completions that the program has not polled, because it is about to sleep in the
-    /// call. An event has reported these completions before, so arming raised none.
+    /// Raises events for armed queues that have unpolled completions, because the calling program
+    /// is about to sleep. An event has reported these completions before, so arming the queue
+    /// raised none.
     fn report_left(&self) {
         for queue in self.context.provider().registry().completion_queues() {
             let is_here =
@@ -69,7 +73,7 @@ impl CompletionChannel {
         }
     }
 
-    /// Takes an event as [`CompletionChannel::get`] does, but never waits.
+    /// Dequeues an event as [`CompletionChannel::get`] does, but never waits.
     ///
     /// # Errors
     /// [`Error::NoDevice`] in a forked child.
@@ -78,13 +82,13 @@ impl CompletionChannel {
         Ok(self.events.take(on_taken))
     }
 
-    /// A queue was armed, and has got what it was armed for.
+    /// Queues the event of a completion queue that was armed.
     pub(crate) fn fire(&self, queue: &Arc<CompletionQueue>) {
         self.events.push(Arc::clone(queue));
         self.context.provider().wake();
     }
 
-    /// Forgets the events of a queue that is destroyed.
+    /// Drops the events of a queue that is being destroyed.
     pub(crate) fn forget(&self, queue: &CompletionQueue) {
         self.events.retain(|event| !std::ptr::eq(Arc::as_ptr(event), queue));
     }
@@ -92,7 +96,7 @@ impl CompletionChannel {
     /// Destroys the channel.
     ///
     /// # Errors
-    /// [`Error::Busy`] while queues use it.
+    /// [`Error::Busy`] while completion queues use it.
     pub fn destroy(&self) -> Result<(), Error> {
         self.context.provider().check()?;
         self.uses.destroy("completion channel")?;
@@ -101,7 +105,7 @@ impl CompletionChannel {
     }
 }
 
-/// An event of a queue is with the program.
+/// Counts an event as read by the program and not acknowledged.
 fn on_taken(queue: &Arc<CompletionQueue>) {
     queue.completion_events().on_taken();
 }

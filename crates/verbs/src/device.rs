@@ -1,4 +1,4 @@
-//! Devices, and what is opened of them.
+//! Devices and their contexts.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -21,7 +21,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// Makes the device of a provider.
+    /// Creates the device of a provider.
     pub fn new(provider: Arc<dyn Provider>) -> Arc<Self> {
         Arc::new(Self { provider })
     }
@@ -41,10 +41,10 @@ impl Device {
         &self.attributes().name
     }
 
-    /// Opens it.
+    /// Opens the device.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] in a forked child, [`Error::System`] if there is no descriptor left.
+    /// [`Error::NoDevice`] in a forked child, [`Error::System`] if no file descriptor is left.
     pub fn open(self: &Arc<Self>) -> Result<Arc<Context>, Error> {
         self.provider.check()?;
         let context = Arc::new(Context {
@@ -72,11 +72,11 @@ pub struct Context {
     uses: Uses,
     events: EventQueue<AsyncEvent>,
     counts: Mutex<Counts>,
-    /// Whatever the surface keeps with it.
+    /// Value that the C API stores with this object.
     pub user: AtomicUsize,
 }
 
-/// How many objects of a kind there are.
+/// Number of objects of each kind.
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) domains: u32,
@@ -98,10 +98,10 @@ impl Context {
         &*self.device.provider
     }
 
-    /// Closes it.
+    /// Closes the context.
     ///
     /// # Errors
-    /// [`Error::Busy`] while there are objects of it.
+    /// [`Error::Busy`] while objects of the context exist.
     pub fn close(&self) -> Result<(), Error> {
         self.provider().check()?;
         self.uses.destroy("device context")
@@ -110,26 +110,26 @@ impl Context {
     /// Returns the present attributes of the port.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it has no such port.
+    /// [`Error::Invalid`] if there is no such port.
     pub fn query_port(&self, port: u8) -> Result<PortAttributes, Error> {
         self.provider().check()?;
         check_port(port)?;
         Ok(self.provider().port())
     }
 
-    /// Returns the addresses of the port.
+    /// Returns the GID table of the port.
     ///
     /// # Errors
-    /// [`Error::NoDevice`].
+    /// [`Error::NoDevice`] in a forked child.
     pub fn gids(&self) -> Result<Vec<GidEntry>, Error> {
         self.provider().check()?;
         Ok(self.provider().gids())
     }
 
-    /// Returns one address of the port.
+    /// Returns one entry of the port's GID table.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such port or place in the table.
+    /// [`Error::Invalid`] if there is no such port or index.
     pub fn query_gid(&self, port: u8, index: u32) -> Result<GidEntry, Error> {
         check_port(port)?;
         let gids = self.gids()?;
@@ -137,10 +137,10 @@ impl Context {
         entry.ok_or_else(|| Error::Invalid(format!("GID index {index}")))
     }
 
-    /// Returns the partition key at an index of the table, which has one.
+    /// Returns the partition key at an index; the table has one entry.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no such port or place in the table.
+    /// [`Error::Invalid`] if there is no such port or index.
     pub fn query_partition_key(&self, port: u8, index: u16) -> Result<u16, Error> {
         check_port(port)?;
         if index != 0 {
@@ -152,7 +152,7 @@ impl Context {
     /// Allocates a protection domain.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] if there are as many as there can be.
+    /// [`Error::NoRoom`] if the device's limit is reached.
     pub fn allocate_domain(self: &Arc<Self>) -> Result<Arc<ProtectionDomain>, Error> {
         ProtectionDomain::new(self)
     }
@@ -160,15 +160,16 @@ impl Context {
     /// Creates a completion channel.
     ///
     /// # Errors
-    /// [`Error::System`] if there is no descriptor left.
+    /// [`Error::System`] if no file descriptor is left.
     pub fn create_channel(self: &Arc<Self>) -> Result<Arc<CompletionChannel>, Error> {
         CompletionChannel::new(self)
     }
 
-    /// Creates a queue of at least that many completions, whose events go to `channel`.
+    /// Creates a completion queue of at least `entries` entries, whose events go to `channel`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a size that no queue has, [`Error::NoRoom`] if there are as many as there can be.
+    /// [`Error::Invalid`] for a size out of range, [`Error::NoRoom`] if the device's limit is
+    /// reached.
     pub fn create_completion_queue(
         self: &Arc<Self>,
         entries: u32,
@@ -177,8 +178,9 @@ impl Context {
         CompletionQueue::new(self, entries, channel, None)
     }
 
-    /// Creates a queue as [`Context::create_completion_queue`] does. When a completion comes, the time of `clock`,
-    /// in nanoseconds, is noted in [`crate::WorkCompletion::at_ns`].
+    /// Creates a completion queue as [`Context::create_completion_queue`] does, which also records
+    /// in [`crate::WorkCompletion::at_ns`] when each completion arrived: the time of `clock` in
+    /// nanoseconds.
     ///
     /// # Errors
     /// As for [`Context::create_completion_queue`].
@@ -196,31 +198,32 @@ impl Context {
         self.events.descriptor()
     }
 
-    /// Takes the oldest asynchronous event, and waits for one unless the descriptor is not to block.
+    /// Dequeues the oldest asynchronous event. Waits for one unless the descriptor is non-blocking.
     ///
     /// # Errors
-    /// [`Error::Again`] if there is none and it is not to block, [`Error::System`] if a signal came.
+    /// [`Error::Again`] if there is no event and the descriptor is non-blocking, [`Error::System`]
+    /// if a signal arrived.
     pub fn get_event(&self) -> Result<AsyncEvent, Error> {
         self.provider().check()?;
         self.events.get(|event| event.element.on_taken(), |_ready| ())
     }
 
-    /// Acknowledges an event.
+    /// Acknowledges an asynchronous event.
     pub fn acknowledge_event(&self, event: &AsyncEvent) {
         event.element.acknowledge();
     }
 
-    /// An event of this context has happened.
+    /// Queues an asynchronous event.
     pub(crate) fn raise(&self, kind: AsyncEventKind, element: EventElement) {
         self.events.push(AsyncEvent { kind, element });
     }
 
-    /// Drops untaken events of an object that is destroyed.
+    /// Drops unread events of an object that is being destroyed.
     pub(crate) fn forget_events(&self, is_of: impl Fn(&EventElement) -> bool) {
         self.events.retain(|event| !is_of(&event.element));
     }
 
-    /// An object of this context is made.
+    /// Counts a new object of this context, unless the limit is reached.
     pub(crate) fn begin(
         &self,
         what: &str,
@@ -240,13 +243,13 @@ impl Context {
         Ok(())
     }
 
-    /// An object of this context was destroyed.
+    /// Uncounts an object of this context that was destroyed.
     pub(crate) fn end(&self, count: impl FnOnce(&mut Counts) -> &mut u32) {
         *count(&mut self.counts()) -= 1;
         self.uses.end();
     }
 
-    /// A channel, of which there is no limit.
+    /// Returns the count of users, for channels, which have no limit.
     pub(crate) fn uses(&self) -> &Uses {
         &self.uses
     }
@@ -256,7 +259,7 @@ impl Context {
     }
 }
 
-/// There is one port.
+/// Checks a port number; there is only port 1.
 pub(crate) fn check_port(port: u8) -> Result<(), Error> {
     if port == 1 {
         Ok(())
@@ -265,10 +268,10 @@ pub(crate) fn check_port(port: u8) -> Result<(), Error> {
     }
 }
 
-/// Reads the surface's cookie of an object.
+/// Returns the value that the C API stores with an object.
 pub(crate) fn cookie(user: &AtomicUsize) -> usize {
     user.load(Ordering::Acquire)
 }
 
-/// The partition that everybody is in.
+/// The default partition, of which every port is a member.
 const DEFAULT_PARTITION_KEY: u16 = 0xffff;

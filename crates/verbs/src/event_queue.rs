@@ -1,4 +1,4 @@
-//! Events that wait behind a real descriptor.
+//! Queues of events with a file descriptor that programs can poll.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,10 +11,11 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::error::Error;
 
-/// Events in order, and a descriptor that is readable while there is one: programs poll it, duplicate it and set
-/// `O_NONBLOCK` on it.
+/// Events in order, and a descriptor that is readable while there is one. Programs poll the
+/// descriptor, duplicate it and set `O_NONBLOCK` on it.
 ///
-/// The holder of the lock sees as many in the descriptor as in the queue, so a read under it never blocks.
+/// While the lock is held, the descriptor counts as many events as the queue has, so a read never
+/// blocks then.
 #[derive(Debug)]
 pub struct EventQueue<T> {
     descriptor: EventFd,
@@ -22,10 +23,10 @@ pub struct EventQueue<T> {
 }
 
 impl<T> EventQueue<T> {
-    /// Creates a queue without events.
+    /// Creates an empty queue.
     ///
     /// # Errors
-    /// The system has no descriptor left.
+    /// Fails if no file descriptor is left.
     pub fn new() -> Result<Self, Error> {
         let flags = EfdFlags::EFD_SEMAPHORE | EfdFlags::EFD_CLOEXEC;
         let descriptor =
@@ -38,17 +39,18 @@ impl<T> EventQueue<T> {
         self.descriptor.as_fd()
     }
 
-    /// Adds an event. One too many is lost, as the program has not looked for a long time.
+    /// Adds an event. Drops it if the queue is full, because the program has not read events for a
+    /// long time.
     pub fn push(&self, event: T) {
         let mut events = self.lock();
-        // A semaphore that is not full never blocks: it counts to 2^64 - 2.
+        // A semaphore blocks only when it is full, and it counts to 2^64 - 2.
         if events.len() < EVENTS_MAX && self.descriptor.write(1).is_ok() {
             events.push_back(event);
         }
     }
 
-    /// Takes the oldest event, if there is one. `on_taken` is called before anybody sees that it is not there any
-    /// more.
+    /// Dequeues the oldest event, if there is one. Calls `on_taken` before other threads can see
+    /// that the event is gone.
     pub fn take(&self, on_taken: impl Fn(&T)) -> Option<T> {
         let mut events = self.lock();
         let event = events.pop_front()?;
@@ -57,7 +59,7 @@ impl<T> EventQueue<T> {
         Some(event)
     }
 
-    /// Removes events that are meant by none any more.
+    /// Removes all events for which `stays` returns false.
     pub fn retain(&self, mut stays: impl FnMut(&T) -> bool) {
         let mut events = self.lock();
         let before = events.len();
@@ -67,7 +69,7 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Takes the events that are meant, in their order.
+    /// Dequeues the events for which `is_meant` returns true, in order.
     pub fn take_those(&self, is_meant: impl Fn(&T) -> bool) -> Vec<T> {
         let mut events = self.lock();
         let (taken, stay): (VecDeque<T>, _) = events.drain(..).partition(|event| is_meant(event));
@@ -78,23 +80,23 @@ impl<T> EventQueue<T> {
         taken.into()
     }
 
-    /// Whether there is no event.
+    /// Returns whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
 
-    /// Whether the program wants no call to block.
+    /// Returns whether the program has set `O_NONBLOCK` on the descriptor.
     pub fn is_non_blocking(&self) -> bool {
         fcntl(&self.descriptor, FcntlArg::F_GETFL)
             .is_ok_and(|flags| OFlag::from_bits_truncate(flags).contains(OFlag::O_NONBLOCK))
     }
 
-    /// Takes the oldest event, and waits for one unless the descriptor is not to block. `watch` may wait first, in a
-    /// quicker way, for a moment: signals are held back until it returns.
+    /// Dequeues the oldest event; waits for one unless the descriptor is non-blocking. `watch` may
+    /// first wait for a moment in a quicker way; signals are held back until it returns.
     ///
     /// # Errors
-    /// [`Error::Again`] if there is none and it is not to block, [`Error::System`] with `EINTR` if a signal came, as
-    /// `read` says it.
+    /// [`Error::Again`] if there is no event and the descriptor is non-blocking, [`Error::System`]
+    /// with `EINTR` if a signal arrived, as `read` does.
     pub fn get(
         &self,
         on_taken: impl Fn(&T),
@@ -121,7 +123,7 @@ impl<T> EventQueue<T> {
     }
 
     fn count_down(&self) {
-        // There is one, so it neither blocks nor fails.
+        // The descriptor's count is positive, so this neither blocks nor fails.
         let _ = self.descriptor.read();
     }
 
@@ -134,7 +136,8 @@ fn system(what: &str, errno: Errno) -> Error {
     Error::System { what: what.into(), number: errno as i32 }
 }
 
-/// Events that were not taken: 65 536 × 32 B = 2 MiB. Each queue of completions has one for each time it was armed.
+/// Maximum number of unread events: 65 536 × 32 B = 2 MiB. A completion queue adds one event each
+/// time it is armed.
 const EVENTS_MAX: usize = 1 << 16;
 
 #[cfg(test)]

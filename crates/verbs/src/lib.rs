@@ -1,10 +1,10 @@
-//! Verbs: devices, protection domains, memory regions, completion queues, queue pairs, and the rules they keep,
-//! over any wire that is a [`Provider`].
+//! Verbs: devices, protection domains, memory regions, completion queues, queue pairs and their
+//! rules, over any wire that implements [`Provider`].
 //!
-//! The connection manager is the crate `rdma-cm`, the provider over the edge engine `verbs-edge`, and what programs see of
-//! them through a C ABI `libibverbs-abi`.
+//! The crate `rdma-cm` is the connection manager, `verbs-edge` the provider over the edge engine,
+//! and `libibverbs-abi` the C ABI for programs.
 //!
-//! Of its files only `registration.rs` is unsafe.
+//! Only `registration.rs` has unsafe code.
 #![deny(unsafe_code)]
 
 mod access;

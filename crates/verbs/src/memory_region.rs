@@ -17,11 +17,11 @@ pub struct MemoryRegion {
     uses: Uses,
     table: Arc<MemoryTable>,
     current: Mutex<Current>,
-    /// Whatever the surface keeps with it.
+    /// Value that the C API stores with this object.
     pub user: AtomicUsize,
 }
 
-/// What a region is now: all of it may be changed.
+/// Attributes of a region, all of which re-registration may change.
 #[derive(Clone, Debug)]
 struct Current {
     domain: Arc<ProtectionDomain>,
@@ -55,22 +55,22 @@ impl MemoryRegion {
         }))
     }
 
-    /// Returns its domain.
+    /// Returns the protection domain.
     pub fn domain(&self) -> Arc<ProtectionDomain> {
         Arc::clone(&self.current().domain)
     }
 
-    /// Returns its key, on this side and for peers.
+    /// Returns the key, which serves as `lkey` and as `rkey`.
     pub fn key(&self) -> u32 {
         self.current().region.key.0
     }
 
-    /// Returns the address of its first byte in this process.
+    /// Returns the address of the first byte in this process.
     pub fn address(&self) -> usize {
         self.current().address
     }
 
-    /// Returns the address by which work requests and peers name its first byte.
+    /// Returns the address of the first byte that work requests and peers use.
     pub fn remote_address(&self) -> u64 {
         self.current().region.start
     }
@@ -81,15 +81,17 @@ impl MemoryRegion {
         self.current().region.len
     }
 
-    /// Returns the access that it allows.
+    /// Returns the access rights.
     pub fn access(&self) -> AccessFlags {
         self.current().access
     }
 
-    /// Changes what is given; it keeps its key. No peer and no work of this side reaches what it was when this returns.
+    /// Changes the attributes that are set in `change`; the key stays the same. When this returns,
+    /// neither peers nor work of this side can access the region as it was before.
     ///
     /// # Errors
-    /// As for [`ProtectionDomain::register`], and [`Error::Busy`] while windows are bound to it. It is as it was then.
+    /// The errors of [`ProtectionDomain::register`], and [`Error::Busy`] while windows are bound to
+    /// the region. On an error the region is unchanged.
     pub fn reregister(&self, change: &Reregistration<'_>) -> Result<(), Error> {
         let mut current = self.current();
         current.domain.context().provider().check()?;
@@ -117,7 +119,7 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// Deregisters the region: its memory is not touched any more when this returns.
+    /// Deregisters the region. When this returns, its memory is not accessed any more.
     ///
     /// # Errors
     /// [`Error::Busy`] while windows are bound to it.
@@ -145,14 +147,14 @@ impl MemoryRegion {
     }
 }
 
-/// What changes of a region, and what stays.
+/// The changes of a re-registration; attributes that are `None` stay as they are.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reregistration<'a> {
-    /// Another domain of the same device.
+    /// New protection domain, of the same device.
     pub domain: Option<&'a Arc<ProtectionDomain>>,
-    /// Other memory: address and bytes.
+    /// New memory: address and length in bytes.
     pub range: Option<(usize, u64)>,
-    /// Other rights.
+    /// New access rights.
     pub access: Option<AccessFlags>,
 }
 
@@ -179,12 +181,12 @@ fn check_length(domain: &ProtectionDomain, length: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Returns the address by which the first byte is named, unless the program chooses one.
+/// Returns the remote address of the first byte if the program does not choose one.
 pub const fn first_address(address: usize, access: AccessFlags) -> u64 {
     if access.contains(AccessFlags::ZERO_BASED) { 0 } else { address as u64 }
 }
 
-/// What programs see of it.
+/// Translates an error of the memory table into the one that programs see.
 pub(crate) fn of_registration(error: &RegisterError) -> Error {
     let what = error.to_string();
     match error {

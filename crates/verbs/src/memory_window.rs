@@ -1,4 +1,4 @@
-//! Memory windows: parts of regions that are opened and shut by work requests.
+//! Memory windows: parts of regions that work requests make accessible to peers.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -16,12 +16,13 @@ use crate::queue_pair::QueuePair;
 use crate::uses::Uses;
 use crate::work_request::SendOpcode;
 
-/// The types of windows (IBA volume 1, 10.6.7.2).
+/// Types of memory windows (IBA volume 1, 10.6.7.2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WindowType {
-    /// Bound by a call, which chooses the key; every queue pair of the domain reaches it.
+    /// Bound by a call, which chooses the key. Every queue pair of the domain can access it.
     One,
-    /// Bound by a work request that says the key; the queue pair reaches it on which it was bound.
+    /// Bound by a work request, which contains the key. Only the queue pair on which it was bound
+    /// can access it.
     Two,
 }
 
@@ -30,25 +31,25 @@ pub enum WindowType {
 pub struct MemoryWindow {
     domain: Arc<ProtectionDomain>,
     kind: WindowType,
-    /// The key that was posted last.
+    /// The key of the bind that was posted last.
     key: AtomicU32,
     uses: Uses,
-    /// Whatever the surface keeps with it.
+    /// Value that the C API stores with this object.
     pub user: AtomicUsize,
 }
 
-/// What a window shall be.
+/// Parameters of a bind.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowBinding<'a> {
-    /// The region; `None` to bind it to nothing, as a length of 0 does.
+    /// The memory region; `None` unbinds the window, as a length of 0 does.
     pub region: Option<&'a MemoryRegion>,
-    /// First address, as the region names it.
+    /// First address, in the region's addresses.
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// What peers may do.
+    /// Access rights of peers.
     pub access: AccessFlags,
-    /// The key, of a window of type 2: all but its low 8 bits are those that it has.
+    /// New key of a window of type 2; it may differ from the present key in the low 8 bits only.
     pub key: Option<u32>,
 }
 
@@ -73,22 +74,22 @@ impl MemoryWindow {
         }))
     }
 
-    /// Returns its domain.
+    /// Returns the protection domain.
     pub const fn domain(&self) -> &Arc<ProtectionDomain> {
         &self.domain
     }
 
-    /// Returns its type.
+    /// Returns the type.
     pub const fn kind(&self) -> WindowType {
         self.kind
     }
 
-    /// Returns the key that it has when all that was posted is done.
+    /// Returns the key that the window has once all posted work is complete.
     pub fn key(&self) -> u32 {
         self.key.load(Ordering::Acquire)
     }
 
-    /// Returns the work request that binds it so, to be posted to `queue_pair`; once it is posted, call
+    /// Returns the work request for a bind, to be posted to `queue_pair`. After posting it, call
     /// [`MemoryWindow::on_posted`].
     ///
     /// # Errors
@@ -158,22 +159,22 @@ impl MemoryWindow {
         if is_inside { Ok(region.key()) } else { invalid("the window is not within its region") }
     }
 
-    /// Records that the work request that [`MemoryWindow::bind`] made was posted.
+    /// Records that the work request returned by [`MemoryWindow::bind`] was posted.
     pub fn on_posted(&self, request: &SendOpcode) {
         if let SendOpcode::BindWindow { key, .. } = request {
             self.key.store(*key, Ordering::Release);
         }
     }
 
-    /// Deallocates the window; it opens nothing any more.
+    /// Deallocates the window; peers cannot access memory through it any more.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it was.
+    /// [`Error::Invalid`] if it was deallocated before.
     pub fn deallocate(&self) -> Result<(), Error> {
         self.domain.context().provider().check()?;
         self.uses.destroy("memory window")?;
         let table = self.domain.context().provider().memory()?;
-        // Work that was posted and not begun may bind it still; the key is of no other window.
+        // Posted work that has not begun may still bind the window; no other window has its key.
         table.unbind(RemoteKey(self.key()));
         self.domain.context().end(|counts| &mut counts.windows);
         self.domain.uses().end();
@@ -181,18 +182,19 @@ impl MemoryWindow {
     }
 }
 
-/// Returns the key after this one, of the same window.
+/// Returns the next key of the same window.
 pub const fn next_key(key: u32) -> u32 {
     key & !0xff | (key + 1) & 0xff
 }
 
-/// The first key of a window: the upper 24 bits are its own, and hard to guess. That a region has the key is unlikely
-/// and found when the window is bound.
+/// Returns the first key of a window. The upper 24 bits are unique to the window and hard to guess.
+/// A clash with the key of a region is unlikely, and is detected when the window is bound.
 fn new_key() -> u32 {
     static STATE: OnceLock<RandomState> = OnceLock::new();
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
-    // An odd factor and a fixed sum map 24 bits to 24 bits, so no two of 16 million windows have the same.
+    // An odd factor and a fixed summand map 24 bits to 24 bits one to one, so 16 million windows
+    // have different keys.
     let mut hasher = STATE.get_or_init(RandomState::new).build_hasher();
     hasher.write_u8(0);
     let secret = hasher.finish();

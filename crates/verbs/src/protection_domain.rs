@@ -1,4 +1,4 @@
-//! Protection domains: what belongs together.
+//! Protection domains: which queue pairs may access which memory.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,9 +21,9 @@ use crate::uses::Uses;
 pub struct ProtectionDomain {
     context: Arc<Context>,
     uses: Uses,
-    /// Made when it is first of use, as that starts the device.
+    /// Created on first use, because that starts the device.
     memory: Mutex<Option<mem::ProtectionDomain>>,
-    /// Whatever the surface keeps with it.
+    /// Value that the C API stores with this object.
     pub user: AtomicUsize,
 }
 
@@ -36,7 +36,7 @@ impl ProtectionDomain {
         Ok(Arc::new(Self { context, uses: Uses::default(), memory, user: AtomicUsize::new(0) }))
     }
 
-    /// Returns the context to which it belongs.
+    /// Returns the context that the domain belongs to.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
@@ -45,7 +45,7 @@ impl ProtectionDomain {
         &self.uses
     }
 
-    /// The table of memory, and the domain in it.
+    /// Returns the memory table and this domain's identifier in it.
     pub(crate) fn memory(&self) -> Result<(Arc<MemoryTable>, mem::ProtectionDomain), Error> {
         let table = self.context.provider().memory()?;
         let mut domain = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
@@ -63,25 +63,27 @@ impl ProtectionDomain {
     /// Deallocates the domain.
     ///
     /// # Errors
-    /// [`Error::Busy`] while it is used.
+    /// [`Error::Busy`] while objects use it.
     pub fn deallocate(&self) -> Result<(), Error> {
         self.context.provider().check()?;
         self.uses.destroy("protection domain")?;
         let domain = self.memory.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(domain) = domain {
             let table = self.context.provider().memory()?;
-            // All that was registered in it has used it.
+            // This cannot fail: regions of the domain would have counted as users.
             let _ = table.release_domain(domain);
         }
         self.context.end(|counts| &mut counts.domains);
         Ok(())
     }
 
-    /// Registers `length` bytes at `address` of this process, which peers name by `remote_address`.
+    /// Registers `length` bytes at `address` of this process, to which peers refer by
+    /// `remote_address`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for flags that contradict each other and ranges that do not exist, [`Error::NotSupported`] for unknown
-    /// flags, [`Error::NoRoom`], [`Error::System`] with `EFAULT` if the memory is not there.
+    /// [`Error::Invalid`] for contradictory flags or an invalid range, [`Error::NotSupported`] for
+    /// unknown flags, [`Error::NoRoom`], [`Error::System`] with `EFAULT` if the memory is not
+    /// mapped.
     pub fn register(
         self: &Arc<Self>,
         address: usize,
@@ -92,7 +94,7 @@ impl ProtectionDomain {
         MemoryRegion::new(self, address, length, remote_address, access)
     }
 
-    /// Allocates a memory window, bound to nothing.
+    /// Allocates an unbound memory window.
     ///
     /// # Errors
     /// [`Error::NoRoom`].
@@ -103,7 +105,7 @@ impl ProtectionDomain {
     /// Creates a shared receive queue.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for sizes beyond the device's, [`Error::NoRoom`].
+    /// [`Error::Invalid`] for sizes above the device's limits, [`Error::NoRoom`].
     pub fn create_shared_queue(
         self: &Arc<Self>,
         receives: u32,
@@ -112,10 +114,11 @@ impl ProtectionDomain {
         SharedReceiveQueue::new(self, receives, pieces)
     }
 
-    /// Creates a queue pair, in RESET.
+    /// Creates a queue pair in RESET.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for sizes beyond the device's, [`Error::NoRoom`], [`Error::NotSupported`].
+    /// [`Error::Invalid`] for sizes above the device's limits, [`Error::NoRoom`],
+    /// [`Error::NotSupported`].
     pub fn create_queue_pair(
         self: &Arc<Self>,
         init: &QueuePairInit,
@@ -126,7 +129,8 @@ impl ProtectionDomain {
     /// Creates an address handle.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it says no GID, or one that this side has not.
+    /// [`Error::Invalid`] if the address has no GID, or if its source GID index is not in the
+    /// table.
     pub fn create_address_handle(
         self: &Arc<Self>,
         to: &AddressVectorAttributes,
@@ -134,7 +138,7 @@ impl ProtectionDomain {
         AddressHandle::new(self, to)
     }
 
-    /// Whether there is such an own GID.
+    /// Returns the entry of this side's GID table.
     pub(crate) fn gid_at(&self, index: u8) -> Result<GidEntry, Error> {
         self.context.query_gid(1, index.into())
     }

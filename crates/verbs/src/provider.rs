@@ -1,4 +1,4 @@
-//! What a wire must offer so that devices of it exist.
+//! Traits that a wire implements to appear as a device.
 
 use std::sync::Arc;
 
@@ -11,155 +11,162 @@ use crate::error::Error;
 use crate::queue_pair::QueuePair;
 use crate::registry::Registry;
 
-/// A device, as its wire makes it. Nothing is started before something is asked for that needs it: who only looks
-/// which devices there are gets no threads and no sockets.
+/// A device as its wire implements it. Starts threads and opens sockets only when a call needs
+/// them, so that a program which only lists devices has neither.
 pub trait Provider: Send + Sync {
     /// Returns the limits and abilities of the device.
     fn attributes(&self) -> &DeviceAttributes;
 
-    /// Whether this is the process that the device was made in: every call of every object asks, before it takes a lock
-    /// that another thread of the parent may have held when it forked. Nothing that was not started yet is missed by a
-    /// child.
+    /// Checks that this is the process that created the device. Every call of every object does so
+    /// before it takes a lock that another thread of the parent may have held during the fork. A
+    /// child may use everything that the parent had not started.
     ///
     /// # Errors
-    /// [`Error::NoDevice`].
+    /// [`Error::NoDevice`] in a forked child.
     fn check(&self) -> Result<(), Error>;
 
-    /// Returns the registry, which knows the owners of completions. It is there before anything is started.
+    /// Returns the registry of completion owners; it exists before anything is started.
     fn registry(&self) -> &Arc<Registry>;
 
     /// Returns the present attributes of the port.
     fn port(&self) -> PortAttributes;
 
-    /// Returns the counters of the port; nothing before something is started. May not be called inside the engine.
+    /// Returns the counters of the port; all are 0 until the device is started. Must not be called
+    /// inside the engine.
     fn counters(&self) -> PortCounters {
         PortCounters::default()
     }
 
-    /// Returns the MTU of its paths in bytes, which connections announce. Costs no look at the host.
+    /// Returns the path MTU in bytes that connections announce. Makes no system calls.
     fn path_mtu(&self) -> u32;
 
-    /// Returns its addresses, by index.
+    /// Returns the GID table, in the order of the indices.
     fn gids(&self) -> Vec<GidEntry>;
 
-    /// Returns the table in which memory is registered. Starts what drives the device.
+    /// Returns the table of registered memory. Starts the device.
     ///
     /// # Errors
-    /// [`Error`], if what drives the device cannot be started.
+    /// [`Error`] if the device cannot be started.
     fn memory(&self) -> Result<Arc<MemoryTable>, Error>;
 
-    /// Reserves a number that no queue pair of the host has, until it is released.
+    /// Reserves a queue pair number that is unique on the host until it is released.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] if there is none left.
+    /// [`Error::NoRoom`] if no number is left.
     fn reserve_number(&self, service: QueuePairType) -> Result<u32, Error>;
 
-    /// Releases a number.
+    /// Releases a queue pair number.
     fn release_number(&self, number: u32);
 
-    /// Makes the wire of a queue pair, which is in RESET.
+    /// Creates the wire of a queue pair, which is in RESET.
     ///
     /// # Errors
     /// [`Error`], one variant for each cause.
     fn wire(&self, queue_pair: &Arc<QueuePair>) -> Result<Box<dyn Wire>, Error>;
 
-    /// Continues connections that wait for receives of a shared queue, because some were posted
-    /// ([`SharedReceives::post`] has returned so).
+    /// Resumes connections that waited for receives of a shared queue. To be called after receives
+    /// were posted and [`SharedReceives::post`] reported that connections wait.
     fn receives_posted(&self, receives: &Arc<SharedReceives>);
 
-    /// Arms the limit of a shared queue inside the engine, as [`SharedReceives::arm_limit`] does: returns true if
-    /// fewer are left now. Later it is reported by [`Registry::on_below_limit`].
+    /// Arms the limit of a shared queue inside the engine, as [`SharedReceives::arm_limit`] does.
+    /// Returns true if fewer receives are left now. Otherwise [`Registry::on_below_limit`] reports
+    /// it later.
     ///
     /// # Errors
     /// [`Error::NoDevice`] in a forked child.
     fn arm_limit(&self, receives: &Arc<SharedReceives>, limit: u32) -> Result<bool, Error>;
 
-    /// Makes progress, unless another thread does: called by an application that polls.
+    /// Drives the engine, unless another thread does. Application threads call this when they poll.
     fn drive(&self);
 
-    /// Sends deferred work ([`Wire::ring`]), if there is some: belongs to each poll that finds completions.
+    /// Sends work that [`Wire::ring`] deferred, if there is some. To be called after each poll that
+    /// finds completions.
     fn send_deferred(&self);
 
-    /// Waits until `ready`, which is asked again whenever a completion or an event may have come. Returns after a moment
-    /// in any case: signals are held back meanwhile.
+    /// Waits until `ready` returns true. Calls `ready` whenever a completion or an event may have
+    /// arrived. Returns after a moment in any case, because signals are held back meanwhile.
     fn wait(&self, ready: &mut dyn FnMut() -> bool);
 
-    /// Wakes the threads that [wait](Provider::wait), because something may be there that did not come from the
-    /// wire. May be called inside the engine.
+    /// Wakes threads in [`Provider::wait`], because something other than the wire may have made
+    /// them ready. May be called inside the engine.
     fn wake(&self);
 
-    /// Makes progress independent of the application from now on, because it is about to wait in a way of which the
-    /// device knows nothing, as for a descriptor.
+    /// From now on lets a thread of the device make progress, because the application is about to
+    /// wait in a way that the device does not see, such as for a descriptor.
     fn serve_alone(&self);
 }
 
-/// What carries the work of one queue pair, from when it is made until it is destroyed: through RESET and back. It is
-/// dropped when the queue pair is destroyed, after [`Wire::close`], and may hold the queue pair till then.
+/// Carries the work of one queue pair, from its creation to its destruction, also across RESET. It
+/// is dropped when the queue pair is destroyed, after [`Wire::close`]; until then it may hold a
+/// reference to the queue pair.
 pub trait Wire: Send + Sync {
-    /// Opens the wire, because the queue pair is in INIT: datagrams and requests for it may come.
+    /// Opens the wire, because the queue pair enters INIT: datagrams and connection requests may
+    /// arrive.
     ///
     /// # Errors
-    /// [`Error`], one variant for each cause; the queue pair stays as it was.
+    /// [`Error`], one variant for each cause; the queue pair stays in its state.
     fn open(&self) -> Result<(), Error>;
 
-    /// Finds the peer, as the attributes of the queue pair say, because it is in RTR. Returns at once; work that is
-    /// posted waits until they are connected.
+    /// Begins to connect to the peer that the queue pair's attributes name, because the queue pair
+    /// enters RTR. Returns at once; posted work waits until the connection is established.
     ///
     /// # Errors
-    /// [`Error`], one variant for each cause; the queue pair stays as it was.
+    /// [`Error`], one variant for each cause; the queue pair stays in its state.
     fn connect(&self) -> Result<(), Error>;
 
-    /// Adapts to attributes that were changed in a later state: timers, the queue key.
+    /// Adopts attributes that were changed in a later state, such as timers and the queue key.
     ///
     /// # Errors
     /// [`Error`], one variant for each cause.
     fn update(&self) -> Result<(), Error>;
 
-    /// Takes sends from the queue pair, which has some that were not taken.
+    /// Takes sends from the queue pair, which has untaken ones.
     fn ring(&self);
 
-    /// Takes receives from the queue pair, which has some that were not taken.
+    /// Takes receives from the queue pair, which has untaken ones.
     fn receives(&self);
 
-    /// Calls [`QueuePair::on_drained`] when no send that was taken is in flight any more, which may be at once,
-    /// because the queue pair is in SQD or SQE.
+    /// Starts draining, because the queue pair is in SQD or SQE: calls [`QueuePair::on_drained`],
+    /// possibly at once, when no send that was taken is in flight.
     fn drain(&self);
 
-    /// Hands all sends that were posted to the engine and sends each once, as far as there is room, before it
-    /// returns: the queue pair is about to leave RTS for good. What the peer does not acknowledge before
-    /// [`Wire::close`] is flushed.
+    /// Hands all posted sends to the engine and transmits each once, as far as there is room,
+    /// before it returns. The queue pair is about to leave RTS and will not send again on this
+    /// connection. Sends that the peer has not acknowledged before [`Wire::close`] are flushed.
     fn send_out(&self);
 
-    /// Ends the connection: nothing is placed in memory for this queue pair any more when it returns, and its last
-    /// completions are in their queues. Pending acknowledgements and the Close go to the peer.
+    /// Closes the connection. When this returns, nothing more is placed in memory for this queue
+    /// pair, and its last completions are in their queues. Pending acknowledgements and the Close
+    /// are sent to the peer.
     fn close(&self);
 
-    /// Joins or leaves a group (UD).
+    /// Joins or leaves a multicast group (UD).
     ///
     /// # Errors
     /// [`Error`], one variant for each cause.
     fn set_membership(&self, group: crate::Gid, is_member: bool) -> Result<(), Error>;
 }
 
-/// How a connection of a queue pair ended, as the wire reports it.
+/// How a queue pair's connection ended, as the wire reports it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ending {
-    /// The peer has closed it: nothing is wrong with this side.
+    /// The peer closed the connection; that is not an error of this side.
     ByPeer,
-    /// The peer is gone, or was never found.
+    /// The peer has stopped answering, or has never answered.
     Unreachable,
-    /// An operation failed, here or there; its completion has the cause. The queue pair is in ERR.
+    /// An operation failed on this side or at the peer; its completion has the cause. The queue
+    /// pair is in ERR.
     OperationFailed,
-    /// The peer did what it must not do; the queue pair is in ERR.
+    /// The peer violated the protocol; the queue pair is in ERR.
     PeerMisbehaved,
-    /// The peer asked for memory that it may not have; the queue pair is in ERR.
+    /// The peer asked for memory that it may not access; the queue pair is in ERR.
     AccessRefused,
-    /// A completion queue was full.
+    /// A completion queue has overrun.
     Overrun,
     /// The device has failed.
     DeviceFailed,
 }
 
-/// Which queue pair a completion is of. A wire names the owner when it makes a connection or a port, and a completion
-/// of an owner that is not known any more is passed over.
+/// Identifies the queue pair of a completion. A wire chooses an owner when it creates a connection
+/// or a port. Completions of an unknown owner are dropped.
 pub type CompletionOwner = Owner;

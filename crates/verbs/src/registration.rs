@@ -1,4 +1,4 @@
-//! The one place of this crate that is unsafe: memory of the program is registered.
+//! Registers memory of the program: the only unsafe code of this crate.
 #![expect(
     unsafe_code,
     reason = "registration takes the program's word for what it does with its memory"
@@ -6,7 +6,7 @@
 
 use mem::{MemoryTable, ProtectionDomain, Region, RegionId, RegisterError, Rights};
 
-/// Registers memory of the program, whatever is there.
+/// Registers memory of the program, without checking what is there.
 pub(crate) fn register(
     table: &MemoryTable,
     domain: ProtectionDomain,
@@ -16,12 +16,12 @@ pub(crate) fn register(
     rights: Rights,
 ) -> Result<Region, RegisterError> {
     let start = std::ptr::with_exposed_provenance_mut(address);
-    // SAFETY: programs that register memory with a device promise what is asked for here, and there is no other way to
-    // use one: the memory stays as it is until it is deregistered. In Rust it is reached by raw pointers only.
+    // SAFETY: a program that registers memory promises to keep it mapped until it deregisters it;
+    // verbs have no other way to use memory. Rust code accesses it by raw pointers only.
     unsafe { table.register_raw_lazily(domain, start, length, remote_address, rights) }
 }
 
-/// Makes other memory of the program a region that there is, which keeps its names.
+/// Moves a region to other memory of the program; its names stay.
 pub(crate) fn change(
     table: &MemoryTable,
     region: RegionId,
@@ -32,6 +32,6 @@ pub(crate) fn change(
     rights: Rights,
 ) -> Result<Region, RegisterError> {
     let start = std::ptr::with_exposed_provenance_mut(address);
-    // SAFETY: as above.
+    // SAFETY: as in `register`.
     unsafe { table.change_raw_lazily(region, domain, start, length, remote_address, rights) }
 }

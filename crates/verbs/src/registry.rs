@@ -1,4 +1,4 @@
-//! Whose completions are whose.
+//! Maps completion owners to queue pairs, and wire objects to verbs objects.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,11 +14,11 @@ use crate::device::Context;
 use crate::queue_pair::QueuePair;
 use crate::shared_receive_queue::SharedReceiveQueue;
 
-/// What a wire and the objects over it know of each other: by which names the one knows the others.
+/// The objects that a wire and the verbs above it share, by the names that each uses.
 #[derive(Debug, Default)]
 pub struct Registry {
     owners: RwLock<HashMap<u64, Arc<QueuePair>>>,
-    /// Changes when an owner is removed.
+    /// Incremented when an owner is removed.
     version: AtomicU64,
     queues: RwLock<HashMap<usize, Weak<CompletionQueue>>>,
     receives: RwLock<HashMap<usize, Weak<SharedReceiveQueue>>>,
@@ -26,20 +26,20 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Creates a registry without owners.
+    /// Creates an empty registry.
     pub fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// Registers a queue pair, which may have several owners, for completions of this owner from now on. A wire
-    /// calls this before there can be any.
+    /// Makes `owner` an owner of the queue pair's completions; a queue pair may have several. A
+    /// wire calls this before such completions can arrive.
     pub fn own(&self, owner: Owner, queue_pair: &Arc<QueuePair>) {
         queue_pair.add_owner(owner);
         write(&self.owners).insert(owner.bits(), Arc::clone(queue_pair));
     }
 
-    /// Handles queues that were armed, and have got what they were armed for: to be called outside the engine, as
-    /// `runtime::Hooks::on_completions` is.
+    /// Handles queues that were armed and have a matching completion. To be called outside the
+    /// engine, as `runtime::Hooks::on_completions` is.
     pub fn on_completions(&self, queues: &[Arc<work::CompletionQueue>]) {
         for queue in queues {
             let found = read(&self.queues).get(&name(queue)).and_then(Weak::upgrade);
@@ -49,7 +49,8 @@ impl Registry {
         }
     }
 
-    /// Reports that fewer receives are left in this queue than its limit. May be called inside the engine.
+    /// Reports that this queue has fewer receives left than its limit. May be called inside the
+    /// engine.
     pub fn on_below_limit(&self, receives: &Arc<SharedReceives>) {
         let found = read(&self.receives).get(&name(receives)).and_then(Weak::upgrade);
         if let Some(queue) = found {
@@ -57,7 +58,7 @@ impl Registry {
         }
     }
 
-    /// Reports that the port carries something again, or nothing any more. May be called inside the engine.
+    /// Reports that the port is up or down. May be called inside the engine.
     pub fn on_port(&self, state: PortState) {
         let kind = match state {
             PortState::Active => AsyncEventKind::PortActive,
@@ -87,8 +88,8 @@ impl Registry {
         });
     }
 
-    /// Calls `visit` with every queue pair that may complete something, as often as it has owners. No owner is registered
-    /// or unregistered meanwhile.
+    /// Calls `visit` for every queue pair that may have completions, once for each of its owners.
+    /// No owner can be added or removed meanwhile.
     pub fn visit_queue_pairs(&self, visit: impl FnMut(&Arc<QueuePair>)) {
         read(&self.owners).values().for_each(visit);
     }
@@ -120,13 +121,13 @@ impl Registry {
         write(&self.receives).remove(&name(queue.receives()));
     }
 
-    /// Changes whenever an owner is removed: an owner found before may be gone then.
+    /// Returns a number that changes whenever an owner is removed: a cached owner may be gone then.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Whose completions those of an owner are.
+    /// Returns the queue pair of an owner.
     pub(crate) fn find(&self, owner: Owner) -> Option<Arc<QueuePair>> {
         read(&self.owners).get(&owner.bits()).cloned()
     }
@@ -144,7 +145,7 @@ impl Registry {
     }
 }
 
-/// What a shared object is known by.
+/// Returns the name of a shared object: its address.
 fn name<T>(object: &Arc<T>) -> usize {
     Arc::as_ptr(object).addr()
 }

@@ -1,4 +1,4 @@
-//! Receive queues that several queue pairs share.
+//! Shared receive queues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -25,25 +25,25 @@ pub struct SharedReceiveQueue {
     uses: Uses,
     receives: Arc<SharedReceives>,
     pieces_max: u32,
-    /// Identifiers by place; the place is the context of the receive.
+    /// Identifiers of receives by place; the place is the context of the receive.
     ids: Box<[AtomicU64]>,
-    /// Places of no receive.
+    /// Places without a receive.
     free: ArrayQueue<u32>,
-    /// An event is wanted when fewer are left; 0 if none is.
+    /// Raise an event when fewer receives are left; 0 for no event.
     limit: AtomicU32,
     events: Unacknowledged,
-    /// Whatever the surface keeps with it.
+    /// Value that the C API stores with this object.
     pub user: AtomicUsize,
 }
 
-/// What a shared receive queue is like.
+/// Attributes of a shared receive queue.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct SharedReceiveQuery {
-    /// Receives that it holds.
+    /// Maximum number of receives.
     pub receives: u32,
-    /// Pieces of a receive.
+    /// Maximum number of scatter/gather entries of a receive.
     pub pieces: u32,
-    /// An event is wanted when fewer are left; 0 if none is.
+    /// An event is raised when fewer receives are left; 0 for no event.
     pub limit: u32,
 }
 
@@ -69,7 +69,7 @@ impl SharedReceiveQueue {
         begun.inspect_err(|_| context.end(|counts| &mut counts.shared_queues))?;
         let free = ArrayQueue::new(receives as usize);
         for place in 0..receives {
-            // There is room for all.
+            // The queue has room for all places.
             let _ = free.push(place);
         }
         let made = Arc::new_cyclic(|this| Self {
@@ -88,7 +88,7 @@ impl SharedReceiveQueue {
         Ok(made)
     }
 
-    /// Returns its protection domain.
+    /// Returns the protection domain.
     pub const fn domain(&self) -> &Arc<ProtectionDomain> {
         &self.domain
     }
@@ -98,12 +98,12 @@ impl SharedReceiveQueue {
         &self.receives
     }
 
-    /// Posts receives, those before the first that is refused. Memory that is not there is found out when a message
-    /// comes for it.
+    /// Posts receives, up to the first that is refused. Memory that is not registered is detected
+    /// only when a message arrives for it.
     ///
     /// # Errors
-    /// The place of the receive that is refused in `requests`, and why: [`Error::NoRoom`] if the queue is full,
-    /// [`Error::Invalid`].
+    /// The index in `requests` of the receive that was refused, and why: [`Error::NoRoom`] if the
+    /// queue is full, [`Error::Invalid`].
     pub fn post(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, Error)> {
         let provider = self.domain.context().provider();
         provider.check().map_err(|error| (0, error))?;
@@ -118,7 +118,7 @@ impl SharedReceiveQueue {
         posted
     }
 
-    /// Whether connections wait for it.
+    /// Posts one receive and returns whether connections wait for receives.
     fn post_one(&self, request: &ReceiveRequest<'_>) -> Result<bool, Error> {
         check_pieces(request.pieces, self.pieces_max)?;
         let mut pieces = [Piece::NOTHING; PIECES_MAX];
@@ -136,7 +136,8 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// Where the pieces are, as the wire names it; of memory that is not there, nowhere.
+    /// Resolves scatter/gather entries to regions and offsets; an entry that does not resolve gets
+    /// no region.
     fn locate(&self, pieces: &[ScatterGather], located: &mut [Piece]) -> Result<(), Error> {
         let (table, domain) = self.domain.memory()?;
         let access = table.access();
@@ -156,17 +157,17 @@ impl SharedReceiveQueue {
         Ok(())
     }
 
-    /// Ends the receive at this place and returns its identifier.
+    /// Retires the receive at this place and returns its identifier.
     pub(crate) fn retire(&self, place: u64) -> u64 {
         let id = self.ids.get(place as usize).map_or(0, |id| id.load(Ordering::Acquire));
         let _ = self.free.push(place as u32);
         id
     }
 
-    /// Asks for one event when fewer receives than that are left; 0 for none.
+    /// Requests an event for when fewer than `limit` receives are left; 0 cancels the request.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for more than it holds.
+    /// [`Error::Invalid`] for a limit above the capacity.
     pub fn set_limit(&self, limit: u32) -> Result<(), Error> {
         let provider = self.domain.context().provider();
         provider.check()?;
@@ -184,7 +185,7 @@ impl SharedReceiveQueue {
     /// Returns the attributes.
     ///
     /// # Errors
-    /// [`Error::NoDevice`].
+    /// [`Error::NoDevice`] in a forked child.
     pub fn query(&self) -> Result<SharedReceiveQuery, Error> {
         self.domain.context().provider().check()?;
         Ok(SharedReceiveQuery {
@@ -194,7 +195,7 @@ impl SharedReceiveQueue {
         })
     }
 
-    /// Fewer are left than was wanted.
+    /// Raises the event if the program has set a limit.
     pub(crate) fn on_below_limit(&self) {
         if self.limit.swap(0, Ordering::SeqCst) != 0
             && let Some(this) = self.this.upgrade()
@@ -204,7 +205,7 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// Destroys it. Waits until the events of it that were taken are acknowledged.
+    /// Destroys the queue. Waits until all events of it that the program has read are acknowledged.
     ///
     /// # Errors
     /// [`Error::Busy`] while queue pairs use it.

@@ -1,35 +1,35 @@
-//! How many use an object, so that it is not destroyed under them.
+//! Counts the users of an object, so that it is not destroyed while in use.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::Error;
 
-/// How many objects stand on this one.
+/// Number of objects that use this one.
 #[derive(Debug, Default)]
 pub(crate) struct Uses {
-    /// The top bit is set when the object was destroyed.
+    /// The top bit is set once the object is destroyed.
     count: AtomicU32,
 }
 
 impl Uses {
-    /// One more uses it. False if it was destroyed.
+    /// Adds a user; returns false if the object is destroyed.
     pub(crate) fn begin(&self) -> bool {
         let more = |count: u32| (count & DESTROYED == 0).then(|| count + 1);
         self.count.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    /// As [`Uses::begin`], with an error that names the object.
+    /// Adds a user as [`Uses::begin`] does, with an error that names the object.
     pub(crate) fn begin_of(&self, what: &str) -> Result<(), Error> {
         if self.begin() { Ok(()) } else { Err(destroyed(what)) }
     }
 
-    /// One less.
+    /// Removes a user.
     pub(crate) fn end(&self) {
         let before = self.count.fetch_sub(1, Ordering::AcqRel);
         assert!(before & !DESTROYED > 0, "an object is let go by who did not use it");
     }
 
-    /// Destroys the object if no other uses it.
+    /// Marks the object as destroyed if it has no users.
     pub(crate) fn destroy(&self, what: &str) -> Result<(), Error> {
         match self.count.compare_exchange(0, DESTROYED, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(()),
@@ -38,12 +38,12 @@ impl Uses {
         }
     }
 
-    /// Takes [`Uses::destroy`] back, as it could not be done.
+    /// Reverts [`Uses::destroy`], because destroying the object failed.
     pub(crate) fn revive(&self) {
         self.count.store(0, Ordering::Release);
     }
 
-    /// Whether it was destroyed.
+    /// Returns whether the object is destroyed.
     pub(crate) fn is_destroyed(&self) -> bool {
         self.count.load(Ordering::Acquire) & DESTROYED != 0
     }

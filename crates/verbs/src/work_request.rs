@@ -1,97 +1,98 @@
-//! What is posted to queue pairs, and what comes back.
+//! Work requests and work completions.
 
 use work::CompletionStatus;
 
 use crate::attributes::AddressVectorAttributes;
 use crate::memory_window::WindowType;
 
-/// A piece of memory of this process: laid out as `ibv_sge`.
+/// A scatter/gather entry, laid out as `ibv_sge`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[repr(C)]
 pub struct ScatterGather {
     /// Address of the first byte.
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
-    /// Key of the region it is in.
+    /// Key of the region.
     pub key: u32,
 }
 
-/// What a send does.
+/// Operation of a send, with its parameters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SendOpcode {
     /// Writes to memory of the peer.
     Write {
-        /// Where.
+        /// Remote address.
         address: u64,
-        /// The peer's key.
+        /// Remote key.
         key: u32,
-        /// Delivered with it, and then it takes a receive. In network byte order, as programs give it.
+        /// Immediate data, in network byte order as programs pass it. A write with an immediate
+        /// consumes a receive of the peer.
         immediate: Option<u32>,
     },
     /// Reads memory of the peer.
     Read {
-        /// Where.
+        /// Remote address.
         address: u64,
-        /// The peer's key.
+        /// Remote key.
         key: u32,
     },
-    /// A message.
+    /// Sends a message.
     Send {
-        /// Delivered with it.
+        /// Immediate data, in network byte order.
         immediate: Option<u32>,
     },
-    /// A message that ends a key of the peer.
+    /// Sends a message and invalidates a key of the peer.
     SendInvalidate {
-        /// The key.
+        /// The key to invalidate.
         key: u32,
     },
-    /// Adds to 8 bytes of the peer.
+    /// Adds to 8 bytes of the peer's memory.
     FetchAdd {
-        /// Where.
+        /// Remote address.
         address: u64,
-        /// The peer's key.
+        /// Remote key.
         key: u32,
-        /// How much.
+        /// Summand.
         operand: u64,
     },
-    /// Exchanges 8 bytes of the peer.
+    /// Compares and swaps 8 bytes of the peer's memory.
     CompareSwap {
-        /// Where.
+        /// Remote address.
         address: u64,
-        /// The peer's key.
+        /// Remote key.
         key: u32,
-        /// What must be there.
+        /// Expected value.
         compare: u64,
-        /// What comes there.
+        /// New value.
         swap: u64,
     },
-    /// Binds a memory window: made by [`MemoryWindow::bind`](crate::MemoryWindow::bind).
+    /// Binds a memory window; made by [`MemoryWindow::bind`](crate::MemoryWindow::bind).
     BindWindow {
-        /// Who reaches it.
+        /// Type of the window.
         kind: WindowType,
-        /// Key the window has had.
+        /// Present key of the window.
         replaced: u32,
-        /// Key it will have.
+        /// New key of the window.
         key: u32,
-        /// Key of the region; meaningless if `length` is 0.
+        /// Key of the memory region; unused if `length` is 0.
         region_key: u32,
         /// First address.
         address: u64,
-        /// Bytes; 0 to bind it to nothing.
+        /// Length in bytes; 0 unbinds the window.
         length: u64,
         /// Bits of `ibv_access_flags`.
         access: u32,
     },
-    /// Ends a key of this side.
+    /// Invalidates a key of this side.
     LocalInvalidate {
-        /// The key.
+        /// The key to invalidate.
         key: u32,
     },
 }
 
 impl SendOpcode {
-    /// Whether a receive of the peer is consumed.
+    /// Returns whether the operation consumes a receive of the peer.
     pub const fn takes_receive(&self) -> bool {
         matches!(
             self,
@@ -102,58 +103,58 @@ impl SendOpcode {
     }
 }
 
-/// How a send is done.
+/// Flags of a send.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SendFlags {
-    /// It begins when earlier reads and atomics of this side are complete.
+    /// Begin only when all earlier reads and atomics of this side are complete.
     pub fence: bool,
-    /// Its success has a completion.
+    /// Generate a completion on success.
     pub signalled: bool,
-    /// The peer's program is woken.
+    /// Raise a solicited event at the peer.
     pub solicited: bool,
 }
 
-/// Where a datagram goes.
+/// Destination of a datagram.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AddressVector {
-    /// The address handle.
+    /// Path to the destination.
     pub to: AddressVectorAttributes,
-    /// Queue pair number there.
+    /// Destination queue pair number.
     pub destination: u32,
-    /// Its queue key; if the top bit is set, that of the sender is meant.
+    /// Queue key of the destination; if the top bit is set, the sender's own queue key is used.
     pub queue_key: u32,
 }
 
 /// A work request for a send queue.
 #[derive(Clone, Copy, Debug)]
 pub struct SendRequest<'a> {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub id: u64,
     /// What it does.
     pub opcode: SendOpcode,
-    /// How.
+    /// Flags.
     pub flags: SendFlags,
-    /// Its bytes, or where those that are read go.
+    /// Payload, or destination of a read.
     pub pieces: &'a [ScatterGather],
-    /// Its bytes by value, instead of `pieces`.
+    /// Inline payload, used instead of `pieces`.
     pub inline: Option<&'a [u8]>,
-    /// Where it goes, of a datagram.
+    /// Destination, for a datagram.
     pub to: Option<AddressVector>,
 }
 
 /// A work request for a receive queue.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveRequest<'a> {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub id: u64,
-    /// Where the message goes.
+    /// Destination of the message.
     pub pieces: &'a [ScatterGather],
 }
 
-/// What completed.
+/// Operation that completed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CompletionOpcode {
-    /// A send, with an immediate or not.
+    /// A send, with or without an immediate.
     Send,
     /// A write.
     Write,
@@ -163,46 +164,46 @@ pub enum CompletionOpcode {
     CompareSwap,
     /// A fetch-and-add.
     FetchAdd,
-    /// A window was bound.
+    /// A bind of a memory window.
     BindWindow,
-    /// A key of this side was ended.
+    /// An invalidation of a key of this side.
     LocalInvalidate,
-    /// A message came.
+    /// A received message.
     Receive,
-    /// A write with an immediate came.
+    /// A received write with an immediate.
     ReceiveOfWrite,
 }
 
 /// A work completion (`ibv_wc`).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct WorkCompletion {
-    /// Of the work request.
+    /// Identifier of the work request.
     pub id: u64,
-    /// How it ended.
+    /// Outcome.
     pub status: CompletionStatus,
-    /// What.
+    /// Operation that completed.
     pub opcode: CompletionOpcode,
-    /// Bytes of a message, or of a read.
+    /// Length of a received message or of a read, in bytes.
     pub bytes: u32,
-    /// What came with the message.
+    /// Immediate data of the received message.
     pub immediate: Option<u32>,
-    /// The key of this side that the message ended.
+    /// Key of this side that the received message invalidated.
     pub invalidated: Option<u32>,
-    /// The own queue pair.
+    /// Number of the local queue pair.
     pub queue_pair: u32,
-    /// The queue pair that sent a datagram.
+    /// Number of the queue pair that sent the datagram.
     pub source: u32,
-    /// 40 bytes of route header stand before the payload of a datagram.
+    /// The payload of the datagram is preceded by a route header of 40 bytes.
     pub has_route_header: bool,
-    /// The sender of the message asked that the receiver be woken.
+    /// The sender requested a solicited event.
     pub is_solicited: bool,
-    /// When it completed, by the clock of a queue that has one ([`crate::Context::create_stamped_completion_queue`]);
-    /// 0 otherwise.
+    /// Time of completion, by the clock of a queue that has one
+    /// ([`crate::Context::create_stamped_completion_queue`]); otherwise 0.
     pub at_ns: u64,
 }
 
 impl WorkCompletion {
-    /// What a place holds that nothing was written to.
+    /// Initial value of completions in arrays.
     pub const NOTHING: Self = Self {
         id: 0,
         status: CompletionStatus::Success,

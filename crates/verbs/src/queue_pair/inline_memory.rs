@@ -1,4 +1,4 @@
-//! Where bytes go that a program gives by value.
+//! Memory for inline bytes.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,14 +7,15 @@ use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, Rights};
 use super::slots::Inline;
 use crate::attributes::QueuePairLimits;
 
-/// Room for the inline bytes of every send, registered: taken in chunks when the first send of each needs it.
+/// Registered memory for the inline bytes of every send. A chunk is allocated when the first of its
+/// sends needs it.
 pub(super) struct InlineMemory {
     table: Arc<MemoryTable>,
     domain: ProtectionDomain,
     chunks: Box<[OnceLock<Option<Chunk>>]>,
-    /// Bytes of a send.
+    /// Bytes for each send.
     bytes: u32,
-    /// Sends of the ring: a power of two.
+    /// Sends in the ring: a power of two.
     slots: u64,
 }
 
@@ -34,8 +35,8 @@ impl InlineMemory {
         Self { table, domain, chunks, bytes: limits.inline, slots }
     }
 
-    /// Keeps the bytes of the send of this number until the next that has its place. Nothing if there is no room to
-    /// register memory.
+    /// Copies the bytes of the send with this number; they stay until the next send in the same
+    /// slot. Returns `None` if no memory can be registered.
     pub(super) fn keep(&self, number: u64, bytes: &[u8]) -> Option<Inline> {
         let place = number & (self.slots - 1);
         let chunk = self.chunks.get((place / CHUNK_SLOTS) as usize)?;
@@ -52,10 +53,11 @@ impl InlineMemory {
         Some(Chunk { buffer, region })
     }
 
-    /// Deregisters all of it, when the wire is closed.
+    /// Deregisters all chunks, after the wire was closed.
     pub(super) fn release(&self) {
         for id in self.regions() {
-            // It is of this table, has no windows, and no thread is inside the engine here.
+            // This cannot fail: the region is in this table and has no windows, and this thread is
+            // not inside the engine.
             let _ = self.table.deregister(id);
         }
     }
@@ -65,6 +67,6 @@ impl InlineMemory {
     }
 }
 
-/// Sends whose bytes are in one buffer: 128 × 256 B = 32 KiB, below the size from which a buffer is lent to peers as a
-/// whole.
+/// Number of sends in a chunk: 128 × 256 B = 32 KiB, less than the size from which buffers are lent
+/// to peers as a whole.
 const CHUNK_SLOTS: u64 = 128;

@@ -1,4 +1,4 @@
-//! Posting work.
+//! Posts work requests.
 
 use std::fmt;
 use std::sync::MutexGuard;
@@ -9,19 +9,19 @@ use crate::error::Error;
 use crate::queue_pair::ending::Side;
 use crate::work_request::{ReceiveRequest, ScatterGather, SendOpcode, SendRequest};
 
-/// What the lock of those who post guards: nothing but their turn.
+/// Token in the posting locks, which only serialize the posting threads.
 #[derive(Debug, Default)]
 pub(super) struct Posting;
 
-/// Sends that are being posted, by one thread at a time: all at once when it is [done](SendPosting::post), none when it
-/// is dropped.
+/// Sends being posted, by one thread at a time. [`SendPosting::post`] posts all of them; dropping
+/// this posts none.
 pub struct SendPosting<'a> {
     queue_pair: &'a QueuePair,
     turn: MutexGuard<'a, Posting>,
     next: u64,
 }
 
-/// Receives that are being posted; see [`SendPosting`].
+/// Receives being posted; see [`SendPosting`].
 pub struct ReceivePosting<'a> {
     queue_pair: &'a QueuePair,
     turn: MutexGuard<'a, Posting>,
@@ -32,7 +32,7 @@ impl QueuePair {
     /// Begins to post sends.
     ///
     /// # Errors
-    /// [`Error::Invalid`] before RTS, [`Error::NoDevice`].
+    /// [`Error::Invalid`] before RTS, [`Error::NoDevice`] in a forked child.
     pub fn begin_sends(&self) -> Result<SendPosting<'_>, Error> {
         self.provider().check()?;
         let turn = lock(&self.posting_sends);
@@ -46,11 +46,11 @@ impl QueuePair {
         }
     }
 
-    /// Posts sends, those before the first that is refused.
+    /// Posts sends, up to the first that is refused.
     ///
     /// # Errors
-    /// The place of the send that is refused in `requests`, and why: [`Error::NoRoom`] if the queue is full,
-    /// [`Error::Invalid`].
+    /// The index in `requests` of the send that was refused, and why: [`Error::NoRoom`] if the
+    /// queue is full, [`Error::Invalid`].
     pub fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, Error)> {
         let mut posting = self.begin_sends().map_err(|error| (0, error))?;
         let added = requests
@@ -64,7 +64,8 @@ impl QueuePair {
     /// Begins to post receives.
     ///
     /// # Errors
-    /// [`Error::Invalid`] before INIT, or if receives are shared; [`Error::NoDevice`].
+    /// [`Error::Invalid`] before INIT, or if the queue pair uses a shared receive queue;
+    /// [`Error::NoDevice`] in a forked child.
     pub fn begin_receives(&self) -> Result<ReceivePosting<'_>, Error> {
         self.provider().check()?;
         if self.shared.is_some() {
@@ -77,7 +78,7 @@ impl QueuePair {
         Ok(ReceivePosting { queue_pair: self, next: self.receives.posted(), turn })
     }
 
-    /// Posts receives, those before the first that is refused.
+    /// Posts receives, up to the first that is refused.
     ///
     /// # Errors
     /// As for [`QueuePair::post_send`].
@@ -91,7 +92,7 @@ impl QueuePair {
         added
     }
 
-    /// Sends were posted: notifies the wire, or the thread that flushes them.
+    /// Notifies the wire of posted sends, or the completion queue if they are to be flushed.
     fn on_sends_posted(&self) {
         match self.state() {
             QueuePairState::ReadyToSend if self.end.is_over() => self.list(Side::Send, true),
@@ -155,7 +156,8 @@ impl SendPosting<'_> {
     /// Adds a send.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] if the queue is full, [`Error::Invalid`] if it is impossible.
+    /// [`Error::NoRoom`] if the queue is full, [`Error::Invalid`] if the queue pair cannot carry
+    /// out such a send.
     pub fn add(&mut self, request: &SendRequest<'_>) -> Result<(), Error> {
         let queue_pair = self.queue_pair;
         queue_pair.check_send(request)?;
@@ -171,7 +173,7 @@ impl SendPosting<'_> {
         slot.opcode = request.opcode;
         slot.flags = request.flags;
         slot.is_reported = request.flags.signalled || queue_pair.signals_all;
-        // Datagrams may be overtaken by others on their way to a link, so the end of each must be known.
+        // Datagrams on different links complete out of order, so each must report its completion.
         slot.flags.signalled = slot.is_reported || queue_pair.service == QueuePairType::Datagram;
         slot.outcome = None;
         slot.to = request.to;
@@ -182,7 +184,7 @@ impl SendPosting<'_> {
         Ok(())
     }
 
-    /// Posts what was added.
+    /// Posts all added sends.
     pub fn post(self) {
         let Self { queue_pair, turn, next } = self;
         let has_work = next > queue_pair.sends.posted();
@@ -198,7 +200,8 @@ impl ReceivePosting<'_> {
     /// Adds a receive.
     ///
     /// # Errors
-    /// [`Error::NoRoom`] if the queue is full, [`Error::Invalid`] if it has too many pieces.
+    /// [`Error::NoRoom`] if the queue is full, [`Error::Invalid`] if the receive has too many
+    /// scatter/gather entries.
     pub fn add(&mut self, request: &ReceiveRequest<'_>) -> Result<(), Error> {
         let queue_pair = self.queue_pair;
         check_pieces(request.pieces, queue_pair.limits.receive_pieces)?;
@@ -211,7 +214,7 @@ impl ReceivePosting<'_> {
         Ok(())
     }
 
-    /// Posts what was added.
+    /// Posts all added receives.
     pub fn post(self) {
         let Self { queue_pair, turn, next } = self;
         let has_work = next > queue_pair.receives.posted();
@@ -235,7 +238,7 @@ impl fmt::Debug for ReceivePosting<'_> {
     }
 }
 
-/// Which service carries what (IBA volume 1, table 36).
+/// Returns whether a service supports an operation (IBA volume 1, table 36).
 const fn is_carried(service: QueuePairType, opcode: &SendOpcode) -> bool {
     match service {
         QueuePairType::Reliable => true,
@@ -247,7 +250,8 @@ const fn is_carried(service: QueuePairType, opcode: &SendOpcode) -> bool {
     }
 }
 
-/// Pieces are as many as the queue has room for, and not longer than a message.
+/// Checks that there are at most `max` scatter/gather entries, and that they are not longer than a
+/// message.
 pub(crate) fn check_pieces(pieces: &[ScatterGather], max: u32) -> Result<(), Error> {
     if pieces.len() > max as usize {
         return Err(Error::Invalid(format!("{} pieces: there is room for {max}", pieces.len())));

@@ -1,11 +1,11 @@
-//! What is kept of a work request until it has ended.
+//! State of a work request until it completes.
 
 use mem::RegionId;
 use work::CompletionStatus;
 
 use crate::work_request::{AddressVector, ScatterGather, SendFlags, SendOpcode};
 
-/// A send.
+/// State of a send.
 #[derive(Debug)]
 pub(crate) struct SendSlot {
     pub(crate) opcode: SendOpcode,
@@ -13,30 +13,30 @@ pub(crate) struct SendSlot {
     pub(crate) to: Option<AddressVector>,
     pub(crate) inline: Option<Inline>,
     pub(crate) pieces: KeptPieces,
-    /// The program wants a completion when it succeeds.
+    /// The program wants a completion if the send succeeds.
     pub(crate) is_reported: bool,
-    /// Of a datagram: how it ended.
+    /// For a datagram: its status, once known.
     pub(crate) outcome: Option<CompletionStatus>,
 }
 
-/// A receive.
+/// State of a receive.
 #[derive(Debug)]
 pub(crate) struct ReceiveSlot {
     pub(crate) pieces: KeptPieces,
 }
 
-/// Bytes that were given by value, where they are now.
+/// Location of inline bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Inline {
-    /// The region they were copied to.
+    /// The region that the bytes were copied to.
     pub region: RegionId,
-    /// Where in it.
+    /// Offset in the region.
     pub offset: u64,
-    /// How many.
+    /// Number of bytes.
     pub length: u32,
 }
 
-/// Pieces of memory, with room for as many as a queue allows.
+/// Scatter/gather entries, with room for as many as the queue allows.
 #[derive(Debug)]
 pub(crate) struct KeptPieces {
     pieces: Box<[ScatterGather]>,
@@ -48,7 +48,7 @@ impl KeptPieces {
         Self { pieces: vec![ScatterGather::default(); max as usize].into(), count: 0 }
     }
 
-    /// Keeps these, as many as there is room for.
+    /// Stores the entries; drops those beyond the room.
     #[inline]
     pub(crate) fn keep(&mut self, pieces: &[ScatterGather]) {
         self.count = pieces.len().min(self.pieces.len());

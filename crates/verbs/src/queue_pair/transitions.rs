@@ -1,4 +1,5 @@
-//! Which transitions there are, and what must and may be said with them (IBA volume 1, table 93 and what follows).
+//! State transitions with their required and optional attributes (IBA volume 1, table 93 and
+//! following).
 
 use super::modify::AttributeMask as Mask;
 use crate::attributes::QueuePairState as State;
@@ -11,7 +12,7 @@ pub(super) struct Attributes {
     pub(super) optional: Mask,
 }
 
-/// What must and may be said to get from one state to another; nothing if there is no such way.
+/// Returns the attributes of a transition; `None` if there is no such transition.
 pub(super) fn attributes(service: Service, from: State, to: State) -> Option<Attributes> {
     let of = |required, optional| Some(Attributes { required, optional });
     match (from, to) {
@@ -70,7 +71,7 @@ fn of_ready_to_send(service: Service) -> Mask {
     }
 }
 
-/// What may change when a queue pair begins to send, and while it does.
+/// Returns the attributes that may be set on entering RTS, and in RTS.
 fn of_sending(service: Service) -> Mask {
     let connected =
         Mask::CURRENT_STATE | Mask::ALTERNATE_PATH | Mask::ACCESS | Mask::PATH_MIGRATION;

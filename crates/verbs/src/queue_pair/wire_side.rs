@@ -1,4 +1,4 @@
-//! Requests and notifications of a wire to a queue pair. Only the thread inside the engine calls these.
+//! Functions of a queue pair for its wire. Only the thread inside the engine calls them.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::provider::Ending;
 use crate::work_request::{AddressVector, ScatterGather, SendFlags, SendOpcode};
 
-/// The oldest send that was not taken.
+/// The oldest untaken send.
 #[derive(Debug)]
 pub struct TakenSend<'a> {
     sequence: u64,
@@ -20,7 +20,7 @@ pub struct TakenSend<'a> {
 }
 
 impl TakenSend<'_> {
-    /// Returns its number: the context of its completion.
+    /// Returns the number, which is the context of its completion.
     pub const fn sequence(&self) -> u64 {
         self.sequence
     }
@@ -35,12 +35,13 @@ impl TakenSend<'_> {
         self.slot.flags
     }
 
-    /// Returns its bytes, or where those that are read go; none if they are [inline](TakenSend::inline).
+    /// Returns the scatter/gather entries: the payload, or the destination of a read. Empty if the
+    /// bytes are [inline](TakenSend::inline).
     pub fn pieces(&self) -> &[ScatterGather] {
         self.slot.pieces.get()
     }
 
-    /// Returns its bytes, if they were given by value.
+    /// Returns the inline bytes, if the send has them.
     pub fn inline(&self) -> Option<Inline> {
         self.slot.inline
     }
@@ -51,7 +52,7 @@ impl TakenSend<'_> {
     }
 }
 
-/// The oldest receive that was not taken.
+/// The oldest untaken receive.
 #[derive(Debug)]
 pub struct TakenReceive<'a> {
     sequence: u64,
@@ -59,43 +60,43 @@ pub struct TakenReceive<'a> {
 }
 
 impl TakenReceive<'_> {
-    /// Returns its number: the context of its completion.
+    /// Returns the number, which is the context of its completion.
     pub const fn sequence(&self) -> u64 {
         self.sequence
     }
 
-    /// Returns where the message goes.
+    /// Returns the scatter/gather entries of the destination.
     pub fn pieces(&self) -> &[ScatterGather] {
         self.slot.pieces.get()
     }
 }
 
 impl QueuePair {
-    /// Returns the attributes that were set, as they are now.
+    /// Returns the attributes as set last.
     pub fn attributes(&self) -> QueuePairAttributes {
         *self.lock_attributes()
     }
 
-    /// Returns the domain in which the wire finds the memory that keys name.
+    /// Returns the protection domain in which the wire resolves memory keys.
     ///
     /// # Errors
-    /// None that was not named when the queue pair was made.
+    /// Only those that creating the queue pair returns.
     pub fn domain(&self) -> Result<mem::ProtectionDomain, Error> {
         self.domain.memory().map(|(_, domain)| domain)
     }
 
-    /// Returns the queues to which completions go.
+    /// Returns the completion queues.
     pub fn queues(&self) -> Queues {
         let work = |queue: &crate::CompletionQueue| Arc::clone(queue.work());
         Queues::of_queue_pair(work(&self.send_queue), work(&self.receive_queue))
     }
 
-    /// Returns the queue from which receives come, if others have them too.
+    /// Returns the shared receive queue, if there is one.
     pub fn shared_receives(&self) -> Option<&Arc<SharedReceives>> {
         self.shared.as_ref().map(|shared| shared.receives())
     }
 
-    /// Returns the oldest send that was not taken, if it may begin.
+    /// Returns the oldest untaken send, if it may begin.
     #[inline]
     pub fn next_send(&self) -> Option<TakenSend<'_>> {
         let sequence = self.sends.taken();
@@ -105,13 +106,14 @@ impl QueuePair {
         Some(TakenSend { sequence, slot: self.sends.slot(sequence)? })
     }
 
-    /// Takes the send that [`QueuePair::next_send`] has shown: it will complete.
+    /// Takes the send that [`QueuePair::next_send`] returned; from now on the wire must complete
+    /// it.
     #[inline]
     pub fn send_taken(&self) {
         self.sends.take_to(self.sends.taken() + 1);
     }
 
-    /// Returns the oldest receive that was not taken, if there is one of this queue pair alone.
+    /// Returns the oldest untaken receive of this queue pair's own receive queue.
     #[inline]
     pub fn next_receive(&self) -> Option<TakenReceive<'_>> {
         let sequence = self.receives.taken();
@@ -122,28 +124,31 @@ impl QueuePair {
         Some(TakenReceive { sequence, slot: self.receives.slot(sequence)? })
     }
 
-    /// Takes the receive that [`QueuePair::next_receive`] has shown: it will complete.
+    /// Takes the receive that [`QueuePair::next_receive`] returned; from now on the wire must
+    /// complete it.
     #[inline]
     pub fn receive_taken(&self) {
         self.receives.take_to(self.receives.taken() + 1);
     }
 
-    /// Whether no send that was taken is incomplete, by the completions that the program got.
+    /// Returns whether all taken sends have completed and the program has polled the completions.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.sends.taken() == self.sends.retired()
     }
 
-    /// Whether sends wait that were not taken, and no earlier one is incomplete.
+    /// Returns whether an untaken send is posted and all earlier ones have completed.
     #[inline]
     pub fn has_first_send(&self) -> bool {
         self.is_idle() && self.sends.posted() > self.sends.taken()
     }
 
-    /// Fails the send that [`QueuePair::next_send`] has shown, which cannot be carried out for a fault of this
-    /// side: it is taken, and completes with `status` when all before it are reported. A datagram queue pair goes
-    /// to SQE, others to ERR. (Where the engine can complete it in its turn, a wire lets it do so.) In SQE,
-    /// [`QueuePair::on_drained`] is awaited as after [`crate::Wire::drain`].
+    /// Fails the send that [`QueuePair::next_send`] returned, because an error on this side
+    /// prevents it. Takes the send, which completes with `status` after all earlier sends have. A
+    /// datagram queue pair enters SQE, others ERR. In SQE the wire must call
+    /// [`QueuePair::on_drained`] as after [`crate::Wire::drain`].
+    ///
+    /// A wire does not call this if the engine can complete the send in order.
     pub fn send_failed(&self, send: TakenSend<'_>, status: CompletionStatus) {
         let TakenSend { sequence, mut slot } = send;
         slot.outcome = Some(status);
@@ -151,13 +156,13 @@ impl QueuePair {
         self.fail_send(sequence, status);
     }
 
-    /// Records that no work that was taken is in flight any more ([`crate::Wire::drain`]).
+    /// Records that no work that was taken is in flight ([`crate::Wire::drain`]).
     pub fn on_drained(&self) {
         self.end_draining();
     }
 
-    /// Records that the connection has ended, and its last completions are in their queues; not to be called when
-    /// the wire was [closed](crate::Wire::close).
+    /// Records that the connection has ended and that its last completions are in their queues.
+    /// Must not be called after [`crate::Wire::close`].
     pub fn on_ended(&self, ending: Ending) {
         self.end_connection(ending);
     }

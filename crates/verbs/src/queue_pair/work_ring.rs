@@ -1,35 +1,36 @@
-//! A queue of work: a ring that any thread posts to, and the thread inside the engine takes from.
+//! A ring of work requests: any thread posts, and the thread inside the engine takes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Work by its number, which counts from 0 for ever.
+/// Work requests by their number, which starts at 0 and never wraps.
 ///
-/// One thread at a time posts (it holds a lock of the queue pair for that), one at a time takes (it is inside the
-/// engine), and one at a time retires (it polls, and holds the lock of the completion queue). A slot belongs to who
-/// posts until `posted` passes it, then to who takes, and comes back when it is retired. So no thread ever waits for the
-/// lock of a slot; it is there for the compiler.
+/// One thread at a time posts, protected by a lock of the queue pair. One at a time takes: the
+/// thread inside the engine. One at a time retires: the polling thread, which holds the poll lock
+/// of the completion queue. A slot is owned by the posting thread until `posted` passes it, then by
+/// the taking thread, until it is retired. No thread therefore ever waits for the lock of a slot;
+/// the lock only satisfies the compiler.
 #[derive(Debug)]
 pub(crate) struct WorkRing<S> {
-    /// A power of two of them, by the low bits of the number.
+    /// A power of two of slots, indexed by the low bits of the number.
     slots: Box<[Mutex<S>]>,
-    /// Identifiers by place: what who polls needs most often.
+    /// Identifiers by slot, kept apart because the polling thread needs them most often.
     ids: Box<[AtomicU64]>,
     capacity: u64,
     posted: Position,
     taken: Position,
     retired: Position,
-    /// Places of work that has ended and does not make room yet.
+    /// Places of retired work that stay occupied until [`WorkRing::release_places`].
     held: AtomicU64,
 }
 
-/// Each is written by another thread.
+/// A counter on a cache line of its own, because different threads write the counters.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Position(AtomicU64);
 
 impl<S> WorkRing<S> {
-    /// A ring of so many slots.
+    /// Creates a ring of `capacity` slots.
     pub(crate) fn new(capacity: u32, mut make: impl FnMut() -> S) -> Self {
         let slots = if capacity == 0 { 0 } else { capacity.next_power_of_two() };
         Self {
@@ -43,40 +44,41 @@ impl<S> WorkRing<S> {
         }
     }
 
-    /// The number of the next work that is posted.
+    /// Returns the number that the next posted work gets.
     #[inline]
     pub(crate) fn posted(&self) -> u64 {
-        // Who ends work and who posts it must not miss each other: see `post_to`.
+        // `SeqCst`, so that a thread that flushes and a thread that posts cannot miss each other:
+        // see `post_to`.
         self.posted.0.load(Ordering::SeqCst)
     }
 
-    /// The number of the oldest work that was not taken.
+    /// Returns the number of the oldest untaken work.
     #[inline]
     pub(crate) fn taken(&self) -> u64 {
         self.taken.0.load(Ordering::Acquire)
     }
 
-    /// The number of the oldest work that is not over.
+    /// Returns the number of the oldest work that is not retired.
     #[inline]
     pub(crate) fn retired(&self) -> u64 {
         self.retired.0.load(Ordering::Acquire)
     }
 
-    /// The slot of work that is to have this number, if there is room for it.
+    /// Returns the slot for posting this number, if there is room.
     #[inline]
     pub(crate) fn slot_to_post(&self, number: u64) -> Option<MutexGuard<'_, S>> {
         let held = self.held.load(Ordering::Relaxed);
         (number - self.retired() + held < self.capacity).then(|| self.slot(number))?
     }
 
-    /// The slot of work.
+    /// Returns the slot of this number.
     #[inline]
     pub(crate) fn slot(&self, number: u64) -> Option<MutexGuard<'_, S>> {
         let slot = self.slots.get(self.place(number))?;
         Some(slot.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes the identifier of work that is about to be posted.
+    /// Stores the identifier of work that is about to be posted.
     #[inline]
     pub(crate) fn set_id(&self, number: u64, id: u64) {
         if let Some(kept) = self.ids.get(self.place(number)) {
@@ -84,50 +86,50 @@ impl<S> WorkRing<S> {
         }
     }
 
-    /// The identifier of work that was posted and is not retired.
+    /// Returns the identifier of work that is posted and not retired.
     #[inline]
     pub(crate) fn id(&self, number: u64) -> u64 {
         self.ids.get(self.place(number)).map_or(0, |id| id.load(Ordering::Relaxed))
     }
 
-    /// All work below `number` is posted. The caller looks afterwards whether work is flushed here, and the thread that
-    /// decides that looks afterwards what is posted.
+    /// Marks all work below `number` as posted. The caller checks afterwards whether work is being
+    /// flushed. The thread that begins to flush checks afterwards which work is posted.
     #[inline]
     pub(crate) fn post_to(&self, number: u64) {
         self.posted.0.store(number, Ordering::SeqCst);
     }
 
-    /// All work below `number` is taken.
+    /// Marks all work below `number` as taken.
     #[inline]
     pub(crate) fn take_to(&self, number: u64) {
         self.taken.0.store(number, Ordering::Release);
     }
 
-    /// All work below `number` has ended.
+    /// Marks all work below `number` as retired.
     #[inline]
     pub(crate) fn retire_to(&self, number: u64) {
         self.retired.0.store(number, Ordering::Release);
     }
 
-    /// The work that was retired last makes no room before [`WorkRing::release_places`]. Only the thread that retires calls
-    /// this.
+    /// Keeps the place of the work that was retired last occupied until
+    /// [`WorkRing::release_places`]. Only the retiring thread calls this.
     pub(crate) fn hold_place(&self) {
         self.held.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All work that was retired makes room.
+    /// Frees the places of all retired work.
     #[inline]
     pub(crate) fn release_places(&self) {
         self.held.store(0, Ordering::Relaxed);
     }
 
-    /// Whether this is the number of work that is not over.
+    /// Returns whether this is the number of work that is posted and not retired.
     #[inline]
     pub(crate) fn is_outstanding(&self, number: u64) -> bool {
         (self.retired()..self.posted()).contains(&number)
     }
 
-    /// Forgets all work. No thread posts, takes or retires meanwhile.
+    /// Drops all work. No thread posts, takes or retires meanwhile.
     pub(crate) fn clear(&self) {
         let posted = self.posted();
         self.take_to(posted);
