@@ -126,7 +126,7 @@ pub struct PortCounters {
     pub send_discards: u64,
     /// Number of times that a link had no room for another frame.
     pub send_waits: u64,
-    /// Received frames that were dropped: truncated, damaged, or no buffer was free.
+    /// Received frames that a link dropped: truncated, damaged, or no buffer was free.
     pub receive_errors: u64,
     /// The wire's own counters by name, shown in place of hardware counters.
     pub hardware: Vec<(&'static str, u64)>,

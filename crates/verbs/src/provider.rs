@@ -37,7 +37,7 @@ pub trait Provider: Send + Sync {
         PortCounters::default()
     }
 
-    /// Returns the path MTU in bytes that connections announce. Makes no system calls.
+    /// Returns the path MTU in bytes that connections announce. Does not query the host.
     fn path_mtu(&self) -> u32;
 
     /// Returns the GID table, in the order of the indices.

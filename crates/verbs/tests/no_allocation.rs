@@ -1,4 +1,4 @@
-//! Posting, taking, completing and polling allocate nothing, flushing neither.
+//! Checks that posting, taking, completing, polling and flushing work do not allocate memory.
 
 #[path = "../../runtime/tests/counting/mod.rs"]
 mod counting;
@@ -43,7 +43,7 @@ fn send(inline: &[u8]) -> SendRequest<'_> {
     }
 }
 
-/// What a wire does: takes a send and a receive, and completes both.
+/// Acts as the wire: takes a send and a receive, and completes both.
 fn carry(queue_pair: &QueuePair, queue: &work::CompletionQueue, owner: Owner) {
     let sent = queue_pair.next_send().map(|send| send.sequence()).expect("a send");
     queue_pair.send_taken();
@@ -91,7 +91,8 @@ fn work_that_is_posted_carried_out_and_polled_allocates_nothing() {
         carry(&queue_pair, queue.work(), owner);
         assert_eq!(queue.poll(out), Ok(2));
     };
-    // The queue takes memory as it is filled for the first time, and inline bytes when there are some.
+    // Warm up: the completion queue allocates when it is first filled, and so does the first inline
+    // send.
     for _ in 0..300 {
         round(&mut out);
     }

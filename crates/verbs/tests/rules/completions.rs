@@ -1,4 +1,4 @@
-//! Completion queues: order, events, sizes, and what becomes of too many.
+//! Tests of completion queues: order, events, sizes and overruns.
 
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::{Host, poll, receive, results, send};
 
 const SUCCESS: CompletionStatus = CompletionStatus::Success;
 
-/// A channel, a queue of it, and two queue pairs whose receives complete there.
+/// A completion queue with a channel, and two queue pairs whose receives complete in that queue.
 struct Watched {
     host: Host,
     channel: Arc<CompletionChannel>,
@@ -42,7 +42,7 @@ impl Watched {
         Self { host, channel, queue, one, other }
     }
 
-    /// A message comes.
+    /// Sends a message from `one` to `other`.
     fn message(&self, is_solicited: bool) {
         self.other.post_receive(&[receive(1, &[])]).expect("a receive");
         let flags = SendFlags { signalled: true, solicited: is_solicited, fence: false };
@@ -50,7 +50,7 @@ impl Watched {
         assert_eq!(results(&self.host.poll()), [(2, SUCCESS)]);
     }
 
-    /// Takes an event, which must be there, and acknowledges it.
+    /// Reads and acknowledges an event, which must be present.
     fn take_event(&self) {
         let queue = self.channel.take().expect("a channel").expect("an event");
         queue.acknowledge_events(1);
@@ -90,7 +90,8 @@ fn a_queue_that_is_not_empty_raises_an_event_when_it_is_armed() {
     assert_eq!(poll(&watched.queue).len(), 1);
 }
 
-/// `ib_send_lat -e` takes an event, arms, and polls once. An event without a completion makes it send out of turn.
+/// `ib_send_lat -e` reads an event, arms the queue and polls once. An event without a completion
+/// makes it send too early.
 #[test]
 fn programs_that_poll_once_for_each_event_find_a_completion_each_time() {
     let watched = Watched::new();
@@ -160,7 +161,7 @@ fn work_that_is_still_to_be_flushed_raises_an_event_when_its_queue_is_armed() {
     }
 }
 
-/// A query of a queue pair looks at completions that the program has not polled.
+/// A query of a queue pair dequeues completions that the program has not polled.
 #[test]
 fn completions_that_were_looked_at_raise_an_event_when_their_queue_is_armed() {
     for is_solicited in [false, true] {
@@ -180,7 +181,7 @@ fn completions_that_were_looked_at_raise_an_event_when_their_queue_is_armed() {
         watched.one.post_send(&[message]).expect("a send");
         assert_eq!(watched.host.poll(), [], "it only carries the message");
         watched.host.device.end(&watched.other, 0, Ending::ByPeer, OperationError::Flushed);
-        // It finds out what the peer left undone.
+        // The query decides which sends the lost peer has carried out.
         watched.other.query().expect("attributes");
         watched.queue.arm(Arm::Solicited).expect("it is armed");
         assert_eq!(watched.is_readable(), is_solicited);
@@ -275,7 +276,7 @@ fn a_thread_that_blocks_while_completions_are_left_in_an_armed_queue_gets_the_ev
     watched.queue.arm(Arm::Next).expect("it is armed");
     assert!(!watched.is_readable(), "an event has reported what is left");
     watched.channel.get().expect("an event").acknowledge_events(1);
-    // Once for each time it was armed, as ever.
+    // There is one event for each time the queue is armed.
     assert!(!watched.is_readable());
     watched.message(false);
     assert!(!watched.is_readable());
@@ -302,7 +303,7 @@ fn a_thread_that_blocks_raises_no_event_for_a_completion_that_it_is_about_to_get
     watched.host.device.reports_late.store(true, Ordering::SeqCst);
     watched.message(false);
     watched.channel.get().expect("an event").acknowledge_events(1);
-    // As programs do: armed first, then polled.
+    // As programs do: arm first, then poll.
     watched.queue.arm(Arm::Next).expect("it is armed");
     watched.host.device.report();
     assert_eq!(results(&poll(&watched.queue)), [(1, SUCCESS)]);
@@ -377,8 +378,8 @@ fn a_queue_without_room_is_an_error_of_the_queue_and_of_its_queue_pairs() {
     init.limits.sends = 600;
     init.send_queue = Arc::clone(&queue);
     let (one, other) = host.pair_of(&init);
-    // A wire may have work in flight that is flushed and reported only once: room for that is no
-    // room that the program may count on.
+    // A wire may have outstanding work that is flushed and reported only once. The places for that
+    // work are extra: the program cannot count on them.
     let mut posted = 0;
     while one.state() == QueuePairState::ReadyToSend {
         assert!(posted < 600, "it takes more than it has room for");
@@ -397,7 +398,7 @@ fn a_queue_without_room_is_an_error_of_the_queue_and_of_its_queue_pairs() {
     for event in &kinds {
         host.context.acknowledge_event(event);
     }
-    // What is in the queue can be polled; the completion for which there was no room is lost.
+    // Completions in the queue can be polled; the one that had no place is lost.
     assert_eq!(poll(&queue).len() as u64, posted - 1);
     one.post_send(&[send(7, &[])]).expect("a send");
     assert_eq!(results(&poll(&queue)), [(7, CompletionStatus::Flushed)]);

@@ -1,4 +1,5 @@
-//! Whatever programs, wires and peers do in whatever order: what was posted completes once, in order, and truly.
+//! Random histories: for any order of actions of programs, wires and peers, posted work completes
+//! once, in order, and with the right status.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,26 +13,26 @@ use work::OperationError;
 
 use crate::{Host, attributes, connect, go, receive, send, unsignalled};
 
-/// Something that happens.
+/// An action of the program, the wire or the peer.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// A send is posted, signalled or not.
+    /// The program posts a send, signalled if true.
     Send(bool),
-    /// A receive is posted.
+    /// The program posts a receive.
     Receive,
-    /// The wire looks for work.
+    /// The wire takes posted work.
     Drive,
-    /// So many of the sends that it has taken are carried out.
+    /// The wire carries out this many of the sends that it has taken.
     Carry(usize),
-    /// The connection ends, after so many of them were.
+    /// The connection ends after this many of the taken sends were carried out.
     End(usize, Ending),
-    /// The program polls for so many.
+    /// The program polls for this many completions.
     Poll(usize),
-    /// It asks for the state.
+    /// The program queries the state.
     Query,
-    /// It moves the queue pair to ERR.
+    /// The program moves the queue pair to ERR.
     Fail,
-    /// It resets it, and connects it again.
+    /// The program resets the queue pair and connects it again.
     Reset,
 }
 
@@ -56,7 +57,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..60)
 }
 
-/// What is known of a send.
+/// The model's state of a send.
 #[derive(Clone, Copy, Debug)]
 struct Posted {
     id: u64,
@@ -64,17 +65,17 @@ struct Posted {
     is_carried: bool,
 }
 
-/// Completions that must come.
+/// Model of the completions that must arrive.
 struct Model {
     host: Host,
     one: Arc<QueuePair>,
     other: Arc<QueuePair>,
     next_id: u64,
-    /// Sends that were posted and not completed, and may not have ended.
+    /// Posted sends that have not completed, as far as the program knows.
     sends: Vec<Posted>,
-    /// Those of them that the wire has taken, from the first that it holds.
+    /// Identifiers of posted receives that have not completed.
     receives: Vec<u64>,
-    /// The first send that was not carried out has completed.
+    /// The first send that was not carried out has completed with an error.
     has_failed: bool,
 }
 
@@ -179,7 +180,7 @@ impl Model {
         }
     }
 
-    /// In the end all that is not over is flushed.
+    /// Checks that all remaining work is flushed in the end.
     fn end(mut self) {
         self.step(Step::Fail);
         for _ in 0..20 {
@@ -205,7 +206,7 @@ proptest! {
     }
 }
 
-/// Polls until so many have completed, for this thread and others.
+/// Polls until `wanted` completions were counted, by this thread and others together.
 fn poll_until(host: &Host, count: &AtomicU64, wanted: u64) -> Vec<(u64, CompletionStatus)> {
     let mut all = Vec::new();
     while count.load(Ordering::SeqCst) < wanted {
@@ -249,16 +250,16 @@ fn threads_that_post_and_poll_at_once_get_each_completion_once() {
     assert!(results.iter().all(|(_, status)| *status == CompletionStatus::Success));
 }
 
-/// Something that happens to a datagram queue pair.
+/// An action on a datagram queue pair.
 #[derive(Clone, Copy, Debug)]
 enum DatagramStep {
-    /// A datagram is posted, signalled or not.
+    /// The program posts a datagram, signalled if true.
     Send(bool),
-    /// The wire takes what there is.
+    /// The wire takes all posted datagrams.
     Drive,
-    /// One of those that it has taken leaves, whichever.
+    /// The wire sends one of the datagrams that it has taken, in any order.
     Leave(usize),
-    /// The program polls for so many.
+    /// The program polls for this many completions.
     Poll(usize),
 }
 
@@ -284,7 +285,7 @@ proptest! {
         }
         host.device.holds.store(true, Ordering::SeqCst);
         let to = AddressVector { to: attributes(0).path, destination: 1, queue_key: 0 };
-        // By number: whether it is signalled, and whether it has left.
+        // For each number: whether the datagram is signalled, and whether the wire has sent it.
         let mut posted: Vec<(bool, bool)> = Vec::new();
         let (mut taken, mut results) = (0, Vec::new());
         let poll = |count: usize, results: &mut Vec<(u64, CompletionStatus)>| {

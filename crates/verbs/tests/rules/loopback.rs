@@ -1,4 +1,5 @@
-//! A device in memory: its wire moves work between two queue pairs of one process, whenever somebody drives it.
+//! A device in memory. Its wire moves work between queue pairs of the process when a thread drives
+//! it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -13,30 +14,30 @@ use verbs::{
 use wire_edge::RemoteKey;
 use work::{AccessFault, Completion, CompletionKind, OperationError, Owner, Push};
 
-/// The device.
+/// The loopback device.
 pub(crate) struct Loopback {
     this: Weak<Self>,
     attributes: DeviceAttributes,
     registry: Arc<Registry>,
     memory: Arc<MemoryTable>,
     next_number: AtomicU32,
-    /// It is as if this were a forked child.
+    /// Behaves as in a forked child.
     pub(crate) is_foreign: AtomicBool,
-    /// Sends are taken and not completed.
+    /// Takes sends without completing them.
     pub(crate) holds: AtomicBool,
-    /// The thread that adds completions raises no event until a thread waits.
+    /// Raises no event for added completions until a thread waits.
     pub(crate) reports_late: AtomicBool,
-    /// What was asked of it while connections waited for shared receives.
+    /// Number of calls of `receives_posted`.
     pub(crate) receives_posted: AtomicU32,
-    /// How often threads that wait were woken, and how often the application went to wait elsewhere.
+    /// Number of wake-ups of waiting threads, and number of calls of `serve_alone`.
     pub(crate) wakes: AtomicU32,
     pub(crate) left_alone: AtomicU32,
-    /// Sends that were rung for.
+    /// Number of doorbells for sends.
     pub(crate) rings: AtomicU32,
     engine: Mutex<Engine>,
 }
 
-/// What only the thread inside touches.
+/// State of the engine.
 #[derive(Default)]
 struct Engine {
     ends: BTreeMap<u32, End>,
@@ -49,7 +50,7 @@ struct End {
     queue_pair: Arc<QueuePair>,
     owner: Option<Owner>,
     peer: Option<u32>,
-    /// Sends that were taken and not completed: number, kind, whether it is signalled.
+    /// Sends that were taken and not completed: number, kind, whether signalled.
     held: VecDeque<(u64, CompletionKind, bool)>,
     receives: VecDeque<(u64, Vec<ScatterGather>)>,
     is_connected: bool,
@@ -121,13 +122,13 @@ impl Loopback {
         self.registry.on_completions(&fired);
     }
 
-    /// The thread that added completions raises the event.
+    /// Raises the events of completions that were added.
     pub(crate) fn report(&self) {
         self.reports_late.store(false, Ordering::SeqCst);
         self.inside(|_, _| ());
     }
 
-    /// Completes the sends of a queue pair that were taken and held, as carried out.
+    /// Completes all held sends of a queue pair successfully.
     pub(crate) fn release(&self, queue_pair: &QueuePair) {
         self.inside(|_, engine| {
             engine.complete_held(queue_pair.number(), usize::MAX, None);
@@ -135,12 +136,12 @@ impl Loopback {
         });
     }
 
-    /// So many of the sends that were taken have been carried out.
+    /// Completes the first `count` held sends successfully.
     pub(crate) fn carry(&self, queue_pair: &QueuePair, count: usize) {
         self.inside(|_, engine| engine.complete_held(queue_pair.number(), count, None));
     }
 
-    /// The connection of a queue pair ends: the first `done` sends that were taken have been carried out.
+    /// Ends the connection of a queue pair after the first `done` held sends were carried out.
     pub(crate) fn end(
         &self,
         queue_pair: &QueuePair,
@@ -154,14 +155,14 @@ impl Loopback {
         });
     }
 
-    /// How many sends were taken and not completed.
+    /// Returns the number of sends that were taken and not completed.
     pub(crate) fn held(&self, queue_pair: &QueuePair) -> usize {
         self.inside(|_, engine| {
             engine.ends.get(&queue_pair.number()).map_or(0, |end| end.held.len())
         })
     }
 
-    /// A send is carried out, in whichever order.
+    /// Completes one send successfully, out of order if the test wants that.
     pub(crate) fn complete(&self, queue_pair: &QueuePair, sequence: u64) {
         let number = queue_pair.number();
         self.inside(|_, engine| {
@@ -169,7 +170,7 @@ impl Loopback {
         });
     }
 
-    /// A message comes for the receive at this place of a shared queue.
+    /// Delivers a message to the receive at this place of a shared queue.
     pub(crate) fn deliver(&self, queue_pair: &QueuePair, place: u64, bytes: u32) {
         self.inside(|_, engine| {
             let number = queue_pair.number();
@@ -454,7 +455,7 @@ impl Engine {
         })
     }
 
-    /// The peer consumes a receive.
+    /// Places a message in the peer's next receive, and completes the receive.
     #[expect(clippy::too_many_arguments, reason = "all that a message is")]
     fn receive(
         &mut self,
@@ -560,7 +561,7 @@ impl Engine {
         }
     }
 
-    /// What was not carried out is marked, and the connection has ended.
+    /// Flushes what was not carried out and ends the connection.
     fn end(&mut self, number: u32, ending: Ending, error: OperationError) {
         let Some(end) = self.ends.get_mut(&number) else { return };
         if !std::mem::take(&mut end.is_connected) {
@@ -670,7 +671,7 @@ impl Drop for LoopbackWire {
     }
 }
 
-/// Why a send is not carried out.
+/// Why a send cannot be carried out.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Refusal {
     Fails(OperationError),

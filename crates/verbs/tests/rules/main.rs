@@ -1,4 +1,5 @@
-//! The rules of verbs, shown on a device in memory whose wire moves work between the queue pairs of one process.
+//! Tests of the rules of verbs, on a device in memory whose wire moves work between queue pairs of
+//! the process.
 #![forbid(unsafe_code)]
 
 mod completions;
@@ -26,7 +27,7 @@ use verbs::{
 
 use loopback::{Loopback, own_gid};
 
-/// A device that is open, with a domain, a queue of completions, and memory.
+/// An open device with a domain, a completion queue and registered memory.
 struct Host {
     device: Arc<Loopback>,
     context: Arc<Context>,
@@ -73,7 +74,7 @@ impl Host {
         self.domain.create_queue_pair(&self.init(service)).expect("a queue pair")
     }
 
-    /// Two queue pairs, connected.
+    /// Creates two connected queue pairs.
     fn pair(&self) -> (Arc<QueuePair>, Arc<QueuePair>) {
         self.pair_of(&self.init(QueuePairType::Reliable))
     }
@@ -89,7 +90,7 @@ impl Host {
         ScatterGather { address: self.buffer.address() + offset, length, key: self.region.key() }
     }
 
-    /// All completions that are there now.
+    /// Polls all present completions.
     fn poll(&self) -> Vec<WorkCompletion> {
         poll(&self.queue)
     }
@@ -132,7 +133,7 @@ fn receive(id: u64, pieces: &[ScatterGather]) -> ReceiveRequest<'_> {
     ReceiveRequest { id, pieces }
 }
 
-/// All attributes that a program says on the way to RTS.
+/// Returns all attributes that a program sets up to RTS.
 fn attributes(destination: u32) -> QueuePairAttributes {
     let path = AddressVectorAttributes {
         gid: own_gid(),
@@ -159,7 +160,7 @@ fn attributes(destination: u32) -> QueuePairAttributes {
     }
 }
 
-/// The masks that programs use.
+/// Returns the attribute masks that programs use.
 fn mask_of(service: QueuePairType, to: QueuePairState) -> AttributeMask {
     let mask = match (service, to) {
         (QueuePairType::Datagram, QueuePairState::Init) => 0x71,
@@ -184,7 +185,7 @@ fn modify(
     queue_pair.modify(&Modification { mask, state, current, drained_event: true, attributes })
 }
 
-/// Moves it on as programs do.
+/// Makes a transition as programs do.
 fn go(queue_pair: &QueuePair, state: QueuePairState, destination: u32) {
     let mask = mask_of(queue_pair.service(), state);
     modify(queue_pair, state, mask, attributes(destination)).expect("a transition");
@@ -199,7 +200,7 @@ fn connect(one: &QueuePair, other: &QueuePair) {
     }
 }
 
-/// Identifiers and statuses.
+/// Returns identifiers and statuses.
 fn results(completions: &[WorkCompletion]) -> Vec<(u64, verbs::CompletionStatus)> {
     completions.iter().map(|completion| (completion.id, completion.status)).collect()
 }

@@ -1,4 +1,4 @@
-//! From state to state: what must be said, what may be, and what follows.
+//! Tests of state transitions: required attributes, allowed attributes, and effects.
 
 use std::sync::atomic::Ordering;
 
@@ -12,7 +12,7 @@ use crate::{Host, attributes, go, mask_of, modify, receive, results, send};
 const SERVICES: [QueuePairType; 3] =
     [QueuePairType::Reliable, QueuePairType::Unreliable, QueuePairType::Datagram];
 
-/// Something wrong that is said.
+/// A change that makes one attribute invalid.
 type Change = fn(&mut QueuePairAttributes);
 
 fn is_refused(result: &Result<(), Error>) -> bool {
@@ -26,7 +26,7 @@ fn programs_get_to_rts_with_the_masks_that_they_use() {
         let (one, other) = (host.queue_pair(service), host.queue_pair(service));
         assert_eq!(one.state(), QueuePairState::Reset);
         crate::connect(&one, &other);
-        // Timers change while it sends, without a state being said (perftest).
+        // perftest changes attributes in RTS without setting the state.
         let mask = match service {
             QueuePairType::Reliable => AttributeMask::NOT_READY_TIMER,
             QueuePairType::Unreliable => AttributeMask::ACCESS,

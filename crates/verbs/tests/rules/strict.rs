@@ -1,4 +1,4 @@
-//! What a device gives that gives exactly what it is asked for, and what one gives that is lenient.
+//! Tests of a strict device, which provides exactly what programs ask for, against a lenient one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ fn host(strictness: Strictness) -> Host {
     Host::on(Loopback::with(|attributes| attributes.strictness = strictness))
 }
 
-/// Two connected queue pairs; completions of sends of the first go to a queue of so many entries.
+/// Creates two connected queue pairs; sends of the first complete in a queue of `entries` entries.
 fn pair(host: &Host, entries: u32) -> (Arc<CompletionQueue>, Arc<QueuePair>, Arc<QueuePair>) {
     let queue = host.context.create_completion_queue(entries, None).expect("a queue");
     assert_eq!(queue.entries(), entries);
@@ -31,14 +31,14 @@ fn pair(host: &Host, entries: u32) -> (Arc<CompletionQueue>, Arc<QueuePair>, Arc
     (queue, one, other)
 }
 
-/// A message goes from the one to the other, and the receive is polled.
+/// Sends a message from `one` to `other` and polls the completion of the receive.
 fn message(host: &Host, one: &QueuePair, other: &QueuePair, id: u64) {
     other.post_receive(&[receive(id, &[])]).expect("a receive");
     one.post_send(&[send(id, &[])]).expect("a send");
     host.poll();
 }
 
-/// The kinds of all events, which are acknowledged; there must be so many.
+/// Reads and acknowledges `count` events and returns their kinds.
 fn events(host: &Host, count: usize) -> Vec<AsyncEventKind> {
     let found = (0..count).map(|_| {
         let event = host.context.get_event().expect("an event");
@@ -73,10 +73,10 @@ fn the_first_completion_beyond_the_depth_fails_the_queue_and_all_its_queue_pairs
             matches!(&event.element, EventElement::CompletionQueue(of) if Arc::ptr_eq(of, &queue))
         );
         host.context.acknowledge_event(&event);
-        // One for each queue pair that fills it.
+        // One event for each queue pair attached to the queue.
         let fatal = AsyncEventKind::QueuePairFatal;
         assert_eq!(events(&host, 3), [fatal; 3]);
-        // What was there before can be polled, and nothing comes any more.
+        // Earlier completions can be polled; no further ones arrive.
         assert_eq!(results(&poll(&queue)), [(0, SUCCESS), (1, SUCCESS)]);
         for queue_pair in [&one, &other, &beside, &of_beside] {
             queue_pair.destroy().expect("it is there");
@@ -179,7 +179,7 @@ fn datagrams_without_a_signal_hold_their_places_until_one_with_a_signal_is_polle
             assert_eq!(beyond, Ok(()));
             continue;
         }
-        // A program that signals none of as many as the queue holds never has room again.
+        // A program that posts as many unsignalled sends as the queue holds never gets room again.
         assert!(matches!(beyond, Err((0, Error::NoRoom(_)))));
         let host = self::host(strictness);
         let one = host.queue_pair(QueuePairType::Datagram);

@@ -1,4 +1,4 @@
-//! When completions came.
+//! Tests of the times of completions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,7 +7,7 @@ use verbs::{CompletionStatus, QueuePairInit, QueuePairState, QueuePairType};
 
 use crate::{Host, go, poll, receive, send};
 
-/// The clock of the queue of these tests, each of which has its own.
+/// Clock of the stamped queue, in nanoseconds.
 static NOW_NS: AtomicU64 = AtomicU64::new(0);
 
 fn clock() -> u64 {
@@ -25,7 +25,7 @@ fn completions_report_when_they_came_and_flushed_work_when_it_is_polled() {
         NOW_NS.store(at_ns, Ordering::SeqCst);
         other.post_receive(&[receive(id, &[])]).expect("a receive");
         one.post_send(&[send(id, &[])]).expect("a send");
-        // It comes while another queue is polled, which has no clock.
+        // The completion arrives while another queue, which has no clock, is polled.
         assert!(host.poll().iter().all(|completion| completion.at_ns == 0));
     }
     NOW_NS.store((1 << 50) + 900, Ordering::SeqCst);
