@@ -1,4 +1,4 @@
-//! Events of ids, and the channels they come by.
+//! Events of ids, and event channels.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -8,123 +8,124 @@ use verbs::{AddressVectorAttributes, Error, EventQueue};
 use super::id::Id;
 use super::ports::Host;
 
-/// What has happened to an id: by the numbers of `rdma_cm_event_type`.
+/// Kind of an event, numbered as `rdma_cm_event_type`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u32)]
 pub enum EventKind {
-    /// The address was resolved: the id has a device.
+    /// The address was resolved; the id has a device.
     AddressResolved,
-    /// It could not be.
+    /// The address could not be resolved.
     AddressError,
-    /// The way to the address is known.
+    /// The route was resolved.
     RouteResolved,
-    /// There is none.
+    /// There is no route.
     RouteError,
-    /// Somebody asks for a connection.
+    /// A peer requests a connection.
     ConnectRequest,
-    /// The peer says yes, and the program connects the queue pair by itself.
+    /// The peer accepted the request; the program must connect the queue pair.
     ConnectResponse,
-    /// The connection could not be made, for a reason on this side.
+    /// The connection failed for a reason on this side.
     ConnectError,
-    /// No answer came.
+    /// The peer did not answer.
     Unreachable,
-    /// The peer says no.
+    /// The peer rejected the request.
     Rejected,
-    /// There is a connection.
+    /// The connection is established.
     Established,
-    /// There is none any more.
+    /// The connection has ended.
     Disconnected,
     /// The device is gone.
     DeviceRemoval,
-    /// The id is in a group.
+    /// The id has joined a multicast group.
     MulticastJoin,
-    /// It could not be.
+    /// The id could not join the multicast group.
     MulticastError,
     /// The address of the device has changed.
     AddressChange,
-    /// Nothing of the connection is in flight any more.
+    /// No packet of the ended connection is in flight.
     TimewaitExit,
 }
 
-/// An event, which its id waits for to be acknowledged: [`Event::acknowledge`].
+/// An event. Its id cannot be destroyed until the event is acknowledged: [`Event::acknowledge`].
 #[derive(Debug)]
 pub struct Event {
-    /// Of which id: with [`EventKind::ConnectRequest`] that of the connection to be.
+    /// The id that the event is about; for [`EventKind::ConnectRequest`], the id of the new
+    /// connection.
     pub id: Arc<Id>,
-    /// The id that listens.
+    /// The listening id, for a connection request.
     pub listener: Option<Arc<Id>>,
-    /// What has happened.
+    /// Kind of the event.
     pub kind: EventKind,
-    /// 0, a negative error number, or the reason that the peer has given.
+    /// 0, a negative `errno`, or the peer's reason for rejecting.
     pub status: i32,
-    /// What the event carries.
+    /// Parameters of the event.
     pub details: Details,
-    /// What the peer's program says, filled up with zeros.
+    /// Private data of the peer's program, padded with zeros.
     pub private_data: Vec<u8>,
 }
 
-/// What an event carries.
+/// Parameters of an event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Details {
-    /// Nothing.
+    /// No parameters.
     None,
-    /// Of a connection.
+    /// Parameters of a connection.
     Connection(ConnectionDetails),
-    /// Of datagrams.
+    /// Parameters for sending datagrams.
     Datagrams(DatagramDetails),
 }
 
-/// What the peer wants of a connection, as this end sees it.
+/// The peer's parameters for a connection, from the point of view of this end.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ConnectionDetails {
-    /// Reads and atomics of the peer that this end is to answer at a time.
+    /// Maximum number of the peer's reads and atomics that this end must serve at a time.
     pub responder_resources: u8,
-    /// Reads and atomics that this end may have outstanding at a time.
+    /// Maximum number of reads and atomics that this end may have outstanding.
     pub initiator_depth: u8,
-    /// Flow control of messages is offered.
+    /// The peer offers end-to-end flow control.
     pub flow_control: bool,
-    /// How often this end repeats what finds no answer.
+    /// How often this end retries a request without an answer.
     pub retries: u8,
-    /// How often this end repeats what finds no receive.
+    /// How often this end retries a request while the peer has no receive posted.
     pub not_ready_retries: u8,
-    /// The receives of the peer are shared.
+    /// The peer uses a shared receive queue.
     pub is_shared: bool,
-    /// Number of the peer's queue pair.
+    /// The peer's queue pair number.
     pub number: u32,
 }
 
-/// Where datagrams go.
+/// Destination of datagrams.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DatagramDetails {
-    /// For an address handle.
+    /// Path for an address handle.
     pub path: AddressVectorAttributes,
-    /// Number of the queue pair there.
+    /// Queue pair number of the destination.
     pub number: u32,
-    /// Its queue key.
+    /// Queue key of the destination.
     pub queue_key: u32,
-    /// What the program said when it asked to be in a group.
+    /// Value that the program passed when it joined the multicast group.
     pub cookie: usize,
 }
 
 impl Event {
-    /// An event that carries only this.
+    /// Creates an event without parameters.
     pub(crate) fn of(id: Arc<Id>, kind: EventKind, status: i32) -> Self {
         let (listener, details, private_data) = (None, Details::None, Vec::new());
         Self { id, listener, kind, status, details, private_data }
     }
 
-    /// The id that waits for it to be acknowledged.
+    /// Returns the id that waits for the event to be acknowledged.
     pub(crate) fn owner(&self) -> &Arc<Id> {
         self.listener.as_ref().unwrap_or(&self.id)
     }
 
-    /// Acknowledges the event, which the program does not need any more.
+    /// Acknowledges the event.
     pub fn acknowledge(&self) {
         self.owner().unacknowledged().acknowledge(1);
     }
 }
 
-/// What events of ids come by.
+/// Channel by which programs receive the events of ids.
 #[derive(Debug)]
 pub struct EventChannel {
     host: Arc<Host>,
@@ -135,7 +136,7 @@ impl EventChannel {
     /// Creates a channel.
     ///
     /// # Errors
-    /// [`Error::System`] if there is no descriptor left.
+    /// [`Error::System`] if no file descriptor is left.
     pub fn new(host: &Arc<Host>) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self { host: Arc::clone(host), events: EventQueue::new()? }))
     }
@@ -145,13 +146,15 @@ impl EventChannel {
         self.events.descriptor()
     }
 
-    /// Returns the next event. Waits for it unless the descriptor is not to block.
+    /// Dequeues the next event. Waits for one unless the descriptor is non-blocking.
     ///
     /// # Errors
-    /// [`Error::Again`] if there is none and it is not to block, [`Error::System`] if a signal came.
+    /// [`Error::Again`] if there is no event and the descriptor is non-blocking, [`Error::System`]
+    /// if a signal arrived.
     pub fn get(&self) -> Result<Event, Error> {
         let taken = |event: &Event| event.owner().unacknowledged().on_taken();
-        // A thread may be here for as long as the program runs: others drive the device.
+        // A thread may block here as long as the program runs, so other threads must drive the
+        // devices.
         let event = self.events.get(taken, |_| self.host.serve_alone())?;
         Ok(Id::on_taken(event))
     }
@@ -161,7 +164,7 @@ impl EventChannel {
         self.events.push(event);
     }
 
-    /// Takes those that are meant out of it.
+    /// Dequeues the events for which `is_meant` returns true.
     pub(crate) fn take_those(&self, is_meant: impl Fn(&Event) -> bool) -> Vec<Event> {
         self.events.take_those(is_meant)
     }

@@ -1,4 +1,4 @@
-//! Ids: what becomes of a connection, from the first address to the last event.
+//! Ids: the life of a connection from address resolution to its last event.
 
 mod attributes;
 pub(crate) mod connect;
@@ -20,10 +20,10 @@ use super::message::End;
 use super::port_space::{PortSpace, PrivateLimits};
 use super::ports::{Claim, Heard, Host};
 
-/// A communication identifier.
+/// A communication identifier (`rdma_cm_id`).
 ///
-/// A program may use it from several threads. Nothing of the wire is called while its lock is held, as the wire reports to it
-/// what happens from within.
+/// A program may use it from several threads. No function of the wire is called while the id's lock
+/// is held, because the wire calls the id from inside the engine.
 pub struct Id {
     this: Weak<Self>,
     host: Arc<Host>,
@@ -32,10 +32,10 @@ pub struct Id {
     channel: Mutex<Arc<EventChannel>>,
     unacknowledged: Unacknowledged,
     inner: Mutex<Inner>,
-    /// The request it has made or got. Held while it is made, so that the thread that gets the answer finds it; the wire never
-    /// asks for it.
+    /// The exchange of the request that was sent or received. Locked while a request is sent, so
+    /// that the thread that gets the answer finds the exchange. The wire never takes this lock.
     exchange: Mutex<Option<Arc<dyn Exchange>>>,
-    /// Whatever the surface keeps with it.
+    /// Value that the C API stores with this object.
     pub user: AtomicUsize,
 }
 
@@ -47,7 +47,7 @@ struct Inner {
     remote: Option<SocketAddr>,
     claim: Option<Claim>,
     heard: Option<Heard>,
-    /// Requests that listen's queue has room for, and those that the program has not taken.
+    /// Maximum number, and present number, of requests that the program has not taken.
     backlog: usize,
     waiting: usize,
     queue_pair: Option<Arc<QueuePair>>,
@@ -57,39 +57,40 @@ struct Inner {
     groups: Vec<Group>,
 }
 
-/// Where an id stands.
+/// State of an id.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum State {
-    /// It has no address.
+    /// Without an address.
     #[default]
     Idle,
-    /// It has one.
+    /// Bound to an address.
     Bound,
-    /// It has a device and knows whom it is to reach.
+    /// Bound to a device, with the address of the peer.
     AddressResolved,
-    /// It knows the way.
+    /// The route is known.
     RouteResolved,
-    /// It waits for requests.
+    /// Waiting for requests.
     Listening,
-    /// It was asked, and the program has not answered.
+    /// A request has arrived, and the program has not answered it.
     Requested,
-    /// It has asked.
+    /// A request was sent.
     Connecting,
-    /// The peer has said yes, and the program does not know or has not connected its queue pair.
+    /// The peer has accepted; the program has not read the event, or has not connected its queue
+    /// pair.
     Answered,
-    /// It has said yes, and does not know whether the peer has heard.
+    /// This side has accepted, and the peer has not confirmed that.
     Accepted,
-    /// There is a connection.
+    /// The connection is established.
     Connected,
-    /// There was one.
+    /// The connection has ended.
     Disconnected,
-    /// There will be none.
+    /// The connection could not be established.
     Failed,
-    /// It was destroyed.
+    /// The id was destroyed.
     Destroyed,
 }
 
-/// What the program has set.
+/// Options that the program has set.
 #[derive(Clone, Copy, Debug, Default)]
 struct Options {
     is_address_shared: bool,
@@ -101,26 +102,26 @@ struct Options {
 /// Options of an id (`rdma_set_option`).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum IdOption {
-    /// Traffic class of what is sent.
+    /// Traffic class of packets.
     TypeOfService(u8),
-    /// Others may have the same port.
+    /// Other ids may use the same port.
     ReuseAddress(bool),
-    /// An id for IPv6 takes nothing of IPv4: taken and of no effect.
+    /// An id for IPv6 accepts no IPv4: accepted, without effect.
     OneFamily(bool),
-    /// Timeout code of its queue pair.
+    /// Timeout code of the queue pair.
     AcknowledgementTimeout(u8),
 }
 
-/// A group that an id is in.
+/// A multicast group that an id has joined.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Group {
     ip: IpAddr,
-    /// It gets what is sent to the group, and does not only send.
+    /// The id receives what is sent to the group; otherwise it only sends.
     is_member: bool,
     is_attached: bool,
 }
 
-/// What this end has of a connection.
+/// This side's parameters of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 struct Own {
     number: u32,
@@ -134,10 +135,10 @@ struct Own {
 }
 
 impl Id {
-    /// Creates an id. Its queue pairs give `service` if it is named, and otherwise that of the port space.
+    /// Creates an id. Its queue pairs have the given `service`, by default that of the port space.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if queue pairs of the port space give no such service.
+    /// [`Error::Invalid`] if the port space does not allow this service.
     pub fn new(
         host: &Arc<Host>,
         channel: &Arc<EventChannel>,
@@ -180,42 +181,42 @@ impl Id {
         })
     }
 
-    /// Returns its port space.
+    /// Returns the port space.
     pub const fn space(&self) -> PortSpace {
         self.space
     }
 
-    /// Returns the service of its queue pairs.
+    /// Returns the service of the id's queue pairs.
     pub const fn service(&self) -> QueuePairType {
         self.service
     }
 
-    /// Returns the largest private data that its program may send.
+    /// Returns the maximum sizes of private data.
     pub const fn private_limits(&self) -> PrivateLimits {
         PrivateLimits::of(self.space, self.service)
     }
 
-    /// Returns the device to which it belongs, once it is known.
+    /// Returns the device, once it is known.
     pub fn device(&self) -> Option<Arc<Device>> {
         self.lock().device.as_ref().map(|managed| Arc::clone(&managed.device))
     }
 
-    /// Returns its own address.
+    /// Returns the local address.
     pub fn local(&self) -> Option<SocketAddr> {
         self.lock().local
     }
 
-    /// Returns the address of its peer.
+    /// Returns the address of the peer.
     pub fn remote(&self) -> Option<SocketAddr> {
         self.lock().remote
     }
 
-    /// Returns the channel that its events come by.
+    /// Returns the channel that receives the id's events.
     pub fn channel(&self) -> Arc<EventChannel> {
         Arc::clone(&self.channel.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Returns the queue pair that is connected with it.
+    /// Returns the id's queue pair.
     pub fn queue_pair(&self) -> Option<Arc<QueuePair>> {
         self.lock().queue_pair.clone()
     }
@@ -223,7 +224,7 @@ impl Id {
     /// Sets an option.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the value is none, or it is too late.
+    /// [`Error::Invalid`] if the value is out of range, or if the option can no longer be set.
     pub fn set_option(&self, option: IdOption) -> Result<(), Error> {
         let mut inner = self.lock();
         match option {
@@ -243,15 +244,15 @@ impl Id {
         Ok(())
     }
 
-    /// Moves its events to another channel, those that the program has not taken included, and waits until those that were
-    /// taken are acknowledged.
+    /// Moves the id and its unread events to another channel. Waits until the events that the
+    /// program has read are acknowledged.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it was destroyed.
+    /// [`Error::Invalid`] if the id was destroyed.
     pub fn migrate(&self, channel: &Arc<EventChannel>) -> Result<(), Error> {
         self.lock().check("moving an id", |_| true)?;
         {
-            // Events are reported under this lock, so none comes by the old channel later.
+            // Events are queued under this lock, so the old channel gets no more of them.
             let mut current = self.channel.lock().unwrap_or_else(PoisonError::into_inner);
             if !Arc::ptr_eq(&current, channel) {
                 for event in current.take_those(|event| self.waits_for(event)) {
@@ -264,10 +265,11 @@ impl Id {
         Ok(())
     }
 
-    /// Ends it, whatever it is at, and waits until the events of it that were taken are acknowledged.
+    /// Destroys the id in any state. Waits until the events that the program has read are
+    /// acknowledged.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it was.
+    /// [`Error::Invalid`] if the id was destroyed before.
     pub fn destroy(&self) -> Result<(), Error> {
         let (heard, claim, device, queue_pair, groups) = {
             let mut inner = self.lock();
@@ -292,7 +294,7 @@ impl Id {
         &self.unacknowledged
     }
 
-    /// Whether an event is one of those that it waits for.
+    /// Returns whether this id waits for the event to be acknowledged.
     fn waits_for(&self, event: &Event) -> bool {
         std::ptr::eq(Arc::as_ptr(event.owner()), self)
     }
@@ -302,7 +304,7 @@ impl Id {
         channel.push(event);
     }
 
-    /// Describes itself.
+    /// Queues an event about this id without parameters.
     fn report_kind(&self, kind: EventKind, status: i32) {
         if let Some(this) = self.this.upgrade() {
             self.report(Event::of(this, kind, status));
@@ -323,7 +325,7 @@ impl Id {
 }
 
 impl Inner {
-    /// Whether an id in this state may do something.
+    /// Returns an error unless the state allows the action `what`.
     fn check(&self, what: &str, is_allowed: impl Fn(State) -> bool) -> Result<(), Error> {
         let state = self.state;
         if state == State::Destroyed {
@@ -349,11 +351,13 @@ impl fmt::Debug for Id {
     }
 }
 
-/// The number of a first packet, which no peer can guess: the standard library's tables are seeded so.
+/// Returns the sequence number of a first packet. Peers cannot guess it: it comes from the random
+/// seed of the standard library's hash tables.
 fn fresh_psn() -> u32 {
     let random = std::hash::RandomState::new().hash_one(0_u8);
     random as u32 & 0xff_ffff
 }
 
-/// Queue key of datagram queue pairs and groups, if the program sets none (`RDMA_UDP_QKEY`).
+/// Queue key of datagram queue pairs and multicast groups if the program sets none
+/// (`RDMA_UDP_QKEY`).
 pub const QUEUE_KEY: u32 = 0x0123_4567;

@@ -1,8 +1,8 @@
-//! The connection manager: ids, which stand for connections as sockets do, and channels by which programs learn what
-//! becomes of them. It is what `librdmacm` offers, over any wire that has a [`ConnectionManager`].
+//! The connection manager: ids, which represent connections as sockets do, and event channels. Its
+//! functions are those of `librdmacm`, over any wire that has a [`ConnectionManager`].
 //!
-//! What two ids say to each other when they meet is a request and an answer (`message.rs`); with that each connects its
-//! queue pair as programs do that exchange numbers by themselves.
+//! To connect, two ids exchange a request and an answer (`message.rs`). With their contents each id
+//! connects its queue pair, as programs do that exchange queue pair numbers themselves.
 #![forbid(unsafe_code)]
 
 mod event;

@@ -1,4 +1,4 @@
-//! What the connection manager needs of a wire.
+//! Traits that a wire implements for the connection manager.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -9,12 +9,12 @@ use verbs::{Device, Error, Gid, QueuePair};
 use super::message::{Refusal, Reply, Request};
 use super::port_space::PortSpace;
 
-/// A device whose wire connects ids.
+/// A device with its connection manager.
 #[derive(Clone)]
 pub struct ManagedDevice {
     /// The device.
     pub device: Arc<Device>,
-    /// Connects its ids.
+    /// Connects the device's ids.
     pub manager: Arc<dyn ConnectionManager>,
 }
 
@@ -24,19 +24,22 @@ impl fmt::Debug for ManagedDevice {
     }
 }
 
-/// How ids of one device meet ids of others. What is carried are requests and answers. Where both ids have their queue
-/// pairs at that time, what carries them becomes the connection of these; all others are connected by what was said, as
-/// those are whose programs exchange numbers by themselves.
+/// Carries requests and answers between ids of this device and those of others. If both ids have
+/// their queue pairs at that time, the connection that carries the exchange becomes that of the
+/// queue pairs. All other queue pairs are connected separately with the parameters exchanged, as
+/// those of programs that exchange queue pair numbers themselves.
 ///
-/// Nothing here waits for a peer. A [`Listener`] or [`Caller`] may be notified before the call
-/// returns, and by any thread, inside the wire: so it must not call the wire.
+/// No function here waits for a peer. A [`Listener`] or [`Caller`] may be notified before the call
+/// returns, by any thread, inside the wire. It must therefore not call the wire.
 pub trait ConnectionManager: Send + Sync {
-    /// Passes requests for a port on from now on, until what is returned is dropped. An unspecified address stands
-    /// for all that the device has. What has `claimed` the port so far is to be dropped when it is claimed for
-    /// listening, and not before: a peer that asks meanwhile would get the answer that no program listens.
+    /// Passes requests for a port to `listener` until the returned object is dropped. An
+    /// unspecified address stands for all addresses of the device. The wire drops `claimed`, the
+    /// socket that has reserved the port so far, when it claims the port for listening, and not
+    /// earlier: otherwise a peer that asks meanwhile would be informed that no program listens.
     ///
     /// # Errors
-    /// [`Error::System`] with `EADDRINUSE` if somebody does, `EADDRNOTAVAIL` if the address is none of the device.
+    /// [`Error::System`] with `EADDRINUSE` if another id listens there, `EADDRNOTAVAIL` if the
+    /// device does not have the address.
     fn listen(
         &self,
         at: SocketAddr,
@@ -45,11 +48,12 @@ pub trait ConnectionManager: Send + Sync {
         listener: Arc<dyn Listener>,
     ) -> Result<Box<dyn Listening>, Error>;
 
-    /// Asks for a connection, and, where the request says that it takes over, for that of a queue pair, which is in INIT.
-    /// A wire that cannot do that does not say so to the peer.
+    /// Sends a connection request. If the request offers it, the connection becomes that of
+    /// `queue_pair`, which is in INIT. A wire that cannot do that removes the offer from the
+    /// request.
     ///
     /// # Errors
-    /// No way leads there, or no more can be asked for.
+    /// Fails if there is no route, or if too many requests are pending.
     fn connect(
         &self,
         from: Gid,
@@ -59,44 +63,47 @@ pub trait ConnectionManager: Send + Sync {
         caller: Arc<dyn Caller>,
     ) -> Result<Arc<dyn Exchange>, Error>;
 
-    /// Whether ids of this device may have this address.
+    /// Returns whether ids of this device may have this address.
     fn has_address(&self, address: IpAddr) -> bool;
 }
 
-/// A port at which requests are passed on. It ends when it is dropped; connections that were made there live on.
+/// A port at which requests are accepted until this is dropped. Connections that were established
+/// there remain.
 pub trait Listening: Send + Sync {}
 
-/// One request and what becomes of it, at either end. It is given up when it is dropped.
+/// A request and its outcome, at either end. Dropping it aborts the exchange.
 pub trait Exchange: Send + Sync {
-    /// Accepts a request that came. A queue pair, which is in RTS, takes the connection over: only where both the
-    /// request and the reply say so.
+    /// Accepts a request from the peer. If both the request and the reply offer it, `queue_pair`,
+    /// which is in RTS, takes over the connection.
     ///
     /// # Errors
-    /// The request has been withdrawn.
+    /// Fails if the request was withdrawn.
     fn accept(&self, reply: &Reply, queue_pair: Option<&Arc<QueuePair>>) -> Result<(), Error>;
 
-    /// Hands the connection to the requester's queue pair, which is in RTS. If the connection has ended meanwhile,
-    /// the queue pair fails accordingly.
+    /// Hands the connection to the requester's queue pair, which is in RTS. If the connection has
+    /// ended meanwhile, the queue pair fails accordingly.
     ///
     /// # Errors
-    /// The device is closed.
+    /// Fails if the device is closed.
     fn take_over(&self, queue_pair: &Arc<QueuePair>) -> Result<(), Error>;
 
-    /// Rejects a request that came, or, with a connection that is there, reports that it is not wanted after all.
+    /// Rejects a request from the peer, or an established connection that the program does not want
+    /// after all.
     ///
     /// # Errors
-    /// The request has been withdrawn.
+    /// Fails if the request was withdrawn.
     fn reject(&self, refusal: &Refusal) -> Result<(), Error>;
 
-    /// Ends it, whatever it is: the peer is notified that the connection has ended. A queue pair that has taken it over may
-    /// have ended it before; the requester is notified now.
+    /// Ends the exchange in any state, and notifies the peer that the connection has ended. A queue
+    /// pair that has taken over the connection may have ended it before; the requester is notified
+    /// now.
     fn close(&self);
 }
 
-/// Is notified of requests.
+/// Receives connection requests.
 pub trait Listener: Send + Sync {
-    /// Handles a request of a peer, whose GID is that of the address which the request came from. Returns the
-    /// object to notify of its outcome, or the reason to refuse it at once.
+    /// Handles a request from a peer, whose GID is the source address of the request. Returns the
+    /// object to notify of the outcome, or the reason for an immediate refusal.
     ///
     /// # Errors
     /// The refusal to send to the peer.
@@ -107,29 +114,29 @@ pub trait Listener: Send + Sync {
     ) -> Result<Arc<dyn Caller>, Refusal>;
 }
 
-/// Is notified of the outcome of a request.
+/// Receives the outcome of a request.
 pub trait Caller: Send + Sync {
-    /// Handles the acceptance of this side's request. The reply says that the queue pair takes over if both ends
-    /// have said so.
+    /// Handles the acceptance of this side's request. The reply says that the queue pair takes over
+    /// only if both ends offered it.
     fn on_accepted(&self, reply: Reply);
 
-    /// Records that the peer knows that this side accepted its request.
+    /// Handles the confirmation that the peer knows of this side's acceptance.
     fn on_established(&self);
 
-    /// Records that the connection has ended, or that there will be none.
+    /// Handles the end of the connection, or of the attempt to establish it.
     fn on_over(&self, over: Over);
 
-    /// Records that nothing of the connection is in flight any more.
+    /// Records that no packet of the connection is in flight any more.
     fn on_quiet(&self);
 }
 
 /// Why an exchange has ended.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Over {
-    /// The peer does not want the connection, or no program listens.
+    /// The peer rejected the request, or no program listens.
     Refused(Refusal),
-    /// No answer came, or the peer went away while the connection was being made.
+    /// The peer did not answer, or went away while the connection was being established.
     Unreachable,
-    /// The connection was there, and the peer has ended it or is gone.
+    /// The connection was established, and the peer has ended it or is gone.
     Disconnected,
 }

@@ -1,73 +1,74 @@
-//! What two ids say to each other when they meet: the private data of Hello, Accept, Reject and Close of the service
-//! of the connection manager (protocol.md §10.3).
+//! Messages between two ids: the private data of Hello, Accept, Reject and Close of the connection
+//! manager's service (protocol.md §10.3).
 
 use verbs::{Gid, QueuePairType};
 
 use super::port_space::{PRIVATE_MAX, PortSpace};
 
-/// A request: who asks whom, for what.
+/// A connection request.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Request {
-    /// Port space of the port that is asked for.
+    /// Port space of the destination port.
     pub space: PortSpace,
-    /// The port that is asked for.
+    /// Destination port.
     pub port: u16,
-    /// The port of who asks.
+    /// Source port.
     pub source_port: u16,
-    /// The address that is asked for, by which who is asked knows itself.
+    /// GID of the destination address, which is one of the responder's.
     pub to: Gid,
-    /// What is said of the requester's queue pair.
+    /// Parameters of the requester's queue pair.
     pub end: End,
-    /// What the program says.
+    /// Private data of the program.
     pub private_data: Vec<u8>,
 }
 
 /// An acceptance.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Reply {
-    /// What is said of the responder's queue pair.
+    /// Parameters of the responder's queue pair.
     pub end: End,
-    /// What the program says.
+    /// Private data of the program.
     pub private_data: Vec<u8>,
 }
 
-/// A refusal.
+/// A rejection.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Refusal {
-    /// Why, by the numbers of InfiniBand (IBA volume 1, table 108).
+    /// Reason, numbered as in InfiniBand (IBA volume 1, table 108).
     pub reason: u16,
-    /// What the program says.
+    /// Private data of the program.
     pub private_data: Vec<u8>,
 }
 
-/// What one end says to the other of its queue pair.
+/// Parameters of one end's queue pair.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct End {
-    /// Which service it gives.
+    /// Transport service.
     pub service: QueuePairType,
-    /// Its number.
+    /// Queue pair number.
     pub number: u32,
-    /// The number of the first packet it expects: its peer begins with that.
+    /// Sequence number of the first packet that this end expects; its peer begins with it.
     pub psn: u32,
-    /// Its queue key, of a datagram queue pair.
+    /// Queue key, for datagrams.
     pub queue_key: u32,
-    /// The GID of its port.
+    /// GID of the port.
     pub gid: Gid,
-    /// Reads and atomics of the peer that it answers at a time.
+    /// Maximum number of the peer's reads and atomics that this end serves at a time.
     pub responder_resources: u8,
-    /// Reads and atomics that it has outstanding at a time.
+    /// Maximum number of reads and atomics that this end has outstanding.
     pub initiator_depth: u8,
-    /// How often the peer repeats what finds no answer.
+    /// How often the peer retries a request without an answer.
     pub retries: u8,
-    /// How often the peer repeats what finds no receive.
+    /// How often the peer retries a request while this end has no receive posted.
     pub not_ready_retries: u8,
-    /// Whether flow control of messages is offered.
+    /// Whether end-to-end flow control is offered.
     pub flow_control: bool,
-    /// Whether its receives are shared.
+    /// Whether this end uses a shared receive queue.
     pub is_shared: bool,
-    /// Whether the connection of the exchange becomes that of its queue pair, if the other end says so too.
+    /// Whether the connection of the exchange becomes that of this end's queue pair, if the other
+    /// end offers that too.
     pub takes_over: bool,
-    /// Code of the time after which who finds no receive at the queue pair may ask again, if it takes over.
+    /// Code of the time after which the peer may retry when no receive is posted, if `takes_over`.
     pub not_ready_timer: u8,
 }
 
@@ -87,7 +88,7 @@ impl Request {
     }
 
     //= protocol.md: cm.1
-    /// Decodes the private data of a Hello; `None` if they are no request.
+    /// Decodes the private data of a Hello; `None` if they are not a request.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = Rest::of(bytes, REQUEST)?;
         let space = PortSpace::of_number(rest.half()?)?;
@@ -111,7 +112,7 @@ impl Reply {
     }
 
     //= protocol.md: cm.1
-    /// Decodes the private data of an Accept; `None` if they are no acceptance.
+    /// Decodes the private data of an Accept; `None` if they are not an acceptance.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = Rest::of(bytes, REPLY)?;
         let end = End::decode(&mut rest)?;
@@ -121,14 +122,14 @@ impl Reply {
 }
 
 impl Refusal {
-    /// Makes a refusal without private data of the program.
+    /// Creates a refusal without private data of the program.
     pub const fn of(reason: u16) -> Self {
         Self { reason, private_data: Vec::new() }
     }
 
     //= protocol.md: cm.1
-    /// Encodes the private data of the Reject, or of the Close of a connection that the program does not want after
-    /// all.
+    /// Encodes the private data of a Reject, or of the Close of a connection that the program
+    /// rejects after it was established.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = header(REFUSAL);
         bytes.extend(self.reason.to_le_bytes());
@@ -138,7 +139,7 @@ impl Refusal {
     }
 
     //= protocol.md: cm.1
-    /// Decodes the private data of a Reject or Close; `None` if they are no refusal.
+    /// Decodes the private data of a Reject or Close; `None` if they are not a refusal.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = Rest::of(bytes, REFUSAL)?;
         let reason = rest.half()?;
@@ -215,7 +216,7 @@ fn put_private(bytes: &mut Vec<u8>, private_data: &[u8]) {
     bytes.extend(said);
 }
 
-/// What is left to be read.
+/// Bytes that are not decoded yet.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -249,14 +250,15 @@ impl<'a> Rest<'a> {
         self.take().map(|bytes| Gid(*bytes))
     }
 
-    /// What the program says is the last.
+    /// Decodes the private data of the program, which come last.
     fn private(&mut self) -> Option<Vec<u8>> {
         let bytes = usize::from(self.half()?);
         (bytes <= PRIVATE_MAX && bytes == self.0.len()).then(|| self.0.to_vec())
     }
 }
 
-/// Decodes any bytes as a message: never panics, and what is accepted survives encoding. For the fuzzer.
+/// Decodes arbitrary bytes as a message. Never panics, and what is accepted survives encoding. For
+/// the fuzzer.
 #[doc(hidden)]
 pub fn fuzz_message(bytes: &[u8]) {
     if let Some(request) = Request::decode(bytes) {
@@ -270,7 +272,7 @@ pub fn fuzz_message(bytes: &[u8]) {
     }
 }
 
-/// What messages begin with.
+/// First bytes of each message.
 const MAGIC: [u8; 4] = *b"EVCM";
 const VERSION: u8 = 1;
 const REQUEST: u8 = 1;
@@ -280,10 +282,11 @@ const REFUSAL: u8 = 3;
 /// Numbers of queue pairs and packets have 24 bits.
 const NUMBER_MAX: u32 = (1 << 24) - 1;
 
-/// Bytes of the longest message: header, who and whom, end, what the program says. A handshake has room for 512.
+/// Length in bytes of the longest message: header, addresses, parameters, private data with its
+/// length. A handshake has room for 512.
 const BYTES_MAX: usize = 8 + 24 + 36 + 2 + PRIVATE_MAX;
 
-/// The program does not want the connection (IBA volume 1, table 108).
+/// The program rejects the connection (IBA volume 1, table 108).
 pub const REJECTED_BY_PROGRAM: u16 = 28;
 
 #[cfg(test)]

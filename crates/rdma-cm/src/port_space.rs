@@ -1,4 +1,4 @@
-//! Port spaces: which services ids have, and how much they may say when they meet.
+//! Port spaces: the transport service of ids, and their maximum sizes of private data.
 
 use verbs::QueuePairType;
 
@@ -12,12 +12,12 @@ pub enum PortSpace {
     Tcp = 0x0106,
     /// `RDMA_PS_UDP`: datagrams.
     Udp = 0x0111,
-    /// `RDMA_PS_IB`: whatever the queue pair is.
+    /// `RDMA_PS_IB`: the service of the queue pair.
     Ib = 0x013f,
 }
 
 impl PortSpace {
-    /// Returns the port space of a number.
+    /// Returns the port space with this number.
     pub const fn of_number(number: u16) -> Option<Self> {
         match number {
             0x0002 => Some(Self::IpOverIb),
@@ -28,7 +28,7 @@ impl PortSpace {
         }
     }
 
-    /// Returns the service of its queue pairs, if the program does not name one.
+    /// Returns the default service of queue pairs.
     pub const fn service(self) -> QueuePairType {
         match self {
             Self::Tcp | Self::Ib => QueuePairType::Reliable,
@@ -37,21 +37,21 @@ impl PortSpace {
     }
 }
 
-/// How many bytes programs may say, and how many they get: what came is filled up with zeros to the
-/// length that a message of InfiniBand's connection manager has room for (IBA volume 1, 12.6), less the header that
-/// the port spaces of IP addresses have there.
+/// Maximum sizes of private data in bytes. Received private data are padded with zeros to this
+/// size. It is the room in a message of InfiniBand's connection manager (IBA volume 1, 12.6), less
+/// the header that the IP port spaces have there.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PrivateLimits {
-    /// With a request.
+    /// In a request.
     pub request: usize,
-    /// With an acceptance.
+    /// In an acceptance.
     pub reply: usize,
-    /// With a refusal.
+    /// In a refusal.
     pub refusal: usize,
 }
 
 impl PrivateLimits {
-    /// Returns the limits of ids of this port space, whose queue pairs give this service.
+    /// Returns the limits of ids of this port space and service.
     pub const fn of(space: PortSpace, service: QueuePairType) -> Self {
         let header = if matches!(space, PortSpace::Ib) { 0 } else { IP_HEADER_BYTES };
         match service {
@@ -61,10 +61,10 @@ impl PrivateLimits {
     }
 }
 
-/// Bytes of the longest of them.
+/// The largest of these sizes.
 pub(crate) const PRIVATE_MAX: usize = 216;
 
-/// The header in which the port spaces of IP addresses say who asks whom.
+/// Header with the IP addresses and ports, in requests of the IP port spaces.
 const IP_HEADER_BYTES: usize = 36;
 
 #[cfg(test)]

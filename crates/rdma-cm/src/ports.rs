@@ -1,4 +1,4 @@
-//! Ports that ids of this process have, and devices they may be of.
+//! Ports of this process's ids, and the devices that ids use.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -10,10 +10,10 @@ use verbs::Error;
 use super::manager::{Listener, Listening, ManagedDevice};
 use super::port_space::PortSpace;
 
-/// What all ids of a process share: the devices, and who has which port.
+/// State that all ids of a process share: the devices, and the users of each port.
 ///
-/// A port is claimed from the system, as the UDP port of the same number: so no two processes of a host have the same
-/// one, and it is free again however a process ends.
+/// A port is claimed from the system as the UDP port with the same number. Two processes of a host
+/// therefore never have the same port, and a port is free again however its process ends.
 #[derive(Debug)]
 pub struct Host {
     devices: Vec<ManagedDevice>,
@@ -22,28 +22,29 @@ pub struct Host {
 
 #[derive(Debug, Default)]
 struct Claimed {
-    /// What keeps the port, unless somebody listens there.
+    /// Socket that reserves the port while no id listens there.
     socket: Option<UdpSocket>,
-    /// Who has it.
+    /// Port spaces of the ids that use the port.
     users: Vec<PortSpace>,
-    /// How many listen.
+    /// Number of listening ids.
     listeners: usize,
 }
 
 impl Host {
-    /// Creates a host whose ids belong to these devices.
+    /// Creates a host with these devices.
     pub fn new(devices: Vec<ManagedDevice>) -> Arc<Self> {
         Arc::new(Self { devices, claimed: Mutex::default() })
     }
 
-    /// A program waits for events in a way of which the devices know nothing.
+    /// Notifies the devices that a program waits for events in a way that they do not see.
     pub(crate) fn serve_alone(&self) {
         for managed in &self.devices {
             managed.device.provider().serve_alone();
         }
     }
 
-    /// The device that has an address. One of the host itself, which no device has, is as good as any of them.
+    /// Returns the device with an address. For a loopback address that no device has, returns the
+    /// first device.
     pub(crate) fn device_of(&self, ip: IpAddr) -> Option<&ManagedDevice> {
         let known = self.device_with(ip);
         if known.is_none() && ip.is_loopback() {
@@ -52,12 +53,12 @@ impl Host {
         known
     }
 
-    /// The device one of whose links has an address.
+    /// Returns the device that has a link with this address.
     pub(crate) fn device_with(&self, ip: IpAddr) -> Option<&ManagedDevice> {
         self.devices.iter().find(|device| device.manager.has_address(ip))
     }
 
-    /// Claims a port; 0 for any that is free.
+    /// Claims a port; 0 stands for any free port.
     pub(crate) fn claim(
         self: &Arc<Self>,
         at: SocketAddr,
@@ -78,7 +79,8 @@ impl Host {
         let overlaps = at.ip().is_unspecified()
             || claimed.keys().filter(has_port).any(|known| known.ip().is_unspecified());
         let socket = bind(at).map_err(|error| match error {
-            // The kernel's connection manager distinguishes the same address from one that overlaps (`cma_check_port`).
+            // The kernel's connection manager distinguishes an equal address from an overlapping
+            // one (`cma_check_port`).
             Error::System { what, number } if overlaps && number == Errno::EADDRINUSE as i32 => {
                 Error::System { what, number: Errno::EADDRNOTAVAIL as i32 }
             }
@@ -96,7 +98,7 @@ impl Host {
     }
 }
 
-/// A port that an id has, until it is dropped.
+/// A port that an id has claimed until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
     host: Arc<Host>,
@@ -109,7 +111,7 @@ impl Claim {
         self.at.port()
     }
 
-    /// Has requests for the port passed on, by all devices that have its address.
+    /// Listens for requests to the port on all devices that have its address.
     pub(crate) fn listen(&self, listener: &Arc<dyn Listener>) -> Result<Heard, Error> {
         let ip = self.at.ip();
         let devices: Vec<&ManagedDevice> = if ip.is_unspecified() {
@@ -158,7 +160,7 @@ impl Drop for Claim {
     }
 }
 
-/// A port at which requests are heard, until it is dropped.
+/// A port at which an id listens until this is dropped.
 pub(crate) struct Heard {
     host: Arc<Host>,
     at: SocketAddr,
@@ -167,7 +169,7 @@ pub(crate) struct Heard {
 
 impl Drop for Heard {
     fn drop(&mut self) {
-        // No process may claim the port between the two.
+        // Hold the lock, so that no other thread claims the port between the two steps.
         let mut claimed = self.host.claimed();
         self.parts.clear();
         if let Some(known) = claimed.get_mut(&self.at) {
@@ -179,7 +181,7 @@ impl Drop for Heard {
     }
 }
 
-/// The address from which this host reaches another one, and a port there that was free a moment ago.
+/// Returns the source address for another host, with a local port that was free a moment ago.
 pub(crate) fn source_of(to: IpAddr) -> Result<SocketAddr, Error> {
     let any = unspecified(to);
     let at = SocketAddr::new(to, DISCARD_PORT);
@@ -190,7 +192,7 @@ pub(crate) fn source_of(to: IpAddr) -> Result<SocketAddr, Error> {
     local.map_err(|error| system("finding the way to", at, &error))
 }
 
-/// All addresses of the family.
+/// Returns the unspecified address of the family.
 pub(crate) const fn unspecified(like: IpAddr) -> IpAddr {
     match like {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -211,5 +213,5 @@ fn refused(what: &str, at: SocketAddr, errno: Errno) -> Error {
     Error::System { what: format!("{what} {at}"), number: errno as i32 }
 }
 
-/// Nothing is sent there: the system only says which way it would take.
+/// No packet is sent to this port; connecting a UDP socket only selects the route.
 const DISCARD_PORT: u16 = 9;

@@ -1,9 +1,9 @@
-//! Which number an event has for an error.
+//! Event status of errors.
 
 use nix::errno::Errno;
 use verbs::Error;
 
-/// What an event says of an error.
+/// Returns the event status of an error: a negative `errno`.
 pub(crate) fn status_of(error: &Error) -> i32 {
     let errno = match error {
         Error::System { number, .. } => return -number,
@@ -14,7 +14,7 @@ pub(crate) fn status_of(error: &Error) -> i32 {
         Error::NoDevice(_) => Errno::ENODEV,
         Error::Again => Errno::EAGAIN,
         Error::TimedOut(_) => Errno::ETIMEDOUT,
-        // Also what later kinds of errors are, until they have a number here.
+        // Errors that were added later and have no `errno` here.
         _ => Errno::EIO,
     };
     -(errno as i32)

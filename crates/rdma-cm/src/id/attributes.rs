@@ -1,4 +1,4 @@
-//! What the queue pair of an id is set to, from state to state.
+//! Attributes with which an id connects its queue pair.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::manager::ManagedDevice;
 use crate::message::End;
 
 impl Id {
-    /// Returns the attributes with which a queue pair of this id comes to a state: INIT, RTR or RTS.
+    /// Returns the attributes for moving a queue pair of this id to INIT, RTR or RTS.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the device or the peer is not known yet.
@@ -36,10 +36,12 @@ impl Id {
         }
     }
 
-    /// Takes a queue pair, which is in RESET, and makes it ready to receive requests; datagrams may be sent at once.
+    /// Attaches a queue pair, which is in RESET, and moves it to INIT; a datagram queue pair goes
+    /// on to RTS.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it has one, or has no device; and what the queue pair refuses.
+    /// [`Error::Invalid`] if the id has a queue pair or no device; and the errors of the queue
+    /// pair.
     pub fn take_queue_pair(&self, queue_pair: &Arc<QueuePair>) -> Result<(), Error> {
         if self.queue_pair().is_some() {
             return Err(Error::Invalid("the id has a queue pair".into()));
@@ -55,13 +57,13 @@ impl Id {
         Ok(())
     }
 
-    /// Lets go of its queue pair, which the program destroys.
+    /// Detaches the queue pair, which the program then destroys.
     pub fn release_queue_pair(&self) {
         let released = self.lock().queue_pair.take();
         drop(released);
     }
 
-    /// Connects the queue pair, if it has one.
+    /// Moves the queue pair to RTS, if there is one.
     pub(super) fn connect_queue_pair(&self) -> Result<(), Error> {
         match self.connected_queue_pair() {
             Some(queue_pair) => self.pass_to_sending(&queue_pair, false),
@@ -69,20 +71,21 @@ impl Id {
         }
     }
 
-    /// Its queue pair, if that can be connected.
+    /// Returns the queue pair if it is of a connected service.
     pub(super) fn connected_queue_pair(&self) -> Option<Arc<QueuePair>> {
         self.queue_pair().filter(|_| self.service != QueuePairType::Datagram)
     }
 
-    /// Has the work of the queue pair flushed, if it has one.
+    /// Moves the queue pair to ERR, if there is one, so that its work is flushed.
     pub(super) fn fail_queue_pair(&self) {
         if let Some(queue_pair) = self.queue_pair() {
-            // It may be destroyed, or of a parent process.
+            // This fails if the queue pair was destroyed, or belongs to a parent process.
             let _gone = queue_pair.modify(&change(QueuePairState::Error, Mask::NONE));
         }
     }
 
-    /// Makes a queue pair ready to receive and to send; one that `is_met` has its connection or is given it.
+    /// Moves a queue pair to RTR and RTS. With `is_met`, the wire is connected already or will take
+    /// over a connection.
     pub(super) fn pass_to_sending(
         &self,
         queue_pair: &QueuePair,
@@ -105,12 +108,12 @@ impl Inner {
         self.peer.as_ref().ok_or_else(|| Error::Invalid("the id does not know its peer yet".into()))
     }
 
-    /// By which index of the device's table it is known.
+    /// Returns the local GID and its index in the device's table.
     pub(super) fn gid(&self) -> Option<(Gid, u8)> {
         let (device, local) = (&self.device.as_ref()?.device, self.local?);
         let wanted = Gid::of(local.ip().to_canonical());
         let gids = device.provider().gids();
-        // An address of the host itself, which no device has.
+        // Loopback addresses are not in the table; use an entry of the same family.
         let alike = |gid: Gid| gid.address().is_ipv4() == local.is_ipv4();
         let entry = gids
             .iter()
@@ -120,12 +123,12 @@ impl Inner {
         Some((entry.gid, entry.index as u8))
     }
 
-    /// Code of the time after which the peer may ask for a receive of the queue pair again.
+    /// Returns the code of the time after which the peer may retry when no receive is posted.
     pub(super) fn not_ready_timer(&self) -> u8 {
         self.options.not_ready_timer.unwrap_or(NOT_READY_TIMER)
     }
 
-    /// Where a GID is, seen from this end.
+    /// Returns the path to a GID.
     pub(super) fn path_to(&self, gid: Gid) -> AddressVectorAttributes {
         AddressVectorAttributes {
             gid,
@@ -204,14 +207,14 @@ fn change(to: QueuePairState, mask: Mask) -> Modification {
     }
 }
 
-/// What peers may do where keys allow it: local and remote writes, reads and atomics.
+/// Access of peers whose keys are valid: local write, remote write, remote read and atomics.
 const ACCESS: u32 = 0xf;
 
-/// Timeout code of a queue pair, if the program sets none: about a second for each attempt.
+/// Timeout code of a queue pair if the program sets none: about a second for each attempt.
 const TIMEOUT: u8 = 18;
 
-/// Code of the time after which the peer may ask for a receive again: 0.64 ms.
+/// Code of the time after which the peer may retry when no receive is posted: 0.64 ms.
 const NOT_READY_TIMER: u8 = 12;
 
-/// Hops of what is sent.
+/// Hop limit of packets.
 const HOP_LIMIT: u8 = 64;

@@ -1,4 +1,4 @@
-//! Asking, answering and ending.
+//! Requests, answers and disconnection.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
@@ -10,39 +10,41 @@ use super::{Id, Inner, Own, QUEUE_KEY, State};
 use crate::manager::{Caller, Exchange, ManagedDevice};
 use crate::message::{End, REJECTED_BY_PROGRAM, Refusal, Reply, Request};
 
-/// How a program wants to be connected.
+/// Parameters of a connection request.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectOptions {
-    /// What it says to the other.
+    /// Private data for the peer's program.
     pub private_data: Vec<u8>,
-    /// Reads and atomics of the peer that it answers at a time; `None` for as many as the device can.
+    /// Maximum number of the peer's reads and atomics that this side serves at a time; `None` for
+    /// the device's maximum.
     pub responder_resources: Option<u8>,
-    /// Reads and atomics that it has outstanding; `None` for as many as the device can.
+    /// Maximum number of reads and atomics that this side has outstanding; `None` for the device's
+    /// maximum.
     pub initiator_depth: Option<u8>,
-    /// Whether flow control of messages is offered.
+    /// Whether end-to-end flow control is offered.
     pub flow_control: bool,
-    /// How often what finds no answer is repeated.
+    /// How often a request without an answer is retried.
     pub retries: u8,
-    /// How often the peer repeats what finds no receive here.
+    /// How often the peer retries while this side has no receive posted.
     pub not_ready_retries: u8,
-    /// Whether receives are shared, and the number of the queue pair, if the id has none.
+    /// For an id without a queue pair: whether receives are shared, and the queue pair number.
     pub external: (bool, u32),
 }
 
-/// How a program says yes.
+/// Parameters of an acceptance.
 #[derive(Clone, Debug, Default)]
 pub struct AcceptOptions {
-    /// As in a request; without them, as the peer has asked.
+    /// Parameters as in a request; `None` for those that the peer asked for.
     pub options: Option<ConnectOptions>,
-    /// The queue key of datagrams; `None` for that of all ids.
+    /// Queue key for datagrams; `None` for [`QUEUE_KEY`].
     pub queue_key: Option<u32>,
 }
 
 impl Id {
-    /// Asks for a connection. Events report the outcome.
+    /// Sends a connection request; events report the outcome.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the route is not resolved, or there is more to say than there is room for.
+    /// [`Error::Invalid`] if the route is not resolved, or if the private data is too long.
     pub fn connect(&self, options: &ConnectOptions) -> Result<(), Error> {
         check_private(&options.private_data, self.private_limits().request)?;
         let queue_pair = self.connected_queue_pair();
@@ -90,10 +92,11 @@ impl Id {
         }
     }
 
-    /// Accepts a request, or, at the requester, reports that its queue pair is connected (see [`Id::establish`]).
+    /// Accepts a request. A requester confirms by [`Id::establish`] instead that its queue pair is
+    /// connected.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if no request is left, or there is more to say than there is room for.
+    /// [`Error::Invalid`] if there is no request any more, or if the private data is too long.
     pub fn accept(&self, accept: &AcceptOptions) -> Result<(), Error> {
         let said = accept.options.clone().unwrap_or_default();
         check_private(&said.private_data, self.private_limits().reply)?;
@@ -104,7 +107,7 @@ impl Id {
             inner.take_numbers(&said, accept.queue_key.unwrap_or(QUEUE_KEY));
             inner.peer.is_some_and(|peer| peer.takes_over)
         };
-        // The peer's first message finds it ready.
+        // Connect the queue pair first, so that it is ready for the peer's first message.
         let taken = self.connected_queue_pair().filter(|_| takes_over);
         match &taken {
             Some(queue_pair) => self.pass_to_sending(queue_pair, true)?,
@@ -134,10 +137,10 @@ impl Id {
         accepted
     }
 
-    /// Rejects a request, or the answer to one.
+    /// Rejects a request, or an answer to this side's request.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is no request, or there is more to say than there is room for.
+    /// [`Error::Invalid`] if there is no request, or if the private data is too long.
     pub fn reject(&self, private_data: &[u8]) -> Result<(), Error> {
         check_private(private_data, self.private_limits().refusal)?;
         {
@@ -158,7 +161,8 @@ impl Id {
     /// Establishes the connection after the program, as requester, has connected its queue pair.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the peer has not said yes, or the id has connected its queue pair by itself.
+    /// [`Error::Invalid`] if the peer has not accepted, or if the id connects its queue pair
+    /// itself.
     pub fn establish(&self) -> Result<(), Error> {
         let mut inner = self.lock();
         inner.check("establishing", |state| state == State::Answered)?;
@@ -169,10 +173,10 @@ impl Id {
         Ok(())
     }
 
-    /// Ends the connection, and flushes the work of the queue pair. An event reports the end.
+    /// Ends the connection and flushes the work of the queue pair. An event reports the end.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if there is none and was none.
+    /// [`Error::Invalid`] if the id was never connected.
     pub fn disconnect(&self) -> Result<(), Error> {
         {
             let inner = self.lock();
@@ -192,14 +196,14 @@ impl Id {
         Ok(())
     }
 
-    /// What was asked for.
+    /// Returns the exchange of the pending request.
     fn asked(&self) -> Result<Arc<dyn Exchange>, Error> {
         self.exchange().ok_or_else(|| Error::Invalid("the request was withdrawn".into()))
     }
 }
 
 impl Inner {
-    /// Notes the number and so on of the queue pair that is to be connected.
+    /// Stores the parameters of the queue pair that is to be connected.
     fn take_numbers(&mut self, options: &ConnectOptions, queue_key: u32) {
         (self.own.is_shared, self.own.number) = match &self.queue_pair {
             Some(queue_pair) => (queue_pair.shared_queue().is_some(), queue_pair.number()),
@@ -208,7 +212,8 @@ impl Inner {
         self.own.queue_key = Some(self.own.queue_key.unwrap_or(queue_key));
     }
 
-    /// What holds for a connection that is accepted: what the peer wants, or what the program says.
+    /// Determines the parameters of an accepted connection: those of the program, or else those of
+    /// the peer.
     fn agree(&mut self, options: Option<&ConnectOptions>) {
         let max =
             self.device.as_ref().map_or(0, |managed| managed.device.attributes().read_depth_max);
@@ -225,7 +230,7 @@ impl Inner {
         }
     }
 
-    /// What the peer gets.
+    /// Returns this side's parameters for the peer.
     fn end(&self, gid: verbs::Gid, service: QueuePairType, options: &ConnectOptions) -> End {
         let Own { number, psn, responder_resources, initiator_depth, is_shared, .. } = self.own;
         End {
@@ -260,5 +265,5 @@ fn check_private(private_data: &[u8], max: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// The same, of datagrams (IBA volume 1, table 127).
+/// The program rejects a request for datagrams (IBA volume 1, table 127).
 const DATAGRAMS_REJECTED: u16 = 2;

@@ -1,4 +1,4 @@
-//! Groups that an id is in.
+//! Multicast groups of an id.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,11 +10,12 @@ use crate::event::{DatagramDetails, Details, Event, EventKind};
 use crate::status::status_of;
 
 impl Id {
-    /// Joins a group; [`EventKind::MulticastJoin`] reports where to send to. Its queue pair, if it has one when the
-    /// program takes the event, gets what is sent there; who only sends gets nothing.
+    /// Joins a multicast group; [`EventKind::MulticastJoin`] reports the destination for sends. If
+    /// the id has a queue pair when the program reads this event, the queue pair receives what is
+    /// sent to the group, unless `only_sends` is set.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if that is no group, or the id has no device.
+    /// [`Error::Invalid`] if the address is not multicast, or if the id has no device.
     pub fn join(&self, group: SocketAddr, cookie: usize, only_sends: bool) -> Result<(), Error> {
         let ip = group.ip().to_canonical();
         if !ip.is_multicast() {
@@ -50,10 +51,10 @@ impl Id {
         Ok(())
     }
 
-    /// Leaves a group.
+    /// Leaves a multicast group.
     ///
     /// # Errors
-    /// [`Error::System`] with `EADDRNOTAVAIL` if it is not in it.
+    /// [`Error::System`] with `EADDRNOTAVAIL` if the id is not in the group.
     pub fn leave(&self, group: SocketAddr) -> Result<(), Error> {
         let ip = group.ip().to_canonical();
         let (left, queue_pair) = {
@@ -72,7 +73,7 @@ impl Id {
         Ok(())
     }
 
-    /// The program takes the news that the id is in a group: has its queue pair in it.
+    /// Adds the queue pair to the group when the program reads the event of the join.
     pub(super) fn attach(&self, event: &mut Event) {
         let Details::Datagrams(details) = event.details else { return };
         let gid = details.path.gid;
@@ -102,14 +103,14 @@ impl Id {
 impl Group {
     pub(super) fn leave(self, queue_pair: Option<&Arc<QueuePair>>) {
         if let Some(queue_pair) = queue_pair.filter(|_| self.is_attached) {
-            // It may have been destroyed.
+            // This fails if the queue pair was destroyed.
             let _gone = queue_pair.set_membership(Gid::of(self.ip), false);
         }
     }
 }
 
-/// The number of all queue pairs of a group.
+/// Destination queue pair number of multicast datagrams.
 const GROUP_NUMBER: u32 = 0xff_ffff;
 
-/// Groups of an id.
+/// Maximum number of groups of an id.
 const GROUPS_MAX: usize = 256;

@@ -1,4 +1,4 @@
-//! What the wire reports to an id, and what it does when its program takes the news.
+//! Handles reports of the wire, and the actions that follow when the program reads an event.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -12,7 +12,7 @@ use crate::manager::{Caller, Exchange, Listener, Over};
 use crate::message::{End, REJECTED_BY_PROGRAM, Refusal, Reply, Request};
 use crate::status::status_of;
 
-/// Where the wire reports events: the id may be gone.
+/// Receives the wire's reports for an id, which may have been dropped.
 pub(super) struct Ear(pub(super) Weak<Id>);
 
 impl Listener for Ear {
@@ -59,7 +59,7 @@ impl Caller for Ear {
 }
 
 impl Id {
-    /// Somebody asks for the port of this id.
+    /// Handles a request to the port of this listening id.
     fn on_request(
         &self,
         request: Request,
@@ -117,7 +117,7 @@ impl Id {
                 return;
             }
             inner.peer = Some(end);
-            // What the peer answers at a time is what may be outstanding here.
+            // This side may have as many operations outstanding as the peer serves at a time.
             inner.own.initiator_depth = inner.own.initiator_depth.min(end.responder_resources);
             inner.own.responder_resources = inner.own.responder_resources.min(end.initiator_depth);
             inner.own.not_ready_retries = end.not_ready_retries;
@@ -143,7 +143,7 @@ impl Id {
                 _ => return,
             };
             if is_datagram && was_there {
-                // It was only an answer.
+                // An exchange of datagrams ends with the answer.
                 return;
             }
             inner.state = if was_there { State::Disconnected } else { State::Failed };
@@ -164,8 +164,8 @@ impl Id {
         self.report(Event { private_data, ..event });
     }
 
-    /// What is to be done when the program takes an event, in its thread: nothing of it may be done inside the wire.
-    /// Returns what the event carries.
+    /// Does what an event requires when the program reads it, in the program's thread, because this
+    /// is not allowed inside the wire. Returns the event for the program.
     pub(crate) fn on_taken(event: Event) -> Event {
         let mut event = event;
         let id = Arc::clone(&event.id);
@@ -187,7 +187,7 @@ impl Id {
         event
     }
 
-    /// The queue pair is connected by what the peer has said, or takes over what is connected.
+    /// Connects the queue pair to the peer, or hands it the connection of the exchange.
     fn go_on_with_queue_pair(&self) -> Result<(), Error> {
         let asked_for = {
             let Inner { peer, own, .. } = &*self.lock();
@@ -201,7 +201,7 @@ impl Id {
         self.exchange().map_or(Ok(()), |exchange| exchange.take_over(&queue_pair))
     }
 
-    /// The peer has said yes: connects the queue pair.
+    /// Connects the queue pair after the peer accepted.
     fn go_on(&self, event: &mut Event) {
         match self.go_on_with_queue_pair() {
             Ok(()) => {
@@ -213,7 +213,7 @@ impl Id {
                 event.kind = EventKind::ConnectError;
                 event.status = status_of(&error);
                 if let Some(exchange) = self.take_exchange() {
-                    // The peer may be gone.
+                    // This fails if the peer is gone.
                     let _gone = exchange.reject(&Refusal::of(REJECTED_BY_PROGRAM));
                 }
                 self.fail_queue_pair();
@@ -223,7 +223,7 @@ impl Id {
 }
 
 impl Inner {
-    /// Passes from one state to another, if it is in the one.
+    /// Changes the state from `from` to `to`; returns false if the state is another one.
     fn pass(&mut self, from: State, to: State) -> bool {
         let is_in = self.state == from;
         if is_in {
@@ -238,7 +238,7 @@ impl Inner {
     }
 }
 
-/// What the other end has said, as this end sees it.
+/// Translates the peer's parameters to the point of view of this end.
 const fn details_of(end: &End) -> ConnectionDetails {
     ConnectionDetails {
         responder_resources: end.initiator_depth,
@@ -251,14 +251,14 @@ const fn details_of(end: &End) -> ConnectionDetails {
     }
 }
 
-/// Programs get the length that there is room for.
+/// Pads private data with zeros to the length that programs expect.
 fn padded(private_data: Vec<u8>, bytes: usize) -> Vec<u8> {
     let mut padded = private_data;
     padded.resize(bytes, 0);
     padded
 }
 
-/// Why an answer about datagrams says no (IBA volume 1, table 127): no program listens, or it refuses.
+/// Returns the status of a refused request for datagrams (IBA volume 1, table 127).
 const fn datagram_status(reason: u16) -> i32 {
     match reason {
         NO_SUCH_SERVICE => 1,
@@ -270,8 +270,8 @@ const fn datagram_status(reason: u16) -> i32 {
 /// No program listens (IBA volume 1, table 108).
 const NO_SUCH_SERVICE: u16 = 8;
 
-/// There is no room for another request.
+/// There is no room for another request (IBA volume 1, table 108).
 const NO_RESOURCES: u16 = 3;
 
-/// Who listens has queue pairs of another service.
+/// The listening id has another service (IBA volume 1, table 108).
 const WRONG_SERVICE: u16 = 9;

@@ -1,4 +1,4 @@
-//! Addresses, and listening.
+//! Address resolution, binding and listening.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -14,15 +14,16 @@ use crate::ports::{source_of, unspecified};
 use crate::status::status_of;
 
 impl Id {
-    /// Takes an address; port 0 for any that is free, an unspecified address for all of the host.
+    /// Binds the id to an address. Port 0 stands for any free port, an unspecified address for all
+    /// addresses of the host.
     ///
     /// # Errors
-    /// [`Error::System`] with `EADDRINUSE` if another one has it, `EADDRNOTAVAIL` if this or the other is the unspecified
-    /// address, `ENODEV` if no device has the address.
+    /// [`Error::System`] with `EADDRINUSE` if the address is in use, `EADDRNOTAVAIL` if it overlaps
+    /// one in use because either is unspecified, `ENODEV` if no device has the address.
     pub fn bind(&self, to: SocketAddr) -> Result<(), Error> {
         self.lock().check("binding", |state| state == State::Idle)?;
-        // An address of the host itself is of no device, as in Linux: libfabric asks whether it is, and then says that
-        // it listens at that address, rather than at those of the device.
+        // A loopback address belongs to no device, as in Linux. libfabric checks this, and then
+        // reports that it listens at the loopback address rather than at those of the device.
         let ip = to.ip().to_canonical();
         let is_of_host = ip.is_loopback() && self.host.device_with(ip).is_none();
         let device = self.device_at(ip)?.filter(|_| !is_of_host);
@@ -37,10 +38,12 @@ impl Id {
         Ok(())
     }
 
-    /// Finds out by which device a host is reached; [`EventKind::AddressResolved`] or [`EventKind::AddressError`] reports it.
+    /// Determines the device by which a host is reached. [`EventKind::AddressResolved`] or
+    /// [`EventKind::AddressError`] reports the outcome.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it is at something else, `ENODEV` if no device has the source.
+    /// [`Error::Invalid`] if the id is in another state, `ENODEV` if no device has the source
+    /// address.
     pub fn resolve_address(&self, source: Option<SocketAddr>, to: SocketAddr) -> Result<(), Error> {
         let is_allowed = |state| matches!(state, State::Idle | State::Bound);
         self.lock().check("resolving an address", is_allowed)?;
@@ -66,7 +69,7 @@ impl Id {
         Ok(())
     }
 
-    /// Finds the route; [`EventKind::RouteResolved`] reports it.
+    /// Resolves the route; [`EventKind::RouteResolved`] reports that.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the address is not resolved.
@@ -79,17 +82,19 @@ impl Id {
         Ok(())
     }
 
-    /// Waits for requests, of which so many may wait for the program to take them; 0 for as many as there can be.
+    /// Listens for requests. At most `backlog` requests wait for the program to take them; 0 stands
+    /// for the maximum.
     ///
     /// # Errors
-    /// [`Error::System`] with `EADDRINUSE` if somebody else listens there.
+    /// [`Error::System`] with `EADDRINUSE` if another id listens at the address.
     pub fn listen(&self, backlog: u32) -> Result<(), Error> {
         self.lock().check("listening", |state| matches!(state, State::Idle | State::Bound))?;
         if self.lock().state == State::Idle {
             self.bind(SocketAddr::new(unspecified(IpAddr::from([0; 4])), 0))?;
         }
         let listener: Arc<dyn Listener> = Arc::new(Ear(self.this.clone()));
-        // It is taken out, as the wire may ask for the id before it returns.
+        // Take the claim out of the id: the wire may call the id before this returns, so the lock
+        // must not be held.
         let claim = {
             let mut inner = self.lock();
             let backlog = usize::try_from(backlog).unwrap_or(BACKLOG_MAX);
@@ -121,7 +126,7 @@ impl Id {
         }
     }
 
-    /// The device of an address; none of an unspecified one.
+    /// Returns the device of an address; `None` for an unspecified address.
     fn device_at(&self, ip: IpAddr) -> Result<Option<ManagedDevice>, Error> {
         if ip.is_unspecified() {
             return Ok(None);
@@ -135,7 +140,7 @@ impl Id {
         }
     }
 
-    /// The own address and the device by which another host is reached.
+    /// Returns the local address and the device by which another host is reached.
     fn find_way(&self, to: SocketAddr) -> Result<(SocketAddr, ManagedDevice), Error> {
         let bound = {
             let Inner { local, device, .. } = &*self.lock();
@@ -156,7 +161,7 @@ impl Id {
     }
 }
 
-/// Neither an address nor a port is asked for.
+/// Returns whether neither an address nor a port is given.
 fn is_nothing(source: &SocketAddr) -> bool {
     source.ip().is_unspecified() && source.port() == 0
 }
@@ -167,5 +172,6 @@ fn with_port(address: SocketAddr, port: u16) -> SocketAddr {
     address
 }
 
-/// Requests that wait for a program to take them, as `/proc/sys/net/rdma_ucm/max_backlog` says elsewhere.
+/// Maximum number of requests that wait for a program; the kernel has
+/// `/proc/sys/net/rdma_ucm/max_backlog` for this.
 const BACKLOG_MAX: usize = 1024;
