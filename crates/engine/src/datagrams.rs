@@ -1,4 +1,4 @@
-//! Ports of datagrams: what has been posted there, what comes in, and what waits to be sent.
+//! Datagram ports: posted receives, arriving datagrams, and datagrams that wait to be sent.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -19,22 +19,24 @@ use crate::links::{Links, is_full_alone};
 use crate::new_frame::{Emit, Emitted};
 use crate::scratch::{BATCH_BYTES_MAX, Scratch};
 
-/// The ports of an endpoint, and datagrams that wait for their links.
+/// The datagram ports of an endpoint, and the datagrams that wait for their links.
 ///
-/// What comes in costs a look-up unless it has the number and the key of a port, and then at most one receive
-/// that was posted there.
+/// An arriving datagram costs one look-up unless it has the number and key of a port; with both it
+/// consumes at most one receive posted there.
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
     ports: HashMap<QueuePairNumber, Port>,
-    /// Who has joined each group, by the group's address without a port.
+    /// The ports in each group, by the group's address without a port.
     groups: HashMap<PeerAddr, Vec<QueuePairNumber>>,
     memberships: usize,
-    /// In the order in which they were posted, for each link: one that is full keeps back no other.
+    /// Datagrams to send, per link, in the order of their posts. A full link does not delay the
+    /// others.
     waiting: [VecDeque<Waiting>; LINKS_MAX],
     waiting_count: usize,
-    /// Room for bytes of datagrams to come: nothing is allocated as long as no more wait than once did.
+    /// Buffers of earlier datagrams, for reuse. Nothing is allocated while no more datagrams wait
+    /// than once did.
     spare: Vec<Vec<u8>>,
-    /// Ports opened so far.
+    /// Number of ports opened so far.
     lives: u32,
     store: Store,
 }
@@ -46,9 +48,9 @@ struct Port {
     send: Arc<CompletionQueue>,
     receive: Arc<CompletionQueue>,
     receives: Receives,
-    /// Datagrams of it that wait for their links.
+    /// Number of datagrams of this port that wait for their links.
     waiting: u32,
-    /// Datagrams for it that wait for a receive, the oldest first.
+    /// Datagrams for this port that wait for a receive, oldest first.
     kept: VecDeque<Kept>,
     kept_bytes: usize,
 }
@@ -57,25 +59,25 @@ struct Port {
 #[derive(Debug)]
 enum Receives {
     Own(OwnReceives),
-    /// Those of a queue that others take from, too.
+    /// Receives of a shared queue, which others consume too.
     Shared(Arc<SharedReceives>),
 }
 
-/// Receives that were posted at a port, for it alone.
+/// Receives posted at one port, for it alone.
 #[derive(Debug)]
 struct OwnReceives {
     posted: VecDeque<Posted>,
-    /// The pieces of `posted`, of one after the other.
+    /// The scatter/gather entries of all receives in `posted`, in the same order.
     pieces: VecDeque<Piece>,
     posted_max: u32,
 }
 
-/// A receive that was posted.
+/// A posted receive.
 #[derive(Clone, Copy, Debug)]
 struct Posted {
     context: u64,
     length: u32,
-    /// How many of the pieces are its own.
+    /// The number of its entries in `OwnReceives::pieces`.
     pieces: u32,
 }
 
@@ -83,9 +85,9 @@ struct Posted {
 #[derive(Debug)]
 struct Waiting {
     to: PeerAddr,
-    /// Header, and payload that was copied behind it.
+    /// The header, followed by the payload if it was copied.
     frame: Vec<u8>,
-    /// The payload that was not copied.
+    /// The payload, if it was not copied.
     outside: Option<Piece>,
     length: u32,
     port: DatagramPort,
@@ -99,7 +101,7 @@ impl Waiting {
     }
 }
 
-/// What datagrams share with connections.
+/// State that datagrams share with connections.
 pub(crate) struct Around<'a> {
     pub(crate) pools: &'a mut Pools,
     pub(crate) counters: &'a mut EndpointCounters,
@@ -108,7 +110,7 @@ pub(crate) struct Around<'a> {
     pub(crate) now: Instant,
 }
 
-/// Where a datagram has come from, and where it was sent to.
+/// The source and destination address of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
     pub(crate) from: PeerAddr,
@@ -116,26 +118,27 @@ pub(crate) struct Route {
 }
 
 impl Datagrams {
-    /// Whether none waits to be sent.
+    /// Returns whether no datagram waits to be sent.
     #[inline]
     pub(crate) const fn is_empty(&self) -> bool {
         self.waiting_count == 0
     }
 
-    /// How many wait to be sent.
+    /// Returns the number of datagrams that wait to be sent.
     #[inline]
     pub(crate) const fn waiting(&self) -> usize {
         self.waiting_count
     }
 
-    /// How many of a port do, which has none once it is closed.
+    /// Returns the number of datagrams of a port that wait to be sent; 0 once the port is closed.
     #[inline]
     pub(crate) fn waiting_of(&self, port: DatagramPort) -> u32 {
         let open = self.ports.get(&port.number).filter(|open| open.name == port);
         open.map_or(0, |open| open.waiting)
     }
 
-    /// Calls `visit` with the regions of receives that were posted at ports, and of datagrams that wait.
+    /// Calls `visit` with the region of each receive posted at a port, and of each datagram that
+    /// waits to be sent.
     pub(crate) fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
         for port in self.ports.values() {
             if let Receives::Own(own) = &port.receives {
@@ -170,7 +173,8 @@ impl Datagrams {
         Ok(name)
     }
 
-    /// Closes a port: what was posted there completes as flushed. Receives that are shared stay where they are.
+    /// Closes a port. Its posted receives and datagrams complete as flushed; shared receives stay
+    /// in their queue.
     pub(crate) fn close(
         &mut self,
         pools: &mut Pools,
@@ -203,13 +207,13 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Datagrams must carry this queue key from now on.
+    /// Sets the queue key that datagrams for this port must carry from now on.
     pub(crate) fn set_key(&mut self, port: DatagramPort, key: u32) -> Result<(), DatagramError> {
         self.port(port)?.key = key;
         Ok(())
     }
 
-    /// A port joins a group, in which it may be already.
+    /// Adds a port to a group. Has no effect if the port is in the group already.
     pub(crate) fn join(
         &mut self,
         port: DatagramPort,
@@ -230,7 +234,6 @@ impl Datagrams {
         Ok(())
     }
 
-    /// A port leaves a group.
     pub(crate) fn leave(
         &mut self,
         port: DatagramPort,
@@ -241,7 +244,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Whether a port is in a group.
+    /// Returns whether any port is in the group.
     pub(crate) fn has_group(&self, group: PeerAddr) -> bool {
         self.groups.contains_key(&group.host())
     }
@@ -262,7 +265,7 @@ impl Datagrams {
         port.ok_or(DatagramError::Closed)
     }
 
-    /// The receives of a port that has some of its own, and room for one more.
+    /// Returns the receives of a port, if they are not shared and have room for one more.
     fn own_receives(&mut self, port: DatagramPort) -> Result<&mut OwnReceives, DatagramError> {
         let port = self.port(port)?;
         if port.receive.is_overrun() {
@@ -275,7 +278,7 @@ impl Datagrams {
         Ok(own)
     }
 
-    /// Posts a buffer for one datagram and the header before it.
+    /// Posts a buffer for one datagram and the route header before it.
     pub(crate) fn post_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -299,7 +302,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Posts a receive whose memory is not there: the datagram that it is for makes it fail.
+    /// Posts a receive whose memory is missing. The datagram that consumes it makes it fail.
     pub(crate) fn post_failed_receive(
         &mut self,
         port: DatagramPort,
@@ -311,7 +314,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Takes the receives of a port back: none of them completes.
+    /// Withdraws the receives of a port, without completions.
     pub(crate) fn forget_receives(
         &mut self,
         counters: &mut EndpointCounters,
@@ -320,7 +323,7 @@ impl Datagrams {
         self.port(port)?;
         let Self { ports, store, .. } = self;
         let Some(port) = ports.get_mut(&port.number) else { return Ok(()) };
-        // They were for receives that will not be.
+        // The kept datagrams waited for receives that will not be posted.
         port.drop_kept(counters, store, |_| true);
         if let Receives::Own(own) = &mut port.receives {
             own.posted.clear();
@@ -330,8 +333,8 @@ impl Datagrams {
     }
 
     //= protocol.md: datagram.2
-    /// Posts a datagram with the bytes of a list. Those that are few or not in one piece are copied, others are
-    /// taken from where they are when the datagram is handed to its link.
+    /// Posts a datagram with the bytes of a scatter/gather list. A short payload, or one of several
+    /// entries, is copied. Any other stays where it is until the datagram is passed to its link.
     pub(crate) fn post(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -374,7 +377,8 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Hands what waits to the links, in batches. Whether some still wait, for a link that is full.
+    /// Passes the waiting datagrams to the links, in batches. Returns whether some still wait for a
+    /// full link.
     pub(crate) fn transmit(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -406,7 +410,7 @@ impl Datagrams {
                 if is_unmapped {
                     self.done(pools, index, Err(OperationError::LocalAccess));
                 } else if taken < filled && is_full_alone(to) {
-                    // One peer that reads nothing must not take the place of all others.
+                    // A peer that does not read must not block the datagrams to all other peers.
                     counters.datagrams_not_sent += (filled - taken) as u64;
                     (taken..filled).for_each(|_| self.done(pools, index, Ok(())));
                 }
@@ -419,8 +423,8 @@ impl Datagrams {
         self.waiting.get(index)?.front()
     }
 
-    /// Puts datagrams for one peer into a batch, as many as a link takes at once: none if the payload of the
-    /// first is gone.
+    /// Puts datagrams for one peer into a batch, at most as many as the link accepts at once.
+    /// Returns their number; 0 if the payload of the first is gone.
     fn fill(
         &self,
         memory: &MemoryAccess<'_>,
@@ -449,7 +453,7 @@ impl Datagrams {
         scratch.len()
     }
 
-    /// The first datagram that waits for a link does so no longer.
+    /// Removes the first datagram that waits for a link, and completes it with `result`.
     fn done(&mut self, pools: &mut Pools, index: usize, result: Result<(), OperationError>) {
         let Some(waiting) = self.waiting.get_mut(index).and_then(VecDeque::pop_front) else {
             return;
@@ -465,7 +469,7 @@ impl Datagrams {
     }
 
     //= protocol.md: datagram.3, datagram.5
-    /// A datagram has come for a port.
+    /// Handles a datagram that arrived for a port.
     #[inline]
     pub(crate) fn receive(
         &mut self,
@@ -482,7 +486,7 @@ impl Datagrams {
         port.receive(memory, around, store, route, (datagram, payload));
     }
 
-    /// Receives were posted to a queue that ports share, for which datagrams wait.
+    /// Delivers kept datagrams into receives that were posted to a shared queue.
     pub(crate) fn on_receives_posted(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -502,7 +506,7 @@ impl Datagrams {
     }
 
     //= protocol.md: datagram.6
-    /// A datagram has come that was sent to a group.
+    /// Handles a datagram that was sent to a group.
     pub(crate) fn receive_of_group(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -541,7 +545,7 @@ impl Port {
         if !self.kept.is_empty() {
             self.deliver_kept(memory, around, store);
         }
-        // No link carries a frame of more than 65 507 bytes.
+        // The cast is safe: no link carries a frame of more than 65 507 bytes.
         let header = route_header(route.from, route.to, payload.len() as u16);
         let parts = [header.as_slice().into(), payload];
         let said = Said {
@@ -549,7 +553,7 @@ impl Port {
             immediate: datagram.immediate,
             solicited: datagram.solicited,
         };
-        // None overtakes one that came before it.
+        // Datagrams that already wait for a receive come first.
         if self.kept.is_empty() && self.deliver(memory, around, said, parts) {
             return;
         }
@@ -571,8 +575,8 @@ impl Port {
         }
     }
 
-    /// Puts a datagram into the oldest receive; false if there is none. A datagram that does not fit is dropped and
-    /// counted.
+    /// Puts a datagram into the oldest receive. Returns false if there is no receive. A datagram
+    /// that does not fit is dropped and counted.
     fn deliver(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -611,7 +615,7 @@ impl Port {
         true
     }
 
-    /// Puts datagrams that wait into receives, as long as there are some.
+    /// Puts waiting datagrams into receives, while there are receives.
     #[cold]
     fn deliver_kept(
         &mut self,
@@ -631,7 +635,7 @@ impl Port {
         }
     }
 
-    /// Drops datagrams that wait, from the oldest on, while they are to be dropped.
+    /// Drops waiting datagrams, oldest first, while `is_dropped` returns true.
     fn drop_kept(
         &mut self,
         counters: &mut EndpointCounters,
@@ -644,7 +648,7 @@ impl Port {
         }
     }
 
-    /// One that waited was taken from the front.
+    /// Releases a datagram that was taken from the front of the waiting ones.
     fn let_go(&mut self, store: &mut Store, kept: Kept) {
         self.kept_bytes -= kept.cost();
         store.remove(kept);
@@ -675,7 +679,8 @@ impl OwnReceives {
         self.posted.push_back(Posted { context, length, pieces });
     }
 
-    /// Places a datagram of `bytes` bytes in the oldest receive, which it consumes: the context of that.
+    /// Places a datagram of `bytes` bytes in the oldest receive and consumes it. Returns the
+    /// receive's context and the result of the placement.
     fn fill(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -694,7 +699,7 @@ impl OwnReceives {
 }
 
 impl DatagramPort {
-    /// What becomes of a receive, as far as a datagram has nothing to do with it.
+    /// Returns the completion of a receive without the fields that come from a datagram.
     const fn received(self, context: u64, result: Result<(), OperationError>) -> Completion {
         Completion {
             context,
@@ -719,7 +724,8 @@ impl Waiting {
     }
 }
 
-/// Appends the bytes of a list to a frame; or says where they are, if they are many in one piece.
+/// Appends the bytes of a list to a frame. If they are one large entry, returns the entry instead
+/// of copying it.
 fn append(
     memory: &MemoryAccess<'_>,
     frame: &mut Vec<u8>,
@@ -740,7 +746,7 @@ fn append(
     Ok(None)
 }
 
-/// Places parts one after the other in pieces, which have room for them.
+/// Places `parts`, one after the other, in `pieces`, which have room for them.
 fn scatter<'a>(
     memory: &MemoryAccess<'_>,
     pieces: impl Iterator<Item = &'a Piece>,
@@ -767,19 +773,20 @@ fn scatter<'a>(
     Ok(())
 }
 
-/// Bytes of a datagram before its payload, as memory for a frame that is copied whole begins with them.
+/// A frame whose payload is copied fits its buffer: a datagram header and the copied payload.
 const _: () = assert!(DATAGRAM_HEADER_BYTES + COPIED_BYTES_MAX as usize <= 320);
 
-/// Payloads of so many bytes are copied behind the header: a piece of its own costs the kernel more.
+/// Longest payload that is copied behind the header, in bytes. For a short payload, a
+/// scatter/gather entry of its own costs the kernel more than the copy.
 const COPIED_BYTES_MAX: u32 = 256;
 
-/// Ports of an endpoint: sixteen slots of 4096 numbers each.
+/// Maximum number of ports of an endpoint: sixteen slots of 4096 numbers each.
 const PORTS_MAX: usize = 1 << 16;
 
-/// Ports in groups, each counted as often as it is in one: 1024 take 8 KiB, and a datagram of a group is looked at
-/// for each of its members.
+/// Maximum sum of the members of all groups: 1024 take 8 KiB. Each datagram to a group is handled
+/// once per member.
 const MEMBERSHIPS_MAX: usize = 1024;
 
-/// Datagrams that wait for their links: what a program may post in one go. At 96 bytes each, and 4 KiB if they are
-/// gathered from pieces, at most 4 MiB.
+/// Maximum number of datagrams that wait for their links: as many as a program may post at once.
+/// Each takes 96 bytes, and up to 4 KiB if gathered from several entries: at most 4 MiB.
 const WAITING_MAX: usize = 1024;

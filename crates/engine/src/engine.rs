@@ -1,4 +1,4 @@
-//! The endpoint: what applications and runtimes call.
+//! The endpoint: the calls of applications and runtimes.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ use crate::table::ConnectionTable;
 use crate::terms::{OwnTerms, Terms};
 use crate::watch::Watch;
 
-/// Protocol state of one endpoint: every connection, every link.
+/// Protocol state of one endpoint: all its connections and links.
 ///
 /// Does no I/O and reads no clock; `now` is one value per turn. See the crate's documentation for
 /// the order of calls.
@@ -48,7 +48,7 @@ pub struct Engine {
     pools: Pools,
     sent: SentPool<Carried>,
     agenda: Agenda,
-    /// The last turn.
+    /// When the last turn began.
     turn_at: Instant,
     reception: Reception,
     peers: PeerNames,
@@ -58,29 +58,29 @@ pub struct Engine {
     news: News,
     counters: EndpointCounters,
     scratch: Scratch,
-    /// Made when the first port is opened, or the first datagram comes.
+    /// Created when the first port is opened or the first datagram arrives.
     datagrams: Option<Box<Datagrams>>,
 }
 
-/// A connection to be.
+/// The parameters of a connection to open.
 #[derive(Clone, Debug)]
 pub struct ConnectRequest {
-    /// Links and the peer's address on each, best first; the first that answers becomes link 0 of the connection, the
-    /// others join it. Further addresses that the peer announces are used too.
+    /// Links, and the peer's address on each, best first. The first that answers becomes link 0 of
+    /// the connection; the others join it. Addresses that the peer announces later are used too.
     pub paths: Vec<(LinkId, PeerAddr)>,
-    /// Which listener of the peer is meant.
+    /// The number of the peer's listener.
     pub service: u32,
-    /// Sent along, at most 512 bytes.
+    /// Data sent with the request, at most 512 bytes.
     pub private_data: Vec<u8>,
-    /// Regions the peer may reach.
+    /// Regions that the peer may access.
     pub domain: ProtectionDomain,
-    /// Where completions go.
+    /// Queues that receive the completions.
     pub queues: Queues,
-    /// What this connection has of its own.
+    /// Settings of this connection.
     pub terms: Terms,
 }
 
-/// What [`Engine::close`] does with a connection.
+/// Closes a connection, as [`Engine::close`] documents.
 fn close(parts: &mut Parts<'_>, connection: &mut Connection, now: Instant, private_data: &[u8]) {
     match connection.phase() {
         Phase::Requested => parts.reject_request(connection, private_data),
@@ -94,16 +94,16 @@ fn close(parts: &mut Parts<'_>, connection: &mut Connection, now: Instant, priva
     }
 }
 
-/// Connections that the lists of connections have room for from the start.
+/// Connections for which the lists of connections have room from the start.
 const LISTED_AHEAD: u32 = 64;
 
 impl Engine {
     //= protocol.md: reset.4
-    /// Creates an endpoint without links. `seed` must be unpredictable (in a simulation: the seed), `status` is
-    /// where handles of operations look.
+    /// Creates an endpoint without links. `seed` must be unpredictable, except in a simulation.
+    /// Handles of operations read their state from `status`.
     ///
     /// # Errors
-    /// Those of [`EngineConfig::check`].
+    /// The errors of [`EngineConfig::check`].
     pub fn new(
         config: EngineConfig,
         seed: [u8; 32],
@@ -116,7 +116,7 @@ impl Engine {
         entropy.fill_bytes(&mut cookie_key);
         let records = usize::from(config.packets_max);
         let ahead = config.allocates_ahead;
-        // Lists of connections, by number.
+        // These lists contain connection numbers.
         let listed = if ahead { LISTED_AHEAD } else { 0 };
         let pools = if ahead { Pools::new } else { Pools::growing };
         let connections =
@@ -148,14 +148,14 @@ impl Engine {
         })
     }
 
-    /// Gives the engine this scratch memory for its own, and its own for this. To be called before
-    /// [`Engine::poll_transmit`] and after it.
+    /// Swaps the engine's scratch memory with `scratch`. Call it before [`Engine::poll_transmit`]
+    /// and again after it.
     pub fn exchange_scratch(&mut self, scratch: &mut Scratch) {
         core::mem::swap(&mut self.scratch, scratch);
     }
 
-    /// Adds a link to the endpoint, or replaces what is known of it. Connections that are established
-    /// use it, too, as soon as a link of the peer is found that answers there.
+    /// Adds a link to the endpoint, or replaces its capabilities. Established connections use the
+    /// link too, as soon as a link of the peer answers on it.
     ///
     /// # Errors
     /// [`EngineLinkError`], one variant for each cause.
@@ -165,7 +165,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes a link away; connections go on over their others.
+    /// Removes a link. Connections continue over their other links.
     pub fn detach_link(&mut self, link: LinkId) {
         self.links.detach(link);
         self.with_each(|parts, connection| {
@@ -177,23 +177,25 @@ impl Engine {
         });
     }
 
-    /// Returns the number, random at each start, by which peers distinguish the lives of an endpoint.
+    /// Returns the incarnation: a number, random at each start, by which peers distinguish the
+    /// lives of an endpoint.
     pub const fn incarnation(&self) -> u64 {
         self.incarnation
     }
 
-    /// Passes requests for connections to `service` on from now on.
+    /// Starts to pass requests for connections to `service` to the application.
     pub fn listen(&mut self, service: u32) {
         self.reception.listen(service);
     }
 
-    /// Rejects requests for connections to `service` from now on.
+    /// Starts to reject requests for connections to `service`.
     pub fn unlisten(&mut self, service: u32) {
         self.reception.unlisten(service);
     }
 
     //= protocol.md: set-up.1
-    /// Asks a peer for a connection; [`Event::Established`] or [`Event::Closed`] reports how it ended.
+    /// Asks a peer for a connection. [`Event::Established`] or [`Event::Closed`] reports the
+    /// result.
     ///
     /// # Errors
     /// [`ConnectError`], one variant for each cause.
@@ -228,8 +230,9 @@ impl Engine {
         Ok(handle)
     }
 
-    /// Closes a connection: outstanding operations complete as flushed, the peer gets `private_data` (at most 128
-    /// bytes, more is cut off), then [`Event::Closed`] follows. A request not answered yet is rejected.
+    /// Closes a connection. Outstanding operations complete as flushed, the peer gets
+    /// `private_data` (at most 128 bytes, the rest is cut off), and [`Event::Closed`] follows. A
+    /// request that is not answered yet is rejected.
     ///
     /// # Errors
     /// [`Unknown`] if there is no such connection.
@@ -245,9 +248,11 @@ impl Engine {
         self.with_handle(handle, close).ok_or(Unknown)
     }
 
-    /// Ends a connection because an operation that was not posted yet needs memory of this side that is gone, as if the
-    /// memory had gone after it was posted: what is outstanding is flushed, and [`Event::Closed`] follows with
-    /// [`Closed::LocalMemory`](crate::Closed::LocalMemory). A connection that is closing goes on.
+    /// Closes a connection because an operation that was not posted yet needs local memory that is
+    /// gone. The effect is as if the memory had disappeared after the post: outstanding operations
+    /// are flushed, and [`Event::Closed`] follows with
+    /// [`Closed::LocalMemory`](crate::Closed::LocalMemory). Has no effect on a connection that is
+    /// closing.
     ///
     /// # Errors
     /// [`Unknown`] if there is no such connection.
@@ -265,9 +270,10 @@ impl Engine {
         self.with_handle(handle, close).ok_or(Unknown)
     }
 
-    /// Sets how long a connection with terms of its own waits from now on, in nanoseconds: in all for a sign of its
-    /// peer (see [`Grants::silence_ns`](crate::Grants::silence_ns)), and each operation for a receive of the peer
-    /// (see [`Terms::not_ready_ns`]). Programs of verbs set this when they are connected already.
+    /// Sets the timeouts of a connection, in nanoseconds. `silence_ns` limits the silence of the
+    /// peer (see [`Grants::silence_ns`](crate::Grants::silence_ns)). `not_ready_ns` limits how long
+    /// an operation waits for a receive of the peer (see [`Terms::not_ready_ns`]). Verbs programs
+    /// set these timeouts after they have connected.
     ///
     /// # Errors
     /// [`Unknown`] if there is no such connection.
@@ -288,7 +294,7 @@ impl Engine {
         self.with_each(|parts, connection| close(parts, connection, now, &[]));
     }
 
-    /// Accepts an operation for sending. Call [`Engine::poll_transmit`] afterwards.
+    /// Posts an operation. Call [`Engine::poll_transmit`] afterwards.
     ///
     /// # Errors
     /// [`PostError`], one variant for each cause.
@@ -302,7 +308,7 @@ impl Engine {
         self.post_by(handle, |outbound, pools| outbound.post(memory, pools, operation))
     }
 
-    /// Posts an operation as [`Engine::post`] does, of bytes in several pieces.
+    /// Posts an operation as [`Engine::post`] does, with a scatter/gather list.
     ///
     /// # Errors
     /// [`PostError`], one variant for each cause.
@@ -316,8 +322,8 @@ impl Engine {
         self.post_by(handle, |outbound, pools| outbound.post_list(memory, pools, operation, list))
     }
 
-    /// Posts work of a queue pair that failed before it got here: it completes so in its turn, and the connection
-    /// ends.
+    /// Posts work of a queue pair that failed before it reached the engine. It completes with
+    /// `error` after all earlier work, and the connection ends.
     ///
     /// # Errors
     /// [`PostError`], one variant for each cause.
@@ -361,8 +367,8 @@ impl Engine {
         self.post_receive_by(handle, |inbound, _| inbound.post_receive(memory, receive))
     }
 
-    /// Posts a receive as [`Engine::post_receive`] does, but a slot of the status table reports the message instead
-    /// of a completion.
+    /// Posts a receive as [`Engine::post_receive`] does. A slot of the status table, instead of a
+    /// completion, reports the message.
     ///
     /// # Errors
     /// [`PostError`], one variant for each cause.
@@ -378,7 +384,7 @@ impl Engine {
         })
     }
 
-    /// Checks that [`Engine::post_followed_receive`] would post the receive.
+    /// Checks whether [`Engine::post_followed_receive`] would post the receive.
     ///
     /// # Errors
     /// [`PostError`], one variant for each cause.
@@ -391,7 +397,7 @@ impl Engine {
         self.post_receive_by(handle, |inbound, _| inbound.check_followed_receive(memory, receive))
     }
 
-    /// Posts a receive as [`Engine::post_receive`] does, with a buffer in several pieces.
+    /// Posts a receive as [`Engine::post_receive`] does, with a scatter/gather list as the buffer.
     ///
     /// # Errors
     /// [`PostError`], one variant for each cause.
@@ -407,8 +413,9 @@ impl Engine {
         })
     }
 
-    /// Posts a receive of a queue pair that failed before it got here, as its memory is not there: a message that
-    /// comes for it ends the connection, and it completes with what was wrong.
+    /// Posts a receive of a queue pair that failed before it reached the engine, because its memory
+    /// is missing. A message that arrives for it ends the connection, and the receive completes
+    /// with an error.
     ///
     /// # Errors
     /// [`PostError`], one variant for each cause.
@@ -452,7 +459,7 @@ impl Engine {
         let mut event = event;
         match event {
             LinkEvent::Changed(caps) if self.links.on_changed(link, caps) => {}
-            // It carries nothing of ours any more.
+            // The new capabilities cannot be used, so the link carries nothing for this endpoint.
             LinkEvent::Changed(_) => event = LinkEvent::Down,
             LinkEvent::Down => self.links.on_down(link),
             LinkEvent::TooBig(peer, limit, evidence) => {
@@ -461,19 +468,19 @@ impl Engine {
             LinkEvent::Refused(peer, evidence) => {
                 return self.on_report(now, link, peer, Report::Refused, evidence);
             }
-            // News for the thread that sleeps on the links; the engine has no use for it.
+            // Only the thread that sleeps on the links uses other events.
             _ => return,
         }
         self.with_each(|parts, connection| parts.on_link_event(now, connection, link, event));
     }
 
-    /// Returns when to call [`Engine::handle_timeout`], after any other call.
+    /// Returns when to call [`Engine::handle_timeout`]. Any other call may change this time.
     pub fn poll_timeout(&self) -> Instant {
         self.agenda.next_deadline()
     }
 
-    /// Whether nothing is pending: only the keep-alives of idle connections would still wake the endpoint. Looks at
-    /// every connection.
+    /// Returns whether nothing is pending: only keep-alives of idle connections would still wake
+    /// the endpoint. Visits every connection.
     pub fn is_idle(&self) -> bool {
         let is_awake_at_rest = |connection: &Connection| {
             let deadline = self.agenda.deadline(connection.handle().index);
@@ -497,7 +504,7 @@ impl Engine {
         self.news.poll()
     }
 
-    /// Whether [`Engine::poll_transmit`] has something to look at.
+    /// Returns whether [`Engine::poll_transmit`] has work to do.
     pub fn has_work(&self) -> bool {
         self.agenda.has_work()
             || !self.replies.is_empty()
@@ -505,8 +512,9 @@ impl Engine {
             || self.has_datagrams()
     }
 
-    /// Whether [`Engine::poll_transmit`] has something to send now. If not, the caller may defer the call until after
-    /// the next piece of work; [`Engine::poll_timeout`] is out of date until then.
+    /// Returns whether [`Engine::poll_transmit`] has something to send now. If not, the caller may
+    /// defer that call until after its next piece of work. Until then, [`Engine::poll_timeout`] is
+    /// out of date.
     #[inline]
     pub fn is_urgent(&self, now: Instant) -> bool {
         let mut ready = self.agenda.ready();
@@ -515,27 +523,28 @@ impl Engine {
             (Some(index), None) => {
                 self.connections.at(index).is_some_and(|connection| !connection.is_urgent(now))
             }
-            // Not worth the search.
+            // With two or more connections a search does not pay.
             (Some(_), Some(_)) => false,
         };
         let is_quiet = is_quiet && self.replies.is_empty() && self.agenda.stalled() == 0;
         !is_quiet || self.has_datagrams()
     }
 
-    /// Whether datagrams wait to be sent.
+    /// Returns whether datagrams are waiting to be sent.
     #[inline]
     pub(crate) fn has_datagrams(&self) -> bool {
         self.datagrams.as_ref().is_some_and(|datagrams| !datagrams.is_empty())
     }
 
-    /// The datagrams, if there were any.
+    /// Returns the datagrams, if any port or datagram exists.
     #[inline]
     pub(crate) fn datagrams(&self) -> Option<&Datagrams> {
         self.datagrams.as_deref()
     }
 
     //= protocol.md: shared.3
-    /// Continues connections or datagrams that [wait](SharedReceives::post) for receives, which were posted.
+    /// Handles the post of receives to a shared queue. Connections and datagrams that
+    /// [wait](SharedReceives::post) for receives continue.
     pub fn on_receives_posted(
         &mut self,
         now: Instant,
@@ -554,27 +563,28 @@ impl Engine {
         }
     }
 
-    /// Takes the next shared queue of which fewer receives are left than the [limit](SharedReceives::arm_limit)
-    /// that was armed.
+    /// Takes the next shared queue that has fewer receives left than its armed
+    /// [limit](SharedReceives::arm_limit).
     pub fn take_below_limit(&mut self) -> Option<Arc<SharedReceives>> {
         self.pools.take_below_limit()
     }
 
-    /// Takes the next completion queue for whose completions an application waits: wake it, or signal its
-    /// descriptor, after the turn.
+    /// Takes the next completion queue on which an application waits. Wake the application, or
+    /// signal the queue's descriptor, after the turn.
     #[inline]
     pub fn take_fired(&mut self) -> Option<Arc<CompletionQueue>> {
         self.pools.take_fired()
     }
 
-    /// Returns how often something was reported to applications, by a completion or by a slot of the status table.
-    /// A caller that compares it with the earlier value sees whether there is anything new.
+    /// Returns how often something was reported to applications, by a completion or by a slot of
+    /// the status table. If the number differs from that of an earlier call, there is something
+    /// new.
     #[inline]
     pub const fn report_count(&self) -> u64 {
         self.pools.report_count()
     }
 
-    /// Returns what is known of a connection.
+    /// Returns the state of a connection.
     pub fn info(&self, handle: ConnectionHandle) -> Option<ConnectionInfo> {
         self.connections.look(handle, Self::info_of)
     }
@@ -589,16 +599,17 @@ impl Engine {
         }
     }
 
-    /// Returns how many operations of a connection are posted and not complete; 0 if there is no such connection.
+    /// Returns the number of operations of a connection that are posted and not complete; 0 if
+    /// there is no such connection.
     #[inline]
     pub fn outstanding(&self, handle: ConnectionHandle) -> u32 {
-        // One that rests has none.
+        // A resting connection has no outstanding operations.
         let connection = self.connections.at(handle.index).filter(|_| self.connections.has(handle));
         connection.map_or(0, |connection| connection.outbound().outstanding())
     }
 
-    /// Returns how much is posted on a connection, and whether more of it could begin; nothing if there is no such
-    /// connection.
+    /// Returns how many operations are posted on a connection, and whether more could begin.
+    /// Returns the default if there is no such connection.
     #[inline]
     pub fn posting_room(&self, handle: ConnectionHandle) -> PostingRoom {
         let room = |connection: &Connection| connection.outbound().posting_room();
@@ -611,35 +622,36 @@ impl Engine {
         }
     }
 
-    /// Reports when this connection has room for waiting work of an application: when an operation of it is
-    /// complete, its peer grants it more messages, or a receive of it is consumed. Then [`Engine::poll_room`] names
-    /// it once.
+    /// Requests a notification when this connection has room for waiting work of an application:
+    /// when one of its operations completes, its peer grants more messages, or one of its receives
+    /// is consumed. [`Engine::poll_room`] then returns the connection once.
     pub fn await_room(&mut self, handle: ConnectionHandle) {
         self.pools.await_room(handle.owner());
     }
 
-    /// Returns the next connection that has room which was [awaited](Engine::await_room), or has ended.
+    /// Returns the next connection that has the [awaited](Engine::await_room) room or has ended.
     pub fn poll_room(&mut self) -> Option<ConnectionHandle> {
         self.pools.take_room().map(ConnectionHandle::of)
     }
 
-    /// Whether [`Engine::poll_room`] has something to say.
+    /// Returns whether [`Engine::poll_room`] would return a connection.
     #[inline]
     pub const fn has_room_news(&self) -> bool {
         self.pools.has_room_news()
     }
 
-    /// Whether operations of any connection are posted and not complete. Looks at every connection.
+    /// Returns whether operations of any connection are posted and not complete. Visits every
+    /// connection.
     pub fn has_outstanding(&self) -> bool {
         self.connections.iter().any(|connection| connection.outbound().outstanding() > 0)
     }
 
-    /// Returns the counters of the endpoint as a whole; those of links are in [`Engine::info`].
+    /// Returns the counters of the whole endpoint. [`Engine::info`] has those of links.
     pub const fn counters(&self) -> &EndpointCounters {
         &self.counters
     }
 
-    /// Whether one more operation of a connection could begin.
+    /// Returns whether one more operation of a connection could begin.
     ///
     /// # Errors
     /// [`PostError::NoOperationLeft`].
@@ -652,7 +664,7 @@ impl Engine {
         self.pools.in_use()
     }
 
-    /// Returns how many answers to reads and atomics of peers were begun so far.
+    /// Returns the number of answers to reads and atomics of peers that were begun so far.
     pub const fn answers_begun(&self) -> u64 {
         self.pools.answers_begun()
     }
@@ -662,18 +674,19 @@ impl Engine {
         self.connections.used()
     }
 
-    /// Whether a peer has yet to acknowledge that a connection is closed. Looks at every connection.
+    /// Returns whether a peer has yet to acknowledge the close of a connection. Visits every
+    /// connection.
     pub fn is_closing(&self) -> bool {
         self.connections.iter().any(|connection| connection.phase() == Phase::Closing)
     }
 
-    /// A turn begins.
+    /// Begins a turn.
     pub(crate) fn begin_turn(&mut self, now: Instant) {
         self.turn_at = now;
         self.links.begin_turn();
     }
 
-    /// Lends the connections, and what they share.
+    /// Borrows the connection table, and the state that connections share.
     #[inline]
     pub(crate) fn lend(&mut self) -> (&mut ConnectionTable, Parts<'_>) {
         let parts = Parts {
@@ -697,7 +710,8 @@ impl Engine {
         (&mut self.connections, parts)
     }
 
-    /// Lends the datagrams, which are made when they are first needed, and what they share with connections.
+    /// Borrows the datagrams, creating them on first use, and the state that they share with
+    /// connections.
     #[inline]
     pub(crate) fn lend_datagrams(&mut self) -> (&mut Datagrams, Around<'_>) {
         let around = Around {
@@ -710,18 +724,18 @@ impl Engine {
         (self.datagrams.get_or_insert_default(), around)
     }
 
-    /// The connections, to look at.
     pub(crate) const fn connections(&self) -> &ConnectionTable {
         &self.connections
     }
 
-    /// Lends what connections share.
+    /// Borrows the state that connections share.
     #[inline]
     pub(crate) fn parts(&mut self) -> Parts<'_> {
         self.lend().1
     }
 
-    /// Works on a connection that is in the table, and puts it on the list of those to serve.
+    /// Runs `work` on a connection of the table, and adds the connection to the list of those to
+    /// serve.
     pub(crate) fn with_index<R>(
         &mut self,
         index: u32,
@@ -734,7 +748,7 @@ impl Engine {
         Some(result)
     }
 
-    /// The same, by handle.
+    /// As [`Engine::with_index`], by handle.
     pub(crate) fn with_handle<R>(
         &mut self,
         handle: ConnectionHandle,
@@ -743,26 +757,26 @@ impl Engine {
         self.connections.has(handle).then(|| self.with_index(handle.index, work))?
     }
 
-    /// Works on all connections, and puts them on the list of those to serve.
+    /// Runs `work` on every connection, and adds each to the list of those to serve.
     fn with_each(&mut self, mut work: impl FnMut(&mut Parts<'_>, &mut Connection)) {
         for index in self.connections.indices() {
             self.with_index(index, &mut work);
         }
     }
 
-    /// Everything in which regions of this side are named.
+    /// Returns all state that refers to regions of this endpoint.
     pub(crate) fn users_of_regions(&self) -> (&ConnectionTable, &Pools, Option<&Datagrams>) {
         (&self.connections, &self.pools, self.datagrams.as_deref())
     }
 
-    /// Takes a new connection into the table, and puts it on the list of those to serve.
+    /// Adds a new connection to the table and to the list of those to serve.
     pub(crate) fn adopt(&mut self, connection: Box<Connection>) {
         let (connections, mut parts) = self.lend();
         parts.agenda.admit(connection.handle().index);
         parts.put_back(connections, connection);
     }
 
-    /// A new connection, of which nothing is known but its names, if there is room for one.
+    /// Creates a connection with new names in this phase; `None` if the table is full.
     pub(crate) fn fresh_connection(&mut self, phase: Phase) -> Option<Box<Connection>> {
         let (handle, id) = self.connections.reserve(|| self.entropy.next_u32())?;
         let names = Names::new(id, Epoch(self.entropy.next_u32() as u16));

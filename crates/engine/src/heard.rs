@@ -1,21 +1,22 @@
-//! What has come on a link.
+//! Whether frames have arrived under a link index.
 
 use delivery::{Pack, Packer, Unpacker};
 
-/// Whether any frame of the peer has come under the index of a link.
+/// Whether any frame of the peer has arrived under the index of a link.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) enum Heard {
-    /// None.
+    /// No frame has arrived.
     #[default]
     Never,
-    /// Only before the index was used again: the peer may not have heard yet that the earlier link is gone.
+    /// Frames arrived only before the index was reused. The peer may not know yet that the earlier
+    /// link is gone.
     Before,
-    /// On the link as it is.
+    /// A frame has arrived on the present link.
     Here,
 }
 
 impl Heard {
-    /// The index is used again.
+    /// Returns the state after the index is reused.
     pub(crate) const fn renewed(self) -> Self {
         match self {
             Self::Never => Self::Never,

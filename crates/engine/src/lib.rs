@@ -1,14 +1,15 @@
-//! One endpoint of the edge protocol: every connection, every link. Does no I/O, reads no clock.
+//! One endpoint of the edge protocol: all its connections and links. Does no I/O and reads no
+//! clock.
 //!
 //! [`Engine`] composes the handshake, [`delivery`] (packets, links) and [`semantics`] (operations).
 //! Inputs are `handle_*`, outputs are `poll_*`, and `now` is an argument, one value per turn. A turn is:
 //!
-//! 1. [`Engine::handle_frame`] for what the links received,
-//! 2. [`Engine::handle_timeout`] if [`Engine::poll_timeout`] has come,
-//! 3. [`Engine::poll_transmit`] once, which also acknowledges what came in,
-//! 4. [`Engine::poll_event`] until there is none, on the control path.
+//! 1. [`Engine::handle_frame`] for each frame that the links received,
+//! 2. [`Engine::handle_timeout`] if the time that [`Engine::poll_timeout`] returned has passed,
+//! 3. [`Engine::poll_transmit`] once, which also acknowledges the received frames,
+//! 4. [`Engine::poll_event`] on the control path, until it returns `None`.
 //!
-//! Completions do not come out of the engine: it puts them into the completion queues itself.
+//! The engine puts completions into the completion queues itself; no call returns them.
 #![forbid(unsafe_code)]
 
 mod ack_bytes;

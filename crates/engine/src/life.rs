@@ -1,33 +1,35 @@
-//! What a link is to its connection.
+//! The role of a link on its connection.
 
 use delivery::{Pack, Packer, Unpacker};
 
-/// What a link is to its connection. Whether it carries anything is another matter: see
-/// [`delivery::PathState`], which goes on beside it.
+/// The role of a link on its connection. Whether the link carries data is a separate state: see
+/// [`delivery::PathState`].
 ///
-/// | life    | answered | no more | back    |
+/// | role    | answered | lost    | back    |
 /// |---------|----------|---------|---------|
 /// | Trial   | Settled  | (gone)  | –       |
 /// | Offered | Settled  | (gone)  | –       |
 /// | Settled | –        | Lost    | –       |
 /// | Lost    | –        | –       | Settled |
 ///
-/// "(gone)": the last link on which the peer has answered stays, so these are taken away. A link that is
-/// taken away [retires](crate::link_set::Retired) its index.
+/// "(gone)": the link is removed, because only the last link on which the peer has answered stays.
+/// A removed link [retires](crate::link_set::Retired) its index.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Life {
-    /// This end tries whether the two links reach one another; the peer has not answered yet.
+    /// This end tries whether the two links can reach one another. The peer has not answered yet.
     Trial,
-    /// The peer opened it and has not answered here yet: nothing is known of where it leads.
+    /// The peer opened the link and has not answered on it yet, so it is not known where the link
+    /// leads.
     Offered,
-    /// The peer has answered: both ends should have it.
+    /// The peer has answered. Both ends should have the link.
     Settled,
-    /// The only link of the connection, and it is gone: another takes its place when one is found.
+    /// The only link of the connection, and its interface is gone. Another link replaces it when
+    /// one is found.
     Lost,
 }
 
 impl Life {
-    /// The peer has answered on it.
+    /// Returns the role after the peer has answered on the link.
     pub(crate) const fn on_answered(self) -> Self {
         match self {
             Self::Trial | Self::Offered | Self::Settled => Self::Settled,
@@ -35,13 +37,14 @@ impl Life {
         }
     }
 
-    /// The link is gone, and stays because there is no other.
+    /// Returns the role after the interface is gone, for a link that stays because there is no
+    /// other.
     pub(crate) const fn on_lost(self) -> Self {
         assert!(self.has_answered(), "the link that stays is one on which the peer has answered");
         Self::Lost
     }
 
-    /// What it leads over is there again.
+    /// Returns the role after the interface has returned.
     pub(crate) const fn on_back(self) -> Self {
         match self {
             Self::Lost => Self::Settled,
@@ -49,7 +52,7 @@ impl Life {
         }
     }
 
-    /// Whether somebody has answered at the peer's address.
+    /// Returns whether a peer has answered at the peer's address.
     #[inline]
     pub(crate) const fn has_answered(self) -> bool {
         matches!(self, Self::Settled | Self::Lost)

@@ -1,5 +1,5 @@
-//! One link of one connection: a link of this endpoint, the peer's address there, packets both ways,
-//! measurements, and what is to be said on it.
+//! A path: one link of one connection. It holds the local link, the peer's address on that link, the packets in both
+//! directions, the measurements, and the pending control messages.
 
 use delivery::{
     Arrival, Eliciting, Fate, Instant, LinkCaps, LinkCounters, LinkId, LinkState, LinkView,
@@ -19,32 +19,31 @@ use crate::refusals::{QUESTION_NS, Refusals};
 use crate::returned::Returned;
 use crate::sending::Sending;
 
-/// One link of one connection: both halves of its packets, and what is known of the way.
+/// One link of one connection: its packets in both directions, and what was measured on it.
 #[derive(Debug)]
 pub(crate) struct Path {
     index: LinkIndex,
     link: LinkId,
     peer: PeerAddr,
-    /// The address of this end on the link when it was opened: the peer takes frames from there only.
+    /// This end's address when the link was opened. The peer accepts frames on this link only from there.
     local: PeerAddr,
     sending: Sending,
     received: ReceivedPackets,
     state: PathState,
     counters: LinkCounters,
-    /// What is to be said on it.
+    /// Control messages to send on this link.
     pending: Pending,
-    /// How often the peer's address was found to have no listener.
+    /// Refusals in a row that report no listener at the peer's address.
     refusals: Refusals,
-    /// What it is to the connection.
+    /// The role of this link on the connection: on trial, offered, settled or lost.
     life: Life,
     heard: Heard,
-    /// The peer asked to use this link only when no other works.
+    /// The peer asked to use this link only while no other works.
     is_backup: bool,
-    /// When it was opened.
     opened_at: Instant,
-    /// When a new packet last arrived on it, or it was opened.
+    /// When the last new packet arrived on this link; at first, when the link was opened.
     heard_at: Instant,
-    /// When something was last acknowledged on this link.
+    /// When the peer last acknowledged something on this link.
     progress_at: Instant,
 }
 
@@ -67,21 +66,21 @@ delivery::pack_fields!(Path {
     progress_at,
 });
 
-/// A packet that has arrived on a link.
+/// A packet that arrived on a link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet {
-    /// Its number, as it was on the wire.
+    /// The low 32 bits of the packet number, as on the wire.
     pub(crate) number: u32,
     pub(crate) received_at: Instant,
-    /// The network marked it, as there is congestion.
+    /// The network marked the packet: ECN *congestion experienced*.
     pub(crate) is_marked: bool,
     pub(crate) eliciting: Eliciting,
-    /// It asks for an acknowledgement at once.
+    /// The packet asks for an acknowledgement at once.
     pub(crate) asks: bool,
 }
 
 impl Path {
-    /// A link over which nothing was sent yet; how its life [begins](Self::begin) is said next.
+    /// Creates a path on which no packet was sent yet. The caller calls [`begin`](Self::begin) next.
     pub(crate) fn new(
         now: Instant,
         index: LinkIndex,
@@ -109,14 +108,14 @@ impl Path {
             is_backup: false,
             opened_at: now,
             heard_at: now,
-            // Nothing was ever acknowledged on it: its silence says nothing about other links.
+            // The path has made no progress yet, so its silence says nothing about other links.
             progress_at: Instant::default(),
         }
     }
 
     //= protocol.md: index.1
-    /// The same link index in use again, over any link: packet numbers go on from where they were, as they are never
-    /// reused; everything else starts from the beginning.
+    /// Reuses the link index for `fresh`, which may use any local link. Packet numbers continue, because they are
+    /// never reused. All other state starts from the beginning.
     pub(crate) fn renew(
         self,
         fresh: Self,
@@ -136,7 +135,7 @@ impl Path {
     }
 
     //= protocol.md: state.3
-    /// Forgets what was measured: the link came back, perhaps over another way.
+    /// Discards the measurements, because the link that came back may use another route.
     pub(crate) fn restart(
         &mut self,
         now: Instant,
@@ -147,72 +146,70 @@ impl Path {
         self.sending.restart(now, caps, config, parameters);
     }
 
-    /// Its index on the connection.
     #[inline]
     pub(crate) const fn index(&self) -> LinkIndex {
         self.index
     }
 
-    /// The link of this endpoint.
+    /// Returns the link of this endpoint.
     #[inline]
     pub(crate) const fn link(&self) -> LinkId {
         self.link
     }
 
-    /// The peer's address.
     #[inline]
     pub(crate) const fn peer(&self) -> PeerAddr {
         self.peer
     }
 
-    /// The link of this endpoint and the peer's address.
+    /// Returns the link of this endpoint and the peer's address.
     #[inline]
     pub(crate) const fn pair(&self) -> (LinkId, PeerAddr) {
         (self.link, self.peer)
     }
 
-    /// Whether frames leave from this address of this end, the only one from which the peer takes them.
+    /// Returns whether frames on this link leave from `local`. The peer accepts frames only from that address.
     pub(crate) fn leaves_from(&self, local: PeerAddr) -> bool {
         self.local == local
     }
 
-    /// What is in flight on it and measured of it.
+    /// Returns the packets in flight and the measurements.
     #[inline]
     pub(crate) const fn send(&self) -> &SendHalf<Carried> {
         self.sending.half()
     }
 
-    /// What was received on it and has to be acknowledged.
+    /// Returns the received packets that have to be acknowledged.
     #[inline]
     pub(crate) const fn received(&self) -> &ReceivedPackets {
         &self.received
     }
 
-    /// What is to be said on it.
+    /// Returns the control messages to send on this link.
     #[inline]
     pub(crate) const fn pending(&self) -> &Pending {
         &self.pending
     }
 
-    /// Bytes of a full frame.
+    /// Returns the size of a full frame, in bytes.
     #[inline]
     pub(crate) const fn frame_bytes(&self) -> u16 {
         self.sending.frame_bytes()
     }
 
-    /// Whether new data may be put on it.
+    /// Returns whether this link may carry new data.
     #[inline]
     pub(crate) const fn may_carry_data(&self) -> bool {
         self.state.may_carry_data()
     }
 
-    /// Whether it is known whether frames arrive.
+    /// Returns the state of the link.
     #[inline]
     pub(crate) const fn state(&self) -> LinkState {
         self.state.state()
     }
 
-    /// Returns what applications and logs show of it.
+    /// Returns the state that applications and logs show.
     pub(crate) fn info(&self) -> PathInfo {
         let send = self.send();
         PathInfo {
@@ -230,13 +227,13 @@ impl Path {
         }
     }
 
-    /// Whether something is to be sent on this link now, data and acknowledgements apart.
+    /// Returns whether this link has something to send now, apart from data and acknowledgements.
     #[inline]
     pub(crate) fn is_urgent(&self, now: Instant) -> bool {
         self.sending.may_probe() || self.wants_control(now)
     }
 
-    /// Whether a control frame is to be sent because of this link.
+    /// Returns whether this link needs a control frame.
     #[inline]
     pub(crate) fn wants_control(&self, now: Instant) -> bool {
         self.pending.has_news() && self.may_report()
@@ -245,16 +242,16 @@ impl Path {
     }
 
     //= protocol.md: amplify.6
-    /// Whether more frames that the peer must acknowledge may be sent. Control frames need no window, and what they say
-    /// is often caused by the peer: it waits, in a few bits, until the peer has acknowledged the earlier ones, or a
-    /// probe is due.
+    /// Returns whether one more control frame that the peer must acknowledge may be sent. Control frames need no
+    /// window, and the peer often causes them. So their number in flight is limited: further messages wait, as a few
+    /// bits, until the peer acknowledges earlier ones or a probe is due.
     ///
-    /// Nothing is announced where the peer has not answered.
+    /// False while the peer has not answered on this link.
     pub(crate) const fn may_report(&self) -> bool {
         self.is_validated() && (self.pending.may_report() || self.sending.may_probe())
     }
 
-    /// Whether nothing on it is in flight, to be reported or to be acknowledged.
+    /// Returns whether nothing on this link is in flight, to be reported or to be acknowledged.
     pub(crate) fn is_at_rest(&self) -> bool {
         let is_at_rest = self.send().is_at_rest();
         let is_all_heard = self.pending.is_all_heard();
@@ -267,81 +264,81 @@ impl Path {
             && self.refusals.deadline() == Instant::NEVER
     }
 
-    /// Whether the peer may know of a link under this index.
+    /// Returns whether the peer may know of a link under this index.
     pub(crate) fn is_heard(&self) -> bool {
         self.heard != Heard::Never
     }
 
-    /// Whether somebody has answered at the peer's address. Until then it may be somebody else's, who
-    /// gets no data, and nothing but a few small frames.
+    /// Returns whether a peer has answered at the peer's address. Until then the address may belong to another host,
+    /// so it gets no data and only a few small frames.
     pub(crate) const fn is_validated(&self) -> bool {
         self.life.has_answered()
     }
 
     //= protocol.md: amplify.5
-    /// Whether so many bytes may go to an address from which no answer has come: in all, up to [`UNPROVEN_FACTOR`]
-    /// times what came from there.
+    /// Returns whether `bytes` bytes may go to the peer's address. While the address is not validated, at most
+    /// [`UNPROVEN_FACTOR`] times the bytes received from there may go to it in all.
     pub(crate) const fn may_answer(&self, bytes: u64) -> bool {
         let most = UNPROVEN_FACTOR * self.counters.bytes_received;
         self.is_validated() || self.counters.bytes_sent + bytes <= most
     }
 
-    /// Whether the packet with this number, as far as frames carry it, is one of the last that were sent.
+    /// Returns whether `packet`, the low 32 bits of a number, is among the last [`RESET_PACKETS_MAX`] packets sent.
     pub(crate) const fn has_sent_lately(&self, packet: u32) -> bool {
         let behind = self.send().next_packet().truncate().wrapping_sub(packet);
         behind >= 1 && behind <= RESET_PACKETS_MAX
     }
 
-    /// Whether both ends should have it: it is neither on trial nor no more.
+    /// Returns whether both ends should have this link: it is neither on trial, nor offered, nor lost.
     pub(crate) const fn is_settled(&self) -> bool {
         matches!(self.life, Life::Settled)
     }
 
-    /// Whether this end tries it, and the peer has not answered yet.
+    /// Returns whether this end has this link on trial: the peer has not answered yet.
     pub(crate) const fn is_trial(&self) -> bool {
         matches!(self.life, Life::Trial)
     }
 
-    /// Whether the peer opened it, and has not answered here yet.
+    /// Returns whether the peer opened this link and has not answered on it yet.
     pub(crate) const fn is_offered(&self) -> bool {
         matches!(self.life, Life::Offered)
     }
 
-    /// Whether the link is gone, and only stays because there is no other.
+    /// Returns whether the interface of this link is gone. The link stays because the connection has no other.
     pub(crate) const fn is_lost(&self) -> bool {
         matches!(self.life, Life::Lost)
     }
 
-    /// How its life begins, and whether anything is known of the way.
+    /// Sets the role of the link, and what is known of its state, at the start.
     pub(crate) fn begin(&mut self, life: Life, state: PathState) {
         (self.life, self.state) = (life, state);
     }
 
-    /// The peer has answered on it.
+    /// Settles the link: the peer has answered on it.
     pub(crate) const fn on_answered(&mut self) {
         self.life = self.life.on_answered();
     }
 
-    /// The link is gone, and stays because there is no other.
+    /// Marks the link as lost: its interface is gone. The link stays because the connection has no other.
     #[must_use]
     pub(crate) fn on_lost(&mut self) -> Option<PathChange> {
         self.life = self.life.on_lost();
         self.state.on_link_down()
     }
 
-    /// What it leads over is there again: what waited for it goes on.
+    /// Puts the link back in use: its interface has returned. Data and messages that waited for it go out.
     pub(crate) fn on_back(&mut self, now: Instant) {
         self.life = self.life.on_back();
         self.state.on_link_up(now);
     }
 
-    /// Whether it carries nothing and the peer has not been heard on it for a while.
+    /// Returns whether this link carries no data and the peer was silent on it for [`STALE_NS`].
     pub(crate) fn is_stale(&self, now: Instant) -> bool {
         !self.state.may_carry_data() && self.heard_at.after_ns(STALE_NS) <= now
     }
 
-    /// When the pair counts as one that does not answer, if it is on trial: one pause after this many
-    /// challenges.
+    /// Returns when a trial of this link ends without an answer: one pause after `challenges` challenges.
+    /// [`Instant::NEVER`] if the link is not on trial.
     pub(crate) const fn trial_ends_at(&self, challenges: u64) -> Instant {
         if self.is_trial() && self.counters.path_challenges_sent >= challenges {
             self.state.deadline()
@@ -350,7 +347,8 @@ impl Path {
         }
     }
 
-    /// When its window opens by the clock for a burst, or for a batch if it `batches`.
+    /// Returns when pacing next allows a burst, or a batch if `batches`. [`Instant::NEVER`] if the link may not carry
+    /// data.
     pub(crate) fn opens_at(&self, now: Instant, batches: bool) -> Instant {
         let send = self.send();
         if self.state.may_carry_data() {
@@ -361,9 +359,9 @@ impl Path {
     }
 
     //= protocol.md: state.5
-    /// What the scheduler is shown.
+    /// Returns the state of this link for the scheduler.
     ///
-    /// The shortest round trip of all links is `rtt_min_ns`.
+    /// `rtt_min_ns` is the shortest round trip of all links of the connection.
     pub(crate) fn view(&self, now: Instant, sole: bool, rtt_min_ns: u64) -> LinkView {
         let (send, frame_bytes) = (self.send(), u32::from(self.frame_bytes()));
         let estimate = send.estimate();
@@ -380,7 +378,8 @@ impl Path {
         }
     }
 
-    /// The earliest of its timers, those of the path MTU apart: they only matter while data flows.
+    /// Returns the earliest deadline of this link. The timer of the path MTU is excluded, because it matters only
+    /// while data flows.
     pub(crate) fn deadline(&self, now: Instant) -> Instant {
         let acknowledgement_at = AckDuty::again_at(now, &self.received);
         let asked_at = self.state.deadline().min(self.refusals.deadline());
@@ -388,9 +387,9 @@ impl Path {
     }
 }
 
-/// What is sent on it.
+/// Sending.
 impl Path {
-    /// A frame goes out on it, which carries acknowledgements or not.
+    /// Records a frame that goes out. `has_acks` says whether it carries acknowledgements.
     #[inline]
     pub(crate) fn on_sent(
         &mut self,
@@ -410,8 +409,8 @@ impl Path {
         counters.piggybacked_acks_sent += u64::from(has_acks && purpose != Purpose::Acknowledge);
     }
 
-    /// The driver did not take the last `frames`, of so many bytes in all, which were sent for `purpose`:
-    /// they count as never sent, and what they carried is given out, newest first.
+    /// Takes back the last `frames` frames, of `bytes` bytes in all, which the driver did not accept and which were
+    /// sent for `purpose`. They count as never sent. Passes their contents to `back`, newest first.
     pub(crate) fn unsend(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -433,8 +432,9 @@ impl Path {
         counters.piggybacked_acks_sent -= u64::from(has_acks && purpose != Purpose::Acknowledge);
     }
 
-    /// The driver did not take the last `frames`, which were sent for `purpose`, and does not know whether they left:
-    /// they count as sent, and what they carried is given out, newest first, to be retransmitted.
+    /// Gives up the last `frames` frames, sent for `purpose`: the driver did not accept them, and it is unknown
+    /// whether they left the host. They count as sent. Passes their contents to `back`, newest first, for
+    /// retransmission.
     pub(crate) fn disown(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -449,13 +449,13 @@ impl Path {
         });
     }
 
-    /// A frame of data has gone, perhaps although the window is closed.
+    /// Uses up the frame that may be sent although the window is closed, if one was allowed.
     #[inline]
     pub(crate) const fn use_probe(&mut self) {
         self.sending.use_probe();
     }
 
-    /// A control frame was sent that reports something to the peer, or asks or answers.
+    /// Records a control frame that reports, asks or answers something.
     pub(crate) const fn on_control_sent(
         &mut self,
         messages: u16,
@@ -468,13 +468,14 @@ impl Path {
         self.pending.on_sent(messages, of_links, is_acknowledged);
     }
 
-    /// The window has room for a full frame, or one may go nevertheless.
+    /// Returns whether the window has room for a full frame, or one may be sent as a probe although the window is
+    /// closed.
     #[inline]
     pub(crate) fn has_room(&self, now: Instant) -> bool {
         self.sending.has_room(now)
     }
 
-    /// [`Path::has_room`] beside frames of so many bytes that are still to be made.
+    /// As [`Path::has_room`], beside `bytes` bytes of frames that are still to be built.
     #[inline]
     pub(crate) fn has_room_beside(&self, now: Instant, bytes: u32) -> bool {
         if bytes == 0 {
@@ -483,7 +484,7 @@ impl Path {
         self.send().has_room(now, bytes + u32::from(self.frame_bytes()))
     }
 
-    /// Whether a frame may go although the window is closed.
+    /// Returns whether a frame may be sent although the window is closed.
     #[inline]
     pub(crate) const fn may_probe(&self) -> bool {
         self.sending.may_probe()
@@ -517,18 +518,18 @@ impl Path {
         self.sending.set_application_limited(is_limited);
     }
 
-    /// A turn gave it nothing although it had room and there was something to give.
+    /// Counts a turn that sent no data on this link although it had room and data was waiting.
     pub(crate) const fn on_left_idle(&mut self) {
         self.counters.idle_with_data += 1;
     }
 
-    /// When the next probe of the path MTU may be due.
+    /// Returns when the next probe of the path MTU may be due.
     #[inline]
     pub(crate) const fn mtu_probe_at(&self) -> Instant {
         self.sending.mtu_probe_at()
     }
 
-    /// The size of a probe of the path MTU to send now, if one is due.
+    /// Returns the size of the path MTU probe to send now, in bytes, if one is due.
     pub(crate) fn poll_mtu_probe(&mut self, now: Instant) -> Option<u16> {
         self.sending.poll_mtu_probe(now)
     }
@@ -538,21 +539,21 @@ impl Path {
         self.sending.on_too_big(limit, is_proven);
     }
 
-    /// What the link can do has changed, and it is up.
+    /// Handles new limits of the link, which is up.
     pub(crate) fn on_link_changed(&mut self, now: Instant, limit: u16) {
         self.sending.set_limit(limit);
         self.state.on_link_up(now);
         if self.send().in_flight_bytes() > 0 {
-            // The probe timeout may have grown long while nothing got through.
+            // While no frame passed, the probe timeout may have grown long. A Ping gets an answer sooner.
             self.say(PING);
         }
     }
 }
 
-/// What comes back of it.
+/// Acknowledgements, losses and timeouts.
 impl Path {
-    /// The peer acknowledges packets of it; what they carried of operations is given out. Nothing if the peer
-    /// cannot have received them.
+    /// Handles an acknowledgement by the peer. Passes the operation contents of acknowledged and lost packets to
+    /// `operations`. Returns `None` if the peer cannot have received these packets.
     pub(crate) fn on_ack(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -573,7 +574,8 @@ impl Path {
         Some(Acknowledged { is_progress, has_reported_statuses, change })
     }
 
-    /// Its timer has come; what is lost by that is given out. Whether a [probe](Self::probe) is due.
+    /// Handles the timer of this link. Passes the contents of packets now considered lost to `operations`. Returns
+    /// whether a [probe](Self::probe) is due.
     pub(crate) fn on_timeout(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -593,19 +595,20 @@ impl Path {
         self.counters.mtu_probes_lost += u64::from(matches!(returned.probe, Some((Fate::Lost, _))));
     }
 
-    /// Since when something has waited for an acknowledgement on it, or it is now.
+    /// Returns since when a packet has waited for an acknowledgement without any progress; `now` if no packet is in
+    /// flight.
     pub(crate) fn waits_since(&self, now: Instant) -> Instant {
         self.send().oldest_sent_at().unwrap_or(now).max(self.progress_at)
     }
 
-    /// When something was last acknowledged on it.
+    /// Returns when the peer last acknowledged something on this link.
     pub(crate) const fn progress_at(&self) -> Instant {
         self.progress_at
     }
 
     //= protocol.md: again.2
-    /// What is oldest goes out again, and the peer is asked if that is no data. Nothing if only a probe of
-    /// the path MTU was in flight.
+    /// Retransmits the oldest content in flight after a probe timeout. If it is not data, the peer is asked by a Ping
+    /// instead. Returns `None` if only a probe of the path MTU was in flight.
     pub(crate) fn probe(&mut self, now: Instant) -> Option<Probe> {
         let Some((carried, may_be_size)) = self.sending.probe(now) else {
             self.say(PING);
@@ -622,7 +625,7 @@ impl Path {
         Some(Probe { data: Some(carried), may_be_size })
     }
 
-    /// A probe was due: the way may be broken, if others progressed meanwhile.
+    /// Handles a probe timeout. If other links progressed meanwhile, this link becomes suspect.
     #[must_use]
     pub(crate) fn on_probe_timeout(
         &mut self,
@@ -633,7 +636,8 @@ impl Path {
     }
 
     //= protocol.md: state.2
-    /// Gives out what is in flight, for other links: data and, returned, control messages.
+    /// Takes back everything in flight, for other links. Passes data to `operations`, and returns the control
+    /// messages.
     pub(crate) fn give_up(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -653,7 +657,8 @@ impl Path {
         lost
     }
 
-    /// Gives out what is in flight that the peer has refused, without a word on the link.
+    /// Takes back the content in flight that the peer has refused, and passes it to `operations`. The refusal is no
+    /// sign of congestion.
     pub(crate) fn take_refused(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -667,17 +672,17 @@ impl Path {
         });
     }
 
-    /// Drops what is in flight: its result is not needed any more.
+    /// Drops everything in flight, because its result is not needed any more.
     pub(crate) fn let_go(&mut self, pool: &mut SentPool<Carried>) {
         self.sending.drain(pool, &mut |_| {});
         self.pending.on_given_up();
     }
 }
 
-/// What has arrived on it.
+/// Receiving.
 impl Path {
-    /// A frame has arrived with a packet. Whether that is new: nothing but its arrival is of any interest
-    /// otherwise.
+    /// Handles the arrival of a frame with a packet. Returns whether the packet is new; the caller drops the content
+    /// of any other.
     #[inline]
     pub(crate) fn on_frame(&mut self, now: Instant, frame_bytes: usize, packet: &Packet) -> bool {
         let arrival = self.received.classify(packet.number);
@@ -703,14 +708,14 @@ impl Path {
         false
     }
 
-    /// A packet is to be acknowledged.
+    /// Records a packet that has to be acknowledged.
     #[inline]
     pub(crate) fn observe(&mut self, now: Instant, packet: &Packet) {
         let Packet { number, received_at, is_marked, eliciting, asks } = *packet;
         self.received.observe(now, received_at, number, is_marked, eliciting, asks);
     }
 
-    /// A frame of data has arrived on it, behind data of later or not.
+    /// Records the arrival of a data frame. `is_out_of_order` says whether later data arrived before it.
     #[inline]
     pub(crate) fn on_data(&mut self, is_out_of_order: bool) {
         self.counters.data_frames_received += 1;
@@ -718,12 +723,11 @@ impl Path {
         self.sending.end_train();
     }
 
-    /// A control frame has arrived on it.
     pub(crate) const fn on_control(&mut self) {
         self.counters.control_frames_received += 1;
     }
 
-    /// Acknowledgements have arrived on it, with something else or alone.
+    /// Counts a frame with acknowledgements. `are_alone` says whether the frame carries nothing else.
     pub(crate) const fn on_acks(&mut self, are_alone: bool) {
         if are_alone {
             self.counters.explicit_acks_received += 1;
@@ -732,18 +736,18 @@ impl Path {
         }
     }
 
-    /// So many bytes of payload were taken.
+    /// Adds `bytes` bytes of payload to the bytes received.
     #[inline]
     pub(crate) const fn on_taken(&mut self, bytes: usize) {
         self.counters.payload_bytes_received += bytes as u64;
     }
 
-    /// A fragment had come before.
+    /// Counts a fragment that had arrived before.
     pub(crate) const fn on_not_placed(&mut self) {
         self.counters.not_placed += 1;
     }
 
-    /// A fragment found no room, and is not acknowledged.
+    /// Counts a fragment for which there was no room. Its packet is not acknowledged.
     pub(crate) const fn on_refused(&mut self, refusal: Refusal) {
         match refusal {
             Refusal::Window => self.counters.dropped_outside_window += 1,
@@ -753,28 +757,28 @@ impl Path {
         }
     }
 
-    /// Writes an acknowledgement of what has arrived on it, if there is anything.
+    /// Writes an acknowledgement of the packets received on this link, if there are any to acknowledge.
     pub(crate) fn acknowledge(&mut self, now: Instant) -> Option<AckBlock> {
         self.received.write_block(now, self.index)
     }
 
-    /// Whether a packet of this number was sent after all that came so far.
+    /// Returns whether packet `number` was sent after all packets received so far.
     pub(crate) fn is_ahead(&self, number: u32) -> bool {
         matches!(self.received.classify(number), Arrival::New { out_of_order: false, .. })
     }
 
-    /// Whether nothing at all has come on it.
+    /// Returns whether no frame has arrived on this link since it was opened.
     pub(crate) fn is_unheard(&self) -> bool {
         self.heard != Heard::Here
     }
 
-    /// When it was opened.
+    /// Returns when the link was opened.
     pub(crate) const fn opened_at(&self) -> Instant {
         self.opened_at
     }
 }
 
-/// What is to be said on it.
+/// Control messages to send.
 impl Path {
     /// See [`Pending::say`].
     pub(crate) const fn say(&mut self, messages: u16) {
@@ -791,12 +795,12 @@ impl Path {
         self.pending.say_again_of_links(lost);
     }
 
-    /// What was to be said on another link, but for answers, is said on this one.
+    /// Moves the pending messages of `other` to this link, except answers to challenges.
     pub(crate) const fn speak_for(&mut self, other: &mut Self) {
         self.pending.inherit(&mut other.pending);
     }
 
-    /// What is to be said of links moves to `all`, and what is to be said of this one joins it.
+    /// Moves the pending reports about links to `all`, and adds the pending status of this link.
     pub(crate) fn hand_news_of_links(&mut self, all: &mut Pending) {
         all.inherit_of_links(&mut self.pending);
         if self.pending.announces() {
@@ -804,7 +808,7 @@ impl Path {
         }
     }
 
-    /// All that is to be said of links is said on this one.
+    /// Takes over all pending reports about links from `all`.
     pub(crate) const fn take_news_of_links(&mut self, all: &mut Pending) {
         self.pending.inherit_of_links(all);
     }
@@ -819,26 +823,27 @@ impl Path {
         self.pending.announce_addresses(links);
     }
 
-    /// The peer has heard, or knows, how this link is.
+    /// Withdraws the report of this link's status: the peer has heard it, or knows it.
     pub(crate) const fn on_announced(&mut self) {
         self.pending.announce(false);
     }
 
-    /// The peer's challenge with this nonce is to be answered.
+    /// Answers the peer's challenge with this nonce.
     pub(crate) const fn answer(&mut self, nonce: u64) {
         self.pending.answer(nonce);
     }
 
     //= protocol.md: amplify.5
-    /// An answer of `bytes` bytes is due: no more if that is [too much](Self::may_answer) for who asks.
+    /// Drops the pending answer to a challenge if the frame, of `bytes` bytes, [would exceed the
+    /// limit](Self::may_answer) for this address.
     pub(crate) const fn limit_answer(&mut self, bytes: u64) {
         if !self.may_answer(bytes) {
             self.pending.drop_answer();
         }
     }
 
-    /// A packet that went there was refused, or the newest if it is not known which. Returns whether this refusal
-    /// proves that the address has no listener.
+    /// Handles the report that the peer's host refused `packet`; `None` means the newest packet. Returns whether this
+    /// refusal proves that the address has no listener.
     pub(crate) fn on_refused_packet(&mut self, now: Instant, packet: Option<u32>) -> bool {
         let newest = self.send().next_packet().truncate().wrapping_sub(1);
         let has_failed = self.refusals.on_refused(now, packet.unwrap_or(newest));
@@ -846,8 +851,8 @@ impl Path {
         has_failed
     }
 
-    /// Another connection has found that the address has no listener. Returns whether that holds and is new: a peer
-    /// that was heard during its questions is there.
+    /// Handles the finding of another connection that the address has no listener. Returns whether that is new here.
+    /// A peer that was heard while the other connection asked is present, so the finding is ignored.
     pub(crate) fn on_no_listener_found(&mut self, now: Instant) -> bool {
         let is_heard = self.heard_at.after_ns(2 * QUESTION_NS) > now;
         let is_news = !is_heard && !self.refusals.have_failed();
@@ -857,71 +862,72 @@ impl Path {
         is_news
     }
 
-    /// Asks whether there is somebody at the peer's address, if it is time after a refusal.
+    /// Asks by a Ping whether a listener is at the peer's address, if a question is due after a refusal.
     pub(crate) fn ask_who_refuses(&mut self, now: Instant) {
         if self.refusals.poll_question(now, self.send().next_packet()) {
             self.say(PING);
         }
     }
 
-    /// Whether a frame was refused, and the peer is asked about that soon.
+    /// Returns whether a frame was refused and a question to the peer is still due.
     pub(crate) fn is_question_due(&self) -> bool {
         self.refusals.deadline() != Instant::NEVER
     }
 
-    /// Whether somebody may listen at the peer's address, as far as is reported.
+    /// Returns whether the peer's address may have a listener, as far as reports say.
     pub(crate) const fn may_be_listened_at(&self) -> bool {
         !self.refusals.have_failed()
     }
 }
 
-/// What is found out about the way.
+/// Challenges and state changes.
 impl Path {
-    /// When [`Path::poll_challenge`] has something to do.
+    /// Returns when to call [`Path::poll_challenge`].
     #[inline]
     pub(crate) const fn challenge_at(&self) -> Instant {
         self.state.deadline()
     }
 
-    /// Its challenge is due: whether it counts as failed, as those before were not answered.
+    /// Handles a challenge that is due. The link fails if too many earlier challenges got no answer.
     #[must_use]
     pub(crate) fn on_challenge_due(&mut self, now: Instant) -> Option<PathChange> {
         self.state.on_challenge_due(now)
     }
 
-    /// Whether a challenge is to go out now.
+    /// Returns whether a challenge has to be sent now.
     pub(crate) fn poll_challenge(&mut self, now: Instant) -> bool {
         self.state.deadline() <= now && self.state.poll_challenge(now)
     }
 
-    /// A challenge is about to go out.
+    /// Counts a challenge that is about to be sent.
     pub(crate) const fn count_challenge(&mut self) {
         self.counters.path_challenges_sent += 1;
     }
 
-    /// A challenge with this nonce went out.
+    /// Records that a challenge with this nonce was sent.
     pub(crate) fn on_challenge_sent(&mut self, nonce: u64) {
         self.state.on_challenge_sent(nonce);
     }
 
-    /// A challenge with this nonce is answered.
+    /// Handles the answer to the challenge with this nonce.
     #[must_use]
     pub(crate) fn on_challenge_answered(&mut self, now: Instant, nonce: u64) -> Option<PathChange> {
         self.state.on_challenge_answered(now, nonce)
     }
 
-    /// Challenges that were not answered, one after the other.
+    /// Returns how many challenges in a row got no answer.
     pub(crate) const fn unanswered(&self) -> u8 {
         self.state.unanswered()
     }
 
-    /// The link it leads over carries nothing any more.
+    /// Handles the failure of the local link, which carries nothing now.
     #[must_use]
     pub(crate) fn on_link_down(&mut self) -> Option<PathChange> {
         self.state.on_link_down()
     }
 
-    /// The peer, or the host that has its address now, reports that the link is broken: it is asked again at once.
+    /// Handles the report that the link is broken, by the peer or by the host that has its address now. The link is
+    /// probed at once.
     #[must_use]
     pub(crate) fn on_said_broken(&mut self, now: Instant) -> Option<PathChange> {
         let change = self.state.on_link_down();
@@ -929,18 +935,18 @@ impl Path {
         change
     }
 
-    /// The peer says that it works.
+    /// Handles the peer's report that the link works.
     pub(crate) fn on_said_available(&mut self, now: Instant) {
         self.is_backup = false;
         self.state.on_link_up(now);
     }
 
-    /// The peer wants it to be used only when no other works.
+    /// Handles the peer's request to use the link only while no other works.
     pub(crate) const fn on_said_backup(&mut self) {
         self.is_backup = true;
     }
 
-    /// The link is suspected, or has failed: counts that, and reports it if it has failed.
+    /// Counts a suspicion or a failure of the link. A failure is also reported to the peer.
     pub(crate) const fn on_out_of_use(&mut self, has_failed: bool) {
         if has_failed {
             self.counters.failures += 1;
@@ -950,40 +956,40 @@ impl Path {
         }
     }
 
-    /// It was taken away from the connection.
+    /// Handles the removal of the link from the connection.
     pub(crate) const fn on_removed(&mut self) {
         self.state.on_removed();
     }
 }
 
-/// What an acknowledgement said.
+/// The result of an acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acknowledged {
-    /// Of something that was not acknowledged before.
+    /// The acknowledgement covers a packet that was not acknowledged before.
     pub(crate) is_progress: bool,
-    /// The peer has heard the status of links.
+    /// The acknowledgement covers a report of link statuses.
     pub(crate) has_reported_statuses: bool,
     pub(crate) change: Option<PathChange>,
 }
 
-/// What is done as nothing comes back.
+/// The probe to send after a probe timeout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
-    /// What the oldest frame of data carried, to be retransmitted; if there is none, the peer is asked.
+    /// The content of the oldest data frame, to retransmit. If there is none, the peer is asked by a Ping.
     pub(crate) data: Option<Carried>,
-    /// The size of frames may be why nothing comes back, not the way.
+    /// The cause may be the size of frames instead of a broken link.
     pub(crate) may_be_size: bool,
 }
 
-/// An address from which no answer has come gets at most this many times the bytes that came from there.
+/// An address that is not validated gets at most this many times the bytes received from there.
 const UNPROVEN_FACTOR: u64 = 3;
 
-/// Packets that were sent lately: a reset or a report that names one comes from who sees them, as no guess
-/// hits.
+/// How many of the latest packets a reset or report may name. A host that names one of them sees our frames: a guess
+/// of the 32-bit number almost never hits.
 const RESET_PACKETS_MAX: u32 = 4096;
 
-/// Silence on a link that carries no data, after which the peer may mean another link by its index:
-/// five challenges.
+/// Silence on a link that carries no data, in nanoseconds, after which the peer may have reused the link index: five
+/// challenges.
 const STALE_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]

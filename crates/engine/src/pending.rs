@@ -1,85 +1,87 @@
-//! Control messages of a link: what is to be said on it, and what is said again if it was lost.
+//! Control messages to send on a link, and their repetition if they are lost.
 
 use semantics::{Carried, CarriedKind};
 
-/// Bits of [`Pending::say`]: messages to send on a link.
+/// Bit of [`Pending::say`]: send a Ping.
 pub(crate) const PING: u16 = 1;
-/// See [`PING`].
+/// Bit of [`Pending::say`]: send a Close.
 pub(crate) const CLOSE: u16 = 2;
-/// See [`PING`].
+/// Bit of [`Pending::say`]: send a CloseAck.
 pub(crate) const CLOSE_ACK: u16 = 4;
 
-/// Asks for an acknowledgement and announces which links this end has; see [`PING`].
+/// Bit of [`Pending::say`]: announce which links this end has, and ask for an acknowledgement.
 pub(crate) const LINKS: u16 = 8;
 
-/// A message lacks a receive here, and which; see [`PING`].
+/// Bit of [`Pending::say`]: report the message for which this end has no receive.
 pub(crate) const NOT_READY: u16 = 16;
 
-/// It has one; see [`PING`].
+/// Bit of [`Pending::say`]: report that this end has receives again.
 pub(crate) const READY: u16 = 32;
 
-/// Bit of [`semantics::Carried::slot`] of a path MTU probe; the low 16 bits are its size.
+/// Bit of [`semantics::Carried::slot`] that marks a path MTU probe; the low 16 bits are its size in
+/// bytes.
 pub(crate) const MTU_PROBE: u32 = 1 << 31;
-/// Bit of [`semantics::Carried::slot`] of a frame that reported the status of the links in the low half of its
-/// `offset`, and the addresses of those in the high half.
+/// Bit of [`semantics::Carried::slot`] that marks a report about links. In the frame's `offset`,
+/// the low half has a bit for each link whose status was sent, the high half for each link whose
+/// address was sent.
 pub(crate) const STATUS: u32 = 1 << 30;
 
-/// What is to be said on a link of a connection, until a frame that says it has gone out.
+/// Control messages of one link of a connection that have not been sent yet.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
-    /// Messages, bits such as [`PING`].
+    /// Messages to send: bits such as [`PING`].
     messages: u16,
-    /// Nonce of a challenge of the peer to answer on this link.
+    /// Nonce of the peer's challenge to answer on this link.
     answer: Option<u64>,
-    /// The status of this link is to be reported, over any link that works.
+    /// The status of this link has to be reported, over any link that works.
     announces: bool,
-    /// Links (by bit) whose status, or that they are gone, the peer must hear on this one.
+    /// Links (by bit) whose status or removal has to be reported on this link.
     statuses: u32,
-    /// Links (by bit) of this endpoint whose address the peer must hear on this one.
+    /// Links (by bit) of this endpoint whose address has to be announced on this link.
     addresses: u16,
-    /// Control frames in flight that report something to the peer.
+    /// Number of control frames in flight that report something to the peer.
     reports: u16,
 }
 
 delivery::pack_fields!(Pending { messages, answer, announces, statuses, addresses, reports });
 
 impl Pending {
-    /// These messages are to be sent, bits such as [`PING`].
+    /// Adds messages to send: bits such as [`PING`].
     pub(crate) const fn say(&mut self, messages: u16) {
         self.messages |= messages;
     }
 
-    /// The peer's challenge with this nonce is to be answered.
+    /// Answers the peer's challenge with this nonce.
     pub(crate) const fn answer(&mut self, nonce: u64) {
         self.answer = Some(nonce);
     }
 
-    /// No challenge is to be answered any more.
+    /// Drops the pending answer to a challenge.
     pub(crate) const fn drop_answer(&mut self) {
         self.answer = None;
     }
 
-    /// Whether the status of this link is to be reported, over any link that works.
+    /// Sets whether the status of this link has to be reported, over any link that works.
     pub(crate) const fn announce(&mut self, announces: bool) {
         self.announces = announces;
     }
 
-    /// The peer must hear of these links (by bit), which may be gone, how they are.
+    /// Reports the status of these links (by bit), which may be gone.
     pub(crate) const fn report_statuses(&mut self, links: u32) {
         self.statuses |= links;
     }
 
-    /// The peer must hear where these links (by bit) of this endpoint are.
+    /// Announces the addresses of these links (by bit) of this endpoint.
     pub(crate) const fn announce_addresses(&mut self, links: u16) {
         self.addresses |= links;
     }
 
-    /// Messages to send.
+    /// Returns the messages to send.
     pub(crate) const fn messages(&self) -> u16 {
         self.messages
     }
 
-    /// Nonce of the challenge to answer.
+    /// Returns the nonce of the challenge to answer.
     pub(crate) const fn nonce(&self) -> Option<u64> {
         self.answer
     }
@@ -99,30 +101,30 @@ impl Pending {
         self.addresses
     }
 
-    /// Whether there is something to say but answers.
+    /// Returns whether anything but an answer has to be sent.
     #[inline]
     pub(crate) const fn has_news(&self) -> bool {
         self.messages != 0 || self.announces || self.has_news_of_links()
     }
 
-    /// Whether there is something to say of any link.
+    /// Returns whether a report about any link has to be sent.
     #[inline]
     pub(crate) const fn has_news_of_links(&self) -> bool {
         self.statuses != 0 || self.addresses != 0
     }
 
-    /// Whether one more frame may be in flight that the peer has to acknowledge.
+    /// Returns whether one more control frame that the peer must acknowledge may be in flight.
     pub(crate) const fn may_report(&self) -> bool {
         self.reports < REPORTS_MAX
     }
 
-    /// Whether every frame that reported something was acknowledged.
+    /// Returns whether every control frame that reported something was acknowledged.
     pub(crate) const fn is_all_heard(&self) -> bool {
         self.reports == 0
     }
 
-    /// What comes back of a frame with these messages, if it is lost: with the addresses of these links, if any is
-    /// given, and the status of all links to report.
+    /// Returns the record of a frame with these messages, from which they are repeated if it is
+    /// lost. With `of_links` the frame has the addresses of those links and all pending statuses.
     pub(crate) fn carried(&self, messages: u16, of_links: Option<u16>) -> Carried {
         let (slot, offset) = match of_links {
             Some(addresses) => (STATUS, self.statuses & 0xffff | u32::from(addresses) << 16),
@@ -132,8 +134,9 @@ impl Pending {
         Carried { slot, offset, kind: CarriedKind::Control, ..Carried::default() }
     }
 
-    /// Such a frame is in flight, with the answer, if there was one. The peer acknowledges it, or the end that asks
-    /// repeats its question.
+    /// Records that a frame with these messages, and with the pending answer, was sent.
+    /// `is_acknowledged` says whether the peer must acknowledge the frame; otherwise the end that
+    /// asks repeats its question.
     pub(crate) const fn on_sent(
         &mut self,
         messages: u16,
@@ -145,63 +148,63 @@ impl Pending {
         self.reports += is_acknowledged as u16;
         let Some(addresses) = of_links else { return };
         self.statuses = 0;
-        // If no address was sent, those are not attached any more.
+        // No address in the frame means that these links are detached now.
         self.addresses = if addresses == 0 { 0 } else { self.addresses & !addresses };
         if self.addresses != 0 {
-            // The rest of them follows for the same reason.
+            // The remaining addresses need another frame with the same question.
             self.messages |= messages & LINKS;
         }
     }
 
-    /// Frames were lost, or have arrived: what the lost ones said is said again, here or on the nearest
-    /// link.
+    /// Handles control frames that arrived or were lost. The messages of the lost ones are sent
+    /// again.
     pub(crate) const fn on_returned(&mut self, lost: LostControl) {
         self.reports -= lost.frames;
         self.say_again(lost);
     }
 
-    /// What was said on another link is said again, here or on the nearest.
+    /// Sends messages of lost frames again. The frames may have been sent on another link.
     pub(crate) const fn say_again(&mut self, lost: LostControl) {
         self.messages |= lost.messages;
         self.say_again_of_links(lost);
     }
 
-    /// The same, of links only.
+    /// As [`Pending::say_again`], for reports about links only.
     pub(crate) const fn say_again_of_links(&mut self, lost: LostControl) {
         self.statuses |= lost.statuses;
         self.addresses |= lost.addresses;
     }
 
-    /// No report is in flight any more.
+    /// Handles that no report is in flight any more.
     pub(crate) const fn on_given_up(&mut self) {
         self.reports = 0;
     }
 
-    /// What was to be said on another link, but for answers, is said on this one.
+    /// Takes over the pending messages of another link, except its answer to a challenge.
     pub(crate) const fn inherit(&mut self, other: &mut Self) {
         self.messages |= core::mem::replace(&mut other.messages, 0);
         self.inherit_of_links(other);
     }
 
-    /// The same, of links only.
+    /// As [`Pending::inherit`], for reports about links only.
     pub(crate) const fn inherit_of_links(&mut self, other: &mut Self) {
         self.statuses |= core::mem::replace(&mut other.statuses, 0);
         self.addresses |= core::mem::replace(&mut other.addresses, 0);
     }
 }
 
-/// What lost control frames said that must be said again.
+/// Contents of lost control frames that have to be sent again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LostControl {
     messages: u16,
     statuses: u32,
     addresses: u16,
-    /// Frames that are no longer in flight.
+    /// Number of frames that are no longer in flight.
     frames: u16,
 }
 
 impl LostControl {
-    /// A frame was lost, or belongs to a link that is given up.
+    /// Adds a frame that was lost, or whose link was given up.
     pub(crate) fn add(&mut self, carried: &Carried) {
         if carried.kind != CarriedKind::Control || carried.slot & MTU_PROBE != 0 {
             return;
@@ -214,12 +217,13 @@ impl LostControl {
         }
     }
 
-    /// A control frame, no probe, arrived.
+    /// Counts a control frame that arrived; not for probes.
     pub(crate) const fn add_arrived(&mut self) {
         self.frames += 1;
     }
 }
 
-/// Control frames in flight on a link that report something to the peer. Three carry the addresses of 16 links, one the
-/// status of all; with 256 bytes at most they are 2 KiB.
+/// Maximum number of control frames in flight on a link that report something to the peer. Three
+/// carry the addresses of 16 links, and one the status of all. With at most 256 bytes each they
+/// take 2 KiB.
 const REPORTS_MAX: u16 = 8;

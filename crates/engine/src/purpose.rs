@@ -1,24 +1,24 @@
-//! What frames are sent for.
+//! The purposes of frames.
 
 use delivery::{LinkCounters, PacketClass};
 
-/// What a frame is sent for.
+/// The purpose of a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Purpose {
-    /// Bytes of operations, or what stands for them.
+    /// Content of operations.
     Data,
     /// An acknowledgement and nothing else.
     Acknowledge,
-    /// To report something that the peer must know: repeated if it is lost.
+    /// A report that the peer must receive: it is repeated if it is lost.
     Report,
-    /// To ask or to answer: the end that asks repeats that.
+    /// A question or an answer: the end that asks repeats its question.
     Ask,
-    /// To find out whether frames of this size arrive.
+    /// A probe of whether frames of this size arrive.
     ProbeMtu,
 }
 
 impl Purpose {
-    /// What loss detection makes of such a packet.
+    /// Returns how loss detection treats a frame of this purpose.
     pub(crate) const fn class(self) -> PacketClass {
         match self {
             Self::Data | Self::Report => PacketClass::Data,
@@ -27,7 +27,7 @@ impl Purpose {
         }
     }
 
-    /// Which counter counts such frames.
+    /// Returns the counter for frames of this purpose.
     pub(crate) const fn counter(self, counters: &mut LinkCounters) -> &mut u64 {
         match self {
             Self::Data => &mut counters.data_frames_sent,

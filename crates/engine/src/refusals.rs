@@ -1,37 +1,38 @@
-//! What is known of an address that may have no listener: how often that was found, and when it is asked.
+//! Refusals by a peer's host: how often an address was found to have no listener, and when to ask
+//! there.
 
 use delivery::Instant;
 use wire_edge::PacketNumber;
 
-/// What is reported.
+/// A report about frames that did not arrive.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Report {
-    /// Frames of more than this many bytes do not get through.
+    /// Frames of more than this many bytes do not pass.
     TooBig(u16),
     /// The address has no listener.
     Refused,
 }
 
-/// How often in succession the address of a link was found to have no listener.
+/// The number of refusals in a row by the address of a link.
 ///
-/// A process may be about to start again, and a report may be late: what was refused is asked
-/// [`QUESTIONS`] times whether it is so, and only a refusal of what was sent since counts.
+/// A process may be about to start again, and a report may be late. So after a refusal the address
+/// is asked [`QUESTIONS`] times, and only the refusal of a packet sent after the latest question
+/// counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusals {
     count: u8,
-    /// The number of the last question; `None` while the next one waits.
+    /// The packet number of the last question; `None` while the next question waits.
     asked: Option<u32>,
-    /// When the next question is due.
     ask_at: Instant,
 }
 
 delivery::pack_fields!(Refusals { count, asked, ask_at });
 
 impl Refusals {
-    /// Something was heard on the link, or it is new.
+    /// The state of a new link, or after a frame arrived on it.
     pub(crate) const NONE: Self = Self { count: 0, asked: None, ask_at: Instant::NEVER };
 
-    /// A packet was refused. Returns whether the link has just failed by that.
+    /// Handles the refusal of a packet. Returns whether the link fails because of it.
     pub(crate) fn on_refused(&mut self, now: Instant, packet: u32) -> bool {
         let counts = match self.asked {
             Some(asked) => packet.wrapping_sub(asked) < 1 << 31,
@@ -49,12 +50,12 @@ impl Refusals {
         false
     }
 
-    /// Another connection has found that the address has no listener.
+    /// Handles the finding of another connection that the address has no listener.
     pub(crate) const fn fail(&mut self) {
         *self = Self { count: QUESTIONS + 1, ..Self::NONE };
     }
 
-    /// Whether to ask now with the packet of this number.
+    /// Returns whether to ask now, with the packet of number `next`.
     pub(crate) fn poll_question(&mut self, now: Instant, next: PacketNumber) -> bool {
         if now < self.ask_at {
             return false;
@@ -64,18 +65,19 @@ impl Refusals {
         true
     }
 
-    /// When to call [`Refusals::poll_question`].
+    /// Returns when to call [`Refusals::poll_question`].
     pub(crate) const fn deadline(&self) -> Instant {
         self.ask_at
     }
 
-    /// Whether the address has no listener.
+    /// Returns whether the address has no listener.
     pub(crate) const fn have_failed(&self) -> bool {
         self.count > QUESTIONS
     }
 }
 
-/// Questions after which the peer counts as gone, if each was refused.
+/// Refused questions after which the peer counts as gone.
 const QUESTIONS: u8 = 3;
-/// Pause before the second and the third question, in nanoseconds: a live peer has answered one in that time.
+/// Pause before the second and the third question, in nanoseconds. A live peer answers within that
+/// time.
 pub(crate) const QUESTION_NS: u64 = 20_000_000;

@@ -1,33 +1,34 @@
-//! What comes back of the frames of a link, by an acknowledgement or a timeout: all of it passes here.
+//! Collects the fate of a link's frames after an acknowledgement or a timeout.
 
 use delivery::Fate;
 use semantics::{Carried, CarriedKind};
 
 use crate::pending::{LostControl, MTU_PROBE, STATUS};
 
-/// What came back of the frames of a link, by an acknowledgement or a timeout.
+/// The fate of a link's frames after an acknowledgement or a timeout.
 #[derive(Debug, Default)]
 pub(crate) struct Returned {
-    /// Control messages to say again, and frames with such that are no longer in flight.
+    /// Control messages to send again, and the number of control frames no longer in flight.
     pub(crate) control: LostControl,
-    /// Frames of data that were lost.
+    /// Number of data frames lost.
     pub(crate) data_lost: u64,
-    /// Packets that were lost, and of those that were before, the ones that arrived nevertheless.
+    /// Number of packets declared lost, and of packets declared lost earlier that arrived after
+    /// all.
     pub(crate) packets_lost: u64,
     pub(crate) spurious_losses: u64,
-    /// Something was acknowledged that was not before.
+    /// A packet was acknowledged that was not acknowledged before.
     pub(crate) is_progress: bool,
-    /// The peer has heard the status of links.
+    /// The peer has received a report of link statuses.
     pub(crate) has_reported_statuses: bool,
-    /// Least size of the largest frame of data that was acknowledged, and that was lost.
+    /// Lower bounds, in bytes, for the largest data frame acknowledged and the largest lost.
     pub(crate) acked_bytes: u32,
     pub(crate) lost_bytes: u32,
-    /// The probe of the path MTU, and what became of it.
+    /// The size of the path MTU probe, and its fate.
     pub(crate) probe: Option<(Fate, u16)>,
 }
 
 impl Returned {
-    /// Takes what a frame carried; what it was of operations goes on to `operations`.
+    /// Records the fate of a frame. Passes content of operations on to `operations`.
     pub(crate) fn take(
         &mut self,
         fate: Fate,
@@ -57,12 +58,13 @@ impl Returned {
     }
 }
 
-/// Bytes that the frame had at least in which data was sent: the shortest headers and the payload.
+/// Returns a lower bound for the size of a data frame, in bytes: the shortest headers and the
+/// payload.
 const fn frame_bytes_min(carried: &Carried) -> u32 {
     OPERATION_HEADER_BYTES + carried.length as u32
 }
 
-/// Bytes of the common header, the number of an operation and an offset.
+/// Bytes of the common header, an operation number and an offset.
 const OPERATION_HEADER_BYTES: u32 = 20;
 
 #[cfg(test)]

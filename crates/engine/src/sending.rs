@@ -1,5 +1,5 @@
-//! What one link sends: its packets in flight, the size of its frames, and which of them ask for an
-//! acknowledgement.
+//! The sending half of one link: its packets in flight, the size of its frames, and when frames ask
+//! for an acknowledgement.
 
 use delivery::{
     CongestionAlgorithm, Fate, Instant, LinkCaps, PathMtu, SendConfig, SendHalf, SentPool,
@@ -15,12 +15,13 @@ use crate::returned::Returned;
 
 /// The sending half of a link, and the size of its frames.
 ///
-/// Congestion control counts in frames of that size: whatever changes it, both know.
+/// Congestion control counts in frames of that size, so both `half` and `mtu` must know every
+/// change.
 #[derive(Debug)]
 pub(crate) struct Sending {
     half: SendHalf<Carried>,
     mtu: PathMtu,
-    /// Frames that may be sent although the window is closed: a probe after a timeout.
+    /// Frames that may be sent although the window is closed: probes after a timeout.
     probes_allowed: u8,
     /// Data frames sent since the peer was last asked for an acknowledgement.
     unasked: u32,
@@ -30,7 +31,7 @@ delivery::pack_fields!(Sending { half, mtu, probes_allowed, unasked });
 
 impl Sending {
     //= protocol.md: set-up.18, size.1
-    /// Over a link of this end to a peer with these parameters; nothing was sent yet.
+    /// Creates the sending half of a link to a peer with these parameters.
     pub(crate) fn new(
         now: Instant,
         caps: &LinkCaps,
@@ -45,8 +46,8 @@ impl Sending {
     }
 
     //= protocol.md: index.1
-    /// Goes on with the packet numbers of `before`, which are never used twice; everything else is as it is
-    /// here.
+    /// Continues the packet numbers of `before`, which are never reused. All other state is that of
+    /// `self`.
     pub(crate) fn after(self, before: Self) -> Self {
         let mut after = Self { half: before.half, ..self };
         after.follow_mtu();
@@ -54,7 +55,7 @@ impl Sending {
     }
 
     //= protocol.md: state.3
-    /// Forgets what was measured: the link came back, perhaps over another way.
+    /// Discards the measurements, because the link that came back may use another route.
     pub(crate) fn restart(
         &mut self,
         now: Instant,
@@ -65,57 +66,58 @@ impl Sending {
         self.half.restart_measurement(&send_config(caps, config, parameters, &self.mtu), now);
     }
 
-    /// What is in flight and what is measured.
+    /// Returns the packets in flight and the measurements.
     #[inline]
     pub(crate) const fn half(&self) -> &SendHalf<Carried> {
         &self.half
     }
 
-    /// Bytes of a full frame.
+    /// Returns the size of a full frame, in bytes.
     #[inline]
     pub(crate) const fn frame_bytes(&self) -> u16 {
         self.mtu.current()
     }
 
-    /// Whether a frame may go although the window is closed.
+    /// Returns whether a frame may be sent although the window is closed.
     #[inline]
     pub(crate) const fn may_probe(&self) -> bool {
         self.probes_allowed > 0
     }
 
-    /// One frame, if there is none yet, may go although the window is closed.
+    /// Allows one frame, in all, to be sent although the window is closed.
     pub(crate) fn allow_probe(&mut self) {
         self.probes_allowed = self.probes_allowed.max(1);
     }
 
-    /// A frame has gone that may have been such a one.
+    /// Uses up the frame that may be sent although the window is closed, if one was allowed.
     #[inline]
     pub(crate) const fn use_probe(&mut self) {
         self.probes_allowed = self.probes_allowed.saturating_sub(1);
     }
 
     //= protocol.md: amplify.6, state.5
-    /// Whether there is room for a full frame.
+    /// Returns whether a full frame may be sent.
     #[inline]
     pub(crate) fn has_room(&self, now: Instant) -> bool {
         self.may_probe() || self.half.has_room(now, u32::from(self.frame_bytes()))
     }
 
-    /// One more frame of data is to go out; whether it should ask for an acknowledgement because of this
-    /// link.
+    /// Counts the next data frame. Returns whether it should ask for an acknowledgement because of
+    /// this link.
     #[inline]
     pub(crate) fn asks_with_next(&mut self) -> bool {
         self.unasked += 1;
         self.half.asks_after(self.unasked)
     }
 
-    /// The peer is asked for an acknowledgement, or nothing is in flight that it could acknowledge.
+    /// Restarts the count of data frames: the peer was asked for an acknowledgement, or nothing is
+    /// in flight that it could acknowledge.
     #[inline]
     pub(crate) const fn on_asked(&mut self) {
         self.unasked = 0;
     }
 
-    /// Frames of data are about to go after a silence, or the peer answers with data: see
+    /// Begins a train: data frames follow a silence, or the peer answers with data. See
     /// [`SendHalf::begin_train`].
     pub(crate) const fn begin_train(&mut self, now: Instant) {
         self.half.begin_train(now);
@@ -138,7 +140,7 @@ impl Sending {
         self.half.set_application_limited(is_limited);
     }
 
-    /// A frame goes out.
+    /// Records a frame that goes out.
     #[inline]
     pub(crate) fn on_sent(
         &mut self,
@@ -152,7 +154,8 @@ impl Sending {
         self.half.on_sent(pool, now, bytes, purpose.class(), carried);
     }
 
-    /// The driver did not take the last frames; what they carried is returned, newest first.
+    /// Takes back the last `frames` frames, which the driver did not accept. Passes their contents
+    /// to `back`, newest first.
     pub(crate) fn unsend(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -166,7 +169,7 @@ impl Sending {
         }
     }
 
-    /// The same; but the frames may have left.
+    /// As [`Sending::unsend`], for frames that may have left the host.
     pub(crate) fn disown(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -180,7 +183,8 @@ impl Sending {
         }
     }
 
-    /// The peer acknowledges packets. Nothing if it cannot have received them; then nothing has changed.
+    /// Handles an acknowledgement by the peer. Returns `None`, and changes nothing, if the peer
+    /// cannot have received these packets.
     pub(crate) fn on_ack(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -203,7 +207,8 @@ impl Sending {
         Some(returned)
     }
 
-    /// What is in flight has waited for too long. Whether a [probe](Self::probe) is due.
+    /// Handles the timeout of packets in flight. Also returns whether a [probe](Self::probe) is
+    /// due.
     pub(crate) fn on_timeout(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -235,9 +240,9 @@ impl Sending {
     }
 
     //= protocol.md: again.2
-    /// Nothing comes back: gives out what the oldest frame in flight carried, to be retransmitted, and whether the size
-    /// of frames may be the cause. Returns nothing if no data is in flight: then only a probe of the path MTU got no
-    /// answer, which is normal.
+    /// Returns the content of the oldest frame in flight, for retransmission after a probe timeout,
+    /// and whether the size of frames may be the cause. Returns `None` if no such frame is in
+    /// flight: then only a probe of the path MTU got no answer, which is normal.
     pub(crate) fn probe(&mut self, now: Instant) -> Option<(Carried, bool)> {
         let carried = self.half.retire_oldest_for_probe()?;
         let is_large = self.mtu.current() > self.mtu.safe();
@@ -258,23 +263,25 @@ impl Sending {
         self.half.retire(pool, is_refused, back);
     }
 
-    /// Gives out all that was in flight, oldest first, for other links. Numbers go on.
+    /// Takes back everything in flight, and passes it to `back`, oldest first, for other links.
+    /// Packet numbers continue.
     pub(crate) fn drain(&mut self, pool: &mut SentPool<Carried>, back: &mut impl FnMut(Carried)) {
         self.half.drain(pool, back);
     }
 
-    /// No frame may go any more although the window is closed.
+    /// Withdraws the permission to send a frame although the window is closed.
     pub(crate) const fn withdraw_probe(&mut self) {
         self.probes_allowed = 0;
     }
 
-    /// The largest frame that the link can send and the peer accepts is another one now.
+    /// Sets the size of the largest frame that the link can send and the peer accepts.
     pub(crate) fn set_limit(&mut self, limit: u16) {
         self.mtu.set_limit(limit);
         self.follow_mtu();
     }
 
-    /// Somebody says that frames of more than `limit` bytes do not pass, with proof that it is so or without.
+    /// Handles a report that frames of more than `limit` bytes do not pass. `is_proven` says
+    /// whether the report comes with proof.
     pub(crate) fn on_too_big(&mut self, limit: u16, is_proven: bool) {
         if is_proven {
             self.mtu.on_frame_too_big(limit);
@@ -284,13 +291,13 @@ impl Sending {
         self.follow_mtu();
     }
 
-    /// When the next probe of the path MTU may be due.
+    /// Returns when the next probe of the path MTU may be due.
     #[inline]
     pub(crate) const fn mtu_probe_at(&self) -> Instant {
         self.mtu.deadline()
     }
 
-    /// The size of a probe of the path MTU to send now, if one is due.
+    /// Returns the size of the path MTU probe to send now, in bytes, if one is due.
     pub(crate) fn poll_mtu_probe(&mut self, now: Instant) -> Option<u16> {
         self.mtu.poll_probe(now)
     }
@@ -318,8 +325,9 @@ fn send_config(
         packets_max: config.packets_max,
         ..SendConfig::default()
     };
-    // Memory has no queue that overflows and loses nothing: a full ring makes the sender wait. What
-    // would be congestion elsewhere is a processor that does something else for a while.
+    // Shared memory loses nothing: no queue overflows, and a full ring makes the sender wait. A
+    // delay that would mean congestion elsewhere means here that the peer's processor does
+    // something else for a while.
     if caps.local.is_shared_memory() {
         return SendConfig {
             algorithm: CongestionAlgorithm::Fixed { frames: MEMORY_WINDOW_FRAMES },
@@ -331,12 +339,12 @@ fn send_config(
     own
 }
 
-/// Frames in flight over shared memory: four times those after which an acknowledgement is asked for,
-/// so that the sender never waits for one.
+/// Window over shared memory, in frames: four times the number after which an acknowledgement is
+/// asked for. So the sender never waits for one.
 const MEMORY_WINDOW_FRAMES: u32 = 256;
 
-/// Shortest probe timeout over shared memory, in nanoseconds: the kernel gives other processes the processor for some
-/// milliseconds at a time. The peer's socket reports that the peer has ended.
+/// Shortest probe timeout over shared memory, in nanoseconds. The kernel may give the processor to
+/// other processes for some milliseconds at a time. If the peer ends, its socket reports that.
 const MEMORY_PROBE_NS: u64 = 50_000_000;
 
 #[cfg(test)]
