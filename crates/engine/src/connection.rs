@@ -1,4 +1,4 @@
-//! One connection: its names, its phase, its links and the two halves of its operations.
+//! One connection: its names, its phase, its links and both directions of its operations.
 
 use delivery::{Instant, Pack, Packer, Unpacker};
 use mem::ProtectionDomain;
@@ -25,16 +25,17 @@ use crate::retry::Retry;
 use crate::spreading::Spreading;
 use crate::terms::OwnTerms;
 
-/// One connection of an endpoint: parts, each of which keeps its own state, and the steps from phase to
-/// phase, which concern several of them.
+/// One connection of an endpoint. It consists of parts, each with its own state, and of the steps
+/// from phase to phase, which concern several parts.
 #[derive(Debug)]
 pub(crate) struct Connection {
     handle: ConnectionHandle,
     names: Names,
     phase: Phase,
-    /// What only the handshake needs; dropped when it has ended.
+    /// State that only the handshake needs; dropped at its end.
     attempt: Option<Box<Attempt>>,
-    /// Where the peer is that has not confirmed the connection, if this end has accepted it.
+    /// The peer's address, if this end has accepted the connection and the peer has not confirmed
+    /// it.
     unconfirmed_at: Option<PeerAddr>,
     paths: LinkSet,
     pairs: Pairs,
@@ -46,23 +47,23 @@ pub(crate) struct Connection {
     requests: RequestOrder,
     reported: Reported,
     liveness: Liveness,
-    /// When to repeat a handshake frame, a close, or a question for news.
+    /// When to repeat a handshake frame, a Close or a question for news.
     retry: Retry,
-    /// What Close says, once it is sent.
+    /// Content of the Close, once this end closes.
     close: CloseNotice,
-    /// What it has of its own; nothing if it lives under the terms of the endpoint.
+    /// Settings of this connection; `None` if those of the endpoint apply.
     terms: Option<Box<OwnTerms>>,
 }
 
-/// Calls a macro with the parts of a connection, but for its links, that are written down when it rests: one
-/// list, so that they are read in the order in which they were written.
+/// Calls a macro with the parts of a connection, except the links, that are written when it rests.
+/// There is only one list, so they are read in the order of writing.
 macro_rules! with_written_parts {
     ($callee:ident) => {
         $callee!(names, pairs, spreading, asks, requests, reported, liveness, retry)
     };
 }
 
-/// Lends parts: each is asked there, and does its own steps.
+/// Defines accessors of parts. Callers use the parts directly, and each part does its own steps.
 macro_rules! lend {
     ($($part:ident: $type:ty),* $(,)?) => {
         $(#[inline]
@@ -79,8 +80,8 @@ macro_rules! lend {
 }
 
 impl Connection {
-    /// A connection of which nothing is known but its own names. Nothing completes before it
-    /// [begins](Self::begin_operations).
+    /// Creates a connection of which only its own names are known. Completions have no queue until
+    /// [`begin_operations`](Self::begin_operations).
     pub(crate) fn new(
         config: &EngineConfig,
         handle: ConnectionHandle,
@@ -127,60 +128,61 @@ impl Connection {
         liveness_mut(liveness): Liveness, retry_mut(retry): Retry, close_mut(close): CloseNotice,
     }
 
-    /// The links, and the operations whose fragments they carry.
+    /// Returns the links, and the operations whose fragments they carry.
     #[inline]
     pub(crate) const fn paths_and_outbound(&mut self) -> (&mut LinkSet, &mut Outbound) {
         (&mut self.paths, &mut self.outbound)
     }
 
-    /// What the peer does here, and what this end does there.
+    /// Returns the state of the peer's operations, and of this end's operations.
     #[inline]
     pub(crate) const fn operations(&mut self) -> (&mut Inbound, &mut Outbound) {
         (&mut self.inbound, &mut self.outbound)
     }
 
-    /// What is known of pairs of links, and the links.
+    /// Returns the state of pairs of links, and the links.
     pub(crate) const fn pairs_and_paths(&mut self) -> (&mut Pairs, &LinkSet) {
         (&mut self.pairs, &self.paths)
     }
 
-    /// By what the engine and the application know it.
+    /// Returns the handle by which the engine and the application refer to the connection.
     #[inline]
     pub(crate) const fn handle(&self) -> ConnectionHandle {
         self.handle
     }
 
-    /// Where it stands.
+    /// Returns the phase of the connection.
     #[inline]
     pub(crate) const fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// What the handshake needs, while it lasts.
+    /// Returns the state of the handshake, during the handshake.
     pub(crate) fn attempt(&self) -> Option<&Attempt> {
         self.attempt.as_deref()
     }
 
-    /// The same, for a step of it.
+    /// As [`Connection::attempt`], mutable.
     pub(crate) fn attempt_mut(&mut self) -> Option<&mut Attempt> {
         self.attempt.as_deref_mut()
     }
 
-    /// Where the peer is that has not confirmed the connection, if this end has accepted it.
+    /// Returns the peer's address, if this end has accepted the connection and the peer has not
+    /// confirmed it.
     pub(crate) const fn unconfirmed_at(&self) -> Option<PeerAddr> {
         self.unconfirmed_at
     }
 
-    /// The peer has confirmed the connection, or the connection has ended. Returns the peer's address if neither was
-    /// known before.
+    /// Ends the wait for a confirmation: the peer has confirmed the connection, or the connection
+    /// has ended. Returns the peer's address if the connection was unconfirmed until now.
     pub(crate) const fn take_unconfirmed(&mut self) -> Option<PeerAddr> {
         self.unconfirmed_at.take()
     }
 }
 
-/// From phase to phase.
+/// Changes of the phase.
 impl Connection {
-    /// The application has chosen what the peer may reach, and where completions go.
+    /// Sets the regions that the peer may access, the completion queues and the terms.
     fn begin_operations(
         &mut self,
         config: &EngineConfig,
@@ -197,7 +199,7 @@ impl Connection {
         self.queues = queues;
     }
 
-    /// This end asks for it.
+    /// Begins the handshake as initiator.
     pub(crate) fn begin_attempt(
         &mut self,
         now: Instant,
@@ -214,13 +216,13 @@ impl Connection {
         self.retry.begin(now);
     }
 
-    /// The peer asks for it, and the application decides.
+    /// Begins a request of the peer, which the application will accept or reject.
     pub(crate) fn begin_request(&mut self, attempt: Attempt) {
         assert!(self.phase == Phase::Requested, "whoever asks is not asked");
         self.attempt = Some(Box::new(attempt));
     }
 
-    /// The application accepts the request of the peer at this address.
+    /// Accepts the request of the peer at address `peer`.
     pub(crate) fn accept(
         &mut self,
         now: Instant,
@@ -240,7 +242,7 @@ impl Connection {
         self.retry.begin(now);
     }
 
-    /// Both ends have the connection: ends the attempt.
+    /// Makes the connection established, and ends the handshake. Returns its state.
     pub(crate) fn establish(
         &mut self,
         now: Instant,
@@ -252,14 +254,14 @@ impl Connection {
         self.attempt.take()
     }
 
-    /// This end closes the connection and sends the reason.
+    /// Begins to close the connection, with this reason for the peer.
     pub(crate) fn begin_close(&mut self, now: Instant, close: (CloseReason, OperationNumber)) {
         self.phase = self.phase.on_closing();
         self.close.begin(close);
         self.retry.begin(now);
     }
 
-    /// The peer closes it: its repetitions are answered until that time.
+    /// Handles a Close of the peer. Repetitions of the Close are answered until `until`.
     pub(crate) fn drain(&mut self, until: Instant) {
         if self.phase != Phase::Drained {
             self.phase = self.phase.on_drained();
@@ -273,25 +275,25 @@ impl Connection {
     }
 }
 
-/// What it has of its own.
+/// Settings of the connection.
 impl Connection {
-    /// What the peer may do here.
+    /// Returns the limits of the peer's operations at this end.
     pub(crate) fn limits(&self, config: &EngineConfig) -> InboundLimits {
         self.terms.as_ref().map_or_else(|| config.inbound_limits(), |terms| terms.limits())
     }
 
-    /// How long the peer may be silent while something is awaited.
+    /// Returns how long the peer may be silent while this end waits for something, in nanoseconds.
     pub(crate) fn silence_ns(&self, config: &EngineConfig) -> u64 {
         self.terms.as_ref().map_or(config.silence_budget_ns, |terms| terms.silence_ns())
     }
 
-    /// After how much silence the peer is asked.
+    /// Returns after how much silence this end asks the peer for a sign of life, in nanoseconds.
     pub(crate) fn keep_alive_ns(&self, config: &EngineConfig) -> u64 {
         self.terms.as_ref().map_or(config.keep_alive_ns, |terms| terms.keep_alive_ns())
     }
 
     //= protocol.md: feature.1
-    /// What this end offers.
+    /// Returns the features that this end offers.
     pub(crate) fn features(&self) -> Features {
         match &self.terms {
             Some(terms) if terms.wants_queue_pair() => Features::QUEUE_PAIR,
@@ -299,7 +301,7 @@ impl Connection {
         }
     }
 
-    /// The peer says what it offers: what both do holds.
+    /// Handles the features that the peer offers. A feature applies if both ends offer it.
     pub(crate) fn on_peer_wants(&mut self, features: Features) {
         let wants = features.contains(Features::QUEUE_PAIR);
         let Some(terms) = self.terms.as_mut().filter(|_| wants) else { return };
@@ -313,8 +315,8 @@ impl Connection {
         }
     }
 
-    /// Refuses what the peer asks for later, when it has all answers; false if it is no queue pair, which does not
-    /// wait.
+    /// Defers a refusal until the peer has all answers. Returns false, and does nothing, if the
+    /// connection is no queue pair.
     pub(crate) fn refuse_later(&mut self, close: (CloseReason, OperationNumber)) -> bool {
         match &mut self.terms {
             Some(terms) if terms.is_queue_pair() => {
@@ -325,52 +327,57 @@ impl Connection {
         }
     }
 
-    /// Whether the peer has asked for what it may not have, and answers are still outstanding.
+    /// Returns whether a refusal of the peer's request waits for answers that are still
+    /// outstanding.
     #[inline]
     pub(crate) fn has_refused(&self) -> bool {
         self.terms.as_ref().is_some_and(|terms| terms.has_refused())
     }
 
-    /// What it is that the peer may not have, and why.
+    /// Takes the reason and the operation of the deferred refusal.
     pub(crate) fn take_refused(&mut self) -> Option<(CloseReason, OperationNumber)> {
         self.terms.as_mut()?.take_refused()
     }
 
-    /// It asks its peer for a sign of life: whether for all that go to the same, as those do that may ask often.
+    /// Records that this connection asks its peer for a sign of life for all connections over the
+    /// same links. Returns false if the connection has no terms of its own: then it asks only for
+    /// itself.
     pub(crate) fn asks_for_all(&mut self) -> bool {
         self.terms.as_mut().map(|terms| terms.ask_for_all()).is_some()
     }
 
-    /// The peer is heard: whether it was asked for all.
+    /// Handles a sign of life of the peer. Returns whether this connection had asked for all.
     #[inline]
     pub(crate) fn take_asking_for_all(&mut self) -> bool {
         self.terms.as_mut().is_some_and(|terms| terms.take_asking_for_all())
     }
 
-    /// How long it waits for receives of the peer, if it is a queue pair.
+    /// Returns the timeout for missing receives of the peer, if this is a queue pair.
     pub(crate) fn patience_mut(&mut self) -> Option<&mut Patience> {
         self.terms.as_mut().filter(|terms| terms.is_queue_pair()).map(|terms| terms.patience_mut())
     }
 
-    /// It waits for so long from now on, if it has terms of its own.
+    /// Sets the timeouts in nanoseconds, if the connection has terms of its own.
     pub(crate) fn set_patience(&mut self, silence_ns: u64, not_ready_ns: Option<u64>) {
         let Some(terms) = &mut self.terms else { return };
         terms.set_patience(silence_ns, not_ready_ns);
         self.liveness.set_budget(silence_ns);
     }
 
-    /// Whether it is a queue pair.
+    /// Returns whether the connection is a queue pair.
     pub(crate) fn is_queue_pair(&self) -> bool {
         self.terms.as_ref().is_some_and(|terms| terms.is_queue_pair())
     }
 }
 
-/// At rest.
+/// Resting.
 impl Connection {
-    /// Whether nothing is pending: the connection is established, nothing is in flight, owed or awaited, and there is
-    /// nothing to report. Only a timer or something new can change that.
+    /// Returns whether nothing is pending: the connection is established, nothing is in flight, to
+    /// be acknowledged or awaited, and there is nothing to report. Only a timer or something new
+    /// can change that.
     pub(crate) fn is_at_rest(&self) -> bool {
-        // The most likely reason comes first: this is asked whenever a connection was served.
+        // The condition that fails most often comes first, because this runs whenever a connection
+        // was served.
         self.outbound.is_at_rest()
             && self.paths.iter().all(Path::is_at_rest)
             && self.inbound.is_at_rest()
@@ -384,7 +391,7 @@ impl Connection {
             && self.close.is_empty()
     }
 
-    /// Writes down what has not one value in all connections at rest, and is not kept as it is.
+    /// Writes the state that differs between connections at rest and is not kept elsewhere.
     pub(crate) fn pack(&self) -> Box<[u8]> {
         let mut to = Packer::new(self.liveness.heard_at());
         macro_rules! pack {
@@ -410,8 +417,9 @@ impl Connection {
         to.finish()
     }
 
-    /// Reads what [`Connection::pack`] wrote. The links take the memory of `paths`, which is empty; the
-    /// operations are those of a connection at rest, and it asks its peer at that time.
+    /// Reads what [`Connection::pack`] wrote. The links use the memory of `paths`, which is empty.
+    /// The operations are those of a connection at rest. The connection asks its peer for a sign of
+    /// life at `ask_at`.
     pub(crate) fn unpack(
         bytes: &[u8],
         handle: ConnectionHandle,
@@ -444,17 +452,17 @@ impl Connection {
         connection
     }
 
-    /// Where its completions go.
+    /// Returns the queues that receive the completions.
     pub(crate) fn queues(&self) -> Queues {
         self.queues.clone()
     }
 
-    /// What the peer does here is what it was before the connection rested.
+    /// Restores the state of the peer's operations from before the connection rested.
     pub(crate) fn wake_inbound(&mut self, inbound: Inbound) {
         self.inbound = inbound;
     }
 
-    /// What it has of its own, which goes where it goes.
+    /// Takes the settings of the connection. They stay with the connection when it rests.
     pub(crate) const fn take_terms(&mut self) -> Option<Box<OwnTerms>> {
         self.terms.take()
     }
@@ -464,7 +472,7 @@ impl Connection {
         self.terms = terms;
     }
 
-    /// Lets go of everything but memory.
+    /// Releases everything except memory for reuse.
     pub(crate) fn clear(&mut self, queues: &Queues, limits: InboundLimits) {
         self.paths.clear();
         self.terms = None;
@@ -475,7 +483,7 @@ impl Connection {
         self.queues = queues.clone();
     }
 
-    /// Gives out the memory of its links, of which there are none any more.
+    /// Returns the memory of the links. The connection has no links any more.
     pub(crate) fn take_memory(&mut self) -> LinkSet {
         assert!(self.paths.is_empty(), "it was cleared");
         core::mem::take(&mut self.paths)
@@ -483,23 +491,24 @@ impl Connection {
 }
 
 impl Connection {
-    /// The link with this index, if it is there.
+    /// Returns the link with this index, if there is one.
     pub(crate) fn path_mut(&mut self, index: LinkIndex) -> Option<&mut Path> {
         self.paths.with_mut(index)
     }
 
     //= protocol.md: reset.2, index.3
-    /// Whether frames from the address of a link come from the peer: it has answered there. If it answered under an
-    /// earlier use of the index, another host may have the address now; but while no link is up, no other address can
-    /// be asked.
+    /// Returns whether frames from the address of `path` come from the peer. They do if the peer
+    /// has answered on the link. If the peer answered only under an earlier use of the index,
+    /// another host may have the address now. But while no link is up, no other address can be
+    /// asked.
     pub(crate) fn is_peer_at(&self, path: &Path) -> bool {
         let is_up = |path: &Path| path.may_carry_data();
         let was_link = || self.paths.was_link(path.pair());
         path.is_validated() || was_link() && !self.paths.iter().any(is_up)
     }
 
-    /// Position of the usable link with the shortest round trip; without one, of a link on which the
-    /// peer has answered.
+    /// Returns the position of the usable link with the shortest round trip; if none is usable, of
+    /// a link on which the peer has answered.
     pub(crate) fn nearest_path(&self) -> usize {
         let mut best = self.paths.iter().position(Path::is_validated).unwrap_or(0);
         let mut best_ns = u64::MAX;
@@ -512,8 +521,8 @@ impl Connection {
     }
 
     //= protocol.md: ack.9
-    /// The peer repeats what is here already: perhaps it does not hear our acknowledgements, which
-    /// all go over one link. With a frame in flight on each link, a dead one is found out.
+    /// Reacts to a fragment that arrived twice. All our acknowledgements go over one link, and
+    /// perhaps the peer does not receive them. A frame in flight on each link reveals a dead one.
     #[cold]
     pub(crate) fn doubt_links(&mut self) {
         if self.paths.len() > 1 {
@@ -525,23 +534,24 @@ impl Connection {
         }
     }
 
-    /// Whether packets that ask for an acknowledgement are in flight.
     #[inline]
     pub(crate) fn in_flight(&self) -> bool {
         self.paths.iter().any(|path| path.send().in_flight_bytes() > 0)
     }
 
-    /// Whether this side waits for anything from the peer.
+    /// Returns whether this end waits for anything from the peer.
     #[inline]
     pub(crate) fn awaits_peer(&self) -> bool {
         self.outbound.waits_for_peer() || self.phase == Phase::Closing || self.in_flight()
     }
 
     //= protocol.md: silence.2, silence.5
-    /// Since when the silence of the peer counts, if it is silent from now on; `None` if nothing is awaited.
+    /// Returns when the silence of the peer begins to count, if it is silent from now on; `None` if
+    /// this end waits for nothing.
     ///
-    /// While no operation of this side is outstanding, no application waits, and the peer may compute without a thread
-    /// that drives it: then the silence counts from when an idle connection would ask.
+    /// The silence counts only from the time at which an idle connection would ask, if this end has
+    /// no outstanding operation. Then no application waits, and the peer may compute without a
+    /// thread that drives its endpoint.
     #[inline]
     pub(crate) fn silent_since(&self, now: Instant, config: &EngineConfig) -> Option<Instant> {
         if !self.awaits_peer() {
@@ -573,7 +583,7 @@ impl Connection {
         self.asks.on_acknowledged(&mut self.paths, link);
     }
 
-    /// When a link whose window is closed may transmit by the clock, if there is something to send.
+    /// Returns when pacing next lets a link transmit, if there is something to send.
     #[inline]
     pub(crate) fn opens_at(&self, now: Instant, batches: bool) -> Instant {
         if !self.outbound.wants_to_send() {
@@ -585,7 +595,7 @@ impl Connection {
         opens.chain(spread_at).filter(|&at| at > now).min().unwrap_or(Instant::NEVER)
     }
 
-    /// Whether something is to be sent now.
+    /// Returns whether something has to be sent now.
     #[inline]
     pub(crate) fn is_urgent(&self, now: Instant) -> bool {
         self.phase != Phase::Established
@@ -595,7 +605,7 @@ impl Connection {
             || self.paths.iter().any(|path| path.is_urgent(now))
     }
 
-    /// Says something of the connection as a whole.
+    /// Sends a control message about the connection as a whole.
     #[cold]
     pub(crate) fn say_on_nearest(&mut self, message: u16) {
         let nearest = self.nearest_path();
@@ -604,20 +614,20 @@ impl Connection {
         }
     }
 
-    /// Whether a completion was lost for want of room.
+    /// Returns whether a completion was lost because a completion queue was full.
     #[inline]
     pub(crate) const fn is_overrun(&self) -> bool {
         self.outbound.is_overrun() || self.inbound.is_overrun()
     }
 
-    /// Whether operations may be posted.
+    /// Returns whether operations may be posted.
     pub(crate) const fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Established)
     }
 }
 
 impl EngineConfig {
-    /// What the peer of a new connection does.
+    /// Creates the state of the peer's operations on a new connection.
     pub(crate) fn inbound(
         &self,
         handle: ConnectionHandle,
@@ -631,7 +641,8 @@ impl EngineConfig {
         inbound
     }
 
-    /// What a new connection does, whose peer has granted this.
+    /// Creates the state of this end's operations on a new connection; `peer` are the limits that
+    /// the peer granted.
     pub(crate) fn outbound(
         &self,
         handle: ConnectionHandle,
@@ -645,7 +656,7 @@ impl EngineConfig {
     }
 }
 
-/// What a peer has granted before it said anything.
+/// The limits of a peer before it has granted anything.
 pub(crate) const NOTHING_GRANTED: PeerLimits = PeerLimits {
     operation_window: 0,
     read_depth: 0,

@@ -1,5 +1,5 @@
-//! Control messages of the peer and what they cause: links that come, fail and go, and the end of a
-//! connection. What this end has to say is noted here; `tell.rs` sends it.
+//! Handles control messages of the peer and their effects: links that join, fail and leave, and the
+//! end of a connection. Replies are only noted here; `control_frames.rs` sends them.
 
 use delivery::{Instant, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
 use semantics::OperationError;
@@ -16,9 +16,9 @@ use crate::phase::Phase;
 
 impl Engine {
     //= protocol.md: join.8
-    /// Adds a link to an established connection. It carries data once the peer has answered on it; if
-    /// it does not, it is given up and tried again later, if this side asked for the connection.
-    /// Returns its index, or the one it has if it belongs to the connection already.
+    /// Adds a link to an established connection. The link carries data once the peer has answered
+    /// on it. If the peer does not answer, the link is dropped, and the initiator tries it again
+    /// later. Returns the index of the link, also if the connection has the link already.
     ///
     /// # Errors
     /// The connection does not exist or is not established, the link is not attached, or all link
@@ -49,8 +49,8 @@ impl Engine {
         self.with_handle(handle, add).ok_or(Unknown)?
     }
 
-    /// Takes a link away from a connection; what is in flight on it goes over the others. The last
-    /// link on which the peer has answered stays.
+    /// Removes a link from a connection. Packets in flight on it are retransmitted on the other
+    /// links. The last link on which the peer has answered stays.
     ///
     /// # Errors
     /// [`Unknown`] if there is no such connection.
@@ -70,7 +70,8 @@ impl Engine {
 
 impl Parts<'_> {
     //= protocol.md: remove.1
-    /// Removes a link and reports that to the peer; false if there is no such link or it is the last one.
+    /// Removes a link and reports that to the peer. Returns false if there is no such link or if it
+    /// is the last one.
     pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let is_gone = self.drop_path(connection, index);
         if is_gone && let Some(path) = connection.paths_mut().first_mut() {
@@ -79,9 +80,9 @@ impl Parts<'_> {
         is_gone
     }
 
-    /// Removes a link that the peer opened and on which it does not answer; a route may exist nevertheless, later or to
-    /// another link. The address that it came from is not tried: the peer announces its own addresses, and this one may
-    /// belong to another host.
+    /// Removes a link that the peer opened but on which the peer does not answer. A route may still
+    /// exist, later or to another link. This end does not try the address that the link came from,
+    /// because it may belong to another host. The peer announces its own addresses.
     pub(crate) fn doubt_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let Some(path) = connection.path_mut(index) else { return false };
         let link = path.link();
@@ -93,7 +94,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: remove.3
-    /// A link of a connection is gone. If it is the last one, it stays until another is found.
+    /// Handles the loss of a link's interface. The last link of a connection stays until another is
+    /// found.
     pub(crate) fn lose_path(&mut self, connection: &mut Connection, index: LinkIndex) {
         if !self.remove_path_of(connection, index)
             && let Some(path) = connection.path_mut(index)
@@ -104,7 +106,7 @@ impl Parts<'_> {
         connection.pairs_mut().look();
     }
 
-    /// A link of the endpoint is there, for the first time or again.
+    /// Handles the attachment of a link to the endpoint, for the first time or again.
     pub(crate) fn on_link_attached(
         &mut self,
         connection: &mut Connection,
@@ -113,7 +115,7 @@ impl Parts<'_> {
     ) {
         let now = self.turn_at;
         for path in connection.paths_mut().iter_mut().filter(|path| path.link() == link) {
-            // If the peer still takes frames from there.
+            // The link can be used again only if the peer still accepts frames from its address.
             if path.is_lost() && path.leaves_from(caps.local) {
                 path.on_back(now);
             }
@@ -132,7 +134,7 @@ impl Parts<'_> {
         message: &Control<'_>,
     ) {
         if connection.phase() == Phase::Gone {
-            // What came before in this frame was the last word on the connection.
+            // An earlier message of this frame has ended the connection.
             return;
         }
         match *message {
@@ -172,7 +174,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: state.2
-    /// Acts on a change of state of a link of a connection.
+    /// Handles a change of state of a link of a connection.
     pub(crate) fn on_path_change(
         &mut self,
         now: Instant,
@@ -203,7 +205,8 @@ impl Parts<'_> {
         self.news.push(Event::Path { connection, index: index.0, link, state });
     }
 
-    /// A link works that did not: what was known of the way holds no longer.
+    /// Handles the news that a link works that did not work before. Its old measurements are not
+    /// valid any more.
     fn on_way_known(
         &self,
         now: Instant,
@@ -224,12 +227,12 @@ impl Parts<'_> {
     }
 
     //= protocol.md: compare.6
-    /// A link has answered: it replaces one that is gone.
+    /// Handles the first answer on a link. The link replaces lost ones.
     fn on_path_works(&mut self, connection: &mut Connection, index: LinkIndex) {
         let Some(path) = connection.path_mut(index) else { return };
         path.on_answered();
         let pair = path.pair();
-        // Of two links that are one, one stays, and the initiator says which.
+        // If two links are the same pair, only one stays. The initiator decides which.
         let is_same = |path: &&Path| path.pair() == pair && path.index() != index;
         if connection.is_initiator()
             && let Some(other) = connection.paths().iter().find(is_same)
@@ -250,7 +253,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: state.2
-    /// Puts what is in flight on a link on the others.
+    /// Moves everything in flight on a link to the other links.
     pub(crate) fn give_up(&mut self, connection: &mut Connection, index: LinkIndex) {
         let pools = &mut *self.pools;
         let (paths, outbound) = connection.paths_and_outbound();
@@ -259,7 +262,7 @@ impl Parts<'_> {
         path.say_again_of_links(lost);
     }
 
-    /// Acts on a change of a link of the endpoint.
+    /// Handles a change of a link of the endpoint.
     pub(crate) fn on_link_event(
         &mut self,
         now: Instant,
@@ -273,7 +276,7 @@ impl Parts<'_> {
         if let LinkEvent::Changed(caps) = event {
             self.on_address_changed(connection, link, &caps);
         }
-        // Trials go on, or end, with their link.
+        // Trials continue or end with their link.
         if matches!(event, LinkEvent::Changed(_) | LinkEvent::Down) {
             connection.pairs_mut().look();
         }
@@ -291,8 +294,8 @@ impl Parts<'_> {
         }
     }
 
-    /// A link may have come back with another address: frames from there are not taken by the peer
-    /// under the old index.
+    /// Handles a link that may have come back with another address. The peer drops frames from the
+    /// new address under the old link index.
     fn on_address_changed(&mut self, connection: &mut Connection, link: LinkId, caps: &LinkCaps) {
         let changed: Vec<LinkIndex> = connection
             .paths()
@@ -309,7 +312,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: close.1
-    /// Begins to close a connection and reports that to the peer: operations and receives complete with the reason.
+    /// Begins to close a connection and reports that to the peer. Operations and receives complete
+    /// with the reason.
     pub(crate) fn begin_close(
         &mut self,
         now: Instant,
@@ -328,8 +332,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: overrun.1, queue-pair.3, fault.3
-    /// Ends a queue pair that cannot go on: a completion was lost, an operation has failed on this side, or the
-    /// peer has all answers to what it asked before it asked for what it may not have.
+    /// Closes a queue pair that cannot continue. Either a completion was lost, or an operation
+    /// failed on this side, or a refusal was deferred and the peer has all answers now.
     #[inline]
     pub(crate) fn end_if_over(&mut self, now: Instant, connection: &mut Connection) {
         if connection.is_overrun() || connection.outbound().is_faulty() || connection.has_refused()
@@ -357,7 +361,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Ends a connection without a word to the peer.
+    /// Ends a connection without notifying the peer.
     pub(crate) fn end(
         &mut self,
         connection: &mut Connection,
@@ -428,7 +432,7 @@ impl Parts<'_> {
             LinkStatus::Down if !sole => {
                 let change = path.on_said_broken(now);
                 self.on_path_change(now, connection, which, change);
-                // The peer knows already.
+                // The peer knows the status already.
                 if let Some(path) = connection.path_mut(which) {
                     path.on_announced();
                 }
@@ -444,13 +448,14 @@ impl Parts<'_> {
                     connection.pairs_mut().forget(pair.1, None);
                 }
             }
-            // This is the only link: its own timeouts show soon enough whether it works.
+            // Ignored on the only link: its own timeouts will show whether it works.
             LinkStatus::Down => {}
         }
     }
 
     //= protocol.md: remove.1, remove.3
-    /// Takes a link out of a connection, if it is not the last one on which the peer has answered.
+    /// Removes a link from a connection. Returns false, and does nothing, if it is the last link on
+    /// which the peer has answered.
     pub(crate) fn drop_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         if !connection.paths().has_answer_beside(index) {
             return false;
@@ -486,7 +491,7 @@ impl Parts<'_> {
         true
     }
 
-    /// Takes a link out of which the peer knows nothing, or nothing any more.
+    /// Removes a link of which the peer does not know, or does not know any more.
     pub(crate) fn drop_unnoticed(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let is_gone = self.drop_path(connection, index);
         if is_gone {
@@ -496,7 +501,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: set-up.17
-    /// Nothing listens at an address we try to connect to.
+    /// Handles the report that an address that this end tries to connect to has no listener.
     pub(crate) fn on_refused(&mut self, connection: &mut Connection, link: LinkId, peer: PeerAddr) {
         let Some(attempt) = connection.attempt_mut() else { return };
         if attempt.give_up((link, peer)) {
@@ -506,5 +511,5 @@ impl Parts<'_> {
     }
 }
 
-/// How long a connection closed by its peer answers repetitions of the peer's Close.
+/// How long a connection that its peer closed answers repetitions of the Close, in nanoseconds.
 const DRAIN_NS: u64 = 200_000_000;

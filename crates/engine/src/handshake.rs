@@ -1,4 +1,4 @@
-//! Connection set-up: Hello, Retry, Accept, Reject, Pending, and what strangers get.
+//! Connection set-up: Hello, Retry, Accept, Reject, Pending, and replies to strangers.
 
 use delivery::{Instant, LinkId, PathState, RxFrame};
 use mem::{MemoryAccess, ProtectionDomain};
@@ -24,8 +24,9 @@ use crate::reception::Admission;
 use crate::terms::{OwnTerms, Terms};
 
 impl Engine {
-    /// Accepts a request: its peer may reach the regions of `domain`, completions go to `queues`.
-    /// [`Event::Established`] follows when the peer is known to have heard.
+    /// Accepts a request. The peer may access the regions of `domain`, and completions go to
+    /// `queues`. [`Event::Established`] follows when a frame of the peer proves that it received
+    /// the Accept.
     ///
     /// # Errors
     /// [`AcceptError`], one variant for each cause.
@@ -41,7 +42,7 @@ impl Engine {
         self.accept_under(now, handle, domain, queues, &terms, private_data)
     }
 
-    /// Accepts a request as [`Engine::accept`] does, under terms of the connection's own.
+    /// Accepts a request as [`Engine::accept`] does, with terms for this connection.
     ///
     /// # Errors
     /// [`AcceptError`], one variant for each cause.
@@ -79,7 +80,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Rejects a request, with private data (at most 512 bytes, more is cut off).
+    /// Rejects a request, with private data (at most 512 bytes, the rest is cut off).
     ///
     /// # Errors
     /// [`Unknown`] if there is no such connection.
@@ -104,7 +105,7 @@ impl Engine {
     ) {
         let mut parts = self.parts();
         if !parts.links.is_attached(link) {
-            // Nothing could be answered there, nor a connection go on.
+            // A reply could not be sent over this link, nor could a connection use it.
             parts.counters.wrong_address += 1;
             return;
         }
@@ -136,20 +137,21 @@ impl Engine {
 
 impl Parts<'_> {
     //= protocol.md: set-up.1, silence.1
-    /// Sends what a connection in set-up has to send, if it is time.
+    /// Sends the next handshake frame of a connection, if it is due.
     pub(crate) fn serve_handshake(&mut self, now: Instant, connection: &mut Connection) {
         if !connection.retry().is_due(now) {
             return;
         }
         let Some(attempt) = connection.attempt() else { return };
-        // Each address is asked before the pauses grow.
+        // The pauses grow only after each address was asked.
         let said = usize::from(connection.retry().count());
         let rounds = match connection.phase() {
             Phase::Connecting => said / attempt.places().len().max(1),
             _ => said,
         };
         let pause_ns = (HANDSHAKE_RETRY_NS << rounds.min(6)).min(HANDSHAKE_RETRY_NS_MAX);
-        // Those who began together, after a power failure say, do not go on together.
+        // Without a random part, hosts that start together, for instance after a power failure,
+        // would repeat their frames together.
         let spread_ns = self.random() % (pause_ns / 4);
         connection.retry_mut().again(now.after_ns(pause_ns + spread_ns));
         let phase = connection.phase();
@@ -180,8 +182,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: amplify.1, reset.1
-    /// Answers a frame of no connection with a reset: its sender may mean one from before this endpoint
-    /// started.
+    /// Answers a frame of an unknown connection by a Reset. The connection may be one from before
+    /// this endpoint started.
     #[cold]
     pub(crate) fn reset(
         &mut self,
@@ -192,7 +194,7 @@ impl Parts<'_> {
         epoch: Epoch,
     ) {
         let Ok(decoded) = wire_edge::decode_split(frame.bytes, frame.outside.len()) else { return };
-        // A reset is no longer than the frame that asked for it, and there are only so many.
+        // A Reset is never longer than the frame it answers, and Resets are limited in rate.
         if frame.len() < RESET_BYTES || !self.reception.may_reset(now) {
             self.counters.rate_limited += 1;
             return;
@@ -202,7 +204,7 @@ impl Parts<'_> {
         self.reply(link, frame.from, ConnectionId(0), id, body);
     }
 
-    /// Says no to the peer of a request, and ends it.
+    /// Rejects a request of a peer, and ends its connection.
     pub(crate) fn reject_request(&mut self, connection: &mut Connection, private_data: &[u8]) {
         let kept = private_data.len().min(PRIVATE_BYTES_MAX);
         let body = Handshake::Reject {
@@ -219,7 +221,8 @@ impl Parts<'_> {
         connection.end();
     }
 
-    /// Adds a link to a connection.
+    /// Adds a link to a connection. Returns false if the link is not attached or the peer's
+    /// parameters are not known.
     pub(crate) fn open_path(
         &mut self,
         now: Instant,
@@ -246,10 +249,10 @@ impl Parts<'_> {
     }
 
     //= protocol.md: set-up.18, join.3, join.8, index.2
-    /// A link index that is free on a connection, within the limits of both sides. The initiator
-    /// takes the lowest and the responder the highest, so that they do not open two links under one
-    /// index; one that was not used lately is preferred.
-    /// With a time, only those that the peer takes for a new link at once are considered.
+    /// Returns a free link index of a connection, within the limits of both sides. The initiator
+    /// takes the lowest and the responder the highest, so that they rarely open two links under one
+    /// index. An index that was not used lately is preferred. With `at_once`, returns only an index
+    /// that the peer accepts for a new link at that time.
     pub(crate) fn free_index(
         &self,
         connection: &Connection,
@@ -313,8 +316,8 @@ impl Engine {
     }
 
     //= protocol.md: phase.4
-    /// A host leaves connections unconfirmed while others wait: its requests give way, too. Who means
-    /// them asks again.
+    /// Ends the waiting requests of a host that leaves connections unconfirmed while other requests
+    /// wait. An initiator that still wants its connection repeats its Hello.
     pub(crate) fn withdraw_requests(&mut self, from: PeerAddr) {
         if !self.parts().reception.has_requests_of(from) {
             return;
@@ -379,7 +382,7 @@ impl Engine {
     }
 
     //= protocol.md: set-up.11, set-up.12, set-up.14, set-up.15, set-up.16
-    /// Handles an answer to a Hello of ours.
+    /// Handles an answer to a Hello of this end.
     fn on_answer(
         &mut self,
         now: Instant,
@@ -396,7 +399,7 @@ impl Engine {
         };
         self.with_index(index, |parts, connection| {
             if connection.phase() != Phase::Connecting {
-                // The peer repeats its Accept until it hears something from us.
+                // The peer repeats its Accept until it receives a packet of this end.
                 if let (Handshake::Accept { .. }, Phase::Established) = (body, connection.phase())
                     && let Some(path) = connection.paths_mut().first_mut()
                     && path.send().in_flight_bytes() == 0
@@ -407,7 +410,7 @@ impl Engine {
             }
             let asked = connection.attempt().is_some_and(|attempt| attempt.asks_at((link, from)));
             if !asked {
-                // This end asked no peer at that address: it can only be a guess.
+                // This end sent no Hello to that address, so the answer can only be a guess.
                 parts.counters.wrong_address += 1;
                 return;
             }
@@ -484,7 +487,8 @@ impl Parts<'_> {
 
 impl Engine {
     //= protocol.md: close.6, reset.2, reset.3
-    /// The peer does not know the connection any more, if the reset answers something we sent.
+    /// Handles a Reset: the peer does not know the connection any more. A Reset counts only if it
+    /// names a packet that this end sent.
     fn on_reset(
         &mut self,
         _memory: &MemoryAccess<'_>,
@@ -516,7 +520,7 @@ impl Engine {
 }
 
 impl Parts<'_> {
-    /// Queues a handshake frame for an address, between these two connections.
+    /// Queues a handshake frame for an address, with these connection ids.
     fn reply(
         &mut self,
         link: LinkId,
@@ -528,7 +532,7 @@ impl Parts<'_> {
         self.replies.push(self.counters, (link, to), destination, source, body);
     }
 
-    /// As many of our addresses as a frame on the way to `place` has room for.
+    /// Returns the addresses of this end, at most as many as fit a frame to `place`.
     fn local_addresses(
         &self,
         place: Option<&(LinkId, PeerAddr)>,
@@ -564,7 +568,8 @@ impl Parts<'_> {
 }
 
 //= protocol.md: moved.2
-/// Whether a connection goes on at another place, where the service is as somebody says who was asked.
+/// Continues the attempt at the place to which the service has moved, according to the answer of
+/// `from`. Returns false if the attempt does not follow.
 fn follows(
     connection: &mut Connection,
     (link, from): (LinkId, PeerAddr),
@@ -577,7 +582,7 @@ fn follows(
     attempt.on_moved((link, there), moved.service)
 }
 
-/// What a peer grants by its parameters.
+/// Returns the limits that a peer grants by its parameters.
 const fn granted(parameters: &Parameters) -> PeerLimits {
     PeerLimits {
         operation_window: parameters.operation_window,
@@ -587,15 +592,16 @@ const fn granted(parameters: &Parameters) -> PeerLimits {
     }
 }
 
-/// Pause before the first repetition of a handshake frame; doubles with each.
+/// Pause before the first repetition of a handshake frame, in nanoseconds. It doubles with each
+/// repetition.
 const HANDSHAKE_RETRY_NS: u64 = 10_000_000;
-/// Longest pause between repetitions.
+/// Longest pause between repetitions, in nanoseconds.
 const HANDSHAKE_RETRY_NS_MAX: u64 = 500_000_000;
-/// Pause after the peer said that its application has the request.
+/// Pause after a Pending, in nanoseconds: the peer's application has the request.
 const PENDING_RETRY_NS: u64 = 500_000_000;
-/// Bytes of a Hello without addresses and private data; those of an Accept are fewer.
+/// Bytes of a Hello without addresses and private data. An Accept has fewer.
 const HELLO_BYTES: usize = 112;
-/// Bytes of a reset on the wire.
+/// Bytes of a Reset on the wire.
 const RESET_BYTES: usize = 24;
 
 const NO_PARAMETERS: Parameters = Parameters {

@@ -1,4 +1,4 @@
-//! What is known of pairs of links that may join a connection, and which are likely to reach one another.
+//! Pairs of links that may join a connection, ranked by how likely they reach one another.
 
 use core::cmp::Reverse;
 use core::net::IpAddr;
@@ -6,30 +6,30 @@ use core::net::IpAddr;
 use delivery::{Instant, LinkId};
 use wire_edge::{ADDRESSES_MAX, PeerAddr};
 
-/// What the end that looks for pairs remembers.
+/// State of the end that looks for pairs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Joining {
-    /// Where the peer can be reached, as far as known.
+    /// Known addresses of the peer.
     addresses: Vec<PeerAddr>,
-    /// Pairs the application named, in its order: they are tried before all others.
+    /// Pairs named by the application, in its order. They are tried before all others.
     asked: Vec<(LinkId, PeerAddr)>,
     /// Pairs that did not answer in this round.
     failed: Vec<(LinkId, PeerAddr)>,
-    /// Links (by bit) that the application does not want in this connection.
+    /// Links (by bit) that the application does not want on this connection.
     unwanted: u16,
-    /// Rounds that found nothing, one after the other.
+    /// Number of rounds in a row that found nothing.
     rounds: u8,
-    /// When the next round begins; `None` while this one lasts.
+    /// When the next round begins; `None` during a round.
     again_at: Option<Instant>,
-    /// When a link index is free for the next trial, if that is what is missing.
+    /// When a link index becomes free for the next trial, if all are in use.
     index_at: Option<Instant>,
 }
 
 delivery::pack_fields!(Joining { addresses, asked, failed, unwanted, rounds, again_at, index_at });
 
 impl Joining {
-    /// For a connection over `first`, whose initiator named `asked` and whose peer announced `announced`. Nothing if no
-    /// other pair is possible.
+    /// Creates the state for a connection over `first`, whose initiator named `asked` and whose
+    /// peer announced `announced`. Returns `None` if no other pair is possible.
     pub(crate) fn new(
         first: (LinkId, PeerAddr),
         asked: Vec<(LinkId, PeerAddr)>,
@@ -44,29 +44,29 @@ impl Joining {
         has_other.then(|| Box::new(joining))
     }
 
-    /// When to look for pairs again, trials apart.
+    /// Returns when to look for pairs again, apart from trials.
     pub(crate) fn deadline(&self) -> Instant {
         let index_at = self.index_at.unwrap_or(Instant::NEVER);
         self.again_at.unwrap_or(Instant::NEVER).min(index_at)
     }
 
-    /// Links (by bit) that the application does not want in this connection.
+    /// Returns the links (by bit) that the application does not want on this connection.
     pub(crate) const fn unwanted(&self) -> u16 {
         self.unwanted
     }
 
-    /// Whether the peer can be reached at this address.
+    /// Returns whether this is a known address of the peer.
     pub(crate) fn knows(&self, address: PeerAddr) -> bool {
         self.addresses.contains(&address)
     }
 
-    /// Whether a pair did not answer in this round.
+    /// Returns whether a pair did not answer in this round.
     pub(crate) fn has_failed(&self, pair: (LinkId, PeerAddr)) -> bool {
         self.failed.contains(&pair)
     }
 
-    /// Pairs of these links and the peer's addresses that are wanted, best first; `lost` are addresses of links that
-    /// are gone.
+    /// Returns the wanted pairs of `links` and the peer's addresses, best first. `lost` are peer
+    /// addresses of lost links.
     pub(crate) fn pairs(
         &self,
         links: &[(LinkId, PeerAddr)],
@@ -88,31 +88,32 @@ impl Joining {
         pairs
     }
 
-    /// The peer does not want to be reached at this address any more.
+    /// Forgets an address at which the peer does not want to be reached any more.
     pub(crate) fn forget(&mut self, peer: PeerAddr) {
         self.addresses.retain(|&address| address != peer);
         self.asked.retain(|&(_, address)| address != peer);
     }
 
-    /// The application does not want this link.
+    /// Records that the application does not want this link.
     pub(crate) const fn exclude(&mut self, link: LinkId) {
         self.unwanted |= 1 << link.0;
     }
 
-    /// The application, or a new attachment, wants this link: a new round begins.
+    /// Records that the application wants this link, or that the link was attached. A new round
+    /// begins.
     pub(crate) fn welcome(&mut self, link: LinkId) {
         self.unwanted &= !(1 << link.0);
         self.failed.retain(|&(failed, _)| failed != link);
         self.refresh();
     }
 
-    /// The application wants this pair, whose link is [welcome](Self::welcome).
+    /// Adds a pair that the application wants. The caller also [welcomes](Self::welcome) its link.
     pub(crate) fn ask_for(&mut self, pair: (LinkId, PeerAddr)) {
         self.asked.retain(|&(link, peer)| link != pair.0 && peer != pair.1);
         self.asked.push(pair);
     }
 
-    /// A pair answers, whichever end wanted it.
+    /// Records a pair that answers, whichever end opened it.
     pub(crate) fn keep(
         &mut self,
         (link, peer): (LinkId, PeerAddr),
@@ -122,18 +123,18 @@ impl Joining {
         self.learn(peer, is_used);
     }
 
-    /// A pair did not answer, or the peer does not want it now.
+    /// Records a pair that did not answer, or that the peer does not want now.
     pub(crate) fn on_failed(&mut self, pair: (LinkId, PeerAddr)) {
         self.failed.push(pair);
     }
 
-    /// The peer can be reached at this address, too: a new round begins.
+    /// Adds an address of the peer. A new round begins.
     pub(crate) fn learn_again(&mut self, address: PeerAddr, is_used: impl Fn(PeerAddr) -> bool) {
         self.learn(address, is_used);
         self.refresh();
     }
 
-    /// Pairs are looked for: in the next round, if it is time.
+    /// Begins the next round, if it is due.
     pub(crate) fn go_on(&mut self, now: Instant) {
         if self.again_at.is_some_and(|at| at <= now) {
             self.again_at = None;
@@ -143,12 +144,13 @@ impl Joining {
         self.index_at = None;
     }
 
-    /// No link index is free for the next trial before this time.
+    /// Defers the next trial until this time, because no link index is free before it.
     pub(crate) const fn wait_for_index(&mut self, at: Option<Instant>) {
         self.index_at = at;
     }
 
-    /// All pairs that can be tried are: if all others have failed, the next round begins after a pause.
+    /// Ends a step in which all possible pairs were tried. If pairs have failed and no trial is
+    /// pending, the next round begins after a pause.
     pub(crate) fn end_step(&mut self, now: Instant, has_failed_pair: bool, is_trying: bool) {
         if !has_failed_pair {
             self.again_at = None;
@@ -158,11 +160,11 @@ impl Joining {
         }
     }
 
-    /// The peer can be reached at this address, too.
+    /// Adds an address of the peer.
     fn learn(&mut self, address: PeerAddr, is_used: impl Fn(PeerAddr) -> bool) {
         if !self.addresses.contains(&address) {
             let full = self.addresses.len() >= ADDRESSES_MAX;
-            // What was announced long ago may hold no longer.
+            // An old announcement may not hold any more.
             if let Some(old) = self.addresses.iter().position(|&old| full && !is_used(old)) {
                 let old = self.addresses.remove(old);
                 self.asked.retain(|&(_, asked)| asked != old);
@@ -175,25 +177,28 @@ impl Joining {
         self.failed.retain(|&(_, failed)| failed != address);
     }
 
-    /// What was learnt of a link or an address is out of date: a new round begins at once.
+    /// Begins a new round at once, because the findings about a link or an address are out of date.
     const fn refresh(&mut self) {
         self.rounds = 0;
         self.again_at = None;
     }
 
-    /// Challenges after which a pair counts as dead: more with each round, for long ways.
+    /// Returns after how many challenges a pair counts as dead. The number grows with each round,
+    /// for long routes.
     pub(crate) fn challenges_max(&self) -> u64 {
         (TRIAL_CHALLENGES + u64::from(self.rounds)).min(TRIAL_CHALLENGES_MAX)
     }
 }
 
 //= protocol.md: join.1
-/// Returns all pairs of a link of this end and an address of a peer that may reach one another, likely ones first:
-/// `links` with their own addresses, `peers` as the peer announced them, both in order.
+/// Returns all pairs of a local link and a peer address that may reach one another, the likeliest
+/// first. `links` are local links with their addresses, `peers` the addresses that the peer
+/// announced, both in order.
 ///
-/// Families do not mix. IP addresses are paired by the longest prefix they share, then, as Ethernet
-/// addresses, by their position: hosts made alike have their interfaces in the same order. Of shared
-/// memory the first 8 bytes, which name the host, must be equal.
+/// Both addresses of a pair have the same family. IP addresses are ranked by the length of their
+/// common prefix, then by their position. Ethernet addresses are ranked by position alone:
+/// identical hosts list their interfaces in the same order. For shared memory, the first 8 bytes,
+/// which name the host, must be equal.
 pub fn rank_pairs(links: &[(LinkId, PeerAddr)], peers: &[PeerAddr]) -> Vec<(LinkId, PeerAddr)> {
     let mut ranked = Vec::new();
     for (at, &(link, local)) in links.iter().enumerate() {
@@ -202,12 +207,12 @@ pub fn rank_pairs(links: &[(LinkId, PeerAddr)], peers: &[PeerAddr]) -> Vec<(Link
         let count = peers.iter().filter(|peer| peer.0[0] == family).count().max(1);
         for (to, &peer) in peers.iter().enumerate() {
             let Some(nearness) = nearness(&local, &peer) else { continue };
-            // What goes to an address of this end does not reach the peer.
+            // A frame to an address of this end does not reach the peer.
             if links.iter().any(|&(_, own)| own == peer) {
                 continue;
             }
             let place = peers[..to].iter().filter(|other| other.0[0] == peer.0[0]).count();
-            // Links that are shifted alike do not get in each other's way.
+            // For each shift, every link is paired with another address.
             let shift = (place + count - own_place % count) % count;
             ranked.push((Reverse(nearness), shift, at, (link, peer)));
         }
@@ -217,9 +222,10 @@ pub fn rank_pairs(links: &[(LinkId, PeerAddr)], peers: &[PeerAddr]) -> Vec<(Link
 }
 
 //= protocol.md: join.2
-/// How likely two addresses reach one another: bits of a common prefix; `None` if they cannot.
+/// Returns how likely two addresses reach one another, as the bits of their common prefix; `None`
+/// if they cannot.
 fn nearness(local: &PeerAddr, peer: &PeerAddr) -> Option<u32> {
-    // A peer has addresses of its own; what goes to many hosts would be for others.
+    // A peer has an address of its own. A frame to a group would reach other hosts.
     if peer.is_group() {
         return None;
     }
@@ -233,11 +239,11 @@ fn nearness(local: &PeerAddr, peer: &PeerAddr) -> Option<u32> {
                 return None;
             }
             match (local, peer) {
-                // A socket on all addresses of IPv6 carries IPv4 as well.
+                // A socket bound to all IPv6 addresses carries IPv4 as well.
                 (IpAddr::V6(local), IpAddr::V4(_)) if local.is_unspecified() => Some(0),
                 _ if local.is_ipv4() != peer.is_ipv4() => None,
                 _ if local.is_unspecified() => Some(0),
-                // Loopback leads to no other host.
+                // A loopback address reaches no other host.
                 _ if local.is_loopback() != peer.is_loopback() => None,
                 (IpAddr::V4(a), IpAddr::V4(b)) => Some((a.to_bits() ^ b.to_bits()).leading_zeros()),
                 (IpAddr::V6(a), IpAddr::V6(b)) => Some((a.to_bits() ^ b.to_bits()).leading_zeros()),
@@ -247,19 +253,19 @@ fn nearness(local: &PeerAddr, peer: &PeerAddr) -> Option<u32> {
     }
 }
 
-/// Families of addresses beside those of IP (protocol.md §2.2).
+/// Address families other than IP (protocol.md §2.2).
 const ETHERNET: u8 = 1;
 const SHARED_MEMORY: u8 = 2;
 
-/// Challenges of a pair in the first round, 150 ms in all.
+/// Challenges of a pair in the first round: 150 ms in all.
 pub(crate) const TRIAL_CHALLENGES: u64 = 4;
-/// Challenges of a pair in late rounds, 910 ms in all.
+/// Challenges of a pair in late rounds: 910 ms in all.
 const TRIAL_CHALLENGES_MAX: u64 = 8;
-/// Pause before pairs that did not answer are tried again; doubles with each round.
+/// Pause before failed pairs are tried again, in nanoseconds. It doubles with each round.
 const ROUND_PAUSE_NS: u64 = 1_000_000_000;
-/// Longest pause between rounds: eight small frames a minute for each pair.
+/// Longest pause between rounds, in nanoseconds: eight small frames a minute for each pair.
 const ROUND_PAUSE_NS_MAX: u64 = 60_000_000_000;
-/// The pause has reached its maximum after so many rounds.
+/// Number of rounds after which the pause has its maximum.
 const ROUNDS_MAX: u8 = 6;
 
 #[cfg(test)]
@@ -355,7 +361,7 @@ mod tests {
             joining.go_on(now);
         }
         assert_eq!(pauses, [1, 2, 4]);
-        // News starts the pairs again.
+        // A new address makes the pairs be tried again.
         joining.on_failed(pair);
         joining.learn_again(pair.1, |_| true);
         assert_eq!(joining.deadline(), Instant::NEVER);

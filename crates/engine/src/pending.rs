@@ -193,7 +193,7 @@ impl Pending {
     }
 }
 
-/// Contents of lost control frames that have to be sent again.
+/// Contents of lost control frames that have to be retransmitted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LostControl {
     messages: u16,

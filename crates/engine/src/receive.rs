@@ -1,4 +1,5 @@
-//! Frames of connections coming in: the steps of protocol.md §3.4, from the id to the acknowledgement.
+//! Handles arriving frames of connections: the steps of protocol.md §3.4, from the connection id to
+//! the acknowledgement.
 
 use delivery::{Eliciting, Fate, Instant, LinkId, LinkState, PathState, RxFrame};
 use mem::{MemoryAccess, Payload};
@@ -23,7 +24,7 @@ use crate::phase::Phase;
 
 impl Engine {
     //= protocol.md: frame.1, receive.1, name.3
-    /// Handles one frame, placing its payload straight into registered memory.
+    /// Handles one frame. Places its payload directly in registered memory.
     #[expect(clippy::needless_pass_by_value, reason = "a frame is handed over, not lent")]
     #[inline]
     pub fn handle_frame(
@@ -73,8 +74,8 @@ impl Parts<'_> {
         frame: &RxFrame<'_>,
         connection: &mut Connection,
     ) {
-        // Not taken out of its result: moving what was just written piece by piece makes the processor
-        // wait for each piece.
+        // Borrow the frame from the result. Moving a value that was just written makes the
+        // processor wait for each store.
         let result = wire_edge::decode_split(frame.bytes, frame.outside.len());
         let Ok(decoded) = &result else {
             self.counters.malformed += 1;
@@ -107,18 +108,20 @@ impl Parts<'_> {
         connection.liveness_mut().on_heard();
         if let Some(acks) = &decoded.acks {
             self.handle_acks(now, memory, connection, position, decoded, acks, frame.received_at);
-            // A link that works again may have taken others away, this one among them.
+            // Handling the acknowledgements may have restored a link and so removed others, perhaps
+            // this one.
             let still = connection.paths().iter().position(|path| path.index() == index);
             let Some(still) = still else { return };
             position = still;
         }
         let delivered = connection.inbound().delivered();
         if self.handle_body(now, memory, connection, position, decoded, payload) {
-            // A frame from the middle that completes its operation, as those behind it came earlier over
-            // other links, is the last: nothing follows among which the sender would ask.
+            // A frame from the middle completes its operation if the later frames arrived earlier,
+            // over other links. Then it counts as the last frame, because no later frame of the
+            // operation will ask for an acknowledgement.
             let completes = connection.inbound().delivered() != delivered;
             let eliciting = if completes { packet.eliciting.as_last() } else { packet.eliciting };
-            // The connection's links may have changed.
+            // Handling the content may have changed the links of the connection.
             if let Some(path) = connection.path_mut(index) {
                 path.observe(now, &Packet { eliciting, ..packet });
             }
@@ -126,7 +129,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: receive.3, link.1, join.3, join.11, index.2
-    /// Position of the link the frame belongs to. The peer opens a new link by a challenge on it.
+    /// Returns the position of the link that the frame belongs to. A challenge on an unknown link
+    /// opens it.
     #[inline]
     fn position(
         &mut self,
@@ -154,19 +158,20 @@ impl Parts<'_> {
         }
         let challenge = is_challenge(decoded);
         let room = connection.paths().len() < usize::from(self.config.links_max);
-        // A challenge sent before the link was taken away does not bring it back.
+        // A late challenge, sent before the link was removed, must not open the link again.
         let settled = connection.paths().retired(index).is_none_or(|retired| {
             let is_next = retired.is_unnoticed && retired.path.is_ahead(decoded.prefix.packet);
             is_next || now >= retired.at.after_ns(RETIRED_NS)
         });
-        // A challenge proves as well as any frame that the peer has our Accept; and after the peer took
-        // the link of the handshake away, nothing else may ever come.
+        // In phase Accepted, a challenge proves as well as any other frame that the peer has our
+        // Accept. If the peer has removed the link of the handshake, no other frame may ever
+        // arrive.
         let open = matches!(connection.phase(), Phase::Accepted | Phase::Established);
         if !challenge || !settled || !open || frame.from.is_group() {
             return None;
         }
         if !room || !self.gives_way(connection, place) {
-            // The peer has a link here that is none to this end.
+            // The peer has a link under this index that this end does not have.
             if let Some(path) = connection.paths_mut().first_mut() {
                 path.report_statuses(1 << index.0);
             }
@@ -178,7 +183,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: join.9, join.10
-    /// Makes room for another link that the peer opens under an index, if that may be.
+    /// Frees an index under which the peer opens another link, if this end may give the index up.
+    /// Returns whether it did.
     #[cold]
     fn vacates(
         &mut self,
@@ -190,26 +196,26 @@ impl Parts<'_> {
         let Some(path) = connection.path_mut(index) else { return true };
         let link = path.link();
         if path.is_offered() {
-            // The peer gave that pair up and tries another.
+            // The peer gave that pair up and tries another one.
             return path.is_ahead(frame.prefix.packet) && self.drop_unnoticed(connection, index);
         }
         if path.is_settled() && path.is_stale(now) && path.is_ahead(frame.prefix.packet) {
             return self.replaces_stale(connection, index);
         }
-        // Both opened a link under one index: that of the initiator stays there.
+        // Both ends opened a link under one index. The initiator's link keeps the index.
         let is_new = path.is_trial() && path.is_unheard();
         if connection.is_initiator() || !is_new || !self.drop_unnoticed(connection, index) {
             return false;
         }
-        // The peer finds the pair that was given up, if there is one.
+        // The peer, as initiator, looks for the pair that was given up here, if that pair works.
         connection.announce_address(link);
         true
     }
 
     //= protocol.md: compare.5
-    /// The peer means another link by an index than this end does, and neither hears the other there.
-    /// What the initiator means holds; it does without that of the responder. Returns whether what the
-    /// peer opens takes its place.
+    /// Resolves an index that the two ends use for different links, so that neither hears the other
+    /// on it. The initiator removes its link; the responder replaces its own by the link that the
+    /// peer opens. Returns whether the peer's link replaces the one here.
     #[cold]
     fn replaces_stale(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         if connection.is_initiator() {
@@ -222,8 +228,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: join.9
-    /// Both ends may open the same pair of links: the index of the initiator holds. Returns whether
-    /// the peer may open it.
+    /// Decides which link stays if both ends opened the same pair: the one with the initiator's
+    /// index. Returns whether the peer may open the pair.
     #[cold]
     fn gives_way(&mut self, connection: &mut Connection, place: (LinkId, PeerAddr)) -> bool {
         let own = connection.paths().iter().find(|path| path.pair() == place);
@@ -236,7 +242,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: receive.5
-    /// The first frame of the peer proves that it has our Accept.
+    /// Confirms the connection: the first frame of the peer proves that it has our Accept.
     #[cold]
     fn confirm(&mut self, now: Instant, connection: &mut Connection) {
         self.forget_unconfirmed(connection);
@@ -246,7 +252,7 @@ impl Parts<'_> {
             .push(Event::Established { connection: connection.handle(), private_data: Vec::new() });
     }
 
-    /// Handles what a frame acknowledges, of packets and of operations.
+    /// Handles the acknowledgements of packets and operations in a frame.
     #[expect(
         clippy::too_many_arguments,
         reason = "the frame, its link and its time belong together"
@@ -280,7 +286,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Handles the acknowledgement of one link's packets; false if it breaks the protocol.
+    /// Handles the acknowledgement of one link's packets. Returns false if it breaks the protocol.
     fn handle_block(
         &mut self,
         now: Instant,
@@ -290,7 +296,7 @@ impl Parts<'_> {
     ) -> bool {
         let (paths, outbound) = connection.paths_and_outbound();
         let Some(path) = paths.iter_mut().find(|path| path.index() == block.link) else {
-            // It may have been removed a moment ago.
+            // The link may have been removed a moment ago.
             return true;
         };
         let pools = &mut *self.pools;
@@ -311,7 +317,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: receive.7, control.1
-    /// Handles what a frame carries; false if it must not be acknowledged.
+    /// Handles the content of a frame. Returns false if the packet must not be acknowledged.
     #[inline]
     fn handle_body(
         &mut self,
@@ -446,7 +452,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Goes on with deliveries that had to wait.
+    /// Resumes deliveries that had to wait.
     pub(crate) fn resume(
         &mut self,
         now: Instant,
@@ -459,7 +465,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: shared.3
-    /// There is a receive for the message that lacks one.
+    /// Resumes the message that lacked a receive: there is one now.
     pub(crate) fn on_receive_there(
         &mut self,
         now: Instant,
@@ -496,8 +502,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: shared.4
-    /// Remembers a connection whose deliveries wait for the application to poll; for a receive they wait until
-    /// one is there.
+    /// Remembers a connection whose deliveries wait until the application polls. If a receive is
+    /// missing instead, reports that to the peer.
     #[inline]
     fn note_stall(&mut self, connection: &mut Connection) {
         if !connection.inbound().is_stalled() {
@@ -511,8 +517,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: violation.1, fault.3
-    /// Closes a connection whose peer asked for what it may not have: a queue pair when the peer has the answers to
-    /// what it asked before.
+    /// Closes a connection whose peer asked for an access that it may not have. A queue pair first
+    /// sends the answers to the peer's earlier requests.
     #[cold]
     pub(crate) fn refuse_access(
         &mut self,
@@ -536,7 +542,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: violation.4
-    /// Closes a connection whose peer broke a rule.
+    /// Closes a connection whose peer broke a rule of the protocol.
     #[cold]
     pub(crate) fn violated(
         &mut self,
@@ -548,8 +554,9 @@ impl Parts<'_> {
     }
 
     //= protocol.md: answer.9, violation.6, queue-pair.3, fault.3
-    /// Closes a connection because local memory is gone: the operation learns so whose it is, or the peer
-    /// of which of its reads it is, as if it had asked for memory that is not there.
+    /// Closes a connection because local memory is gone. The fault is reported for the local
+    /// operation that needed the memory. If a read of the peer needed it, the peer gets the same
+    /// error as for an unknown key.
     #[cold]
     pub(crate) fn local_memory_gone(
         &mut self,
@@ -580,7 +587,7 @@ impl Parts<'_> {
 }
 
 impl Parts<'_> {
-    /// Closes a connection of which an operation was not even posted, as its memory is gone.
+    /// Closes a connection because an operation could not be posted: its memory is gone.
     #[cold]
     pub(crate) fn lose_local_memory(&mut self, now: Instant, connection: &mut Connection) {
         let close = (CloseReason::LocalMemoryGone, OperationNumber(0));
@@ -588,8 +595,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: answer.8, queue-pair.3
-    /// The peer cannot retransmit a part of an answer, because its memory is gone. That matters only if some of it is
-    /// missing here.
+    /// Handles the report that the peer cannot retransmit a part of an answer, because its memory
+    /// is gone. This matters only if a part of the answer is missing here.
     #[cold]
     pub(crate) fn on_answer_gone(
         &mut self,
@@ -615,8 +622,10 @@ impl Parts<'_> {
 }
 
 //= protocol.md: remove.4
-/// Whether the link a frame came on was removed here while the peer removed all others: then the two ends could no
-/// longer hear each other. The initiator's removal holds, unless it is not heard.
+/// Returns whether a removed link has to be opened again for this frame. If one end removes a link
+/// while the peer removes all others, the two ends could no longer hear each other. The initiator's
+/// removal wins; but if the peer does not hear of it, the initiator reopens the link after half of
+/// `RETIRED_NS`.
 fn takes_back(
     now: Instant,
     connection: &Connection,
@@ -640,18 +649,18 @@ fn takes_back(
             matches!(message, Ok(Control::LinkStatus(which, LinkStatus::Removed)) if which == path.index())
         })
     };
-    // Where the peer has not answered yet, no link could be the last one.
+    // A link on which the peer has not answered yet could not be the last one.
     was_here && connection.paths().iter().all(|path| !path.is_validated() || is_removed(path))
 }
 
-/// Whether a frame holds a challenge, as the first frame of a new link does.
+/// Returns whether a frame contains a challenge, as the first frame of a new link does.
 fn is_challenge(frame: &Frame<'_>) -> bool {
     matches!(frame.header, Header::Control)
         && control_messages(frame.payload)
             .any(|message| matches!(message, Ok(Control::PathChallenge(_))))
 }
 
-/// Whether a frame asks for an acknowledgement, and whether more of its operation follows.
+/// Returns whether a frame asks for an acknowledgement, and whether more of its operation follows.
 #[inline]
 fn eliciting(frame: &Frame<'_>) -> Eliciting {
     if !frame.header.kind().is_ack_eliciting() {
@@ -666,7 +675,8 @@ fn eliciting(frame: &Frame<'_>) -> Eliciting {
         {
             Eliciting::Midway
         }
-        // No program answers these, so what they ask for need not wait.
+        // No program answers these frames, so their acknowledgement need not wait for an answer to
+        // ride with.
         Header::Probe | Header::Control if frame.prefix.flags.contains(Flags::ACK_NOW) => {
             Eliciting::Midway
         }

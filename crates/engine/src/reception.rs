@@ -1,4 +1,5 @@
-//! Peers that ask for connections: who listens, who is let in, and how much strangers may cause.
+//! Requests for connections: which services listen, which Hellos are admitted, and how many replies
+//! strangers get.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,51 +9,53 @@ use wire_edge::{COOKIE_BYTES, PeerAddr, RejectReason};
 use crate::hello::{Hello, HelloKey};
 use crate::per_host::PerHost;
 
-/// What is remembered of peers that ask for connections, until these are confirmed; and how much is done for strangers,
-/// of which nothing is remembered.
+/// State about peers that ask for connections, until they have confirmed them, and limits for
+/// strangers, about whom nothing is stored.
 ///
-/// Each Hello belongs to one connection at most. No host has more requests or unconfirmed connections than
-/// its share.
+/// Each Hello belongs to at most one connection. No host has more requests or unconfirmed
+/// connections than its share.
 #[derive(Debug)]
 pub(crate) struct Reception {
     listeners: HashSet<u32>,
     cookies: CookieJar,
-    /// Connections by what is the same in each Hello that asks for them, so that a repeated one finds
-    /// them, from whichever of the peer's addresses.
+    /// Connections by the fields that all repetitions of a Hello share. So a repeated Hello finds
+    /// its connection, from whichever address of the peer it comes.
     hellos: HashMap<HelloKey, u32>,
-    /// How many requests of each host the application has not answered.
+    /// Number of requests per host that the application has not answered.
     requests: PerHost,
     requests_max: u32,
-    /// How many connections of each host are accepted here and not confirmed by a frame of the peer.
+    /// Number of connections per host that were accepted here but not confirmed by a frame of the
+    /// peer.
     unconfirmed: PerHost,
-    /// Connections that there may be.
+    /// Maximum number of connections.
     connections_max: u32,
-    /// Time to confirm one while others wait.
+    /// Time to confirm a connection while others wait, in nanoseconds.
     confirm_ns: u64,
     answers: RateLimiter,
     resets: RateLimiter,
-    /// Reports without proof that are looked at: each costs a look at every connection.
+    /// Limits reports without proof, because each costs a visit to every connection.
     hearsay: RateLimiter,
 }
 
-/// What becomes of a Hello.
+/// The decision about a Hello.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Admission {
-    /// There is room for a new connection, if the endpoint has room for one at all.
+    /// Admitted, if the endpoint has room for another connection.
     Welcome,
-    /// It belongs to the connection with this index.
+    /// The Hello repeats that of the connection with this index.
     Repeated(u32),
-    /// It must come again, with this cookie.
+    /// The initiator must repeat its Hello with this cookie.
     Prove([u8; COOKIE_BYTES]),
-    /// It is refused.
+    /// The request is rejected.
     Refused(RejectReason),
-    /// It is not answered.
+    /// The Hello is not answered.
     Ignored,
 }
 
 impl Reception {
-    /// Without listeners and without requests. So many requests may wait for the application; the endpoint has so many
-    /// connections at most, and gives peers so long to confirm theirs while others wait.
+    /// Creates the state without listeners and requests. At most `requests_max` requests may wait
+    /// for the application. The endpoint has at most `connections_max` connections. While others
+    /// wait, peers have `confirm_ns` nanoseconds to confirm theirs.
     pub(crate) fn new(
         cookie_key: [u8; 16],
         requests_max: u32,
@@ -68,26 +71,26 @@ impl Reception {
             unconfirmed: PerHost::default(),
             connections_max,
             confirm_ns,
-            // A storm of connections from a cluster, four times 10 000 hosts within a second; at 3 µs for
-            // each answer, an eighth of a processor.
+            // A cluster of 10 000 hosts that all connect within a second sends four times that many
+            // Hellos. At 3 µs each, the answers take an eighth of a processor.
             answers: RateLimiter::new(40_000, 8000),
             resets: RateLimiter::new(1000, 100),
             hearsay: RateLimiter::new(10, 10),
         }
     }
 
-    /// Requests for connections to `service` are passed on from now on.
+    /// Starts to admit requests for connections to `service`.
     pub(crate) fn listen(&mut self, service: u32) {
         self.listeners.insert(service);
     }
 
-    /// Requests for connections to `service` are rejected from now on.
+    /// Starts to reject requests for connections to `service`.
     pub(crate) fn unlisten(&mut self, service: u32) {
         self.listeners.remove(&service);
     }
 
     //= protocol.md: set-up.2, set-up.3, set-up.4, set-up.5, set-up.7, set-up.8, cookie.1, amplify.1
-    /// What becomes of a Hello from this address.
+    /// Decides about a Hello from this address.
     pub(crate) fn admit(
         &mut self,
         now: Instant,
@@ -97,7 +100,7 @@ impl Reception {
     ) -> Admission {
         let (source, service) = (hello.source, hello.parameters.service);
         let cookie = self.cookies.verify(now, from, source, service, &hello.cookie);
-        // Who shows a cookie is known to be there; of strangers only so many are answered.
+        // A valid cookie proves the source address. Hellos of strangers are limited in rate.
         if cookie.is_err() && !self.answers.allow(now) {
             counters.rate_limited += 1;
             return Admission::Ignored;
@@ -118,7 +121,7 @@ impl Reception {
             return Admission::Repeated(index);
         }
         if self.unconfirmed.of(from) >= self.unconfirmed_share() {
-            // It may ask again: each that it confirms makes room.
+            // The host may ask again: each connection that it confirms makes room.
             counters.rate_limited += 1;
             return Admission::Ignored;
         }
@@ -130,53 +133,57 @@ impl Reception {
     }
 
     //= protocol.md: phase.1
-    /// Whether one more request of the host at `from` may wait: however many it makes, others have room.
+    /// Returns whether one more request of the host at `from` may wait. The share of each host
+    /// leaves room for other hosts.
     fn has_room_for_request(&self, from: PeerAddr) -> bool {
         let share = (self.requests_max / HOST_SHARE).max(1);
         self.requests.all() < self.requests_max && self.requests.of(from) < share
     }
 
     //= protocol.md: phase.2
-    /// Connections that one host may leave unconfirmed at a time.
+    /// Returns how many connections one host may leave unconfirmed at a time.
     fn unconfirmed_share(&self) -> u32 {
         (self.connections_max / HOST_SHARE).max(1)
     }
 
-    /// A Hello has become the request with this index, which waits for the application.
+    /// Records that a Hello became the request with this index, which waits for the application.
     pub(crate) fn on_requested(&mut self, from: PeerAddr, key: HelloKey, index: u32) {
         self.hellos.insert(key, index);
         self.requests.add(from);
     }
 
-    /// The application has accepted a request of the peer.
+    /// Records that the application accepted a request of the peer.
     pub(crate) fn on_accepted(&mut self, peer: PeerAddr) {
         self.requests.remove(peer);
         self.unconfirmed.add(peer);
     }
 
-    /// A request of the peer has ended: the application has refused it, or it gave way.
+    /// Records the end of a request of the peer: the application rejected it, or it gave way to
+    /// others.
     pub(crate) fn on_request_over(&mut self, peer: PeerAddr) {
         self.requests.remove(peer);
     }
 
-    /// The peer has confirmed a connection that was accepted, or that has ended.
+    /// Records that the peer confirmed an accepted connection, or that the connection ended
+    /// unconfirmed.
     pub(crate) fn on_confirmed(&mut self, peer: PeerAddr) {
         self.unconfirmed.remove(peer);
     }
 
-    /// The connection of a Hello has ended: the same Hello would ask for another.
+    /// Forgets the Hello of a connection that has ended. The same Hello would ask for another
+    /// connection.
     pub(crate) fn forget(&mut self, key: &HelloKey) {
         self.hellos.remove(key);
     }
 
-    /// Whether the host at this address has requests that wait.
+    /// Returns whether requests of the host at this address are waiting.
     pub(crate) fn has_requests_of(&self, peer: PeerAddr) -> bool {
         self.requests.of(peer) > 0
     }
 
     //= protocol.md: phase.3
-    /// Whether a connection of the peer that was accepted has been unconfirmed for so long that others
-    /// come first: requests that wait for the application, or connections to be. So many are in use.
+    /// Returns whether an accepted connection has been unconfirmed for too long while others need
+    /// its place: waiting requests, or future connections. `connections` is the number in use.
     pub(crate) fn is_overdue(
         &self,
         now: Instant,
@@ -191,28 +198,28 @@ impl Reception {
         is_pressed && accepted_at.after_ns(self.confirm_ns) <= now
     }
 
-    /// Whether a stranger may be answered now.
+    /// Returns whether the rate limit allows an answer to a stranger now.
     pub(crate) fn may_answer(&mut self, now: Instant) -> bool {
         self.answers.allow(now)
     }
 
-    /// Whether a stranger may be sent a reset now.
+    /// Returns whether the rate limit allows a Reset now.
     pub(crate) fn may_reset(&mut self, now: Instant) -> bool {
         self.resets.allow(now)
     }
 
-    /// Whether a report without proof may be looked at now.
+    /// Returns whether the rate limit allows the handling of a report without proof now.
     pub(crate) fn may_heed_hearsay(&mut self, now: Instant) -> bool {
         self.hearsay.allow(now)
     }
 }
 
-/// One host's requests that wait are at most this part of all, and its unconfirmed connections: four must
-/// join to shut others out.
+/// Divisor for a host's share of all waiting requests, and of all unconfirmed connections. Four
+/// hosts must cooperate to shut out others.
 const HOST_SHARE: u32 = 4;
 
-/// Time to confirm a connection while others wait, in nanoseconds: four Accepts, of which three may be lost,
-/// and round trips of a continent.
+/// Time to confirm a connection while others wait, in nanoseconds. It allows four Accepts, three of
+/// which may be lost, with the round trip of a continent.
 pub(crate) const CONFIRM_NS: u64 = 200_000_000;
 
 #[cfg(test)]
@@ -224,7 +231,7 @@ mod tests {
     const SERVICE: u32 = 7;
     const NOW: Instant = Instant(1_000_000);
 
-    /// For 8 requests, 2 of a host, and 16 connections, 4 of a host.
+    /// Returns a reception for 8 requests, 2 per host, and 16 connections, 4 unconfirmed per host.
     fn reception() -> (Reception, EndpointCounters) {
         let mut reception = Reception::new([5; 16], 8, 16, CONFIRM_NS);
         reception.listen(SERVICE);
@@ -253,7 +260,8 @@ mod tests {
         PeerAddr::from(core::net::SocketAddr::from(([10, 0, 0, last], 1)))
     }
 
-    /// What becomes of a Hello that has shown its cookie; if it is welcome, it is a request then.
+    /// Sends a Hello, then repeats it with its cookie. Returns the decision; a welcome Hello
+    /// becomes a request.
     fn ask(reception: &mut Reception, from: PeerAddr, source: u32) -> Admission {
         let mut counters = EndpointCounters::default();
         let Admission::Prove(cookie) =
@@ -289,7 +297,7 @@ mod tests {
         let (mut reception, _) = reception();
         assert_eq!(ask(&mut reception, host(1), 3), Admission::Welcome);
         assert_eq!(ask(&mut reception, host(1), 3), Admission::Repeated(3));
-        // From another address of the peer it is the same.
+        // The same Hello from another address of the peer.
         assert_eq!(ask(&mut reception, host(2), 3), Admission::Repeated(3));
         reception.on_request_over(host(1));
         reception.forget(&hello(3, [0; COOKIE_BYTES]).key());

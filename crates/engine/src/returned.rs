@@ -8,7 +8,7 @@ use crate::pending::{LostControl, MTU_PROBE, STATUS};
 /// The fate of a link's frames after an acknowledgement or a timeout.
 #[derive(Debug, Default)]
 pub(crate) struct Returned {
-    /// Control messages to send again, and the number of control frames no longer in flight.
+    /// Control messages to retransmit, and the number of control frames no longer in flight.
     pub(crate) control: LostControl,
     /// Number of data frames lost.
     pub(crate) data_lost: u64,

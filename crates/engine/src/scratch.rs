@@ -1,4 +1,4 @@
-//! Where frames are put together: the one place where they are made and numbered.
+//! Builds frames. This is the only place where frames are encoded and numbered.
 
 use delivery::{Instant, LinkId, SentPool, TxBatch};
 use mem::PayloadSlice;
@@ -15,16 +15,16 @@ use crate::path::Path;
 use crate::purpose::Purpose;
 use crate::tails::Tails;
 
-/// Where frames are put together, some 50 KiB: nothing of it matters between two calls.
+/// Scratch memory in which frames are built, about 50 KiB. It holds no state between two calls.
 ///
-/// An engine that [allocates ahead](crate::EngineConfig::allocates_ahead) has its own. Many engines in
-/// one process, of which one at a time is called, can share one.
+/// An engine that [allocates ahead](crate::EngineConfig::allocates_ahead) has its own. Several
+/// engines in one process can share one if they are called one at a time.
 ///
-/// Acknowledgements that are written go with the next frame, and with no other.
+/// Acknowledgements that were written go with the next frame, and only with it.
 #[derive(Debug)]
 pub struct Scratch {
     batch: Batch,
-    /// Batches for the links of a connection that has several, by position.
+    /// Batches of a connection with several links, by position of the link.
     spare_batches: Vec<Batch>,
     acks: AckBytes,
     /// Fragments deferred to the end of the batch.
@@ -43,7 +43,7 @@ impl Default for Scratch {
 }
 
 impl Scratch {
-    /// Without room: it makes some when it is needed.
+    /// Creates scratch memory without allocating. It allocates on first use.
     pub(crate) fn without_room() -> Self {
         let batch = Batch::new(0, 0);
         Self {
@@ -61,73 +61,73 @@ impl Scratch {
         self.batch.open_at = NONE_OPEN;
     }
 
-    /// Frames in the batch.
+    /// Returns the number of frames in the batch.
     #[inline]
     pub(crate) const fn len(&self) -> usize {
         self.batch.frames.len()
     }
 
-    /// Whether the batch has no frame.
+    /// Returns whether the batch has no frame.
     #[inline]
     pub(crate) const fn is_empty(&self) -> bool {
         self.batch.frames.is_empty()
     }
 
-    /// How many frames a batch has room for.
+    /// Returns how many frames fit a batch.
     pub(crate) fn room(&self) -> usize {
         self.batch.frames.room()
     }
 
-    /// What the frames of the batch are for.
+    /// Returns the purpose of the frames in the batch.
     pub(crate) const fn purpose(&self) -> Purpose {
         self.batch.purpose
     }
 
-    /// Bytes of the frames from this one on.
+    /// Returns the bytes of the frames from index `first` on.
     pub(crate) fn bytes_from(&self, first: usize) -> u64 {
         (first..self.len()).map(|index| self.batch.frames.frame(index).len() as u64).sum()
     }
 
-    /// Makes sure that there are batches for so many links, beside the one.
+    /// Provides spare batches for `links` links.
     pub(crate) fn provide(&mut self, links: usize) {
         while self.spare_batches.len() < links {
             self.spare_batches.push(Batch::usual());
         }
     }
 
-    /// Exchanges the batch for that of the link at `position`.
+    /// Swaps the current batch with that of the link at `position`.
     pub(crate) fn exchange(&mut self, position: usize) {
         if let Some(spare) = self.spare_batches.get_mut(position) {
             core::mem::swap(&mut self.batch, spare);
         }
     }
 
-    /// Writes what is to be acknowledged, at most `limit` bytes of it: the next frame carries it.
+    /// Writes the pending acknowledgements, at most `limit` bytes of them, for the next frame.
     pub(crate) fn write_acks(&mut self, now: Instant, connection: &mut Connection, limit: usize) {
         self.acks.fill(now, connection, limit);
     }
 
-    /// Writes what was delivered on a connection that has ended: the next frame carries it.
+    /// Writes what was delivered on a connection that has ended, for the next frame.
     pub(crate) fn write_last_acks(&mut self, connection: &Connection) {
         self.acks.fill_last(connection);
     }
 
-    /// Bytes of acknowledgements that the next frame carries.
+    /// Returns the bytes of acknowledgements written for the next frame.
     #[inline]
     pub(crate) const fn acks_len(&self) -> usize {
         self.acks.len()
     }
 
-    /// The next frame carries no acknowledgements. Returns whether some were written for it, which are still to be
-    /// reported.
+    /// Drops the acknowledgements written for the next frame. Returns whether there were any; they
+    /// remain to be reported.
     #[inline]
     pub(crate) const fn drop_acks(&mut self) -> bool {
         self.acks.clear()
     }
 
-    /// Appends a frame of a connection whose peer has these names, with the acknowledgements that were
-    /// written for it: it is the next packet of the link. Returns its bytes; nothing if the memory it was to
-    /// be taken from is gone, and then the batch is of no use any more.
+    /// Appends a frame, with the acknowledgements written for it, as the next packet of the link.
+    /// `connection` and `epoch` are the peer's names of the connection. Returns the bytes of the
+    /// frame. Returns `None` if the memory of its payload is gone; the batch is unusable then.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -153,7 +153,7 @@ impl Scratch {
         let len = encode_header(&prefix, frame.header, &mut bytes);
         let out = batch.frames.header_mut();
         let start = out.len();
-        // Of known length, which is a few stores.
+        // Copying a fixed length takes only a few stores.
         out.extend_from_slice(&bytes);
         out.truncate(start + len);
         if has_acks {
@@ -163,8 +163,8 @@ impl Scratch {
         batch.purpose = frame.purpose;
         let outside = append_body(out, start, &frame.body)?;
         let bytes = (out.len() - start) as u32 + outside.len;
-        // The source of an own operation stays as it is until that is complete; what a peer reads may
-        // change as soon as it was read.
+        // The source of a local operation does not change until the operation is complete. Memory
+        // that a peer reads may change as soon as it was read.
         if matches!(
             frame.header,
             Header::Write { .. } | Header::Send { .. } | Header::SendInvalidate { .. }
@@ -177,12 +177,13 @@ impl Scratch {
         Some(bytes)
     }
 
-    /// The last frame of the batch, which there is, asks for an acknowledgement.
+    /// Makes the last frame of the batch ask for an acknowledgement. The batch must not be empty.
     pub(crate) const fn ask_with_last(&mut self) {
         self.batch.flags = self.batch.flags.with(Flags::ACK_NOW);
     }
 
-    /// Appends a datagram to the batch: its header, with payload that was copied, and the rest.
+    /// Appends a datagram to the batch: `frame` is the header with copied payload, `outside` the
+    /// remaining payload.
     #[inline]
     pub(crate) fn push_datagram(&mut self, frame: &[u8], outside: PayloadSlice<'_>) {
         self.batch.purpose = Purpose::Data;
@@ -190,7 +191,7 @@ impl Scratch {
         self.batch.frames.finish_frame(outside);
     }
 
-    /// Makes a batch of an encoded frame of no connection and hands it to a driver; false if that has no
+    /// Passes one encoded frame of no connection to a driver. Returns false if the driver has no
     /// room for it.
     pub(crate) fn send_encoded(
         &mut self,
@@ -209,7 +210,8 @@ impl Scratch {
         )
     }
 
-    /// Hands the batch to the driver of a link. What one that is down does not carry is lost on the way.
+    /// Passes the batch to the driver of a link. If the link is down, the frames count as lost on
+    /// the network.
     pub(crate) fn emit(&mut self, links: &mut Links, link: LinkId, emit: Emit<'_>) -> Emitted {
         self.batch.close();
         let (to, frames) = (self.batch.frames.to(), self.len());
@@ -231,7 +233,8 @@ impl Scratch {
             unmapped @ Emitted::PayloadUnmapped(_) if self.batch.purpose == Purpose::Data => {
                 unmapped
             }
-            // Other frames have no payload that could be unmapped: a driver that says so has lost them.
+            // Other frames have no payload that could be unmapped. If a driver reports that anyway,
+            // the frames count as lost.
             Emitted::Taken(_) | Emitted::Doubtful { .. } | Emitted::PayloadUnmapped(_) => {
                 Emitted::Taken(frames)
             }
@@ -239,28 +242,28 @@ impl Scratch {
     }
 }
 
-/// Frames that go to one driver together.
+/// Frames that are passed to a driver together.
 ///
-/// The last frame stays open: its flags are encoded when the next one begins or the batch is handed over,
-/// since only then it is known which frame is the last. Nothing of a closed frame changes.
+/// The last frame stays open until the next one begins or the batch is passed on. Only then is it
+/// known which frame is the last, and so which flags to encode. A closed frame does not change.
 #[derive(Debug)]
 struct Batch {
     frames: TxBatch,
-    /// Where the open frame begins, [`NONE_OPEN`] if there is none, and its flags.
+    /// The offset of the open frame, or [`NONE_OPEN`], and its flags.
     open_at: u32,
     flags: Flags,
-    /// All frames of a batch are for the same.
+    /// The purpose of all frames of the batch.
     purpose: Purpose,
 }
 
 impl Batch {
-    /// With room for so many frames and bytes of headers.
+    /// Creates a batch with room for `frames` frames and `header_bytes` bytes of headers.
     fn new(frames: usize, header_bytes: usize) -> Self {
         let frames = TxBatch::new(frames, header_bytes);
         Self { frames, open_at: NONE_OPEN, flags: Flags::NONE, purpose: Purpose::Data }
     }
 
-    /// Of the usual size.
+    /// Creates a batch of the usual size.
     fn usual() -> Self {
         Self::new(BATCH_FRAMES, BATCH_HEADER_BYTES)
     }
@@ -276,19 +279,21 @@ impl Batch {
     }
 }
 
-/// Bytes of one batch: the largest UDP payload, so that segmentation offload takes it whole.
+/// Maximum bytes of a batch: the largest UDP payload, so that segmentation offload accepts the
+/// batch whole.
 pub(crate) const BATCH_BYTES_MAX: u32 = 65_507;
 
-/// Frames in one batch: a GSO send takes 64 segments on every kernel that has it.
+/// Maximum frames of a batch: every kernel with UDP GSO accepts 64 segments.
 const BATCH_FRAMES: usize = 64;
 
-/// Header bytes of a batch: each frame at most 52 bytes of header, 256 copied, and one ack section.
+/// Header bytes of a batch: per frame at most 52 bytes of header and 256 bytes copied, and one ack
+/// section.
 const BATCH_HEADER_BYTES: usize = BATCH_FRAMES * 320 + 1400;
 
-/// Where the flags of a frame are.
+/// Offset of the flags in a frame.
 const FLAGS_OFFSET: usize = 1;
 
-/// Beyond every header of a batch.
+/// An offset beyond all headers of a batch.
 const NONE_OPEN: u32 = u32::MAX;
 
 #[cfg(test)]
@@ -319,7 +324,7 @@ mod tests {
         engine.fresh_connection(Phase::Established).unwrap()
     }
 
-    /// A control message that means nothing.
+    /// A control message without effect.
     const PADDING: [u8; 4] = [0, 2, 0, 0];
 
     fn control() -> NewFrame<'static> {
@@ -338,7 +343,7 @@ mod tests {
         links
     }
 
-    /// What a driver of a link that is up is handed, decoded by `look`.
+    /// Calls `look` with each frame, decoded, that the driver of a link that is up gets.
     fn emitted(scratch: &mut Scratch, mut look: impl FnMut(usize, &Frame<'_>)) {
         let emit: Emit<'_> = &mut |_, batch| {
             for index in 0..batch.len() {
@@ -399,7 +404,7 @@ mod tests {
         assert!(!send(&mut links, &mut scratch, 1));
         links.begin_turn();
         assert!(send(&mut links, &mut scratch, 1));
-        // What a link that is down does not carry is lost on the way.
+        // Frames for a link that is down count as lost on the network.
         links.on_down(LINK);
         assert!(send(&mut links, &mut scratch, 0));
         assert_eq!(calls, 2);

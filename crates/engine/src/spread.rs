@@ -1,5 +1,5 @@
-//! Data frames of one connection over several links at once: which link gets which frame, and how many
-//! each gets in a turn (sender.md, 8).
+//! Spreads the data frames of one connection over several links: chooses a link for each frame, and
+//! limits the frames of each link in a turn (sender.md, 8).
 
 use delivery::{Instant, LINKS_MAX, LinkView, QUANTUM_NS, SchedulingPolicy};
 use mem::MemoryAccess;
@@ -12,14 +12,14 @@ use crate::path::Path;
 use crate::scratch::BATCH_BYTES_MAX;
 use crate::transmit::may_send;
 
-/// What one turn has for one link.
+/// The frames of one turn for one link.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
     frames: usize,
     bytes: u32,
-    /// Frames that were cut before its first, whichever link they are for.
+    /// Number of frames cut, for any link, before the first one of this share.
     first: usize,
-    /// Its first frame carries the acknowledgements.
+    /// The first frame of this share carries the acknowledgements.
     acks: bool,
 }
 
@@ -29,30 +29,30 @@ struct Spread {
     views: [LinkView; LINKS_MAX],
     shares: [Share; LINKS_MAX],
     rtt_min_ns: u64,
-    /// What one turn has for a link is what it carries in this time, in nanoseconds.
+    /// Duration in which a link should carry its share of one turn, in nanoseconds.
     turn_ns: u64,
-    /// The round trip of one link is much longer than that of another.
+    /// The round trips of the links differ by more than [`LONGER_NS`].
     has_long: bool,
-    /// Position of the link that got the last frame.
+    /// Position of the link with the last frame.
     last: usize,
-    /// The last frame is an operation by itself.
+    /// The last frame is a whole operation.
     alone: bool,
 }
 
 impl Spread {
-    /// Most that one turn has for a link.
+    /// Returns the maximum bytes of one link's share.
     ///
-    /// A long burst holds up whatever else the processor has to do for the links, what is in a queue
-    /// cannot be scheduled any more, and where frames pass at once, as those of a burst do behind a token
-    /// bucket, all of them arrive before those that another link got at the same time. Where one link is
-    /// much longer than another frames are out of order anyway, and each run of frames leaves one hole.
+    /// A long burst delays the processor's work for the other links, and queued frames cannot be
+    /// scheduled any more. If frames pass at once, as a burst passes a token bucket, all of them
+    /// arrive before the frames that another link got at the same time. If one link is much longer
+    /// than another, frames arrive out of order anyway, and each run of frames leaves only one gap.
     ///
-    /// Where the kernel takes many frames for one, a few are what costs: two unshaped links would carry less
+    /// With segmentation offload, small batches are what costs: two unshaped links would carry less
     /// than one of them.
     ///
-    /// Shares follow what links carry in the long run. The largest rate of late is one of bursts, by
-    /// chance twice that of another link that is as fast, and where the host is the limit, each link would
-    /// get what its share is of all.
+    /// Shares follow the long-term rates of the links. The largest recent rate is that of a burst:
+    /// it can by chance be twice that of an equally fast link. If the host is the bottleneck, such
+    /// rates would make each link get the share that it has already.
     fn share_bytes(&self, path: &Path, path_offloads: bool, frame_bytes: u32) -> u32 {
         let rate = path.send().estimate().carried().unwrap_or(0);
         let burst = rate.saturating_mul(self.turn_ns) / 1_000_000_000;
@@ -68,7 +68,7 @@ impl Spread {
         burst.max(least).min(BATCH_BYTES_MAX)
     }
 
-    /// Position of the share that was begun first, if there is any.
+    /// Returns the position of the share that was begun first, if there is any.
     fn first_share(&self) -> Option<usize> {
         let shares = self.shares.iter().enumerate().filter(|(_, share)| share.frames > 0);
         shares.min_by_key(|(_, share)| share.first).map(|(position, _)| position)
@@ -76,11 +76,11 @@ impl Spread {
 }
 
 impl Parts<'_> {
-    /// Cuts frames for all links, each for the link that delivers it first, and hands each link its
-    /// batch.
+    /// Cuts frames for all links, each for the link that would deliver it first, and passes each
+    /// link its batch.
     ///
-    /// The frames of a turn are cut in the order in which they should arrive, whichever batch they are
-    /// in: batches of many frames do not make frames overtake each other.
+    /// The frames of a turn are cut in the order in which they should arrive, whichever batch they
+    /// join. So large batches do not make frames overtake each other.
     #[inline(never)]
     pub(crate) fn spread(
         &mut self,
@@ -123,7 +123,7 @@ impl Parts<'_> {
             Ok(()) => self.emit_shares(now, connection, spread, emit),
             Err(fault) => {
                 self.take_back_shares(connection, spread);
-                // Perhaps no frame was there to carry what was written.
+                // Perhaps no frame was cut that could carry the acknowledgements written here.
                 connection.reported_mut().report_if(true);
                 self.local_memory_gone(now, connection, fault);
                 Sent::Failed
@@ -131,7 +131,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Nothing of what was cut is sent.
+    /// Takes back all frames of the turn. None was sent.
     #[cold]
     fn take_back_shares(&mut self, connection: &mut Connection, mut spread: Spread) {
         while let Some(position) = spread.first_share() {
@@ -142,7 +142,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Cuts frames until the scheduler waits, a batch is full, or nothing is left.
+    /// Cuts frames until the scheduler waits, a batch is full, or nothing is left to send.
     fn fill(
         &mut self,
         now: Instant,
@@ -197,13 +197,13 @@ impl Parts<'_> {
             let view = &spread.views[position];
             connection.spreading_mut().on_cut(position, view);
         }
-        // No frame carried what was written: it is still to be reported.
+        // If no frame carried the written acknowledgements, they remain to be reported.
         connection.reported_mut().report_if(self.scratch.drop_acks());
         count_idle(now, connection, spread);
         Ok(())
     }
 
-    /// Position of the link for the next frame.
+    /// Returns the position of the link for the next frame.
     fn choose(
         &self,
         now: Instant,
@@ -211,7 +211,7 @@ impl Parts<'_> {
         spread: &mut Spread,
     ) -> Option<usize> {
         let paths = connection.paths();
-        // A probe after a timeout goes out on the link it is for.
+        // A probe after a timeout goes out on its own link.
         let probes = |path: &Path| path.may_probe();
         let views = &mut spread.views[..paths.len()];
         if let Some(position) =
@@ -224,7 +224,7 @@ impl Parts<'_> {
         chosen.filter(|&link| may_send(now, &connection.paths()[link]))
     }
 
-    /// Hands every link its batch; those that a driver does not take are the next to be sent.
+    /// Passes each link its batch. Frames that a driver does not accept are sent next.
     fn emit_shares(
         &mut self,
         now: Instant,
@@ -234,19 +234,21 @@ impl Parts<'_> {
     ) -> Sent {
         let mut outcome = Sent::Nothing;
         let nothing_left = !connection.outbound().wants_to_send();
-        // A link that has room left was held back by the scheduler or had enough: what it delivers is
-        // what it was given, and must not be taken for its rate; unless frames wait on it for so long that
-        // it is what limits. All links hear it, as this turn may have left one out.
+        // If a link has room left, the scheduler held it back or it had its full share. Then its
+        // deliveries show how much it was given, not its rate. But if frames have waited on it for
+        // long, the link is the bottleneck. This applies to all links, because this turn may have
+        // left one out.
         for path in connection.paths_mut() {
             let full = path.send().window_left(now) < u32::from(path.frame_bytes());
             let waits = path.send().estimate().waits_long(u32::from(path.frame_bytes()));
             path.set_application_limited(nothing_left || !full && !waits);
         }
-        // What drivers give back is retransmitted in the order in which it was cut, if the last batch comes back first.
+        // The batch that was begun first is passed on first.
         while let Some(position) = spread.first_share() {
             let share = core::mem::take(&mut spread.shares[position]);
             self.scratch.exchange(position);
-            // The last frames of all links ask, as each may be the last to arrive.
+            // The last frame on each link asks for an acknowledgement, because each may be the last
+            // to arrive.
             if !spread.alone {
                 self.ask_if_last(connection);
             }
@@ -263,7 +265,7 @@ impl Parts<'_> {
     }
 }
 
-/// Counts the links that this turn gave nothing although there was room and something to give.
+/// Counts the links that got no frame in this turn although they had room and data was waiting.
 fn count_idle(now: Instant, connection: &mut Connection, spread: &Spread) {
     if !connection.outbound().wants_to_send() {
         return;
@@ -277,11 +279,11 @@ fn count_idle(now: Instant, connection: &mut Connection, spread: &Spread) {
     }
 }
 
-/// How long one turn keeps the links busy, in nanoseconds.
+/// Returns how long the batches of one turn keep the links busy, in nanoseconds.
 ///
-/// It costs a host the same however many frames it has for a link, and has at least one for each. So
-/// where a frame takes a slow link longer and others wait on it already, the others get what they carry
-/// meanwhile.
+/// A turn costs a host the same for any number of frames, and sends at least one frame per link. If
+/// a frame takes long on a slow link that has a queue already, the other links get what they carry
+/// in that time.
 fn turn_ns(paths: &[Path]) -> u64 {
     let frame_ns = |path: &Path| {
         let (estimate, frame_bytes) = (path.send().estimate(), path.frame_bytes());
@@ -291,17 +293,17 @@ fn turn_ns(paths: &[Path]) -> u64 {
     paths.iter().filter_map(frame_ns).max().unwrap_or(0).clamp(QUANTUM_NS, TURN_NS_MAX)
 }
 
-/// What a link carries in this time is its share of one turn beside links on which a frame takes longer than
-/// a burst, in nanoseconds: a frame of 9000 bytes at 1 Gb/s.
+/// Maximum duration of one turn on the links, in nanoseconds: the time of a frame of 9000 bytes at
+/// 1 Gb/s, with some margin.
 const TURN_NS_MAX: u64 = 100_000;
 
-/// From which difference on the round trip of a link is much longer, in nanoseconds, and the frames that
-/// each link gets in a row then.
+/// Difference from which a round trip counts as much longer, in nanoseconds, and the number of
+/// frames that each link then gets in a row.
 const LONGER_NS: u64 = 1_000_000;
 const RUN_FRAMES: u32 = 4;
 
-/// A turn of a link that takes many frames for one is what it carries in 190 µs, which from 2.75 Gb/s
-/// on is all that a batch holds, and at least this many frames.
+/// Share of a link with segmentation offload: its bytes in 190 µs, which fill a batch from 2.75
+/// Gb/s on; but at least this many frames.
 const OFFLOADED_SHARES_PER_SECOND: u64 = 5_250;
 pub(crate) const OFFLOADED_FRAMES: u32 = 16;
 

@@ -1,5 +1,5 @@
-//! Frames going out, one connection after the other: control frames, data with acknowledgements, probes
-//! of the path MTU; and handshake frames for those who have no connection yet.
+//! Sends the frames of one connection after the other: control frames, data with acknowledgements,
+//! and probes of the path MTU. Then sends handshake frames to peers without a connection.
 
 use delivery::{Instant, LinkId, TxBatch};
 use mem::MemoryAccess;
@@ -20,24 +20,23 @@ use crate::phase::Phase;
 use crate::purpose::Purpose;
 use crate::scratch::BATCH_BYTES_MAX;
 
-/// What is left to do for a connection.
+/// The work left for a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Served {
-    /// Nothing before something happens.
+    /// No work until something happens.
     Done,
-    /// More could be sent at once.
+    /// More can be sent at once.
     More,
-    /// More could be sent, but the link is full.
+    /// More is to be sent, but the link is full.
     Blocked,
 }
 
-/// Batches a connection may send before others have their turn.
+/// Batches that a connection may send before other connections are served.
 const BATCHES_PER_TURN: u32 = 4;
 
 impl Engine {
-    /// Passes the frames to send now to `emit`, batch by batch. Call it after every other call, and
-    /// again soon when it returns true: then there is more to send than fits one turn, or a link is
-    /// full.
+    /// Passes the frames to send now to `emit`, in batches. Call it after every other call. If it
+    /// returns true, call it again soon: one turn was not enough, or a link is full.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -73,7 +72,8 @@ impl Engine {
             }
         }
         if parts.links.has_refused() {
-            // Who was served first has had what room there was: the next turn begins with another.
+            // The connection served first used the room that the link had. The next turn begins
+            // with another connection.
             parts.agenda.rotate();
         }
         more |= parts.send_replies(emit);
@@ -84,7 +84,7 @@ impl Engine {
         more
     }
 
-    /// Makes all acknowledgements that are owed due: for a thread about to sleep. Call
+    /// Makes all pending acknowledgements due. A thread calls this before it sleeps, and
     /// [`Engine::poll_transmit`] afterwards.
     pub fn hasten_acknowledgements(&mut self) {
         let (connections, parts) = self.lend();
@@ -92,7 +92,7 @@ impl Engine {
         let owes_last = |connection: &Connection| {
             connection.ack_duty(now, Moment::BeforeSleep) == AckDuty::Alone
         };
-        // Those that have not been served yet may owe some too.
+        // Connections that have not been served yet may have pending acknowledgements too.
         for index in agenda.ready() {
             if let Some(mut connection) = connections.take(index) {
                 let owes_last = owes_last(&connection);
@@ -101,7 +101,7 @@ impl Engine {
             }
         }
         while let Some(index) = agenda.next_owing() {
-            // One that rests owes nothing any more.
+            // A resting connection has no pending acknowledgement.
             if connections.at(index).is_none_or(|connection| !owes_last(connection)) {
                 continue;
             }
@@ -141,11 +141,12 @@ impl Parts<'_> {
                 self.on_answer_for_all(now, connection);
             }
         }
-        // What was posted may have been complete at once.
+        // A posted operation may have completed at once.
         self.end_if_over(now, connection);
         match connection.phase() {
             Phase::Connecting | Phase::Accepted => {
-                // Many connections may be set up at once; what they say is not dropped for that.
+                // Many connections may be in set-up at once. Their frames must not be dropped
+                // because the list of replies is full.
                 if self.replies.is_full() && self.send_replies(emit) {
                     return Served::Blocked;
                 }
@@ -171,14 +172,14 @@ impl Parts<'_> {
         }
         match connection.silent_since(now, self.config) {
             Some(since) => connection.liveness_mut().on_waiting(since),
-            // What was awaited may have been given up without an answer, as a lost probe of the path
-            // MTU is: then nothing is awaited any more.
+            // The engine may have given up waiting without an answer, for instance for a lost probe
+            // of the path MTU. Then nothing is awaited any more.
             None => connection.liveness_mut().on_progress(None),
         }
         if sent { served } else { Served::Blocked }
     }
 
-    /// Sends data on the links that should have it, with whatever there is to acknowledge.
+    /// Sends data on the links chosen for it, together with pending acknowledgements.
     fn send_data(
         &mut self,
         now: Instant,
@@ -207,7 +208,7 @@ impl Parts<'_> {
             };
             match sent {
                 Sent::All => {}
-                // Earlier operations of a queue pair go on.
+                // Earlier operations of a queue pair continue.
                 Sent::Failed if connection.is_open() => {}
                 Sent::Nothing if self.any_full(connection) => return Served::Blocked,
                 Sent::Nothing | Sent::Failed => return Served::Done,
@@ -219,7 +220,8 @@ impl Parts<'_> {
         Served::More
     }
 
-    /// Sends one batch of data frames on the link at `position`, which [may send](may_send).
+    /// Sends one batch of data frames on the link at `position`, on which the connection [may
+    /// send](may_send).
     fn send_batch(
         &mut self,
         now: Instant,
@@ -256,8 +258,8 @@ impl Parts<'_> {
         self.hand_over(now, connection, position, had_acks, emit)
     }
 
-    /// Fills the batch with data frames for the link at `position`. Returns whether the last of them is an operation
-    /// by itself.
+    /// Fills the batch with data frames for the link at `position`. Returns whether the last frame
+    /// is a whole operation.
     #[inline]
     fn fill_batch(
         &mut self,
@@ -273,7 +275,7 @@ impl Parts<'_> {
             && bytes + self.scratch.tails.bytes() + frame_bytes <= BATCH_BYTES_MAX
             && connection.outbound().wants_to_send()
         {
-            // One frame always goes, as the caller has asked for its room.
+            // The first frame needs no check, because the caller has checked the room for it.
             let deferred_bytes = self.scratch.tails.bytes();
             if bytes + deferred_bytes > 0 {
                 let path = &connection.paths()[position];
@@ -285,7 +287,7 @@ impl Parts<'_> {
                 }
             }
             let room = frame_bytes - COMMON_BYTES - self.scratch.acks_len() as u32;
-            // Looked at where it is: moving what was just written makes the processor wait for it.
+            // Borrow the fragment: moving a value that was just written makes the processor wait.
             match &connection.outbound_mut().next_fragment(memory, self.pools, room) {
                 Ok(Some(fragment)) if self.defers(connection, position, fragment, room) => {}
                 Ok(Some(fragment)) => {
@@ -300,8 +302,8 @@ impl Parts<'_> {
         Ok(alone && !has_tails)
     }
 
-    /// If this end falls silent in the middle of an operation, or with its end, the last frame of the batch asks for an
-    /// acknowledgement.
+    /// Makes the last frame of the batch ask for an acknowledgement, if this end has nothing more
+    /// to send after it.
     pub(crate) fn ask_if_last(&mut self, connection: &mut Connection) {
         let asks = self.config.asking == Asking::Spaced && !connection.outbound().wants_to_send();
         if asks {
@@ -310,7 +312,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Appends one data frame to the batch and to what is in flight; returns its bytes.
+    /// Appends one data frame to the batch and records it as in flight. Returns its bytes.
     #[inline]
     pub(crate) fn push_data(
         &mut self,
@@ -338,14 +340,15 @@ impl Parts<'_> {
         pushed.ok_or_else(|| LocalFault::of(&fragment.carried))
     }
 
-    /// Bytes to send in one batch: more where frames that are handed over together cost little more than one.
+    /// Returns how many bytes to send in one batch. The number is higher on a link with
+    /// segmentation offload, where many frames together cost little more than one.
     fn burst_bytes(&self, path: &Path) -> u32 {
         let send = path.send();
         if self.offloads(path.link()) { send.batch_bytes() } else { send.quantum_bytes() }
     }
 
     //= protocol.md: ack.10
-    /// Sends a probe of the path MTU on links that carry data, when one is due.
+    /// Sends a probe of the path MTU on each link that carries data and whose probe is due.
     fn probe_mtu(&mut self, now: Instant, connection: &mut Connection, emit: Emit<'_>) {
         for position in 0..connection.paths().len() {
             let path = &mut connection.paths_mut()[position];
@@ -368,26 +371,27 @@ impl Parts<'_> {
         }
     }
 
-    /// Sends answers to strangers; true if some wait for a link that is full.
+    /// Sends answers to strangers. Returns true if some wait for a full link.
     fn send_replies(&mut self, emit: Emit<'_>) -> bool {
         let Self { replies, scratch, links, .. } = self;
         replies.offer(|reply| {
             let is_sent = scratch.send_encoded(links, reply.link, reply.to, &reply.bytes, emit);
-            // One peer that takes nothing must not take the place of all others; it asks again.
+            // A peer that reads nothing must not block answers to all others. It will ask again.
             is_sent || is_full_alone(reply.to)
         })
     }
 
-    /// Whether a link of the connection is full: its driver has room again soon but does not report it. A link that is
-    /// down reports when it is back.
+    /// Returns whether a link of the connection is full. Its driver will have room soon but does
+    /// not report that. A link that is down is not meant: its driver reports when the link is up
+    /// again.
     fn any_full(&self, connection: &Connection) -> bool {
         connection.paths().iter().any(|path| self.is_full(path))
     }
 }
 
-/// The link that all data takes: the only one, or memory that the two share, which is never slower than
-/// what passes through the kernel, and all links between two processes of one host take the same
-/// processors.
+/// Returns the link that carries all data, if there is only one choice: the only link, or shared
+/// memory. Shared memory is never slower than links through the kernel, and all links between two
+/// processes of one host use the same processors.
 #[inline]
 fn only_position(connection: &Connection) -> Option<usize> {
     let paths = connection.paths().as_slice();
@@ -400,7 +404,7 @@ fn only_position(connection: &Connection) -> Option<usize> {
 }
 
 //= protocol.md: amplify.6, state.5
-/// Whether a link's window has room for a frame: a full one while much is in flight.
+/// Returns whether the window of a link has room for a full frame, or the link may send a probe.
 #[inline]
 pub(crate) fn may_send(now: Instant, path: &Path) -> bool {
     path.has_room(now)
