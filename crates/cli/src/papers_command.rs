@@ -3,6 +3,7 @@
 mod folder;
 mod measuring;
 mod series;
+mod verbs_series;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

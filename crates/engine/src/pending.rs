@@ -6,7 +6,7 @@ use semantics::{Carried, CarriedKind};
 pub(crate) const PING: u16 = 1;
 /// Bit of [`Pending::say`]: send a Close.
 pub(crate) const CLOSE: u16 = 2;
-/// Bit of [`Pending::say`]: send a CloseAck.
+/// Bit of [`Pending::say`]: send a `CloseAck`.
 pub(crate) const CLOSE_ACK: u16 = 4;
 
 /// Bit of [`Pending::say`]: announce which links this end has, and ask for an acknowledgement.

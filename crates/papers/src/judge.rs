@@ -99,13 +99,13 @@ fn judge_value(item: &Item, value: &'static Value, document: Option<&Document>) 
     if let Some(cause) = &document.cannot_run {
         return plain(Verdict::NotMeasured, cause);
     }
+    let known = value.reason.as_deref().and_then(reasons::reason);
+    let not_covered = || plain(Verdict::NotCovered, known.map_or("", |reason| &reason.text));
     match value.manner {
         Manner::Drawn => plain(Verdict::Shown, "no number is printed"),
-        Manner::Statement => {
-            statement(item, value, document).unwrap_or_else(|| plain(Verdict::NotCovered, ""))
-        }
+        Manner::Statement => statement(item, value, document).unwrap_or_else(not_covered),
         Manner::Same | Manner::Ratio | Manner::Absolute => {
-            number(value, document).unwrap_or_else(|| plain(Verdict::NotCovered, ""))
+            number(value, document).unwrap_or_else(not_covered)
         }
     }
 }
@@ -322,7 +322,7 @@ mod tests {
         let verdict =
             |key: &str, id: &str| judge(paper(key).unwrap().item(id).unwrap(), None)[0].verdict;
         assert_eq!(verdict("sandia1999", "table1"), Verdict::NotMeasured);
-        assert_eq!(verdict("neteffect2006", "2"), Verdict::NoCode);
+        assert_eq!(verdict("convergence2005", "12"), Verdict::NoCode);
     }
 
     #[test]

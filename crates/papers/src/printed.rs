@@ -287,14 +287,16 @@ impl Item {
 }
 
 impl Value {
-    /// Returns the ratio that is printed, or that follows from both printed sides: from, and up to.
+    /// Returns the ratio that is printed, or that follows from both printed sides: from, and up to. A value in percent is
+    /// a ratio to 100.
     pub fn ratio(&self) -> Option<[f64; 2]> {
         let value = self.value?;
         if self.is_gain {
             let ratio = 1.0 + value / 100.0;
             return Some([ratio, ratio]);
         }
-        let to = self.to?;
+        let share = || (self.unit == "%").then_some(100.0);
+        let to = self.to.or_else(share)?;
         Some([value / to, self.value_max.unwrap_or(value) / to])
     }
 
@@ -412,7 +414,10 @@ mod tests {
             if value.manner == Manner::Same {
                 assert!(value.panel.is_some() && value.at.is_some(), "{what}");
             }
-            assert_eq!(value.over.is_some(), value.panel.is_some() && value.better.is_some());
+            // A ratio is one of two series, or a share that a series has already.
+            let is_compared = value.panel.is_some() && value.better.is_some();
+            assert!(value.over.is_none() || is_compared, "{what}");
+            assert!(!is_compared || value.over.is_some() || value.unit == "%", "{what}");
         }
     }
 

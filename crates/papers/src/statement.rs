@@ -42,6 +42,10 @@ pub enum CheckKind {
     Same,
     /// The highest value is at most `within` times that of the same series in the other panel.
     NoMore,
+    /// No value is farther from the straight line through all of them than `within` times the highest value.
+    Linear,
+    /// The last value is at least `within` times the first.
+    Grows,
 }
 
 /// The outcome of a check.
@@ -102,6 +106,15 @@ impl Check {
                 let saw = format!("from {low:.2} to {high:.2} × of {}", self.other_panel);
                 Some(Checked { holds: high.max(1.0 / low) <= self.within, saw })
             }
+            CheckKind::Linear => {
+                let off = deviation(series)?;
+                let saw = format!("at most {:.0} % off a straight line", off * 100.0);
+                Some(Checked { holds: off <= self.within, saw })
+            }
+            CheckKind::Grows => {
+                let growth = growth(series)?;
+                Some(Checked { holds: growth >= self.within, saw: format!("grows {growth:.2} ×") })
+            }
             CheckKind::NoMore => {
                 let highest = |series: &Series| {
                     series.points.iter().map(|point| point.value).reduce(f64::max)
@@ -123,6 +136,23 @@ fn quotients(series: &Series, other: &Series) -> Vec<f64> {
 fn growth(series: &Series) -> Option<f64> {
     let (first, last) = (series.points.first()?, series.points.last()?);
     (series.points.len() > 1 && first.value > 0.0).then(|| last.value / first.value)
+}
+
+/// How far a value is from the line of least squares at most, as a share of the highest value.
+fn deviation(series: &Series) -> Option<f64> {
+    let points = &series.points;
+    let () = (points.len() > 2).then_some(())?;
+    let mean = |of: fn(&Point) -> f64| points.iter().map(of).sum::<f64>() / points.len() as f64;
+    let (at, value) = (mean(|point| point.at), mean(|point| point.value));
+    let products = |of: fn(&Point, f64, f64) -> f64| {
+        points.iter().map(|point| of(point, at, value)).sum::<f64>()
+    };
+    let across = products(|point, at, _| (point.at - at).powi(2));
+    let along = products(|point, at, value| (point.at - at) * (point.value - value));
+    let slope = if across > 0.0 { along / across } else { return None };
+    let off = |point: &Point| (point.value - value - slope * (point.at - at)).abs();
+    let highest = points.iter().map(|point| point.value).reduce(f64::max)?;
+    Some(points.iter().map(off).fold(0.0, f64::max) / highest)
 }
 
 #[cfg(test)]
@@ -157,7 +187,7 @@ mod tests {
 
     #[test]
     fn statements_hold_or_do_not() {
-        use CheckKind::{Above, Alike, Flat, Scales};
+        use CheckKind::{Above, Alike, Flat, Grows, Linear, Scales};
         assert_eq!(holds(Flat, &[1.0, 1.2], &[], 1.25), Some(true));
         assert_eq!(holds(Flat, &[1.0, 1.3], &[], 1.25), Some(false));
         assert_eq!(holds(Alike, &[1.0, 2.0], &[2.0, 4.0], 1.1), Some(true));
@@ -166,6 +196,10 @@ mod tests {
         assert_eq!(holds(Scales, &[1.0, 4.0], &[2.0, 6.0], 1.1), Some(false));
         assert_eq!(holds(Above, &[3.0, 4.0], &[2.0, 4.0], 1.0), Some(true));
         assert_eq!(holds(Above, &[1.0, 4.0], &[2.0, 4.0], 1.0), Some(false));
+        assert_eq!(holds(Linear, &[1.0, 2.1, 3.0], &[], 0.1), Some(true));
+        assert_eq!(holds(Linear, &[1.0, 3.0, 3.0], &[], 0.1), Some(false));
+        assert_eq!(holds(Grows, &[1.0, 5.0, 2.0], &[], 2.0), Some(true));
+        assert_eq!(holds(Grows, &[1.0, 5.0, 1.9], &[], 2.0), Some(false));
     }
 
     #[test]

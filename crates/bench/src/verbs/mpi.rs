@@ -194,7 +194,7 @@ impl Mpis {
 impl Installed {
     fn prepare(mpi: Mpi, folder: &Folder) -> Result<Self, String> {
         let ([compiler, launcher], said) = installed(mpi)?;
-        let version = said.split(")").nth(1).and_then(|rest| rest.trim().split('.').next());
+        let version = said.split(')').nth(1).and_then(|rest| rest.trim().split('.').next());
         let has_prrte = mpi == Mpi::OpenMpi && version.and_then(|text| text.parse().ok()) > Some(4);
         let source = write_sources(folder).map_err(|error| format!("write a source: {error}"))?;
         let programs = folder.path().join(mpi.name());

@@ -36,6 +36,10 @@ pub(super) struct RegistrationRun {
 
 /// What was timed, over all samples of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[expect(
+    clippy::struct_field_names,
+    reason = "the names are those of the document, with their unit"
+)]
 pub(super) struct Quantity {
     pub(super) mean_us: f64,
     pub(super) deviation_us: f64,

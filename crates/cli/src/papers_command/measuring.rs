@@ -6,7 +6,7 @@ use std::process::{self, Command, Stdio};
 use std::time::Instant;
 
 use bench::machine::{self, Machine};
-use bench::{apache, cleanup, clock, ganglia, multiedge, sockets};
+use bench::{apache, cleanup, clock, ganglia, multiedge, sockets, verbs};
 use interconnect::paper::Reproduction;
 use interconnect::paper::configurations::Configurations;
 use papers::document::{self, Document, Seen, Series};
@@ -14,6 +14,7 @@ use papers::printed::Item;
 
 use super::folder::Folder;
 use super::series::{self, Curves};
+use super::verbs_series;
 use crate::Failure;
 
 /// An item and the key of its paper.
@@ -171,6 +172,10 @@ fn curves(words: &[&str], text: &str) -> Result<(Curves, Vec<String>), serde_jso
         Some("apache") => {
             let report: apache::Report = serde_json::from_str(text)?;
             series::of_cases(report.cases.iter().map(|one| &one.case), "file size (bytes), or α")
+        }
+        Some("verbs") => {
+            let report: verbs::Report = serde_json::from_str(text)?;
+            verbs_series::of_verbs(&report)
         }
         _ => {
             let report: sockets::Report = serde_json::from_str(text)?;

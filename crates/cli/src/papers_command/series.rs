@@ -12,11 +12,18 @@ use papers::document::{Point, Seen, Series};
 pub(super) struct Curves(Vec<Series>);
 
 /// A value with its range.
-type Ranged = [f64; 3];
+pub(super) type Ranged = [f64; 3];
 
 impl Curves {
     /// Adds a point to a curve.
-    fn add(&mut self, panel: &str, name: &str, [x, unit]: [&str; 2], at: f64, value: Ranged) {
+    pub(super) fn add(
+        &mut self,
+        panel: &str,
+        name: &str,
+        [x, unit]: [&str; 2],
+        at: f64,
+        value: Ranged,
+    ) {
         let [value, min, max] = value;
         self.put(
             panel,

@@ -65,7 +65,7 @@ pub(crate) fn run(
         match job {
             Job::Look => counters::write_if_due(),
             Job::Join { connection, rendezvous_socket } => {
-                join(&endpoint.exchange, runtime, connection, rendezvous_socket)
+                join(&endpoint.exchange, runtime, connection, rendezvous_socket);
             }
             Job::Offer { connection } => offer(&endpoint.exchange, runtime, &connection),
             Job::Deregister(deferred) => {

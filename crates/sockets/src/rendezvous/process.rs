@@ -70,7 +70,7 @@ impl Sockets {
         let own = Arc::clone(&settings);
         let (kept, held) = (Arc::clone(&endpoint), Arc::clone(&runtime));
         start_thread("ethernot-worker", move || {
-            background_thread::run(&kept, &own, config, &held, &to_do)
+            background_thread::run(&kept, &own, config, &held, &to_do);
         })
         .map_err(StartError::Thread)?;
         Ok(Self { descriptors, settings, endpoint, runtime, forks })

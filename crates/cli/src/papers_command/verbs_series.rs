@@ -1,0 +1,189 @@
+//! Results of `ethernot bench verbs`, as curves of documents.
+
+use bench::statistics::Summary;
+use bench::verbs::Report;
+use bench::verbs::curves::{Curve, Method};
+use bench::verbs::figures::Point;
+use bench::verbs::registration::RegistrationPoint;
+
+use super::series::Curves;
+
+/// Panels `KIND` (latency) or `KIND W16` (a window of 16 messages), `mpi overhead W16`, `comb SIZE …` and `registration
+/// MEMORY`. Also returns why contenders could not run.
+pub(super) fn of_verbs(report: &Report) -> (Curves, Vec<String>) {
+    let (mut curves, mut refusals) = (Curves::default(), Vec::new());
+    for row in &report.devices {
+        refusals.extend(row.cannot_run.as_ref().map(|why| format!("{}: {why}", row.name)));
+    }
+    for point in &report.points {
+        of_point(point, &mut curves);
+        overhead(point, &mut curves);
+        for one in &point.contenders {
+            let refusal = one.cannot_run.as_ref().map(|why| format!("{}: {why}", one.name));
+            refusals.extend(refusal.filter(|refusal| !refusals.contains(refusal)));
+        }
+    }
+    for curve in report.availability.iter().flat_map(|found| &found.curves) {
+        if curve.method == Method::Polling {
+            of_comb(curve, &mut curves);
+        }
+        refusals.extend(curve.cannot_run.as_ref().map(|why| format!("{}: {why}", curve.name)));
+    }
+    for point in report.registration.iter().flat_map(|found| &found.points) {
+        of_registration(point, &mut curves);
+    }
+    (curves, refusals)
+}
+
+fn of_point(point: &Point, curves: &mut Curves) {
+    let (panel, unit, scale) = if point.unit == "s" {
+        (point.kind.clone(), "µs", 1e6)
+    } else {
+        (windowed(&point.kind, point.window), "Gb/s", 8e-9)
+    };
+    for one in &point.contenders {
+        if let Some(value) = one.value {
+            curves.add(&panel, &one.name, [SIZE, unit], point.size as f64, ranged(value, scale));
+        }
+    }
+}
+
+/// What each MPI loses of the bandwidth of what it runs over, in percent.
+fn overhead(point: &Point, curves: &mut Curves) {
+    if point.kind != "mpi-bandwidth" {
+        return;
+    }
+    let median = |name: &str| {
+        point.contenders.iter().find(|one| one.name == name)?.value.map(|value| value.median)
+    };
+    for mpi in &point.contenders {
+        let below = if mpi.name.ends_with("-tcp") { "tcp-polling" } else { "edge0-polling" };
+        let (Some(below), Some(value), true) = (median(below), mpi.value, mpi.name.contains("mpi"))
+        else {
+            continue;
+        };
+        let lost = |value: f64| (1.0 - value / below) * 100.0;
+        let panel = windowed("mpi overhead", point.window);
+        let lost = [value.median, value.max, value.min].map(lost);
+        curves.add(&panel, &mpi.name, [SIZE, "%"], point.size as f64, lost);
+    }
+}
+
+/// Bandwidth by the share of the CPU that the messages take: as measured, at every tenth, and the share from which on
+/// the bandwidth is full.
+fn of_comb(curve: &Curve, curves: &mut Curves) {
+    let taken = |availability: f64| ((1.0 - availability) * 100.0).max(0.0);
+    let mut points: Vec<(f64, f64)> = Vec::new();
+    for point in &curve.points {
+        let at = taken(point.availability.median);
+        let panel = format!("comb {} by CPU", curve.size);
+        let value = ranged(point.bytes_per_second, 1e-6);
+        curves.add(&panel, &curve.carrier, [TAKEN, "MB/s"], at, value);
+        points.push((at, value[0]));
+    }
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    for tenth in 1..=10 {
+        let at = f64::from(tenth) * 10.0;
+        if let Some(value) = between(&points, at) {
+            let panel = format!("comb {} at", curve.size);
+            curves.add(&panel, &curve.carrier, [TAKEN, "MB/s"], at, [value; 3]);
+        }
+    }
+    let highest = points.iter().map(|point| point.1).fold(0.0, f64::max);
+    if let Some((at, _)) = points.iter().find(|point| point.1 >= highest * FULL) {
+        curves.add(&format!("comb {} full", curve.size), &curve.carrier, ["", "%"], 0.0, [*at; 3]);
+    }
+}
+
+/// The value at a place, on the straight line between its neighbours. `points` are sorted by place.
+fn between(points: &[(f64, f64)], at: f64) -> Option<f64> {
+    points.windows(2).find_map(|pair| {
+        let [(from, low), (until, high)] = *pair else { return None };
+        let is_inside = from <= at && at <= until && from < until;
+        is_inside.then(|| low + (high - low) * (at - from) / (until - from))
+    })
+}
+
+/// One thread, one region at a time.
+fn of_registration(point: &RegistrationPoint, curves: &mut Curves) {
+    if (point.alive, point.threads) != (1, 1) {
+        return;
+    }
+    for (panel, cost) in [("registration", &point.register), ("deregistration", &point.deregister)]
+    {
+        let panel = format!("{panel} {}", point.memory);
+        let value = ranged(cost.median_us, 1.0);
+        curves.add(&panel, &point.device, [REGION, "µs"], point.size as f64, value);
+    }
+}
+
+fn windowed(kind: &str, window: u32) -> String {
+    format!("{kind} W{window}")
+}
+
+fn ranged(summary: Summary, scale: f64) -> [f64; 3] {
+    [summary.median, summary.min, summary.max].map(|value| value * scale)
+}
+
+const SIZE: &str = "message size (bytes)";
+const TAKEN: &str = "CPU taken from the program (%)";
+const REGION: &str = "region (bytes)";
+
+/// The share of the highest bandwidth that counts as all of it.
+const FULL: f64 = 0.95;
+
+#[cfg(test)]
+mod tests {
+    use bench::verbs::curves::CurvePoint;
+
+    use super::*;
+
+    fn exact(value: f64) -> Summary {
+        Summary { median: value, min: value, max: value }
+    }
+
+    #[test]
+    fn bandwidth_is_read_from_the_line_between_two_points() {
+        let points = [(0.0, 0.0), (20.0, 100.0), (100.0, 100.0)];
+        assert_eq!(between(&points, 10.0), Some(50.0));
+        assert_eq!(between(&points, 60.0), Some(100.0));
+        assert_eq!(between(&points[1..], 10.0), None);
+    }
+
+    #[test]
+    fn a_curve_of_comb_has_the_share_of_the_cpu_that_full_bandwidth_takes() {
+        let point = |availability, megabytes: f64| CurvePoint {
+            iterations: 1,
+            interval_us: 1.0,
+            availability: exact(availability),
+            bytes_per_second: exact(megabytes * 1e6),
+            round_us: [0.0; 3],
+            softirq_share: None,
+            interrupts_elsewhere_share: None,
+            accounted: None,
+            dry_run_percent: 0.0,
+            is_busy: false,
+            retaken: 0,
+        };
+        let curve = Curve {
+            name: "polling-4-edge0".to_owned(),
+            method: Method::Polling,
+            size: 4,
+            carrier: "edge0".to_owned(),
+            points: vec![point(0.2, 980.0), point(0.75, 1000.0), point(0.95, 200.0)],
+            half_bandwidth: None,
+            ratios: vec![],
+            wait_share: None,
+            wait_ratio: None,
+            silent_availability: None,
+            cannot_run: None,
+        };
+        let mut curves = Curves::default();
+        of_comb(&curve, &mut curves);
+        let found = curves.finish();
+        let full = found.iter().find(|one| one.panel == "comb 4 full").unwrap();
+        assert!((full.points[0].value - 25.0).abs() < 1e-9, "{full:?}");
+        let tenths = found.iter().find(|one| one.panel == "comb 4 at").unwrap();
+        assert!((tenths.points[0].value - 400.0).abs() < 1e-6, "{tenths:?}");
+    }
+}
