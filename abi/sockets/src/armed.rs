@@ -41,7 +41,7 @@ mod tests {
         tfd:        6 events: 40000000 data: ffffffffffffffff  pos:0 ino:c3 sdev:8\n";
 
     #[test]
-    fn the_kernel_tells_what_is_armed() {
+    fn armed_events_are_those_of_the_kernel() {
         assert_eq!(armed_events(TEXT, 5), Some(0x19));
         assert_eq!(armed_events(TEXT, 6).map(|events| events & ASKED), Some(0));
         assert_eq!(armed_events(TEXT, 7), None);

@@ -219,7 +219,7 @@ impl Written {
 }
 
 impl Report {
-    /// Connections that were left to TCP, for any reason.
+    /// Returns how many connections were left to TCP, for any reason.
     pub fn left_in_all(&self) -> u64 {
         self.left.values().sum()
     }

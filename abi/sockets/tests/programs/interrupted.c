@@ -17,7 +17,7 @@ static void alarm_soon(int flags) {
     CHECK(setitimer(ITIMER_REAL, &once, NULL) == 0);
 }
 
-static void tell(const char *call, long result) {
+static void report(const char *call, long result) {
     int error = errno;
     printf("%s: %ld %s, %d handled\n", call, result, result < 0 ? strerror(error) : "", handled);
 }
@@ -38,19 +38,19 @@ int main(void) {
     struct epoll_event event = {.events = EPOLLIN};
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
     alarm_soon(0);
-    tell("epoll_wait", epoll_wait(set, &event, 1, -1));
+    report("epoll_wait", epoll_wait(set, &event, 1, -1));
     struct pollfd entry = {fd, POLLIN, 0};
     alarm_soon(SA_RESTART);
-    tell("poll", poll(&entry, 1, -1));
+    report("poll", poll(&entry, 1, -1));
     fd_set wanted;
     FD_ZERO(&wanted);
     FD_SET(fd, &wanted);
     alarm_soon(0);
-    tell("select", select(fd + 1, &wanted, NULL, NULL, NULL));
+    report("select", select(fd + 1, &wanted, NULL, NULL, NULL));
     alarm_soon(0);
-    tell("recv", recv(fd, text, 1, 0));
+    report("recv", recv(fd, text, 1, 0));
     alarm_soon(0);
-    tell("poll for a time", poll(&entry, 1, 20000));
+    report("poll for a time", poll(&entry, 1, 20000));
     sigset_t alarms, none, now;
     sigemptyset(&none);
     sigemptyset(&alarms);
@@ -59,16 +59,16 @@ int main(void) {
     alarm_soon(0);
     usleep(200000);
     printf("blocked: %d handled\n", handled);
-    tell("ppoll", ppoll(&entry, 1, NULL, &none));
+    report("ppoll", ppoll(&entry, 1, NULL, &none));
     CHECK(sigprocmask(SIG_UNBLOCK, &alarms, &now) == 0);
     printf("still blocked %d\n", sigismember(&now, SIGALRM));
     alarm_soon(0);
-    tell("epoll_pwait", epoll_pwait(set, &event, 1, -1, &none));
+    report("epoll_pwait", epoll_pwait(set, &event, 1, -1, &none));
     CHECK(sigprocmask(SIG_BLOCK, NULL, &now) == 0);
     printf("blocked %d\n", sigismember(&now, SIGALRM));
     write_all(fd, "q", 1);
     alarm_soon(SA_RESTART);
-    tell("read", read(fd, text, 1));
+    report("read", read(fd, text, 1));
     write_all(fd, "q", 1);
     CHECK(close(fd) == 0);
     return over(is_client);

@@ -19,10 +19,10 @@ pub trait DescriptorTable: Send + Sync {
     /// Whether another process may still use the TCP socket, as after a fork: then it cannot move.
     fn is_shared(&self, token: u64) -> bool;
 
-    /// The connection was left to TCP. Nothing more is asked of this token.
+    /// Notes that the connection was left to TCP. Nothing more is asked of this token.
     fn decided(&self, token: u64);
 
-    /// All descriptors of a moved connection are closed, by whatever calls. Its numbers are free or stand for something
-    /// else.
+    /// Notes that all descriptors of a moved connection are closed, by whatever calls. Its numbers are free or stand for
+    /// something else.
     fn closed(&self, token: u64);
 }

@@ -13,7 +13,7 @@ use crate::calls::waiting::{Blocking, Waiting};
 use crate::transport::stream::Stream;
 
 impl Connection {
-    /// Receives bytes, as `recvmsg` on `fd`, the program's descriptor, would.
+    /// Takes received bytes, as `recvmsg` on `fd`, the program's descriptor, would.
     ///
     /// # Errors
     /// As of `recvmsg`.

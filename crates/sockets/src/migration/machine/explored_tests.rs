@@ -951,7 +951,7 @@ fn in_every_order_of_events_bytes_come_once_and_both_ends_agree() {
 
 #[test]
 #[ignore = "slow: run by `./x acceptance sockets`"]
-fn the_same_of_fourteen_events() {
+fn two_ends_keep_the_rules_over_fourteen_events() {
     let mut states = 0;
     for (room, start) in [(2, &BEGUN[..]), (2, &ASKED), (3, &LOST), (3, &LATE_ANSWER), (2, &MOVED)]
     {

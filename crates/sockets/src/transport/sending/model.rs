@@ -148,7 +148,7 @@ fn bytes_held_back_go_with_the_acknowledgement() {
 }
 
 #[test]
-fn no_byte_is_written_over_one_that_may_be_sent_again() {
+fn no_byte_is_written_over_one_that_may_be_retransmitted() {
     loom::model(|| {
         let shared = Shared::new();
         shared.half.set_no_delay(true);
