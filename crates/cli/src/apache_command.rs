@@ -26,7 +26,7 @@ use crate::{Failure, own_program};
     ethernot bench apache --json apache.json --html apache.html\n  \
     ethernot bench apache --against-tcp tcp           (what chance does to the ratios)")]
 pub(crate) struct Arguments {
-    /// Four sizes, three exponents, three samples each: less than a minute
+    /// Measure four sizes, three exponents, three samples each: less than a minute
     #[arg(long)]
     quick: bool,
     /// How Apache divides its work: prefork, worker or event
@@ -38,13 +38,13 @@ pub(crate) struct Arguments {
     /// Exponents of Zipf traces [default: 0.1,0.25,0.5,0.75,0.9,1.2]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_alpha)]
     zipf: Vec<f64>,
-    /// Leave the Zipf traces out
+    /// Omit the Zipf traces
     #[arg(long, conflicts_with = "zipf")]
     no_zipf: bool,
-    /// Leave the single files out
+    /// Omit the single files
     #[arg(long, conflicts_with = "sizes")]
     no_files: bool,
-    /// Decides the order of the requests in a trace
+    /// Seed of the order of the requests in a trace
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Connections at the same time, of all client hosts together
@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
     /// Hosts with a client; the slides have three
     #[arg(long, value_name = "N", default_value_t = CLIENT_HOSTS, value_parser = clap::value_parser!(u32).range(1..=i64::from(CLIENT_HOSTS_MAX)))]
     clients: u32,
-    /// A connection for each request, instead of connections that are kept
+    /// Use a connection for each request, instead of connections that are kept
     #[arg(long)]
     close: bool,
     #[command(flatten)]

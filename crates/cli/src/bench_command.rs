@@ -39,14 +39,14 @@ use crate::{
 pub(crate) struct Arguments {
     #[command(subcommand)]
     study: Option<Study>,
-    /// Fewer sizes and repetitions: less than a minute
+    /// Measure fewer sizes and repetitions: less than a minute
     #[arg(long)]
     quick: bool,
     /// Message sizes in bytes, such as 8,4K,1M
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
     sizes: Vec<u64>,
-    /// Tests to run: ping-pong, one-way, two-way, operation-rate, connection-setup,
-    /// many-connections; small-beside-stream if it is named
+    /// Tests to run: ping-pong, one-way, two-way, operation-rate, connection-setup, many-connections;
+    /// small-beside-stream if it is named [default: all others]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_test)]
     tests: Vec<Test>,
     /// Transports to measure, such as tcp,tcp-poll,udp
@@ -63,7 +63,7 @@ pub(crate) struct Arguments {
     /// --quick 5]
     #[arg(long, value_name = "N")]
     repetitions: Option<u32>,
-    /// About how long the whole run may take [default: 180, with --quick 40]
+    /// About how long the whole run may take, in seconds [default: 180, with --quick 40]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     time: Option<f64>,
     /// Operations in flight, for transports that have that notion

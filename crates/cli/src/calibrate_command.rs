@@ -23,7 +23,7 @@ use crate::shaped_command;
     ethernot sim calibrate\n  \
     ethernot sim calibrate --output host.toml --json costs.json")]
 pub(crate) struct Arguments {
-    /// Shorter samples
+    /// Take shorter samples
     #[arg(long)]
     quick: bool,
     /// Write the costs with everything measured as JSON; `-` for standard output, instead of the text

@@ -14,7 +14,7 @@ use crate::Failure;
 use crate::output::print;
 use crate::run_command::read;
 
-/// Say what a simulated network would cost: a bill of materials, with the prices of a book.
+/// Estimate what a simulated network costs: a bill of materials, with the prices of a book.
 ///
 /// The bill follows from the topology: an interface for each host, for each switch the cheapest with
 /// enough ports of the rate, and the cables. Prints which switches do not exist with so many ports.

@@ -22,7 +22,7 @@ use crate::{Failure, own_program};
     ethernot bench ganglia --hosts 3 --metrics 1           (the shortest answer that gmond gives)\n  \
     ethernot bench ganglia --json ganglia.json --html ganglia.html")]
 pub(crate) struct Arguments {
-    /// 1, 4 and 16 hosts, three samples each: less than a minute
+    /// Measure 1, 4 and 16 hosts, three samples each: less than a minute
     #[arg(long)]
     quick: bool,
     /// Numbers of hosts, 1 to 16 [default: 1,2,4,8,16]

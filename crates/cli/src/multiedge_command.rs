@@ -41,7 +41,7 @@ pub(crate) struct Arguments {
     /// Message sizes in bytes, such as 8,4K,1M
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
     sizes: Vec<u64>,
-    /// Whose rules to measure: own, multiedge or both
+    /// Sending rules to measure: own, multiedge or both
     #[arg(long, value_name = "RULES", default_value = "both", value_parser = ["own", "multiedge", "both"])]
     policy: String,
     /// Measure a bare stream of frames, too, which shows what this host carries with no protocol at all:
@@ -56,7 +56,7 @@ pub(crate) struct Arguments {
     /// --quick 3]
     #[arg(long, value_name = "N")]
     repetitions: Option<u32>,
-    /// About how long each set-up may take [default: 60, with --quick 12]
+    /// About how long each set-up may take, in seconds [default: 60, with --quick 12]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     time: Option<f64>,
     /// Operations in flight in one-way and two-way

@@ -43,16 +43,16 @@ pub(crate) struct Arguments {
     /// Links: 1x100M, 1x1G, 1x10G, 2x100M, 2x1G, 3x1G, 4x1G, 2x10G, 1G+100M, 10G+1G, 1G/20us+1G/2ms, 2xfree
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_links)]
     links: Vec<LinkSet>,
-    /// How fast hosts are beside a calibrated one: 0.25, 0.5, 1, 2, 4
+    /// Speeds of hosts relative to a calibrated one: 0.25, 0.5, 1, 2, 4 [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_speed)]
     hosts: Vec<u32>,
-    /// What is done: one-way, two-way, ping-pong
+    /// Exercises: one-way, two-way, ping-pong [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_exercise)]
     exercise: Vec<Exercise>,
-    /// Message sizes: 64, 4K, 64K, 1M, 4M
+    /// Message sizes in bytes: 64, 4K, 64K, 1M, 4M [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_known_size)]
     sizes: Vec<u32>,
-    /// What keeps links to their rate: timers, slow-timers, exact
+    /// What limits links to their rate: timers, slow-timers, exact [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_shaper)]
     shapers: Vec<Shaper>,
     /// Only with absences of the hosts' processors, or only without

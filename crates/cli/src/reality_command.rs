@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     /// median counts [default: 9]
     #[arg(long, value_name = "N")]
     repetitions: Option<u32>,
-    /// About how long each set-up may take [default: 60, with --quick 20]
+    /// About how long each set-up may take, in seconds [default: 60, with --quick 20]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     time: Option<f64>,
     #[command(flatten)]

@@ -39,7 +39,7 @@ pub(crate) struct Arguments {
     /// Tests to run: latency, throughput, multi-stream, hot-spot, fan-in, fan-out, connection
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_test)]
     tests: Vec<Test>,
-    /// Whom to measure: tcp, tcp-poll, sockets, sockets-poll, native
+    /// Contenders to measure: tcp, tcp-poll, sockets, sockets-poll, native
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_contender)]
     contenders: Vec<Contender>,
     /// Message sizes of latency and throughput in bytes, such as 1,1K,64K
@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
     /// Samples of each figure; the highest and the lowest are left out [default: 10, with --quick 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
-    /// How long a sample should take, without its warm-up [default: 0.25, with --quick 0.12]
+    /// How long a sample should take, without its warm-up, in seconds [default: 0.25, with --quick 0.12]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     seconds: Option<f64>,
     /// Round trips of latency and messages of throughput in a sample, instead of a time; the papers have

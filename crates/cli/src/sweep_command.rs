@@ -72,8 +72,7 @@ pub(crate) struct Arguments {
     /// Print the results that there are, and run nothing; the exit status is 1 if there are not all
     #[arg(long, conflicts_with = "count")]
     finished: bool,
-    /// Print means of points that differ in their seed only, with what they may be off by at 95 %
-    /// confidence
+    /// Print means of points that differ in their seed only, with their 95 % confidence intervals
     #[arg(long, conflicts_with = "count")]
     means: bool,
     /// Print the results as JSON

@@ -28,7 +28,7 @@ use crate::output::{is_standard_output, print, write_text};
     ethernot sim torture --queue-pairs\n  \
     ethernot sim torture --load 4")]
 pub(crate) struct Arguments {
-    /// Seeds to run, the last one excluded
+    /// Seeds to run, B excluded
     #[arg(long, value_name = "A..B", default_value = "0..500", value_parser = parse_range)]
     seeds: Range<u64>,
     /// Seeds run at a time [default: as many as there are processors]
@@ -37,11 +37,11 @@ pub(crate) struct Arguments {
     /// Stop after this many failures
     #[arg(long, value_name = "N", default_value_t = 10)]
     failures: usize,
-    /// Connections are those of queue pairs, with lists of pieces, immediates that consume receives, denied accesses
+    /// Use connections of queue pairs, with lists of pieces, immediates that consume receives, denied accesses
     /// among operations in flight, and peers that leave as soon as they have what they waited for
     #[arg(long)]
     queue_pairs: bool,
-    /// The engine's thread of each host shares its processors with so many busy threads for each of them, 0 to 16
+    /// Busy threads for each processor of a host, 0 to 16, beside the engine's thread
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=16))]
     load: Option<u8>,
     /// Write the result as JSON; `-` for standard output, instead of the text

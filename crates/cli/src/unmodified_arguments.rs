@@ -6,9 +6,9 @@ use clap::Args;
 /// What is compared, and how often.
 #[derive(Debug, Args)]
 pub(crate) struct ComparisonArguments {
-    /// What is compared with kernel TCP: edge (both sides have the library), edge-poll (and poll while
-    /// they wait), default (both have it and move what gains by it), client-only, server-only, left-alone (both have it and no network is allowed), or tcp itself,
-    /// which shows what chance does to ratios
+    /// Way to compare with kernel TCP: edge (both sides have the library), edge-poll (and poll while they wait),
+    /// default (both have it and move what gains by it), client-only, server-only, left-alone (both have it and no
+    /// network is allowed), or tcp itself, which shows what chance does to ratios
     #[arg(long = "against-tcp", value_name = "WAY", default_value = "edge", value_parser = parse_way)]
     pub(crate) other: Way,
     /// Samples of each case over each way; the highest and the lowest are left out [default: 10, with

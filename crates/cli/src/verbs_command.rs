@@ -26,7 +26,7 @@ use crate::{Failure, own_program};
     ethernot bench verbs --tests registration,mpi --quick\n  \
     ethernot bench verbs --device edge0,system --steering off")]
 pub(crate) struct Arguments {
-    /// Fewer points and samples: minutes rather than hours
+    /// Measure fewer points and samples: minutes rather than hours
     #[arg(long)]
     quick: bool,
     /// Devices: edge0; system for what this host has
@@ -48,13 +48,13 @@ pub(crate) struct Arguments {
     /// registration 3, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
-    /// How long a sample takes [default: 0.2, with --quick 0.05; of availability 1, with --quick 0.25]
+    /// How long a sample takes, in seconds [default: 0.2, with --quick 0.05; of availability 1, with --quick 0.25]
     #[arg(long, value_name = "SECONDS", value_parser = parse_sample_seconds)]
     seconds: Option<f64>,
     /// MTU of the link, in bytes
     #[arg(long, value_name = "N", default_value_t = 1500)]
     mtu: u32,
-    /// Whether packets are processed on the CPU of the host that receives them (`rps_cpus`)
+    /// Process packets on the CPU of the host that receives them (`rps_cpus`): on or off
     #[arg(long, value_name = "on|off", default_value = "on")]
     steering: SteeringArgument,
     /// Do not restrict each host to a CPU of its own

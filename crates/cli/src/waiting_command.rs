@@ -31,16 +31,17 @@ use crate::output::{check_writable, write_results};
     ethernot sim waiting --load 4 --hosts 1 --mode polls\n  \
     ethernot sim waiting --quick --json waiting.json")]
 pub(crate) struct Arguments {
-    /// Only hosts a quarter, as fast, and four times as fast as a calibrated one; one seed each; no other rules
+    /// Simulate only hosts a quarter, as fast, and four times as fast as a calibrated one; one seed each; no other
+    /// rules
     #[arg(long)]
     quick: bool,
-    /// How fast hosts are beside a calibrated one: 0.25, 0.5, 1, 2, 4
+    /// Speeds of hosts relative to a calibrated one: 0.25, 0.5, 1, 2, 4 [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_speed)]
     hosts: Vec<u32>,
-    /// Busy threads for each processor: 0, 1, 2, 4
+    /// Busy threads for each processor: 0, 1, 2, 4 [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_load)]
     load: Vec<usize>,
-    /// How applications wait: polls, waits
+    /// How applications wait: polls, waits [default: both]
     #[arg(long, value_name = "MODE", value_parser = parse_mode)]
     mode: Option<Mode>,
     /// Processors of a host
@@ -49,7 +50,7 @@ pub(crate) struct Arguments {
     /// Seeds of each point [default: 3, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
-    /// Virtual time of each run
+    /// Virtual time of each run, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     time_ms: u64,
     /// Points run at a time [default: as many as there are processors]

@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
     /// Samples of each figure; the highest and the lowest are left out
     #[arg(long, value_name = "N", default_value_t = 5)]
     repetitions: u32,
-    /// About how long the exchanges of this program may take
+    /// About how long the exchanges of this program may take, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 6.0, value_parser = parse_seconds)]
     time: f64,
     /// Write the results as JSON; `-` for standard output, instead of the table

@@ -23,8 +23,8 @@ pub(crate) struct SocketsOptions {
     /// several links or with --poll) or never [default: when-it-pays]
     #[arg(long = "move", value_name = "WHEN", requires = "sockets")]
     moving: Option<String>,
-    /// Look for data instead of sleeping: always, never, adaptive, or for so many microseconds
-    /// [default: adaptive; without a value always]
+    /// Spin instead of sleeping: always, never, adaptive, or for so many microseconds [default: adaptive; without a
+    /// value always]
     #[arg(
         long,
         value_name = "WHEN",
@@ -48,7 +48,7 @@ pub(crate) struct SocketsOptions {
     /// Log what happens to connections to FILE, instead of to standard error
     #[arg(long, value_name = "FILE", requires = "sockets")]
     log_file: Option<PathBuf>,
-    /// Have each process keep a file of its counters in this folder
+    /// Keep a file of the counters of each process in this folder
     #[arg(long, value_name = "FOLDER", requires = "sockets")]
     counters: Option<PathBuf>,
 }
