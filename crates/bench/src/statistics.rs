@@ -13,9 +13,9 @@ use crate::transport::counter;
 pub struct Summary {
     /// The middle one; the mean of the two middle ones of an even number.
     pub median: f64,
-    /// The lowest.
+    /// The lowest value.
     pub min: f64,
-    /// The highest.
+    /// The highest value.
     pub max: f64,
 }
 

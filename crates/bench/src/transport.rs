@@ -407,7 +407,7 @@ impl Default for Latencies {
 /// A distribution of latencies, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
-    /// The shortest.
+    /// The shortest, in nanoseconds as all of them.
     pub min: f64,
     /// The median.
     pub p50: f64,

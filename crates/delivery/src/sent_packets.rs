@@ -81,7 +81,7 @@ impl<T: Copy> SentPool<T> {
     /// frames are 6 MB, the product of 100 Gb/s and 490 µs.
     pub const RECORDS: usize = 4096;
 
-    /// Fewest that a pool can have.
+    /// Fewest packets for which a pool can have records.
     pub const RECORDS_MIN: usize = 256;
 
     /// Creates a pool for `halves` connections at a time, each with up to `records` packets in flight.

@@ -165,7 +165,7 @@ impl<'a> RegionSlice<'a> {
 pub struct RangeError {
     /// First byte of the range.
     pub start: u64,
-    /// Its end, exclusive.
+    /// Its end, exclusive, in bytes from the start.
     pub end: u64,
     /// Bytes that there are.
     pub limit: u64,

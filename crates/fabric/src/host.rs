@@ -127,7 +127,7 @@ pub struct Datagram {
     pub link: LinkId,
     /// Where it goes.
     pub to: PeerAddr,
-    /// The queue pair there.
+    /// The number of the queue pair there.
     pub destination: u32,
     /// The queue key of that.
     pub key: u32,

@@ -50,7 +50,7 @@ pub const ANY: u32 = matching::ANY;
 /// What a receive got.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Message {
-    /// Rank that sent it.
+    /// The number of the rank that sent it.
     pub from: u32,
     /// What the sender called it.
     pub tag: u32,

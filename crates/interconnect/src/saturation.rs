@@ -30,9 +30,9 @@ impl Default for Search {
 /// A mean of some runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The mean.
+    /// The mean of the runs, in the unit of the figure.
     pub mean: f64,
-    /// What it may be off by, with 95 % confidence; nothing of one run.
+    /// Half the width of its 95 % confidence interval; nothing of one run.
     pub margin: Option<f64>,
 }
 

@@ -17,9 +17,9 @@ pub struct Comparison {
     pub name: &'static str,
     /// Unit of both.
     pub unit: &'static str,
-    /// By theory.
+    /// The value by theory, in `unit`.
     pub theory: f64,
-    /// By simulation.
+    /// The value by simulation, in `unit`.
     pub model: f64,
 }
 

@@ -84,7 +84,7 @@ pub trait Separable: Workload + Clone + Send {
 /// What a rank learns of a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
-    /// Rank that sent it.
+    /// The number of the rank that sent it.
     pub from: u32,
     /// Its length, in bytes.
     pub bytes: u32,

@@ -46,7 +46,7 @@ pub type Station = [u8; 6];
 pub struct EthernetHeader {
     /// What marks our frames among all others.
     pub ethertype: u16,
-    /// The VLAN in their tag, if they have one.
+    /// The number of the VLAN in their tag, if they have one.
     pub vlan: Option<u16>,
 }
 

@@ -22,7 +22,7 @@ pub struct Slots {
 /// A slot that is claimed, by links that have its port: one for each address.
 #[derive(Debug)]
 pub struct ClaimedSlot {
-    /// The slot.
+    /// The number of the slot.
     pub slot: u16,
     /// The links, in the order of the addresses. The slot is free again when they are gone.
     pub links: Vec<UdpLink>,

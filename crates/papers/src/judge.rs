@@ -228,21 +228,21 @@ fn pick<'a>(series: &'a Series, at: &At) -> Option<&'a Point> {
 pub struct Counts {
     /// Figures and tables.
     pub items: usize,
-    /// Of them with a command.
+    /// Items with a command.
     pub with_command: usize,
-    /// Of them measured.
+    /// Items with a command that are measured.
     pub measured: usize,
     /// Printed values and statements.
     pub values: usize,
-    /// Of them judged.
+    /// Values that are judged.
     pub judged: usize,
-    /// Of them such that hold.
+    /// Judged values that hold.
     pub hold: usize,
-    /// Of them such that do not.
+    /// Judged values that do not hold.
     pub hold_not: usize,
-    /// Of these such that have a reason which a second run has confirmed.
+    /// Values that do not hold, for a reason that a second run has confirmed.
     pub tested: usize,
-    /// Of these such that have no reason.
+    /// Values that do not hold, without a reason.
     pub not_known: usize,
 }
 

@@ -42,11 +42,11 @@ impl PortSpace {
 /// the header that the IP port spaces have there.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PrivateLimits {
-    /// In a request.
+    /// In a request, in bytes.
     pub request: usize,
-    /// In an acceptance.
+    /// In an acceptance, in bytes.
     pub reply: usize,
-    /// In a refusal.
+    /// In a refusal, in bytes.
     pub refusal: usize,
 }
 

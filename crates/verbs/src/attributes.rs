@@ -257,7 +257,7 @@ pub struct AddressVectorAttributes {
     pub gid: Gid,
     /// Index of the source GID.
     pub source_index: u8,
-    /// Flow label.
+    /// Flow label of IPv6, 20 bits.
     pub flow_label: u32,
     /// Hop limit.
     pub hop_limit: u8,

@@ -10,7 +10,7 @@ use crate::{DecodeError, PeerAddr};
 pub struct Moved {
     /// The endpoint; a host of zeros is the one that says so.
     pub address: PeerAddr,
-    /// The service there.
+    /// The number of the service there.
     pub service: u32,
 }
 

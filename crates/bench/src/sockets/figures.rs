@@ -9,11 +9,11 @@ use crate::statistics::dropped;
 /// A value over several samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// The mean of those that were kept.
+    /// The mean of the samples that were kept, in the unit of the figure.
     pub mean: f64,
-    /// The lowest of them.
+    /// The lowest sample that was kept.
     pub min: f64,
-    /// The highest of them.
+    /// The highest sample that was kept.
     pub max: f64,
 }
 

@@ -22,7 +22,7 @@ pub struct TappedFrame<'a> {
     pub at_ps: u64,
     /// Host at which it was seen.
     pub host: u32,
-    /// The host at its other end.
+    /// The number of the host at its other end.
     pub peer: u32,
     /// Rail that carries it.
     pub rail: u8,

@@ -16,9 +16,9 @@ pub struct Backlog {
 /// Messages in flight kept growing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
-    /// Mean of the second quarter of the time in which messages were posted.
+    /// Mean number of messages in flight in the second quarter of the time in which messages were posted.
     pub early: f64,
-    /// Mean of the last quarter.
+    /// Mean number of messages in flight in the last quarter of that time.
     pub late: f64,
 }
 

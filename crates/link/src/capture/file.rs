@@ -40,7 +40,7 @@ pub struct CaptureFile<W> {
 /// A frame at one of its ends.
 #[derive(Clone, Copy, Debug)]
 pub struct CapturedFrame<'a> {
-    /// What [`CaptureFile::add_interface`] returned.
+    /// The number that [`CaptureFile::add_interface`] returned.
     pub interface: u32,
     /// Nanoseconds since 1970, or since whatever a clock began with.
     pub at_ns: u64,

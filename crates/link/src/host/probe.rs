@@ -81,9 +81,9 @@ impl Capability {
 /// How much memory the process may lock, in bytes; `None` if without limit.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MemoryLock {
-    /// In force.
+    /// The limit in force, in bytes.
     pub soft: Option<u64>,
-    /// What the process may raise it to.
+    /// The limit to which the process may raise it, in bytes.
     pub hard: Option<u64>,
 }
 

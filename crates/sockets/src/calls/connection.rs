@@ -43,9 +43,9 @@ pub enum Route {
 /// Queued bytes of a stream.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Queued {
-    /// Received and not read yet: `SIOCINQ`.
+    /// Bytes received and not read yet: `SIOCINQ`.
     pub received: u64,
-    /// Written and not acknowledged yet: `SIOCOUTQ`.
+    /// Bytes written and not acknowledged yet: `SIOCOUTQ`.
     pub unsent: u64,
 }
 
