@@ -31,7 +31,7 @@ pub struct Terms {
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Grants {
-    /// Reads and atomics of the peer that may be in flight: see [`EngineConfig::read_depth`].
+    /// Reads and atomics of the peer answered at a time: see [`EngineConfig::read_depth`].
     pub read_depth: Option<u16>,
     /// See [`EngineConfig::receives_max`].
     pub receives: Option<u32>,
