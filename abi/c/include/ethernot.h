@@ -773,7 +773,7 @@ ethernot_result ethernot_write(struct ethernot_connection *connection,
                                struct ethernot_operation **operation);
 
 /*
- Writes up to 64 bytes, which are taken along at once.
+ Writes up to 64 bytes, which are copied before the call returns.
  */
 ethernot_result ethernot_write_bytes(struct ethernot_connection *connection,
                                      const void *bytes,
@@ -828,7 +828,7 @@ ethernot_result ethernot_send(struct ethernot_connection *connection,
                               struct ethernot_operation **operation);
 
 /*
- Sends a message of up to 64 bytes, which are taken along at once.
+ Sends a message of up to 64 bytes, which are copied before the call returns.
  */
 ethernot_result ethernot_send_bytes(struct ethernot_connection *connection,
                                     const void *bytes,
@@ -907,7 +907,7 @@ ethernot_result ethernot_call(struct ethernot_connection *connection,
                               struct ethernot_receive **receive);
 
 /*
- Asks as `ethernot_call` does, with a question of up to 64 bytes, which are taken along at once.
+ Asks as `ethernot_call` does, with a question of up to 64 bytes, which are copied before the call returns.
  */
 ethernot_result ethernot_call_bytes(struct ethernot_connection *connection,
                                     const void *question,

@@ -189,7 +189,7 @@ pub unsafe extern "C" fn ethernot_write(
     unsafe { start(options, operation, post) }
 }
 
-/// Writes up to 64 bytes, which are taken along at once.
+/// Writes up to 64 bytes, which are copied before the call returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_write_bytes(
     connection: *mut Connection,
@@ -291,7 +291,7 @@ pub unsafe extern "C" fn ethernot_send(
     unsafe { start(options, operation, post) }
 }
 
-/// Sends a message of up to 64 bytes, which are taken along at once.
+/// Sends a message of up to 64 bytes, which are copied before the call returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_send_bytes(
     connection: *mut Connection,

@@ -89,7 +89,7 @@ pub unsafe extern "C" fn ethernot_call(
     })
 }
 
-/// Asks as `ethernot_call` does, with a question of up to 64 bytes, which are taken along at once.
+/// Asks as `ethernot_call` does, with a question of up to 64 bytes, which are copied before the call returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_call_bytes(
     connection: *mut Connection,

@@ -187,7 +187,7 @@ impl ByteStream {
         }
     }
 
-    /// Sends the first of `bytes`, at most [`ByteStream::MESSAGE_BYTES`]. Returns how many, which are on their way then.
+    /// Sends the first of `bytes`, at most [`ByteStream::MESSAGE_BYTES`]. Returns how many bytes it sent.
     ///
     /// # Errors
     /// [`io::ErrorKind::BrokenPipe`] if the stream was ended here or the connection has ended.
@@ -224,7 +224,8 @@ impl ByteStream {
     /// Ends the stream: nothing can be sent any more. Ready when the peer has received everything.
     ///
     /// # Errors
-    /// That of the connection, if it was over before; not if the peer has closed it, which has read what it wanted.
+    /// That of the connection, if it ended before. If the peer has closed it, that is no error: the peer has read what it
+    /// wanted.
     pub fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self { connection, sending, .. } = self;
         let outcome = ready!(sending.poll_end(connection, context));

@@ -26,7 +26,7 @@ use crate::news::{Stage, Subscriber};
 #[must_use]
 #[non_exhaustive]
 pub struct ConnectOptions {
-    /// Which listener of the peer is meant; 0 by default. For [`Endpoint::connect`] only.
+    /// The number of the service of the peer's listener; 0 by default. For [`Endpoint::connect`] only.
     pub service: u32,
     /// Bytes for the peer, sent with the request or its acceptance, at most 512 bytes.
     pub private_data: Vec<u8>,
@@ -70,13 +70,13 @@ impl ConnectOptions {
         Self::default()
     }
 
-    /// Sets the listener that is meant.
+    /// Sets the number of the service to connect to: 0 by default. For [`Endpoint::connect`] only.
     pub fn service(mut self, service: u32) -> Self {
         self.service = service;
         self
     }
 
-    /// Sets the bytes for the peer.
+    /// Sets the private data: at most 512 bytes, sent to the peer with the request or its acceptance.
     pub fn private_data(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.private_data = bytes.into();
         self
@@ -94,19 +94,19 @@ impl ConnectOptions {
         self
     }
 
-    /// Sets how many places the connection's own queue has.
+    /// Sets how many completions the connection's own queue has room for.
     pub fn completions(mut self, completions: usize) -> Self {
         self.completions = completions;
         self
     }
 
-    /// Sets the regions the peer may reach.
+    /// Sets the protection domain whose regions the peer may reach.
     pub fn domain(mut self, domain: ProtectionDomain) -> Self {
         self.domain = Some(domain);
         self
     }
 
-    /// Sets what the connection has of its own.
+    /// Sets the terms of this connection, which override those of the endpoint.
     pub fn terms(mut self, terms: Terms) -> Self {
         self.terms = terms;
         self

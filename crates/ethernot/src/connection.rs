@@ -193,7 +193,7 @@ impl Connection {
         self.start(request, length, options)
     }
 
-    /// Writes up to 64 bytes, which are taken along at once.
+    /// Writes up to 64 bytes, which are copied before the call returns.
     ///
     /// # Errors
     /// As for [`Connection::write`], and [`PostError::InlineTooLong`] for more than 64 bytes.
@@ -279,7 +279,7 @@ impl Connection {
         self.start(Request::Send { source }, length, options)
     }
 
-    /// Sends a message of up to 64 bytes, which are taken along at once.
+    /// Sends a message of up to 64 bytes, which are copied before the call returns.
     ///
     /// # Errors
     /// As for [`Connection::write`], and [`PostError::InlineTooLong`] for more than 64 bytes.
@@ -360,7 +360,7 @@ impl Connection {
         in_time(found, limit)?
     }
 
-    /// Awaits a completion, as [`Connection::wait_completion`] waits for one. Given up, it takes none.
+    /// Awaits a completion, as [`Connection::wait_completion`] waits for one. A future that is dropped takes none.
     ///
     /// # Errors
     /// [`WaitError::Closed`] if the connection has ended and its queue is empty.
@@ -443,7 +443,7 @@ impl Connection {
         self.inner.endpoint.runtime.control(move |engine, _memory, _now| engine.info(handle))
     }
 
-    /// Uses a further link of this endpoint, on which the peer has the address `peer`. It carries
+    /// Adds a link of this endpoint, on which the peer has the address `peer`. It carries
     /// data once the peer has answered there. Returns its index within the connection.
     ///
     /// # Errors

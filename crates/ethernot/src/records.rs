@@ -79,7 +79,7 @@ impl<T: Pod> Records<T> {
         Ok(value)
     }
 
-    /// Overwrites one.
+    /// Overwrites the value at `index`.
     ///
     /// # Errors
     /// [`BufferError::Bounds`] if there are not so many.

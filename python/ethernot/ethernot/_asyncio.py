@@ -403,7 +403,7 @@ class Connection:
         remote_offset: int,
         options: Optional[Options] = None,
     ) -> Operation:
-        """Writes up to 64 bytes, which are taken along at once."""
+        """Writes up to 64 bytes, which are copied before the call returns."""
         posted = self._native.write_bytes(data, remote, remote_offset, options)
         return Operation(self._endpoint, posted)
 
@@ -450,7 +450,7 @@ class Connection:
         return Operation(self._endpoint, self._native.send(memory, offset, length, options))
 
     def send_bytes(self, data: bytes, options: Optional[Options] = None) -> Operation:
-        """Sends a message of up to 64 bytes, which are taken along at once."""
+        """Sends a message of up to 64 bytes, which are copied before the call returns."""
         return Operation(self._endpoint, self._native.send_bytes(data, options))
 
     def receive(self, memory: Memory, offset: int, length: int) -> Receive:
