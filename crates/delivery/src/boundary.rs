@@ -93,7 +93,7 @@ impl RxFrame<'_> {
         self.len() == 0
     }
 
-    /// Appends the whole frame to `out`: for those who keep it.
+    /// Appends the whole frame to `out`, for a caller that keeps it.
     pub fn append_to(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.bytes);
         self.outside.append_to(out);

@@ -56,8 +56,7 @@ impl Listener {
         in_time(request, limit)?.map(|request| self.request(request))
     }
 
-    /// Awaits the next request, as [`Listener::accept`] waits for it. A future that is dropped takes none. Given
-    /// up, it takes none.
+    /// Awaits the next request, as [`Listener::accept`] waits for it. A future that is dropped takes none.
     ///
     /// # Errors
     /// As for [`Listener::accept`].

@@ -89,10 +89,10 @@ impl SharedReceives {
         }
     }
 
-    /// Posts a buffer for a message. Whether there is such memory is found out when a message comes.
+    /// Posts a buffer for a message. The memory is checked when a message comes.
     ///
-    /// True if somebody waits for it: see to it that [`SharedReceives::next_ready`] is called inside the engine, and that
-    /// those who [want](SharedReceives::begin_wanting) one look.
+    /// True if a connection waits for it: see to it that [`SharedReceives::next_ready`] is called inside the
+    /// engine, and that the parts that [want](SharedReceives::begin_wanting) one look for it.
     ///
     /// # Errors
     /// [`PostError::ReceiveQueueFull`].

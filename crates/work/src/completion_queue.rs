@@ -370,8 +370,8 @@ impl CompletionQueue {
         self.filling.capacity.load(Relaxed)
     }
 
-    /// Whether a completion was lost because there was no room. The queue takes no more then; those that are
-    /// in it can be polled.
+    /// Whether a completion was lost because there was no room. The queue takes no completions after that; those
+    /// that are in it can be polled.
     pub fn is_overrun(&self) -> bool {
         self.filling.overrun.load(Relaxed)
     }
@@ -475,8 +475,8 @@ impl CompletionQueue {
         self.add(completion, words)
     }
 
-    /// Makes the queue larger or smaller. Where no place is promised, any thread may: who fills it meanwhile finds room by
-    /// the one size or the other.
+    /// Makes the queue larger or smaller. Where no place is promised, any thread may: a thread that fills it
+    /// meanwhile finds room by the one size or the other.
     ///
     /// # Errors
     /// [`ResizeError::TooSmall`] if it holds more than that, [`ResizeError::TooLarge`].

@@ -132,8 +132,8 @@ impl Case {
         }
     }
 
-    /// Takes `repetitions` samples over both ways in turn; who is first changes each time. What cannot
-    /// be run is noted in the case, so that the others are measured all the same.
+    /// Takes `repetitions` samples over both ways in turn; the first way changes each time. What cannot be run is
+    /// noted in the case, so that the others are measured all the same.
     ///
     /// # Errors
     /// [`ProgramError`], one variant for each cause.

@@ -111,7 +111,7 @@ impl MemoryTable {
         self.windows_mut().remove(key)
     }
 
-    /// Ends a window as who uses it, on this side or the other, may do: only one that was bound for this very
+    /// Ends a window for one of its users, on this side or the other: only one that was bound for this very
     /// connection and whose region is of its domain.
     ///
     /// # Errors
