@@ -117,8 +117,8 @@ impl NamespacePair {
         Self::create_with(links, mtu, &[])
     }
 
-    /// Makes two namespaces as [`Namespaces::create`] does, with a switch in the middle of each link, in a
-    /// namespace of its own, whose ports are as `shapes` say.
+    /// Makes two namespaces as [`Self::create`] does, with a switch in the middle of each link, in a namespace of
+    /// its own, whose ports are as `shapes` say.
     ///
     /// # Errors
     /// [`NamespaceError`], one variant for each cause.

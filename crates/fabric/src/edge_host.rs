@@ -98,7 +98,7 @@ struct PendingAtomic {
 }
 
 impl EdgeHost {
-    /// Creates a world without hosts.
+    /// Creates a host without links and regions.
     pub fn new(tuning: &Tuning) -> Self {
         Self::shaped(configuration(tuning), tuning.entropy, tuning.shape)
     }

@@ -69,8 +69,7 @@ pub struct Apache<'a> {
 }
 
 impl Apache<'_> {
-    /// Starts so many ranks by a launcher with these options, separated by spaces, half of them on each host. What
-    /// they run is `program`; over the libraries it is behind `ethernot run` ([`over_us`]).
+    /// Starts it, and waits until it listens.
     ///
     /// # Errors
     /// [`ProgramError`], one variant for each cause.
