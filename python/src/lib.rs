@@ -40,7 +40,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// All settings of a configuration, defaults and the contents of files included, as TOML.
+/// Returns all settings of a configuration, defaults and the contents of files included, as TOML.
 #[pyfunction]
 fn effective(file: &str, text: &str, folder: &str) -> PyResult<String> {
     Ok(parse(file, text, folder)?.effective)
@@ -50,7 +50,7 @@ fn effective(file: &str, text: &str, folder: &str) -> PyResult<String> {
 /// what is particular about it by key.
 type PlainPoint<'py> = (String, String, String, Bound<'py, PyDict>);
 
-/// The points of a sweep.
+/// Returns the points of a sweep.
 #[pyfunction]
 fn points<'py>(
     python: Python<'py>,
@@ -70,7 +70,7 @@ fn points<'py>(
 /// What a run came to, and what was recorded of it.
 type PlainResult<'py> = (Bound<'py, PyDict>, Option<Bound<'py, PyDict>>);
 
-/// Runs a configuration, until its end or until `stop` is told to stop; recorded if that is wanted.
+/// Runs a configuration, until its end or until `stop` stops it; recorded if that is wanted.
 #[pyfunction]
 #[pyo3(signature = (file, text, folder, stop = None, is_recorded = false))]
 fn run<'py>(
@@ -160,7 +160,7 @@ fn replay<'py>(
     Ok((result, records))
 }
 
-/// The topology of a configuration.
+/// Returns the topology of a configuration.
 #[pyfunction]
 fn topology<'py>(python: Python<'py>, text: &str) -> PyResult<Bound<'py, PyDict>> {
     let configuration = parse("topology", text, "")?;
@@ -181,7 +181,7 @@ fn topology<'py>(python: Python<'py>, text: &str) -> PyResult<Bound<'py, PyDict>
     Ok(dict)
 }
 
-/// Parameters of hosts and of the LogGP model that fit measured latencies.
+/// Finds parameters of hosts and of the LogGP model that fit measured latencies.
 #[pyfunction]
 #[pyo3(signature = (sizes, latencies_us, interval_us, link_rate_bps, network_latency_us))]
 fn calibrate(

@@ -34,7 +34,7 @@ pub(crate) fn plain<'py>(
     Ok(Some(dict))
 }
 
-/// A row for each direction of a cable, as `ethernot sim run --links` writes it.
+/// Returns a row for each direction of a cable, as `ethernot sim run --links` writes it.
 fn links<'py>(
     python: Python<'py>,
     configuration: &Configuration,
@@ -60,7 +60,7 @@ fn links<'py>(
     Ok(dict)
 }
 
-/// Times of messages over those that they would take alone.
+/// Returns the times of messages over those that they would take alone.
 fn slowdown<'py>(python: Python<'py>, slowdowns: &Slowdowns) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(python);
     dict.set_item("messages", slowdowns.count())?;
@@ -79,7 +79,7 @@ fn slowdown<'py>(python: Python<'py>, slowdowns: &Slowdowns) -> PyResult<Bound<'
     Ok(dict)
 }
 
-/// A row for each link and window of time.
+/// Returns a row for each link and window of time.
 fn queues<'py>(
     python: Python<'py>,
     topology: &Topology,
@@ -103,7 +103,7 @@ fn queues<'py>(
     Ok(dict)
 }
 
-/// Links whose queues kept growing, and whether messages under way did.
+/// Returns the links whose queues kept growing, and whether messages in flight did.
 fn saturation<'py>(
     python: Python<'py>,
     topology: &Topology,
@@ -128,7 +128,7 @@ fn saturation<'py>(
     Ok(dict)
 }
 
-/// What the completion time came from.
+/// Returns what the completion time came from.
 fn critical_path<'py>(
     python: Python<'py>,
     topology: &Topology,

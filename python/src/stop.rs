@@ -22,7 +22,7 @@ impl Stop {
         Self::default()
     }
 
-    /// Has them stop, with a `SimulationError`.
+    /// Stops them, with a `SimulationError`.
     fn stop(&self) {
         self.is_wanted.store(true, Ordering::Relaxed);
     }

@@ -168,7 +168,7 @@ fn engines<'py>(python: Python<'py>, counts: &Counts) -> PyResult<Bound<'py, PyD
     Ok(dict)
 }
 
-/// What is particular about a point, by key.
+/// Returns what is particular about a point, by key.
 pub(crate) fn settings<'py>(
     python: Python<'py>,
     settings: &[(String, Setting)],

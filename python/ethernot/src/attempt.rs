@@ -49,7 +49,7 @@ impl Attempt {
         Ok(Self { inner: Mutex::new(pending), began, limit })
     }
 
-    /// As [`Attempt::start`], for as long as connecting takes by default if there is no limit.
+    /// Starts one as [`Attempt::start`] does, with the default limit of connecting if there is no limit.
     pub(crate) fn connect(
         python: Python<'_>,
         limit: Option<Duration>,
@@ -59,7 +59,7 @@ impl Attempt {
         Self::start(python, Some(limit), || start().map(Pending::Connecting))
     }
 
-    /// Waits for the connection in slices, so that Ctrl-C is heard.
+    /// Waits for the connection in slices, so that Ctrl-C interrupts it.
     pub(crate) fn finish(&self, python: Python<'_>) -> PyResult<Connection> {
         loop {
             let left = self.left_of_limit();
@@ -113,7 +113,7 @@ fn is_late(error: &Error) -> bool {
 
 #[pymethods]
 impl Attempt {
-    /// The connection; nothing while it is not there. Raises `TimedOutError` when the limit has passed.
+    /// Returns the connection; `None` while it is not there. Raises `TimedOutError` when the limit has passed.
     fn result(&self, python: Python<'_>) -> PyResult<Option<Connection>> {
         match self.wait_for(Duration::ZERO) {
             Err(error) if is_late(&error) && self.left_of_limit() != Some(Duration::ZERO) => {
@@ -123,7 +123,7 @@ impl Attempt {
         }
     }
 
-    /// Seconds until the limit has passed; nothing if there is none.
+    /// Returns the seconds until the limit has passed; `None` if there is none.
     fn left(&self) -> Option<f64> {
         self.left_of_limit().map(|left| left.as_secs_f64())
     }

@@ -83,7 +83,7 @@ impl Request {
         self.start_accept(python, private_data, timeout, completions)?.finish(python)
     }
 
-    /// Accepts, and returns what waits until the peer knows.
+    /// Accepts, and returns an attempt that waits until the peer knows.
     #[pyo3(signature = (private_data=vec![], timeout=None, completions=None))]
     fn start_accept(
         &self,
@@ -281,7 +281,7 @@ impl Connection {
         PyBytes::new(python, &self.inner.peer_data())
     }
 
-    /// Why it is over, if it is.
+    /// Returns why it has ended, if it has.
     #[getter]
     fn closed(&self) -> Option<String> {
         self.inner.closed().map(|reason| reason.to_string())

@@ -59,7 +59,7 @@ impl Endpoint {
         Ok(Self { inner: Mutex::new(Some(made)) })
     }
 
-    /// Where peers can reach each link by UDP.
+    /// Returns the addresses at which peers can reach each link by UDP.
     fn addresses(&self, python: Python<'_>) -> PyResult<Vec<String>> {
         let endpoint = self.get(python)?;
         let addresses = python.detach(|| endpoint.local_addresses());
@@ -110,7 +110,7 @@ impl Endpoint {
         attempt.finish(python)
     }
 
-    /// Asks for a connection, and returns what waits for the answer.
+    /// Asks for a connection, and returns an attempt that waits for the answer.
     #[pyo3(signature = (peer, service=0, private_data=vec![], timeout=None, completions=None))]
     fn start_connect(
         &self,
@@ -131,7 +131,7 @@ impl Endpoint {
         self.get(python)?.drive().map(drop).map_err(|error| raised(python, error))
     }
 
-    /// The descriptor that is readable when something has come since `arm`.
+    /// Returns the descriptor that is readable when something has come since `arm`.
     fn fileno(&self, python: Python<'_>) -> PyResult<RawFd> {
         Ok(self.get(python)?.as_raw_fd())
     }
@@ -171,7 +171,7 @@ fn rights_of(python: Python<'_>, bits: u8) -> PyResult<Rights> {
     Rights::from_bits(bits).ok_or_else(unknown)
 }
 
-/// A policy by its name, or seconds to look on for.
+/// Reads a policy: its name, or the seconds to spin.
 fn polling_of(python: Python<'_>, waiting: &Bound<'_, PyAny>) -> PyResult<Polling> {
     if let Ok(name) = waiting.extract::<String>() {
         return match name.as_str() {

@@ -7,7 +7,8 @@ use pyo3::prelude::*;
 
 create_exception!(ethernot, EthernotError, PyException, "What all errors of this package are.");
 
-/// Makes the exceptions, which are of this package and of Python's kinds as well: who catches `TimeoutError` has them all.
+/// Makes the exceptions, which are of this package and of Python's kinds as well: `except TimeoutError` catches
+/// them, too.
 pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let python = module.py();
     let base = python.get_type::<EthernotError>();
@@ -31,7 +32,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
         (
             "ClosedError",
             python.get_type::<PyConnectionError>(),
-            "The connection or the endpoint is over.",
+            "The connection or the endpoint has ended.",
         ),
         (
             "RefusedError",
@@ -41,9 +42,9 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
         (
             "UnreachableError",
             python.get_type::<PyConnectionError>(),
-            "No way leads to the peer, or nobody answers.",
+            "No route leads to the peer, or no process answers there.",
         ),
-        ("InUseError", python.get_type::<PyOSError>(), "Somebody has it already."),
+        ("InUseError", python.get_type::<PyOSError>(), "It is in use already."),
         (
             "OperationError",
             python.get_type::<PyException>(),
@@ -72,7 +73,7 @@ pub(crate) fn add(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// The exception of an error.
+/// Returns the exception of an error.
 pub(crate) fn raised(python: Python<'_>, error: impl Into<Error>) -> PyErr {
     let error = error.into();
     let name = match error.kind() {
@@ -90,7 +91,7 @@ pub(crate) fn raised(python: Python<'_>, error: impl Into<Error>) -> PyErr {
     named(python, name, error.to_string())
 }
 
-/// An exception of this package.
+/// Makes an exception of this package.
 pub(crate) fn named(python: Python<'_>, name: &str, text: String) -> PyErr {
     let class = python.import("ethernot._native").and_then(|module| module.getattr(name));
     match class.and_then(|class| class.call1((text,))) {

@@ -39,7 +39,7 @@ impl Memory {
         self.buffer.len() as usize
     }
 
-    /// What peers need to know to reach it.
+    /// Returns what peers need to know to reach it.
     #[getter]
     fn remote(&self, python: Python<'_>) -> PyResult<RemoteMemory> {
         Ok(RemoteMemory { inner: self.region(python)?.remote() })
@@ -51,7 +51,7 @@ impl Memory {
         python.detach(|| drop(taken));
     }
 
-    /// The 64-bit number at an offset that is a multiple of 8, read as one.
+    /// Loads the 64-bit number at an offset that is a multiple of 8, as one.
     fn load(&self, python: Python<'_>, offset: u64) -> PyResult<u64> {
         self.check_word(python, offset)?;
         Ok(self.buffer.load_u64(offset))

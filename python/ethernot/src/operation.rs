@@ -1,4 +1,4 @@
-//! Operations and receives under way, and completions.
+//! Pending operations and receives, and completions.
 
 use ethernot::{CompletionKind, Error, OperationHandle, OperationStatus, ReceiveHandle};
 use pyo3::prelude::*;
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use crate::errors::{named, raised};
 use crate::waiting::patiently;
 
-/// One operation under way.
+/// One pending operation.
 #[pyclass(frozen, module = "ethernot._native")]
 pub(crate) struct Operation {
     inner: OperationHandle,
@@ -29,7 +29,7 @@ impl Operation {
         }
     }
 
-    /// What it has come to; nothing while it is under way. Makes no progress by itself.
+    /// Returns its result; `None` while it is pending. Makes no progress by itself.
     fn result(&self, python: Python<'_>) -> PyResult<Option<u64>> {
         match self.inner.status() {
             OperationStatus::Done { value } => Ok(Some(value)),
@@ -38,7 +38,7 @@ impl Operation {
         }
     }
 
-    /// The same, after looking for it for so many microseconds, without the lock of the interpreter.
+    /// Returns its result as above, after it spins for so many microseconds without the lock of the interpreter.
     fn result_within(&self, python: Python<'_>, us: u64) -> PyResult<Option<u64>> {
         let limit = std::time::Duration::from_micros(us);
         // It tells below.

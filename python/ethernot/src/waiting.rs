@@ -7,8 +7,8 @@ use pyo3::prelude::*;
 
 use crate::errors::{named, raised};
 
-/// Waits for at most `timeout` seconds, `None` for as long as it takes. `wait` is called again and again, so that
-/// Ctrl-C is heard.
+/// Waits for at most `timeout` seconds, `None` for as long as it takes. It calls `wait` in slices, so that Ctrl-C
+/// interrupts it.
 #[expect(clippy::disallowed_methods, reason = "slices of a limit are counted")]
 pub(crate) fn patiently<R: Send, E: Into<Error> + Send>(
     python: Python<'_>,
@@ -39,7 +39,7 @@ pub(crate) fn patiently<R: Send, E: Into<Error> + Send>(
     }
 }
 
-/// A limit in seconds.
+/// Reads a limit in seconds.
 pub(crate) fn limit_of(python: Python<'_>, timeout: Option<f64>) -> PyResult<Option<Duration>> {
     let limit = timeout.map(Duration::try_from_secs_f64).transpose();
     limit.map_err(|_| {
