@@ -84,6 +84,9 @@ impl RuntimeConfig {
     }
 
     /// Checks that an endpoint can work with these values, and would not silently use others.
+    ///
+    /// # Errors
+    /// [`SettingError`] names the setting and its range.
     pub fn check(&self) -> Result<(), SettingError> {
         let within =
             |setting, value: u32, wanted| SettingError::unless_within(setting, &value, &wanted);

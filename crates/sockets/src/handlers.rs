@@ -13,13 +13,13 @@ thread_local! {
     static DEFERRED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The calling thread enters a call. Calls may nest.
+/// Enters a call on the calling thread. Calls may nest.
 #[inline]
 pub fn enter() {
     INSIDE.with(|inside| inside.set(inside.get() + 1));
 }
 
-/// The calling thread leaves a call. Returns the signals to unblock now: bit `n` is signal `n`.
+/// Leaves a call on the calling thread. Returns the signals to unblock now: bit `n` is signal `n`.
 #[inline]
 #[must_use]
 pub fn leave() -> u64 {
@@ -75,7 +75,7 @@ pub fn before_sleep() -> Option<Sleeping> {
 pub struct Sleeping(Option<libc::sigset_t>);
 
 impl Sleeping {
-    /// The signal mask for the sleep; `None` to keep the current one.
+    /// Returns the signal mask for the sleep; `None` to keep the current one.
     pub const fn blocked(&self) -> Option<&libc::sigset_t> {
         self.0.as_ref()
     }

@@ -80,8 +80,8 @@ impl Peers {
         (known.answered, known.silent, known.unanswered) = (Some(now), None, 0);
     }
 
-    /// A peer was asked and has not answered. If another peer of the service has answered lately, peers are still
-    /// asked.
+    /// Records that a peer was asked and has not answered. If another peer of the service has answered lately,
+    /// peers are still asked.
     pub fn on_silent(&mut self, now: Duration, service: Service) {
         let known = self.entry(now, service);
         known.unanswered = 0;
@@ -90,7 +90,7 @@ impl Peers {
         }
     }
 
-    /// A connection has ended before the peer answered. This side had waited for `waited`.
+    /// Records that a connection has ended before the peer answered. This side had waited for `waited`.
     pub fn on_unanswered(&mut self, now: Duration, service: Service, waited: Duration) {
         let known = self.entry(now, service);
         known.unanswered += 1;

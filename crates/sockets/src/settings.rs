@@ -182,7 +182,7 @@ impl Settings {
         self.moving
     }
 
-    /// How long threads poll before they sleep.
+    /// Returns how long threads poll before they sleep.
     pub fn polling(&self) -> Polling {
         self.polling
     }

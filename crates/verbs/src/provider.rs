@@ -91,8 +91,8 @@ pub trait Provider: Send + Sync {
     /// them ready. May be called inside the engine.
     fn wake(&self);
 
-    /// From now on lets a thread of the device make progress, because the application is about to
-    /// wait in a way that the device does not see, such as for a descriptor.
+    /// Lets a thread of the device make progress from now on, because the application is about to wait in a way
+    /// that the device does not see, such as for a descriptor.
     fn serve_alone(&self);
 }
 

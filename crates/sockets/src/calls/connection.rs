@@ -116,7 +116,7 @@ impl Connection {
         })
     }
 
-    /// The token by which [`DescriptorTable`] knows it.
+    /// Returns the token by which [`DescriptorTable`] knows it.
     pub const fn token(&self) -> u64 {
         self.token
     }
@@ -588,13 +588,13 @@ impl Connection {
         self.moved().map(|stream| stream.readiness()).unwrap_or_default()
     }
 
-    /// The program is about to wait for the descriptor in the kernel. From now on the kernel knows what the stream is
-    /// ready for.
+    /// Lets the kernel report readiness from now on: the program is about to wait for the descriptor there. From
+    /// now on the kernel knows what the stream is ready for.
     pub fn watch(&self) {
         self.watch_as(false);
     }
 
-    /// As [`Connection::watch`] for edge-triggered sets (`EPOLLET`), which report each arrival.
+    /// Does the same as [`Connection::watch`] for edge-triggered sets (`EPOLLET`), which report each arrival.
     pub fn watch_edges(&self) {
         self.watch_as(true);
     }
@@ -696,8 +696,8 @@ impl Connection {
         }
     }
 
-    /// The program is about to close the last of its descriptors. Pending calls of other threads fail with `EBADF`,
-    /// because the number may then stand for something else.
+    /// Prepares for the close of the last of its descriptors by the program. Pending calls of other threads fail
+    /// with `EBADF`, because the number may then stand for something else.
     pub fn closing(&self) {
         {
             // Calls check the flag under these locks before they use the number.
@@ -715,8 +715,8 @@ impl Connection {
         self.is_closing.load(Ordering::SeqCst)
     }
 
-    /// The program has closed the last of its descriptors in this process. Bytes that it has written still go to the
-    /// peer. If `SO_LINGER` asks for it, this waits for them.
+    /// Ends the connection in this process, whose program has closed the last of its descriptors. Bytes that it has
+    /// written still go to the peer. If `SO_LINGER` asks for it, this waits for them.
     pub fn released(&self) {
         let actions = {
             // The moving thread holds the same lock: either it sees the close, or the stream is found below.

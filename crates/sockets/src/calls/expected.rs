@@ -15,7 +15,7 @@ pub struct Hiding {
 pub(crate) struct Expects(());
 
 impl Hiding {
-    /// To be called before the kernel is queried.
+    /// Begins an expectation; to be called before the kernel is queried.
     pub fn begin() -> Self {
         Self { decided: DECIDED.load(Ordering::SeqCst) }
     }

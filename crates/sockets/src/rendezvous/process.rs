@@ -53,6 +53,9 @@ pub struct Sockets {
 impl Sockets {
     /// Starts the background thread, which starts the endpoint. Nothing waits for that. An exit handler that calls
     /// [`Sockets::finish`] must be registered after this.
+    ///
+    /// # Errors
+    /// [`StartError`], one variant for each cause.
     pub fn start(
         settings: Arc<Settings>,
         descriptors: Arc<dyn DescriptorTable>,
@@ -76,7 +79,8 @@ impl Sockets {
         Ok(Self { descriptors, settings, endpoint, runtime, forks })
     }
 
-    /// The program has connected, or begun to connect: opens the rendezvous socket. `local` is bound already.
+    /// Handles that the program has connected, or begun to connect: opens the rendezvous socket. `local` is bound
+    /// already.
     pub fn connected(&self, token: u64, local: SocketAddr, peer: SocketAddr) -> Arc<Connection> {
         let connection = self.connection(token, Role::Connecting, local, peer);
         if let Err(reason) = self.open_rendezvous_socket(&connection) {
@@ -171,6 +175,9 @@ impl Sockets {
 
     /// Waits until `ready` returns true, one of `others` is ready, or `limit` has passed (`None`: never). Sends bytes
     /// that streams hold back first.
+    ///
+    /// # Errors
+    /// The error of the system call that failed.
     pub fn wait_beside(
         &self,
         others: &mut [libc::pollfd],
