@@ -1,4 +1,4 @@
-//! Which addresses of the host a device has, and what its port is like: the interfaces alone say so.
+//! Addresses and port attributes of a device, determined from the host's interfaces alone.
 
 use std::net::IpAddr;
 
@@ -6,31 +6,31 @@ use link::host::Interface;
 use links::{LinkSpec, UdpPlace};
 use verbs::{Error, Gid, GidEntry, PortAttributes, PortState};
 
-/// An address at which queue pairs of the device are reached.
+/// An address of a device, at which its queue pairs are reached.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Address {
     pub(crate) ip: IpAddr,
-    /// Number of its interface, 0 if none has it.
+    /// Interface index, 0 if no interface has the address.
     pub(crate) interface: u32,
     is_running: bool,
     mtu_bytes: u32,
     rate: Option<u64>,
 }
 
-/// What a device is made of.
+/// The addresses and links that a device uses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Places {
-    /// Where its queue pairs are, in the order of the GID table.
+    /// Addresses in the order of the GID table.
     pub(crate) addresses: Vec<Address>,
-    /// Links beside those of the addresses.
+    /// Links other than those of the addresses.
     pub(crate) others: Vec<LinkSpec>,
-    /// Memory is shared with processes of this host.
+    /// Whether the device has shared-memory links to processes of this host.
     pub(crate) shares_memory: bool,
 }
 
 impl Places {
-    /// What is asked for; without that, all that leaves this host, and the memory of the host. An address that comes
-    /// first has the lower index.
+    /// Returns what `specs` ask for. Without specs, uses all interfaces that leave the host, and
+    /// shared memory. Earlier addresses get lower indices.
     pub(crate) fn of(specs: &[LinkSpec], host: &[Interface]) -> Result<Self, Error> {
         let mut places = Self::default();
         if specs.is_empty() {
@@ -75,8 +75,8 @@ impl Places {
         }
     }
 
-    /// The same, as the interfaces are now: other addresses are not taken up, and one that an interface has lost is what
-    /// that interface is.
+    /// Returns the same addresses with the present state of the interfaces. Does not add addresses.
+    /// An address that its interface has lost keeps the state of that interface.
     #[must_use]
     pub(crate) fn now(&self, host: &[Interface]) -> Self {
         let mut places = self.clone();
@@ -90,7 +90,7 @@ impl Places {
         places
     }
 
-    /// The GID table.
+    /// Returns the GID table.
     pub(crate) fn gids(&self) -> Vec<GidEntry> {
         let entry = |(index, address): (u32, &Address)| GidEntry {
             gid: Gid::of(address.ip),
@@ -100,7 +100,7 @@ impl Places {
         (0..).zip(&self.addresses).map(entry).collect()
     }
 
-    /// What the port is like.
+    /// Returns the attributes of the port.
     pub(crate) fn port(&self) -> PortAttributes {
         let is_active = self.addresses.iter().any(|address| address.is_running);
         let running = self.addresses.iter().filter(|address| address.is_running == is_active);
@@ -124,7 +124,7 @@ impl Address {
         }
     }
 
-    /// Largest payload of a datagram (protocol.md §10, datagram.2).
+    /// Returns the largest payload of a datagram in bytes (protocol.md §10, datagram.2).
     fn datagram_bytes(&self) -> u32 {
         let headers = if self.ip.is_ipv4() { IPV4_AND_UDP } else { IPV6_AND_UDP };
         let room = self.mtu_bytes.saturating_sub(headers + DATAGRAM_HEADER);
@@ -132,7 +132,8 @@ impl Address {
     }
 }
 
-/// The addresses of all interfaces that are up and leave the host; that of the loopback interface if there is none.
+/// Returns the addresses of all interfaces that are up and leave the host; without any, one address
+/// of the loopback interface.
 fn usable(host: &[Interface]) -> Vec<Address> {
     let addresses: Vec<Address> = leaving(host).into_iter().flat_map(of_interface).collect();
     if !addresses.is_empty() {
@@ -142,7 +143,7 @@ fn usable(host: &[Interface]) -> Vec<Address> {
     host.iter().filter(by_ip).flat_map(of_interface).take(1).collect()
 }
 
-/// The interfaces that are up, leave the host and have an address by which they are reached.
+/// Returns the interfaces that are up, leave the host and have a usable address.
 pub(crate) fn leaving(host: &[Interface]) -> Vec<&Interface> {
     let is_one = |interface: &&Interface| {
         interface.is_usable_by_ip() && !interface.is_loopback && !of_interface(interface).is_empty()
@@ -150,7 +151,7 @@ pub(crate) fn leaving(host: &[Interface]) -> Vec<&Interface> {
     host.iter().filter(is_one).collect()
 }
 
-/// Those of an interface that say by themselves where they are: first of IPv4.
+/// Returns the addresses of an interface that are complete without a zone, IPv4 first.
 fn of_interface(interface: &Interface) -> Vec<Address> {
     let mut ips: Vec<IpAddr> = interface.addresses.iter().map(|address| address.ip).collect();
     ips.retain(|ip| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()));
@@ -160,14 +161,15 @@ fn of_interface(interface: &Interface) -> Vec<Address> {
 
 fn has(interface: &Interface, ip: IpAddr) -> bool {
     interface.addresses.iter().any(|address| address.ip == ip)
-        // Each address of the network of 127.0.0.1 is this host's.
+        // All addresses of 127.0.0.0/8 belong to this host.
         || (interface.is_loopback && ip.is_loopback() && ip.is_ipv4())
 }
 
-/// Addresses of a device. Each is a link, of which an endpoint has 16; half of them, as for other endpoints.
+/// Maximum number of addresses of a device. Each is a link; an endpoint has 16 links, half of which
+/// are for addresses.
 const ADDRESSES_MAX: usize = 8;
 
-/// Of an interface without a reported one.
+/// MTU in bytes for an address without an interface.
 const MTU_USUAL: u32 = 1500;
 
 const IPV4_AND_UDP: u32 = 28;

@@ -1,5 +1,5 @@
-//! Where the two ends of queue pairs find each other, and where news of their connections comes in. All of it happens
-//! inside the engine.
+//! Connects queue pairs with their peers and handles the events of their connections. All functions
+//! run inside the engine.
 
 mod given;
 #[cfg(test)]
@@ -28,76 +28,77 @@ use super::source::{Due, Source};
 use super::work::Ends;
 use crate::settings::LogLevel;
 
-/// The queue pairs of an instance that are connected or are to be.
+/// The queue pairs of an instance and their connections.
 pub(crate) struct ConnectionTable {
     registry: Arc<Registry>,
     tables: Mutex<Tables>,
-    /// When to look at all of them, in nanoseconds.
+    /// Time of the next [`ConnectionTable::look`].
     due: Arc<Due>,
     log: Log,
 }
 
 #[derive(Default)]
 struct Tables {
-    /// By number.
+    /// Queue pairs by number.
     entries: HashMap<u32, Entry>,
-    /// Which queue pair a connection is of, once it is asked for or accepted.
+    /// Queue pair number of each requested or accepted connection.
     connections: HashMap<ConnectionHandle, u32>,
-    /// Requests that may be accepted later, the oldest first.
+    /// Requests that may be accepted later, oldest first.
     held: Vec<Held>,
-    /// Those of which receives wait for room in the engine.
+    /// Queue pairs whose receives wait for room in the engine.
     again: Vec<Arc<Source>>,
 }
 
-/// A queue pair.
+/// State of a queue pair.
 struct Entry {
     source: Arc<Source>,
     phase: Phase,
-    /// Counts what was tried under its number.
+    /// Number of searches that this queue pair number has begun.
     life: u32,
 }
 
 enum Phase {
-    /// It wants no peer yet.
+    /// The queue pair does not look for a peer.
     Open,
-    /// It looks for its peer.
+    /// The queue pair looks for its peer.
     Seeking(Search),
-    /// It is given the connection of a request.
+    /// The queue pair takes over the connection of an id's request.
     Given(Given),
-    /// It is connected, by an id if it `has_id`.
+    /// The queue pair is connected; by an id if `has_id`.
     Connected { ends: Ends, greeting: Greeting, wanted: Wanted, has_id: bool },
-    /// Its peer has closed the connection; frames in flight are missed when an adapter would miss them.
+    /// The peer has closed the connection. Outstanding work fails only at `until`, when an adapter
+    /// would notice that the peer is gone.
     Parting { until: Instant },
-    /// It was.
+    /// The connection has ended.
     Ended,
 }
 
-/// Whom a queue pair looks for, and by which way.
+/// The peer that a queue pair looks for, and the route to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) expected: Expected,
-    /// The link and the address to ask at; none if the number of the peer leads nowhere.
+    /// The link, and the peer's address for requests; `None` if no route matches the peer's number.
     pub(crate) path: Option<(LinkId, PeerAddr)>,
 }
 
 struct Search {
     wanted: Wanted,
-    /// When this end asks next.
+    /// Time of the next request.
     ask_at: Instant,
-    /// Attempts so far.
+    /// Number of requests so far.
     tries: u32,
-    /// The last one was answered with a refusal.
+    /// The last request was refused.
     is_refused: bool,
-    /// What it has asked for.
+    /// Connection of this end's request.
     asked: Option<Side>,
-    /// What it has accepted.
+    /// Connection of the accepted request of the peer.
     accepted: Option<Side>,
 }
 
-/// One of the connections that may become that of a queue pair.
+/// A connection that may become that of a queue pair.
 struct Side {
     handle: ConnectionHandle,
-    /// What the peer has said.
+    /// The peer's greeting, once received.
     greeting: Option<Greeting>,
     is_established: bool,
 }
@@ -109,12 +110,12 @@ struct Held {
     greeting: Greeting,
 }
 
-/// What is left to do without the lock of the tables.
+/// Action for [`ConnectionTable::finish`], to be taken without the lock of the tables.
 pub(crate) enum Then {
     Nothing,
-    /// It is connected: its receives are posted, and what waits is sent.
+    /// The queue pair is connected: post its receives and send waiting work.
     Pull(Arc<Source>),
-    /// Its connection has ended.
+    /// The connection has ended: notify the queue pair.
     Notify(Arc<Source>, Ending),
 }
 
@@ -124,13 +125,13 @@ impl ConnectionTable {
         Self { registry: Arc::clone(registry), tables: Mutex::default(), due, log }
     }
 
-    /// A queue pair is made.
+    /// Adds a new queue pair.
     pub(crate) fn enter(&self, source: &Arc<Source>) {
         let entry = Entry { source: Arc::clone(source), phase: Phase::Open, life: 0 };
         self.tables().entries.insert(source.queue_pair().number(), entry);
     }
 
-    /// It is destroyed.
+    /// Removes a queue pair that is being destroyed.
     pub(crate) fn leave(&self, engine: &mut Engine, now: Instant, number: u32) {
         let left = {
             let mut tables = self.tables();
@@ -139,11 +140,11 @@ impl ConnectionTable {
             tables.refuse_held(engine, Refusal::UnknownNumber, unwanted);
             tables.entries.remove(&number)
         };
-        // What it keeps alive ends when no thread is in the table.
+        // Drop the entry after unlocking, because that may drop the queue pair.
         drop(left);
     }
 
-    /// A queue pair looks for its peer.
+    /// Begins to look for a queue pair's peer.
     pub(crate) fn seek(
         &self,
         engine: &mut Engine,
@@ -175,7 +176,7 @@ impl ConnectionTable {
         self.finish(engine, memory, now, then);
     }
 
-    /// Attributes have changed: those announced to the peer, and how long to wait for it.
+    /// Adopts changed attributes: those announced to the peer, and the timeouts.
     pub(crate) fn update(&self, engine: &mut Engine, now: Instant, number: u32) {
         let mut tables = self.tables();
         let Tables { entries, connections, .. } = &mut *tables;
@@ -202,16 +203,16 @@ impl ConnectionTable {
             }
             Phase::Open | Phase::Given(_) | Phase::Parting { .. } | Phase::Ended => {}
         }
-        // Work may have been given up by another time.
+        // With the new timeouts, waiting work may be given up at another time.
         self.look_soon(now);
     }
 
-    /// Ends whatever a queue pair has of connections.
+    /// Closes all connections of a queue pair.
     pub(crate) fn close(&self, engine: &mut Engine, now: Instant, number: u32) {
         self.tables().abandon(engine, now, number);
     }
 
-    /// Every queue pair, with whom it looks for or talks to, and by which connections.
+    /// Calls `visit` for each queue pair, with its peer and its connections, if it has any.
     pub(crate) fn visit(&self, mut visit: impl FnMut(&QueuePair, Option<Place>, Option<Ends>)) {
         for entry in self.tables().entries.values() {
             let (peer, ends) = match &entry.phase {
@@ -224,22 +225,22 @@ impl ConnectionTable {
         }
     }
 
-    /// Whether work of a queue pair waits for a peer that may be found in a moment.
+    /// Returns whether work waits for a peer that may be connected in a moment.
     pub(crate) fn awaits_peers(&self, now: Instant) -> bool {
         self.tables().entries.values().any(|entry| entry.source.awaits_peer(now))
     }
 
-    /// Returns the time at which it looks at its queue pairs next.
+    /// Returns the time of the next [`ConnectionTable::look`].
     pub(crate) const fn due(&self) -> &Arc<Due> {
         &self.due
     }
 
-    /// Returns what knows the queue pairs of completions.
+    /// Returns the registry of completion owners.
     pub(crate) const fn registry(&self) -> &Arc<Registry> {
         &self.registry
     }
 
-    /// Has all looked at in this turn, or the next.
+    /// Requests a [`ConnectionTable::look`] in this turn or the next.
     pub(crate) fn look_soon(&self, now: Instant) {
         self.look_at(now);
     }
@@ -252,7 +253,7 @@ impl ConnectionTable {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A connection that was there has turned out not to be the one that was meant.
+    /// Begins to search again, because an established connection was not to the right peer.
     fn seek_again(&self, tables: &mut Tables, now: Instant, number: u32, wanted: Wanted) {
         let Some(entry) = tables.entries.get_mut(&number) else { return };
         let ask_at = now.after_ns(pause_ns(0));
@@ -261,14 +262,15 @@ impl ConnectionTable {
     }
 
     //= protocol.md: verbs.2, verbs.6
-    /// Accepts the request that a queue pair waits for, or asks itself if it is time.
+    /// Accepts a held request for a searching queue pair, or sends a request if it is time.
     fn go_on(&self, tables: &mut Tables, engine: &mut Engine, now: Instant, number: u32) -> Then {
         let Tables { entries, connections, held, .. } = tables;
         let Some(entry) = entries.get_mut(&number) else { return Then::Nothing };
         let life = entry.life;
         let Phase::Seeking(search) = &mut entry.phase else { return Then::Nothing };
         let source = &entry.source;
-        // Of requests of one peer the latest counts, also if an earlier one was accepted and not confirmed.
+        // Only the latest request of a peer counts, even if an earlier one was accepted and not
+        // confirmed.
         {
             let asks = search.asked.is_some();
             let mut refused = Vec::new();
@@ -315,8 +317,8 @@ impl ConnectionTable {
     }
 
     //= protocol.md: verbs.4
-    /// Accepts a request. What this end has asked for itself stays: the peer may have given the request up, and accept
-    /// the other.
+    /// Accepts a request. Does not withdraw this end's own request: the peer may have abandoned its
+    /// request, and accept this end's instead.
     fn accept(
         &self,
         engine: &mut Engine,
@@ -335,7 +337,8 @@ impl ConnectionTable {
         let (domain, queues) = (source.domain(), queue_pair.queues());
         let accepted = engine.accept_under(now, handle, domain, queues, &terms, &reply.encode());
         if accepted.is_err() {
-            // It has gone meanwhile, and comes again if it is meant.
+            // The request was withdrawn meanwhile; the peer sends another one if it still wants the
+            // connection.
             return self.registry.disown(&[handle.owner()]);
         }
         let greeting = Some(request.greeting);
@@ -347,7 +350,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Asks the peer.
+    /// Sends a request to the peer.
     fn ask(
         &self,
         engine: &mut Engine,
@@ -374,12 +377,13 @@ impl ConnectionTable {
             Ok(handle) => {
                 search.asked = Some(Side { handle, greeting: None, is_established: false });
             }
-            // A link that comes back, or a connection that ends, makes room.
+            // The attempt is repeated when a link may be back, or another connection may have made
+            // room.
             Err(_) => self.look_at(search.ask_at),
         }
     }
 
-    /// Something happened to a connection of the engine.
+    /// Handles an event of the engine.
     pub(crate) fn on_event(
         &self,
         engine: &mut Engine,
@@ -404,7 +408,8 @@ impl ConnectionTable {
     }
 
     //= protocol.md: verbs.3, verbs.5, verbs.6
-    /// A peer at `from` asks for a connection to one of the queue pairs; for a queue pair, if it `wants_queue_pair`.
+    /// Handles a request of the peer at `from`. `wants_queue_pair` says whether it is for a
+    /// connection between queue pairs.
     fn on_requested(
         &self,
         engine: &mut Engine,
@@ -432,20 +437,21 @@ impl ConnectionTable {
         if !tables.entries.contains_key(&number) {
             return refuse(engine, Refusal::UnknownNumber);
         }
-        // An earlier request of the same queue pair has ended.
+        // This request replaces earlier ones of the same queue pair.
         tables.refuse_held(engine, Refusal::Another, |held| held.is_repeated_by(&greeting, from));
         tables.held.push(Held { handle, from, greeting });
         let then = self.go_on(&mut tables, engine, now, number);
         let is_for_it = |held: &&Held| held.greeting.destination.number == number;
         if tables.held.iter().filter(is_for_it).count() > HELD_MAX {
-            // The one that is meant asks again, and is looked at before it waits.
+            // If the oldest was the right one, its peer asks again, and a request is judged when it
+            // arrives.
             let oldest = tables.held.iter().find(is_for_it).map(|held| held.handle);
             tables.refuse_held(engine, Refusal::TooMany, |held| Some(held.handle) == oldest);
         }
         then
     }
 
-    /// A connection is there.
+    /// Handles an established connection.
     fn on_established(
         &self,
         engine: &mut Engine,
@@ -477,7 +483,8 @@ impl ConnectionTable {
             self.seek_again(&mut tables, now, number, wanted);
             return Then::Nothing;
         };
-        // One of two connections may be there long before the other, and was set up with the patience of an attempt.
+        // A queue pair that is its own peer has two connections. One may be established long before
+        // the other, and has had the short timeouts of an attempt so far.
         let alone = Ends { sends: handle, receives: handle };
         be_patient(engine, alone, entry.source.queue_pair(), &greeting);
         let Some(ends) = search.ends() else { return Then::Nothing };
@@ -488,7 +495,8 @@ impl ConnectionTable {
         self.log.note(LogLevel::Info, what);
         let source = Arc::clone(&entry.source);
         if search.asked.as_ref().is_some_and(|asked| asked.handle == ends.sends) {
-            // Nothing comes before. The accepting queue pair is known from then on, since messages come to shared receives.
+            // No completion of this connection can arrive earlier. The accepting side registers the
+            // owner on accepting, because messages may arrive for shared receives.
             self.registry.own(ends.sends.owner(), source.queue_pair());
         }
         for other in search.beside(ends) {
@@ -498,14 +506,14 @@ impl ConnectionTable {
         }
         entry.phase = Phase::Connected { ends, greeting, wanted, has_id: false };
         source.set_ends(ends);
-        // The program may have set its timers since.
+        // The program may have changed its timeouts since.
         be_patient(engine, ends, source.queue_pair(), &greeting);
-        // What the peer has asked for beside the one that is there now.
+        // Refuse other requests of the peer for the connection that is now established.
         tables.refuse_held(engine, Refusal::Another, |held| held.is_repeated_by(&greeting, peer));
         Then::Pull(source)
     }
 
-    /// A connection has ended, or there will be none.
+    /// Handles a connection that has ended or could not be established.
     fn on_closed(
         &self,
         engine: &mut Engine,
@@ -539,7 +547,7 @@ impl ConnectionTable {
             }
             Phase::Given(given) => match given.standing() {
                 Standing::Asked => {
-                    // The request is made again, or its id gets an event.
+                    // The id sends the request again in another way, or gets an event.
                     entry.phase = Phase::Open;
                     Then::Nothing
                 }
@@ -561,7 +569,8 @@ impl ConnectionTable {
         }
     }
 
-    /// One of the connections that a queue pair had has ended, and so has the other.
+    /// Handles the end of one connection of a connected queue pair, and closes the other one, if
+    /// there are two.
     fn part(
         &self,
         tables: &mut Tables,
@@ -591,14 +600,15 @@ impl ConnectionTable {
         Then::Notify(source, ending)
     }
 
-    /// The connection of a queue pair has room for work that waits.
+    /// Handles new room in a connection for work that waits.
     pub(crate) fn on_room(&self, handle: ConnectionHandle) -> Then {
         let tables = self.tables();
         let entry = tables.connections.get(&handle).and_then(|number| tables.entries.get(number));
         entry.map_or(Then::Nothing, |entry| Then::Pull(Arc::clone(&entry.source)))
     }
 
-    /// Asks again, gives up what has waited for too long, and finds out when that is to be done next.
+    /// Runs the timers: repeats requests, gives up searches that took too long, and schedules the
+    /// next run.
     pub(crate) fn look(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant) {
         self.due.clear();
         let again = std::mem::take(&mut self.tables().again);
@@ -623,8 +633,8 @@ impl ConnectionTable {
     }
 
     //= protocol.md: verbs.7
-    /// Ends the search for a peer to whom work was to go, if that has lasted for too long; reports a peer that has
-    /// closed its connection, if it is time.
+    /// Gives up the search of a queue pair whose work has waited too long. Reports a peer that has
+    /// closed its connection when the time for that has come.
     fn give_up(&self, tables: &mut Tables, engine: &mut Engine, now: Instant, number: u32) -> Then {
         let Some(entry) = tables.entries.get_mut(&number) else { return Then::Nothing };
         let source = Arc::clone(&entry.source);
@@ -668,7 +678,7 @@ impl ConnectionTable {
         Then::Notify(source, Ending::Unreachable)
     }
 
-    /// Does what is to be done when no thread is in the table.
+    /// Takes an action for which the tables must not be locked.
     pub(crate) fn finish(
         &self,
         engine: &mut Engine,
@@ -680,7 +690,7 @@ impl ConnectionTable {
             Then::Nothing => {}
             Then::Notify(source, ending) => source.queue_pair().on_ended(ending),
             Then::Pull(source) => {
-                // Sends that wait are asked for again in this turn anyway; receives may be many.
+                // Waiting sends are pulled in this turn anyway; receives may be many.
                 let rest = loop {
                     match source.pull(engine, memory, now, PULLED_AT_ONCE).rest {
                         Rest::More => {}
@@ -697,7 +707,7 @@ impl ConnectionTable {
 }
 
 impl Tables {
-    /// A queue pair has no connections any more, and wants none.
+    /// Closes all connections of a queue pair, which then looks for no peer.
     fn abandon(&mut self, engine: &mut Engine, now: Instant, number: u32) {
         let Some(entry) = self.entries.get_mut(&number) else { return };
         entry.source.clear_ends(false);
@@ -713,12 +723,12 @@ impl Tables {
         entry.phase = Phase::Open;
         for handle in handles {
             self.connections.remove(&handle);
-            // It may have ended by itself.
+            // This fails if the connection has ended already.
             let _gone = engine.close(now, handle, &[]);
         }
     }
 
-    /// Refuses requests that wait.
+    /// Refuses held requests.
     fn refuse_held(
         &mut self,
         engine: &mut Engine,
@@ -736,7 +746,7 @@ impl Tables {
 }
 
 impl Entry {
-    /// Whether something is to be done for it at some time.
+    /// Returns whether the entry has a timer.
     const fn is_waiting(&self) -> bool {
         matches!(self.phase, Phase::Seeking(_) | Phase::Parting { .. })
     }
@@ -747,7 +757,8 @@ impl Search {
         Self { wanted, ask_at, tries: 0, is_refused: false, asked: None, accepted: None }
     }
 
-    /// Asks with the first packet number, which is known from now on. A request without it may wait at the peer.
+    /// Sends a new request with the first packet number, which is now known. The earlier request
+    /// without it may be held by the peer.
     fn ask_with_psn(
         &mut self,
         connections: &mut HashMap<ConnectionHandle, u32>,
@@ -764,14 +775,15 @@ impl Search {
         }
     }
 
-    /// Whether this end goes on asking when it has accepted a request, which may be one that the peer has given up. The
-    /// peer that decides which of two requests counts waits for another one then.
+    /// Returns whether this end keeps sending requests after it has accepted one. The peer may have
+    /// abandoned the accepted request; a peer that decides which of two requests counts then waits
+    /// for another one.
     fn asks_beside(&self) -> bool {
         self.wanted.expected.is_own_peer() || !self.wanted.expected.decides()
     }
 
-    /// Pause before this end asks again, when one of its connections has ended before it was there. A peer that rejects a
-    /// request has accepted, or asked for, another one.
+    /// Returns the pause before the next request after a connection has ended before it was
+    /// established. A peer that rejects a request has accepted or sent another one.
     fn pause_ns(&self, reason: Closed) -> u64 {
         let has_other = self.accepted.is_some() && !self.wanted.expected.is_own_peer();
         match reason {
@@ -780,13 +792,13 @@ impl Search {
         }
     }
 
-    /// The connections that are not those that were established.
+    /// Returns the connections that are not those of `ends`.
     fn beside(&self, ends: Ends) -> impl Iterator<Item = ConnectionHandle> + use<> {
         let sides = [&self.asked, &self.accepted].map(|side| side.as_ref().map(|side| side.handle));
         sides.into_iter().flatten().filter(move |&side| side != ends.sends && side != ends.receives)
     }
 
-    /// The connections, when all are there.
+    /// Returns the connections when all that are needed are established.
     fn ends(&self) -> Option<Ends> {
         let there = |side: &Option<Side>| {
             side.as_ref().filter(|side| side.is_established).map(|side| side.handle)
@@ -801,7 +813,8 @@ impl Search {
 }
 
 impl Held {
-    /// Whether a later request of the same queue pair takes its place. Its source address distinguishes hosts.
+    /// Returns whether a later request of the same queue pair replaces this one. Hosts are
+    /// distinguished by their source addresses.
     fn is_repeated_by(&self, later: &Greeting, from: PeerAddr) -> bool {
         ip_of(self.from) == ip_of(from)
             && self.greeting.destination.number == later.destination.number
@@ -809,12 +822,12 @@ impl Held {
     }
 }
 
-/// The address of a host that is reached by IP.
+/// Returns the IP address of a peer that is reached by IP.
 pub(super) fn ip_of(peer: PeerAddr) -> Option<IpAddr> {
     peer.to_socket().map(|peer| peer.ip().to_canonical())
 }
 
-/// What is announced to the peer.
+/// Returns the greeting that is sent to the peer.
 fn greeting(expected: &Expected, attributes: &QueuePairAttributes, life: u32) -> Greeting {
     Greeting {
         kind: expected.kind,
@@ -827,7 +840,8 @@ fn greeting(expected: &Expected, attributes: &QueuePairAttributes, life: u32) ->
     }
 }
 
-/// What a connection of a queue pair has of its own. Patience is known when the queue pair is ready to send.
+/// Returns the terms of a queue pair's connection. The program's timeouts follow in [`be_patient`],
+/// since they are known only in RTS.
 fn terms(queue_pair: &QueuePair, attributes: &QueuePairAttributes, silence_ns: u64) -> Terms {
     let receives = queue_pair.limits().receives.max(1);
     Terms::default()
@@ -843,23 +857,25 @@ fn terms(queue_pair: &QueuePair, attributes: &QueuePairAttributes, silence_ns: u
         .not_ready_ns(None)
 }
 
-/// A connection that is there waits as long as the program has said.
+/// Sets the timeouts of an established connection to those that the program has set.
 fn be_patient(engine: &mut Engine, ends: Ends, queue_pair: &QueuePair, peer: &Greeting) {
     let (attributes, strictness) = (queue_pair.attributes(), queue_pair.strictness());
     let not_ready_ns = match peer.kind {
-        // The program gets no event of an unreliable connection.
+        // Unreliable connections do not report a receiver that is not ready, so they wait without
+        // limit.
         QueuePairType::Unreliable => None,
         _ => not_ready_ns(&attributes, peer.not_ready_timer, strictness),
     };
     for handle in [ends.sends, ends.receives] {
-        // It may have ended in this turn.
+        // This fails if the connection has ended in this turn.
         let silence_ns = silence_ns(peer.kind, &attributes, strictness);
         let _gone = engine.set_patience(handle, silence_ns, not_ready_ns);
     }
 }
 
-/// Returns how a closed connection ends for its queue pair. A program with an id receives its event at once and gives up the
-/// outstanding work. So after a peer was killed, outstanding work fails only when it would fail on an adapter.
+/// Returns how a closed connection ends for its queue pair. A program with an id gets an event at
+/// once and gives up outstanding work itself. Its outstanding work therefore fails as late as on an
+/// adapter, even if the peer was killed.
 const fn ending_of(reason: Closed, has_id: bool) -> Ending {
     match reason {
         Closed::Refused(_) | Closed::PeerRestarted if has_id => Ending::ByPeer,
@@ -868,7 +884,7 @@ const fn ending_of(reason: Closed, has_id: bool) -> Ending {
             CloseReason::UnknownKey | CloseReason::OutOfRange | CloseReason::RightMissing => {
                 Ending::AccessRefused
             }
-            // The receive that it met completes with it.
+            // The receive for which the message was too long completes with the error.
             CloseReason::MessageTooLong | CloseReason::LocalMemoryGone => Ending::OperationFailed,
             _ => Ending::PeerMisbehaved,
         },
@@ -880,36 +896,38 @@ const fn ending_of(reason: Closed, has_id: bool) -> Ending {
     }
 }
 
-/// How long an attempt lasts if the peer does not answer; `tries` counts it. On hosts that are so busy that an answer takes
-/// longer, the next attempt is not given up before it comes, too.
+/// Returns how long the `tries`-th attempt waits for an answer, in nanoseconds. Later attempts wait
+/// longer, since busy hosts may need more time to answer than the first attempt allows.
 fn attempt_ns(tries: u32) -> u64 {
     SEARCH_NS << tries.saturating_sub(1).min(2)
 }
 
-/// Pause before a peer is asked again that did not want to, or was not there.
+/// Returns the pause in nanoseconds before the next request to a peer that refused or did not
+/// answer.
 fn pause_ns(tries: u32) -> u64 {
     (RETRY_NS << tries.min(5)).min(RETRY_NS_MAX)
 }
 
-/// First pause before a peer is asked again; doubles.
+/// First pause between requests; it doubles with each request.
 const RETRY_NS: u64 = 10_000_000;
-/// Longest pause.
+/// Longest pause between requests.
 const RETRY_NS_MAX: u64 = 200_000_000;
 
-/// How long the first attempt lasts if the peer does not answer: pauses between its frames grow, and the next begins with
-/// short ones.
+/// Duration of the first attempt without an answer. The pauses between the frames of an attempt
+/// grow, and the next attempt begins with short pauses again.
 const SEARCH_NS: u64 = 2_000_000_000;
 
-/// How long a peer that was accepted may take to confirm that. Giving up a connection that it believes to have would fail
-/// its work, and a new request is accepted instead; so this is as long as a busy host may take.
+/// Time for an accepted peer to confirm. If this end gave up a connection that the peer considers
+/// established, the peer's work would fail, so the time is as long as a busy host may need.
+/// Meanwhile a new request of the peer replaces the accepted one.
 const CONFIRM_NS: u64 = 10_000_000_000;
 
-/// Pause before receives are posted again for which there was no room.
+/// Pause before receives that did not fit are posted again.
 const ROOM_NS: u64 = 1_000_000;
 
-/// Requests that wait for one queue pair: of the peer it is meant for, and of some that the program is to name later or
-/// has named before.
+/// Maximum number of held requests for one queue pair: that of its peer, and those of peers that
+/// the program may name later or has named before.
 const HELD_MAX: usize = 16;
 
-/// Work requests that are posted in one go when a queue pair is connected.
+/// Maximum number of work requests pulled at once when a queue pair is connected.
 const PULLED_AT_ONCE: u32 = 1024;

@@ -1,4 +1,4 @@
-//! Queue pairs of unreliable datagrams: each is a port of the engine.
+//! Datagram queue pairs; each is a datagram port of the engine.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +23,7 @@ use super::limits::WINDOW;
 use super::ways::Ways;
 use super::work::{locate, locate_all, total};
 
-/// The wire of a datagram queue pair.
+/// Creates the wire of a datagram queue pair.
 pub(crate) fn wire(
     instance: &Arc<Instance>,
     queue_pair: &Arc<QueuePair>,
@@ -44,37 +44,37 @@ pub(crate) fn wire(
     Ok(Box::new(DatagramWire { instance, source, rung, groups: Mutex::default() }))
 }
 
-/// Where the engine takes the work of a datagram queue pair from.
+/// The source from which the engine pulls the work of a datagram queue pair.
 struct Source {
     queue_pair: Arc<QueuePair>,
     domain: ProtectionDomain,
     bell: Bell,
     registry: Arc<Registry>,
     ways: Ways,
-    /// Bytes of a datagram, as the port of the device has said.
+    /// Maximum payload of a datagram in bytes, as the device's port reports it.
     payload_max: u32,
-    /// From RTR on. Set and taken inside the engine.
+    /// The engine's port, from RTR on. Set and taken inside the engine.
     port: Mutex<Option<DatagramPort>>,
-    /// The own queue key.
+    /// The queue pair's own queue key.
     key: AtomicU32,
-    /// The queue pair waits until no work is in flight any more.
+    /// Whether the queue pair waits for the end of work in flight.
     draining: Draining,
 }
 
-/// What became of a work request.
+/// Outcome of handing a work request to the engine.
 enum Outcome {
-    /// It will complete.
+    /// The request will complete.
     Posted,
-    /// There is no room now.
+    /// The engine has no room now.
     NoRoom,
-    /// It cannot be carried out.
+    /// The request cannot be carried out.
     Failed(CompletionStatus),
-    /// The port is to be closed, for this reason, if it is not already.
+    /// The port must be closed with this ending, unless it is closed already.
     Over(Ending),
 }
 
 impl Source {
-    /// The queue pair may receive.
+    /// Opens the port, so that the queue pair can receive.
     fn open(
         &self,
         engine: &mut Engine,
@@ -97,7 +97,7 @@ impl Source {
         let port = opened.map_err(failed)?;
         self.registry.own(port.owner(), queue_pair);
         *self.port() = Some(port);
-        // Receives may be many, and the first datagram may be here at once.
+        // Post all receives, however many, because the first datagram may arrive at once.
         while self.post(engine, memory, now, PULLED_AT_ONCE).rest == Rest::More {}
         Ok(port)
     }
@@ -106,16 +106,17 @@ impl Source {
         self.port.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the port away. Its receives are flushed from the ring of the queue pair; the engine reports none, as the
-    /// completion queue may have no room for all.
+    /// Takes the port for closing. Its receives are flushed from the queue pair's ring. The engine
+    /// reports none of them, because the completion queue may not have room for all.
     fn take_port(&self, engine: &mut Engine) -> Option<DatagramPort> {
         let port = self.port().take()?;
-        // It is open: only who takes it closes it.
+        // This cannot fail: only the function that takes the port closes it.
         let _open = engine.forget_datagram_receives(port);
         Some(port)
     }
 
-    /// It has failed. Groups without members are left when another port joins or leaves one.
+    /// Closes the port after a failure. Groups without members are left when another port next
+    /// joins or leaves a group.
     #[cold]
     fn end(&self, engine: &mut Engine, ending: Ending) {
         if let Some(port) = self.take_port(engine) {
@@ -124,7 +125,7 @@ impl Source {
         }
     }
 
-    /// False if the port was removed.
+    /// Posts receives to the engine; returns false if the port was closed.
     fn pull_receives(
         &self,
         engine: &mut Engine,
@@ -170,7 +171,8 @@ impl Source {
             match outcome {
                 Outcome::Posted => {}
                 Outcome::NoRoom => return posted.rest = Rest::Blocked,
-                // What is to fail waits for those before it: they are not to be flushed.
+                // A send that is to fail waits until earlier ones have left, so that they are not
+                // flushed.
                 Outcome::Failed(_) if engine.waiting_datagrams_of(port) > 0 => {
                     return posted.rest = Rest::Blocked;
                 }
@@ -231,7 +233,7 @@ impl Source {
         }
     }
 
-    /// Where a send goes, and how; nothing if no way leads there.
+    /// Returns the destination and parameters of a send; `None` if there is no route.
     fn outgoing(&self, send: &TakenSend<'_>) -> Option<OutgoingDatagram> {
         let AddressVector { to, destination, queue_key } = send.to()?;
         let destination = QueuePairNumber::new(destination & NUMBER_MASK)?;
@@ -294,7 +296,8 @@ impl WorkSource for Source {
     }
 }
 
-/// Posts the oldest receive of a queue pair. Missing memory is reported when a datagram comes for it.
+/// Posts the oldest receive of a queue pair. Missing memory is reported only when a datagram
+/// arrives for it.
 fn post_receive(
     engine: &mut Engine,
     memory: &MemoryAccess<'_>,
@@ -329,18 +332,18 @@ fn outcome_of(error: DatagramError) -> Outcome {
     }
 }
 
-/// What a queue pair calls.
+/// The wire of a datagram queue pair.
 struct DatagramWire {
     instance: Arc<Instance>,
     source: Arc<Source>,
-    /// The same, as the runtime knows it.
+    /// `source`, as the type that the runtime takes.
     rung: Arc<dyn WorkSource>,
-    /// The groups it is in, whether it can receive or not. Locked for as long as they change.
+    /// Groups that the queue pair has joined, even before it can receive. Locked while they change.
     groups: Mutex<Vec<Gid>>,
 }
 
 impl DatagramWire {
-    /// Has work looked for. In a forked child there is none.
+    /// Rings the doorbell. Does nothing in a forked child.
     fn look(&self) {
         let _forked = self.instance.runtime().ring(&self.rung);
     }
@@ -349,13 +352,13 @@ impl DatagramWire {
         self.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins a group by each interface.
+    /// Joins a group on each interface.
     fn join(&self, port: DatagramPort, group: Gid) -> Result<(), Error> {
         let runtime = self.instance.runtime();
         let ip = group.address();
         for link in self.links_to(ip)? {
             if let Err(error) = runtime.join_group(port, link, ip) {
-                // What is left is what it was before.
+                // Leaving the group on all links restores the state before this call.
                 let _open = runtime.leave_group(port, ip);
                 return Err(failed(error));
             }
@@ -395,7 +398,7 @@ impl Wire for DatagramWire {
             source.key.store(key, Ordering::Relaxed);
             let port = *source.port();
             if let Some(port) = port {
-                // It is open: only who takes it closes it.
+                // This cannot fail: only the function that takes the port closes it.
                 let _open = engine.set_datagram_key(port, key);
             }
         };
@@ -457,11 +460,11 @@ impl Wire for DatagramWire {
     }
 }
 
-/// Groups that a queue pair is in: as many as an endpoint has sockets for.
+/// Maximum number of groups of a queue pair: the number of multicast sockets of an endpoint.
 const GROUPS_MAX: usize = crate::limits::GROUPS_MAX as usize;
 
-/// Programs may set the byte beyond the number.
+/// Programs may set the byte above the queue pair number.
 const NUMBER_MASK: u32 = 0xff_ffff;
 
-/// Work requests that are posted in one go when a queue pair is ready to receive.
+/// Maximum number of work requests pulled at once when a queue pair enters RTR.
 const PULLED_AT_ONCE: u32 = 1024;

@@ -5,22 +5,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use runtime::{Posted, Rest};
 use verbs::QueuePair;
 
-/// Whether a queue pair has asked for a notification when no work is in flight any more.
+/// Whether a queue pair waits for a notification that no work is in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Draining(AtomicBool);
 
 impl Draining {
-    /// It asks.
+    /// Requests the notification.
     pub(crate) fn begin(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// It does not want to know any more.
+    /// Withdraws the request.
     pub(crate) fn give_up(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
 
-    /// Notifies a queue pair that has asked, unless some work `is_under_way`: then its source is to be asked again.
+    /// Notifies a waiting queue pair if no work is in flight. Otherwise has the source polled
+    /// again.
     #[inline]
     pub(crate) fn look(
         &self,

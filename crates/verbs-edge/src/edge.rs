@@ -1,4 +1,4 @@
-//! The device over the edge engine.
+//! The verbs device over the edge engine.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,10 +29,11 @@ use crate::settings::{DeviceSettings, Settings};
 use crate::source::Source;
 use crate::wire::ConnectedWire;
 
-/// Returns the devices of this process. Nothing is started; a forked child that wants some makes its own.
+/// Returns the devices of this process. Starts nothing. A forked child that needs devices creates
+/// its own.
 ///
 /// # Errors
-/// What is wrong with the settings.
+/// The settings contradict each other or name links that do not exist.
 pub fn devices(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
     let host = interfaces().map_err(failed)?;
     let capture = Arc::new(SharedCapture::default());
@@ -55,12 +56,12 @@ pub fn devices(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
     Ok(devices)
 }
 
-/// The settings of each device as if it were the only one.
+/// Returns the settings of each device, as if it were the only device.
 fn each_device(settings: &Settings, host: &[Interface]) -> Result<Vec<Settings>, Error> {
     let first = DeviceSettings { name: settings.device.clone(), links: settings.links.clone() };
     let mut devices: Vec<_> = std::iter::once(first).chain(settings.others.clone()).collect();
     if devices.len() > 1 && devices.iter().all(|device| device.links.is_empty()) {
-        // Each interface belongs to one device, as each port of an adapter does.
+        // Give each interface to one device, as each port of an adapter belongs to one device.
         let interfaces = leaving(host);
         let (found, wanted) = (interfaces.len(), devices.len());
         if found < wanted {
@@ -94,27 +95,30 @@ fn each_device(settings: &Settings, host: &[Interface]) -> Result<Vec<Settings>,
 pub(crate) struct Edge {
     attributes: DeviceAttributes,
     settings: Settings,
-    /// As the interfaces were when it was looked for.
+    /// Addresses and links, as the interfaces were when the device was created.
     places: Places,
-    /// What belongs to no device, such as loopback, is looked after by the first one of a process.
+    /// Whether this is the process's first device, which also serves what belongs to no device,
+    /// such as loopback addresses.
     is_first: bool,
-    /// Of all devices of the process.
+    /// Capture file of all devices of the process.
     capture: Arc<SharedCapture>,
     registry: Arc<Registry>,
     instance: OnceLock<Arc<Instance>>,
     starting: Mutex<()>,
-    /// In which process it was started, by the forks before it, from 1 on; 0 if it was not.
+    /// Which process started the device: the number of forks before it, plus one. 0 if the device
+    /// is not started.
     started_in: AtomicU32,
 }
 
 impl Edge {
-    /// What drives it, which is started now at the latest.
+    /// Returns the instance that drives the device, and starts it if necessary.
     fn instance(&self) -> Result<&Arc<Instance>, Error> {
         self.check()?;
         if let Some(instance) = self.instance.get() {
             return Ok(instance);
         }
-        // A child that is forked now finds that it was started here, and asks no lock.
+        // A child that is forked from here on sees that its parent has started the device, and
+        // takes no lock.
         self.started_in.store(forks() + 1, Ordering::Release);
         let _alone = self.starting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(instance) = self.instance.get() {
@@ -129,7 +133,7 @@ impl Edge {
         Ok(self.instance.get_or_init(|| started))
     }
 
-    /// What drives it, if it was started, and here.
+    /// Returns the instance that drives the device, if it is started.
     fn running(&self) -> Option<&Arc<Instance>> {
         self.instance.get()
     }
@@ -217,7 +221,7 @@ impl Provider for Edge {
 
     fn send_deferred(&self) {
         if let Some(instance) = self.running() {
-            // The same.
+            // In a forked child there is nothing to send.
             let _forked = instance.runtime().ring_deferred();
         }
     }
@@ -236,7 +240,7 @@ impl Provider for Edge {
 
     fn serve_alone(&self) {
         if let Some(instance) = self.running() {
-            // In a forked child no thread serves.
+            // In a forked child no thread serves the links.
             let _forked = instance.runtime().leave_links();
         }
     }
@@ -271,7 +275,7 @@ impl ConnectionManager for Edge {
     }
 }
 
-/// What a device can do.
+/// Returns the limits and properties of a device.
 fn attributes(
     settings: &Settings,
     places: &Places,
@@ -300,8 +304,9 @@ fn attributes(
     }
 }
 
-/// A number of this device: the station address of the first of its interfaces that has one, or else of the host, as RFC 4291
-/// widens it; that of an adapter of no company otherwise. Devices of one host differ in what it is widened with.
+/// Returns the node GUID: the MAC address of one of the device's interfaces, or else of another
+/// interface of the host, extended to 64 bits as in RFC 4291. Without one, uses a locally
+/// administered address. The devices of a host differ in the inserted bytes.
 fn node_guid(places: &Places, host: &[Interface], index: u8) -> [u8; 8] {
     let is_own = |interface: &&Interface| {
         places.addresses.iter().any(|address| address.interface == interface.index)
@@ -347,7 +352,7 @@ mod tests {
         })
     }
 
-    /// Moves a queue pair on to RTS, whose peer has a number of this device that no queue pair has.
+    /// Moves a queue pair to RTS; its peer has a number of this device that no queue pair has.
     fn be_ready(queue_pair: &QueuePair) {
         let gid = queue_pair.context().query_gid(1, 0).expect("the first GID").gid;
         let path = AddressVectorAttributes { gid, is_global: true, port: 1, ..Default::default() };

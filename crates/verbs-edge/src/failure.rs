@@ -1,11 +1,11 @@
-//! What programs hear of errors of the system and of the runtime.
+//! Translates errors of the system and the runtime into those that programs get.
 
 use nix::errno::Errno;
 use runtime::Forked;
 use verbs::Error;
 
-/// Why a device does not start. What the system says counts if the program can do something about it: it has no descriptor
-/// left.
+/// Returns the error for a device that does not start. Passes on the `errno` only if the program
+/// can do something about it: no file descriptor is left.
 pub(crate) fn failed(error: impl std::error::Error + 'static) -> Error {
     let mut what = error.to_string();
     let mut number = None;

@@ -1,55 +1,56 @@
-//! What two ends of a queue pair announce to each other when they meet: the private data of Hello, Accept and Reject of the
-//! service VERBS (protocol.md §10.2).
+//! Greetings, which the two ends of a queue pair exchange to connect: the private data of Hello,
+//! Accept and Reject of the service VERBS (protocol.md §10.2).
 
 use verbs::{Gid, QueuePairType};
 
-/// The service of queue pairs whose programs exchange numbers by themselves.
+/// The service of queue pairs whose programs exchange queue pair numbers themselves.
 pub(crate) const SERVICE: u32 = 0x5645_5242;
 
-/// What one end of a queue pair announces to the other, with Hello or Accept.
+/// A greeting: what one end of a queue pair announces to the other in Hello or Accept.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Greeting {
     /// Reliable or unreliable connection.
     pub(crate) kind: QueuePairType,
-    /// Code of the time after which who finds no receive here may ask again.
+    /// Code of the time after which the peer may retry when no receive is posted.
     pub(crate) not_ready_timer: u8,
-    /// Distinguishes attempts under one number, one after the other.
+    /// Distinguishes consecutive attempts under one queue pair number.
     pub(crate) life: u32,
-    /// Whom it is for.
+    /// The queue pair that the greeting is for.
     pub(crate) destination: Place,
-    /// Who says it.
+    /// The queue pair that sends the greeting.
     pub(crate) source: Place,
-    /// Packet number that it expects first, as the other announced it to its program.
+    /// Packet number that the sender expects first; its program has it from the peer's program.
     pub(crate) receive_psn: u32,
-    /// Packet number that it sends first, if that is known.
+    /// Packet number that the sender uses first, if it is known.
     pub(crate) send_psn: Option<u32>,
 }
 
-/// Where a queue pair is. The order decides who asks for the connection.
+/// Identity of a queue pair. The order decides which end sends the first request.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Place {
-    /// Number of the queue pair.
+    /// Queue pair number.
     pub(crate) number: u32,
-    /// GID of its port.
+    /// GID of the port.
     pub(crate) gid: Gid,
 }
 
-/// Why a request is refused: the private data of Reject. The requester repeats its request, for it may change.
+/// Reason for refusing a request: the private data of Reject. The requester repeats its request,
+/// since the reason may cease to apply.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub(crate) enum Refusal {
     /// There is no queue pair with this number.
     UnknownNumber = 1,
-    /// It expects another peer: the kind or packet numbers differ.
+    /// The queue pair expects another peer: the service or the packet numbers differ.
     Another = 2,
-    /// What was said is not understood.
+    /// The private data are not a greeting.
     NotUnderstood = 3,
-    /// More wait for this queue pair than it can have meant.
+    /// Too many requests wait for this queue pair.
     TooMany = 4,
 }
 
 impl Refusal {
-    /// The private data of the Reject.
+    /// Returns the private data of the Reject.
     pub(crate) const fn encode(self) -> [u8; 1] {
         [self as u8]
     }
@@ -57,7 +58,7 @@ impl Refusal {
 
 impl Greeting {
     //= protocol.md: verbs.1
-    /// The private data.
+    /// Encodes the private data of Hello or Accept.
     pub(crate) fn encode(&self) -> [u8; GREETING_BYTES] {
         let mut bytes = [0; GREETING_BYTES];
         let mut put = |at: usize, what: &[u8]| {
@@ -80,7 +81,7 @@ impl Greeting {
     }
 
     //= protocol.md: verbs.1
-    /// What private data say; nothing if it is no greeting.
+    /// Decodes private data; `None` if they are not a greeting.
     pub(crate) fn decode(private_data: &[u8]) -> Option<Self> {
         let bytes: &[u8; GREETING_BYTES] = private_data.try_into().ok()?;
         let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
@@ -108,7 +109,8 @@ impl Greeting {
     }
 }
 
-/// Decodes any bytes as a greeting: never panics, and what is accepted survives encoding. For the fuzzer.
+/// Decodes arbitrary bytes as a greeting. Never panics, and what is accepted survives encoding. For
+/// the fuzzer.
 #[doc(hidden)]
 pub fn fuzz_greeting(bytes: &[u8]) {
     if let Some(greeting) = Greeting::decode(bytes) {
@@ -119,12 +121,12 @@ pub fn fuzz_greeting(bytes: &[u8]) {
 /// Bytes of a [`Greeting`].
 pub(crate) const GREETING_BYTES: usize = 64;
 
-/// What it begins with.
+/// First bytes of a greeting.
 const MAGIC: [u8; 4] = *b"EVQP";
 const VERSION: u8 = 1;
-/// Bit of the flags: the packet number that is sent first is known.
+/// Flag: the packet number that the sender uses first is known.
 const HAS_SEND_PSN: u8 = 1;
-/// Numbers of queue pairs and packets have 24 bits.
+/// Queue pair numbers and packet numbers have 24 bits.
 const NUMBER_MAX: u32 = (1 << 24) - 1;
 
 #[cfg(test)]

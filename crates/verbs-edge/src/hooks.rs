@@ -1,4 +1,4 @@
-//! What the runtime calls, inside the engine.
+//! Callbacks of the runtime, called inside the engine.
 
 use std::sync::Arc;
 
@@ -12,18 +12,20 @@ use super::connection_table::ConnectionTable;
 use super::manager::Manager;
 use super::statistics_socket::{self, Statistics};
 
-/// What the runtime calls.
+/// Passes callbacks of the runtime to the connection table, the connection manager and the
+/// statistics.
 pub(crate) struct TableHooks {
     pub(crate) table: Arc<ConnectionTable>,
     pub(crate) manager: Arc<Manager>,
-    /// None if there is no name for its socket.
+    /// `None` if no name was free for the socket.
     pub(crate) statistics: Option<Arc<Statistics>>,
 }
 
 impl Hooks for TableHooks {
     fn on_event(&self, engine: &mut Engine, memory: &MemoryAccess<'_>, now: Instant, event: Event) {
         self.table.on_event(engine, memory, now, &event);
-        // A thread that is notified of a connection finds its queue pair as it then is.
+        // Update the table first: a thread that is notified by the manager must find the queue
+        // pair's new state.
         self.manager.on_event(engine, memory, now, &event);
     }
 

@@ -1,4 +1,4 @@
-//! What drives a device, once something is asked for that needs it: links, the engine, its threads.
+//! Everything that drives a started device: links, the engine and its threads.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -35,19 +35,19 @@ use super::statistics_socket::Statistics;
 use super::ways::Ways;
 use crate::settings::{LogLevel, Settings};
 
-/// A device that is driven.
+/// A started device.
 pub(crate) struct Instance {
     runtime: Runtime,
-    /// Its addresses; the link of each has the number of its place.
+    /// Addresses of the device; the link of each has the address's index as its number.
     places: Places,
     ways: Ways,
     numbers: Mutex<Numbers>,
     table: Arc<ConnectionTable>,
     manager: Arc<Manager>,
     registry: Arc<Registry>,
-    /// The failure of the device was reported.
+    /// Whether the failure of the device was reported.
     has_failed: AtomicBool,
-    /// Ends with it.
+    /// Watches the interfaces for as long as the instance exists.
     _port: Option<PortWatch>,
 }
 
@@ -78,14 +78,15 @@ impl Instance {
         for spec in &places.others {
             all.push(wrapping.wrap(opener.open_named(&spec.to_string()).map_err(failed)?)?);
         }
-        // Frames are not lost in memory: faults are of links beside it. By default there is no way around them.
+        // Faults are not injected into shared memory. By default, faults therefore disable shared
+        // memory, because frames would bypass the faulty links.
         let is_plain = !settings.faults.is_any();
         let shares_memory = places.shares_memory && (!settings.links.is_empty() || is_plain);
         if shares_memory {
             match ShmLink::open() {
                 Ok(link) => all.push(wrapping.capture(Box::new(link))),
                 Err(error) if !settings.links.is_empty() => return Err(failed(error)),
-                // A host that has none of it does with what else there is.
+                // A host without shared memory uses the other links.
                 Err(_) => {}
             }
         }
@@ -144,7 +145,7 @@ impl Instance {
         &self.ways
     }
 
-    /// Whose completions are whose.
+    /// Returns the registry of completion owners.
     pub(crate) const fn registry(&self) -> &Arc<Registry> {
         &self.registry
     }
@@ -157,12 +158,13 @@ impl Instance {
         &self.manager
     }
 
-    /// The numbers of queue pairs.
+    /// Returns the queue pair numbers of the slot.
     pub(crate) fn numbers(&self) -> MutexGuard<'_, Numbers> {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it works, and this is the process that has made it. A panic of a thread inside is reported once.
+    /// Checks that the device works and that this process has created it. Reports a panic inside
+    /// the engine once.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.runtime.check_process().map_err(forked)?;
@@ -179,7 +181,7 @@ impl Instance {
         )
     }
 
-    /// Does something in the table of connections, inside the engine.
+    /// Calls `work` with the connection table, inside the engine.
     pub(crate) fn with_table<R: Send + 'static>(
         &self,
         work: impl FnOnce(&ConnectionTable, &mut Engine, &MemoryAccess<'_>, Instant) -> R
@@ -194,7 +196,7 @@ impl Instance {
         self.runtime.control(work).map_err(forked)
     }
 
-    /// What its links and the engine have counted.
+    /// Returns the counters of the links and the engine.
     pub(crate) fn counters(&self) -> PortCounters {
         let mut counters = PortCounters::default();
         // In a forked child there is nothing to count.
@@ -221,7 +223,7 @@ impl Instance {
         counters
     }
 
-    /// Whom a queue pair looks for, as its attributes say.
+    /// Returns the peer that a queue pair's attributes name.
     pub(crate) fn wanted(&self, source: &Source) -> Result<Wanted, Error> {
         let queue_pair = source.queue_pair();
         let attributes = queue_pair.attributes();
@@ -247,14 +249,14 @@ impl Instance {
         Ok(Wanted { expected, path: self.path_to(index.into(), expected.peer) })
     }
 
-    /// The link and the address by which a queue pair is asked for.
+    /// Returns the link and the address for requests to a queue pair.
     fn path_to(&self, index: usize, peer: Place) -> Option<(LinkId, PeerAddr)> {
         let number = QueuePairNumber::new(peer.number)?;
         let number = QueuePairNumber::at(number.slot(), number.index())?;
         self.ways.to(index, peer.gid, number)
     }
 
-    /// Receives were posted that connections wait for.
+    /// Resumes connections that waited for receives of a shared queue.
     pub(crate) fn receives_posted(&self, receives: &Arc<SharedReceives>) {
         let receives = Arc::clone(receives);
         let go_on = move |engine: &mut Engine, memory: &MemoryAccess<'_>, now| {
@@ -264,7 +266,7 @@ impl Instance {
         let _forked = self.check().is_ok() && self.runtime.control(go_on).is_err();
     }
 
-    /// See [`SharedReceives::arm_limit`].
+    /// Arms the limit of a shared queue; see [`SharedReceives::arm_limit`].
     pub(crate) fn arm_limit(
         &self,
         receives: &Arc<SharedReceives>,
@@ -275,9 +277,10 @@ impl Instance {
         self.runtime.control(move |_, _, _| receives.arm_limit(limit)).map_err(forked)
     }
 
-    /// Waits until `ready`, for a moment. Who waits on then is served by others.
+    /// Waits until `ready` returns true, but only for a moment. A thread that then waits in another
+    /// way leaves the links to other threads.
     pub(crate) fn wait(&self, ready: &mut dyn FnMut() -> bool) {
-        // In a forked child, and when the device has failed, nothing comes.
+        // Nothing arrives in a forked child, or when the device has failed.
         if self.check().is_err() {
             return;
         }
@@ -288,11 +291,11 @@ impl Instance {
     }
 }
 
-/// For how long a thread that waits serves the links itself: one that sleeps for longer does not notice that another
-/// must be woken first. A signal that comes is held back for so long.
+/// How long a waiting thread serves the links itself. A thread that sleeps longer in another way
+/// does not notice that it should wake another thread. Signals are held back for this time.
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// What is put around links.
+/// Layers around links: injected faults and capture.
 struct Wrapping {
     faults: FaultShares,
     capture: Option<CaptureOutput>,
@@ -304,7 +307,7 @@ impl Wrapping {
         Ok(Self { faults: settings.faults, capture })
     }
 
-    /// A link that misbehaves as asked for, and is captured as it then is.
+    /// Adds the configured faults to a link, and captures its frames as they are with the faults.
     fn wrap(&self, link: Box<dyn Link>) -> Result<Box<dyn Link>, Error> {
         if !self.faults.is_any() {
             return Ok(self.capture(link));
@@ -321,7 +324,7 @@ impl Wrapping {
     }
 }
 
-/// The capture of all devices of a process, which the first that is started begins.
+/// Capture file of all devices of a process; the first device that is started creates it.
 #[derive(Debug, Default)]
 pub(crate) struct SharedCapture(Mutex<Option<CaptureOutput>>);
 
@@ -338,12 +341,12 @@ impl SharedCapture {
     }
 }
 
-/// The path that was asked for, with the number of the process in place of `%p`.
+/// Returns the configured path with the process number in place of `%p`.
 fn capture_path(path: &Path) -> PathBuf {
     path.to_string_lossy().replace("%p", &std::process::id().to_string()).into()
 }
 
-/// Of the runtime of a device.
+/// Returns the runtime configuration of a device.
 fn config() -> Result<RuntimeConfig, Error> {
     let usual = RuntimeConfig::from_entropy().map_err(failed)?;
     Ok(RuntimeConfig {
@@ -360,17 +363,17 @@ fn config() -> Result<RuntimeConfig, Error> {
     })
 }
 
-/// A number that others do not guess often.
+/// Returns a number that other processes rarely choose.
 fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// Requests of peers that wait: all queue pairs of a device may be asked for by one host at a time, whose share is a
-/// quarter. They take memory while they are there.
+/// Maximum number of waiting requests. One host may hold a quarter of them, so that it can send a
+/// request to every queue pair of the device. Requests take memory only while they wait.
 const REQUESTS_MAX: u32 = 4 * crate::limits::QUEUE_PAIRS_MAX;
 
-/// Time that peers have to confirm connections: requests wait as a matter of course, for programs to name their peers,
-/// and 64 processes on two processors take seconds.
+/// Time for peers to confirm connections. Requests commonly wait until programs name their peers,
+/// and 64 processes on two processors take seconds for that.
 const CONFIRM_NS: u64 = 10_000_000_000;
 
 #[cfg(test)]

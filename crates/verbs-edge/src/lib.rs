@@ -1,4 +1,5 @@
-//! The devices of verbs over the edge engine: a [`verbs::Provider`], and the [`rdma_cm::ConnectionManager`] of each.
+//! Verbs devices over the edge engine: a [`verbs::Provider`] and an [`rdma_cm::ConnectionManager`]
+//! for each.
 #![forbid(unsafe_code)]
 
 mod addresses;

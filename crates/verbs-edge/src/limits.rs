@@ -1,25 +1,27 @@
-//! How much a device has room for.
+//! Limits of a device.
 
 use crate::numbers::INDICES;
 
-/// Queue pairs at a time: the numbers of a slot, of which slot 0 and the last lack two and one.
+/// Maximum number of queue pairs: the numbers of a slot, except that slot 0 has two fewer and the
+/// last slot one fewer.
 pub(crate) const QUEUE_PAIRS_MAX: u32 = INDICES as u32 - 2;
 
-/// Work requests in a queue of a queue pair.
+/// Maximum number of work requests in each queue of a queue pair.
 pub(crate) const WORK_REQUESTS_MAX: u32 = 16_384;
 
-/// Groups that queue pairs are in: as many as a runtime has sockets for.
+/// Maximum number of joined multicast groups: the number of multicast sockets of a runtime.
 pub(crate) const GROUPS_MAX: u32 = 64;
 
-/// Bytes that a send carries by value: what is copied behind the header of a frame.
+/// Maximum number of inline bytes: those that are copied behind the header of a frame.
 pub(crate) const INLINE_MAX: u32 = 256;
 
-/// Reads and atomics that a peer may have in flight.
+/// Maximum number of reads and atomics that a peer may have in flight.
 pub(crate) const READ_DEPTH: u8 = 128;
 
-/// Protection domains.
+/// Maximum number of protection domains.
 pub(crate) const DOMAINS_MAX: u32 = 1 << 16;
 
-/// Work requests of a queue pair in flight in the engine: the ring of the queue pair is the queue. If the peer lacks
-/// receives, it is [`semantics::OPERATION_SHARE`], which each connection gets in any case.
+/// Maximum number of a queue pair's work requests in the engine; the others wait in the ring of the
+/// queue pair. If the peer lacks receives, the maximum is [`semantics::OPERATION_SHARE`], which
+/// each connection gets in any case.
 pub(crate) const WINDOW: u32 = 256;

@@ -1,4 +1,4 @@
-//! What a device does, for those who wonder: on the standard error output, and in a file.
+//! Log of a device, on standard error and in a trace file.
 
 use std::fmt;
 use std::fs::File;
@@ -13,16 +13,16 @@ use verbs::Error;
 use super::failure::failed;
 use crate::settings::{LogLevel, Settings};
 
-/// The log. It has events of connections and devices, not of work.
+/// The log. It records events of connections and devices, not work requests.
 #[derive(Debug)]
 pub(crate) struct Log {
     level: LogLevel,
-    /// Gets everything. Several processes may write to the same.
+    /// File that records all levels; several processes may append to it.
     trace: Option<Mutex<File>>,
 }
 
 impl Log {
-    /// As the settings say.
+    /// Opens the log as configured.
     pub(crate) fn open(settings: &Settings) -> Result<Self, Error> {
         let trace = settings.trace.as_deref().map(shared_files::append_to).transpose();
         let trace = trace.map_err(|error| match failed(error) {
@@ -32,7 +32,7 @@ impl Log {
         Ok(Self { level: settings.log, trace: trace.map(Mutex::new) })
     }
 
-    /// Something has happened.
+    /// Logs an event.
     #[inline]
     pub(crate) fn note(&self, level: LogLevel, what: fmt::Arguments<'_>) {
         if level <= self.level || self.trace.is_some() {
@@ -44,19 +44,19 @@ impl Log {
     fn write(&self, level: LogLevel, what: fmt::Arguments<'_>) {
         let process = process::id();
         if level <= self.level {
-            // Who has closed it does not want to hear.
+            // An error means that the program has closed standard error.
             let _closed = writeln!(std::io::stderr(), "ethernot[{process}]: {what}");
         }
         if let Some(trace) = &self.trace {
             let line = format!("{} {process} {what}\n", now());
-            // The disk may be full, which is no reason to stop.
+            // Ignore errors: a full disk must not stop the program.
             let mut file = trace.lock().unwrap_or_else(PoisonError::into_inner);
             let _full = file.write_all(line.as_bytes());
         }
     }
 }
 
-/// Seconds since 1970.
+/// Returns the seconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "people compare the times of several hosts")]
 fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

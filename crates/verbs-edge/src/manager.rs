@@ -1,6 +1,8 @@
-//! The connection manager over the edge engine: a request is the Hello of a connection that stays for as long as its ids
-//! are connected, so that each end learns when the other is gone. Where both ids have their queue pairs at that time it is the
-//! connection of these; else it carries nothing but what is said with it. Ports are doors, which redirect a requester to the slot of the process (protocol.md §10.3).
+//! The connection manager over the edge engine. A request is the Hello of a connection that remains
+//! while its ids are connected, so that each end notices when the other is gone. If both ids have
+//! their queue pairs at that time, it becomes the connection of the queue pairs; otherwise it
+//! carries only the messages of the exchange. Each listening port is a redirect port, which
+//! redirects requesters to the slot of the process (protocol.md §10.3).
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
@@ -26,38 +28,40 @@ use super::failure::{failed, forked};
 use super::instance::Instance;
 use super::source::Source;
 
-/// The service of requests.
+/// The service of connection requests.
 pub(super) const SERVICE: u32 = 0x5244_434d;
 
-/// Who listens, and what was asked for.
+/// State of the connection manager: listeners and exchanges.
 pub(crate) struct Manager {
     table: Arc<ConnectionTable>,
     home: OnceLock<Weak<Instance>>,
     tables: Mutex<Tables>,
-    /// Exchanges that were dropped where the engine could not be called.
+    /// Connections of exchanges that were dropped inside the engine, where they could not be
+    /// closed.
     dropped: Mutex<Vec<ConnectionHandle>>,
-    /// How many listen behind each door.
+    /// Number of listeners of each redirect port.
     doors: Mutex<HashMap<SocketAddr, usize>>,
-    /// When to look at all of it, in nanoseconds.
+    /// Time of the next [`Manager::on_due`], in nanoseconds.
     due_ns: AtomicU64,
-    /// Of connections on which there are no operations.
+    /// Completion queues for connections that carry no operations.
     queues: Queues,
 }
 
 type Callers = Vec<Arc<dyn Caller>>;
 
-/// Where the work of a queue pair comes from that takes over a connection, and whom it wants.
+/// The work source of a queue pair that takes over a connection, and the peer that it expects.
 type Taken = (Arc<Source>, Wanted);
 
 #[derive(Default)]
 struct Tables {
     listeners: Vec<Listens>,
-    /// Listeners so far.
+    /// Number of listeners so far.
     count: u64,
     entries: HashMap<ConnectionHandle, Entry>,
-    /// What is to be asked again, and when.
+    /// Requests to repeat, with the time for each.
     again: Vec<(Instant, Entry)>,
-    /// The ids to notify that a connection has ended for good, and when.
+    /// Ids to notify that no frame of their connection is in flight any more, with the time for
+    /// each.
     quiet: VecDeque<(Instant, Arc<dyn Caller>)>,
 }
 
@@ -73,41 +77,41 @@ struct Entry {
     caller: Arc<dyn Caller>,
     phase: Phase,
     is_datagram: bool,
-    /// What this end has asked, until it is answered.
+    /// This end's request, until it is answered.
     question: Option<Box<Question>>,
-    /// The announcement of the peer's queue pair, which has asked.
+    /// Parameters of the peer's queue pair, if the peer sent the request.
     peer: Option<End>,
-    /// Its connection is that of a queue pair, or is to be.
+    /// A queue pair takes over the connection, or has done so.
     is_given: bool,
-    /// Its id waits for the end of the connection that its queue pair has closed.
+    /// The id waits for the end of the connection, which its queue pair has closed.
     wants_end: bool,
 }
 
-/// What is asked, and perhaps again.
+/// A request of this end, which may be repeated.
 struct Question {
     path: (LinkId, PeerAddr),
     request: Request,
-    /// What takes the connection over, if the peer agrees.
+    /// The queue pair that takes over the connection if the peer agrees.
     queue_pair: Option<Arc<QueuePair>>,
     tries: u32,
-    /// How its id knows it.
+    /// The id's reference to the connection.
     name: Name,
 }
 
-/// The connection of an exchange; none while it waits to be asked for again.
+/// The connection of an exchange; `None` while the request waits to be repeated.
 type Name = Arc<Mutex<Option<ConnectionHandle>>>;
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Phase {
-    /// This end has asked, and gives up then.
+    /// This end has sent a request and gives up at this time.
     Asked(Instant),
-    /// The peer has asked.
+    /// The peer has sent a request.
     Requested,
-    /// This end has said yes.
+    /// This end has accepted.
     Accepted,
-    /// Both know.
+    /// Both ends know that the connection is established.
     Connected,
-    /// The queue pair has closed it, and its id has not.
+    /// The queue pair has closed the connection, and the id has not.
     Severed,
 }
 
@@ -124,12 +128,12 @@ impl Manager {
         })
     }
 
-    /// By what the engine is reached from now on.
+    /// Sets the instance by which the engine is reached.
     pub(super) fn settle(&self, home: &Arc<Instance>) {
         self.home.get_or_init(|| Arc::downgrade(home));
     }
 
-    /// Passes an event of an exchange on to it.
+    /// Handles an event of an exchange.
     pub(super) fn on_event(
         self: &Arc<Self>,
         engine: &mut Engine,
@@ -156,7 +160,7 @@ impl Manager {
         Instant(self.due_ns.load(Ordering::Relaxed))
     }
 
-    /// Gives up requests without an answer, and those that were dropped.
+    /// Runs the timers: gives up requests without an answer, and closes dropped exchanges.
     pub(super) fn on_due(&self, engine: &mut Engine, now: Instant) {
         if self.due() > now {
             return;
@@ -176,7 +180,8 @@ impl Manager {
         }
     }
 
-    /// What is due, and when to look next.
+    /// Removes and returns what is due: ids whose requests are given up, and ids to notify of the
+    /// quiet time. Schedules the next run.
     fn take_due(&self, engine: &mut Engine, now: Instant) -> (Callers, Callers) {
         let mut tables = self.tables();
         let is_late = |entry: &Entry| matches!(entry.phase, Phase::Asked(until) if until <= now);
@@ -302,12 +307,12 @@ impl Manager {
                 self.table.take_back(handle);
                 self.change(handle, |entry| entry.is_given = false);
             } else if is_given && !self.table.meet(engine, memory, now, handle, end) {
-                // The queue pair is not there any more.
+                // The queue pair is gone.
                 reply = None;
             }
         }
         if is_datagram || reply.is_none() {
-            // All is said.
+            // An exchange of datagrams ends with the answer.
             self.end(engine, now, handle, &[]);
         }
         match reply {
@@ -356,7 +361,7 @@ impl Manager {
         entry.caller.on_over(over);
     }
 
-    /// Ends a connection and notifies its id.
+    /// Closes a connection and notifies its id.
     fn close(&self, engine: &mut Engine, now: Instant, handle: ConnectionHandle) {
         let severed = {
             let mut tables = self.tables();
@@ -367,13 +372,14 @@ impl Manager {
         match severed {
             Some(entry) => self.report_end(now, &entry, Over::Disconnected),
             None => {
-                // It may have ended by itself.
+                // This fails if the connection has ended already.
                 let _gone = engine.close(now, handle, &[]);
             }
         }
     }
 
-    /// Its id wants a connection to end. Whether there is something to be done for that.
+    /// Records that the id wants the connection to end. Returns whether the caller must still close
+    /// it.
     fn wants_end(&self, handle: ConnectionHandle) -> bool {
         let known = self.change(handle, |entry| {
             entry.wants_end = true;
@@ -381,7 +387,7 @@ impl Manager {
         });
         match known {
             None => false,
-            // Its queue pair has closed it, if it has none any more.
+            // If the queue pair no longer has the connection, it has closed the connection already.
             Some((is_given, is_severed)) => is_severed || !is_given || self.table.has(handle),
         }
     }
@@ -390,7 +396,7 @@ impl Manager {
         self.tables().entries.get_mut(&handle).map(change)
     }
 
-    /// Ends a connection and forgets it.
+    /// Closes a connection and removes its entry.
     fn end(
         &self,
         engine: &mut Engine,
@@ -400,12 +406,12 @@ impl Manager {
     ) {
         let forgotten = self.tables().entries.remove(&handle);
         drop(forgotten);
-        // It may have ended by itself.
+        // This fails if the connection has ended already.
         let _gone = engine.close(now, handle, private_data);
     }
 
     //= protocol.md: cm.4
-    /// Asks again where no id listened.
+    /// Repeats requests to ports at which no id listened.
     fn ask_again(&self, engine: &mut Engine, now: Instant) {
         let due: Vec<Entry> = {
             let mut tables = self.tables();
@@ -422,7 +428,7 @@ impl Manager {
         }
     }
 
-    /// Asks what an entry is about.
+    /// Sends the request of an entry.
     fn ask(&self, engine: &mut Engine, now: Instant, entry: Entry) -> Result<(), Error> {
         let mut entry = entry;
         let Some(question) = &mut entry.question else { return Ok(()) };
@@ -456,7 +462,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Drops a request that is to be made again.
+    /// Drops a request that waits to be repeated.
     fn forget(&self, name: &Name) {
         let is_it = |entry: &Entry| {
             entry.question.as_ref().is_some_and(|question| Arc::ptr_eq(&question.name, name))
@@ -509,7 +515,8 @@ impl Manager {
         home.ok_or_else(|| Error::NoDevice("the device is closed".into()))
     }
 
-    /// Opens the doors of a port. Of the devices of a process, the first alone has those of loopback.
+    /// Opens the redirect ports of a listening port. Only the first device of a process opens those
+    /// of the loopback addresses.
     fn open_doors(
         &self,
         home: &Instance,
@@ -562,7 +569,7 @@ impl Manager {
             *count -= 1;
             if *count == 0 {
                 doors.remove(door);
-                // In a forked child there is none.
+                // In a forked child no redirect port is open.
                 let _forked = home.runtime().close_door(*door);
             }
         }
@@ -575,15 +582,17 @@ impl Entry {
         Self { caller, phase, is_datagram, question, peer, is_given, wants_end }
     }
 
-    /// Whether its id was not notified yet that its queue pair has closed the connection: programs have the work of a queue
-    /// pair flushed before they disconnect, and wait to hear of that.
+    /// Returns whether the entry must remain after its queue pair has closed the connection.
+    /// Programs flush the work of the queue pair before they disconnect the id, and wait for the
+    /// event of the disconnection.
     fn is_kept(&self) -> bool {
         self.is_given && !self.wants_end && self.phase == Phase::Connected
     }
 }
 
 impl Manager {
-    /// Listens at `at`, from `home`, which is that of the first device of the process if `is_first`.
+    /// Listens at `at` for the device of `home`, which is the first device of the process if
+    /// `is_first`.
     pub(super) fn listen_at(
         self: &Arc<Self>,
         (home, is_first): (&Instance, bool),
@@ -605,7 +614,7 @@ impl Manager {
         Ok(Box::new(Port { manager: Arc::clone(self), key, doors }))
     }
 
-    /// Asks for a connection, from `home`.
+    /// Sends a connection request for the device of `home`.
     pub(super) fn connect_to(
         self: &Arc<Self>,
         home: &Instance,
@@ -636,7 +645,7 @@ impl Manager {
     }
 }
 
-/// A port at which somebody listens.
+/// A port at which an id listens.
 struct Port {
     manager: Arc<Manager>,
     key: u64,
@@ -659,11 +668,11 @@ impl Drop for Port {
     }
 }
 
-/// One exchange, as its id holds it.
+/// An exchange, as seen by its id.
 struct Call {
     manager: Weak<Manager>,
     name: Name,
-    /// It was refused where it came in.
+    /// The exchange was refused when the request arrived.
     is_over: AtomicBool,
 }
 
@@ -672,7 +681,8 @@ impl Call {
         Self { manager: Arc::downgrade(manager), name, is_over: AtomicBool::new(false) }
     }
 
-    /// The connection manager and its instance. Fails in a forked child, where the lock of the tables may stay held.
+    /// Returns the connection manager and its instance. Fails in a forked child, where the lock of
+    /// the tables may remain locked.
     fn manager(&self) -> Result<(Arc<Manager>, Arc<Instance>), Error> {
         let gone = || Error::NoDevice("the device is closed".into());
         let manager = self.manager.upgrade().ok_or_else(gone)?;
@@ -681,7 +691,8 @@ impl Call {
         Ok((manager, home))
     }
 
-    /// Where the work of a queue pair comes from that takes over, and whom it wants.
+    /// Returns the work source of a queue pair that takes over the connection, and its expected
+    /// peer.
     fn taken(&self, queue_pair: &Arc<QueuePair>) -> Result<Taken, Error> {
         let (manager, home) = self.manager()?;
         let not_free =
@@ -691,7 +702,7 @@ impl Call {
         Ok((source, wanted))
     }
 
-    /// Does something inside the engine, if there is a connection.
+    /// Calls `work` inside the engine if there is a connection.
     fn inside<R: Send + 'static>(
         &self,
         work: impl FnOnce(&Manager, &mut Engine, &MemoryAccess<'_>, Instant, ConnectionHandle) -> R
@@ -736,7 +747,7 @@ impl Exchange for Call {
             if was == Some(Phase::Requested) {
                 let forgotten = manager.tables().entries.remove(&handle);
                 drop(forgotten);
-                // The peer may have given up.
+                // This fails if the peer has withdrawn the request.
                 let _gone = engine.reject(handle, &bytes);
             } else {
                 manager.end(engine, now, handle, &bytes);
@@ -750,7 +761,7 @@ impl Exchange for Call {
         let Ok((manager, _)) = self.manager() else { return };
         let handle = *lock(&self.name);
         if handle.is_none_or(|handle| manager.wants_end(handle)) {
-            // The requester is notified when it has ended.
+            // The id is notified when the connection has ended.
             let _gone =
                 self.inside(|manager, engine, _, now, handle| manager.close(engine, now, handle));
         }
@@ -763,7 +774,7 @@ impl Drop for Call {
             return;
         }
         if Inside::is_here() {
-            // The engine cannot be called from within.
+            // The engine cannot be called from within, so the next timer closes the connection.
             let handle = *lock(&self.name);
             if let (Some(manager), Some(handle)) = (self.manager.upgrade(), handle) {
                 lock(&manager.dropped).push(handle);
@@ -773,7 +784,7 @@ impl Drop for Call {
         }
         let Ok((manager, home)) = self.manager() else { return };
         let name = Arc::clone(&self.name);
-        // Inside, as it may be about to be asked again.
+        // Do this inside the engine, because a timer may be about to repeat the request.
         let forget = move |engine: &mut Engine, _: &MemoryAccess<'_>, now| {
             let _inside = Inside::enter();
             manager.forget(&name);
@@ -786,7 +797,7 @@ impl Drop for Call {
     }
 }
 
-/// While it is there this thread is inside the engine.
+/// Marks the current thread as inside the engine while it exists.
 struct Inside(bool);
 
 impl Inside {
@@ -809,7 +820,7 @@ thread_local! {
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What the end of a connection means to the ids at its ends.
+/// Returns the outcome that an id is notified of when a connection ends.
 fn over_of(phase: Phase, reason: Closed, private_data: &[u8]) -> Over {
     let said = Refusal::decode(private_data);
     match (phase, reason) {
@@ -833,13 +844,15 @@ fn over_of(phase: Phase, reason: Closed, private_data: &[u8]) -> Over {
     }
 }
 
-/// Connections of exchanges carry no operations, and notice soon when a peer is gone.
+/// Returns the terms of an exchange's connection. It carries no operations, and has a short
+/// timeout, so that it notices soon when the peer is gone.
 fn terms() -> Terms {
     let grants = Grants::default().silence_ns(Some(SILENCE_NS)).receives(Some(1));
     Terms::default().queue_pair(true).grants(grants)
 }
 
-/// The addresses at which a port has doors: all of the links, and of the host itself, if it is asked for so.
+/// Returns the addresses for the redirect ports of a listening address. For an unspecified one:
+/// those of all links, and the loopback addresses if this is the first device.
 fn door_ips(at: IpAddr, links: &[SocketAddr], is_first: bool) -> Vec<IpAddr> {
     if !at.is_unspecified() {
         return vec![at];
@@ -855,7 +868,8 @@ fn door_ips(at: IpAddr, links: &[SocketAddr], is_first: bool) -> Vec<IpAddr> {
     ips
 }
 
-/// Where a door sends those who ask: to the same address, or, if that is none of a link, to one that is.
+/// Returns where a redirect port redirects requesters: to the slot's port at the same address or,
+/// if no link has that address, to the address of a link.
 fn moved_to(door: IpAddr, links: &[SocketAddr]) -> Option<SocketAddr> {
     let alike = || links.iter().filter(|link| link.is_ipv4() == door.is_ipv4());
     if let Some(same) = alike().find(|link| link.ip() == door) {
@@ -884,27 +898,28 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// No id listens (IBA volume 1, table 108).
+/// Reason: no id listens (IBA volume 1, table 108).
 const NO_SUCH_SERVICE: u16 = 8;
 
-/// There is no room for another connection.
+/// Reason: there is no room for another connection (IBA volume 1, table 108).
 const NO_RESOURCES: u16 = 3;
 
-/// What was said means nothing.
+/// Reason: the private data could not be decoded (IBA volume 1, table 108).
 const NOT_UNDERSTOOD: u16 = 5;
 
-/// How long a peer may be silent that is asked, or that is connected.
+/// How long a peer may be silent, in nanoseconds, after a request or while connected.
 const SILENCE_NS: u64 = 10_000_000_000;
 
-/// How long a program may take to answer, of which its host says that it waits.
+/// How long a program may take to answer a request that its host has received, in nanoseconds.
 const ANSWER_NS: u64 = 60_000_000_000;
 
-/// How often a port is asked at which no id listens, and the pause between: programs that meet twice at one port listen
-/// again in between, and count on the time that others take to find an address.
+/// Number of requests to a port at which no id listens, and the pause between them in nanoseconds.
+/// Programs that connect twice by one port open their listener again in between, and rely on the
+/// time that other stacks take to resolve an address.
 const TRIES_MAX: u32 = 5;
 const AGAIN_NS: u64 = 30_000_000;
 
-/// How long after the end of a connection no frame of it can be in flight any more.
+/// Time after the end of a connection in which its frames may still be in flight, in nanoseconds.
 const QUIET_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]
@@ -924,7 +939,7 @@ mod tests {
         assert_eq!(ips("0.0.0.0"), ["10.0.0.1", "127.0.0.1"]);
         assert_eq!(ips("::"), ["10.0.0.1", "fd00::1", "127.0.0.1", "::1"]);
         assert_eq!(ips("10.0.0.1"), ["10.0.0.1"]);
-        // A second device of the process leaves loopback to the first.
+        // The second device of a process leaves the loopback addresses to the first.
         assert_eq!(door_ips("0.0.0.0".parse().unwrap(), &links, false).len(), 1);
     }
 

@@ -1,4 +1,5 @@
-//! Who asks and who is asked, when the two ends of a queue pair know each other's numbers (protocol.md §10.2).
+//! Decides which requests the two ends of a queue pair send and accept, once they know each other's
+//! numbers (protocol.md §10.2).
 
 use std::net::IpAddr;
 
@@ -6,60 +7,61 @@ use verbs::QueuePairType;
 
 use super::greeting::{Greeting, Place, Refusal};
 
-/// What one end knows when it looks for the other.
+/// What a searching end knows about itself and its peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
     pub(crate) kind: QueuePairType,
     pub(crate) own: Place,
     pub(crate) peer: Place,
     pub(crate) receive_psn: u32,
-    /// Known when it is ready to send.
+    /// Known once the queue pair is ready to send.
     pub(crate) send_psn: Option<u32>,
 }
 
-/// What the first packet numbers of two ends say.
+/// Comparison of the first packet numbers of two ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Psns {
-    /// All that were said are what the other end expects.
+    /// All announced packet numbers are those that the other end expects.
     Fit,
-    /// One is not.
+    /// At least one announced packet number is not the one expected.
     Differ,
-    /// Neither end is ready to send, so none was said.
+    /// Neither end is ready to send, so no packet number was announced.
     Unknown,
 }
 
-/// What becomes of a request.
+/// Decision about a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Judgement {
-    /// It is the one that is expected.
+    /// The request is from the expected peer.
     Accept,
-    /// It may be, later.
+    /// The request may turn out to be from the expected peer.
     Hold,
-    /// It is not.
+    /// The request is not from the expected peer.
     Refuse(Refusal),
 }
 
 impl Expected {
     //= protocol.md: verbs.2
-    /// Whether this end asks at once; the other does so when it has waited for [`WAIT_NS`].
+    /// Returns whether this end sends a request at once. The other end first waits for [`WAIT_NS`].
     pub(crate) fn asks_first(&self) -> bool {
         self.own <= self.peer
     }
 
     //= protocol.md: verbs.4
-    /// Whether this end decides which of two requests that cross becomes the connection: it accepts none while it asks.
+    /// Returns whether this end decides which of two crossing requests becomes the connection. The
+    /// deciding end accepts no request while its own is pending.
     pub(crate) fn decides(&self) -> bool {
         self.own < self.peer
     }
 
-    /// Whether the queue pair is to be connected to itself.
+    /// Returns whether the queue pair is to be connected to itself.
     pub(crate) fn is_own_peer(&self) -> bool {
         self.own == self.peer
     }
 
     //= protocol.md: verbs.3, verbs.4
-    /// What becomes of a request that came from `from`, while this end asks itself, or not. The address must be proved; the
-    /// GID that the greeting claims counts for nothing.
+    /// Decides about a request from `from`; `asks` says whether this end's own request is pending.
+    /// `from` must be verified; the GID that the greeting claims is ignored.
     pub(crate) fn judge(&self, greeting: &Greeting, from: Option<IpAddr>, asks: bool) -> Judgement {
         if !self.is_of_peer(greeting, from) {
             return Judgement::Hold;
@@ -79,7 +81,8 @@ impl Expected {
     }
 
     //= protocol.md: verbs.3
-    /// Whether the connection to `from` on which this was said is that of the peer.
+    /// Returns whether a greeting that was received on a connection to `from` confirms that the
+    /// connection leads to the peer.
     pub(crate) fn confirms(&self, greeting: &Greeting, from: Option<IpAddr>) -> bool {
         self.is_of_peer(greeting, from)
             && greeting.destination.number == self.own.number
@@ -92,7 +95,7 @@ impl Expected {
     }
 
     //= protocol.md: verbs.3, verbs.5
-    /// Whether both ends mean each other: what one sends first is what the other expects.
+    /// Compares the packet numbers: each end must use first the number that the other expects.
     pub(crate) fn psns(&self, greeting: &Greeting) -> Psns {
         let compared =
             [(greeting.send_psn, self.receive_psn), (self.send_psn, greeting.receive_psn)];
@@ -105,12 +108,12 @@ impl Expected {
     }
 }
 
-/// How long an end that is only ready to receive waits before it asks. Most are ready to send within microseconds, and can
-/// say their first packet number then.
+/// How long an end that is only ready to receive waits before it sends a request, in nanoseconds.
+/// Most become ready to send within microseconds, and can then announce their first packet number.
 pub(crate) const RECEIVER_WAIT_NS: u64 = 5_000_000;
 
-/// How long the end that does not ask first waits before it asks: the other may know itself by another GID, or may not
-/// reach this one.
+/// How long the end that does not ask first waits before it sends a request, in nanoseconds. Its
+/// peer may know itself by another GID, or may be unable to reach this end.
 pub(crate) const WAIT_NS: u64 = 200_000_000;
 
 #[cfg(test)]
@@ -127,7 +130,7 @@ mod tests {
         Expected { kind, own, peer, receive_psn: 7, send_psn: Some(9) }
     }
 
-    /// What the other end says.
+    /// Returns the peer's greeting.
     fn greeting(of: Expected) -> Greeting {
         let Expected { kind, own, peer, receive_psn, send_psn } = of;
         let (destination, source) = (own, peer);

@@ -1,25 +1,25 @@
-//! Numbers of queue pairs of this process: indices of its slot.
+//! Queue pair numbers of this process: indices in its slot.
 
 use wire_edge::QueuePairNumber;
 
-/// The numbers of a slot that is claimed.
+/// The queue pair numbers of a claimed slot.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     slot: u16,
-    /// A bit for each index in use.
+    /// One bit for each index in use.
     used: [u64; (INDICES / 64) as usize],
-    /// Where to look next: a number is not used again before all others were, so that what is late for one queue pair
-    /// does not meet the next.
+    /// Index to try next. A number is not reused before all others were used, so that late frames
+    /// for one queue pair do not reach the next one.
     next: u16,
 }
 
 impl Numbers {
-    /// Those of a slot, from an index on that `random` chooses.
+    /// Creates the numbers of a slot, beginning at an index that `random` chooses.
     pub(crate) const fn new(slot: u16, random: u16) -> Self {
         Self { slot, used: [0; (INDICES / 64) as usize], next: random % INDICES }
     }
 
-    /// A free number; nothing if all are in use.
+    /// Reserves a free number; `None` if all are in use.
     pub(crate) fn reserve(&mut self) -> Option<u32> {
         for _ in 0..INDICES {
             let index = self.next;
@@ -34,7 +34,7 @@ impl Numbers {
         None
     }
 
-    /// Gives a number back.
+    /// Releases a number.
     pub(crate) fn release(&mut self, number: u32) {
         let Some(number) = QueuePairNumber::new(number) else { return };
         if number.slot() == self.slot
@@ -50,7 +50,7 @@ impl Numbers {
     }
 }
 
-/// Numbers of a slot.
+/// Indices in a slot.
 pub(crate) const INDICES: u16 = 1 << 12;
 
 #[cfg(test)]

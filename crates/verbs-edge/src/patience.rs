@@ -1,10 +1,11 @@
-//! Times that programs of verbs set by codes.
+//! Timeouts that programs of verbs set by codes.
 
 use verbs::{QueuePairAttributes, QueuePairType, Strictness};
 
-/// How long the peer may be silent while something is awaited, in nanoseconds: the time of one attempt for each that is
-/// allowed. An adapter counts the attempts of one packet; here loss is noticed by other means, and the time they would
-/// take together is what counts. It is bounded, for processes wait for processors and peers start late.
+/// Returns how long the peer may be silent while this side waits for it, in nanoseconds: the
+/// timeout times the number of attempts. An adapter counts the attempts of a packet. Here loss is
+/// detected by other means, so only the total time matters. It has a lower bound, because processes
+/// wait for processors and peers start late.
 pub(crate) fn silence_ns(
     kind: QueuePairType,
     attributes: &QueuePairAttributes,
@@ -18,8 +19,9 @@ pub(crate) fn silence_ns(
     }
 }
 
-/// How long work waits for a peer that is not found, in nanoseconds. A host that answers that it is not there ends the wait
-/// sooner than silence does: processes of a host that all start at once are slow to answer.
+/// Returns how long work waits for a peer that is not found, in nanoseconds. The time is shorter
+/// after a refusal than without an answer, because a host on which many processes start at once is
+/// slow to answer.
 pub(crate) fn search_ns(
     kind: QueuePairType,
     attributes: &QueuePairAttributes,
@@ -28,14 +30,16 @@ pub(crate) fn search_ns(
     attempts_ns(kind, attributes).max(if is_refused { REFUSED_NS_MIN } else { SEARCH_NS_MIN })
 }
 
-/// How long work is not missed whose peer has closed the connection, in nanoseconds. An adapter would repeat it for
-/// that long, and programs have ended then: the last messages of many queue pairs are in flight when the first of
-/// two peers has all it waits for.
+/// Returns how long work may remain outstanding after the peer has closed the connection, in
+/// nanoseconds. An adapter would retransmit it for that time, and most programs end within it. When
+/// the first of two peers has received all that it waits for, the last messages of many queue pairs
+/// are still in flight.
 pub(crate) fn parting_ns(attributes: &QueuePairAttributes) -> u64 {
     attempts_ns(QueuePairType::Reliable, attributes).clamp(PARTING_NS_MIN, PARTING_NS_MAX)
 }
 
-/// All attempts together. Programs say nothing of those of an unreliable connection.
+/// Returns the time of all attempts together, at most [`SILENCE_NS_MAX`] unless the program sets no
+/// timeout. 0 for unreliable connections, which have no such attribute.
 fn attempts_ns(kind: QueuePairType, attributes: &QueuePairAttributes) -> u64 {
     if kind == QueuePairType::Unreliable {
         return 0;
@@ -46,7 +50,7 @@ fn attempts_ns(kind: QueuePairType, attributes: &QueuePairAttributes) -> u64 {
     }
 }
 
-/// All attempts together, as the program asks for them.
+/// Returns the time of all attempts together, as the program has set it.
 fn asked_ns(attributes: &QueuePairAttributes) -> u64 {
     if attributes.timeout == 0 {
         return FOR_EVER_NS;
@@ -56,8 +60,8 @@ fn asked_ns(attributes: &QueuePairAttributes) -> u64 {
     attempt_ns * attempts
 }
 
-/// How long work waits for a receive of the peer whose timer has this code, in nanoseconds; `None` for ever. An adapter
-/// pauses once before each attempt but the first.
+/// Returns how long work waits for a receive of the peer, whose timer has this code, in
+/// nanoseconds; `None` for no limit. An adapter pauses once before each attempt but the first.
 pub(crate) fn not_ready_ns(
     attributes: &QueuePairAttributes,
     peer_timer: u8,
@@ -72,12 +76,12 @@ pub(crate) fn not_ready_ns(
     Some((pause_ns * pauses).max(NOT_READY_NS_MIN))
 }
 
-/// The time that an RNR timer code stands for, in nanoseconds (IBA volume 1, table 45).
+/// Returns the time of an RNR timer code in nanoseconds (IBA volume 1, table 45).
 fn timer_ns(code: u8) -> u64 {
     let hundredths_ms: u64 = match code & 31 {
         0 => 65_536,
         code @ 1..=4 => u64::from(code),
-        // Each code is 2^k or 3 × 2^(k-1) hundredths.
+        // Each code stands for 2^k or 3 × 2^(k-1) hundredths of a millisecond.
         code => {
             let step = u32::from(code - 3) / 2;
             if code % 2 == 1 { 3 << step } else { 4 << step }
@@ -86,36 +90,38 @@ fn timer_ns(code: u8) -> u64 {
     hundredths_ms * 10_000
 }
 
-/// Unit of timeouts: 4.096 µs.
+/// Unit of timeout codes: 4.096 µs.
 const TIMEOUT_UNIT_NS: u64 = 4096;
 
-/// Shortest silence after which a peer counts as unreachable: some lost frames, and a process that waits for a
-/// processor that others have.
+/// Shortest silence after which a peer counts as unreachable. It allows for some lost frames, and
+/// for a process that waits for a busy processor.
 const SILENCE_NS_MIN: u64 = 5_000_000_000;
 
-/// The same where a program wants what it asks for: a process that waits for a processor, and no more.
+/// Shortest silence on a strict device. It only allows for a process that waits for a processor.
 const STRICT_SILENCE_NS_MIN: u64 = 200_000_000;
 
-/// Shortest search for a peer where no host answers that there is none: 64 processes with 64 queue pairs each take some
+/// Shortest search for a peer that does not answer: 64 processes with 64 queue pairs each take some
 /// seconds on two processors.
 const SEARCH_NS_MIN: u64 = 15_000_000_000;
 
-/// The same where somebody does, as a program that has not yet made its queue pair.
+/// Shortest search after a refusal, which a program may send before it has created its queue pair.
 const REFUSED_NS_MIN: u64 = 1_000_000_000;
 
-/// Shortest time until work is missed whose peer has gone in order: a process that waits for a processor.
+/// Shortest time for which work may remain outstanding after the peer has closed. It allows for a
+/// process that waits for a processor.
 const PARTING_NS_MIN: u64 = 200_000_000;
 
-/// Longest: a program learns within two seconds that its peer has gone.
+/// Longest such time: with it a program learns within two seconds that its peer is gone.
 const PARTING_NS_MAX: u64 = 1_000_000_000;
 
-/// Longest: a program that asks for more, up to 19 hours, tests whether it works at all.
+/// Longest silence of a lenient device. Programs that set more, up to 19 hours, only test whether
+/// that is accepted.
 const SILENCE_NS_MAX: u64 = 60_000_000_000;
 
-/// Without a timeout: a year.
+/// Time for attempts without a timeout: a year.
 const FOR_EVER_NS: u64 = 365 * 86_400 * 1_000_000_000;
 
-/// Shortest time for a receive: the peer's process may have lost its processor.
+/// Shortest wait for a receive: the peer's process may be waiting for a processor.
 const NOT_READY_NS_MIN: u64 = 10_000_000;
 
 #[cfg(test)]
@@ -151,7 +157,7 @@ mod tests {
 
     #[test]
     fn timer_codes_stand_for_the_times_of_the_standard() {
-        // In hundredths of a millisecond, from code 1 on.
+        // In hundredths of a millisecond, beginning with code 1.
         let table = [
             1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
             2048, 3072, 4096, 6144, 8192, 12_288, 16_384, 24_576, 32_768, 49_152,

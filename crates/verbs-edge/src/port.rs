@@ -1,4 +1,4 @@
-//! Reports when the port of a device carries frames again, or none any more.
+//! Watches the interfaces of a device and reports when the port becomes active or goes down.
 
 use std::sync::Arc;
 
@@ -8,12 +8,13 @@ use verbs::Registry;
 
 use super::addresses::Places;
 
-/// The thread that follows the interfaces of a device. It ends with this.
+/// The thread that watches the interfaces of a device; it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct PortWatch(WatchStopper);
 
 impl PortWatch {
-    /// Starts it; nothing if the kernel does not report interfaces, and then there are no events.
+    /// Starts the thread. Returns `None`, and there are no events, if the kernel does not report
+    /// interface changes.
     pub(crate) fn start(places: &Places, registry: &Arc<Registry>) -> Option<Self> {
         let watch = InterfaceWatch::open().ok()?;
         let stopper = watch.stopper();

@@ -1,4 +1,4 @@
-//! Settings of the library, from the environment of the program that loads it.
+//! Settings of the library, read from the environment of the program.
 
 use std::env;
 use std::fmt::Display;
@@ -8,51 +8,51 @@ use link::FaultShares;
 use links::LinkSpec;
 use verbs::{Error, Strictness};
 
-/// What the device shall be like. [`Settings::default`] is that of an empty environment.
+/// Settings of the devices of a process. [`Settings::default`] is that of an empty environment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Links to use; empty for those that are found.
+    /// Links of the first device; empty for all that are found.
     pub links: Vec<LinkSpec>,
-    /// Name of the device.
+    /// Name of the first device.
     pub device: String,
-    /// Devices beside that one, each with links of its own.
+    /// Further devices, each with its own links.
     pub others: Vec<DeviceSettings>,
-    /// Where the trace goes.
+    /// Path of the trace file.
     pub trace: Option<PathBuf>,
-    /// Where frames are captured.
+    /// Path of the capture file.
     pub pcap: Option<PathBuf>,
-    /// What links do wrong.
+    /// Faults to inject into links.
     pub faults: FaultShares,
-    /// What is said on the standard error output.
+    /// Level of the log on standard error.
     pub log: LogLevel,
-    /// UDP port of the first slot; `None` for the usual one.
+    /// UDP port of the first slot; `None` for the default.
     pub slot_base: Option<u16>,
-    /// Whether programs get more than they ask for.
+    /// Whether programs may get more than they ask for.
     pub strictness: Strictness,
 }
 
-/// A device beside the first one.
+/// Settings of a further device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DeviceSettings {
-    /// Its name.
+    /// Name of the device.
     pub name: String,
-    /// Links to use; where all devices have none, the interfaces are dealt out to them.
+    /// Links of the device. If no device has any, the interfaces are distributed among the devices.
     pub links: Vec<LinkSpec>,
 }
 
-/// How much is said.
+/// Level of the log.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum LogLevel {
-    /// Nothing.
+    /// Log nothing.
     Off,
-    /// What fails.
+    /// Log failures.
     Error,
-    /// What is odd, too.
+    /// Also log warnings.
     #[default]
     Warn,
-    /// What is begun and ended, too.
+    /// Also log what begins and ends.
     Info,
-    /// Why calls are refused, too.
+    /// Also log why calls are refused.
     Debug,
 }
 
@@ -76,15 +76,16 @@ impl Settings {
     /// Reads the settings from the environment of this process.
     ///
     /// # Errors
-    /// [`Error::Invalid`] with the name of the variable whose value means nothing.
+    /// [`Error::Invalid`] with the name of a variable whose value is invalid.
     pub fn from_environment() -> Result<Self, Error> {
         Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
-    /// Reads the settings from the variables that `value_of` finds; an empty one counts as none.
+    /// Reads the settings from variables, whose values `value_of` returns. An empty value counts as
+    /// unset.
     ///
     /// # Errors
-    /// [`Error::Invalid`] with the name of the variable whose value means nothing.
+    /// [`Error::Invalid`] with the name of a variable whose value is invalid.
     pub fn read(value_of: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let value_of = |name: &str| value_of(name).filter(|value| !value.is_empty());
         let mut settings = Self::default();
@@ -125,7 +126,7 @@ impl LogLevel {
     /// Reads the name of a level.
     ///
     /// # Errors
-    /// [`Error::Invalid`] that says which there are.
+    /// [`Error::Invalid`] with the valid names.
     pub fn parse(text: &str) -> Result<Self, Error> {
         match text.trim().to_ascii_lowercase().as_str() {
             "off" => Ok(Self::Off),
@@ -138,7 +139,7 @@ impl LogLevel {
     }
 }
 
-/// Names with commas between them.
+/// Reads names that are separated by commas.
 fn read_names(text: &str) -> Result<Vec<String>, Error> {
     let mut names: Vec<String> = Vec::new();
     for name in text.split(',') {
@@ -155,13 +156,13 @@ fn read_names(text: &str) -> Result<Vec<String>, Error> {
     Ok(names)
 }
 
-/// Lists of links with two slashes between them.
+/// Reads lists of links that are separated by two slashes.
 fn read_links(text: &str) -> Result<Vec<Vec<LinkSpec>>, Error> {
     let list = |text: &str| LinkSpec::parse_list(text).map_err(|error| wrong(LINKS, error));
     text.split("//").map(list).collect()
 }
 
-/// Gives each device its list of links; a single list is that of every device.
+/// Assigns a list of links to each device; a single list is used by every device.
 fn assign(names: Vec<String>, lists: Vec<Vec<LinkSpec>>) -> Result<Vec<DeviceSettings>, Error> {
     if lists.len() > 1 && lists.len() != names.len() {
         let (lists, names) = (lists.len(), names.len());
@@ -182,7 +183,7 @@ fn assign(names: Vec<String>, lists: Vec<Vec<LinkSpec>>) -> Result<Vec<DeviceSet
     })
 }
 
-/// Programs keep the name in 64 bytes, and make paths of it.
+/// Checks a device name: programs store it in 64 bytes and make paths of it.
 fn check_device(name: String) -> Result<String, Error> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
     if name.is_empty()
@@ -201,10 +202,11 @@ fn wrong(variable: &str, what: impl Display) -> Error {
     Error::Invalid(format!("{variable}: {what}"))
 }
 
-/// `IBV_SYSFS_NAME_MAX` less the zero at the end.
+/// `IBV_SYSFS_NAME_MAX` without the terminating zero.
 const DEVICE_NAME_BYTES_MAX: usize = 63;
 
-/// Devices of a process: each has a UDP port, up to 16 links and threads of its own, and hosts have 8 adapters at most.
+/// Maximum number of devices of a process. Each has a UDP port, up to 16 links and threads of its
+/// own; hosts have at most 8 adapters.
 const DEVICES_MAX: usize = 8;
 
 const LINKS: &str = "ETHERNOT_LINKS";

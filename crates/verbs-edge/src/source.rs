@@ -1,4 +1,4 @@
-//! Where the engine takes the work of a connected queue pair from.
+//! Work sources of connected queue pairs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,25 +14,25 @@ use super::draining::Draining;
 use super::limits::{QUEUE_PAIRS_MAX, WINDOW};
 use super::work::{Ends, Outcome, post_receive, post_send};
 
-/// Where the engine takes the work of a queue pair from.
+/// The source from which the engine pulls the work of a queue pair.
 pub(crate) struct Source {
     queue_pair: Arc<QueuePair>,
     domain: ProtectionDomain,
     bell: Bell,
-    /// When the connection table looks for peers.
+    /// Time of the next run of the connection table.
     due: Arc<Due>,
-    /// Owners of the connections; [`NOBODY`] if there is none.
+    /// Owners of the connections for sends and receives; [`NOBODY`] without a connection.
     sends: AtomicU64,
     receives: AtomicU64,
-    /// Since when there is work and no peer for it; [`NEVER`] if that is not so.
+    /// Since when work waits for a peer; [`NEVER`] if none waits.
     waits_since_ns: AtomicU64,
     /// When sends were last handed to the engine.
     handed_at_ns: AtomicU64,
-    /// Its peer has said that it is not there.
+    /// The peer has refused the last request.
     is_refused: AtomicBool,
-    /// Its connection has ended, and there will be no other before it is in RESET again.
+    /// The connection has ended; the queue pair gets no other before it is reset.
     has_ended: AtomicBool,
-    /// The queue pair waits until no work is in flight any more.
+    /// Whether the queue pair waits for the end of work in flight.
     draining: Draining,
 }
 
@@ -57,17 +57,17 @@ impl Source {
         }
     }
 
-    /// Whose work it is.
+    /// Returns the queue pair.
     pub(crate) const fn queue_pair(&self) -> &Arc<QueuePair> {
         &self.queue_pair
     }
 
-    /// What its connections reach.
+    /// Returns the protection domain that its connections may access.
     pub(crate) const fn domain(&self) -> ProtectionDomain {
         self.domain
     }
 
-    /// It is connected.
+    /// Sets the connections when the queue pair is connected.
     pub(crate) fn set_ends(&self, ends: Ends) {
         self.waits_since_ns.store(NEVER, Ordering::Relaxed);
         self.has_ended.store(false, Ordering::Relaxed);
@@ -75,13 +75,14 @@ impl Source {
         self.sends.store(ends.sends.owner().bits(), Ordering::Relaxed);
     }
 
-    /// The connection takes receives, but is not established yet.
+    /// Sets the connection for receives, which is not established yet.
     pub(crate) fn set_receives(&self, connection: ConnectionHandle) {
         self.has_ended.store(false, Ordering::Relaxed);
         self.receives.store(connection.owner().bits(), Ordering::Relaxed);
     }
 
-    /// It is not, or no more; whether for good, as far as this life of the queue pair goes.
+    /// Clears the connections. `has_ended` says that the queue pair gets no other before it is
+    /// reset.
     pub(crate) fn clear_ends(&self, has_ended: bool) {
         self.sends.store(NOBODY, Ordering::Relaxed);
         self.receives.store(NOBODY, Ordering::Relaxed);
@@ -89,32 +90,33 @@ impl Source {
         self.has_ended.store(has_ended, Ordering::Relaxed);
     }
 
-    /// Since when work waits for a peer.
+    /// Returns since when work waits for a peer.
     pub(crate) fn waits_since(&self) -> Option<Instant> {
         let since_ns = self.waits_since_ns.load(Ordering::Relaxed);
         (since_ns != NEVER).then_some(Instant(since_ns))
     }
 
-    /// The peer has said whether it is there.
+    /// Records whether the peer has refused the last request.
     pub(crate) fn set_refused(&self, is_refused: bool) {
         self.is_refused.store(is_refused, Ordering::Relaxed);
     }
 
-    /// Whether work waits for a peer that may be found in a moment.
+    /// Returns whether work waits for a peer that may be found in a moment.
     pub(crate) fn awaits_peer(&self, now: Instant) -> bool {
         let waits = || self.waits_since().is_some_and(|since| now.since_ns(since) < MEETING_NS);
         handle(&self.sends).is_none() && !self.is_refused.load(Ordering::Relaxed) && waits()
     }
 
-    /// Notes that work waits for a peer from now on, if it does and that is not noted.
+    /// Records the start of a wait for the peer, if work waits and no start is recorded.
     pub(crate) fn note_waiting(&self, now: Instant) {
         if self.waits_since().is_none() && self.queue_pair.next_send().is_some() {
             self.waits_since_ns.store(now.0, Ordering::Relaxed);
         }
     }
 
-    /// Whether the peer has acknowledged all that was sent, or has been silent for [`LINGER_NS`] since the last of it: a
-    /// queue pair whose peer does not answer is closed without delay. A peer that is not found yet may be soon.
+    /// Returns whether a closing queue pair need not wait any longer: the peer has acknowledged all
+    /// sends, or has not done so within [`LINGER_NS`] after the last one. Returns false while the
+    /// peer may be found in a moment.
     pub(crate) fn is_acknowledged(&self, engine: &Engine, now: Instant) -> bool {
         if self.awaits_peer(now) {
             return false;
@@ -124,7 +126,7 @@ impl Source {
         !is_outstanding || now.since_ns(handed_at) >= LINGER_NS
     }
 
-    /// Asks for a check whether work is still in flight.
+    /// Requests a notification when no work is in flight.
     pub(crate) fn drain(&self) {
         self.draining.begin();
     }
@@ -169,7 +171,7 @@ impl Source {
             let Some(receive) = self.queue_pair.next_receive() else { return };
             match post_receive(engine, memory, handle, self.domain, &receive) {
                 Outcome::Posted => {}
-                // One of those that are posted makes room.
+                // A posted receive makes room when it completes.
                 Outcome::NoRoom => return engine.await_room(handle),
                 Outcome::Over => return,
             }
@@ -191,7 +193,8 @@ impl Source {
         let PostingRoom { mut outstanding, mut credit, window } = engine.posting_room(ends.sends);
         for _ in 0..limit {
             let Some(send) = self.queue_pair.next_send() else { return };
-            // What cannot begin waits here, where it holds up no other queue pair.
+            // Sends that cannot begin wait in the queue pair's ring, where they do not delay other
+            // queue pairs.
             let window = if credit < 0 { OPERATION_SHARE } else { window.min(WINDOW) };
             if outstanding >= window {
                 return engine.await_room(ends.sends);
@@ -214,7 +217,8 @@ impl Source {
         }
     }
 
-    /// There is no peer yet to which work could go, or none any more. The table of connections asks for it when the peer is found.
+    /// Handles work for which there is no peer yet, or no peer any more. When the peer is found,
+    /// the connection table pulls the work.
     #[cold]
     fn wait_for_peer(&self, now: Instant) {
         if self.queue_pair.next_send().is_none() {
@@ -254,33 +258,33 @@ impl WorkSource for Source {
     }
 }
 
-/// When the connection table looks at its queue pairs next.
+/// Time of the next run of the connection table.
 #[derive(Debug)]
 pub(crate) struct Due(AtomicU64);
 
 impl Due {
-    /// Not before it is asked to.
+    /// Creates a time of never.
     pub(crate) const fn new() -> Self {
         Self(AtomicU64::new(NEVER))
     }
 
-    /// Has it look at `at`, unless it does earlier.
+    /// Requests a run at `at` or earlier.
     pub(crate) fn ask(&self, at: Instant) {
         self.0.fetch_min(at.0, Ordering::Relaxed);
     }
 
-    /// Returns the time of the next look.
+    /// Returns the time of the next run.
     pub(crate) fn next(&self) -> Instant {
         Instant(self.0.load(Ordering::Relaxed))
     }
 
-    /// It looks now.
+    /// Clears the time, because the table runs now.
     pub(crate) fn clear(&self) {
         self.0.store(NEVER, Ordering::Relaxed);
     }
 }
 
-/// The connection of an owner, if it is one.
+/// Returns the connection of an owner; `None` for [`NOBODY`].
 fn handle(owner: &AtomicU64) -> Option<ConnectionHandle> {
     let bits = owner.load(Ordering::Relaxed);
     (bits != NOBODY).then(|| ConnectionHandle::of(Owner::new(bits as u32, (bits >> 32) as u32)))
@@ -288,18 +292,20 @@ fn handle(owner: &AtomicU64) -> Option<ConnectionHandle> {
 
 const _: () = assert!(WINDOW > OPERATION_SHARE);
 
-// What all queue pairs of a device hold if each waits for its peer.
+// Memory of operations in the engine if all queue pairs of a device wait for their peers.
 const _: () = assert!(QUEUE_PAIRS_MAX as usize * semantics::SHARE_BYTES <= 64 << 20);
 
-/// For how long after its last send a queue pair that is closed waits for acknowledgements: many round trips of a network,
-/// and as long as the peer's process may wait for its processor. Of many that are closed one after the other the first waits.
+/// How long a closing queue pair waits for acknowledgements after its last send. This is many round
+/// trips, and as long as the peer's process may wait for its processor. If many queue pairs close
+/// one after another, only the first waits this long.
 const LINGER_NS: u64 = 20_000_000;
 
-/// For how long after its first send a queue pair that is closed waits for its peer to be found. An adapter would have sent
-/// it at once, to a peer that is ready: here the two ends greet each other first, which is some round trips.
+/// How long a closing queue pair waits, after its first send, until its peer is found. An adapter
+/// would have sent at once to a peer that is ready; here the two ends first exchange greetings,
+/// which takes some round trips.
 const MEETING_NS: u64 = 50_000_000;
 
-/// The owner of no connection.
+/// Owner value for no connection.
 const NOBODY: u64 = u64::MAX;
 
 const NEVER: u64 = u64::MAX;

@@ -1,89 +1,92 @@
 //! Statistics of a device for other processes, such as `ethernot stat`.
 //!
-//! A device that is driven listens on an abstract Unix socket whose name begins with [`SOCKET`] and ends with the number of
-//! its process. A process of the same user or root that connects gets one [`DeviceReport`] in JSON.
+//! A started device listens on an abstract Unix socket whose name begins with [`SOCKET`] and ends
+//! with the process number. A process of the same user, or of root, that connects gets one
+//! [`DeviceReport`] in JSON.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// What names of sockets begin with.
+/// Beginning of the socket names.
 pub const SOCKET: &str = "ethernot-stat-";
 
-/// Name of the form of the report.
+/// Name of the format of the report.
 pub const FORMAT: &str = "ethernot-stat-1";
 
-/// What is known of a device.
+/// Statistics of a device.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct DeviceReport {
-    /// [`FORMAT`].
+    /// The format: [`FORMAT`].
     pub format: String,
-    /// Number of the process.
+    /// Process number.
     pub process: u32,
-    /// Name of its program.
+    /// Name of the program.
     pub program: String,
-    /// Number of its user.
+    /// User number.
     pub user: u32,
     /// Name of the device.
     pub device: String,
-    /// Its addresses, in the order of the GID table.
+    /// Addresses in the order of the GID table.
     pub addresses: Vec<IpAddr>,
-    /// Its queue pairs, by number.
+    /// Queue pairs by number.
     pub queue_pairs: Vec<QueuePairReport>,
-    /// Its completion queues.
+    /// Completion queues.
     pub completion_queues: Vec<CompletionQueueReport>,
-    /// What concerns no queue pair: connections that were asked for or refused, frames that were dropped.
+    /// Counters that belong to no queue pair: connections requested or refused, frames dropped.
     pub counters: BTreeMap<String, u64>,
 }
 
-/// What is known of a queue pair.
+/// Statistics of a queue pair.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct QueuePairReport {
-    /// Its number.
+    /// Queue pair number.
     pub number: u32,
     /// `RC`, `UC` or `UD`.
     pub service: String,
     /// `RESET`, `INIT`, `RTR`, `RTS`, `SQD`, `SQE` or `ERR`.
     pub state: String,
-    /// Its peer, once that is known.
+    /// The peer, once it is known.
     pub peer: Option<PeerReport>,
-    /// Whether they are connected.
+    /// Whether the queue pair is connected.
     pub is_connected: bool,
-    /// Operations in flight.
+    /// Number of operations in flight.
     pub outstanding: u32,
-    /// Messages that may be sent until the peer has posted more receives.
+    /// Number of messages that may be sent before the peer posts more receives.
     pub credits: u32,
-    /// Bytes of operations sent, retransmissions included. (Datagrams are counted for the whole device.)
+    /// Bytes of operations sent, including retransmissions. Bytes of datagrams are counted for the
+    /// whole device only.
     pub bytes_sent: u64,
     /// Bytes of operations received.
     pub bytes_received: u64,
-    /// Frames sent, of every kind.
+    /// Frames of every kind sent.
     pub frames_sent: u64,
     /// Frames received.
     pub frames_received: u64,
     /// Frames retransmitted.
     pub retransmissions: u64,
-    /// The shortest round trip of its links, smoothed, in nanoseconds; none before the first.
+    /// Smoothed round-trip time in nanoseconds, of the link where it is shortest; `None` before it
+    /// was measured.
     pub round_trip_ns: Option<u64>,
 }
 
-/// Whom a queue pair talks to.
+/// The peer of a queue pair.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct PeerReport {
-    /// The address in its GID.
+    /// The address in the peer's GID.
     pub address: IpAddr,
-    /// Number of its queue pair.
+    /// Queue pair number.
     pub number: u32,
 }
 
-/// What is known of a completion queue.
+/// Statistics of a completion queue.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct CompletionQueueReport {
-    /// Completions that it holds at least.
+    /// Number of completions that the queue can hold at least.
     pub entries: u32,
-    /// Completions that wait to be polled.
+    /// Number of completions that wait to be polled.
     pub waiting: u32,
-    /// One was lost, as it was full.
+    /// Whether a completion was lost because the queue was full.
     pub is_overrun: bool,
 }

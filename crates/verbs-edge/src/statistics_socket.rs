@@ -1,4 +1,5 @@
-//! Answers requests of other processes for statistics of the device: the serving side of [`crate::statistics`].
+//! Serves the statistics of the device to other processes: the server side of
+//! [`crate::statistics`].
 
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -25,19 +26,20 @@ use crate::statistics::{
     CompletionQueueReport, DeviceReport, FORMAT, PeerReport, QueuePairReport, SOCKET,
 };
 
-/// The socket of a device. It is gone with the process, and leaves nothing.
+/// The statistics socket of a device. As an abstract socket it leaves no file when the process
+/// ends.
 #[derive(Debug)]
 pub(crate) struct Statistics {
     listener: UnixListener,
     registry: Arc<Registry>,
     device: String,
     addresses: Vec<IpAddr>,
-    /// Threads that write.
+    /// Number of threads that write a report.
     writing: Arc<AtomicU32>,
 }
 
 impl Statistics {
-    /// Listens, if it can: a device is one without that, too.
+    /// Listens, if possible: a device also works without statistics.
     pub(crate) fn listen(
         settings: &Settings,
         places: &Places,
@@ -53,14 +55,15 @@ impl Statistics {
         }))
     }
 
-    /// Notifies the hooks of a request.
+    /// Has the runtime call the hooks on each request.
     pub(crate) fn watch(&self, runtime: &Runtime) {
-        // Who asks is not answered otherwise; nothing else depends on it.
+        // An error only means that requests are not answered.
         let _unwatched = runtime.watch_listener(self.listener.as_fd(), KEY);
     }
 
-    /// Answers requests of processes that may read. It is called inside the engine, where `report` is made; it is written
-    /// by a thread that lives for that long, since it may be larger than what a socket takes at once.
+    /// Answers requests of processes that may read the statistics. This is called inside the
+    /// engine, where `report` creates the report. A thread writes it, because it may be larger than
+    /// what the socket takes at once.
     pub(crate) fn answer(&self, report: impl Fn() -> (DeviceReport, Kept)) {
         while let Ok((stream, _)) = self.listener.accept() {
             if may_know(&stream) && self.writing.load(Ordering::Relaxed) < WRITING_MAX {
@@ -75,7 +78,7 @@ impl Statistics {
         let is_started = link::start_thread("ethernot-stat", {
             let writing = Arc::clone(&writing);
             move || {
-                // Who asks may have gone.
+                // An error means that the requester is gone.
                 let _gone = write(stream, &report);
                 drop(kept);
                 writing.fetch_sub(1, Ordering::Relaxed);
@@ -86,7 +89,7 @@ impl Statistics {
         }
     }
 
-    /// What is known now.
+    /// Returns the present statistics.
     pub(crate) fn report(&self, table: &ConnectionTable, engine: &Engine) -> (DeviceReport, Kept) {
         let mut queue_pairs = Vec::new();
         table.visit(|queue_pair, peer, ends| {
@@ -116,7 +119,8 @@ impl Statistics {
     }
 }
 
-/// What was looked at. If the program has let go of it meanwhile it ends with us, which must not be inside the engine.
+/// The completion queues in a report. If the program destroys one meanwhile, its memory is freed
+/// with this list, which must not be inside the engine.
 type Kept = Vec<Arc<CompletionQueue>>;
 
 fn completion_queue_report(queue: &CompletionQueue) -> CompletionQueueReport {
@@ -167,7 +171,7 @@ fn queue_pair_report(
             report.retransmissions += counters.retransmissions;
         }
     }
-    // One that is connected to itself has two.
+    // A queue pair that is its own peer has two connections.
     for counters in engine.info(ends.receives).iter().flat_map(|info| &info.paths) {
         report.bytes_received += counters.counters.payload_bytes_received;
         report.frames_received += counters.counters.frames_received;
@@ -177,8 +181,9 @@ fn queue_pair_report(
 
 /// Listens under the number of this process.
 ///
-/// Another device of it, or a process of the same number in another container of this network namespace, may
-/// have the name already: then with one more number before.
+/// Another device of the process, or a process with the same number in another container of this
+/// network namespace, may have the name already. In that case a further number goes before the
+/// process number.
 fn listen() -> io::Result<UnixListener> {
     let process = std::process::id();
     let names = (1..=NAMES_MAX).map(|place| match place {
@@ -200,13 +205,13 @@ fn listen() -> io::Result<UnixListener> {
     Err(refused)
 }
 
-/// Name of the program of this process; what it calls itself, if it does.
+/// Returns the name of this process's program, or the name that the process has set for itself.
 fn program() -> String {
     let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     name.trim_end().into()
 }
 
-/// The same user, or root.
+/// Returns whether the requester runs as the same user or as root.
 fn may_know(stream: &UnixStream) -> bool {
     getsockopt(stream, PeerCredentials)
         .is_ok_and(|asks| asks.uid() == 0 || asks.uid() == geteuid().as_raw())
@@ -218,16 +223,16 @@ fn write(mut stream: UnixStream, report: &DeviceReport) -> io::Result<()> {
     stream.write_all(&serde_json::to_vec(report)?)
 }
 
-/// The hooks' notification of a request.
+/// Key by which the hooks recognize a request.
 pub(crate) const KEY: u64 = 0x7374_6174;
 
-/// Devices of one process that have a name, and containers with a process of the same number.
+/// Maximum number of names with one process number: devices of the process, and containers.
 const NAMES_MAX: u32 = 64;
 
-/// Threads that write at a time: each is one that asks, and there are few.
+/// Maximum number of threads that write; requests are few, and each needs one thread.
 const WRITING_MAX: u32 = 4;
 
-/// How long the requester may take to read.
+/// How long the requester may take to read the report.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

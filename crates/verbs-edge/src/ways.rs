@@ -1,4 +1,4 @@
-//! Which way leads from this host to a queue pair, or to a group of them.
+//! Routes from this host to queue pairs and multicast groups.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use wire_edge::{PeerAddr, QueuePairNumber};
 
 use super::addresses::Address;
 
-/// The addresses of a device, each of which is a link, and where queue pairs are behind others.
+/// The addresses of a device, each of which is a link, and the ports of queue pairs on other hosts.
 #[derive(Clone, Debug)]
 pub(crate) struct Ways {
-    /// With the number of the interface.
+    /// Each address with its interface index.
     own: Arc<[(IpAddr, u32)]>,
     slots: Slots,
 }
@@ -24,8 +24,8 @@ impl Ways {
         Self { own, slots }
     }
 
-    /// The link and the address by which a queue pair is reached: from the own address of this index if that is of the
-    /// same family.
+    /// Returns the link and the address by which a queue pair is reached. Uses the link of the
+    /// local address with this index if its address family fits.
     pub(crate) fn to(
         &self,
         index: usize,
@@ -43,7 +43,8 @@ impl Ways {
         Some((link, PeerAddr::from(address)))
     }
 
-    /// The link by which a host is reached: of this own address if that is of the same family.
+    /// Returns the link by which a host is reached: that of this local address if its address
+    /// family fits.
     pub(crate) fn link_from(&self, own: IpAddr, to: IpAddr) -> Option<LinkId> {
         let index = self.own.iter().position(|(known, _)| *known == own).unwrap_or(usize::MAX);
         self.link_for(index, to)
@@ -56,7 +57,8 @@ impl Ways {
         Some(LinkId(link as u8))
     }
 
-    /// The links by which a group is joined: one of each interface, as one has all that comes by it.
+    /// Returns the links for joining a group: one for each interface, because each interface's link
+    /// receives all datagrams to the group there.
     pub(crate) fn links_to_group(&self, group: IpAddr) -> Vec<LinkId> {
         let mut links: Vec<(u32, LinkId)> = Vec::new();
         for (index, (own, interface)) in self.own.iter().enumerate() {

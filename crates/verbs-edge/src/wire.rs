@@ -1,4 +1,4 @@
-//! The wire of a reliable or unreliable connection: what a queue pair calls.
+//! The wire of a reliable or unreliable connection.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use super::connection_table::ConnectionTable;
 use super::instance::Instance;
 use super::source::Source;
 
-/// What a queue pair calls.
+/// The wire of a connected queue pair.
 pub(crate) struct ConnectedWire {
     instance: Arc<Instance>,
     source: Arc<Source>,
-    /// The same, as the runtime knows it.
+    /// `source`, as the type that the runtime takes.
     rung: Arc<dyn WorkSource>,
 }
 
@@ -31,7 +31,7 @@ impl ConnectedWire {
         self.source.queue_pair().number()
     }
 
-    /// Has work looked for. In a forked child there is none.
+    /// Rings the doorbell. Does nothing in a forked child.
     fn look(&self) {
         let _forked = self.instance.runtime().ring(&self.rung);
     }
@@ -73,7 +73,8 @@ impl Wire for ConnectedWire {
         if self.instance.runtime().send_out(&self.rung).is_err() {
             return;
         }
-        // A Close on one link may overtake frames on another. A frame may be lost.
+        // Wait for acknowledgements: the Close on one link may overtake frames on another, and
+        // frames may be lost.
         let source = Arc::clone(&self.source);
         let is_acknowledged =
             move |_: &ConnectionTable, engine: &mut Engine, _: &MemoryAccess<'_>, now| {
@@ -85,7 +86,7 @@ impl Wire for ConnectedWire {
                 is_done = self.instance.with_table(is_acknowledged.clone()) != Ok(false);
                 is_done
             });
-            // Work deferred since then is not sent otherwise.
+            // Work that was deferred since then is sent only by this call.
             is_done |= self.instance.runtime().send_out(&self.rung).is_err();
         }
     }
@@ -112,7 +113,7 @@ impl Drop for ConnectedWire {
             move |table: &ConnectionTable, engine: &mut Engine, _: &MemoryAccess<'_>, now| {
                 table.leave(engine, now, number);
             };
-        // In a forked child there is nothing to leave.
+        // In a forked child there is nothing to remove.
         let _forked = self.instance.with_table(leave);
     }
 }

@@ -1,4 +1,4 @@
-//! Work requests of queue pairs as the engine takes them.
+//! Translates work requests of queue pairs into operations of the engine.
 
 use engine::{ConnectionHandle, Engine};
 use mem::{MemoryAccess, ProtectionDomain, Reach, RegionId, Rights, Window};
@@ -9,33 +9,35 @@ use semantics::{
 use verbs::{AccessFlags, ScatterGather, SendOpcode, TakenReceive, TakenSend, WindowType};
 use wire_edge::RemoteKey;
 
-/// The connections of a queue pair, which are one and the same unless it is connected to itself.
+/// The connections of a queue pair. They are the same connection unless the queue pair is connected
+/// to itself.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ends {
-    /// The one that it sends on.
+    /// The connection for this queue pair's operations.
     pub(crate) sends: ConnectionHandle,
-    /// The one on which its peer reaches it.
+    /// The connection for the peer's operations.
     pub(crate) receives: ConnectionHandle,
 }
 
-/// What became of a work request.
+/// Outcome of handing a work request to the engine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Outcome {
-    /// It will complete, in one way or another.
+    /// The request will complete, successfully or not.
     Posted,
-    /// There is no room now.
+    /// The engine has no room now.
     NoRoom,
     /// The connection has ended.
     Over,
 }
 
-/// Where the bytes of a work request are.
+/// Local memory of a work request.
 enum Bytes<'a> {
     One(Piece),
     Several(PieceList<'a>),
 }
 
-/// Posts the oldest send of a queue pair. Its completion reports an error of it, in its turn.
+/// Posts the oldest send of a queue pair. An error of the send is reported by its completion, in
+/// order.
 pub(crate) fn post_send(
     engine: &mut Engine,
     memory: &MemoryAccess<'_>,
@@ -63,7 +65,8 @@ pub(crate) fn post_send(
     })
 }
 
-/// The same, with `find` for where the bytes are, to be used with these rights.
+/// Posts a send as [`post_send`] does; `find` locates the local memory, with the rights that it is
+/// given.
 #[inline]
 fn post_with<'a>(
     engine: &mut Engine,
@@ -105,7 +108,8 @@ fn post_with<'a>(
     }
 }
 
-/// Puts the local memory into an operation; pieces, if there are several, are returned.
+/// Puts the local memory into an operation. If the memory has several scatter/gather entries,
+/// returns the list.
 #[inline]
 fn fill<'a>(
     operation: &mut Operation,
@@ -132,7 +136,7 @@ fn fill<'a>(
         Bytes::Several(list) => {
             operation.length = list.length();
             return match operation.request {
-                // The result of an atomic goes to one place.
+                // The result of an atomic goes to a single entry.
                 Request::FetchAdd { .. } | Request::CompareSwap { .. } => {
                     Err(OperationError::NotPosted)
                 }
@@ -161,7 +165,7 @@ fn fill<'a>(
     Ok(None)
 }
 
-/// What a send asks for, without local memory.
+/// Returns the engine's request for a send, without local memory.
 #[inline]
 const fn bare_request(opcode: SendOpcode, domain: ProtectionDomain) -> Request {
     let source = Source::Region { region: RegionId::NONE, offset: 0 };
@@ -197,7 +201,7 @@ const fn immediate_of(opcode: SendOpcode) -> Option<u32> {
     }
 }
 
-/// What binds a window.
+/// Returns the engine's request for binding a window.
 #[cold]
 fn bind(
     memory: &MemoryAccess<'_>,
@@ -232,7 +236,8 @@ fn bind(
     Ok(Request::BindWindow { replaced, key: RemoteKey(key), window })
 }
 
-/// Posts the oldest receive of a queue pair. Missing memory is reported when a message comes for it.
+/// Posts the oldest receive of a queue pair. Missing memory is reported only when a message arrives
+/// for it.
 pub(crate) fn post_receive(
     engine: &mut Engine,
     memory: &MemoryAccess<'_>,
@@ -282,12 +287,12 @@ fn post_receive_list(
     }
 }
 
-/// Bytes of all pieces together, as far as that is a number.
+/// Returns the length of all entries together in bytes; saturates.
 pub(super) fn total(pieces: &[ScatterGather]) -> u32 {
     pieces.iter().fold(0, |sum: u32, piece| sum.saturating_add(piece.length))
 }
 
-/// Where pieces are.
+/// Locates scatter/gather entries.
 pub(super) fn locate_all<'a>(
     memory: &MemoryAccess<'_>,
     domain: ProtectionDomain,
@@ -301,7 +306,7 @@ pub(super) fn locate_all<'a>(
     room.get(..pieces.len()).ok_or(OperationError::NotPosted)
 }
 
-/// Where a piece is; one without bytes may have any key.
+/// Locates a scatter/gather entry; an empty entry may have any key.
 #[inline]
 pub(super) fn locate(
     memory: &MemoryAccess<'_>,
@@ -318,7 +323,8 @@ pub(super) fn locate(
     Ok(Piece { region, offset, length })
 }
 
-/// How work completes that the engine refuses, if it does so for what the work is.
+/// Returns the error with which a refused work request completes; `None` if the refusal is not due
+/// to the request itself.
 const fn fault_of(error: PostError) -> Option<OperationError> {
     match error {
         PostError::LocalAccess(_) => Some(OperationError::LocalAccess),

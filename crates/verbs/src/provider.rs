@@ -131,7 +131,7 @@ pub trait Wire: Send + Sync {
     fn drain(&self);
 
     /// Hands all posted sends to the engine and transmits each once, as far as there is room,
-    /// before it returns. The queue pair is about to leave RTS and will not send again on this
+    /// before it returns. The queue pair is about to leave RTS and sends nothing more on this
     /// connection. Sends that the peer has not acknowledged before [`Wire::close`] are flushed.
     fn send_out(&self);
 

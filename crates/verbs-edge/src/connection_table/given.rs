@@ -1,5 +1,6 @@
-//! Queue pairs that are given their connection by the connection manager: that which has carried the request
-//! (protocol.md §10.3). All but [`ConnectionTable::lend`], [`ConnectionTable::source`] and [`ConnectionTable::has`] happens inside the engine.
+//! Queue pairs that take over the connection of the connection manager's exchange (protocol.md
+//! §10.3). All functions but [`ConnectionTable::lend`], [`ConnectionTable::source`] and
+//! [`ConnectionTable::has`] run inside the engine.
 
 use std::sync::Arc;
 
@@ -19,31 +20,31 @@ use crate::work::Ends;
 /// A connection that a queue pair takes over.
 pub(super) struct Given {
     handle: ConnectionHandle,
-    /// What the peer has said of its queue pair; who has asked does not know it before there is a connection.
+    /// Parameters of the peer's queue pair. The requester learns them with the peer's answer.
     peer: Option<End>,
-    /// The queue pair is ready to send.
+    /// Set when the queue pair is ready to send.
     wanted: Option<Wanted>,
     is_established: bool,
 }
 
-/// How far a connection is that a queue pair takes over.
+/// State of a connection that a queue pair takes over.
 pub(super) enum Standing {
-    /// It is asked for.
+    /// Requested.
     Asked,
-    /// It was accepted, and the peer has not confirmed that.
+    /// Accepted, and not confirmed by the peer.
     Accepted,
-    /// It is there.
+    /// Established.
     Established(Ends),
 }
 
 impl ConnectionTable {
-    /// Where the work of a queue pair comes from that may take over a connection: it is one of this device, and neither
-    /// has a connection nor looks for one.
+    /// Returns the work source of a queue pair that may take over a connection: it belongs to this
+    /// device, has no connection and looks for no peer.
     pub(crate) fn lend(&self, queue_pair: &Arc<QueuePair>) -> Option<Arc<Source>> {
         self.find(queue_pair, |entry| matches!(entry.phase, Phase::Open))
     }
 
-    /// Where the work of a queue pair of this device comes from.
+    /// Returns the work source of a queue pair of this device.
     pub(crate) fn source(&self, queue_pair: &Arc<QueuePair>) -> Option<Arc<Source>> {
         self.find(queue_pair, |_| true)
     }
@@ -59,17 +60,18 @@ impl ConnectionTable {
         is_it.then(|| Arc::clone(&entry.source))
     }
 
-    /// Whether a connection is one of a queue pair, which has not closed it.
+    /// Returns whether a queue pair has this connection and has not closed it.
     pub(crate) fn has(&self, handle: ConnectionHandle) -> bool {
         self.tables().connections.contains_key(&handle)
     }
 
-    /// A queue pair takes over a connection that is asked for.
+    /// Makes a queue pair take over a requested connection.
     pub(crate) fn give(&self, handle: ConnectionHandle, source: &Source) {
         self.keep(source, Given { handle, peer: None, wanted: None, is_established: false });
     }
 
-    /// The peer does not want that: the queue pair looks for it as others do.
+    /// Reverts [`ConnectionTable::give`], because the peer does not offer the takeover. The queue
+    /// pair then looks for its peer as others do.
     pub(crate) fn take_back(&self, handle: ConnectionHandle) {
         let mut tables = self.tables();
         let Some(number) = tables.connections.remove(&handle) else { return };
@@ -78,7 +80,8 @@ impl ConnectionTable {
         }
     }
 
-    /// The peer has said yes to who has asked: what comes now, comes for the queue pair. False if that is gone.
+    /// Handles the acceptance of this side's request: completions of the connection now belong to
+    /// the queue pair. Returns false if the queue pair is gone.
     pub(crate) fn meet(
         &self,
         engine: &mut Engine,
@@ -100,7 +103,7 @@ impl ConnectionTable {
         true
     }
 
-    /// The queue pair of who has asked is ready to send.
+    /// Handles that the requester's queue pair is ready to send.
     pub(crate) fn take_over(
         &self,
         engine: &mut Engine,
@@ -121,10 +124,10 @@ impl ConnectionTable {
         self.finish(engine, memory, now, then);
     }
 
-    /// Accepts a request for a queue pair, which is ready to send.
+    /// Accepts a request on behalf of a queue pair that is ready to send.
     ///
     /// # Errors
-    /// No request is left.
+    /// Fails if the request was withdrawn.
     pub(crate) fn accept_given(
         &self,
         engine: &mut Engine,
@@ -145,7 +148,8 @@ impl ConnectionTable {
         }
         let (peer, wanted) = (Some(*peer), Some(wanted));
         self.keep(source, Given { handle, peer, wanted, is_established: false });
-        // The frame that establishes the connection may carry a message, and the next may close it.
+        // The frame that establishes the connection may carry a message, and the next one may close
+        // the connection.
         source.set_receives(handle);
         self.finish(engine, memory, now, Then::Pull(Arc::clone(source)));
         Ok(())
@@ -163,7 +167,7 @@ impl ConnectionTable {
 }
 
 impl Entry {
-    /// The connection that was given is there.
+    /// Handles that the connection is established.
     pub(super) fn on_given_established(&mut self, engine: &mut Engine) -> Then {
         if let Phase::Given(given) = &mut self.phase {
             given.is_established = true;
@@ -171,7 +175,8 @@ impl Entry {
         self.go_on(engine)
     }
 
-    /// It takes from the peer as soon as that is known; it is connected when it is ready to send.
+    /// Once the connection is established and the peer known, lets the queue pair receive; once the
+    /// queue pair is also ready to send, marks it as connected.
     fn go_on(&mut self, engine: &mut Engine) -> Then {
         let Phase::Given(Given { handle, peer: Some(peer), wanted, is_established: true }) =
             &self.phase
@@ -194,7 +199,7 @@ impl Given {
         self.handle
     }
 
-    /// How far it is.
+    /// Returns the state of the connection.
     pub(super) const fn standing(&self) -> Standing {
         let Self { handle, .. } = *self;
         match self.peer {
@@ -204,14 +209,14 @@ impl Given {
         }
     }
 
-    /// Who the peer is, if that is known.
+    /// Returns the peer, if it is known.
     pub(super) fn peer(&self) -> Option<Place> {
         self.peer.map(|peer| Place { number: peer.number, gid: peer.gid })
     }
 }
 
-/// What a connection that is asked for has of the queue pair that takes it over. The peer may ask for so many reads at a
-/// time.
+/// Returns the parameters for requesting a connection that the queue pair takes over. `reads` is
+/// the number of reads that the peer may have outstanding.
 pub(crate) fn parts_of(
     source: &Source,
     reads: u8,
@@ -223,7 +228,7 @@ pub(crate) fn parts_of(
     (source.domain(), queue_pair.queues(), terms(queue_pair, &attributes, silence_ns))
 }
 
-/// What the peer would have said if the queue pairs had met by themselves.
+/// Returns the greeting that the peer would have sent if the queue pairs had connected without ids.
 fn greeting_of(peer: &End, wanted: &Wanted) -> Greeting {
     Greeting {
         kind: peer.service,
@@ -232,7 +237,7 @@ fn greeting_of(peer: &End, wanted: &Wanted) -> Greeting {
         destination: wanted.expected.own,
         source: Place { number: peer.number, gid: peer.gid },
         receive_psn: peer.psn,
-        // The exchange announced that to it.
+        // The peer has learned this number from the exchange.
         send_psn: Some(wanted.expected.receive_psn),
     }
 }

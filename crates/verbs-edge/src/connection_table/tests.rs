@@ -1,4 +1,4 @@
-//! How two ends meet whose hosts are slow, in virtual time.
+//! Tests of connecting two ends on slow hosts, in virtual time.
 
 mod world;
 
@@ -9,7 +9,7 @@ use work::CompletionStatus;
 use self::world::{LARGER, SMALLER, World};
 use crate::meeting::WAIT_NS;
 
-/// Each end has sent its message and received that of the other.
+/// Checks that each end has sent a message and received that of its peer.
 fn assert_met(world: &World) {
     assert!(world.are_connected(), "{:?}", world.completions());
     for completions in world.completions() {
@@ -37,7 +37,8 @@ fn two_ends_that_run_meet_at_once() {
 }
 
 //= protocol.md: verbs.6
-/// Four frames each way set a connection up, which takes longer than the first attempt.
+/// A connection takes four frames each way, which with these delays takes longer than the first
+/// attempt.
 #[test]
 fn an_attempt_lasts_longer_than_the_one_before_it() {
     for delay_ns in [600_000_000, 900_000_000, 1_200_000_000] {
@@ -53,7 +54,7 @@ fn an_attempt_lasts_longer_than_the_one_before_it() {
 }
 
 //= protocol.md: verbs.2
-/// The connection that it asked for is there before the one that it accepted.
+/// The queue pair's own request is established before the request that it has accepted from itself.
 #[test]
 fn a_queue_pair_that_is_its_own_peer_is_connected_however_slow_its_host_is() {
     for turns in 0..8 {
@@ -72,7 +73,8 @@ fn a_queue_pair_that_is_its_own_peer_is_connected_however_slow_its_host_is() {
 }
 
 //= protocol.md: verbs.4
-/// The end with the smaller number accepts a request when it has given up its own, which the other has not seen yet.
+/// The end with the smaller number accepts a request after it has abandoned its own, which its peer
+/// has not received yet.
 #[test]
 fn a_request_that_was_given_up_does_not_take_the_place_of_the_one_that_was_accepted() {
     for is_accept_late in [false, true] {
@@ -80,13 +82,15 @@ fn a_request_that_was_given_up_does_not_take_the_place_of_the_one_that_was_accep
         world.seek(LARGER);
         world.be_ready_to_send(LARGER);
         world.pass(WAIT_NS, &[LARGER]);
-        // Hello; the cookie is asked for and shown, which the slow host does not see yet.
+        // LARGER sends Hello, receives a cookie and returns it. The slow host SMALLER has not
+        // received that yet.
         world.turn(SMALLER, 1);
         world.turn(LARGER, 1);
         world.seek(SMALLER);
         world.be_ready_to_send(SMALLER);
         world.turn(LARGER, 1);
-        // Now it does; and it shows the cookie of its own request, which the other does not see.
+        // Now SMALLER receives it, and also returns the cookie for its own request, which LARGER
+        // has not received.
         world.pass(GIVEN_UP_NS, &[SMALLER]);
         assert!(!world.are_connected());
         if is_accept_late {
@@ -111,11 +115,11 @@ fn an_end_that_has_accepted_a_request_gives_its_peer_time_though_its_own_is_reje
     world.seek(SMALLER);
     world.be_ready_to_send(SMALLER);
     world.turn(LARGER, 1);
-    // Both have asked, one accepts the other's request, and that one rejects what it has been asked.
+    // Both have sent requests. LARGER accepts that of SMALLER, and SMALLER rejects that of LARGER.
     for at in [SMALLER, LARGER, SMALLER] {
         world.turn(at, usize::MAX);
     }
-    // What confirms the one that counts is lost.
+    // Lose the confirmation of the accepted request.
     let inbox = &mut world.hosts[LARGER].inbox;
     let frames = inbox.len();
     inbox.retain(|frame| step_of(frame) == REJECT);
@@ -144,22 +148,22 @@ fn an_end_that_was_refused_and_then_asked_gives_its_peer_time() {
     assert_met(&world);
 }
 
-/// What happens next in a run.
+/// A random step of a run.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// An end looks for its peer, if it has not yet.
+    /// A host begins to look for its peer, if it has not yet.
     Seek(usize),
-    /// An end that looks for its peer is ready to send.
+    /// A host that looks for its peer becomes ready to send.
     Send(usize),
     /// The oldest frame that waits for a host is lost.
     Lose(usize),
-    /// The oldest frame that waits for a host comes again behind all others.
+    /// The oldest frame that waits for a host is duplicated behind all others.
     Repeat(usize),
-    /// A host takes so many frames.
+    /// A host handles this many frames.
     Turn(usize, usize),
-    /// Time passes in which one host runs, or neither if there is none.
+    /// Time passes while only one host runs, or none.
     Alone(Option<usize>, u64),
-    /// Time passes in which both run.
+    /// Time passes while both hosts run.
     Both(u64),
 }
 
@@ -219,20 +223,21 @@ proptest! {
     }
 }
 
-/// In this time two ends meet when both hosts run: one attempt to which nothing comes may end first.
+/// Time in which two ends connect if both hosts run, in nanoseconds; one attempt without an answer
+/// may end first.
 const MEETING_NS: u64 = 3_000_000_000;
 
-/// Which step of the handshake a frame is; 0 if it is none.
+/// Returns the handshake step of a frame; 0 for other frames.
 fn step_of(frame: &[u8]) -> u8 {
     wire_edge::preamble(frame).map_or(0, |preamble| preamble.step)
 }
 
-/// The steps Accept and Reject (protocol.md §2.1).
+/// Numbers of the steps Accept and Reject (protocol.md §2.1).
 const ACCEPT: u8 = 3;
 const REJECT: u8 = 4;
 
-/// Longer than an end waits for a peer that is said not to be there.
+/// Longer than work waits for a peer after a refused request, in nanoseconds.
 const SLOW_NS: u64 = 2_500_000_000;
 
-/// Longer than an end asks in one attempt.
+/// Longer than one attempt of an end, in nanoseconds.
 const GIVEN_UP_NS: u64 = 2_100_000_000;

@@ -1,5 +1,6 @@
-//! Two hosts in virtual time, each with an engine, a connection table and one queue pair. A host runs only when it is given a turn, so a
-//! test decides which host is slow; frames wait for it in the order in which they were sent.
+//! Two hosts in virtual time, each with an engine, a connection table and one queue pair. A host
+//! runs only when the test gives it a turn, so the test decides which host is slow. Frames wait for
+//! a host in the order in which they were sent.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -25,22 +26,22 @@ use crate::meeting::Expected;
 use crate::settings::{LogLevel, Settings};
 use crate::source::Source;
 
-/// The host whose queue pair has the smaller number.
+/// Index of the host whose queue pair has the smaller number.
 pub(super) const SMALLER: usize = 0;
-/// The other one.
+/// Index of the host whose queue pair has the larger number.
 pub(super) const LARGER: usize = 1;
 
 /// Two hosts and the frames between them.
 pub(super) struct World {
     pub(super) now: Instant,
     pub(super) hosts: [Host; 2],
-    /// How long frames take to the inbox of a host.
+    /// Time that frames take to the inbox of a host.
     pub(super) delay_ns: u64,
-    /// Frames that are not there yet: when they are, at which host.
+    /// Frames in flight: time of arrival, destination host, bytes.
     transit: VecDeque<(Instant, usize, Vec<u8>)>,
 }
 
-/// A host.
+/// A host with one queue pair.
 pub(super) struct Host {
     pub(super) engine: Engine,
     memory: Arc<MemoryTable>,
@@ -49,21 +50,21 @@ pub(super) struct Host {
     queue_pair: Arc<QueuePair>,
     queue: Arc<CompletionQueue>,
     wanted: Wanted,
-    /// The host of its peer.
+    /// Index of the host of the queue pair's peer.
     peer: usize,
     timeout: u8,
-    /// Frames that were not taken.
+    /// Frames that have arrived and were not handled.
     pub(super) inbox: VecDeque<Vec<u8>>,
     has_more: bool,
 }
 
 impl World {
-    /// Two hosts whose queue pairs are ready to receive from each other, with this timeout.
+    /// Creates two hosts whose queue pairs are each other's peers, with this timeout code.
     pub(super) fn new(timeout: u8) -> Self {
         Self::with([LARGER, SMALLER], timeout)
     }
 
-    /// Two hosts whose queue pairs are ready to receive each from itself.
+    /// Creates two hosts whose queue pairs are their own peers.
     pub(super) fn apart(timeout: u8) -> Self {
         Self::with([SMALLER, LARGER], timeout)
     }
@@ -73,20 +74,20 @@ impl World {
         Self { now: Instant(1000), hosts, delay_ns: 0, transit: VecDeque::new() }
     }
 
-    /// A host has its queue pair no more.
+    /// Removes the queue pair of a host from its table.
     pub(super) fn leave(&mut self, at: usize) {
         let now = self.now;
         let Host { engine, table, queue_pair, .. } = &mut self.hosts[at];
         table.leave(engine, now, queue_pair.number());
     }
 
-    /// It has it again.
+    /// Adds the queue pair of a host to its table again.
     pub(super) fn enter(&mut self, at: usize) {
         let Host { table, source, .. } = &self.hosts[at];
         table.enter(source);
     }
 
-    /// The queue pair of a host looks for its peer.
+    /// Begins to look for the peer of a host's queue pair.
     pub(super) fn seek(&mut self, at: usize) {
         let now = self.now;
         let Host { engine, memory, table, queue_pair, wanted, .. } = &mut self.hosts[at];
@@ -94,7 +95,7 @@ impl World {
         self.transmit(at);
     }
 
-    /// The queue pair of a host becomes ready to send, if it is not, and has a message to send.
+    /// Makes the queue pair of a host ready to send, unless it is, and posts a message.
     pub(super) fn be_ready_to_send(&mut self, at: usize) {
         let now = self.now;
         let Host { engine, table, queue_pair, timeout, peer, .. } = &mut self.hosts[at];
@@ -115,7 +116,8 @@ impl World {
         self.turn(at, 0);
     }
 
-    /// A host takes at most so many frames, and does what is due, in the order in which the runtime does it.
+    /// Lets a host handle at most this many frames, and then its timers, in the order in which the
+    /// runtime does that.
     pub(super) fn turn(&mut self, at: usize, frames: usize) {
         let now = self.now;
         while self.transit.front().is_some_and(|(due, ..)| *due <= now)
@@ -167,7 +169,7 @@ impl World {
         }
     }
 
-    /// Time passes in which only these hosts run.
+    /// Lets time pass while only these hosts run.
     pub(super) fn pass(&mut self, ns: u64, running: &[usize]) {
         let until = self.now.after_ns(ns);
         loop {
@@ -185,7 +187,7 @@ impl World {
         self.now = until;
     }
 
-    /// What both queue pairs have completed since this was last asked, sends first.
+    /// Polls and returns the new completions of both queue pairs, sends first.
     pub(super) fn completions(&self) -> [Vec<WorkCompletion>; 2] {
         self.hosts.each_ref().map(|host| {
             let mut completions = [WorkCompletion::NOTHING; 8];
@@ -194,7 +196,7 @@ impl World {
         })
     }
 
-    /// Whether both queue pairs are connected.
+    /// Returns whether both queue pairs are connected.
     pub(super) fn are_connected(&self) -> bool {
         self.hosts.iter().all(|host| {
             let tables = host.table.tables();
@@ -264,7 +266,7 @@ impl Host {
         }
     }
 
-    /// When it has something to do.
+    /// Returns when the host has something to do.
     fn due(&self, now: Instant) -> Instant {
         if self.has_more || !self.inbox.is_empty() {
             return now;
@@ -273,7 +275,7 @@ impl Host {
     }
 }
 
-/// Moves a queue pair on, whose peer is at that host.
+/// Moves a queue pair, whose peer is at host `peer`, to another state.
 fn modify(queue_pair: &QueuePair, (peer, timeout): (usize, u8), state: QueuePairState, mask: u32) {
     let gid = place(peer).gid;
     let attributes = QueuePairAttributes {
@@ -300,7 +302,7 @@ impl Drop for Host {
     }
 }
 
-/// A device of which nothing happens by itself.
+/// A device that does nothing on its own.
 struct Still {
     attributes: DeviceAttributes,
     registry: Arc<Registry>,
@@ -445,5 +447,5 @@ fn caps(at: usize) -> LinkCaps {
     }
 }
 
-/// Time between two turns of a host, at least.
+/// Least time between two turns of a host, in nanoseconds.
 const STEP_NS: u64 = 20_000;
