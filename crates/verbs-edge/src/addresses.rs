@@ -165,8 +165,8 @@ fn has(interface: &Interface, ip: IpAddr) -> bool {
         || (interface.is_loopback && ip.is_loopback() && ip.is_ipv4())
 }
 
-/// Maximum number of addresses of a device. Each is a link; an endpoint has 16 links, half of which
-/// are for addresses.
+/// Maximum number of addresses of a device. Each takes one of an endpoint's 16 links; as for other
+/// endpoints, addresses take at most half of them.
 const ADDRESSES_MAX: usize = 8;
 
 /// MTU in bytes for an address without an interface.

@@ -140,7 +140,7 @@ impl ConnectionTable {
             tables.refuse_held(engine, Refusal::UnknownNumber, unwanted);
             tables.entries.remove(&number)
         };
-        // Drop the entry after unlocking, because that may drop the queue pair.
+        // Drop the entry without the lock, because this may drop the queue pair as well.
         drop(left);
     }
 
@@ -547,7 +547,7 @@ impl ConnectionTable {
             }
             Phase::Given(given) => match given.standing() {
                 Standing::Asked => {
-                    // The id sends the request again in another way, or gets an event.
+                    // The manager repeats the request, or the id gets an event.
                     entry.phase = Phase::Open;
                     Then::Nothing
                 }
@@ -861,8 +861,8 @@ fn terms(queue_pair: &QueuePair, attributes: &QueuePairAttributes, silence_ns: u
 fn be_patient(engine: &mut Engine, ends: Ends, queue_pair: &QueuePair, peer: &Greeting) {
     let (attributes, strictness) = (queue_pair.attributes(), queue_pair.strictness());
     let not_ready_ns = match peer.kind {
-        // Unreliable connections do not report a receiver that is not ready, so they wait without
-        // limit.
+        // Programs get no error for a receiver that is not ready on an unreliable connection, so
+        // its work waits without limit.
         QueuePairType::Unreliable => None,
         _ => not_ready_ns(&attributes, peer.not_ready_timer, strictness),
     };
@@ -873,9 +873,9 @@ fn be_patient(engine: &mut Engine, ends: Ends, queue_pair: &QueuePair, peer: &Gr
     }
 }
 
-/// Returns how a closed connection ends for its queue pair. A program with an id gets an event at
-/// once and gives up outstanding work itself. Its outstanding work therefore fails as late as on an
-/// adapter, even if the peer was killed.
+/// Returns how a closed connection ends for its queue pair. If the queue pair has an id, a peer
+/// that refuses or restarted counts as one that closed: the program gets an event at once and gives
+/// up its work, so outstanding work must not fail earlier than on an adapter.
 const fn ending_of(reason: Closed, has_id: bool) -> Ending {
     match reason {
         Closed::Refused(_) | Closed::PeerRestarted if has_id => Ending::ByPeer,

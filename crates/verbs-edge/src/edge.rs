@@ -33,7 +33,8 @@ use crate::wire::ConnectedWire;
 /// its own.
 ///
 /// # Errors
-/// The settings contradict each other or name links that do not exist.
+/// [`Error::Invalid`] for settings that this host cannot satisfy; and errors of listing the host's
+/// interfaces.
 pub fn devices(settings: &Settings) -> Result<Vec<ManagedDevice>, Error> {
     let host = interfaces().map_err(failed)?;
     let capture = Arc::new(SharedCapture::default());

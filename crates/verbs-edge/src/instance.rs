@@ -277,8 +277,8 @@ impl Instance {
         self.runtime.control(move |_, _, _| receives.arm_limit(limit)).map_err(forked)
     }
 
-    /// Waits until `ready` returns true, but only for a moment. A thread that then waits in another
-    /// way leaves the links to other threads.
+    /// Waits until `ready` returns true, for at most [`MOMENT`]. If it does not, leaves the links
+    /// to the progress thread, which serves the caller while it waits in another way.
     pub(crate) fn wait(&self, ready: &mut dyn FnMut() -> bool) {
         // Nothing arrives in a forked child, or when the device has failed.
         if self.check().is_err() {
@@ -291,8 +291,8 @@ impl Instance {
     }
 }
 
-/// How long a waiting thread serves the links itself. A thread that sleeps longer in another way
-/// does not notice that it should wake another thread. Signals are held back for this time.
+/// Longest time for which a waiting thread serves the links itself. If it slept there longer, it
+/// would not notice that another thread must be woken first. Signals are held back for this time.
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// Layers around links: injected faults and capture.

@@ -292,7 +292,8 @@ fn handle(owner: &AtomicU64) -> Option<ConnectionHandle> {
 
 const _: () = assert!(WINDOW > OPERATION_SHARE);
 
-// Memory of operations in the engine if all queue pairs of a device wait for their peers.
+// Limits the memory of operations in the engine if all queue pairs of a device wait for their
+// peers.
 const _: () = assert!(QUEUE_PAIRS_MAX as usize * semantics::SHARE_BYTES <= 64 << 20);
 
 /// How long a closing queue pair waits for acknowledgements after its last send. This is many round

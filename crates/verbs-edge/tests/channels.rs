@@ -1,4 +1,4 @@
-//! Programs that sleep until there is a completion.
+//! Tests of programs that sleep until there is a completion.
 
 mod ends;
 
@@ -13,7 +13,7 @@ use verbs::{
     QueuePairState, QueuePairType, ReceiveRequest, WorkCompletion,
 };
 
-/// A queue pair whose completions are waited for.
+/// A queue pair with a channel for completion events.
 struct Sleeper {
     program: Program,
     end: End,
@@ -57,7 +57,7 @@ impl Sleeper {
         self.end.queue.arm(Arm::Next).expect("it is armed");
     }
 
-    /// Sleeps in the call that gets the event.
+    /// Sleeps in the call that returns the event.
     fn sleep_in_call(&self) {
         self.channel.get().expect("an event").acknowledge_events(1);
     }
@@ -74,7 +74,7 @@ impl Sleeper {
         }
     }
 
-    /// The next completion, for which it sleeps.
+    /// Returns the next completion, after sleeping until it arrives.
     fn next(&self, sleep: fn(&Self)) -> WorkCompletion {
         loop {
             let mut next = [WorkCompletion::NOTHING];
@@ -89,7 +89,7 @@ impl Sleeper {
         }
     }
 
-    /// Answers so many messages, or begins with one.
+    /// Exchanges [`ROUNDS`] messages; `begins` says which end sends first.
     fn exchange(&self, begins: bool, sleep: fn(&Self)) {
         for round in 0..ROUNDS {
             self.end.receive(1, &[self.program.piece(0, 8)]);
@@ -108,7 +108,7 @@ impl Sleeper {
     }
 }
 
-/// Messages in each direction.
+/// Number of messages in each direction.
 const ROUNDS: u32 = 100;
 
 #[test]
@@ -163,7 +163,7 @@ fn a_thread_that_sleeps_is_woken_by_what_no_peer_has_to_do_with() {
             {
                 thread::yield_now();
             }
-            // So that it has gone to sleep, more often than not.
+            // Yield, so that the peer has usually gone to sleep.
             for _ in 0..100 {
                 thread::yield_now();
             }

@@ -1,4 +1,5 @@
-//! Connected queue pairs over the edge engine: what is posted happens, whichever end is ready first.
+//! Tests of connected queue pairs over the edge engine: posted work is carried out, whichever end
+//! is ready first.
 
 mod ends;
 

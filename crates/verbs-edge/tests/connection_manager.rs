@@ -1,4 +1,4 @@
-//! Ids over the edge engine, on loopback: two devices stand for two processes.
+//! Tests of ids over the edge engine, on loopback. Two devices stand for two processes.
 
 #[path = "../../ethernot/tests/copy/mod.rs"]
 mod copy;
@@ -18,7 +18,7 @@ use rdma_cm::{AcceptOptions, ConnectOptions, EventKind, Id, PortSpace};
 use verbs::{CompletionStatus, QueuePairState};
 use verbs_edge::Settings;
 
-/// One end says something to the other and hears it.
+/// Sends a message in each direction.
 fn talk(client: &Process, server: &Process, here: &End, there: &End) {
     client.program.buffer.write(0, b"hello there");
     there.receive(1, &[server.program.piece(64, 64)]);
@@ -33,14 +33,15 @@ fn talk(client: &Process, server: &Process, here: &End, there: &End) {
     assert_eq!(client.program.bytes(128, 11), b"hello there");
 }
 
-/// A process whose frames are captured, and the file they are in when it has ended.
+/// Returns a process whose frames are captured, and the path of the capture file.
 fn captured(name: &str) -> (Process, PathBuf) {
     let name = format!("connection-manager-{name}-{}.pcapng", std::process::id());
     let path = std::env::temp_dir().join(name);
     (Process::with(&Settings { pcap: Some(path.clone()), ..loopback() }), path)
 }
 
-/// Whether queue pairs have asked for each other by themselves, as far as frames show that were captured.
+/// Returns whether the captured frames contain a greeting between queue pairs; drops the process
+/// first.
 fn have_met_by_themselves(process: Process, path: &Path) -> bool {
     drop(process);
     let bytes = std::fs::read(path).expect("it was written");
@@ -50,7 +51,7 @@ fn have_met_by_themselves(process: Process, path: &Path) -> bool {
     contains(b"EVQP")
 }
 
-/// Both ends of a connection, the one that asked first.
+/// Returns both ends of a connection, the requester first.
 fn connect(client: &Process, server: &Process, to: SocketAddr) -> [(Arc<Id>, End); 2] {
     let (asks, here) = client.resolved(to);
     asks.connect(&saying(b"from here")).expect("it asks");
@@ -67,7 +68,7 @@ fn connect(client: &Process, server: &Process, to: SocketAddr) -> [(Arc<Id>, End
     [(asks, here), (asked, there)]
 }
 
-/// The connection ends, as one end says.
+/// Disconnects one end, and destroys both.
 fn disconnect(client: &Process, server: &Process, ends: [(Arc<Id>, End); 2]) {
     let [(asks, here), (asked, there)] = ends;
     asks.disconnect().expect("there is a connection");
@@ -86,7 +87,7 @@ fn ids_connect_their_queue_pairs() {
     let [client, server] = [(); 2].map(|()| Process::new());
     let (listener, to) = server.listener();
     let ends = connect(&client, &server, to);
-    // The port is not needed any more.
+    // The connection does not need the listening port any more.
     listener.destroy().expect("once");
     talk(&client, &server, &ends[0].1, &ends[1].1);
     assert_eq!(ends[1].0.remote(), ends[0].0.local());
@@ -113,13 +114,13 @@ fn a_process_connects_to_itself() {
 #[test]
 fn asking_where_there_is_no_listener_fails() {
     let [client, server] = [(); 2].map(|()| Process::new());
-    // No id has the port.
+    // No id listens at the port.
     let free = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     let (asks, end) = client.resolved(free.expect("a port"));
     asks.connect(&saying(b"")).expect("it asks");
     assert_eq!(client.got(EventKind::Rejected).status, 8);
     assert_eq!(end.queue_pair.state(), QueuePairState::Error);
-    // Somebody has it, for something else.
+    // An id in another port space listens at the port.
     let listener = Id::new(&server.host, &server.channel, PortSpace::Ib, None).expect("an id");
     listener.bind(([127, 0, 0, 1], 0).into()).expect("a free port");
     listener.listen(0).expect("it listens");
@@ -148,7 +149,7 @@ fn a_request_has_ended_when_the_requester_gives_it_up() {
     asks.connect(&saying(b"")).expect("it asks");
     let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
     asks.destroy().expect("once");
-    // The id of the request is gone: an answer finds none, within a bounded time.
+    // The id of the request is gone: accepting fails, or an event follows within a bounded time.
     if asked.accept(&AcceptOptions::default()).is_ok() {
         let event = server.channel.get().expect("there will be an event");
         let ended = [EventKind::Rejected, EventKind::Unreachable, EventKind::Disconnected];
@@ -180,7 +181,7 @@ fn connections_that_came_and_went_leave_nothing_behind() {
         let ends = connect(&client, &server, to);
         disconnect(&client, &server, ends);
     }
-    // Other tests run beside this one and have some of their own.
+    // The limit allows for descriptors of other tests in this process.
     assert!(descriptors() < before + 50, "{before} and {}", descriptors());
 }
 
@@ -196,10 +197,10 @@ fn a_request_a_moment_before_the_listener_is_heard() {
     listener.bind(at).expect("it is free");
     listener.listen(0).expect("it listens");
     let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
-    // It waits for as long as the program does.
+    // The request waits as long as the program does not answer.
     asked.reject(b"").expect("it waits");
     assert_eq!(client.got(EventKind::Rejected).status, 28);
-    // An id that is destroyed while it waits to ask again is forgotten.
+    // An id that is destroyed while its request waits to be repeated does not repeat it.
     listener.destroy().expect("once");
     let (asks, _end) = client.resolved(at);
     asks.connect(&saying(b"")).expect("it asks");
@@ -286,7 +287,7 @@ fn a_program_with_flushed_work_gets_the_end_when_it_disconnects() {
     here.go(QueuePairState::Error);
     assert_eq!(here.next(1)[0].status, CompletionStatus::Flushed);
     server.got(EventKind::Disconnected);
-    // Any other event would come before.
+    // The client's next events are those of another id, so it has got no event of the end yet.
     client.bare(to);
     asks.disconnect().expect("there was a connection");
     client.got(EventKind::Disconnected);
@@ -343,7 +344,7 @@ fn work_for_a_peer_that_is_killed_is_not_missed_before_the_end_is_reported() {
     here.send(2, client.program.piece(0, 11));
     copy::end(child, Signal::SIGKILL);
     client.got(EventKind::Disconnected);
-    // The event comes first, so that the program gives up its work before the work fails.
+    // The event arrives first, so that the program gives up its work before the work fails.
     assert_eq!(here.poll(), []);
     asks.disconnect().expect("there was a connection");
     assert_eq!(here.next(1)[0].status, CompletionStatus::Flushed);

@@ -1,4 +1,4 @@
-//! Queue pairs of unreliable datagrams over the edge engine (protocol.md §10).
+//! Tests of datagram queue pairs over the edge engine (protocol.md §10).
 
 mod ends;
 
@@ -13,16 +13,16 @@ use verbs::{
 };
 
 const KEY: u32 = 0x1234;
-/// Bytes before the payload.
+/// Bytes of the route header before the payload.
 const ROUTE: u32 = 40;
-/// Takes whatever comes.
+/// Destination queue pair number of multicast datagrams.
 const GROUP: u32 = 0xff_ffff;
 
 fn end(program: &Program) -> End {
     with_receives_of(program, None)
 }
 
-/// A queue pair that is ready to send.
+/// Returns a queue pair in RTS.
 fn with_receives_of(program: &Program, shared: Option<&Arc<SharedReceiveQueue>>) -> End {
     let end = program.end_of(QueuePairType::Datagram, 0, shared);
     make_ready(&end, KEY);
@@ -74,7 +74,7 @@ fn send(end: &End, id: u64, pieces: &[ScatterGather], to: AddressVector) {
     end.queue_pair.post_send(&[request(id, pieces, to)]).expect("it is posted");
 }
 
-/// Identifiers and how they ended.
+/// Returns identifiers and statuses.
 fn results(done: &[WorkCompletion]) -> Vec<(u64, CompletionStatus)> {
     done.iter().map(|done| (done.id, done.status)).collect()
 }
@@ -108,7 +108,7 @@ fn a_datagram_comes_with_its_sender_its_immediate_and_a_route_header() {
     assert_eq!((header[0] >> 4, &header[4..8]), (6, &[0, 22, 0x1b, 0xff][..]));
     assert_eq!((&header[8..24], &header[24..40]), (&one.gid.0[..], &other.gid.0[..]));
 
-    // The header says where an answer goes.
+    // The route header contains the address for an answer.
     let header: [u8; 40] = header.try_into().expect("40 bytes");
     let back = verbs::answer_to(&there.context, 1, &got, &header).expect("it is one");
     let back = AddressVector { to: back, destination: got.source, queue_key: KEY };
@@ -155,17 +155,18 @@ fn what_no_queue_pair_wants_is_lost_and_its_sender_completes() {
     let [here, there] = &programs;
     let [one, other] = programs.each_ref().map(end);
     let piece = [here.piece(0, 16)];
-    // No queue pair has this number, in a slot that is there and in another; it has no receive.
+    // Send to an unknown number in a used slot and in another slot, to the multicast number, and to
+    // a queue pair without a receive.
     let number = other.queue_pair.number();
     send(&one, 1, &piece, address(other.gid, number ^ 1));
     send(&one, 2, &piece, address(other.gid, number ^ 0x80_0000));
     send(&one, 3, &piece, address(other.gid, GROUP));
     send(&one, 4, &piece, to(&other));
     assert_eq!(results(&one.next(4)), [1, 2, 3, 4].map(|id| (id, GOOD)));
-    // What comes first stays in the socket until it is looked for.
+    // Datagrams stay in the socket until the receiver polls.
     other.poll();
     other.receive(9, &[there.piece(0, ROUTE + 8)]);
-    // The wrong key, and longer than the receive.
+    // Send with a wrong queue key, and a datagram longer than the receive.
     send(&one, 5, &piece, AddressVector { queue_key: KEY + 1, ..to(&other) });
     send(&one, 6, &piece, to(&other));
     send(&one, 7, &[here.piece(0, 8)], to(&other));
@@ -203,7 +204,7 @@ fn receives_count_from_when_the_queue_pair_is_ready_and_its_key_may_change() {
         one.succeed(4);
     }
     other.succeed(3);
-    // The top bit of a key stands for that of the sender.
+    // The top bit of the queue key selects the sender's own queue key.
     set_key(&one, 3);
     other.receive(5, &[there.piece(0, 100)]);
     send(&one, 6, &piece, AddressVector { queue_key: 1 << 31, ..to(&other) });
@@ -222,7 +223,7 @@ fn thousands_of_datagrams_leave_however_small_the_window_is() {
             other.receive(id, &[there.piece(id * 100, 100)]);
         }
         let pieces: Vec<_> = (0..500).map(|id| [here.piece(id * 8, 8)]).collect();
-        // A completion for the last of them.
+        // Only the last datagram is signalled.
         let posts: Vec<_> = (0..)
             .zip(&pieces)
             .map(|(id, pieces)| {
@@ -265,14 +266,14 @@ fn a_send_that_cannot_be_fails_and_stops_those_behind_it_until_it_sends_again() 
         assert_eq!(results(&one.next(1)), [(3, FLUSHED)]);
         send(&one, 4, &[good], to(&other));
         assert_eq!(results(&one.next(1)), [(4, FLUSHED)]);
-        // It goes on receiving.
+        // The queue pair still receives.
         one.receive(5, &[here.piece(500, 100)]);
         send(&other, 6, &[there.piece(0, 8)], to(&one));
         one.succeed(5);
         let mut done = results(&other.next(2));
         done.sort_by_key(|done| done.0);
         assert_eq!(done, [(0, GOOD), (6, GOOD)]);
-        // What it does not look at yet is kept.
+        // Completions that the program has not polled survive the return to RTS.
         send(&one, 7, &[good], to(&other));
         one.modify(
             QueuePairState::ReadyToSend,
@@ -320,7 +321,7 @@ fn a_receive_without_memory_fails_in_its_turn_and_the_rest_is_flushed() {
     let mut done = results(&other.next(2));
     done.sort_by_key(|done| done.0);
     assert_eq!(done, [(4, FLUSHED), (5, FLUSHED)]);
-    // From the beginning.
+    // After a reset the queue pair starts from the beginning.
     other.go(QueuePairState::Reset);
     make_ready(&other, KEY);
     other.receive(6, &[there.piece(0, 100)]);
@@ -411,14 +412,14 @@ fn queue_pairs_share_receives_and_what_is_left_is_reported() {
     let event = there.context.get_event().expect("not forked");
     assert_eq!(event.kind, AsyncEventKind::ReceiveLimitReached);
     there.context.acknowledge_event(&event);
-    // Those of a queue pair that ends are still there.
+    // When a queue pair fails, receives in the shared queue remain.
     others[0].go(QueuePairState::Error);
     send(&one, 5, &[here.piece(0, 8)], to(&others[1]));
     one.succeed(5);
     others[1].succeed(5);
     others[0].go(QueuePairState::Reset);
     make_ready(&others[0], KEY);
-    // However often one is consumed without a completion for the program, its place is free again.
+    // A receive that was consumed without a completion for the program frees its place.
     for _ in 0..100 {
         post(9);
         send(&one, 6, &[here.piece(0, 8)], to(&others[0]));
@@ -436,7 +437,7 @@ fn queue_pairs_share_receives_and_what_is_left_is_reported() {
 fn what_is_sent_to_a_group_comes_to_all_its_members_the_sender_among_them() {
     let programs = [0, 1, 2].map(|_| Program::new(&loopback()));
     let here = &programs[0];
-    // Of no other test.
+    // No other test uses this group.
     let group = Gid::of(IpAddr::from([239, 83, 2, 1]));
     let one = end(here);
     let members = programs.each_ref().map(|program| [0, 1].map(|_| end(program)));
@@ -468,7 +469,7 @@ fn what_is_sent_to_a_group_comes_to_all_its_members_the_sender_among_them() {
             }
         }
         assert!(is_left.poll().is_empty());
-        // A member that was reset is one still.
+        // A member stays in the group after a reset.
         members[1][0].go(QueuePairState::Reset);
         make_ready(&members[1][0], KEY);
     }

@@ -1,4 +1,5 @@
-//! A process that has no descriptor left. It is alone in its file: the limit is that of the process.
+//! Test of a process without free file descriptors. It is alone in its file because the limit
+//! applies to the process.
 
 mod ends;
 
@@ -11,10 +12,10 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use verbs::{AccessFlags, Error};
 use verbs_edge::devices;
 
-/// Descriptors of the process at a time.
+/// Limit on the open descriptors of the process.
 const LIMIT: u64 = 64;
 
-/// What a program does before it makes queue pairs.
+/// Makes the calls with which a program starts, up to creating queue pairs.
 fn start() -> Result<(), Error> {
     let context = devices(&loopback())?.remove(0).device.open()?;
     let domain = context.allocate_domain()?;
@@ -26,8 +27,8 @@ fn start() -> Result<(), Error> {
     Ok(())
 }
 
-/// Wherever a device fails for want of a descriptor, the program receives `EMFILE`, as from an adapter's driver, and nothing
-/// of it stays behind.
+/// Wherever a device fails for lack of a descriptor, the program gets `EMFILE`, as from an
+/// adapter's driver, and nothing remains allocated.
 #[test]
 fn a_program_without_a_descriptor_gets_an_error() {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("a limit");

@@ -1,4 +1,5 @@
-//! Peers of the connection manager that send forbidden messages: only the id that has asked them fails.
+//! Tests with peers of the connection manager that send forged messages: only the id that asked
+//! such a peer fails.
 
 mod ends;
 
@@ -22,14 +23,14 @@ use work::{CompletionQueue, Queues};
 
 const SERVICE: u32 = 0x5244_434d;
 
-/// Accepts every request with what is made of it.
+/// Accepts every request with private data made by `forge`.
 struct Forger {
     forge: fn(Request) -> Vec<u8>,
-    /// It asks for the feature of queue pairs.
+    /// Whether the peer's requests and replies have the feature of queue pairs.
     has_feature: bool,
     queues: Queues,
     seen: Mutex<Vec<Request>>,
-    /// The answers when its requests were refused.
+    /// Answers to the peer's refused requests.
     refusals: Mutex<Vec<Refusal>>,
 }
 
@@ -91,7 +92,7 @@ impl Peer {
         Self { at, forger, runtime }
     }
 
-    /// Asks a listener at `to`.
+    /// Sends a request to a listener at `to`.
     fn ask(&self, to: SocketAddr, request: &Request) {
         let (queues, terms) = (self.forger.queues.clone(), self.forger.terms());
         let private_data = request.encode();
@@ -110,7 +111,7 @@ impl Peer {
     }
 }
 
-/// A reply that fits a request, but for what a test changes in it.
+/// Returns a correct reply to a request, which tests then change.
 fn fitting(request: &Request) -> Reply {
     let end = End {
         number: 0x123,
@@ -122,7 +123,8 @@ fn fitting(request: &Request) -> Reply {
     Reply { end, private_data: Vec::new() }
 }
 
-/// The event that a requester gets, and the status; the id has a queue pair, or not.
+/// Returns kind and status of the event that a requester gets; `has_queue_pair` says whether its id
+/// has a queue pair.
 fn outcome(peer: &Peer, has_queue_pair: bool) -> (EventKind, i32) {
     let managed = devices(&loopback()).expect("the settings are good").remove(0);
     let program = Program::of(managed.device.open().expect("it opens"));
@@ -197,7 +199,7 @@ fn a_reply_takes_nothing_over_without_the_feature_of_queue_pairs() {
     assert_eq!(outcome(&peer, true), (EventKind::Rejected, 5));
 }
 
-/// A GID of another host.
+/// Returns the GID of another host.
 fn elsewhere() -> Gid {
     Gid::of([127, 0, 0, 5].into())
 }
@@ -214,7 +216,7 @@ fn the_address_that_a_reply_came_from_counts_and_not_the_one_it_claims() {
     assert_eq!(outcome(&Peer::new(forge), false), (EventKind::ConnectResponse, 0));
 }
 
-/// A listener, and a peer that asks it with a lie: that its GID is another, and that a queue pair takes over.
+/// Creates a listener and a peer, whose request claims another GID and offers a takeover.
 fn ask_with_a_lie(has_feature: bool) -> (Peer, Arc<Id>, Arc<EventChannel>) {
     let host = Host::new(devices(&loopback()).expect("the settings are good"));
     let channel = EventChannel::new(&host).expect("a channel");

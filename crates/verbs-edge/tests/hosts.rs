@@ -1,4 +1,4 @@
-//! Queue pairs of two hosts with an Ethernet between them.
+//! Tests of queue pairs on two hosts with an Ethernet between them.
 
 mod ends;
 #[expect(dead_code, reason = "endpoints of the native surface are not made here")]
@@ -61,7 +61,7 @@ fn queue_pairs_of_two_hosts_are_connected_and_survive_an_interface_that_goes_dow
         one.succeed(2);
         work(3);
         one.succeed(3);
-        // Reports to the other host meanwhile are not looked at.
+        // The port events of the other host were not read.
         drop(ends);
     }
 }

@@ -1,5 +1,5 @@
-//! The last message before an end arrives: a client of the connection manager sends 64 bytes and ends its queue pair, or its
-//! process, right after that.
+//! Tests that the last message before an end arrives: a client of the connection manager sends 64
+//! bytes and right after that ends its queue pair or its process.
 
 #[path = "../../ethernot/tests/copy/mod.rs"]
 #[expect(dead_code, reason = "not every test uses everything")]
@@ -19,10 +19,10 @@ use verbs::CompletionStatus;
 
 const LINKS: [&str; 2] = ["udp:127.0.0.1", "udp:127.0.0.1,shm"];
 
-/// Messages that are counted for each way to end and each of the links, in a run of all tests.
+/// Number of messages for each kind of end and each of [`LINKS`], in the usual tests.
 const MESSAGES: usize = 50;
 
-/// The same by `xtask acceptance faults`.
+/// Number of messages for `xtask acceptance faults`.
 const MESSAGES_MANY: usize = 1000;
 
 #[test]
@@ -52,7 +52,7 @@ fn last_messages_before_a_process_is_killed_arrive() {
         kill(Pid::this(), Signal::SIGKILL).expect("it is this process");
     }
     let name = "last_messages_before_a_process_is_killed_arrive";
-    // Over UDP, the end is noticed after a second.
+    // Over UDP the server would notice the end only after a second.
     assert_eq!(of_processes(name, LINKS[1], MESSAGES), MESSAGES);
 }
 
@@ -88,7 +88,8 @@ fn lost_before_processes_exit(messages: usize) -> usize {
     lost("exit", messages, |links, messages| of_processes(name, links, messages))
 }
 
-/// Sends so many messages over each of the links by `arrived`, which returns how many arrive. Returns how many were lost.
+/// Calls `arrived` for each of [`LINKS`], which sends this many messages and returns how many
+/// arrived. Returns how many were lost.
 fn lost(end: &str, messages: usize, arrived: impl Fn(&str, usize) -> usize) -> usize {
     let lost = LINKS.map(|links| {
         let arrived = arrived(links, messages);
@@ -101,7 +102,8 @@ fn lost(end: &str, messages: usize, arrived: impl Fn(&str, usize) -> usize) -> u
     lost.iter().sum()
 }
 
-/// Connects for each message. The client sends it and ends the queue pair by `end`.
+/// Connects once for each message; the client sends the message and ends the queue pair by `end`.
+/// Returns how many messages arrived.
 fn of_queue_pairs(links: &str, messages: usize, end: fn(&Process, &Id, &End)) -> usize {
     let [client, server] = [(); 2].map(|()| Process::with(&ends::with_links(links)));
     let (_listener, to) = server.listener();
@@ -117,7 +119,8 @@ fn of_queue_pairs(links: &str, messages: usize, end: fn(&Process, &Id, &End)) ->
     arrived.count()
 }
 
-/// Starts a copy of the test `name` for each message, which sends it and ends.
+/// Starts a copy of the test `name` for each message; the copy sends the message and ends. Returns
+/// how many messages arrived.
 fn of_processes(name: &str, links: &str, messages: usize) -> usize {
     let server = Process::with(&ends::with_links(links));
     let (_listener, to) = server.listener();
@@ -131,7 +134,7 @@ fn of_processes(name: &str, links: &str, messages: usize) -> usize {
     arrived.count()
 }
 
-/// In a copy: connects with the server and sends it a message.
+/// In a copy of the test: connects to the server and sends it a message.
 fn send_last(argument: &str) {
     let (links, to) = argument.split_once(' ').expect("links and an address");
     let client = Process::with(&ends::with_links(links));
@@ -140,11 +143,11 @@ fn send_last(argument: &str) {
     asks.connect(&saying(b"")).expect("it asks");
     client.got(EventKind::Established);
     here.send(2, client.program.piece(0, 64));
-    // The end of the process must be the first to end them.
+    // Leak the objects, so that the end of the process ends them.
     std::mem::forget((client, asks, here));
 }
 
-/// Accepts the next request, with a receive for the message.
+/// Accepts the next request, after posting a receive for the message.
 fn accept(server: &Process) -> (Arc<Id>, End) {
     let asked = Arc::clone(&server.got(EventKind::ConnectRequest).id);
     let there = server.pair_of(&asked);
@@ -153,7 +156,7 @@ fn accept(server: &Process) -> (Arc<Id>, End) {
     (asked, there)
 }
 
-/// Whether the message is there when the peer has ended.
+/// Returns whether the message has arrived after the peer has ended.
 fn arrives(server: &Process, asked: &Id, there: &End) -> bool {
     server.got(EventKind::Established);
     server.got(EventKind::Disconnected);

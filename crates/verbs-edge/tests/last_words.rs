@@ -1,4 +1,5 @@
-//! What queue pairs whose numbers are exchanged by hand have sent last arrives, however they end right after that.
+//! Tests that the last messages arrive, however a queue pair ends right after sending them. The
+//! tests exchange the queue pair numbers themselves.
 
 #[path = "../../ethernot/tests/copy/mod.rs"]
 #[expect(dead_code, reason = "not every test uses everything")]
@@ -11,13 +12,14 @@ use std::net::{TcpListener, TcpStream};
 use ends::{End, Name, Program};
 use verbs::{CompletionStatus, Gid, QueuePairState};
 
-/// Messages that are sent right before the end: the first is sent at once, and those that follow may be deferred.
+/// Number of messages right before the end: the first is sent at once, the following ones may be
+/// deferred.
 const MESSAGES: u64 = 8;
 
 const LINKS: [&str; 2] = ["udp:127.0.0.1", "udp:127.0.0.1,shm"];
 
-/// Two programs whose queue pairs meet as adapters let them: the one that receives is ready before the other begins. What
-/// is sent right before `end` arrives.
+/// Checks that messages that are sent right before `end` arrive. As with adapters, the receiving
+/// queue pair is ready before the sending one begins.
 fn last_messages_arrive(end: fn(&End)) {
     const ROUNDS: usize = 20;
     for links in LINKS {
@@ -35,7 +37,7 @@ fn last_messages_arrive(end: fn(&End)) {
     }
 }
 
-/// The end that receives is ready, and has a receive for each message.
+/// Makes the receiving end ready, with a receive for each message.
 fn connect_receiver(program: &Program, end: &End, peer: Name) {
     end.init();
     for id in 0..MESSAGES {
@@ -45,7 +47,7 @@ fn connect_receiver(program: &Program, end: &End, peer: Name) {
     end.be_ready_to_send();
 }
 
-/// All messages are received.
+/// Checks that all messages are received.
 fn arrive(other: &End) {
     for (id, done) in (0..MESSAGES).zip(other.next(MESSAGES as usize)) {
         assert_eq!((done.id, done.status), (id, CompletionStatus::Success));
@@ -67,7 +69,7 @@ fn what_was_sent_before_the_peer_was_found_arrives_if_the_queue_pair_fails() {
     last_messages_arrive(|one| one.go(QueuePairState::Error));
 }
 
-/// Announces `own` to a peer on the other end of `stream`, and returns where the peer is.
+/// Announces `own` to the peer at the other end of `stream`, and returns the peer's announcement.
 fn exchange(mut stream: &TcpStream, own: Name) -> Name {
     let mut bytes = [0; 24];
     bytes[..16].copy_from_slice(&own.gid.0);
@@ -81,7 +83,8 @@ fn exchange(mut stream: &TcpStream, own: Name) -> Name {
     Name { gid: Gid(gid), number: number(16), psn: number(20) }
 }
 
-/// Receives what each of 10 copies of the test `name` sends last. A copy ends by `end` right after that.
+/// Checks that the last messages of 10 copies of the test `name` arrive. Each copy calls `end`
+/// right after sending.
 fn last_messages_of_a_process_arrive(name: &str, end: fn()) {
     const PROCESSES: u32 = 10;
     if let Some(argument) = copy::argument() {
@@ -90,7 +93,7 @@ fn last_messages_of_a_process_arrive(name: &str, end: fn()) {
         let stream = TcpStream::connect(to).expect("the parent listens");
         let one = program.end(7);
         let peer = exchange(&stream, one.name());
-        // The peer is ready to receive.
+        // Wait until the peer is ready to receive.
         (&stream).read_exact(&mut [0]).expect("it is read");
         one.connect(peer);
         for id in 0..MESSAGES {

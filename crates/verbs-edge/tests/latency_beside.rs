@@ -1,4 +1,4 @@
-//! How long a message takes beside queue pairs that wait.
+//! Measures the latency of a message beside queue pairs that wait.
 
 #[path = "../../ethernot/tests/copy/mod.rs"]
 mod copy;
@@ -11,18 +11,20 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use verbs::Gid;
 
-/// Queue pairs that wait for receives of their peers.
+/// Number of queue pairs that wait for receives of their peers.
 const WAITING: u32 = 4000;
 
-/// Queue pairs whose peers take nothing, and the test whose copy has those.
+/// Number of queue pairs whose peers do not respond, and the test whose copy runs these peers.
 const SILENT: usize = 500;
 const SILENT_TEST: &str = "peers_of_another_process";
 
-/// Messages that are measured in a round, and rounds of which the best counts: threads that others run disturb some.
+/// Number of messages in a round, and number of rounds. The best round counts, because threads of
+/// other programs disturb some.
 const MESSAGES: usize = 800;
 const ROUNDS: usize = 7;
 
-/// The median time of a message over a pair, in nanoseconds, with its completions at both ends.
+/// Returns the median time of a message over a pair, until it has completed at both ends, in
+/// nanoseconds.
 #[expect(clippy::disallowed_methods, reason = "it is what is measured")]
 fn latency_ns([here, there]: [&Program; 2], (one, other): &(End, End)) -> f64 {
     let round = || {
@@ -62,7 +64,7 @@ fn latency_beside_queue_pairs_that_wait_for_receives() {
     let [here, there] = [&programs[0], &programs[1]];
     let pairs: Vec<(End, End)> = (0..WAITING).map(|psn| pair([here, there], psn)).collect();
     let working = pair([here, there], WAITING);
-    // All are connected when a message has gone over each.
+    // A message over each pair ensures that all are connected.
     for (one, other) in &pairs {
         other.receive(1, &[there.piece(0, 64)]);
         one.send(1, here.piece(0, 8));
@@ -98,7 +100,7 @@ fn names_of_text(text: &str) -> Vec<Name> {
     text.split(',').map(name).collect()
 }
 
-/// Queue pairs of another process, each of which takes one message before the process is stopped.
+/// Runs the peers in another process: each receives one message, then the process is stopped.
 #[test]
 fn peers_of_another_process() {
     let Some(argument) = copy::argument() else { return };

@@ -1,4 +1,4 @@
-//! Many processes of one host that connect with all others at once.
+//! Tests that many processes of one host can connect to each other at once.
 
 #[path = "../../ethernot/tests/copy/mod.rs"]
 #[expect(dead_code, reason = "copies are told more here than one line")]
@@ -12,7 +12,8 @@ use std::process::{Child, Command, Stdio};
 use ends::{End, Name, Program, with_links};
 use verbs::{CompletionStatus, Gid};
 
-/// Processes, and queue pairs of each; `ETHERNOT_TEST_PROCESSES` says another number.
+/// Number of processes, and of queue pairs in each, unless `ETHERNOT_TEST_PROCESSES` sets another
+/// number.
 const PROCESSES: usize = 8;
 
 #[test]
@@ -52,7 +53,7 @@ fn start(index: usize, count: usize) -> Child {
         .expect("a copy of this test")
 }
 
-/// One of them: its queue pair number i is for process i, which may be itself.
+/// Runs one process; its i-th queue pair connects to process i, which may be itself.
 fn be_one(argument: &str) {
     let (index, count) = argument.split_once(' ').expect("two numbers");
     let (index, count): (usize, usize) =
@@ -81,11 +82,11 @@ fn be_one(argument: &str) {
         assert!(done.iter().all(|done| done.status == CompletionStatus::Success), "{done:?}");
     }
     copy::say("done");
-    // Others may be waiting for what was sent last.
+    // Peers may still wait for the last messages.
     for end in &ends {
         end.queue_pair.destroy().expect("it is there");
     }
 }
 
-/// What precedes what a copy says.
+/// Prefix of the lines that a copy writes.
 const SAYS: &str = "the copy says: ";

@@ -1,4 +1,5 @@
-//! Between two programs over the edge engine, posting, carrying out and polling allocate nothing.
+//! Checks that posting, transmitting and polling between two programs over the edge engine do not
+//! allocate memory.
 
 #[path = "../../runtime/tests/counting/mod.rs"]
 mod counting;
@@ -8,7 +9,7 @@ use counting::allocations;
 use ends::{End, Program, pair};
 use verbs::{CompletionStatus, ReceiveRequest, SendFlags, SendOpcode, SendRequest, WorkCompletion};
 
-/// Sends, and writes from and to several pieces, both ways.
+/// Sends a message, and writes from and to several scatter/gather entries.
 fn exchange(here: (&Program, &End), there: (&Program, &End)) {
     let ((one_program, one), (other_program, other)) = (here, there);
     let pieces = [other_program.piece(0, 100), other_program.piece(4096, 100)];
@@ -32,7 +33,7 @@ fn exchange(here: (&Program, &End), there: (&Program, &End)) {
     }
 }
 
-/// One test in this file: what others do at the same time would be counted too.
+/// This must be the only test in this file, because allocations of other tests would be counted.
 #[test]
 fn work_between_two_programs_allocates_nothing() {
     let [(here, one), (there, other)] = pair();
@@ -43,7 +44,8 @@ fn work_between_two_programs_allocates_nothing() {
         }
     };
     rounds();
-    // Connections that are not used for a while, as this test may not get a processor, are packed.
+    // If this test gets no processor for a while, idle connections are compressed, which allocates
+    // memory. Some rounds must remain without that.
     let undisturbed = (0..20).any(|_| {
         let before = allocations();
         assert!(before > 0, "nothing is counted");

@@ -1,4 +1,4 @@
-//! Queue pairs of several processes: one that is killed, one that exits, one that forks.
+//! Tests of queue pairs in several processes: one is killed, one exits, one forks.
 
 #[path = "../../ethernot/tests/copy/mod.rs"]
 mod copy;
@@ -14,7 +14,7 @@ use verbs::{CompletionStatus, Error, Gid, SendOpcode};
 
 const LINKS: [&str; 2] = ["udp:127.0.0.1", "udp:127.0.0.1,shm"];
 
-/// An end of another process, as it is announced.
+/// Formats the announcement of an end for another process.
 fn name_as_text(name: Name) -> String {
     format!("{} {} {}", name.gid.address(), name.number, name.psn)
 }
@@ -27,13 +27,13 @@ fn name_of(argument: &str) -> Name {
     Name { gid, number: number(), psn: number() }
 }
 
-/// The other process: it has an end of its own, sends one message when it is connected, and then does as commanded.
+/// Runs the other process: connects an end, sends one message, and calls `then`.
 fn be_other(argument: &str, then: impl FnOnce(&Program, &End)) -> ! {
     let (links, peer) = argument.split_once('|').expect("two parts");
     let program = Program::new(&with_links(links));
     let end = program.end(77);
     end.connect(name_of(peer));
-    // Where it may be written to.
+    // Memory that the peer may write to.
     let (address, key) = (program.address(0), program.region.key());
     copy::say(&format!("{}|{address}|{key}", name_as_text(end.name())));
     end.send(1, program.piece(0, 8));
@@ -44,7 +44,7 @@ fn be_other(argument: &str, then: impl FnOnce(&Program, &End)) -> ! {
     }
 }
 
-/// This process, connected to such a one; and where that may be written to.
+/// Starts another process and connects to it; returns also a write to its memory.
 fn with_other(name: &str, links: &str) -> (process::Child, Program, End, SendOpcode) {
     let program = Program::new(&with_links(links));
     let end = program.end(33);
@@ -63,7 +63,7 @@ fn with_other(name: &str, links: &str) -> (process::Child, Program, End, SendOpc
     (child, program, end, SendOpcode::Write { address, key, immediate: None })
 }
 
-/// The peer is gone: the oldest send fails, and all else is flushed.
+/// Checks that the oldest send failed because the peer is gone, and that all others were flushed.
 fn assert_lost(end: &End, posted: usize) {
     let done = end.next(posted);
     let failed = done.iter().position(|done| done.status != CompletionStatus::Success);

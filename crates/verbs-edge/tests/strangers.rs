@@ -1,4 +1,5 @@
-//! Strangers that keep the format of greetings and lie in what they say (protocol.md §10.2): none is taken for the peer.
+//! Tests with strangers that send well-formed greetings with false contents (protocol.md §10.2):
+//! none is accepted as the peer.
 
 mod ends;
 
@@ -17,16 +18,16 @@ use wire_edge::{PeerAddr, QueuePairNumber};
 use work::{CompletionQueue, Queues, Receive};
 
 const SERVICE: u32 = 0x5645_5242;
-/// First packet numbers of the program's queue pair and of its peer.
+/// First packet numbers of the program's queue pair, and of its peer.
 const OWN_PSN: u32 = 0x11;
 const PEER_PSN: u32 = 0x22;
 
-/// Where the program's queue pair is, where its peer is, and where neither is.
+/// Addresses of the program's queue pair, of its peer, and of neither.
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const THERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 9));
 const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 5));
 
-/// A greeting, and whether it comes with the feature of queue pairs.
+/// Contents of a greeting, and whether the connection has the feature of queue pairs.
 #[derive(Clone, Copy, Debug)]
 struct Said {
     kind: u8,
@@ -38,7 +39,7 @@ struct Said {
 }
 
 impl Said {
-    /// What the peer says that the program means.
+    /// Returns the greeting of the peer that the program expects.
     fn truth(peer: Name, program: Name) -> Self {
         Self {
             kind: 0,
@@ -67,19 +68,19 @@ impl Said {
     }
 }
 
-/// The slot of the next stranger.
+/// Slot for the next stranger.
 static SLOT: AtomicU16 = AtomicU16::new(0x500);
 
-/// What a stranger answers to the requests that come, one after the other; the last to all that follow.
+/// Answers of a stranger to consecutive requests; the last one answers all further requests.
 type Answers = Vec<Said>;
 
 #[derive(Default)]
 struct Seen {
-    /// Requests that were answered.
+    /// Number of answered requests.
     answered: usize,
-    /// The last connection that was established, and how many answers were given before.
+    /// The connection established last, and the number of answers given before.
     established: Option<(ConnectionHandle, usize)>,
-    /// Connections that were refused or have ended.
+    /// Number of connections that were refused or have ended.
     closed: usize,
 }
 
@@ -127,15 +128,15 @@ impl Hooks for Listening {
     }
 }
 
-/// Whatever message comes is received.
+/// Posts a receive for any message.
 fn receive(engine: &mut Engine, memory: &MemoryAccess<'_>, connection: ConnectionHandle) {
     let nothing = Receive { region: RegionId::NONE, offset: 0, length: 0, context: 1 };
     engine.post_receive(memory, connection, nothing).expect("there is room");
 }
 
-/// A host that speaks the protocol of the engine.
+/// A host that speaks the engine's protocol.
 struct Stranger {
-    /// Where it says it is, if it says the truth.
+    /// The true identity of the host.
     name: Name,
     shared: Arc<Shared>,
     runtime: Runtime,
@@ -143,7 +144,8 @@ struct Stranger {
 
 impl Stranger {
     fn new(ip: IpAddr, answers: impl FnOnce(Name) -> Answers) -> Self {
-        // No two in turn have one slot: a queue pair of the test before may still ask there.
+        // Give consecutive strangers different slots, because a queue pair of the previous test may
+        // still send requests to the old slot.
         let wanted = SLOT.fetch_add(1, Ordering::Relaxed);
         let claimed = Slots::default().claim(&[ip], wanted, &UdpConfig::default());
         let claimed = claimed.expect("a slot of loopback");
@@ -160,7 +162,7 @@ impl Stranger {
         Self { name, shared, runtime }
     }
 
-    /// Asks for the queue pair of the program.
+    /// Sends a request to the program's queue pair.
     fn ask(&self, program: Name, said: Said) {
         let number = QueuePairNumber::new(program.number).expect("a number");
         let to = PeerAddr::from(Slots::default().address_of(HERE, number));
@@ -180,7 +182,7 @@ impl Stranger {
         self.runtime.control(ask).expect("not forked");
     }
 
-    /// Whether a message has come.
+    /// Returns whether a message has arrived.
     fn has_message(&self) -> bool {
         while let Some(completion) = self.shared.queue.poll() {
             if completion.result.is_ok() {
@@ -191,7 +193,8 @@ impl Stranger {
     }
 }
 
-/// Drives the program until it is so, or for a moment: a lie that is slow to come is none.
+/// Drives the program until `is_so` returns true, or for a limited number of polls. A lie that
+/// arrives after that goes unchecked.
 fn drive(end: &End, is_so: impl Fn() -> bool) {
     for _ in 0..20_000 {
         if is_so() {
@@ -203,7 +206,8 @@ fn drive(end: &End, is_so: impl Fn() -> bool) {
     }
 }
 
-/// From RESET to RTS, with timers that give the peer half a minute: on a busy host it takes long to ask.
+/// Goes from RESET to RTS, with timeouts that give the peer half a minute, since a busy host takes
+/// long to send its request.
 fn connect(end: &End, peer: Name) {
     end.init();
     end.be_ready_to_receive(peer);
@@ -211,13 +215,14 @@ fn connect(end: &End, peer: Name) {
     end.be_ready_to_send_with(QueuePairAttributes { not_ready_retries: 7, ..timers });
 }
 
-/// A message of no bytes.
+/// Sends an empty message.
 fn send(end: &End) {
     let flags = SendFlags { signalled: true, ..SendFlags::default() };
     end.post_with(7, SendOpcode::Send { immediate: None }, &[], flags);
 }
 
-/// Has a stranger at `ip` ask with a lie, then the peer with the truth: the message goes to the peer.
+/// Sends a false request from a stranger at `ip`, then a true one from the peer, and checks that
+/// the message goes to the peer.
 fn ask_with_a_lie(ip: IpAddr, lie: impl FnOnce(Said) -> Said) {
     let here = Program::new(&loopback());
     let end = here.end(OWN_PSN);
@@ -234,7 +239,8 @@ fn ask_with_a_lie(ip: IpAddr, lie: impl FnOnce(Said) -> Said) {
     assert!(peer.has_message() && !stranger.has_message(), "{lie:?}");
 }
 
-/// Has the host that is asked answer with a lie first, then with the truth: the message goes to the latter.
+/// Answers the program's request with a false greeting first, then with the true one, and checks
+/// that only the latter is accepted.
 fn answer_with_a_lie(lie: impl FnOnce(Said) -> Said) {
     let here = Program::new(&loopback());
     let end = here.end(OWN_PSN);
@@ -310,8 +316,8 @@ fn an_answer_to_another_queue_pair_is_not_the_peer() {
     answer_with_a_lie(|truth| Said { destination: other(truth), ..truth });
 }
 
-/// The program's queue pair only receives so far, and the stranger leaves out the packet number that it would begin with.
-/// So neither number was compared.
+/// The program's queue pair is only ready to receive, and the stranger's greeting omits its first
+/// packet number. Neither number can therefore be compared.
 //= protocol.md: verbs.3
 #[test]
 fn a_greeting_without_a_packet_number_waits_until_one_can_be_compared() {
@@ -338,7 +344,8 @@ fn a_greeting_without_a_packet_number_waits_until_one_can_be_compared() {
     }
 }
 
-/// The queue pair is not ready when the peer asks, and a stranger claims to be the same then.
+/// The queue pair is not ready when the peer sends its request. Then a stranger claims to be that
+/// peer.
 //= protocol.md: verbs.6
 #[test]
 fn a_stranger_does_not_replace_the_request_of_the_peer() {

@@ -1,4 +1,5 @@
-//! Queue pairs that wait for receives of their peers, beside one that has what it needs.
+//! Tests of queue pairs that wait for receives of their peers, beside one that does not have to
+//! wait.
 
 mod ends;
 
@@ -7,11 +8,11 @@ use std::sync::Arc;
 use ends::{End, Program, loopback};
 use verbs::{QueuePairType, ReceiveRequest, SendOpcode, SharedReceiveQueue};
 
-/// Receives that a queue pair has room for, in `ends`.
+/// Maximum number of receives of a queue pair in `ends`.
 const RECEIVES: u64 = 512;
 
-/// Pairs of queue pairs of two programs, all connected. Those of the second program take receives from `shared`, if it
-/// is given.
+/// Returns connected pairs of queue pairs of two programs. Those of the second program take their
+/// receives from `shared`, if it is given.
 fn pairs(
     [here, there]: [&Program; 2],
     count: usize,
@@ -28,7 +29,7 @@ fn pairs(
         .collect()
 }
 
-/// Has both sides make turns, so that whatever can be sent is sent.
+/// Drives both sides, so that everything that can be sent is sent.
 fn turn_over(pairs: &[(End, End)]) {
     for _ in 0..20 {
         for (one, other) in pairs {
@@ -37,7 +38,7 @@ fn turn_over(pairs: &[(End, End)]) {
     }
 }
 
-/// A message goes over one pair of queue pairs again and again, whatever the others wait for.
+/// Checks that messages go over one pair of queue pairs while others wait.
 fn works(here: &Program, there: &Program, (one, other): &(End, End)) {
     for id in 0..100 {
         other.receive(id, &[there.piece(0, 64)]);
@@ -47,8 +48,8 @@ fn works(here: &Program, there: &Program, (one, other): &(End, End)) {
     }
 }
 
-/// Each of `waiting` queue pairs posts `sends` messages for which its peer has no receive; one more works meanwhile. Then
-/// the peers post receives, and all arrive.
+/// Each of `waiting` queue pairs posts `sends` messages for which its peer has no receive, while
+/// one more pair works. Then the peers post receives, and all messages arrive.
 fn beside_those_that_wait(waiting: usize, sends: u64) {
     let [here, there] = [0, 1].map(|_| Program::new(&loopback()));
     let mut pairs = pairs([&here, &there], waiting + 1, None);
@@ -95,7 +96,7 @@ fn queue_pairs_that_wait_for_shared_receives_keep_none_from_sending() {
     }
     turn_over(&waiting);
     works(&here, &there, &working);
-    // Whichever is served first, all are served.
+    // All are served, in any order.
     let pieces = [there.piece(0, 64)];
     let (mut sent, mut received, mut posted) = (0, 0, 0);
     let all = waiting.len() as u64 * RECEIVES;
@@ -128,7 +129,7 @@ fn receives_of_several_pieces_keep_no_message_of_pieces_from_being_sent() {
         other.succeed(RECEIVES);
         one.succeed(1);
     }
-    // Receives that had to wait for room are there when messages come for them.
+    // Receives that had to wait for room are used by messages that arrive later.
     let (one, other) = pairs.last().expect("there are some");
     for id in 0..RECEIVES {
         one.send(id, here.piece(0, 100));

@@ -1,4 +1,5 @@
-//! Queue pairs on loopback whose numbers are exchanged by hand, as programs of verbs do.
+//! Queue pairs on loopback. The tests exchange queue pair numbers themselves, as programs of verbs
+//! do.
 #![allow(dead_code, reason = "not every test uses everything")]
 
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use verbs::{
 };
 use verbs_edge::Settings;
 
-/// Bytes of each end's memory.
+/// Size of each program's memory in bytes.
 pub(crate) const BYTES: u64 = 1 << 20;
 
-/// What a program has before it makes queue pairs.
+/// Objects that a program needs before it creates queue pairs.
 pub(crate) struct Program {
     pub(crate) context: Arc<Context>,
     pub(crate) domain: Arc<ProtectionDomain>,
@@ -34,7 +35,7 @@ pub(crate) struct End {
     pub(crate) psn: u32,
 }
 
-/// Where an end is, as it announces to its peer.
+/// Identity of an end, as announced to its peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Name {
     pub(crate) gid: Gid,
@@ -98,7 +99,7 @@ impl Program {
         End { queue_pair, queue, gid, index: 0, psn }
     }
 
-    /// A piece of the memory.
+    /// Returns a scatter/gather entry in the program's memory.
     pub(crate) fn piece(&self, offset: u64, length: u32) -> ScatterGather {
         ScatterGather { address: self.address(offset), length, key: self.region.key() }
     }
@@ -180,12 +181,12 @@ impl End {
         });
     }
 
-    /// With these timers.
+    /// Enters RTS with these timeouts.
     pub(crate) fn be_ready_to_send_with(&self, timers: QueuePairAttributes) {
         self.be_ready_to_send_as(QueuePairAttributes { send_psn: self.psn, ..timers });
     }
 
-    /// Beginning with this packet number.
+    /// Enters RTS with this first packet number.
     pub(crate) fn be_ready_to_send_with_psn(&self, send_psn: u32) {
         let usual = QueuePairAttributes { timeout: 14, retries: 7, ..Default::default() };
         self.be_ready_to_send_as(QueuePairAttributes { send_psn, not_ready_retries: 7, ..usual });
@@ -204,7 +205,7 @@ impl End {
         self.modify(QueuePairState::ReadyToSend, mask, attributes);
     }
 
-    /// From RESET to RTS.
+    /// Goes from RESET to RTS.
     pub(crate) fn connect(&self, peer: Name) {
         self.init();
         self.be_ready_to_receive(peer);
@@ -239,7 +240,7 @@ impl End {
         self.queue_pair.post_receive(&[ReceiveRequest { id, pieces }]).expect("it is posted");
     }
 
-    /// Those that are there.
+    /// Polls the present completions, at most 16.
     pub(crate) fn poll(&self) -> Vec<WorkCompletion> {
         self.poll_at_most(16)
     }
@@ -251,7 +252,7 @@ impl End {
         done
     }
 
-    /// The next completions, as many.
+    /// Polls until there are `count` completions.
     pub(crate) fn next(&self, count: usize) -> Vec<WorkCompletion> {
         let mut done = Vec::new();
         while done.len() < count {
@@ -260,7 +261,7 @@ impl End {
         done
     }
 
-    /// The next completion, which must be a success.
+    /// Polls the next completion, which must be the success of `id`.
     pub(crate) fn succeed(&self, id: u64) -> WorkCompletion {
         let done = self.next(1)[0];
         assert_eq!((done.id, done.status), (id, CompletionStatus::Success));
@@ -268,7 +269,7 @@ impl End {
     }
 }
 
-/// Two programs with a queue pair each, connected.
+/// Creates two programs with one queue pair each, and connects them.
 pub(crate) fn pair() -> [(Program, End); 2] {
     let programs = [0, 1].map(|_| Program::new(&loopback()));
     let ends = [11, 22].map(|psn| psn);
