@@ -586,7 +586,7 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Attaches one side of a queue pair and reserves `untold` places, for completions of that side
+    /// Attaches one side of a queue pair and reserves places for those completions of that side
     /// that the program does not receive.
     pub(crate) fn attach(&self, unreported_sends: u32) {
         self.unreported_sends.fetch_add(unreported_sends, Ordering::AcqRel);
