@@ -1,27 +1,29 @@
-//! Whether acknowledgements are sent now: the one place that decides it.
+//! Decides whether acknowledgements are sent now. No other code decides that.
 //!
-//! When an acknowledgement of one link is due, and whether it is worth its bytes on a frame of data, is known
-//! to [`ReceivedPackets`]. What is done about it depends on all links, and on what else is sent.
+//! [`ReceivedPackets`] knows for one link when an acknowledgement is due, and whether it is worth
+//! its bytes on a data frame. The decision here also depends on the other links, and on what else
+//! is sent.
 
 use delivery::{Instant, ReceivedPackets};
 
-/// What becomes of the acknowledgements that a connection owes.
+/// What to do with a connection's pending acknowledgements.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum AckDuty {
-    /// The next frame of data carries them.
+    /// The next data frame carries them.
     Ride,
-    /// They go out now, by themselves.
+    /// They are sent now, without data.
     Alone,
-    /// Some are owed. They wait for data, for more to report, or for their time.
+    /// They wait for data, for more to report, or for their deadline.
     Later,
-    /// None are owed.
+    /// No acknowledgement is pending.
     Nothing,
 }
 
-/// When it is asked what becomes of them.
+/// The situation in which acknowledgements are decided about.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Moment {
-    /// Data is about to leave. There may be news of deliveries, which all acknowledgements carry.
+    /// Data is about to leave. `has_news`: there are deliveries or credits that were not reported
+    /// yet, which every acknowledgement carries.
     DataLeaves { has_news: bool },
     /// No data can leave now.
     NoData,
@@ -30,8 +32,9 @@ pub(crate) enum Moment {
 }
 
 impl AckDuty {
-    /// Decides what to do with the acknowledgements owed on these links. There may be something to report to the peer
-    /// in any case; data may follow within [`RIDE_WAIT_NS`], which is asked only if it matters.
+    /// Decides what to do with the pending acknowledgements of `links`. `must_report` says that the
+    /// peer must hear from this end in any case. `data_follows` returns whether data will follow
+    /// within [`RIDE_WAIT_NS`]; it is called only if that matters.
     #[inline]
     pub(crate) fn decide<'a>(
         now: Instant,
@@ -40,7 +43,7 @@ impl AckDuty {
         data_follows: impl FnOnce() -> bool,
         links: &(impl Iterator<Item = &'a ReceivedPackets> + Clone),
     ) -> Self {
-        // Each is one pass over the links with nothing called: this is asked in every turn.
+        // This runs in every turn, so each case is one pass over the links.
         let mut links = links.clone();
         let is_now = must_report
             || match moment {
@@ -64,10 +67,10 @@ impl AckDuty {
         }
     }
 
-    /// When to decide again about what a link owes.
+    /// Returns when to decide again about a link's acknowledgement.
     ///
-    /// What is due and was not sent waits for a link that is full: the connection is among those to serve
-    /// when there is room, and a timer would only keep the caller busy.
+    /// An acknowledgement that is due and was not sent waits for a full link. The connection is
+    /// served when there is room, and a timer would only keep the caller busy.
     #[inline]
     pub(crate) fn again_at(now: Instant, received: &ReceivedPackets) -> Instant {
         let due = received.deadline();
@@ -76,8 +79,9 @@ impl AckDuty {
     }
 }
 
-/// How long an acknowledgement that is due waits for data that will be sent soon, in nanoseconds: two full frames at 1
-/// Gb/s. The acknowledgement carries this delay, so that it does not distort the peer's measurements.
+/// How long a due acknowledgement waits for data that will be sent soon, in nanoseconds: two full
+/// frames at 1 Gb/s. The acknowledgement carries this delay, so that it does not distort the peer's
+/// measurements.
 pub(crate) const RIDE_WAIT_NS: u64 = 25_000;
 
 #[cfg(test)]
@@ -87,9 +91,9 @@ mod tests {
     use super::*;
     use AckDuty::{Alone, Later, Nothing, Ride};
 
-    /// What a link has received at time 0, and what becomes of its acknowledgement: when data leaves then,
-    /// with and without news; without data then, when it is due, when it is due and data follows, and when
-    /// it is overdue; and before sleep.
+    /// The packets that a link received at time 0, and the decisions about their acknowledgement:
+    /// when data leaves at time 0, with and without news; without data at time 0, when due, when
+    /// due with data to follow, and when overdue; and before sleep.
     type Row = (&'static str, ReceivedPackets, [AckDuty; 7]);
 
     fn table() -> Vec<Row> {

@@ -1,28 +1,28 @@
-//! Which connections are looked at next, and when.
+//! Which connections are served next, and when.
 
 use std::collections::VecDeque;
 
 use delivery::{Instant, TimerQueue};
 
-/// Connections, by index, that are to be looked at: at a time, in this turn, or when somebody sleeps.
+/// Lists of connections, by index, to serve: at a time, in this turn, or before the thread sleeps.
 ///
-/// Each connection is on a list at most once. The list of connections to serve may still name one that has ended: it is
-/// skipped, or the connection that took over its index is served.
+/// Each connection is on each list at most once. The ready list may still contain a connection that
+/// has ended. The turn then skips it, or serves the connection that got its index.
 #[derive(Debug)]
 pub(crate) struct Agenda {
     timers: TimerQueue,
-    /// To be served.
+    /// Connections to serve in this turn.
     ready: VecDeque<u32>,
-    /// Their deliveries wait for room in a completion queue.
+    /// Connections whose deliveries wait for room in a completion queue.
     stalled: Vec<u32>,
-    /// They owed acknowledgements when they were last served.
+    /// Connections that had pending acknowledgements when they were last served.
     owing: Vec<u32>,
-    /// On which lists each is: [`READY`] and so on.
+    /// The lists that each connection is on: bits such as [`READY`].
     listed: Vec<u8>,
 }
 
 impl Agenda {
-    /// With room for so many connections on each list from the start.
+    /// Creates empty lists with room for `connections` connections each.
     pub(crate) fn new(connections: u32) -> Self {
         let room = connections as usize;
         Self {
@@ -41,7 +41,7 @@ impl Agenda {
         self.listed.resize(entries, 0);
     }
 
-    /// The connection has ended. Its index may serve another.
+    /// Removes a connection that has ended from the lists. Its index may be reused.
     pub(crate) fn forget(&mut self, index: u32) {
         for (list, listed) in [(&mut self.stalled, STALLED), (&mut self.owing, OWING)] {
             if note_off(&mut self.listed, index, listed)
@@ -53,7 +53,7 @@ impl Agenda {
         self.timers.set(index, Instant::NEVER);
     }
 
-    /// A connection is to be served.
+    /// Adds a connection to the ready list.
     #[inline]
     pub(crate) fn mark_ready(&mut self, index: u32) {
         if note(&mut self.listed, index, READY) {
@@ -61,7 +61,7 @@ impl Agenda {
         }
     }
 
-    /// The next to serve, which is on the list no more.
+    /// Removes and returns the next connection to serve.
     #[inline]
     pub(crate) fn next_ready(&mut self) -> Option<u32> {
         let index = self.ready.pop_front()?;
@@ -69,32 +69,32 @@ impl Agenda {
         Some(index)
     }
 
-    /// How many there are to serve.
+    /// Returns the number of connections to serve.
     #[inline]
     pub(crate) fn ready_count(&self) -> usize {
         self.ready.len()
     }
 
-    /// Those to serve, in order.
+    /// Returns the connections to serve, in order.
     #[inline]
     pub(crate) fn ready(&self) -> impl Iterator<Item = u32> {
         self.ready.iter().copied()
     }
 
-    /// Whether a connection is to be served.
+    /// Returns whether a connection is on the ready list.
     #[inline]
     pub(crate) fn is_ready(&self, index: u32) -> bool {
         self.is_listed(index, READY)
     }
 
-    /// Who would be served first gives way to all others.
+    /// Moves the first connection of the ready list to its end.
     pub(crate) fn rotate(&mut self) {
         if let Some(first) = self.ready.pop_front() {
             self.ready.push_back(first);
         }
     }
 
-    /// The deliveries of a connection wait for the application to poll.
+    /// Records that deliveries of a connection wait until the application polls.
     #[inline]
     pub(crate) fn mark_stalled(&mut self, index: u32) {
         if note(&mut self.listed, index, STALLED) {
@@ -102,12 +102,12 @@ impl Agenda {
         }
     }
 
-    /// How many connections wait for the application to poll.
+    /// Returns the number of connections that wait until the application polls.
     pub(crate) const fn stalled(&self) -> usize {
         self.stalled.len()
     }
 
-    /// The next whose deliveries wait, which is on the list no more.
+    /// Removes and returns the next connection whose deliveries wait.
     pub(crate) fn next_stalled(&mut self) -> Option<u32> {
         if self.stalled.is_empty() {
             return None;
@@ -117,7 +117,7 @@ impl Agenda {
         Some(index)
     }
 
-    /// A connection owes acknowledgements.
+    /// Records that a connection has pending acknowledgements.
     #[inline]
     pub(crate) fn mark_owing(&mut self, index: u32) {
         if note(&mut self.listed, index, OWING) {
@@ -125,20 +125,20 @@ impl Agenda {
         }
     }
 
-    /// The next that owed acknowledgements, which is on the list no more.
+    /// Removes and returns a connection that had pending acknowledgements.
     pub(crate) fn next_owing(&mut self) -> Option<u32> {
         let index = self.owing.pop()?;
         note_off(&mut self.listed, index, OWING);
         Some(index)
     }
 
-    /// Whether there is work for a turn.
+    /// Returns whether a turn has connections to serve.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
         !self.ready.is_empty() || !self.stalled.is_empty()
     }
 
-    /// Whether a turn will look at a connection.
+    /// Returns whether the next turn will visit a connection.
     #[inline]
     pub(crate) fn awaits_turn(&self, index: u32) -> bool {
         self.is_listed(index, READY | STALLED)
@@ -148,30 +148,30 @@ impl Agenda {
         self.listed.get(index as usize).is_some_and(|listed| listed & lists != 0)
     }
 
-    /// Sets the time at which a connection is looked at in any case.
+    /// Sets the timer of a connection.
     #[inline]
     pub(crate) fn set_timer(&mut self, index: u32, at: Instant) {
         self.timers.set(index, at);
     }
 
-    /// When a connection is looked at in any case.
+    /// Returns the deadline of a connection's timer.
     pub(crate) fn deadline(&self, index: u32) -> Instant {
         self.timers.deadline(index)
     }
 
-    /// The earliest of these times.
+    /// Returns the earliest deadline of all connections.
     #[inline]
     pub(crate) fn next_deadline(&self) -> Instant {
         self.timers.next()
     }
 
-    /// The next connection whose time has come; it has none any more.
+    /// Removes and returns the next connection whose timer has expired. Its timer is cleared.
     pub(crate) fn next_due(&mut self, now: Instant) -> Option<u32> {
         self.timers.pop_due(now)
     }
 }
 
-/// Notes that a connection is on a list; false if it is already.
+/// Sets a list bit of a connection. Returns false if it was set already.
 #[inline]
 fn note(listed: &mut [u8], index: u32, list: u8) -> bool {
     let Some(entry) = listed.get_mut(index as usize) else { return false };
@@ -180,7 +180,7 @@ fn note(listed: &mut [u8], index: u32, list: u8) -> bool {
     is_new
 }
 
-/// Notes that a connection is not on a list; false if it was not.
+/// Clears a list bit of a connection. Returns false if it was not set.
 #[inline]
 fn note_off(listed: &mut [u8], index: u32, list: u8) -> bool {
     let Some(entry) = listed.get_mut(index as usize) else { return false };
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!((agenda.next_stalled(), agenda.next_stalled()), (Some(1), None));
         assert_eq!((agenda.next_owing(), agenda.next_owing()), (Some(1), None));
         assert_eq!(agenda.next_deadline(), Instant(6));
-        // The next with this index is served in its place, once.
+        // A later connection with this index is served once, in place of the forgotten one.
         agenda.mark_ready(0);
         assert_eq!((agenda.next_ready(), agenda.next_ready()), (Some(0), None));
     }

@@ -1,4 +1,4 @@
-//! The settings of an endpoint: its limits, its sending policy, its patience.
+//! Settings of an endpoint: limits, sending policy and timeouts.
 
 use delivery::{
     AckPolicy, CongestionAlgorithm, SILENCE_BUDGET_NS, SchedulingPolicy, SentPool, SettingError,
@@ -11,36 +11,37 @@ use crate::reception::CONFIRM_NS;
 /// When the sender of data asks its peer for an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Asking {
-    /// So often that neither its window closes nor frames are wasted, and with the last frame before
-    /// it falls silent.
+    /// Often enough that the sender's window does not close, but without wasting frames; and with
+    /// the last frame before the sender falls silent.
     #[default]
     Spaced,
-    /// Never: the peer decides alone.
+    /// Never: the peer alone decides when to acknowledge.
     Never,
 }
 
-/// Sizes, limits and policies of one endpoint. The defaults work with none changed.
+/// Sizes, limits and policies of one endpoint. The defaults work unchanged.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EngineConfig {
-    /// Connections at a time, at most 2^20. Only a table entry of 16 bytes each is allocated ahead.
+    /// Maximum number of connections, at most 2^20. Only a table entry of 16 bytes per connection
+    /// is allocated ahead.
     pub connections_max: u32,
-    /// Connections asked for by peers that the application has not answered.
+    /// Maximum number of requests of peers that the application has not answered.
     pub requests_max: u32,
-    /// Time that a peer has to confirm a connection that was accepted, while others wait for room, in nanoseconds. Where
-    /// requests of many processes of one host wait as a matter of course, it is more.
+    /// Time that a peer has to confirm an accepted connection while others wait for room, in
+    /// nanoseconds. Raise it if many processes of one host regularly wait with requests.
     pub confirm_ns: u64,
-    /// Links of one connection, 1 to 16.
+    /// Maximum number of links of one connection, 1 to 16.
     pub links_max: u8,
-    /// Records of operations, shared by all connections.
+    /// Limits of the operation records that all connections share.
     pub pools: PoolLimits,
-    /// Operations of a peer tracked beyond the last delivered one, 1 to 65536.
+    /// Number of a peer's operations tracked beyond the last delivered one, 1 to 65536.
     pub operation_window: u32,
-    /// Reads and atomics of a peer answered at a time, at most 4096.
+    /// Number of a peer's reads and atomics answered at a time, at most 4096.
     pub read_depth: u16,
     /// Bytes held per connection for operations that must wait.
     pub order_pool_bytes: u32,
-    /// Receives posted per connection.
+    /// Maximum number of posted receives per connection.
     pub receives_max: u32,
     /// When to acknowledge.
     pub acknowledgement: AckPolicy,
@@ -48,35 +49,36 @@ pub struct EngineConfig {
     pub asking: Asking,
     /// Congestion control.
     pub congestion: CongestionAlgorithm,
-    /// Frames in flight on a link before anything is known of it.
+    /// Frames in flight on a link before it was measured.
     pub initial_window_frames: u32,
-    /// Shortest time without an answer after which a probe is sent, in nanoseconds.
+    /// Shortest time without an acknowledgement after which a probe is sent, in nanoseconds.
     pub probe_timeout_min_ns: u64,
     /// Longest time between probes, in nanoseconds.
     pub probe_timeout_max_ns: u64,
-    /// Time without any sign of life, while something is awaited, after which a peer counts as
-    /// unreachable, in nanoseconds. Also the time a connection may take to be established.
+    /// Time without any sign of life after which a peer counts as unreachable while something is
+    /// awaited, in nanoseconds. It also limits the set-up of a connection.
     pub silence_budget_ns: u64,
-    /// Time without a frame of the peer after which an idle connection asks whether the peer is still
-    /// there and which links it has, in nanoseconds; `u64::MAX` for never.
+    /// Silence of the peer after which an idle connection asks whether the peer is still there and
+    /// which links it has, in nanoseconds; `u64::MAX` for never.
     pub keep_alive_ns: u64,
-    /// Time after which a connection on which nothing happens is packed into a fifth of the memory, in
-    /// nanoseconds from 1; `u64::MAX` for never. It goes on as if it had not been.
+    /// Time without activity after which a connection is packed into a fifth of its memory, in
+    /// nanoseconds, at least 1; `u64::MAX` for never. Packing does not change what the connection
+    /// does.
     pub rest_ns: u64,
-    /// How bytes are spread over links.
+    /// How data is spread over links.
     pub scheduling: SchedulingPolicy,
-    /// Connections with packets in flight at a time that need no allocation, and connections that wake up
-    /// from rest at a time that need none.
+    /// Number of connections that can have packets in flight, or wake up from rest, at a time
+    /// without an allocation.
     pub active_connections: usize,
-    /// Packets in flight on one link of one connection, 256 to 4096.
+    /// Maximum number of packets in flight on one link of one connection, 256 to 4096.
     pub packets_max: u16,
-    /// Whether what the limits allow is allocated when the endpoint is made, so that its data path
-    /// never allocates. Not so where thousands of endpoints live in one process: see
+    /// Whether the endpoint allocates everything that the limits allow at the start, so that its
+    /// data path never allocates. Turn this off if thousands of endpoints live in one process: see
     /// [`Engine::exchange_scratch`](crate::Engine::exchange_scratch).
     pub allocates_ahead: bool,
-    /// The first packet, operation and message of every connection have this number: 0 by the
-    /// protocol. Another one, at least 2048 and the same at both ends, is for simulations that see
-    /// numbers wrap around.
+    /// Number of the first packet, operation and message of every connection: 0 by the protocol.
+    /// Simulations that test the wrap-around of numbers use another one, at least 2048 and equal at
+    /// both ends.
     pub numbers_from: u32,
 }
 
@@ -107,10 +109,10 @@ delivery::setters!(EngineConfig {
 });
 
 impl EngineConfig {
-    /// Refuses what no endpoint works with, or would only work with another value than was asked for.
+    /// Checks that an endpoint works with these settings, and uses each as it is given.
     ///
     /// # Errors
-    /// [`SettingError`] names the setting and its range.
+    /// [`SettingError`], with the setting and its range.
     pub fn check(&self) -> Result<(), SettingError> {
         let within =
             |setting, value: u64, wanted| SettingError::unless_within(setting, &value, &wanted);
@@ -131,7 +133,7 @@ impl EngineConfig {
         Ok(())
     }
 
-    /// What each connection grants its peer.
+    /// Returns the limits that each connection grants its peer.
     pub(crate) const fn inbound_limits(&self) -> InboundLimits {
         InboundLimits {
             operation_window: self.operation_window,
@@ -142,14 +144,15 @@ impl EngineConfig {
         }
     }
 
-    /// Returns the rules of `MultiEdge` (Karlsson, Passas, Kotsis, Bilas, IPDPS 2007), to run it side by side:
-    /// frames go round robin over the links; a fixed window counted in frames; positive acknowledgements ride on
-    /// all data frames, and by themselves go out for every 24 frames or after 500 µs; a coarse timeout retransmits
-    /// the oldest frame. The paper does not say how large window, count and timeouts were; these are chosen so that
-    /// one 1 Gb/s link is filled and the extra frames are those of the paper.
+    /// Returns settings that imitate `MultiEdge` (Karlsson, Passas, Kotsis, Bilas, IPDPS 2007), to
+    /// run it for comparison. Frames go round robin over the links. The window is fixed and counted
+    /// in frames. Positive acknowledgements ride on all data frames, and go out alone for every 24
+    /// frames or after 500 µs. A coarse timeout retransmits the oldest frame. The paper does not
+    /// state the window, the count and the timeouts. They are chosen so that one 1 Gb/s link is
+    /// filled and the number of extra frames is that of the paper.
     ///
-    /// The paper's set-up "2L-1G", all frames delivered in order, is strict operations; "2Lu-1G" is
-    /// relaxed ones.
+    /// Strict operations correspond to the paper's set-up "2L-1G", in which all frames are
+    /// delivered in order; relaxed operations correspond to "2Lu-1G".
     pub fn multiedge() -> Self {
         Self {
             acknowledgement: AckPolicy::default()
@@ -165,38 +168,39 @@ impl EngineConfig {
     }
 }
 
-// Records that every connection gets in any case are allocated beyond the limits of the pools: for 16 384 connections, as
-// many as there may be by default, 256 MiB at most if each holds its share.
+// Every connection gets some records in any case, beyond the limits of the pools. For 16 384
+// connections, the default maximum, these take at most 256 MiB, if each uses its share.
 const _: () = assert!(16_384 * SHARE_BYTES <= 256 << 20);
 
-/// Connections at a time, at most: of 4096 guessed ids one is in use then.
+/// Maximum number of connections of any endpoint. With that many, one guessed id in 4096 is in use.
 pub(crate) const CONNECTIONS_MAX: u32 = 1 << 20;
 
-/// Largest window of operations that the protocol lets an end announce to its peer.
+/// Largest window of operations that the protocol lets an end announce.
 pub(crate) const OPERATION_WINDOW_MAX: u32 = 65_536;
 
-/// Most reads and atomics of a peer answered at a time, by the protocol.
+/// Largest number of a peer's reads and atomics answered at a time, by the protocol.
 pub(crate) const READ_DEPTH_MAX: u16 = 4096;
 
-/// Lowest number to begin with, but for 0: what comes before must be older than any window.
+/// Lowest first number other than 0. Numbers before the first must be older than any window.
 const NUMBERS_FROM_MIN: u64 = 2048;
 
-/// Going to rest and waking up take some microseconds together, so a connection that does so all the time
-/// costs less than a thousandth of a processor, and one that is in use never does.
+/// Default of [`EngineConfig::rest_ns`]. Going to rest and waking up take some microseconds
+/// together. A connection that does so all the time costs less than a thousandth of a processor,
+/// and one in use never rests.
 const REST_NS: u64 = 10_000_000;
 
-/// Frames of one link for one explicit acknowledgement: 4.2 % of extra frames; the paper has 5.5 %,
-/// of which a fifth are drops.
+/// Frames of one link per explicit acknowledgement: 4.2 % extra frames. The paper has 5.5 %, of
+/// which a fifth are drops.
 const MULTIEDGE_FRAMES_PER_ACK: u16 = 24;
 
-/// Longest time an acknowledgement waits, in nanoseconds: 41 full frames at 1 Gb/s.
+/// Longest delay of an acknowledgement, in nanoseconds: 41 full frames at 1 Gb/s.
 const MULTIEDGE_ACK_DELAY_NS: u32 = 500_000;
 
-/// Frames in flight on each link: more than twice what is acknowledged at a time, less than a switch
-/// queues.
+/// Window of each link, in frames: more than twice the frames acknowledged at a time, and less than
+/// a switch queues.
 const MULTIEDGE_WINDOW_FRAMES: u32 = 64;
 
-/// Shortest time after which a frame is retransmitted because nothing came back, in nanoseconds.
+/// Shortest time without an acknowledgement after which a frame is retransmitted, in nanoseconds.
 const MULTIEDGE_TIMEOUT_NS: u64 = 20_000_000;
 
 impl Default for EngineConfig {

@@ -209,7 +209,7 @@ impl Connection {
         queues: Queues,
         terms: Option<Box<OwnTerms>>,
     ) {
-        assert!(self.phase == Phase::Connecting, "whoever is asked does not ask");
+        assert!(self.phase == Phase::Connecting, "only an initiator begins an attempt");
         self.begin_operations(config, NOTHING_GRANTED, domain, queues, terms);
         self.liveness.on_waiting(now);
         self.attempt = Some(Box::new(attempt));
@@ -218,7 +218,7 @@ impl Connection {
 
     /// Begins a request of the peer, which the application will accept or reject.
     pub(crate) fn begin_request(&mut self, attempt: Attempt) {
-        assert!(self.phase == Phase::Requested, "whoever asks is not asked");
+        assert!(self.phase == Phase::Requested, "only a responder begins a request");
         self.attempt = Some(Box::new(attempt));
     }
 

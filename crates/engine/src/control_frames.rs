@@ -1,4 +1,4 @@
-//! Control frames to be sent: questions, answers, and reports about links.
+//! Sends control frames: questions, answers, and reports about links.
 
 use delivery::Instant;
 use wire_edge::{CONTROL_BYTES_MAX, Control, Flags, Header, LinkIndex, LinkStatus};
@@ -12,7 +12,7 @@ use crate::phase::Phase;
 use crate::purpose::Purpose;
 
 impl Parts<'_> {
-    /// Sends control messages that are pending on any link; false if some wait for a full one.
+    /// Sends the pending control messages of all links. Returns false if some wait for a full link.
     pub(crate) fn send_control(
         &mut self,
         now: Instant,
@@ -40,7 +40,8 @@ impl Parts<'_> {
             if !challenged && !waits {
                 continue;
             }
-            // Its clock goes on: a way that takes no challenge is none.
+            // Count the challenge even if the link is full: a link that accepts no challenge does
+            // not work.
             if challenged {
                 path.count_challenge();
             }
@@ -53,7 +54,7 @@ impl Parts<'_> {
                 sent &= !waits;
                 continue;
             }
-            // The addresses of many new links take several frames.
+            // The addresses of many new links need several frames.
             while announces
                 && connection.paths()[position].pending().addresses() != 0
                 && may_report(&connection.paths()[position])
@@ -69,7 +70,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: ack.10, close.7
-    /// Sends a control frame with what is pending on the link at `position`; false if the link is full.
+    /// Sends one control frame with the pending messages of the link at `position`. Returns false
+    /// if the link is full.
     fn send_control_on(
         &mut self,
         now: Instant,
@@ -81,19 +83,19 @@ impl Parts<'_> {
         let statuses = statuses_of(connection, position, what.announces);
         let path = &connection.paths()[position];
         let addresses = what.announces.then(|| self.links_to_announce(path.pending().addresses()));
-        // What must not be reported yet stays for later.
+        // Messages that must not be reported yet stay pending.
         let control = if what.reports { path.pending().messages() } else { 0 };
         let carried = path.pending().carried(control, addresses);
         let mut body = Vec::with_capacity(64);
         gather_messages(&mut body, connection, position, control, what.challenge, &statuses);
         self.gather_addresses(&mut body, addresses.unwrap_or(0));
-        // A peer that has forgotten the connection answers with a reset only what is no shorter than
-        // that; and a frame of one Ping may be all that is ever sent to it.
+        // A peer that has forgotten the connection answers only frames that are at least as long as
+        // a Reset. A frame with one Ping may be the only frame ever sent to that peer.
         let len = body.len();
         pad(&mut body, len);
-        // What only asks or answers whether the way works is not repeated by loss detection.
-        // Nor is what ends a connection: that has a timer of its own, and the peer decides how often
-        // it asks.
+        // Loss detection does not repeat questions and answers about whether a link works. Nor does
+        // it repeat frames that end a connection: these have a timer of their own, or answer a
+        // frame that the peer repeats.
         let is_repeated = carried.slot != 0 && connection.phase() == Phase::Established;
         let is_urgent = control & (PING | LINKS | CLOSE) != 0;
         let urgent = if is_urgent { Flags::ACK_NOW } else { Flags::NONE };
@@ -125,14 +127,14 @@ impl Parts<'_> {
         true
     }
 
-    /// Adds the addresses of a set of links (by bit) to the body of a control frame.
+    /// Appends the addresses of these links (by bit) to the body of a control frame.
     fn gather_addresses(&self, body: &mut Vec<u8>, links: u16) {
         for (_, caps) in self.links.iter().filter(|(link, _)| links >> link.0 & 1 != 0) {
             add(body, Control::Address(caps.local));
         }
     }
 
-    /// Of a set of links (by bit), those that are attached, as many as one frame takes.
+    /// Returns those of the links (by bit) that are attached, at most as many as fit one frame.
     fn links_to_announce(&self, links: u16) -> u16 {
         let reported =
             self.links.iter().map(|(link, _)| 1 << link.0).filter(|bit| links & bit != 0);
@@ -140,17 +142,18 @@ impl Parts<'_> {
     }
 }
 
-/// What a control frame is to have.
+/// What to put into a control frame.
 struct What {
     challenge: Option<u64>,
-    /// What is pending on the link.
+    /// Whether to send the pending messages of the link.
     reports: bool,
-    /// What is to be reported of all links.
+    /// Whether to send the pending reports about all links.
     announces: bool,
 }
 
-/// Adds to the body of a control frame these messages ([`Pending::say`]), the challenge, the answer to that of the peer
-/// on the link at `position`, and the report about each link.
+/// Appends messages to the body of a control frame: those in `control` ([`Pending::say`]), the
+/// challenge, the answer to the peer's challenge on the link at `position`, and the report about
+/// each link.
 fn gather_messages(
     body: &mut Vec<u8>,
     connection: &Connection,
@@ -171,7 +174,7 @@ fn gather_messages(
     if control & READY != 0 {
         add(body, Control::Ready);
     }
-    // Of one that lacks a receive by now, even if another has got one.
+    // Report the message that lacks a receive now; an earlier one may have got a receive meanwhile.
     if control & NOT_READY != 0
         && let Some(message) = connection.inbound().lacks_receive()
     {
@@ -200,8 +203,8 @@ fn add(body: &mut Vec<u8>, message: Control<'_>) {
 }
 
 //= protocol.md: amplify.5
-/// Whether the challenge that is due on a link may go out: how many go where this end tries whether there
-/// is a way is limited elsewhere.
+/// Returns whether the challenge that is due on a link may be sent. For a link on trial, the number
+/// of challenges is limited elsewhere.
 fn may_challenge(path: &Path) -> bool {
     let bytes = if path.pending().nonce().is_some() {
         CONTROL_FRAME_BYTES + NONCE_BYTES
@@ -212,7 +215,7 @@ fn may_challenge(path: &Path) -> bool {
 }
 
 //= protocol.md: status.1
-/// Collects what is to be reported of the links on the nearest one.
+/// Collects the reports about all links on the nearest one.
 fn gather_status(connection: &mut Connection, nearest: usize) {
     if connection.paths().len() < 2 {
         return;
@@ -226,7 +229,7 @@ fn gather_status(connection: &mut Connection, nearest: usize) {
     }
 }
 
-/// What to report of each link index on the link at `position`.
+/// Returns the status of each link index to report on the link at `position`.
 fn statuses_of(
     connection: &Connection,
     position: usize,
@@ -251,10 +254,11 @@ fn statuses_of(
     statuses
 }
 
-/// A control frame with one message of at most 12 bytes, and what another challenge or response adds.
+/// Bytes of a control frame with one message of at most 12 bytes, and of each further challenge or
+/// response.
 const CONTROL_FRAME_BYTES: u64 = wire_edge::COMMON_BYTES as u64 + CONTROL_BODY_MIN as u64;
 const NONCE_BYTES: u64 = 10;
 
-/// Addresses in one control frame, 22 bytes each: with everything else there may be, an open
-/// connection's stays below 256 bytes.
+/// Addresses in one control frame, 22 bytes each. With all other possible messages, a frame of an
+/// open connection stays below 256 bytes.
 const ADDRESSES_PER_FRAME: usize = 6;

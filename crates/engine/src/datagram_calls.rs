@@ -1,4 +1,4 @@
-//! Datagrams: the surface of the endpoint, and their frames coming in.
+//! Datagrams: the calls of the application, and arriving frames.
 
 use delivery::{Instant, LinkId, RxFrame};
 use mem::MemoryAccess;
@@ -10,7 +10,7 @@ use crate::datagrams::{Datagrams, Route};
 use crate::engine::Engine;
 
 impl Engine {
-    /// Opens a port for datagrams from and to a queue pair.
+    /// Opens a port that sends and receives datagrams under a queue pair number.
     ///
     /// # Errors
     /// [`DatagramError::NumberInUse`], [`DatagramError::NumberOfGroup`] or [`DatagramError::NoPortLeft`].
@@ -21,10 +21,10 @@ impl Engine {
         self.lend_datagrams().0.open(request)
     }
 
-    /// Closes a port, which leaves its groups: what was posted there completes as flushed.
+    /// Closes a port and removes it from its groups. Everything posted there completes as flushed.
     ///
     /// # Errors
-    /// [`DatagramError::Closed`], as all calls with a port that was closed.
+    /// [`DatagramError::Closed`], as for all calls with a closed port.
     pub fn close_datagram_port(&mut self, port: DatagramPort) -> Result<(), DatagramError> {
         let (datagrams, around) = self.lend_datagrams();
         datagrams.close(around.pools, around.counters, port)
@@ -38,13 +38,15 @@ impl Engine {
         self.lend_datagrams().0.set_key(port, key)
     }
 
-    /// Returns the largest payload of a datagram on a link, in bytes, if there is such a link.
+    /// Returns the largest payload of a datagram on a link, in bytes; `None` if there is no such
+    /// link.
     pub fn datagram_payload_max(&mut self, link: LinkId) -> Option<u16> {
         let caps = self.parts().links.caps(link)?;
         Some(datagram_payload_max(caps.frame_bytes_max))
     }
 
-    /// Adds a port to a group: it gets the datagrams that [`Engine::handle_group_frame`] is handed.
+    /// Adds a port to a group. The port then gets the group's datagrams, which the caller passes to
+    /// [`Engine::handle_group_frame`].
     ///
     /// # Errors
     /// [`DatagramError::NotGroup`] or [`DatagramError::NoGroupLeft`].
@@ -68,13 +70,14 @@ impl Engine {
         self.lend_datagrams().0.leave(port, group)
     }
 
-    /// Whether any port is in a group.
+    /// Returns whether any port is in a group.
     pub fn has_datagram_group(&mut self, group: PeerAddr) -> bool {
         self.lend_datagrams().0.has_group(group)
     }
 
-    /// Posts a datagram with the bytes of a list. Call [`Engine::poll_transmit`] afterwards. It completes when the
-    /// driver has taken it; no completion says whether it arrived.
+    /// Posts a datagram with the bytes of a scatter/gather list. Call [`Engine::poll_transmit`]
+    /// afterwards. The datagram completes when the driver has accepted it; no completion reports
+    /// whether it arrived.
     ///
     /// # Errors
     /// [`DatagramError::TooLong`], [`DatagramError::UnknownLink`], [`DatagramError::LocalAccess`],
@@ -91,8 +94,8 @@ impl Engine {
     }
 
     //= protocol.md: datagram.7
-    /// Posts a buffer for one datagram: 40 bytes of route header, then the payload. The completion carries the
-    /// number of the queue pair that sent it as its value, and counts the header.
+    /// Posts a buffer for one datagram: 40 bytes of route header, then the payload. The byte count
+    /// of the completion includes the header, and its value is the sender's queue pair number.
     ///
     /// # Errors
     /// [`DatagramError::LocalAccess`], [`DatagramError::ReceiveQueueFull`], [`DatagramError::Overrun`] or
@@ -106,14 +109,15 @@ impl Engine {
         let Receive { region, offset, length, context } = receive;
         let pieces = [Piece { region, offset, length }];
         let Ok(list) = PieceList::new(&pieces) else {
-            // It ends beyond 2^64, where no region has bytes.
+            // The buffer ends beyond 2^64, where no region has bytes.
             memory.source(region, offset, length)?;
             return Ok(());
         };
         self.post_datagram_receive_list(memory, port, list, context)
     }
 
-    /// Posts a receive as [`Engine::post_datagram_receive`] does, with a buffer in pieces.
+    /// Posts a receive as [`Engine::post_datagram_receive`] does, with a scatter/gather list as the
+    /// buffer.
     ///
     /// # Errors
     /// As for [`Engine::post_datagram_receive`].
@@ -128,10 +132,11 @@ impl Engine {
         datagrams.post_receive(memory, &mut around, port, list, context)
     }
 
-    /// Posts a receive of so many bytes whose memory is not there: it fails when a datagram takes it, and not now.
+    /// Posts a receive of `length` bytes whose memory is missing. It does not fail now, but when a
+    /// datagram consumes it.
     ///
     /// # Errors
-    /// As for [`Engine::post_datagram_receive`], but for the memory.
+    /// As for [`Engine::post_datagram_receive`], except those about memory.
     pub fn post_failed_datagram_receive(
         &mut self,
         port: DatagramPort,
@@ -141,13 +146,14 @@ impl Engine {
         self.lend_datagrams().0.post_failed_receive(port, length, context)
     }
 
-    /// Sets the time for the calls here, because datagrams that wait for a receive do so for a limited time.
+    /// Sets the time for the datagram calls. Datagrams that wait for a receive are dropped after a
+    /// limited time.
     #[inline]
     pub fn note_time(&mut self, now: Instant) {
         self.begin_turn(now);
     }
 
-    /// Takes the receives of a port back without completing them, not even as flushed.
+    /// Withdraws the receives of a port. They do not complete, not even as flushed.
     ///
     /// # Errors
     /// [`DatagramError::Closed`].
@@ -167,8 +173,8 @@ impl Engine {
         self.datagrams().map_or(0, Datagrams::waiting)
     }
 
-    /// Handles a frame that was sent to a group and not to this host alone. It has come in by
-    /// a way of its own, where only datagrams are taken.
+    /// Handles a frame that was sent to a group. It arrived on a multicast socket, which accepts
+    /// only datagrams.
     #[expect(clippy::needless_pass_by_value, reason = "a frame is handed over, not lent")]
     pub fn handle_group_frame(
         &mut self,
@@ -187,7 +193,7 @@ impl Engine {
         }
     }
 
-    /// Handles a datagram that has come on a link.
+    /// Handles a datagram that arrived on a link.
     pub(crate) fn handle_datagram(
         &mut self,
         memory: &MemoryAccess<'_>,

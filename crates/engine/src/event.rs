@@ -1,12 +1,13 @@
-//! Events: what the engine reports to the application about connections, besides completions; why a connection ended;
-//! and the errors of calls.
+//! Events that the engine reports to the application besides completions, reasons for the end of a
+//! connection, and errors of calls.
 
 use delivery::{LinkCounters, LinkId, LinkState, SettingError};
 use semantics::{OperationError, Owner};
 use thiserror::Error;
 use wire_edge::{CloseReason, PeerAddr, RejectReason};
 
-/// Names a connection of an endpoint; never the same for two connections of one life of it.
+/// Identifies a connection of an endpoint. During one life of the endpoint, no two connections get
+/// equal handles.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct ConnectionHandle {
     pub(crate) index: u32,
@@ -24,81 +25,81 @@ impl ConnectionHandle {
         Self { index: owner.index(), generation: owner.life() }
     }
 
-    /// Returns what the completions of the connection carry.
+    /// Returns the owner that the completions of this connection carry.
     pub const fn owner(self) -> Owner {
         Owner::new(self.index, self.generation)
     }
 }
 
-/// News of a connection.
+/// An event of a connection.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A peer asks for a connection: accept or reject it.
+    /// A peer asks for a connection: accept or reject the request.
     Requested {
-        /// The connection to be.
+        /// The requested connection.
         connection: ConnectionHandle,
-        /// Which listener is meant.
+        /// The number of the listener.
         service: u32,
-        /// Where the request came from: the peer has shown that it receives there.
+        /// The address of the peer, which has proved that it receives there.
         peer: PeerAddr,
         /// The peer wants a queue pair ([`Terms::queue_pair`](crate::Terms::queue_pair)).
         queue_pair: bool,
-        /// What the peer sent along.
+        /// The private data that the peer sent with its request.
         private_data: Vec<u8>,
     },
-    /// The connection is usable. To the side that connected, with what the other sent along.
+    /// The connection is usable. The initiator also gets the private data of the peer's Accept.
     Established {
-        /// Which connection.
+        /// The connection.
         connection: ConnectionHandle,
-        /// What the peer sent along with its acceptance.
+        /// The private data that the peer sent with its Accept.
         private_data: Vec<u8>,
     },
-    /// The connection has ended, or could not be established; everything outstanding was completed.
+    /// The connection has ended, or could not be established. Everything outstanding was completed.
     Closed {
-        /// Which connection.
+        /// The connection.
         connection: ConnectionHandle,
-        /// Why.
+        /// The reason.
         reason: Closed,
-        /// What the peer sent along.
+        /// The private data that the peer sent with its Close or Reject.
         private_data: Vec<u8>,
     },
-    /// A link of a connection began or ceased to carry data.
+    /// A link of a connection started or stopped carrying data.
     Path {
-        /// Which connection.
+        /// The connection.
         connection: ConnectionHandle,
         /// Index of the link within the connection.
         index: u8,
         /// The link at this endpoint.
         link: LinkId,
-        /// Where it stands now.
+        /// The present state of the link.
         state: LinkState,
     },
 }
 
-/// Why a connection has ended.
+/// The reason for the end of a connection.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum Closed {
-    /// The application at this side closed it.
+    /// The application on this side closed the connection.
     #[error("closed by this side")]
     Here,
-    /// The peer closed it.
+    /// The peer closed the connection.
     #[error("closed by the peer; connect again if that was not meant")]
     ByPeer,
-    /// The peer ended it because of what this side did.
-    #[error("ended by the peer: {0:?}; do otherwise what it refused, and connect again")]
+    /// The peer ended the connection because of something that this side did.
+    #[error("ended by the peer: {0:?}; avoid what it refused, and connect again")]
     PeerRefused(CloseReason),
-    /// This side ended it because of what the peer did.
+    /// This side ended the connection because of something that the peer did.
     #[error("ended because the peer broke a rule: {0:?}; report it, with a capture of the link")]
     PeerMisbehaved(CloseReason),
-    /// The local memory of an operation is gone.
+    /// Local memory of an operation is gone.
     #[error(
-        "the local memory of an operation was deregistered or unmapped while it was under way; keep it until the operation \
+        "the local memory of an operation was deregistered or unmapped while it was in use; keep it until the operation \
          is complete"
     )]
     LocalMemory,
-    /// The peer does not want the connection.
+    /// The peer rejected the connection.
     #[error("rejected by the peer: {}", match .0 {
         RejectReason::Application => "its application refused; what it sent along may say why",
         RejectReason::NoListener => "nothing listens for this service; start its listener, or correct the number",
@@ -108,18 +109,18 @@ pub enum Closed {
         _ => "for a reason this version does not know; use the same version on both sides",
     })]
     Rejected(RejectReason),
-    /// The peer speaks other versions.
+    /// The peer speaks only other versions.
     #[error(
         "the peer speaks versions {lowest} to {highest} of the edge protocol, this side speaks 1; use the same \
          release on both sides"
     )]
     Version {
-        /// Lowest version it speaks.
+        /// Lowest version that the peer speaks.
         lowest: u16,
-        /// Highest version it speaks.
+        /// Highest version that the peer speaks.
         highest: u16,
     },
-    /// No link reached the peer for the whole silence budget.
+    /// The peer was silent on all links for the whole silence budget.
     #[error(
         "{peer} did not answer for {silence_ms} ms; is it running, and {}?", match .peer.to_mac() {
             None => "does the network carry UDP to it",
@@ -127,24 +128,25 @@ pub enum Closed {
         }
     )]
     Unreachable {
-        /// Where it was.
+        /// The address of the peer.
         peer: PeerAddr,
-        /// How long it was waited for, in milliseconds.
+        /// How long the peer was silent, in milliseconds.
         silence_ms: u64,
     },
     /// Nothing listens at the peer's address.
     #[error("nothing listens at {0} (port unreachable); start the peer, or correct the address")]
     Refused(PeerAddr),
-    /// The peer knows nothing of the connection: it restarted, or gave the connection up, as it heard nothing of this
-    /// side for too long.
+    /// The peer does not know the connection: it has restarted, or it has dropped the connection
+    /// because it heard nothing of this side for too long.
     #[error(
         "the peer does not know the connection: it restarted, or heard nothing of this side for too long; connect again"
     )]
     PeerRestarted,
-    /// An operation of this queue pair failed on this side: its completion says why.
+    /// An operation of this queue pair failed on this side. Its completion has the cause.
     #[error("an operation of this side failed; its completion says why")]
     OperationFailed,
-    /// A completion queue of the connection, which promises no places, had no room for a completion.
+    /// A completion queue of the connection had no room for a completion, and no place in it was
+    /// reserved.
     #[error(
         "a completion of the connection was lost, as its completion queue was full; make it larger, or poll it \
          before more work is posted than it has room for"
@@ -153,7 +155,7 @@ pub enum Closed {
 }
 
 impl Closed {
-    /// What operations learn that were outstanding.
+    /// Returns the error with which outstanding operations complete.
     pub(crate) const fn operation_error(self) -> OperationError {
         match self {
             Self::Unreachable { .. } | Self::Refused(_) => OperationError::Unreachable,
@@ -170,20 +172,20 @@ impl Closed {
     }
 }
 
-/// Why a connection could not be asked for.
+/// Why [`Engine::connect`](crate::Engine::connect) failed.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// No address to connect to.
+    /// The request has no link and address.
     #[error("a connection needs at least one link and peer address; name some")]
     NoPath,
-    /// The link was never attached.
+    /// The link is not attached.
     #[error("link {0} is not attached to this endpoint; name one that `Endpoint::links` lists")]
     UnknownLink(u8),
-    /// More private data than a frame takes.
+    /// There is more private data than a frame can carry.
     #[error("{0} bytes of private data are more than the {max} a handshake carries; send the rest as a message", max = wire_edge::PRIVATE_BYTES_MAX)]
     PrivateData(usize),
-    /// Nothing works under these terms.
+    /// The terms are invalid.
     #[error(transparent)]
     Terms(#[from] SettingError),
     /// All connections are in use.
@@ -195,23 +197,23 @@ pub enum ConnectError {
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// It is no longer there, or was answered before.
+    /// The request does not exist any more, or was answered before.
     #[error("the request is no longer there, or was answered before; accept the next one")]
     Gone,
-    /// More private data than a frame takes.
+    /// There is more private data than a frame can carry.
     #[error("{0} bytes of private data are more than the {max} a handshake carries; send the rest as a message", max = wire_edge::PRIVATE_BYTES_MAX)]
     PrivateData(usize),
-    /// Nothing works under these terms. The request still waits.
+    /// The terms are invalid. The request still waits.
     #[error(transparent)]
     Terms(#[from] SettingError),
 }
 
-/// The connection does not exist (any more).
+/// The connection does not exist, or does not exist any more.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("the connection does not exist any more")]
 pub struct Unknown;
 
-/// What is known of one link of a connection.
+/// State of one link of a connection.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct PathInfo {
@@ -221,11 +223,11 @@ pub struct PathInfo {
     pub link: LinkId,
     /// The peer's address on it.
     pub peer: PeerAddr,
-    /// Where it stands.
+    /// State of the link.
     pub state: LinkState,
     /// Smoothed round trip, in nanoseconds.
     pub srtt_ns: u64,
-    /// Measured rate, in bytes per second.
+    /// Measured rate, in bytes per second, if one was measured.
     pub rate_bytes_per_second: Option<u64>,
     /// Congestion window, in bytes.
     pub window_bytes: u32,
@@ -233,24 +235,25 @@ pub struct PathInfo {
     pub in_flight_bytes: u32,
     /// Packets that are in flight or remembered as lost.
     pub packets: u16,
-    /// Largest frame, in bytes.
+    /// Size of the largest frame, in bytes.
     pub frame_bytes: u16,
-    /// Everything counted.
+    /// Counters of the link.
     pub counters: LinkCounters,
 }
 
-/// What is known of a connection.
+/// State of a connection.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectionInfo {
     /// Whether operations may be posted.
     pub established: bool,
-    /// Whether it is a queue pair: both ends want that.
+    /// Whether the connection is a queue pair: both ends want one.
     pub queue_pair: bool,
     /// Operations posted and not complete.
     pub outstanding: u32,
-    /// Messages that may be posted until the peer grants more, beside those that wait for it.
+    /// Number of further messages that the peer's credit allows, beside posted messages that
+    /// already wait for credit.
     pub credits: u32,
-    /// Its links.
+    /// Links of the connection.
     pub paths: Vec<PathInfo>,
 }

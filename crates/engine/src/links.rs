@@ -1,18 +1,18 @@
-//! The links of the endpoint: which are attached, what they carry, and whose drivers have room.
+//! The links of the endpoint: which are attached, their capabilities, and which drivers have room.
 
 use delivery::{LINKS_MAX, LinkCaps, LinkId};
 use thiserror::Error;
 use wire_edge::PeerAddr;
 
-/// The links of the endpoint, and what their drivers refused in this turn.
+/// The links of the endpoint, and which drivers refused frames in this turn.
 ///
-/// A link that is attached carries frames of at least [`FRAME_BYTES_MIN`] bytes while it is up.
+/// An attached link that is up carries frames of at least [`FRAME_BYTES_MIN`] bytes.
 #[derive(Debug)]
 pub(crate) struct Links {
     attached: [Option<Attached>; LINKS_MAX],
     /// Links (by bit) whose driver had no room in this turn.
     full: u16,
-    /// Peers for which a driver had no room in this turn, while it may have some for others.
+    /// Peers for which a driver had no room in this turn, although it may have room for others.
     full_for: Vec<(LinkId, PeerAddr)>,
 }
 
@@ -34,20 +34,20 @@ pub enum EngineLinkError {
         "link {link} carries frames of {frame_bytes} bytes; the edge protocol needs 256 (raise the interface's MTU)"
     )]
     FrameTooSmall {
-        /// Which link.
+        /// The link.
         link: u8,
-        /// What it carries.
+        /// The largest frame that it carries, in bytes.
         frame_bytes: u16,
     },
 }
 
 impl Links {
-    /// None, with room to note so many peers that have none.
+    /// Creates the state without links, with room to list `peers` peers for which a driver is full.
     pub(crate) fn new(peers: usize) -> Self {
         Self { attached: [None; LINKS_MAX], full: 0, full_for: Vec::with_capacity(peers) }
     }
 
-    /// Adds a link, which is up, or replaces what is known of it.
+    /// Adds a link, which is up, or replaces its capabilities.
     pub(crate) fn attach(&mut self, link: LinkId, caps: LinkCaps) -> Result<(), EngineLinkError> {
         if caps.frame_bytes_max < FRAME_BYTES_MIN {
             let frame_bytes = caps.frame_bytes_max;
@@ -58,15 +58,15 @@ impl Links {
         Ok(())
     }
 
-    /// Takes a link away.
+    /// Removes a link.
     pub(crate) fn detach(&mut self, link: LinkId) {
         if let Some(slot) = self.attached.get_mut(usize::from(link.0)) {
             *slot = None;
         }
     }
 
-    /// A link carries something else from now on; one that is too narrow for any frame is down.
-    /// Whether it is up.
+    /// Handles new capabilities of a link. A link whose frames are too small counts as down.
+    /// Returns whether the link is up.
     pub(crate) fn on_changed(&mut self, link: LinkId, caps: LinkCaps) -> bool {
         let is_up = caps.frame_bytes_max >= FRAME_BYTES_MIN;
         if let Some(Some(known)) = self.attached.get_mut(usize::from(link.0)) {
@@ -76,24 +76,24 @@ impl Links {
         is_up
     }
 
-    /// The carrier of a link is gone.
+    /// Handles the loss of a link's carrier.
     pub(crate) fn on_down(&mut self, link: LinkId) {
         if let Some(Some(known)) = self.attached.get_mut(usize::from(link.0)) {
             known.is_up = false;
         }
     }
 
-    /// What a link carries, if it is attached.
+    /// Returns the capabilities of a link, if it is attached.
     pub(crate) fn caps(&self, link: LinkId) -> Option<&LinkCaps> {
         self.known(link).map(|known| &known.caps)
     }
 
-    /// Whether a link is attached.
+    /// Returns whether a link is attached.
     pub(crate) fn is_attached(&self, link: LinkId) -> bool {
         self.known(link).is_some()
     }
 
-    /// Whether a link is attached and its carrier is there.
+    /// Returns whether a link is attached and has a carrier.
     #[inline]
     pub(crate) fn is_usable(&self, link: LinkId) -> bool {
         self.known(link).is_some_and(|known| known.is_up)
@@ -104,30 +104,30 @@ impl Links {
         self.attached.get(usize::from(link.0))?.as_ref()
     }
 
-    /// The links that are attached, with what they carry.
+    /// Returns the attached links with their capabilities.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (LinkId, &LinkCaps)> {
         let links = self.attached.iter().enumerate();
         links.filter_map(|(index, slot)| Some((LinkId(index as u8), &slot.as_ref()?.caps)))
     }
 
-    /// The links (by bit) that are attached.
+    /// Returns the attached links (by bit).
     pub(crate) fn attached(&self) -> u16 {
         self.iter().fold(0, |all, (link, _)| all | 1 << link.0)
     }
 
-    /// The links (by bit) that are attached and whose carrier is there.
+    /// Returns the attached links that have a carrier (by bit).
     pub(crate) fn usable(&self) -> u16 {
         let usable = self.iter().filter(|&(link, _)| self.is_usable(link));
         usable.fold(0, |all, (link, _)| all | 1 << link.0)
     }
 
-    /// Drivers may have room again.
+    /// Begins a turn: drivers may have room again.
     pub(crate) fn begin_turn(&mut self) {
         self.full = 0;
         self.full_for.clear();
     }
 
-    /// The driver of a link has refused frames for a peer.
+    /// Records that the driver of a link refused frames for a peer.
     pub(crate) fn on_refused(&mut self, link: LinkId, to: PeerAddr) {
         if is_full_alone(to) {
             self.full_for.push((link, to));
@@ -136,38 +136,39 @@ impl Links {
         }
     }
 
-    /// Whether any driver has refused frames in this turn.
+    /// Returns whether any driver has refused frames in this turn.
     pub(crate) const fn has_refused(&self) -> bool {
         self.full != 0 || !self.full_for.is_empty()
     }
 
-    /// Whether nothing can be sent to a peer on a link now.
+    /// Returns whether no frame can be sent to a peer on a link now.
     #[inline]
     pub(crate) fn is_blocked(&self, link: LinkId, to: PeerAddr) -> bool {
         !self.is_usable(link) || self.has_no_room(link, to)
     }
 
-    /// Whether a link is full: its driver has room again soon but does not report it. A link that is down reports when
-    /// it is back.
+    /// Returns whether a link is full: its driver will have room soon but does not report that. A
+    /// link that is down is not meant: its driver reports when the link is up again.
     #[inline]
     pub(crate) fn is_full(&self, link: LinkId, to: PeerAddr) -> bool {
         self.is_usable(link) && self.has_no_room(link, to)
     }
 
-    /// Whether a driver has refused frames for a peer in this turn.
+    /// Returns whether a driver has refused frames for a peer in this turn.
     #[inline]
     fn has_no_room(&self, link: LinkId, to: PeerAddr) -> bool {
         self.full >> link.0 & 1 != 0 || self.full_for.contains(&(link, to))
     }
 }
 
-/// Whether the driver that reaches a peer has room for that one apart from others: memory is shared with
-/// each, and one that does not read fills only its own. Other drivers have one queue for all.
+/// Returns whether the driver has separate room for this peer. Over shared memory each peer has its
+/// own ring, and a peer that does not read fills only its own. Other drivers have one queue for all
+/// peers.
 pub(crate) const fn is_full_alone(to: PeerAddr) -> bool {
     to.is_shared_memory()
 }
 
-/// Smallest frame a link must carry (protocol.md §2.2).
+/// The smallest frame size that a link must support, in bytes (protocol.md §2.2).
 pub(crate) const FRAME_BYTES_MIN: u16 = 256;
 
 #[cfg(test)]
@@ -225,7 +226,7 @@ mod tests {
         links.on_refused(LinkId(0), here);
         assert!(links.has_refused());
         assert!(links.is_full(LinkId(0), there) && !links.is_full(LinkId(1), here));
-        // One that is down is not full: it says so when it is back.
+        // A link that is down is not full: its driver reports when it is up again.
         links.on_down(LinkId(0));
         assert!(links.is_blocked(LinkId(0), here) && !links.is_full(LinkId(0), here));
         links.begin_turn();

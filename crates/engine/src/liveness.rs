@@ -1,8 +1,9 @@
-//! Whether the peer is there: what was heard of it, for how long it may be silent, and when it is asked.
+//! Liveness of the peer: when it was last heard, how long it may be silent, and when it is asked
+//! for a sign of life.
 
 use delivery::{Instant, SilenceBudget};
 
-/// What a connection knows of the life of its peer (protocol.md §4.3).
+/// State of the peer's liveness on one connection (protocol.md §4.3).
 #[derive(Debug)]
 pub(crate) struct Liveness {
     silence: SilenceBudget,
@@ -10,18 +11,21 @@ pub(crate) struct Liveness {
     is_heard: bool,
     /// When the connection was last served after a new packet of the peer had arrived.
     heard_at: Instant,
-    /// When to look whether anything was heard lately, and to ask if not; not before there is a connection.
+    /// When to check whether the peer was heard lately, and to ask it if not. [`Instant::NEVER`]
+    /// before the connection is established.
     ask_at: Instant,
-    /// Links have come or gone: the peer is asked at that time in any case.
+    /// Links were added or removed: the peer is asked at `ask_at` in any case.
     compares_links: bool,
 }
 
-// Of a connection that rests it is known without waking it when it asks.
+// A resting connection keeps `ask_at` outside, so that it can be read without waking the
+// connection.
 delivery::pack_fields!(Liveness { silence, heard_at, compares_links }
     is_heard = false, ask_at = Instant::NEVER);
 
 impl Liveness {
-    /// Of a peer of which nothing was heard, and which may be silent for so long.
+    /// Creates the state for a peer that was not heard yet. The peer may be silent for
+    /// `silence_budget_ns` nanoseconds.
     pub(crate) fn new(silence_budget_ns: u64) -> Self {
         Self {
             silence: SilenceBudget::new(silence_budget_ns),
@@ -32,29 +36,29 @@ impl Liveness {
         }
     }
 
-    /// The peer may be silent for so long.
+    /// Sets how long the peer may be silent, in nanoseconds.
     pub(crate) fn set_budget(&mut self, silence_budget_ns: u64) {
         self.silence = SilenceBudget::new(silence_budget_ns);
     }
 
-    /// There is a connection: from now on the peer is asked when it is silent.
+    /// Starts the keep-alive: the connection is established.
     pub(crate) fn begin(&mut self, now: Instant, keep_alive_ns: u64) {
         self.silence.on_progress(None);
         self.ask_at = now.after_ns(keep_alive_ns);
     }
 
-    /// The connection wakes up, and asks at that time as it would have.
+    /// Restores the time of the next question, for a connection that wakes up.
     pub(crate) const fn wake(&mut self, ask_at: Instant) {
         self.ask_at = ask_at;
     }
 
-    /// A new packet of the peer has arrived.
+    /// Records that a new packet of the peer arrived.
     #[inline]
     pub(crate) const fn on_heard(&mut self) {
         self.is_heard = true;
     }
 
-    /// Whether the peer was heard since this was last asked.
+    /// Returns whether the peer was heard since the last call.
     #[inline]
     pub(crate) const fn poll_heard(&mut self, now: Instant) -> bool {
         if self.is_heard {
@@ -63,43 +67,45 @@ impl Liveness {
         core::mem::replace(&mut self.is_heard, false)
     }
 
-    /// Something is awaited of the peer, whose silence counts from this time on.
+    /// Records that the peer is awaited. Its silence counts from `since` on.
     #[inline]
     pub(crate) fn on_waiting(&mut self, since: Instant) {
         self.silence.on_waiting(since);
     }
 
-    /// The peer gave a sign of life, or nothing is awaited. If more is, its silence counts from this time on.
+    /// Records a sign of life, or that the peer is not awaited any more. If it is still awaited,
+    /// its silence counts from `silent_since` on.
     #[inline]
     pub(crate) const fn on_progress(&mut self, silent_since: Option<Instant>) {
         self.silence.on_progress(silent_since);
     }
 
-    /// Whether the peer counts as unreachable. What has arrived after a long computation of this side counts before it
-    /// is looked at.
+    /// Returns whether the peer counts as unreachable. If the application computed for long, a
+    /// packet that arrived meanwhile counts although it was not handled in time.
     pub(crate) fn is_exhausted(&self, now: Instant) -> bool {
         !self.is_heard && self.silence.is_exhausted(now)
     }
 
-    /// When the peer counts as unreachable, unless it is heard.
+    /// Returns when the peer counts as unreachable, unless it is heard before.
     #[inline]
     pub(crate) const fn exhausted_at(&self) -> Instant {
         self.silence.deadline()
     }
 
-    /// When the peer was last heard.
+    /// Returns when the peer was last heard.
     pub(crate) const fn heard_at(&self) -> Instant {
         self.heard_at
     }
 
-    /// When to [ask](Self::poll_question).
+    /// Returns when to [ask](Self::poll_question).
     #[inline]
     pub(crate) const fn ask_at(&self) -> Instant {
         self.ask_at
     }
 
     //= protocol.md: silence.3, compare.1
-    /// Whether to ask the peer now, as it was not heard for so long, or links are in doubt.
+    /// Returns whether to ask the peer now, because it was silent for `keep_alive_ns` or a link is
+    /// in doubt.
     pub(crate) fn poll_question(
         &mut self,
         now: Instant,
@@ -113,18 +119,19 @@ impl Liveness {
         asks
     }
 
-    /// Defers the question until then.
+    /// Defers the question until this time.
     pub(crate) const fn defer(&mut self, until: Instant) {
         self.ask_at = until;
     }
 
-    /// Whether the peer is asked at that time in any case.
+    /// Returns whether the peer is asked at `ask_at` in any case.
     pub(crate) const fn compares_links(&self) -> bool {
         self.compares_links
     }
 
     //= protocol.md: compare.1
-    /// Links have come or gone: when that has settled, both ends see whether they agree.
+    /// Schedules a comparison of the links of both ends, some time after links were added or
+    /// removed.
     pub(crate) fn compare_links_soon(&mut self, now: Instant) {
         if self.ask_at != Instant::NEVER {
             self.compares_links = true;
@@ -132,14 +139,14 @@ impl Liveness {
         }
     }
 
-    /// Whether nothing is awaited, and nothing was heard that is not looked at.
+    /// Returns whether nothing is awaited, and no packet has arrived that was not handled.
     pub(crate) fn is_at_rest(&self) -> bool {
         !self.is_heard && self.silence.deadline() == Instant::NEVER
     }
 }
 
 /// How long after a change of its links a connection compares them with the peer's, in nanoseconds:
-/// longer than an index rests.
+/// longer than a removed link keeps its index.
 const COMPARE_NS: u64 = 3_000_000_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a connection knows of pairs of links that are none of its own, and what it has announced of them.
+//! The pairs of links that may join a connection, and the addresses announced for them.
 
 use delivery::{Instant, LinkId};
 use wire_edge::PeerAddr;
@@ -6,50 +6,51 @@ use wire_edge::PeerAddr;
 use crate::joining::{Joining, TRIAL_CHALLENGES};
 use crate::path::Path;
 
-/// Pairs that may join a connection, whether to look for them, and links of this end that the peer may want.
+/// State about pairs that may join a connection, and about links of this end that the peer may try.
 #[derive(Debug, Default)]
 pub(crate) struct Pairs {
-    /// What is known of them; absent while there is none to try.
+    /// The known addresses and pairs; `None` while there is nothing to try.
     joining: Option<Box<Joining>>,
-    /// Links (by bit) whose address was announced to the peer, as they have no part in the connection.
+    /// Links (by bit) without a part in the connection whose address was announced to the peer.
     announced_addresses: u16,
     /// Whether to look for pairs that may join.
     is_due: bool,
 }
 
-// A connection that is to look for pairs does not rest.
+// A connection that has to look for pairs does not rest.
 delivery::pack_fields!(Pairs { joining, announced_addresses } is_due = false);
 
 impl Pairs {
-    /// Something has changed: pairs are looked for.
+    /// Requests a search for pairs, because something has changed.
     pub(crate) const fn look(&mut self) {
         self.is_due = true;
     }
 
-    /// Whether something has changed since pairs were looked for.
+    /// Returns whether something has changed since the last search.
     #[inline]
     pub(crate) const fn is_due(&self) -> bool {
         self.is_due
     }
 
-    /// Gives out what is known, for a step of the search; [`Pairs::go_on_with`] takes it back.
+    /// Takes the known addresses and pairs for a step of the search. [`Pairs::go_on_with`] returns
+    /// them.
     pub(crate) const fn begin_step(&mut self) -> Option<Box<Joining>> {
         self.is_due = false;
         self.joining.take()
     }
 
-    /// What is known after a step.
+    /// Ends a step of the search.
     pub(crate) fn go_on_with(&mut self, joining: Box<Joining>) {
         debug_assert!(self.joining.is_none(), "one step at a time");
         self.joining = Some(joining);
     }
 
-    /// There is a connection, and this is known of pairs: they are looked for.
+    /// Begins the search on an established connection.
     pub(crate) fn begin(&mut self, joining: Option<Box<Joining>>) {
         *self = Self { joining, announced_addresses: 0, is_due: true };
     }
 
-    /// When to look again, of which links some may be on trial.
+    /// Returns when to search again. Some links of `paths` may be on trial.
     pub(crate) fn deadline(&self, paths: &[Path]) -> Instant {
         if self.is_due {
             return Instant::default();
@@ -64,8 +65,8 @@ impl Pairs {
     }
 
     //= protocol.md: remove.2
-    /// The peer does not want to be reached at this address any more, or the application of this end does
-    /// not want this link.
+    /// Forgets an address at which the peer does not want to be reached any more. `unwanted` is a
+    /// link that the application of this end does not want.
     pub(crate) fn forget(&mut self, peer: PeerAddr, unwanted: Option<LinkId>) {
         if let Some(joining) = &mut self.joining {
             joining.forget(peer);
@@ -76,7 +77,8 @@ impl Pairs {
         self.look();
     }
 
-    /// The application, or a new attachment, wants this link in the connection.
+    /// Records that the application wants this link on the connection, or that the link was
+    /// attached.
     pub(crate) fn welcome(&mut self, link: LinkId) {
         if let Some(joining) = &mut self.joining {
             joining.welcome(link);
@@ -84,17 +86,17 @@ impl Pairs {
         self.look();
     }
 
-    /// The address of a link of this end is announced to the peer.
+    /// Records that the address of a link of this end is announced to the peer.
     pub(crate) const fn on_address_announced(&mut self, link: LinkId) {
         self.announced_addresses |= 1 << link.0;
     }
 
-    /// Links (by bit) whose address was announced to the peer, and that are wanted still.
+    /// Returns the links (by bit) whose address was announced and that are still wanted.
     pub(crate) fn announced_addresses(&self) -> u16 {
         self.announced_addresses & !self.unwanted()
     }
 
-    /// A pair answers, whichever end wanted it: it is one to be found again.
+    /// Records a pair that answers, whichever end opened it.
     pub(crate) fn keep(&mut self, pair: (LinkId, PeerAddr), paths: &[Path]) {
         self.announced_addresses &= !(1 << pair.0.0);
         if let Some(joining) = &mut self.joining {
@@ -102,7 +104,7 @@ impl Pairs {
         }
     }
 
-    /// The peer does not want a pair that was on trial: what it wants may become clear later.
+    /// Records that the peer rejected a pair that was on trial. It may want the pair later.
     pub(crate) fn on_unwanted(&mut self, pair: (LinkId, PeerAddr)) {
         if let Some(joining) = &mut self.joining {
             joining.on_failed(pair);
@@ -110,27 +112,27 @@ impl Pairs {
         self.look();
     }
 
-    /// The application wants this pair, whose link is [welcome](Self::welcome).
+    /// Adds a pair that the application wants. The caller also [welcomes](Self::welcome) its link.
     pub(crate) fn ask_for(&mut self, pair: (LinkId, PeerAddr)) {
         if let Some(joining) = &mut self.joining {
             joining.ask_for(pair);
         }
     }
 
-    /// Whether it is known that the peer can be reached at this address.
+    /// Returns whether this is a known address of the peer.
     pub(crate) fn knows(&self, address: PeerAddr) -> bool {
         self.joining.as_ref().is_some_and(|joining| joining.knows(address))
     }
 
     //= protocol.md: control.3
-    /// The peer can be reached at this address, too.
+    /// Adds an address of the peer.
     pub(crate) fn learn(&mut self, address: PeerAddr, paths: &[Path]) {
         let joining = self.joining.get_or_insert_default();
         joining.learn_again(address, |old| is_peer(paths, old));
         self.look();
     }
 
-    /// Links (by bit) that the application does not want in this connection.
+    /// Returns the links (by bit) that the application does not want on this connection.
     pub(crate) fn unwanted(&self) -> u16 {
         self.joining.as_ref().map_or(0, |joining| joining.unwanted())
     }

@@ -52,7 +52,7 @@ impl Phase {
     /// The peer closes.
     pub(crate) const fn on_drained(self) -> Self {
         let was_known = !matches!(self, Self::Connecting | Self::Requested | Self::Gone);
-        assert!(was_known, "only who has a connection closes it");
+        assert!(was_known, "only an accepted or established connection is closed by the peer");
         Self::Drained
     }
 }

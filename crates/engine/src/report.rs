@@ -1,8 +1,9 @@
-//! What links report of the addresses of peers: frames are too big, or the address has no listener (protocol.md §7.8).
+//! Reports of the network about the addresses of peers: a frame was too big, or the address has no
+//! listener (protocol.md §7.8).
 //!
-//! An attacker that knows two addresses can forge the network's reports. A report that quotes a frame that was sent is
-//! believed, as no host off the path knows its numbers. Of any other only so many are looked at, and they make this end
-//! ask for itself, no more.
+//! An attacker that knows two addresses can forge such reports. A report is believed if it quotes a
+//! frame that was sent, because no host off the path knows the frame's numbers. Other reports are
+//! limited in rate, and only make this end ask the peer itself.
 
 use delivery::{Evidence, Instant, LinkId};
 use wire_edge::PeerAddr;
@@ -18,7 +19,7 @@ use crate::refusals::Report;
 
 impl Engine {
     //= protocol.md: report.2
-    /// A link reports something of the address of a peer.
+    /// Handles the report of a link about the address of a peer.
     #[cold]
     pub(crate) fn on_report(
         &mut self,
@@ -47,7 +48,7 @@ impl Engine {
                 on_hearsay(connection, (link, peer), report);
             }),
             Evidence::Local => {
-                // An idle connection has no other way to learn that its peer has hung up.
+                // An idle connection has no other way to learn that its peer has ended.
                 let which = if report == Report::Refused { Which::All } else { Which::Awake };
                 let mut is_dead = false;
                 self.each_at((link, peer), which, |parts, connection| {
@@ -61,8 +62,8 @@ impl Engine {
     }
 
     //= protocol.md: report.6
-    /// A connection has found that an address has no listener. Networks report a few refusals a second at most, so the
-    /// other connections do not ask, too.
+    /// Spreads the finding of one connection that an address has no listener. Networks report only
+    /// a few refusals a second, so the other connections do not ask themselves.
     #[cold]
     fn on_address_dead(&mut self, now: Instant, place: (LinkId, PeerAddr)) {
         self.each_at(place, Which::All, |parts, connection| {
@@ -78,8 +79,8 @@ impl Engine {
     }
 
     //= protocol.md: report.1
-    /// The connection whose frame to an address begins like this, and the number of the frame, if it has
-    /// one: of the last that were sent.
+    /// Returns the connection that sent a frame with this beginning to the address, and the number
+    /// of the packet, if the frame had one. Only recently sent packets count.
     fn sender_of(
         &mut self,
         link: LinkId,
@@ -94,14 +95,14 @@ impl Engine {
             return connection.attempt()?.asks_at((link, peer)).then_some((index, None));
         };
         let index = parts.peers.find((prefix.connection, prefix.epoch))?;
-        // A compressed connection has nothing pending.
+        // A resting connection has no frame in flight.
         let connection = connections.at(index)?;
         let path = connection.paths().iter().find(|path| path.index() == prefix.link)?;
         let is_sent = path.pair() == (link, peer) && path.has_sent_lately(prefix.packet);
         is_sent.then_some((index, Some(prefix.packet)))
     }
 
-    /// Works on each connection that has, or tries, a link to this address.
+    /// Runs `work` on each connection that has a link to this address or tries one.
     fn each_at(
         &mut self,
         place: (LinkId, PeerAddr),
@@ -124,17 +125,17 @@ impl Engine {
     }
 }
 
-/// Which connections are looked at.
+/// Which connections to visit.
 #[derive(Clone, Copy, Debug)]
 enum Which {
     All,
-    /// Those that do not rest.
+    /// Only those that do not rest.
     Awake,
 }
 
 impl Parts<'_> {
     //= protocol.md: report.3
-    /// Acts on a report with proof, which is about the packet with this number, or about the newest. Returns whether an
+    /// Handles a report with proof about `packet`, or about the newest packet. Returns whether an
     /// established connection has just found that the address has no listener.
     fn on_proven(
         &mut self,
@@ -172,7 +173,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: report.4
-    /// The address of a link has no listener, again and again. If that is so on all links, the peer is gone.
+    /// Handles the finding that the address of a link has no listener, after repeated refusals. If
+    /// that is so on all links, the peer is gone.
     fn on_no_listener(
         &mut self,
         now: Instant,
@@ -188,7 +190,7 @@ impl Parts<'_> {
         let Some(path) = connection.path_mut(index) else { return };
         let change = path.on_said_broken(now);
         self.on_path_change(now, connection, index, change);
-        // The others show whether the link has failed or the peer.
+        // Pings on the other links show whether the link or the peer has failed.
         for path in connection.paths_mut().iter_mut().filter(|path| path.may_carry_data()) {
             path.say(PING);
         }
@@ -196,13 +198,13 @@ impl Parts<'_> {
 }
 
 //= protocol.md: report.5
-/// Acts on a report without proof, which may be forged: this end asks the peer itself.
+/// Handles a report without proof, which may be forged: this end only asks the peer itself.
 fn on_hearsay(connection: &mut Connection, place: (LinkId, PeerAddr), report: Report) {
     let is_it = |path: &&mut Path| path.pair() == place && path.is_validated();
     let Some(path) = connection.paths_mut().iter_mut().find(is_it) else { return };
     match report {
         Report::TooBig(limit) => path.on_too_big(limit, false),
-        // What is in flight asks already.
+        // A packet in flight is question enough.
         Report::Refused if path.send().in_flight_bytes() == 0 => path.say(PING),
         Report::Refused => {}
     }

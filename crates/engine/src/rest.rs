@@ -50,7 +50,7 @@ impl Connection {
     /// Writes down a connection [at rest](Connection::is_at_rest), which is of no use any more: what is
     /// left of it is its memory.
     pub(crate) fn rest(&mut self, limits: InboundLimits) -> Resting {
-        debug_assert!(self.is_at_rest(), "nothing that is under way is lost");
+        debug_assert!(self.is_at_rest(), "packing loses nothing that is pending");
         let bytes = self.pack();
         let (queues, keep_alive_at) = (self.queues(), self.liveness().ask_at());
         let (inbound, outbound) = self.operations();

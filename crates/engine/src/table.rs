@@ -1,4 +1,5 @@
-//! The table of connections, and the ids by which frames find them: random, so that no host can guess one.
+//! The connection table, and the ids by which frames find connections. Ids are random, so that no
+//! host can guess one.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -14,29 +15,31 @@ use crate::rest::Resting;
 
 /// Connections by index, by handle, and by the id in their frames.
 ///
-/// Ids are drawn at random for each connection, all 32 bits: the ids that a peer knows say nothing about earlier or
-/// later ids of other connections.
+/// Ids are drawn at random from all 32 bits for each connection. The ids that a peer knows say
+/// nothing about earlier or later ids of other connections.
 #[derive(Debug)]
 pub(crate) struct ConnectionTable {
     slots: Vec<Slot>,
     free: Vec<u32>,
     limit: u32,
     used: u32,
-    /// Which slot has which id.
+    /// The slot of each id.
     ids: HashMap<ConnectionId, u32, BuildHasherDefault<IdHasher>>,
-    /// The last id looked up, and its index: frames come in runs.
+    /// The id that was looked up last, and its index. Frames of one connection often arrive in a
+    /// row.
     last: (ConnectionId, u32),
-    /// Memory for connections that wake up, at most `spare_max`.
+    /// Memory for connections that wake up, at most `spare_max` entries.
     #[expect(clippy::vec_box, reason = "the box is what is kept")]
     spare: Vec<Box<Connection>>,
     spare_max: usize,
-    /// What all connections grant.
+    /// The limits that connections grant by default.
     limits: InboundLimits,
-    /// The completion queue of connections that no application uses; it has no room.
+    /// The queue of connections for which the application has chosen none. It has no room for
+    /// completions.
     unowned_queue: Queues,
 }
 
-/// Spreads ids. They are random already, and no other host chooses them.
+/// Hashes ids. They are random already, and no other host chooses them.
 #[derive(Debug, Default)]
 struct IdHasher(u64);
 
@@ -53,12 +56,12 @@ impl Hasher for IdHasher {
 
     #[inline]
     fn write_u32(&mut self, id: u32) {
-        // The table looks at the highest bits and at the lowest.
+        // The hash table uses the highest and the lowest bits.
         self.0 = (self.0 ^ u64::from(id)).wrapping_mul(GOLDEN_RATIO);
     }
 }
 
-/// 2^64 divided by the golden ratio, odd: its multiples are well spread.
+/// 2^64 divided by the golden ratio, made odd. Its multiples are well spread.
 const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[derive(Debug)]
@@ -67,17 +70,17 @@ struct Slot {
     content: Content,
 }
 
-/// What is in a slot.
+/// The content of a slot.
 #[derive(Debug)]
 enum Content {
-    /// Nothing, or it is taken out.
+    /// The slot is free, or its connection is taken out.
     Nothing,
     Awake(Box<Connection>),
     Resting(Box<Resting>),
 }
 
 impl ConnectionTable {
-    /// A table for the connections of an endpoint; `unowned_queue` takes nothing.
+    /// Creates an empty table for an endpoint. `unowned_queue` has no room for completions.
     pub(crate) fn new(config: &EngineConfig, unowned_queue: Queues) -> Self {
         Self {
             slots: Vec::new(),
@@ -94,8 +97,8 @@ impl ConnectionTable {
     }
 
     //= protocol.md: name.1
-    /// Takes a slot and returns the names of the connection that will be in it, one of them of `random`
-    /// numbers.
+    /// Reserves a slot. Returns the handle of its connection, and an id drawn by `random`; `None`
+    /// if all connections are in use.
     pub(crate) fn reserve(
         &mut self,
         mut random: impl FnMut() -> u32,
@@ -110,7 +113,7 @@ impl ConnectionTable {
         let slot = self.slots.get_mut(index as usize)?;
         self.used += 1;
         slot.generation = slot.generation.wrapping_add(1);
-        // Id 0 means "none" on the wire.
+        // Id 0 means "no connection" on the wire.
         let mut id = ConnectionId(0);
         while id == ConnectionId(0) || self.ids.contains_key(&id) {
             id = ConnectionId(random());
@@ -119,7 +122,7 @@ impl ConnectionTable {
         Some((ConnectionHandle { index, generation: slot.generation }, id))
     }
 
-    /// Puts a connection into its slot, or back into it.
+    /// Puts a connection into its slot.
     #[inline]
     pub(crate) fn put(&mut self, connection: Box<Connection>) {
         if let Some(slot) = self.slots.get_mut(connection.handle().index as usize) {
@@ -127,8 +130,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Takes a connection out to work on it, awake; [`ConnectionTable::put`] it back or
-    /// [`ConnectionTable::release`] its slot.
+    /// Takes a connection out of the table and wakes it if it rests. Afterwards,
+    /// [`ConnectionTable::put`] it back or [`ConnectionTable::release`] its slot.
     #[inline]
     pub(crate) fn take(&mut self, index: u32) -> Option<Box<Connection>> {
         let slot = self.slots.get_mut(index as usize)?;
@@ -142,13 +145,14 @@ impl ConnectionTable {
         }
     }
 
-    /// Whether there is a connection with this handle, which may be taken out.
+    /// Returns whether there is a connection with this handle. It may be taken out.
     pub(crate) fn has(&self, handle: ConnectionHandle) -> bool {
         let slot = self.slots.get(handle.index as usize);
         slot.is_some_and(|slot| slot.generation == handle.generation)
     }
 
-    /// The completion queue of connections for which the application has chosen none yet: it has no room.
+    /// Returns the queue of connections for which the application has chosen none yet. It has no
+    /// room.
     pub(crate) const fn unowned_queue(&self) -> &Queues {
         &self.unowned_queue
     }
@@ -185,7 +189,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Looks at a connection, which is not woken up for that.
+    /// Calls `look` with a connection, without waking it.
     pub(crate) fn look<R>(
         &self,
         handle: ConnectionHandle,
@@ -207,7 +211,7 @@ impl ConnectionTable {
         }
     }
 
-    /// The connection with this index, unless it is taken out or rests.
+    /// Returns the connection with this index, unless it is taken out or rests.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> Option<&Connection> {
         match &self.slots.get(index as usize)?.content {
@@ -216,12 +220,12 @@ impl ConnectionTable {
         }
     }
 
-    /// All connections that do not rest.
+    /// Returns all connections that do not rest.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
         (0..self.slots.len() as u32).filter_map(|index| self.at(index))
     }
 
-    /// All connections that rest, with their indices.
+    /// Returns all resting connections, with their indices.
     pub(crate) fn resting(&self) -> impl Iterator<Item = (u32, &Resting)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| match &slot.content {
             Content::Resting(resting) => Some((index as u32, &**resting)),
@@ -237,7 +241,7 @@ impl ConnectionTable {
         self.last = (ConnectionId(0), u32::MAX);
     }
 
-    /// The index of the connection with this id.
+    /// Returns the index of the connection with this id.
     #[inline]
     pub(crate) fn find(&mut self, id: ConnectionId) -> Option<u32> {
         if self.last.0 == id && id != ConnectionId(0) {
@@ -248,12 +252,12 @@ impl ConnectionTable {
         Some(index)
     }
 
-    /// Connections in use.
+    /// Returns the number of connections in use.
     pub(crate) const fn used(&self) -> u32 {
         self.used
     }
 
-    /// Indices that are or were in use.
+    /// Returns all indices that are or were in use.
     pub(crate) fn indices(&self) -> core::ops::Range<u32> {
         0..self.slots.len() as u32
     }

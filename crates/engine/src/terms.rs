@@ -1,4 +1,4 @@
-//! What holds on one connection and not on all of an endpoint.
+//! Settings of one connection that differ from those of its endpoint.
 
 use std::sync::Arc;
 
@@ -10,24 +10,25 @@ use wire_edge::{CloseReason, OperationNumber};
 use crate::config::{EngineConfig, READ_DEPTH_MAX};
 use crate::patience::Patience;
 
-/// Under which terms one end takes part in a connection. The defaults are those of the endpoint.
+/// Settings of one end of a connection. The defaults are those of the endpoint.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Terms {
-    /// This end wants a queue pair of verbs; it is one if the peer wants that too (protocol.md §5.8). It asks its
-    /// peer for a sign of life every half second, unless the grants say otherwise.
+    /// This end wants a verbs queue pair. The connection is one if the peer wants that too
+    /// (protocol.md §5.8). A queue pair asks its peer for a sign of life every half second, unless
+    /// the grants say otherwise.
     pub queue_pair: bool,
-    /// What this end grants its peer.
+    /// Limits that this end grants its peer.
     pub grants: Grants,
-    /// Where a queue pair takes its receives from, if it shares them with others; its queues of completions promise
-    /// nothing. If the peer wants no queue pair, receives are not shared.
+    /// Shared queue from which a queue pair takes its receives. Then its completion queues reserve
+    /// no places. If the peer wants no queue pair, receives are not shared.
     pub shared_receives: Option<Arc<SharedReceives>>,
-    /// How long the oldest operation of a queue pair waits for a receive of the peer before it fails, in nanoseconds;
-    /// `None` for as long as it takes.
+    /// How long the oldest operation of a queue pair waits for a receive of the peer before it
+    /// fails, in nanoseconds; `None` for no limit.
     pub not_ready_ns: Option<u64>,
 }
 
-/// What one end of a connection grants its peer; `None` for what the endpoint grants all.
+/// Limits that one end of a connection grants its peer; `None` for the endpoint's.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Grants {
@@ -41,7 +42,8 @@ pub struct Grants {
     pub keep_alive_ns: Option<u64>,
     /// See [`EngineConfig::order_pool_bytes`].
     pub order_pool_bytes: Option<u32>,
-    /// What the peer may do to memory at most, whatever the regions allow; `None` for all that they allow.
+    /// The most that the peer may do with memory, even if a region allows more; `None` for
+    /// everything that a region allows.
     pub rights: Option<Rights>,
 }
 
@@ -62,7 +64,7 @@ delivery::setters!(Grants {
 });
 
 impl Terms {
-    /// Refuses what no connection works with.
+    /// Checks that a connection works with these terms.
     pub(crate) fn check(&self) -> Result<(), SettingError> {
         let within =
             |setting, value: u64, wanted| SettingError::unless_within(setting, &value, &wanted);
@@ -73,7 +75,7 @@ impl Terms {
     }
 }
 
-/// What holds on a connection alone. One that lives under the terms of its endpoint has none of it.
+/// Settings of one connection. A connection with the endpoint's settings has none.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnTerms {
     limits: InboundLimits,
@@ -81,21 +83,21 @@ pub(crate) struct OwnTerms {
     keep_alive_ns: u64,
     /// This end wants a queue pair.
     wants_queue_pair: bool,
-    /// So does the peer.
+    /// The peer wants a queue pair too.
     is_queue_pair: bool,
-    /// Where receives come from, once it is one.
+    /// Shared queue of the receives, until the connection becomes a queue pair.
     shared_receives: Option<Arc<SharedReceives>>,
-    /// It has asked for all that go to the same peer, and not heard the peer since.
+    /// This connection asked for all connections to its peer, and the peer was not heard since.
     asks_for_all: bool,
-    /// How long it waits for receives of the peer.
+    /// How long operations wait for receives of the peer.
     patience: Patience,
-    /// What the peer has asked for and may not have, while answers to what it asked before are outstanding.
+    /// Reason and operation of a refusal that waits until the peer has all earlier answers.
     refused: Option<(CloseReason, OperationNumber)>,
 }
 
 impl OwnTerms {
     //= protocol.md: silence.4
-    /// Of a connection to be; nothing if there is nothing of its own.
+    /// Creates the settings of a new connection; `None` if they are those of the endpoint.
     pub(crate) fn new(config: &EngineConfig, terms: &Terms) -> Option<Box<Self>> {
         if !terms.queue_pair && terms.grants == Grants::default() {
             return None;
@@ -125,81 +127,82 @@ impl OwnTerms {
         }))
     }
 
-    /// What the peer may do here.
+    /// Returns the limits of the peer's operations at this end.
     pub(crate) const fn limits(&self) -> InboundLimits {
         self.limits
     }
 
-    /// How long the peer may be silent while something is awaited.
+    /// Returns how long the peer may be silent while something is awaited, in nanoseconds.
     pub(crate) const fn silence_ns(&self) -> u64 {
         self.silence_ns
     }
 
-    /// After how much silence the peer is asked.
+    /// Returns after how much silence the peer is asked for a sign of life, in nanoseconds.
     pub(crate) const fn keep_alive_ns(&self) -> u64 {
         self.keep_alive_ns
     }
 
-    /// Whether this end wants a queue pair.
+    /// Returns whether this end wants a queue pair.
     pub(crate) const fn wants_queue_pair(&self) -> bool {
         self.wants_queue_pair
     }
 
-    /// Whether both ends do.
+    /// Returns whether the connection is a queue pair: both ends want one.
     pub(crate) const fn is_queue_pair(&self) -> bool {
         self.is_queue_pair
     }
 
-    /// The peer wants a queue pair. Whether that makes it one.
+    /// Handles that the peer wants a queue pair. Returns whether the connection becomes one.
     pub(crate) const fn on_peer_wants(&mut self) -> bool {
         self.is_queue_pair = self.wants_queue_pair;
         self.is_queue_pair
     }
 
-    /// Where receives come from, if others have them too.
+    /// Takes the shared queue of the receives, if there is one.
     pub(crate) const fn take_shared_receives(&mut self) -> Option<Arc<SharedReceives>> {
         self.shared_receives.take()
     }
 
-    /// It asks for all that go to the same peer.
+    /// Records that this connection asks for all connections to its peer.
     pub(crate) const fn ask_for_all(&mut self) {
         self.asks_for_all = true;
     }
 
-    /// Whether it did, when its peer is heard.
+    /// Ends that question: the peer was heard. Returns whether there was one.
     #[inline]
     pub(crate) const fn take_asking_for_all(&mut self) -> bool {
         core::mem::replace(&mut self.asks_for_all, false)
     }
 
-    /// How long it waits for receives of the peer.
+    /// Returns how long operations wait for receives of the peer.
     pub(crate) const fn patience_mut(&mut self) -> &mut Patience {
         &mut self.patience
     }
 
-    /// It waits for so long from now on: for a sign of the peer, and for a receive of it.
+    /// Sets the timeouts in nanoseconds: for the silence of the peer, and for a missing receive.
     pub(crate) const fn set_patience(&mut self, silence_ns: u64, not_ready_ns: Option<u64>) {
         self.silence_ns = silence_ns;
         self.patience.set_budget(not_ready_ns);
     }
 
-    /// The peer is refused when it has all answers.
+    /// Defers a refusal until the peer has all answers.
     pub(crate) const fn set_refused(&mut self, close: (CloseReason, OperationNumber)) {
         self.refused = Some(close);
     }
 
-    /// Whether it is.
+    /// Returns whether a refusal is deferred.
     #[inline]
     pub(crate) const fn has_refused(&self) -> bool {
         self.refused.is_some()
     }
 
-    /// Why.
+    /// Takes the reason and the operation of the deferred refusal.
     pub(crate) const fn take_refused(&mut self) -> Option<(CloseReason, OperationNumber)> {
         self.refused.take()
     }
 }
 
-/// Silence after which a queue pair asks its peer: programs of verbs learn within a second that their peer was
-/// killed, as those of network adapters do, whose kernel says so.
+/// Silence after which a queue pair asks its peer, in nanoseconds. With it, verbs programs notice
+/// within a second that their peer was killed. A network adapter is as fast, because the peer's
+/// kernel reports the end.
 const QUEUE_PAIR_KEEP_ALIVE_NS: u64 = 500_000_000;

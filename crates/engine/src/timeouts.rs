@@ -1,5 +1,5 @@
-//! What happens when a timer fires: probe timeouts, frames of handshake and end that are repeated,
-//! questions for news, peers that stay silent for too long, and connections that come to rest.
+//! Handles timers: probe timeouts, repetitions of handshake and Close frames, questions for news,
+//! peers that are silent for too long, and connections that start to rest.
 
 use delivery::{Fate, Instant};
 use mem::MemoryAccess;
@@ -13,8 +13,8 @@ use crate::pending::{CLOSE, PING};
 use crate::phase::Phase;
 
 impl Engine {
-    /// Handles everything due at `now`. Call when [`Engine::poll_timeout`] has come, and
-    /// [`Engine::poll_transmit`] afterwards.
+    /// Handles everything due at `now`. Call it when the time that [`Engine::poll_timeout`]
+    /// returned has passed, and call [`Engine::poll_transmit`] afterwards.
     pub fn handle_timeout(&mut self, now: Instant, memory: &MemoryAccess<'_>) {
         let _ = memory;
         while let Some(index) = self.parts().agenda.next_due(now) {
@@ -35,8 +35,8 @@ impl Engine {
         }
     }
 
-    /// Compresses all idle connections at once, for a caller that knows that nothing will happen on them for a while.
-    /// Looks at every connection.
+    /// Packs all idle connections at once, for a caller that knows that nothing will happen on them
+    /// for a while. Visits every connection.
     pub fn rest(&mut self) {
         let (connections, mut parts) = self.lend();
         for index in connections.indices() {
@@ -50,7 +50,7 @@ impl Engine {
         parts.trim();
     }
 
-    /// Packs a connection whose timer has come, if it has been at rest and nothing else is due.
+    /// Packs a connection whose timer has fired, if it is at rest and nothing else is due.
     fn come_to_rest(&mut self, now: Instant, index: u32) -> bool {
         let (connections, mut parts) = self.lend();
         let Some(connection) = connections.at(index) else { return false };
@@ -66,7 +66,7 @@ impl Engine {
 }
 
 impl Parts<'_> {
-    /// Sets the timer of a connection to the earliest thing that is due on it.
+    /// Sets the timer of a connection to its earliest deadline.
     pub(crate) fn arm_timer(&mut self, now: Instant, connection: &mut Connection) {
         Self::ask_for_news(now, connection);
         let mut deadline = connection.retry().at();
@@ -74,7 +74,7 @@ impl Parts<'_> {
         if self.agenda.is_ready(index)
             && matches!(connection.phase(), Phase::Connecting | Phase::Accepted)
         {
-            // What it has to say waits for room on a link, not for a time.
+            // Its handshake frame waits for room on a link, not for a time.
             deadline = Instant::NEVER;
         }
         if !matches!(connection.phase(), Phase::Closing | Phase::Drained) {
@@ -85,7 +85,7 @@ impl Parts<'_> {
             for path in connection.paths() {
                 deadline = deadline.min(path.deadline(now));
             }
-            // With several links, frames that wait for a batch would go by another.
+            // With several links, frames that wait for a batch would go over another link.
             let batches = match connection.paths().as_slice() {
                 [only] => self.offloads(only.link()),
                 _ => false,
@@ -103,7 +103,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: close.2
-    /// Sends Close again, or gives up, when it is time.
+    /// Repeats the Close, or gives up, if it is time.
     pub(crate) fn serve_close(now: Instant, connection: &mut Connection) {
         if !connection.retry().is_due(now) {
             return;
@@ -119,7 +119,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: silence.2
-    /// Whether a connection has not been set up in time, of so many that are in use.
+    /// Returns whether a connection was not set up in time. `used` is the number of connections in
+    /// use.
     fn is_set_up_over(&self, now: Instant, connection: &Connection, used: u32) -> bool {
         let (Phase::Connecting | Phase::Accepted, Some(state)) =
             (connection.phase(), connection.attempt())
@@ -170,8 +171,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: challenge.2, join.10
-    /// Forgets links that the peer opened and never answered on: the peer decides where they lead, and the host at that
-    /// address did not ask for our challenges.
+    /// Drops links that the peer opened and never answered on. The peer decides where such a link
+    /// leads, and the host at that address did not ask for challenges.
     fn drop_unanswered(&mut self, connection: &mut Connection) {
         let unanswered = |path: &Path| path.is_offered() && path.unanswered() >= CHALLENGES_MAX;
         while let Some(index) =
@@ -194,7 +195,8 @@ impl Parts<'_> {
         if path.send().deadline() > now {
             return;
         }
-        // Another link says something about this one only if it progressed while this one did not.
+        // The progress of another link says something about this one only if this one has made none
+        // since.
         let others_progress = others_at > path.waits_since(now);
         let pools = &mut *self.pools;
         let is_probe_due = path.on_timeout(self.sent, now, &mut |fate, carried| {
@@ -202,12 +204,13 @@ impl Parts<'_> {
                 outbound.on_lost(pools, carried);
             }
         });
-        // The network reports a few refusals a second: frames that say nothing new must not use them up.
+        // The network reports only a few refusals a second. Frames without new information must not
+        // use them up.
         let is_question_due = connection.paths()[position].is_question_due();
         if is_probe_due && !is_question_due {
             self.probe(now, connection, position, others_progress);
-            // The other links show whether this link is silent or the peer, if they ask something for which the peer
-            // needs no room.
+            // Pings on the other links show whether this link or the peer is silent. The peer needs
+            // no room to answer them.
             for (other, path) in connection.paths_mut().iter_mut().enumerate() {
                 if other != position && path.may_carry_data() {
                     path.say(PING);
@@ -217,8 +220,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: again.2
-    /// A probe timeout fired: the oldest unacknowledged bytes go out again, on the best link there
-    /// is, and a link that stays silent while others answer loses what it holds.
+    /// Handles a probe timeout. The oldest unacknowledged bytes go out again, on the best link. If
+    /// this link stays silent while others answer, everything in flight on it moves to the others.
     fn probe(
         &mut self,
         now: Instant,
@@ -230,18 +233,18 @@ impl Parts<'_> {
         let (paths, outbound) = connection.paths_and_outbound();
         let path = &mut paths[position];
         let Some(probe) = path.probe(now) else { return };
-        // While it may be the size of its frames, nothing is wrong with the link.
+        // As long as the size of the frames may be the cause, the link is not suspected.
         let others_progress = others_progress && !probe.may_be_size;
         if let Some(carried) = probe.data {
             outbound.on_returned(self.pools, carried);
             if !outbound.wants_to_send() {
-                // The bytes are no longer wanted; something must ask nevertheless.
+                // The bytes are not needed any more, but a question must still go out.
                 path.say(PING);
             }
         }
         let index = path.index();
         if !path.may_carry_data() && !sole_hope {
-            // It got data while no link was up; those that are now carry it faster.
+            // The link got data while no link was up. Links that are up now are faster.
             self.give_up(connection, index);
             return;
         }
@@ -250,8 +253,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: news.1
-    /// With operations outstanding and nothing in flight, only the peer can bring news; it is asked
-    /// for some, in case what it said was lost.
+    /// Schedules a question for news. If operations are outstanding and no packet is in flight,
+    /// only a frame of the peer can lead on, and that frame may have been lost.
     fn ask_for_news(now: Instant, connection: &mut Connection) {
         if connection.phase() != Phase::Established {
             return;
@@ -271,7 +274,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: news.1, news.3
-    /// Asks the peer for news, unless too many connections do.
+    /// Asks the peer for news, unless too many connections ask.
     fn ask_now(&mut self, now: Instant, connection: &mut Connection) {
         if let Err(until) = self.questions.may_ask(now) {
             return connection.retry_mut().set(until);
@@ -283,15 +286,14 @@ impl Parts<'_> {
         }
     }
 
-    /// Gives back what many connections at a time, made or lost, have left behind in lists of the control
-    /// path.
+    /// Releases memory of control-path lists that grew while many connections were made or lost.
     fn trim(&mut self) {
         self.news.trim();
         self.replies.trim();
     }
 
-    /// A connection was taken out of the table for something of which it need not be served: it may go
-    /// to rest again.
+    /// Lets a connection rest again after it was taken out of the table for something that needs no
+    /// turn.
     pub(crate) fn rest_later(&mut self, connection: &Connection) {
         let index = connection.handle().index;
         let rests_at = self.turn_at.after_ns(self.config.rest_ns);
@@ -301,14 +303,14 @@ impl Parts<'_> {
     }
 }
 
-/// Challenges on a link that the peer opened, if it does not answer: 10, 20, 40, 80 and 160 ms apart
-/// they bridge a few losses.
+/// Number of unanswered challenges after which a link that the peer opened is dropped. At 10, 20,
+/// 40, 80 and 160 ms apart they survive a few losses.
 const CHALLENGES_MAX: u8 = 6;
-/// Pause before Close is repeated; doubles each time.
+/// Pause before the Close is repeated, in nanoseconds. It doubles each time.
 const CLOSE_RETRY_NS: u64 = 20_000_000;
-/// Times Close is sent before the peer counts as gone: 620 ms in all.
+/// How often the Close is sent before the peer counts as gone: 620 ms in all.
 const CLOSE_TRIES: u8 = 5;
-/// Pause before a peer is asked for news; doubles while there are none.
+/// Pause before a peer is asked for news, in nanoseconds. It doubles while there are none.
 const NEWS_NS: u64 = 1_000_000;
-/// Longest pause between questions for news (protocol.md §5.5: receiver not ready).
+/// Longest pause between questions for news, in nanoseconds (protocol.md §5.5: receiver not ready).
 const NEWS_NS_MAX: u64 = 20_000_000;
