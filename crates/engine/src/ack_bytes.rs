@@ -1,4 +1,4 @@
-//! Acknowledgements as bytes: what goes into an ack section.
+//! Encodes acknowledgements into the bytes of an ack section.
 
 use delivery::Instant;
 use wire_edge::{
@@ -8,8 +8,9 @@ use wire_edge::{
 
 use crate::connection::Connection;
 
-/// An encoded ack section, and room to make one. It is kept, because clearing so much memory for each batch costs more than filling in what is used of it. Without room at first, it makes
-/// some when it is needed.
+/// An encoded ack section, and memory to build one. The memory is kept, because clearing all of it
+/// for each batch costs more than filling the part in use. If it was not allocated at first, it is
+/// allocated on first use.
 #[derive(Debug, Default)]
 pub(crate) struct AckBytes {
     blocks: Vec<AckBlock>,
@@ -18,7 +19,7 @@ pub(crate) struct AckBytes {
 }
 
 impl AckBytes {
-    /// With all the room it may need.
+    /// Creates the section with all memory that it may need.
     pub(crate) fn allocated() -> Self {
         let mut acks = Self::default();
         acks.allocate();
@@ -31,8 +32,8 @@ impl AckBytes {
         self.bytes.resize(ACK_SECTION_BYTES_MAX, 0);
     }
 
-    /// Acknowledges everything owed on every link and reports deliveries. What does not fit into `limit` bytes stays
-    /// owed.
+    /// Writes the pending acknowledgements of every link and reports deliveries. What does not fit
+    /// into `limit` bytes stays pending.
     pub(crate) fn fill(&mut self, now: Instant, connection: &mut Connection, limit: usize) {
         if self.blocks.is_empty() {
             self.allocate();
@@ -60,7 +61,7 @@ impl AckBytes {
     }
 
     //= protocol.md: close.7
-    /// Reports what was delivered on a connection that has ended; acknowledges no packet.
+    /// Reports what was delivered on a connection that has ended. Acknowledges no packet.
     pub(crate) fn fill_last(&mut self, connection: &Connection) {
         if self.blocks.is_empty() {
             self.allocate();
@@ -71,31 +72,31 @@ impl AckBytes {
         self.len = encode_acks(delivered, credit, &[], bytes);
     }
 
-    /// Bytes of the section, 0 for none.
+    /// Returns the bytes of the section; 0 if there is none.
     #[inline]
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// There is no section any more. Whether there was one.
+    /// Drops the section. Returns whether there was one.
     #[inline]
     pub(crate) const fn clear(&mut self) -> bool {
         core::mem::replace(&mut self.len, 0) > 0
     }
 
-    /// The section, empty for none; there is none any more.
+    /// Takes the section; empty if there was none.
     #[inline]
     pub(crate) fn take(&mut self) -> &[u8] {
         &self.bytes[..core::mem::replace(&mut self.len, 0)]
     }
 }
 
-/// An ack section without blocks, and its longest block.
+/// Bytes of an ack section without blocks, and of its longest block.
 const ACK_SECTION_BYTES_MIN: usize = ack_section_bytes(&[]);
 const ACK_BLOCK_BYTES_MAX: usize = 12 + 8 * ACK_BLOCK_WORDS_MAX;
 
-/// What of a frame is kept free of acknowledgements: its headers and a few bytes of payload.
+/// Bytes of a frame that acknowledgements must leave free: its headers and a few bytes of payload.
 pub(crate) const BESIDE_ACKS_BYTES: usize = HEADER_BYTES_MAX + 12;
 
-/// The smallest frame of the protocol takes an ack section that acknowledges two links.
+/// The smallest frame of the protocol has room for an ack section about two links.
 const _: () = assert!(256 - BESIDE_ACKS_BYTES >= ACK_SECTION_BYTES_MIN + 2 * ACK_BLOCK_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! The Ack frames that go out when no data frame carried what is to be acknowledged (sender.md, 3).
+//! Sends Ack frames when no data frame carried the acknowledgements (sender.md, 3).
 
 use delivery::Instant;
 use semantics::Carried;
@@ -13,8 +13,8 @@ use crate::path::Path;
 use crate::purpose::Purpose;
 
 impl Parts<'_> {
-    /// Sends acknowledgements by themselves, if they are due and nothing else carried them. False if
-    /// they wait for a link that is full.
+    /// Sends acknowledgements without data, if they are due and no other frame carried them.
+    /// Returns false if they wait for a full link.
     pub(crate) fn send_due_acknowledgements(
         &mut self,
         now: Instant,
@@ -25,7 +25,7 @@ impl Parts<'_> {
         if connection.reported_mut().take_question() {
             return self.acknowledge_everywhere(now, connection, emit);
         }
-        // What small frames have no room for goes into another one.
+        // Acknowledgements that do not fit one small frame go into another.
         for _ in 0..connection.paths().len() {
             if duty != AckDuty::Alone {
                 break;
@@ -61,7 +61,7 @@ impl Parts<'_> {
         sent
     }
 
-    /// Position of the nearest link that is not full, if there is one.
+    /// Returns the position of the nearest link that is not full, if there is one.
     fn acknowledging_path(&self, connection: &Connection) -> Option<usize> {
         let nearest = connection.nearest_path();
         let free = |path: &Path| path.may_carry_data() && !self.is_full(path);
@@ -71,7 +71,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Sends a bare acknowledgement on one link; false if the link is full.
+    /// Sends an Ack frame on one link. Returns false if the link is full.
     fn send_acknowledgements(
         &mut self,
         now: Instant,
@@ -93,20 +93,20 @@ impl Parts<'_> {
 }
 
 impl Connection {
-    /// What becomes of the acknowledgements that are owed, if no data follows.
+    /// Returns what to do with pending acknowledgements if no data follows.
     #[inline]
     pub(crate) fn ack_duty(&self, now: Instant, moment: Moment) -> AckDuty {
         self.ack_duty_with(now, moment, self.reported().must_report(), || false)
     }
 
-    /// The same, now that data is about to leave: whether it carries them.
+    /// Returns whether the data that is about to leave should carry the pending acknowledgements.
     #[inline]
     pub(crate) fn acks_ride(&self, now: Instant) -> bool {
         let has_news = self.reported().has_news(self.inbound());
         self.ack_duty(now, Moment::DataLeaves { has_news }) == AckDuty::Ride
     }
 
-    /// The same, now that all data has left that could.
+    /// Returns what to do with pending acknowledgements after all data that could leave has left.
     #[inline]
     pub(crate) fn ack_duty_left(&self, now: Instant) -> AckDuty {
         let data_follows = || {

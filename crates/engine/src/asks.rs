@@ -1,25 +1,25 @@
-//! With which frames of data the peer is asked for an acknowledgement.
+//! Decides which data frames ask the peer for an acknowledgement.
 
 use delivery::ASK_FRAMES_MAX;
 use wire_edge::LinkIndex;
 
 use crate::path::Path;
 
-/// What was sent since the peer was last asked for an acknowledgement, which covers all links. What one link sent since
-/// then is counted there.
+/// Data frames since the peer was last asked for an acknowledgement, which covers all links. Each
+/// link also counts its own frames.
 #[derive(Debug, Default)]
 pub(crate) struct Asks {
-    /// Data frames sent on any link.
+    /// Number of data frames sent on all links since then.
     unasked: u32,
-    /// The link on which it was asked.
+    /// The link of the last question.
     asked_on: Option<LinkIndex>,
 }
 
 delivery::pack_fields!(Asks { unasked, asked_on });
 
 impl Asks {
-    /// Counts one more data frame on the link at `position`. Returns whether it should ask for an acknowledgement,
-    /// which will cover all links.
+    /// Counts one more data frame on the link at `position`. Returns whether the frame should ask
+    /// for an acknowledgement, which will cover all links.
     #[inline]
     pub(crate) fn asks_with_next(&mut self, paths: &mut [Path], position: usize) -> bool {
         self.unasked += 1;
@@ -33,9 +33,10 @@ impl Asks {
         asks
     }
 
-    /// Whether a frame of the link at `position` may ask for an acknowledgement of all links: it is
-    /// not always the same one, as that may be the one that carries nothing any more, and none on which
-    /// the question arrives so late that the peer has acknowledged long before.
+    /// Returns whether a frame of the link at `position` may ask for an acknowledgement of all
+    /// links. Two questions in a row should not use one link, because that link may have failed.
+    /// Nor should a link be used on which the question arrives so late that the peer has
+    /// acknowledged before.
     fn may_ask_for_all(&self, paths: &[Path], position: usize) -> bool {
         let [_, _, ..] = paths else { return true };
         let nearest = paths.iter().filter(|path| path.may_carry_data());
@@ -47,14 +48,14 @@ impl Asks {
                 && (is_near || self.unasked >= 2 * ASK_FRAMES_MAX)
     }
 
-    /// The peer is asked for an acknowledgement.
+    /// Records that the peer is asked for an acknowledgement.
     pub(crate) fn on_asked(&mut self, paths: &mut [Path]) {
         self.unasked = 0;
         paths.iter_mut().for_each(Path::on_asked);
     }
 
-    /// The peer has acknowledged frames of a link. Where nothing is in flight any more there is nothing
-    /// to ask for: of two ends that answer each other neither ever asks.
+    /// Handles acknowledged frames of a link. If nothing is in flight on it, there is nothing to
+    /// ask for. So two ends that answer each other never ask.
     #[inline]
     pub(crate) fn on_acknowledged(&mut self, paths: &mut [Path], link: LinkIndex) {
         let mut is_idle = true;
@@ -71,10 +72,12 @@ impl Asks {
     }
 }
 
-/// Frames for which the next question for an acknowledgement waits for another link than the last.
+/// Number of frames for which the next question waits for another link than that of the last
+/// question.
 const ASK_TURN_FRAMES: u32 = 16;
 
-/// A round trip longer than twice the shortest by this makes a question late, in nanoseconds.
+/// A question is late on a link whose round trip exceeds twice the shortest one by this, in
+/// nanoseconds.
 const ASK_LATE_NS: u64 = 100_000;
 
 #[cfg(test)]

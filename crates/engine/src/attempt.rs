@@ -1,25 +1,26 @@
-//! An attempt to set up a connection: at which addresses the peer is tried, and what the Hello says.
+//! An attempt to set up a connection: the addresses to try, and the content of the Hello.
 
 use delivery::{Instant, LinkId};
 use wire_edge::{COOKIE_BYTES, PeerAddr};
 
-/// What only the handshake needs.
+/// State that only the handshake needs.
 #[derive(Debug)]
 pub(crate) struct Attempt {
     started_at: Instant,
     service: u32,
-    /// Where to try, in order; the first that answers becomes link 0.
+    /// Links and addresses to try, in order. The first that answers becomes link 0.
     places: Vec<(LinkId, PeerAddr)>,
-    /// Which of them is next: one of them, or 0.
+    /// Index of the next place in `places`, or 0.
     next: usize,
-    /// It was sent to another place than the application named.
+    /// The peer has redirected the attempt to another place.
     has_moved: bool,
     cookie: [u8; COOKIE_BYTES],
     private_data: Vec<u8>,
 }
 
 impl Attempt {
-    /// To reach a service at these places, or the peer that asked for it at the only one.
+    /// Creates an attempt of the initiator to reach `service` at `places`, or that of a responder
+    /// with the initiator's place.
     pub(crate) fn new(
         now: Instant,
         service: u32,
@@ -30,55 +31,55 @@ impl Attempt {
         Self { started_at: now, service, places, next, has_moved, cookie, private_data }
     }
 
-    /// The application accepts the request, and says this.
+    /// Records that the application accepts the request, with this private data.
     pub(crate) fn on_accepted(&mut self, now: Instant, private_data: &[u8]) {
         self.private_data = private_data.to_vec();
         self.started_at = now;
     }
 
-    /// When it began, or was accepted.
+    /// Returns when the attempt began or was accepted.
     pub(crate) const fn started_at(&self) -> Instant {
         self.started_at
     }
 
-    /// Which listener is meant.
+    /// Returns the number of the listener.
     pub(crate) const fn service(&self) -> u32 {
         self.service
     }
 
-    /// What the peer gave to be shown.
+    /// Returns the cookie of the peer, to put into the Hello.
     pub(crate) const fn cookie(&self) -> [u8; COOKIE_BYTES] {
         self.cookie
     }
 
-    /// What the application says.
+    /// Returns the private data of the application.
     pub(crate) fn private_data(&self) -> &[u8] {
         &self.private_data
     }
 
-    /// Where to try, all of them.
+    /// Returns all places to try.
     pub(crate) fn places(&self) -> &[(LinkId, PeerAddr)] {
         &self.places
     }
 
-    /// Whether this place is one of them.
+    /// Returns whether this is one of the places to try.
     pub(crate) fn asks_at(&self, place: (LinkId, PeerAddr)) -> bool {
         self.places.contains(&place)
     }
 
-    /// The first place: the one that the caller named.
+    /// Returns the first place, which the caller named.
     pub(crate) fn first(&self) -> Option<(LinkId, PeerAddr)> {
         self.places.first().copied()
     }
 
-    /// The place to try now; the one after it follows.
+    /// Returns the place to try now, and moves on to the next.
     pub(crate) fn poll_place(&mut self) -> Option<(LinkId, PeerAddr)> {
         let place = self.places.get(self.next).copied();
         self.next = (self.next + 1) % self.places.len().max(1);
         place
     }
 
-    /// Somebody at this place wants a cookie to be shown, and is asked again.
+    /// Stores the cookie of a Retry. The place that sent it is asked next.
     pub(crate) fn on_cookie(&mut self, place: (LinkId, PeerAddr), cookie: [u8; COOKIE_BYTES]) {
         self.cookie = cookie;
         let answered = self.places.iter().position(|&other| other == place);
@@ -86,8 +87,8 @@ impl Attempt {
     }
 
     //= protocol.md: moved.2
-    /// The peer that was asked says that the service is at this place: no other place is asked any more. False if that
-    /// was said before.
+    /// Redirects the attempt to the place that the asked peer named. All other places are dropped.
+    /// Returns false if the attempt was redirected before.
     pub(crate) fn on_moved(&mut self, place: (LinkId, PeerAddr), service: u32) -> bool {
         if core::mem::replace(&mut self.has_moved, true) {
             return false;
@@ -98,7 +99,7 @@ impl Attempt {
     }
 
     //= protocol.md: set-up.17
-    /// The place has no listener. Returns whether it was the last one.
+    /// Drops a place that has no listener. Returns whether it was the last one.
     pub(crate) fn give_up(&mut self, place: (LinkId, PeerAddr)) -> bool {
         let before = self.places.len();
         self.places.retain(|&other| other != place);
@@ -109,7 +110,7 @@ impl Attempt {
         self.places.is_empty()
     }
 
-    /// Ends the attempt. Returns the places that were asked.
+    /// Ends the attempt. Returns its places.
     pub(crate) fn into_places(self) -> Vec<(LinkId, PeerAddr)> {
         self.places
     }

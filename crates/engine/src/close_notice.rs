@@ -1,12 +1,12 @@
-//! What a Close says.
+//! The content of this end's Close.
 
 use wire_edge::{CLOSE_PRIVATE_BYTES_MAX, CloseReason, Control, OperationNumber};
 
-/// The Close frame of this end.
+/// The content of this end's Close.
 #[derive(Debug)]
 pub(crate) struct CloseNotice {
     reason: CloseReason,
-    /// Which operation is why, if one is.
+    /// The operation that caused the close; 0 if none did.
     operation: OperationNumber,
     private_data: Vec<u8>,
 }
@@ -19,24 +19,24 @@ impl Default for CloseNotice {
 }
 
 impl CloseNotice {
-    /// What the application says, of which a frame takes so much.
+    /// Stores private data of the application, as much as fits a frame.
     pub(crate) fn attach(&mut self, private_data: &[u8]) {
         let kept = private_data.len().min(CLOSE_PRIVATE_BYTES_MAX);
         self.private_data = private_data.get(..kept).unwrap_or_default().to_vec();
     }
 
-    /// Why the connection is closed, and which operation is the cause.
+    /// Sets the reason of the close and the operation that caused it.
     pub(crate) const fn begin(&mut self, (reason, operation): (CloseReason, OperationNumber)) {
         (self.reason, self.operation) = (reason, operation);
     }
 
-    /// The message that says it.
+    /// Returns the control message.
     pub(crate) fn control(&self) -> Control<'_> {
         let Self { reason, operation, private_data } = self;
         Control::Close { reason: *reason, operation: *operation, private_data }
     }
 
-    /// Whether nothing is to be said.
+    /// Returns whether there is no private data.
     pub(crate) const fn is_empty(&self) -> bool {
         self.private_data.is_empty()
     }

@@ -1,9 +1,10 @@
 //! Short last fragments of operations, deferred to the end of their batch.
 //!
-//! A driver that offloads takes equal frames for the price of one, and only the last of them may be shorter. The
-//! short frame that ends an operation would so end the run in the middle of a batch: 64 KiB are 46 frames, and each
-//! operation would cost two or three calls where its frames fit in little more than one. The frames of the next
-//! operation go first instead, as they may over several links anyway.
+//! With segmentation offload, a driver sends frames of equal size for the price of one, and only
+//! the last of them may be shorter. So the short frame at the end of an operation would end the run
+//! in the middle of a batch. For example, 64 KiB are 46 frames, and each operation would need two
+//! or three calls although its frames fit little more than one. Instead, the frames of the next
+//! operation go first. They may overtake over several links anyway.
 
 use delivery::Instant;
 use mem::MemoryAccess;
@@ -15,8 +16,9 @@ use crate::parts::Parts;
 use crate::spread::OFFLOADED_FRAMES;
 
 impl Parts<'_> {
-    /// Defers a fragment if it ends an operation, the next one may go before it, and batches of the link at
-    /// `position` are long; false if it is to be sent now. A full frame has `room` for a fragment.
+    /// Defers a fragment to the end of the batch. That happens if it ends an operation, the next
+    /// operation may overtake it, and batches of the link at `position` are long. Returns false if
+    /// the fragment has to be sent now. A full frame has `room` bytes for a fragment.
     #[inline]
     pub(crate) fn defers(
         &mut self,
@@ -48,7 +50,7 @@ impl Parts<'_> {
     /// Appends the deferred fragments to the batch. Returns whether there were any.
     ///
     /// # Errors
-    /// The memory of a fragment is gone. What is left is the next to be sent.
+    /// The memory of a fragment is gone. The remaining fragments are sent next.
     #[inline]
     pub(crate) fn push_tails(
         &mut self,
@@ -77,7 +79,8 @@ impl Parts<'_> {
         Ok(true)
     }
 
-    /// Deferred fragments from this index on are not sent in this batch: they are the next to be sent.
+    /// Queues the deferred fragments from this index on again. They are sent next, not in this
+    /// batch.
     #[cold]
     pub(crate) fn return_tails(&mut self, connection: &mut Connection, index: usize) {
         while let Some(carried) = self.scratch.tails.take_last(index) {
@@ -87,5 +90,5 @@ impl Parts<'_> {
     }
 }
 
-/// What must not be overtaken, or must not be at the peer before its end is.
+/// Flags of operations whose last fragment must not be overtaken.
 const ORDERED: Flags = Flags::STRICT.with(Flags::FENCE_BEFORE).with(Flags::FENCE_AFTER);

@@ -1,4 +1,5 @@
-//! Doors: where services are asked for that are elsewhere.
+//! Doors (redirect ports): they answer at an address where peers ask for services of other
+//! endpoints.
 
 use delivery::{Instant, RateLimiter};
 use wire_edge::{
@@ -6,13 +7,13 @@ use wire_edge::{
     RejectReason, VERSION, decode_handshake, preamble,
 };
 
-/// What answers at an address where services are asked for that other endpoints have.
+/// A redirect port. It answers at an address where peers ask for services of other endpoints.
 ///
-/// It answers each Hello with the place of the service and keeps no state: neither of the peers that asked nor of their
-/// connections. Connections made so do not need it any more.
+/// It answers each Hello with the place of the service. It stores nothing about peers and their
+/// connections, and established connections do not need it.
 #[derive(Debug)]
 pub struct Door {
-    /// Where each service is that is asked for here.
+    /// The place of each service.
     moved: Vec<(u32, Moved)>,
     answers: RateLimiter,
 }
@@ -21,15 +22,15 @@ pub struct Door {
 pub const DOOR_ANSWER_BYTES_MAX: usize = PREAMBLE_BYTES + REJECT_BYTES + MOVED_BYTES;
 
 impl Door {
-    /// Creates a door for these services, each with the place where it is.
+    /// Creates a door for these services, each with its place.
     pub fn new(moved: Vec<(u32, Moved)>) -> Self {
-        // As an endpoint does: protocol.md §4.2.
+        // The limits are those of an endpoint: protocol.md §4.2.
         Self { moved, answers: RateLimiter::new(40_000, 8000) }
     }
 
     //= protocol.md: moved.3, amplify.1, amplify.2, amplify.3
-    /// Writes the answer to a frame from this address, if it gets one, to the start of `out`, and returns its
-    /// bytes.
+    /// Answers a frame from this address. Writes the answer to the start of `out` and returns its
+    /// bytes; `None` if there is no answer.
     pub fn answer(
         &mut self,
         now: Instant,
@@ -115,7 +116,7 @@ mod tests {
         bytes
     }
 
-    /// What the door says, of a time at which it may say something.
+    /// Returns the door's answer to a frame, at a time at which the rate limit allows one.
     fn said(door: &mut Door, from: &str, frame: &[u8]) -> Option<(u32, RejectReason, Vec<u8>)> {
         let mut out = [0; DOOR_ANSWER_BYTES_MAX];
         let len = door.answer(Instant(1_000_000_000), ip(from), frame, &mut out)?;

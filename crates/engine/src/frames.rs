@@ -1,9 +1,10 @@
-//! Frames going out: the one place where they are made, numbered, counted and handed to drivers.
+//! Passes frames to drivers. This is the only place where frames are counted and passed on.
 //!
-//! One rule holds for what a driver does not take: it was never sent. Its packet number goes to the next frame, it is
-//! not counted, and what it carried is due again: data and acknowledgements are given back here, control messages are
-//! pending until their frame is taken. If the driver does not know whether a frame left, its number is not used again,
-//! since the peer may have it; else the same holds.
+//! A frame that a driver does not accept was never sent. Its packet number goes to the next frame,
+//! and it is not counted. Its data and acknowledgements are queued again here; control messages
+//! stay pending until their frame is accepted. If the driver does not know whether a frame left the
+//! host, the packet number is not reused, because the peer may have received it. Otherwise it is
+//! treated like a frame that was not accepted.
 
 use delivery::{Instant, LinkId};
 use semantics::{Carried, LocalFault};
@@ -16,8 +17,8 @@ use crate::path::Path;
 use crate::purpose::Purpose;
 
 impl Parts<'_> {
-    /// Makes a batch of one frame on the link at `position` and hands it over; false if the link is full.
-    /// With the flag ACK it takes the acknowledgements that were written.
+    /// Sends one frame in a batch of its own on the link at `position`. Returns false if the link
+    /// is full. A frame with the flag ACK carries the acknowledgements that were written.
     pub(crate) fn send_alone(
         &mut self,
         now: Instant,
@@ -37,8 +38,8 @@ impl Parts<'_> {
         pushed.is_some() && self.hand_over(now, connection, position, has_acks, emit) == Sent::All
     }
 
-    /// Hands the batch, of which the first frame may have acknowledgements, to the driver of the link at
-    /// `position`.
+    /// Passes the batch to the driver of the link at `position`. `has_acks` says whether the first
+    /// frame carries acknowledgements.
     pub(crate) fn hand_over(
         &mut self,
         now: Instant,
@@ -68,9 +69,9 @@ impl Parts<'_> {
         }
     }
 
-    /// The driver has taken only the first frames of the batch: the others were never sent. Returns what the first of
-    /// these carried. There may be none, if no frame could be made; then nothing was counted, and what was to be
-    /// acknowledged is still to be reported.
+    /// Takes back the frames after the first `taken`, which the driver did not accept. Returns the
+    /// content of the first frame taken back. If the batch has no frame, because none could be
+    /// built, only the acknowledgements are queued again.
     #[cold]
     pub(crate) fn take_back(
         &mut self,
@@ -97,8 +98,9 @@ impl Parts<'_> {
     }
 
     //= protocol.md: packet.1
-    /// Of the frames of the batch, the last `frames` that were not taken back may have left: what they carried is
-    /// retransmitted under new numbers, with the acknowledgements that they may have carried.
+    /// Gives up the last `frames` frames of the batch that were not taken back: they may have left
+    /// the host. Their data is retransmitted under new packet numbers, and the acknowledgements
+    /// that they may have carried are repeated.
     #[cold]
     fn disown(
         &mut self,
@@ -118,25 +120,27 @@ impl Parts<'_> {
         connection.reported_mut().report_if(had_acks);
     }
 
-    /// Frames of a batch that a driver takes at once.
+    /// Returns how many frames of a batch the driver accepts at once.
     pub(crate) fn segments(&self, link: LinkId) -> usize {
         let segments = self.links.caps(link).map_or(1, |caps| usize::from(caps.segments));
-        // A batch that was lent without room grows.
+        // Scratch memory that was lent without capacity grows.
         segments.clamp(1, self.scratch.room().max(1))
     }
 
-    /// Whether frames handed over at once cost as little as one.
+    /// Returns whether the link has segmentation offload: many frames in one call then cost as
+    /// little as one.
     pub(crate) fn offloads(&self, link: LinkId) -> bool {
         self.links.caps(link).is_some_and(|caps| caps.offloads)
     }
 
-    /// Whether nothing can be sent on a link of a connection now.
+    /// Returns whether no frame can be sent on a link of a connection now.
     pub(crate) fn is_blocked(&self, path: &Path) -> bool {
         self.links.is_blocked(path.link(), path.peer())
     }
 
-    /// Whether a link of the connection is full: its driver has room again soon but does not report it. A link that is
-    /// down reports when it is back.
+    /// Returns whether a link of the connection is full: its driver will have room soon but does
+    /// not report that. A link that is down is not meant: its driver reports when the link is up
+    /// again.
     pub(crate) fn is_full(&self, path: &Path) -> bool {
         self.links.is_full(path.link(), path.peer())
     }

@@ -1,8 +1,8 @@
-//! A request of a peer for a connection, and by what a repeated one is known.
+//! A Hello of a peer, and the key that identifies its repetitions.
 
 use wire_edge::{COOKIE_BYTES, ConnectionId, Epoch, Parameters};
 
-/// A request of a peer, as decoded.
+/// A Hello of a peer, as decoded.
 #[derive(Debug)]
 pub(crate) struct Hello<'a> {
     /// The id of the connection at the peer.
@@ -14,14 +14,14 @@ pub(crate) struct Hello<'a> {
 
 impl Hello<'_> {
     //= protocol.md: set-up.10
-    /// By what a repeated one is known.
+    /// Returns the key that all repetitions of this Hello share.
     pub(crate) const fn key(&self) -> HelloKey {
         let Parameters { incarnation, epoch, service, .. } = self.parameters;
         HelloKey { incarnation, source: self.source, epoch, service }
     }
 }
 
-/// What is the same in every Hello of one attempt to connect, from whichever address.
+/// The fields that are equal in every Hello of one attempt to connect, from whichever address.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct HelloKey {
     incarnation: u64,

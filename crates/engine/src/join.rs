@@ -1,12 +1,12 @@
-//! Which links of both ends belong together: pairs are tried until those that answer are found
-//! (protocol.md §7.4).
+//! Finds out which links of the two ends reach each other, by trials of pairs (protocol.md §7.4).
 //!
-//! Addresses say little about which links reach each other: prefixes of IP addresses are a good guess, those of
-//! Ethernet none at all. So the initiator of a connection tries pairs of its links and the peer's addresses, likely
-//! ones first, each link and each address in one pair at a time. A pair that does not answer gives its index back and
-//! the next is tried; when none is left, all are tried again after a pause that grows. The responder only announces its
-//! addresses, so that the two ends never open one pair under two indices; but an end whose last link is gone tries the
-//! links it has left, whichever it is.
+//! Addresses say little about which links reach each other: the prefixes of IP addresses are a good
+//! guess, Ethernet addresses give none. So the initiator tries pairs of its links and the peer's
+//! addresses, likely ones first. Each link and each address is in one trial at a time. If a pair
+//! does not answer, its index is freed and the next pair is tried. When no pair is left, all are
+//! tried again after a pause that grows. The responder only announces its addresses, so that the
+//! two ends do not open one pair under two indices. But either end tries its remaining links if its
+//! last link is lost.
 
 use delivery::{Instant, LinkId, PathState};
 use wire_edge::{LinkIndex, PeerAddr};
@@ -18,17 +18,18 @@ use crate::parts::Parts;
 use crate::path::Path;
 
 impl Connection {
-    /// Whether this end asked for the connection.
+    /// Returns whether this end asked for the connection.
     pub(crate) const fn is_initiator(&self) -> bool {
         self.names().is_initiator()
     }
 
-    /// When [`Parts::join_links`] has something to do.
+    /// Returns when to call [`Parts::join_links`].
     pub(crate) fn join_deadline(&self) -> Instant {
         self.pairs().deadline(self.paths())
     }
 
-    /// A link without a part in the connection can carry frames again, unless it is not wanted here.
+    /// Handles a link that can carry frames again and has no part in the connection. An unwanted
+    /// link is ignored.
     pub(crate) fn welcome_back(&mut self, link: LinkId) {
         if self.pairs().unwanted() >> link.0 & 1 == 0 {
             self.pairs_mut().welcome(link);
@@ -37,7 +38,8 @@ impl Connection {
     }
 
     //= protocol.md: join.6
-    /// The peer is to hear where it can reach a link; only the initiator looks for pairs.
+    /// Announces the address of a link to the peer. Only a responder does so, because only the
+    /// initiator looks for pairs.
     pub(crate) fn announce_address(&mut self, link: LinkId) {
         if !self.is_initiator()
             && let Some(path) = self.paths_mut().first_mut()
@@ -47,19 +49,19 @@ impl Connection {
         }
     }
 
-    /// A pair answers, whichever end wanted it: it is one to be found again.
+    /// Records a pair that answers, whichever end opened it, so that it can be found again.
     pub(crate) fn keep_pair(&mut self, (link, peer): (LinkId, PeerAddr)) {
         let (pairs, paths) = self.pairs_and_paths();
         pairs.keep((link, peer), paths);
     }
 
-    /// The peer does not want a pair that was on trial: what it wants may become clear later.
+    /// Handles the peer's rejection of a pair that was on trial. The peer may want the pair later.
     pub(crate) fn on_trial_refused(&mut self, pair: (LinkId, PeerAddr)) {
         self.pairs_mut().on_unwanted(pair);
         self.announce_address(pair.0);
     }
 
-    /// The application wants this pair.
+    /// Records that the application wants this pair.
     pub(crate) fn ask_for(&mut self, pair: (LinkId, PeerAddr)) {
         self.pairs_mut().welcome(pair.0);
         self.learn_address(pair.1);
@@ -69,8 +71,8 @@ impl Connection {
     }
 
     //= protocol.md: join.7
-    /// The peer has heard which links are gone: if it heard that after the address of one that is
-    /// back, it has forgotten that.
+    /// Announces addresses again after the peer has received a report about removed links. If it
+    /// received that report after the address of a link that is back, it has forgotten the address.
     pub(crate) fn announce_addresses_again(&mut self, links: u16) {
         if self.is_initiator() {
             return;
@@ -83,7 +85,7 @@ impl Connection {
     }
 
     //= protocol.md: compare.4
-    /// The peer repeats where it can be reached. If that is known already, there is no reason to start again.
+    /// Handles an address that the peer repeats. If it is known, the search does not start again.
     pub(crate) fn remember_address(&mut self, address: PeerAddr) {
         if !self.pairs().knows(address) {
             self.learn_address(address);
@@ -91,7 +93,7 @@ impl Connection {
     }
 
     //= protocol.md: control.3
-    /// The peer can be reached at this address, too.
+    /// Adds an address of the peer.
     pub(crate) fn learn_address(&mut self, address: PeerAddr) {
         if self.is_initiator() {
             let (pairs, paths) = self.pairs_and_paths();
@@ -102,12 +104,13 @@ impl Connection {
 
 impl Parts<'_> {
     //= protocol.md: join.1
-    /// Gives up pairs that did not answer and tries the next.
+    /// Drops pairs that did not answer, and tries the next ones.
     #[cold]
     pub(crate) fn join_links(&mut self, now: Instant, connection: &mut Connection) {
         let mut joining = match connection.pairs_mut().begin_step() {
             Some(joining) => joining,
-            // A responder tries pairs only when it has lost its last link, or when asked to.
+            // A responder tries pairs only if it has lost its last link, or if its application
+            // asked for one.
             None if connection.paths().iter().any(|path| path.is_lost() || path.is_trial()) => {
                 Box::default()
             }
@@ -140,7 +143,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: join.4, join.5
-    /// Takes away pairs that were challenged often enough, or whose link is down.
+    /// Drops pairs that were challenged often enough or whose link is down.
     fn end_trials(&mut self, now: Instant, connection: &mut Connection, joining: &mut Joining) {
         let most = joining.challenges_max();
         let is_up = |link: LinkId| self.links.is_usable(link);
@@ -160,7 +163,7 @@ impl Parts<'_> {
                 connection.announce_address(pair.0);
             }
             if was_heard {
-                // The peer may take it for a link that works.
+                // The peer may believe that the link works, so report the removal.
                 self.remove_path_of(connection, index);
             } else {
                 self.drop_unnoticed(connection, index);
@@ -168,7 +171,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Pairs to try, best first.
+    /// Returns the pairs to try, best first.
     fn candidates(&self, connection: &Connection, joining: &Joining) -> Vec<(LinkId, PeerAddr)> {
         let lost = connection.paths().iter().filter(|path| path.is_lost()).map(Path::peer);
         let links: Vec<(LinkId, PeerAddr)> =

@@ -1,5 +1,5 @@
-//! Keep-alive: an idle connection finds out whether its peer is there, and whether both ends have the
-//! same links (protocol.md §4.3, §7.7).
+//! Keep-alive: an idle connection checks whether its peer is still there, and whether both ends
+//! have the same links (protocol.md §4.3, §7.7).
 
 use delivery::Instant;
 use wire_edge::LinkIndex;
@@ -12,7 +12,7 @@ use crate::pending::LINKS;
 use crate::watch::Question;
 
 impl Connection {
-    /// Indices (by bit) of the links that the peer should have, too.
+    /// Returns the indices (by bit) of the links that the peer should have too.
     pub(crate) fn settled_links(&self) -> u16 {
         let settled = self.paths().iter().filter(|path| path.is_settled());
         settled.fold(0, |links, path| links | 1 << path.index().0)
@@ -21,10 +21,11 @@ impl Connection {
 
 impl Parts<'_> {
     //= protocol.md: silence.3
-    /// Asks the peer for a sign of life on every link, if none came lately.
+    /// Asks the peer for a sign of life on every link, if none arrived lately.
     #[cold]
     pub(crate) fn keep_alive(&mut self, now: Instant, connection: &mut Connection) {
-        // Of a link that does not work the peer may know nothing, however often it is heard on others.
+        // The peer may not know of a link that does not work, even if the peer is heard on other
+        // links.
         let is_doubtful = |path: &Path| path.is_settled() && !path.may_carry_data();
         let is_doubtful = connection.paths().iter().any(is_doubtful);
         if !is_doubtful && self.others_ask(now, connection) {
@@ -45,8 +46,10 @@ impl Parts<'_> {
     }
 
     //= protocol.md: silence.4
-    /// Whether a connection that asks often, as queue pairs do, need not ask, as another one asks where its links lead. What its endpoint
-    /// would ask it asks in any case: the peer may have forgotten this connection alone.
+    /// Returns whether a connection that asks often, as queue pairs do, need not ask, because
+    /// another connection asks at the same addresses. Each connection asks as often as its
+    /// endpoint's settings say in any case, because the peer may have forgotten only this
+    /// connection.
     fn others_ask(&self, now: Instant, connection: &mut Connection) -> bool {
         let own_ns = connection.keep_alive_ns(self.config);
         let liveness = connection.liveness();
@@ -65,7 +68,7 @@ impl Parts<'_> {
         true
     }
 
-    /// A connection that asked for all has heard its peer.
+    /// Handles a sign of life of the peer of a connection that asked for all.
     #[cold]
     pub(crate) fn on_answer_for_all(&mut self, now: Instant, connection: &Connection) {
         for path in connection.paths().iter().filter(|path| path.may_carry_data()) {
@@ -74,7 +77,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: compare.4
-    /// Announces on the nearest link which links there are, and the addresses of those without a part.
+    /// Announces on the nearest link which links this end has, and the addresses of links without a
+    /// part in the connection.
     fn announce_links(&self, connection: &mut Connection) {
         let idle = self.links_without_part(connection);
         let nearest = connection.nearest_path();
@@ -85,11 +89,12 @@ impl Parts<'_> {
     }
 
     //= protocol.md: compare.2, compare.3
-    /// The peer lists its links. A link that only one end has is none.
+    /// Compares this end's links with those that the peer lists. A link that only one end has is
+    /// removed.
     #[cold]
     pub(crate) fn on_links(&mut self, now: Instant, connection: &mut Connection, theirs: u16) {
         let is_theirs = |index: LinkIndex| theirs >> index.0 & 1 != 0;
-        // The peer may not have heard yet of a new one.
+        // The peer may not know of a new link yet.
         let is_new = |path: &Path| path.opened_at().after_ns(2 * RETIRED_NS) > now;
         let is_missing = |path: &Path| path.is_settled() && !is_theirs(path.index());
         let is_gone = |path: &Path| is_missing(path) && !is_new(path);
@@ -122,8 +127,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Links (by bit) of this end that could carry frames of the connection and do not, if the peer is
-    /// the one to try them.
+    /// Returns the usable links (by bit) of this end that carry no data of the connection, if the
+    /// peer is the initiator, which tries them.
     fn links_without_part(&self, connection: &Connection) -> u16 {
         if connection.is_initiator() {
             return 0;

@@ -1,14 +1,14 @@
-//! Datagrams that found no receive: what is kept of them, how many, and for how long.
+//! Datagrams that wait for a receive: their storage, its limits, and the time limit.
 
 use delivery::Instant;
 use mem::Payload;
 use wire_edge::QueuePairNumber;
 
-/// How much the ports of an endpoint keep, all together.
+/// Storage that all ports of an endpoint share for waiting datagrams.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     bytes: usize,
-    /// Memory for datagrams to come.
+    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
 }
 
@@ -21,7 +21,7 @@ pub(crate) struct Kept {
     came_at: Instant,
 }
 
-/// What a completion says of a datagram.
+/// The fields of a completion that come from a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Said {
     pub(crate) source: QueuePairNumber,
@@ -30,13 +30,14 @@ pub(crate) struct Said {
 }
 
 impl Store {
-    /// Whether any datagram waits.
+    /// Returns whether any datagram waits.
     #[inline]
     pub(crate) const fn is_used(&self) -> bool {
         self.bytes != 0
     }
 
-    /// Keeps a datagram for a port that keeps so many bytes already, if there is room.
+    /// Stores a datagram for a port that has `kept_bytes` bytes stored already. Returns `None` if
+    /// there is no room.
     pub(crate) fn keep(
         &mut self,
         kept_bytes: usize,
@@ -57,7 +58,7 @@ impl Store {
         Some(Kept { bytes, said, came_at: now })
     }
 
-    /// One waits no more.
+    /// Releases the storage of a datagram.
     pub(crate) fn remove(&mut self, kept: Kept) {
         self.bytes -= kept.cost();
         if self.spare.len() < SPARE_MAX {
@@ -67,12 +68,12 @@ impl Store {
 }
 
 impl Kept {
-    /// What it counts for.
+    /// Returns the bytes that the datagram counts for.
     pub(crate) const fn cost(&self) -> usize {
         cost(self.bytes.len())
     }
 
-    /// It has waited for too long.
+    /// Returns whether the datagram has waited too long.
     pub(crate) const fn is_old(&self, now: Instant) -> bool {
         now.since_ns(self.came_at) >= DATAGRAM_KEPT_NS
     }
@@ -82,15 +83,15 @@ const fn cost(bytes: usize) -> usize {
     bytes + size_of::<Kept>()
 }
 
-/// What a port keeps: a thousand small datagrams, or 60 of 4 KiB.
+/// Maximum bytes stored for one port: a thousand small datagrams, or 60 of 4 KiB.
 const PORT_KEPT_BYTES_MAX: usize = 256 << 10;
 
-/// What all ports of an endpoint keep: sixteen ports can keep all they may.
+/// Maximum bytes stored for all ports of an endpoint: enough for sixteen full ports.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
-/// For how long: a program that polls is kept from it by others for less, on a machine with ten times as much to do as
-/// it has processors for.
+/// How long a datagram waits for a receive, in nanoseconds. Even on a machine with ten times more
+/// work than processors, other programs do not keep a polling program waiting for longer.
 const DATAGRAM_KEPT_NS: u64 = 1_000_000_000;
 
-/// Memory that is not given back, at most 4 KiB each.
+/// Maximum number of buffers kept for reuse, at most 4 KiB each.
 const SPARE_MAX: usize = 256;

@@ -1,74 +1,76 @@
-//! By which names the two ends of a connection know it.
+//! The names by which the two ends of a connection identify it.
 
 use wire_edge::{ConnectionId, Epoch, Parameters};
 
 use crate::hello::{Hello, HelloKey};
 
-/// The names of a connection. Its own never change, and those of the peer not once they are known.
+/// The names of a connection. This end's names never change; the peer's do not change once they are
+/// known.
 #[derive(Debug)]
 pub(crate) struct Names {
-    /// The id peers put into frames to this side.
+    /// The id that the peer puts into frames to this end.
     id: ConnectionId,
-    /// The epoch that frames to this side must carry.
+    /// The epoch that frames to this end must carry.
     epoch: Epoch,
-    /// The id to put into frames to the peer, 0 while it is not known.
+    /// The id to put into frames to the peer; 0 while it is not known.
     peer_id: ConnectionId,
-    /// What the peer said of itself in the handshake; its epoch is the one to put into frames to it.
+    /// The peer's parameters from the handshake. Frames to the peer carry the epoch in them.
     peer: Option<Parameters>,
-    /// Key under which repetitions of the peer's Hello find this connection, if the peer asked for it.
+    /// The key under which repetitions of the peer's Hello find this connection, if the peer is the
+    /// initiator.
     hello_key: Option<HelloKey>,
 }
 
 delivery::pack_fields!(Names { id, epoch, peer_id, peer, hello_key });
 
 impl Names {
-    /// Of a connection whose peer is not known yet.
+    /// Creates the names of a connection whose peer is not known yet.
     pub(crate) const fn new(id: ConnectionId, epoch: Epoch) -> Self {
         Self { id, epoch, peer_id: ConnectionId(0), peer: None, hello_key: None }
     }
 
-    /// The peer accepts, and announces its names.
+    /// Records the peer's names from its Accept.
     pub(crate) fn on_accepted(&mut self, id: ConnectionId, parameters: &Parameters) {
         assert!(self.peer.is_none(), "a connection has one peer");
         (self.peer_id, self.peer) = (id, Some(*parameters));
     }
 
-    /// The peer asks for this connection, and announces its names.
+    /// Records the peer's names from its Hello.
     pub(crate) fn on_requested(&mut self, hello: &Hello<'_>) {
         self.on_accepted(hello.source, &hello.parameters);
         self.hello_key = Some(hello.key());
     }
 
-    /// The id in frames to this side.
+    /// Returns the id in frames to this end.
     #[inline]
     pub(crate) const fn id(&self) -> ConnectionId {
         self.id
     }
 
-    /// The epoch in frames to this side.
+    /// Returns the epoch in frames to this end.
     #[inline]
     pub(crate) const fn epoch(&self) -> Epoch {
         self.epoch
     }
 
-    /// What frames to the peer carry.
+    /// Returns the id and epoch for frames to the peer.
     #[inline]
     pub(crate) fn of_peer(&self) -> (ConnectionId, Epoch) {
         (self.peer_id, self.peer.as_ref().map_or(Epoch(0), |peer| peer.epoch))
     }
 
-    /// What the peer said of itself.
+    /// Returns the peer's parameters.
     #[inline]
     pub(crate) const fn peer(&self) -> Option<&Parameters> {
         self.peer.as_ref()
     }
 
-    /// By what the peer's request is known, if it asked for the connection.
+    /// Returns the key of the peer's Hello, if the peer is the initiator.
     pub(crate) const fn hello_key(&self) -> Option<&HelloKey> {
         self.hello_key.as_ref()
     }
 
-    /// Whether this end asked for the connection.
+    /// Returns whether this end is the initiator.
     #[inline]
     pub(crate) const fn is_initiator(&self) -> bool {
         self.hello_key.is_none()

@@ -1,4 +1,4 @@
-//! A frame that is to be made: what it is for, and what is in it.
+//! A frame to build: its purpose and its content.
 
 use delivery::{LinkId, TxBatch};
 use mem::{MemoryAccess, PayloadSlice};
@@ -7,48 +7,48 @@ use wire_edge::{CONTROL_BYTES_MAX, Control, Flags, Header};
 
 use crate::purpose::Purpose;
 
-/// What became of a batch of frames.
+/// What a driver did with a batch of frames.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Emitted {
-    /// The link took so many of the first frames; fewer than all means that it is full: over shared memory
-    /// for this peer, else for all.
+    /// The link accepted this many frames from the start of the batch. If it accepted fewer than
+    /// all, it is full: over shared memory for this peer, otherwise for all.
     Taken(usize),
-    /// The same; but so many of the frames behind those that it took may have left the host: the kernel said that an
-    /// interface has no room, as it also does when the interface got some of them.
+    /// As [`Taken`](Self::Taken), but further frames may have left the host. The kernel reported
+    /// that an interface has no room, which it also does if the interface got a part of them.
     Doubtful {
-        /// Frames that the link took, the first ones.
+        /// Number of frames, from the start, that the link accepted.
         taken: usize,
-        /// Frames behind them of which nothing is known.
+        /// Number of frames after these that may have left the host.
         doubtful: usize,
     },
-    /// Payload of the frame with this index is not mapped: the application unmapped registered memory. The
-    /// link took the frames before it.
+    /// The payload of the frame with this index is not mapped: the application unmapped registered
+    /// memory. The link accepted the frames before it.
     PayloadUnmapped(usize),
 }
 
-/// How a link driver takes frames.
+/// The callback that passes frames to a link's driver.
 pub(crate) type Emit<'a> = &'a mut dyn FnMut(LinkId, &TxBatch) -> Emitted;
 
-/// A frame to be made.
+/// A frame to build.
 pub(crate) struct NewFrame<'a> {
     pub(crate) purpose: Purpose,
     pub(crate) header: &'a Header,
     pub(crate) flags: Flags,
     pub(crate) body: Body<'a>,
-    /// What comes back if the frame is lost.
+    /// The record that is returned if the frame is lost.
     pub(crate) carried: Carried,
 }
 
-/// What follows the headers of a frame.
+/// The bytes after the headers of a frame.
 pub(crate) enum Body<'a> {
     Bytes(&'a [u8]),
-    /// Zeros up to so many bytes of frame.
+    /// Zeros up to this frame size, in bytes.
     PaddingTo(u16),
-    /// What the fragment of an operation says.
+    /// The payload of a fragment of an operation.
     Of(&'a Fragment<'a>, &'a Pools, &'a MemoryAccess<'a>),
 }
 
-/// What became of a batch.
+/// The result of sending a batch.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Sent {
     All,
@@ -57,8 +57,8 @@ pub(crate) enum Sent {
     Failed,
 }
 
-/// Copies a small body behind the headers, or says where a large one is; nothing if its memory is gone.
-/// The frame begins at `start`.
+/// Appends a small body after the headers, or returns where the bytes of a large one are. Returns
+/// `None` if its memory is gone. The frame begins at `start`.
 #[inline]
 pub(crate) fn append_body<'a>(
     out: &mut Vec<u8>,
@@ -105,8 +105,7 @@ pub(crate) fn append_body<'a>(
 }
 
 //= protocol.md: news.2
-/// Brings the body of a control frame, of which `len` bytes are at the end of `out`, to the least
-/// length.
+/// Pads the body of a control frame, the last `len` bytes of `out`, to the minimum length.
 pub(crate) fn pad(out: &mut Vec<u8>, len: usize) {
     if let Some(missing) = CONTROL_BODY_MIN.checked_sub(len).filter(|&bytes| bytes > 0) {
         out.extend_from_slice(&[PADDING, missing as u8]);
@@ -117,8 +116,9 @@ pub(crate) fn pad(out: &mut Vec<u8>, len: usize) {
 /// Bytes of the common header.
 pub(crate) const COMMON_BYTES: u32 = wire_edge::COMMON_BYTES as u32;
 
-/// Shortest body of a control frame: 12 bytes behind the common header make the 24 of a reset.
+/// Shortest body of a control frame, in bytes. With the common header it has the 24 bytes of a
+/// Reset.
 pub(crate) const CONTROL_BODY_MIN: usize = 12;
 
-/// Type of the control message that means nothing (protocol.md §3.5).
+/// Type of the control message without effect (protocol.md §3.5).
 const PADDING: u8 = 0;

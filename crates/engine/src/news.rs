@@ -4,31 +4,31 @@ use std::collections::VecDeque;
 
 use crate::event::Event;
 
-/// Events of connections, the oldest first: each is returned once.
+/// Events of connections, oldest first. Each is returned once.
 #[derive(Debug)]
 pub(crate) struct News {
     events: VecDeque<Event>,
-    /// The capacity kept after many events were queued.
+    /// Capacity that is kept after many events were queued.
     kept: usize,
 }
 
 impl News {
-    /// None; it keeps room for some, or for none.
+    /// Creates an empty queue. It keeps some capacity if `allocates_ahead`.
     pub(crate) fn new(allocates_ahead: bool) -> Self {
         Self { events: VecDeque::new(), kept: if allocates_ahead { EVENTS_KEPT } else { 0 } }
     }
 
-    /// The application is to hear of this.
+    /// Queues an event for the application.
     pub(crate) fn push(&mut self, event: Event) {
         self.events.push_back(event);
     }
 
-    /// The next piece of news, if there is one.
+    /// Returns the next event, if there is one.
     pub(crate) fn poll(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Gives back what much news at a time has left behind.
+    /// Releases memory after many events were queued.
     pub(crate) fn trim(&mut self) {
         if self.events.is_empty() && self.events.capacity() > self.kept {
             self.events.shrink_to(self.kept);
@@ -36,7 +36,7 @@ impl News {
     }
 }
 
-/// News that an endpoint with few connections has at a time.
+/// Number of events that an endpoint with few connections has at a time.
 const EVENTS_KEPT: usize = 64;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Messages for which a peer has no receive: what is done meanwhile, and for how long (protocol.md §5.8).
+//! Messages for which the peer has no receive: what happens meanwhile, and for how long
+//! (protocol.md §5.8).
 
 use delivery::Instant;
 use wire_edge::MessageNumber;
@@ -8,7 +9,8 @@ use crate::parts::Parts;
 
 impl Parts<'_> {
     //= protocol.md: queue-pair.4
-    /// The peer has no receive for a message now: it and what is behind it come back from all links.
+    /// Handles the report that the peer has no receive for a message. Takes back the message, and
+    /// everything after it, from all links.
     #[cold]
     pub(crate) fn on_not_ready(
         &mut self,
@@ -33,7 +35,7 @@ impl Parts<'_> {
                 },
             );
         }
-        // They are retransmitted in their order, before everything that has not been sent since the last time.
+        // The fragments are retransmitted in order, before everything that was not sent yet.
         let first = outbound.delivered();
         refused.sort_unstable_by_key(|carried| (carried.number.since(first), carried.offset));
         for &carried in refused.iter().rev() {
@@ -45,7 +47,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: queue-pair.4
-    /// The peer has receives again.
+    /// Handles the report that the peer has receives again.
     pub(crate) fn on_ready(&mut self, connection: &mut Connection) {
         if connection.is_open() && connection.is_queue_pair() {
             connection.outbound_mut().on_ready(self.pools);
@@ -53,7 +55,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: queue-pair.5
-    /// Tries again, or gives up, when it is time.
+    /// Retransmits a message that waits for a receive of the peer, or gives up, if it is time.
     pub(crate) fn wait_for_receive(&mut self, now: Instant, connection: &mut Connection) {
         if !connection.is_open() || !connection.is_queue_pair() {
             return;
@@ -78,7 +80,7 @@ impl Parts<'_> {
         }
     }
 
-    /// When to call [`Parts::wait_for_receive`] although nothing happens.
+    /// Returns when to call [`Parts::wait_for_receive`] even if nothing else happens.
     pub(crate) fn receive_awaited_until(
         &mut self,
         now: Instant,

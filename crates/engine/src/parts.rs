@@ -1,4 +1,4 @@
-//! What the connections of an endpoint share, lent for a step on one of them.
+//! The state that the connections of an endpoint share, borrowed for a step on one of them.
 
 use delivery::{EndpointCounters, Instant, SentPool};
 use rand_chacha::ChaCha8Rng;
@@ -19,15 +19,16 @@ use crate::scratch::Scratch;
 use crate::table::ConnectionTable;
 use crate::watch::Watch;
 
-/// The parts of an [`Engine`](crate::Engine) that its connections share, each of which keeps its own state.
+/// The parts of an [`Engine`](crate::Engine) that its connections share.
 ///
-/// A step works on these and on one connection, which is out of the table meanwhile: it reaches no other.
+/// A step works on these parts and on one connection, which is out of the table meanwhile. It
+/// cannot reach another connection.
 #[derive(Debug)]
 pub(crate) struct Parts<'a> {
     pub(crate) config: &'a EngineConfig,
-    /// The number, random at each start, by which peers distinguish the lives of an endpoint.
+    /// A number, random at each start, by which peers distinguish the lives of an endpoint.
     pub(crate) incarnation: u64,
-    /// The last turn.
+    /// When the last turn began.
     pub(crate) turn_at: Instant,
     pub(crate) entropy: &'a mut ChaCha8Rng,
     pub(crate) links: &'a mut Links,
@@ -40,23 +41,25 @@ pub(crate) struct Parts<'a> {
     pub(crate) replies: &'a mut Replies,
     pub(crate) questions: &'a mut Questions,
     pub(crate) news: &'a mut News,
-    /// Counts of which nothing depends.
+    /// Counters. No decision depends on them.
     pub(crate) counters: &'a mut EndpointCounters,
     pub(crate) scratch: &'a mut Scratch,
 }
 
 impl Parts<'_> {
-    /// Fresh random bits.
+    /// Returns random bits.
     pub(crate) fn random(&mut self) -> u64 {
         self.entropy.next_u64()
     }
 
-    /// Whether a connection may be compressed: nothing is pending, and no turn will look at it.
+    /// Returns whether a connection may be packed: nothing is pending, and the next turn will not
+    /// visit it.
     pub(crate) fn may_rest(&self, connection: &Connection) -> bool {
         connection.is_at_rest() && !self.agenda.awaits_turn(connection.handle().index)
     }
 
-    /// Puts a connection back into the table and on the list of those to serve, or drops it if it has ended.
+    /// Puts a connection back into the table and on the list of those to serve. A connection that
+    /// has ended is dropped instead.
     #[inline]
     pub(crate) fn put_back(
         &mut self,
@@ -88,7 +91,8 @@ impl Parts<'_> {
         connections.release(handle, id);
     }
 
-    /// The peer has confirmed the connection, or the connection has ended.
+    /// Ends the wait for a confirmation, because the peer has confirmed the connection or the
+    /// connection has ended.
     pub(crate) fn forget_unconfirmed(&mut self, connection: &mut Connection) {
         if let Some(peer) = connection.take_unconfirmed() {
             self.reception.on_confirmed(peer);

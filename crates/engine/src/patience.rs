@@ -3,44 +3,45 @@
 use delivery::Instant;
 use wire_edge::OperationNumber;
 
-/// What a queue pair knows of its wait for a receive of the peer.
+/// State of a queue pair's wait for a receive of the peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
-    /// How long an operation waits; `None` for as long as it takes.
+    /// How long an operation waits, in nanoseconds; `None` for no limit.
     budget_ns: Option<u64>,
-    /// The operation that waits, or did a moment ago, and since when.
+    /// The operation that waits, or was just retransmitted, and when its wait began.
     waiting: Option<(OperationNumber, Instant)>,
-    /// When what the peer had no receive for is retransmitted although it has not reported that there is one.
+    /// When a refused message is retransmitted without a Ready from the peer.
     try_at: Instant,
 }
 
 impl Patience {
-    /// Nothing waits yet.
+    /// Creates the state while no operation waits.
     pub(crate) const fn new(budget_ns: Option<u64>) -> Self {
         Self { budget_ns, waiting: None, try_at: Instant::NEVER }
     }
 
-    /// An operation waits for so long from now on, whichever does already included.
+    /// Sets how long an operation waits, in nanoseconds. This applies to an operation that waits
+    /// already.
     pub(crate) const fn set_budget(&mut self, budget_ns: Option<u64>) {
         self.budget_ns = budget_ns;
     }
 
-    /// The peer has said that it has no receive.
+    /// Schedules a retransmission, because the peer reported that it has no receive.
     pub(crate) fn try_later(&mut self, now: Instant) {
         self.try_at = now.after_ns(TRY_NS);
     }
 
-    /// It is tried at that time.
+    /// Schedules the retransmission at this time.
     pub(crate) const fn defer(&mut self, until: Instant) {
         self.try_at = until;
     }
 
-    /// When [`Patience::poll_try`] has something to say.
+    /// Returns when to call [`Patience::poll_try`].
     pub(crate) const fn try_at(&self) -> Instant {
         self.try_at
     }
 
-    /// Whether to try now.
+    /// Returns whether to retransmit now.
     pub(crate) fn poll_try(&mut self, now: Instant) -> bool {
         let tries = self.try_at <= now;
         if tries {
@@ -49,7 +50,8 @@ impl Patience {
         tries
     }
 
-    /// An operation waits, or none does; every one before `delivered` is done.
+    /// Updates the wait. `waits` is the operation that waits now, if any. All operations before
+    /// `delivered` are done.
     pub(crate) fn look(
         &mut self,
         now: Instant,
@@ -59,14 +61,14 @@ impl Patience {
         let known = self.waiting.map(|(operation, _)| operation);
         match waits {
             Some(operation) if known != waits => self.waiting = Some((operation, now)),
-            // It is tried, and may have to wait on.
+            // The operation was just retransmitted, and may have to wait again.
             None if known.is_some_and(|operation| delivered.since(operation) <= 0) => {}
             None => self.waiting = None,
             Some(_) => {}
         }
     }
 
-    /// When the operation that waits has done so for long enough.
+    /// Returns when the waiting operation has reached its time limit.
     pub(crate) fn ends_at(&self) -> Instant {
         match (self.waiting, self.budget_ns) {
             (Some((_, since)), Some(budget_ns)) => since.after_ns(budget_ns),
@@ -75,6 +77,6 @@ impl Patience {
     }
 }
 
-/// Pause after which a message is retransmitted for which the peer had no receive. Ready says sooner that there is one;
-/// this is for one that came over another link before its `NotReady`.
+/// Pause before a message is retransmitted for which the peer had no receive, in nanoseconds.
+/// Usually a Ready comes earlier. This covers a Ready that overtook its `NotReady` on another link.
 const TRY_NS: u64 = 100_000_000;

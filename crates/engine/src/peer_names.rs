@@ -1,28 +1,28 @@
-//! Connections by the names that their peers gave them.
+//! Finds connections by the names that their peers chose.
 
 use std::collections::HashMap;
 
 use wire_edge::{ConnectionId, Epoch};
 
-/// Connections by the id and epoch that this end puts into its frames: a reset and a report quote both.
-/// Peers choose them; if two choose the same, the newest connection has them.
+/// Connections by the id and epoch in frames of this end. Resets and reports quote these. Peers
+/// choose them; if two peers choose equal names, the names belong to the newest connection.
 #[derive(Debug, Default)]
 pub(crate) struct PeerNames {
     connections: HashMap<(ConnectionId, Epoch), u32>,
 }
 
 impl PeerNames {
-    /// The peer of a connection has announced its names.
+    /// Records the names that the peer of a connection announced.
     pub(crate) fn learn(&mut self, names: (ConnectionId, Epoch), index: u32) {
         self.connections.insert(names, index);
     }
 
-    /// The connection with these names.
+    /// Returns the connection with these names.
     pub(crate) fn find(&self, names: (ConnectionId, Epoch)) -> Option<u32> {
         self.connections.get(&names).copied()
     }
 
-    /// A connection that may have these names has ended.
+    /// Removes the names of a connection that has ended, unless a newer one has them.
     pub(crate) fn forget(&mut self, names: (ConnectionId, Epoch), index: u32) {
         if self.find(names) == Some(index) {
             self.connections.remove(&names);

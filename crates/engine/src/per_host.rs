@@ -1,12 +1,11 @@
-//! Counts for each host of peers, so that none takes more than its share of what all of them share.
+//! Counts per host of peers, so that no host uses more than its share of a common limit.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use wire_edge::PeerAddr;
 
-/// How many of something each host has ([`PeerAddr::host`]), and all together. Hosts that have none take
-/// no room.
+/// Counts for each host ([`PeerAddr::host`]), and their sum. Hosts with count 0 take no memory.
 #[derive(Debug, Default)]
 pub(crate) struct PerHost {
     all: u32,
@@ -14,13 +13,13 @@ pub(crate) struct PerHost {
 }
 
 impl PerHost {
-    /// The host at this address has one more.
+    /// Increments the count of the host at this address.
     pub(crate) fn add(&mut self, at: PeerAddr) {
         self.all += 1;
         *self.hosts.entry(at.host()).or_default() += 1;
     }
 
-    /// It has one less.
+    /// Decrements the count of the host at this address.
     pub(crate) fn remove(&mut self, at: PeerAddr) {
         self.all -= 1;
         if let Entry::Occupied(mut host) = self.hosts.entry(at.host()) {
@@ -31,12 +30,12 @@ impl PerHost {
         }
     }
 
-    /// How many the host at this address has.
+    /// Returns the count of the host at this address.
     pub(crate) fn of(&self, at: PeerAddr) -> u32 {
         self.hosts.get(&at.host()).copied().unwrap_or_default()
     }
 
-    /// How many all hosts have.
+    /// Returns the sum over all hosts.
     pub(crate) const fn all(&self) -> u32 {
         self.all
     }

@@ -1,6 +1,6 @@
-//! Where a connection stands.
+//! The phase of a connection.
 
-/// Where a connection stands (protocol.md §4).
+/// The phase of a connection (protocol.md §4).
 ///
 /// | phase       | accepted | established | closing | drained |
 /// |-------------|----------|-------------|---------|---------|
@@ -11,48 +11,49 @@
 /// | Closing     | –        | –           | –       | Drained |
 /// | Drained     | –        | –           | –       | Drained |
 ///
-/// From each it may be over at once.
+/// Every phase can also change to `Gone` directly.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Phase {
-    /// Hello was sent; no answer yet.
+    /// Hello was sent. There is no answer yet.
     Connecting,
-    /// The peer's Hello is with the application.
+    /// The application decides about the peer's Hello.
     Requested,
-    /// Accept was sent; nothing proves yet that it arrived.
+    /// Accept was sent. It is not known yet whether it arrived.
     Accepted,
-    /// Usable.
+    /// Operations can be posted.
     Established,
-    /// Close was sent; waits for its acknowledgement.
+    /// Close was sent. Its acknowledgement is awaited.
     Closing,
-    /// The peer closed; only repeats its acknowledgement of that.
+    /// The peer closed. This end only answers repetitions of the Close.
     Drained,
-    /// Over: the engine drops it when it puts it back into the table.
+    /// The connection has ended. The engine drops it instead of returning it to the table.
     Gone,
 }
 
 impl Phase {
-    /// The application accepts the request.
+    /// Returns the phase after the application accepted the request.
     pub(crate) const fn on_accepted(self) -> Self {
         assert!(matches!(self, Self::Requested), "only a request is accepted");
         Self::Accepted
     }
 
-    /// The peer accepts, or is known to have heard that this end did.
+    /// Returns the phase after the peer accepted, or after a frame proved that it received our
+    /// Accept.
     pub(crate) const fn on_established(self) -> Self {
         assert!(matches!(self, Self::Connecting | Self::Accepted), "it is established once");
         Self::Established
     }
 
-    /// This end closes.
+    /// Returns the phase after this end closed.
     pub(crate) const fn on_closing(self) -> Self {
         assert!(matches!(self, Self::Accepted | Self::Established), "it is closed once");
         Self::Closing
     }
 
-    /// The peer closes.
+    /// Returns the phase after the peer closed.
     pub(crate) const fn on_drained(self) -> Self {
         let was_known = !matches!(self, Self::Connecting | Self::Requested | Self::Gone);
-        assert!(was_known, "only an accepted or established connection is closed by the peer");
+        assert!(was_known, "the peer closes only a connection that it may know");
         Self::Drained
     }
 }

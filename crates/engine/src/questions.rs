@@ -1,9 +1,10 @@
-//! How often peers are asked for news, over all connections of an endpoint.
+//! Limits how often peers are asked for news, over all connections of an endpoint.
 
 use delivery::{Instant, RateLimiter};
 
-/// Bounds what connections that wait for their peers send meanwhile. Each asks again and again, in case what the peer
-/// said was lost; thousands that wait would leave no time for those that work.
+/// Rate limits for the questions of connections that wait for their peers. Each connection repeats
+/// its question, because the answer may be lost. Without a limit, thousands of waiting connections
+/// would leave no time for active ones.
 #[derive(Debug)]
 pub(crate) struct Questions {
     news: RateLimiter,
@@ -11,7 +12,7 @@ pub(crate) struct Questions {
 }
 
 impl Questions {
-    /// Nothing was asked yet.
+    /// Creates the limits before any question.
     pub(crate) fn new() -> Self {
         Self {
             news: RateLimiter::new(NEWS_PER_S, NEWS_AT_ONCE),
@@ -20,32 +21,34 @@ impl Questions {
     }
 
     //= protocol.md: news.3
-    /// Whether a connection may ask for news now; if not, it may try again at the time returned.
+    /// Returns whether a connection may ask for news now. If not, returns when it may try again.
     pub(crate) fn may_ask(&mut self, now: Instant) -> Result<(), Instant> {
         if self.news.allow(now) { Ok(()) } else { Err(now.after_ns(CROWDED_NS)) }
     }
 
     //= protocol.md: news.3
-    /// Whether a connection may retransmit now what its peer had no receive for; if not, it may try again at the time
-    /// returned.
+    /// Returns whether a connection may now retransmit a message for which its peer had no receive.
+    /// If not, returns when it may try again.
     pub(crate) fn may_try(&mut self, now: Instant) -> Result<(), Instant> {
         if self.receives.allow(now) { Ok(()) } else { Err(now.after_ns(CROWDED_NS)) }
     }
 }
 
-/// Questions for news a second: at 10 µs for a question and its answer at both ends, 2 % of a processor.
+/// Questions for news per second. At 10 µs per question and answer at both ends, they take 2 % of a
+/// processor.
 const NEWS_PER_S: u32 = 2000;
 
-/// Questions for news at once: connections whose operations all wait for the same peer process.
+/// Questions for news at once: for connections whose operations all wait for one peer process.
 const NEWS_AT_ONCE: u32 = 256;
 
-/// Messages without a receive that are retransmitted a second, without a word of the peer: 16 frames each.
+/// Unrequested retransmissions per second of messages for which the peer had no receive: 16 frames
+/// each.
 const TRIES_PER_S: u32 = 500;
 
-/// The same at once.
+/// Such retransmissions at once.
 const TRIES_AT_ONCE: u32 = 64;
 
-/// Pause of a connection that may not ask now.
+/// Pause of a connection that may not ask now, in nanoseconds.
 const CROWDED_NS: u64 = 320_000_000;
 
 #[cfg(test)]
@@ -55,7 +58,8 @@ mod tests {
     //= protocol.md: news.3
     #[test]
     fn a_few_that_wait_ask_as_often_as_they_like_and_thousands_in_turn() {
-        // Connections that wait, each asking every 20 ms: of how many questions in 10 s how many are asked.
+        // Waiting connections, each of which asks every 20 ms, and whether all their questions in
+        // 10 s are asked.
         for (connections, all_are_asked) in [(1, true), (30, true), (4000, false)] {
             let mut questions = Questions::new();
             let mut due = vec![Instant(0); connections];

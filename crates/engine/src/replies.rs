@@ -5,16 +5,16 @@ use std::collections::VecDeque;
 use delivery::{EndpointCounters, LinkId};
 use wire_edge::{ConnectionId, HANDSHAKE_BYTES_MAX, Handshake, HandshakeFrame, PeerAddr, VERSION};
 
-/// Handshake frames that wait for their turn, the oldest first, at most [`REPLIES_MAX`]: strangers decide
-/// how many there are.
+/// Handshake frames that wait, oldest first, at most [`REPLIES_MAX`]. The number is limited because
+/// strangers cause them.
 #[derive(Debug)]
 pub(crate) struct Replies {
     waiting: VecDeque<Reply>,
-    /// What it has room for when nothing waits.
+    /// The capacity kept while nothing waits.
     kept: usize,
 }
 
-/// A handshake frame to be sent.
+/// A handshake frame to send.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) link: LinkId,
@@ -23,24 +23,24 @@ pub(crate) struct Reply {
 }
 
 impl Replies {
-    /// With all the room there may be, or none until it is needed.
+    /// Creates the queue, with its full capacity if `allocates_ahead`.
     pub(crate) fn new(allocates_ahead: bool) -> Self {
         let kept = if allocates_ahead { REPLIES_MAX } else { 0 };
         Self { waiting: VecDeque::with_capacity(kept), kept }
     }
 
-    /// Whether none waits.
+    /// Returns whether no frame waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Whether the next would be dropped.
+    /// Returns whether a further frame would be dropped.
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.len() >= REPLIES_MAX
     }
 
     //= protocol.md: amplify.3, amplify.4
-    /// Adds a frame between these two connections to those that wait, unless it must not go out.
+    /// Queues a frame with these connection ids, unless it must not be sent.
     pub(crate) fn push(
         &mut self,
         counters: &mut EndpointCounters,
@@ -50,7 +50,7 @@ impl Replies {
         body: Handshake<'_>,
     ) {
         if to.is_group() {
-            // This end asked no peer at that address, whatever sent the frame.
+            // This end asked no peer at that address.
             counters.wrong_address += 1;
             return;
         }
@@ -65,8 +65,8 @@ impl Replies {
         self.waiting.push_back(Reply { link, to, bytes });
     }
 
-    /// Offers each frame that waits to `send` once, which says whether it is done with it; true if some
-    /// still wait.
+    /// Passes each waiting frame to `send` once. `send` returns whether the frame is done. Returns
+    /// whether some frames still wait.
     #[inline]
     pub(crate) fn offer(&mut self, send: impl FnMut(&Reply) -> bool) -> bool {
         !self.waiting.is_empty() && self.offer_all(send)
@@ -83,7 +83,7 @@ impl Replies {
         !self.waiting.is_empty()
     }
 
-    /// Gives back what a burst has left behind.
+    /// Releases memory that a burst has left behind.
     pub(crate) fn trim(&mut self) {
         if self.waiting.is_empty() && self.waiting.capacity() > self.kept {
             self.waiting.shrink_to(self.kept);
@@ -91,8 +91,8 @@ impl Replies {
     }
 }
 
-/// Answers to strangers waiting to be sent; more are dropped and asked for again. At most 944 bytes
-/// each, so 240 KB in all, for a burst of requests in one turn.
+/// Maximum number of waiting answers to strangers. Further ones are dropped, and the strangers ask
+/// again. At most 944 bytes each: 240 KB in all, for a burst of requests in one turn.
 const REPLIES_MAX: usize = 256;
 
 #[cfg(test)]

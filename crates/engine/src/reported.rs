@@ -1,25 +1,27 @@
-//! What was reported to the peer of deliveries and receives, and whether there is more to report.
+//! What this end reported to its peer about deliveries and receives, and whether there is more to
+//! report.
 
 use semantics::Inbound;
 use wire_edge::{MessageNumber, OperationNumber};
 
-/// What ack sections reported to the peer besides packets.
+/// What ack sections reported to the peer, apart from packets.
 #[derive(Debug)]
 pub(crate) struct Reported {
-    /// The deliveries last reported.
+    /// The number of the first operation not reported as delivered.
     delivered: OperationNumber,
-    /// The credit last reported.
+    /// The credit that was last reported.
     credit: MessageNumber,
-    /// The peer is to hear of them even if there is no packet to acknowledge.
+    /// A report must be sent even if there is no packet to acknowledge.
     must_report: bool,
-    /// The peer asked for news: the answer goes over every link, as the peer may not hear us on the nearest.
+    /// The peer asked for news. The answer goes over every link, because the peer may not receive
+    /// frames on the nearest one.
     is_asked: bool,
 }
 
 delivery::pack_fields!(Reported { delivered, credit } must_report = false, is_asked = false);
 
 impl Reported {
-    /// Nothing was reported yet; operations and messages are numbered from here on.
+    /// Creates the state before any report. Operations and messages are numbered from `first` on.
     pub(crate) const fn new(first: u32) -> Self {
         Self {
             delivered: OperationNumber(first),
@@ -29,12 +31,12 @@ impl Reported {
         }
     }
 
-    /// The peer must hear at once, whether there is a packet to acknowledge or not.
+    /// Makes a report due at once, even if there is no packet to acknowledge.
     pub(crate) const fn report_now(&mut self) {
         self.must_report = true;
     }
 
-    /// The same, if something is so.
+    /// As [`Reported::report_now`], if `must_report`.
     pub(crate) const fn report_if(&mut self, must_report: bool) {
         self.must_report |= must_report;
     }
@@ -45,42 +47,44 @@ impl Reported {
         self.must_report
     }
 
-    /// The peer asks, for which it has several links or only one.
+    /// Handles a question of the peer for news. Only if the connection has several links, the
+    /// answer goes over all of them.
     pub(crate) const fn on_question(&mut self, has_several: bool) {
         self.is_asked = has_several;
     }
 
-    /// Whether the peer has asked and must hear on every link.
+    /// Returns whether the peer has asked and the answer must go over every link.
     #[inline]
     pub(crate) const fn is_asked(&self) -> bool {
         self.is_asked
     }
 
-    /// Returns whether the peer asked for news, and forgets that: the answer is about to be sent.
+    /// Returns whether the peer asked for news, and clears the question, because the answer is
+    /// about to be sent.
     #[inline]
     pub(crate) const fn take_question(&mut self) -> bool {
         core::mem::replace(&mut self.is_asked, false)
     }
 
-    /// Whether there is more to report than was reported.
+    /// Returns whether there are deliveries or credits that were not reported.
     #[inline]
     pub(crate) fn has_news(&self, inbound: &Inbound) -> bool {
         self.delivered != inbound.delivered() || self.credit != inbound.credit()
     }
 
-    /// The credit last reported.
+    /// Returns the credit that was last reported.
     pub(crate) const fn credit(&self) -> MessageNumber {
         self.credit
     }
 
-    /// Whether the peer may be waiting for a receive: what it knows of is used up by half. Until then it
-    /// hears of new receives with other acknowledgements.
+    /// Returns whether the peer may be waiting for a receive: at least half of its credit is used
+    /// up. Before that, other acknowledgements report new receives.
     pub(crate) fn lacks_credit(&self, inbound: &Inbound) -> bool {
         let posted = inbound.credit().since(self.credit);
         posted > 0 && self.credit.since(inbound.next_message()) <= posted
     }
 
-    /// This was reported to the peer.
+    /// Records what was reported to the peer.
     #[inline]
     pub(crate) fn on_reported(&mut self, delivered: OperationNumber, credit: MessageNumber) {
         debug_assert!(delivered.since(self.delivered) >= 0, "what is delivered stays delivered");
@@ -88,7 +92,7 @@ impl Reported {
         *self = Self { delivered, credit, must_report: false, is_asked: self.is_asked };
     }
 
-    /// Whether nothing waits to be reported.
+    /// Returns whether nothing waits to be reported.
     pub(crate) const fn is_at_rest(&self) -> bool {
         !self.must_report && !self.is_asked
     }

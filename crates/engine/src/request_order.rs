@@ -1,8 +1,8 @@
-//! How far requests of the peer have come: what comes behind that is out of order.
+//! The furthest byte of the peer's requests so far. A fragment before it is out of order.
 
 use wire_edge::OperationNumber;
 
-/// The furthest byte of a request so far.
+/// The furthest byte of the peer's requests so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestOrder {
     operation: OperationNumber,
@@ -12,12 +12,12 @@ pub(crate) struct RequestOrder {
 delivery::pack_fields!(RequestOrder { operation, offset });
 
 impl RequestOrder {
-    /// Operations are numbered from here on.
+    /// Creates the state for operations that are numbered from `first` on.
     pub(crate) const fn new(first: u32) -> Self {
         Self { operation: OperationNumber(first), offset: 0 }
     }
 
-    /// A fragment of a request has arrived. Whether one from behind it came before.
+    /// Handles a fragment of a request. Returns whether a later fragment arrived before it.
     #[inline]
     pub(crate) fn is_behind(&mut self, operation: OperationNumber, offset: u32) -> bool {
         let ahead = operation.since(self.operation);

@@ -1,11 +1,12 @@
-//! Connections at rest: packed into little memory.
+//! Resting connections: packed into little memory.
 //!
-//! A connection takes 550 bytes and each of its links 1160, most of which is of use only while frames
-//! come and go; packed, it is some 400 with one link. When nothing has happened for [`EngineConfig::rest_ns`](crate::EngineConfig::rest_ns) it is
-//! packed: nothing is lost or rounded, so that it goes on as if it had never rested. It is unpacked when
-//! it is taken out of the table, by whatever happens. The memory it had serves the next that wakes up,
-//! so that connections which come and go allocate nothing but the packed form, and that when they fall
-//! asleep.
+//! A connection takes 550 bytes and each of its links 1160, most of which is needed only while
+//! frames are exchanged. Packed, a connection with one link takes about 400. A connection is packed
+//! when nothing has happened on it for [`EngineConfig::rest_ns`](crate::EngineConfig::rest_ns).
+//! Packing loses and rounds nothing, so the connection continues as if it had never rested. Any
+//! access that takes it out of the table unpacks it. Its unpacked memory serves the next connection
+//! that wakes up. So connections that rest and wake allocate only the packed form, and only when
+//! they start to rest.
 
 use std::sync::Arc;
 
@@ -19,21 +20,22 @@ use crate::link_set::LinkSet;
 use crate::path::Path;
 use crate::terms::OwnTerms;
 
-/// A connection on which nothing happens.
+/// A resting connection.
 #[derive(Debug)]
 pub(crate) struct Resting {
     queue: Arc<CompletionQueue>,
-    /// What ordinary connections have not.
+    /// State that ordinary connections do not have.
     rare: Option<Box<Rare>>,
     inbound: InboundAtRest,
     outbound: OutboundAtRest,
     /// As [`Liveness::ask_at`](crate::liveness::Liveness::ask_at).
     pub(crate) keep_alive_at: Instant,
-    /// Everything else, packed.
+    /// All other state, packed.
     bytes: Box<[u8]>,
 }
 
-/// What few connections have: terms of their own, or not one queue whose places are promised.
+/// State that few connections have: their own settings, or other queues than a single one that
+/// reserves places.
 #[derive(Debug)]
 struct Rare {
     terms: Option<Box<OwnTerms>>,
@@ -41,14 +43,14 @@ struct Rare {
 }
 
 impl Connection {
-    /// When a timer ends the rest of a connection [at rest](Connection::is_at_rest).
+    /// Returns when a timer ends the rest of a connection [at rest](Connection::is_at_rest).
     pub(crate) fn rest_ends_at(&self) -> Instant {
         let challenges = self.paths().iter().map(Path::challenge_at);
         challenges.fold(self.liveness().ask_at().min(self.join_deadline()), Instant::min)
     }
 
-    /// Writes down a connection [at rest](Connection::is_at_rest), which is of no use any more: what is
-    /// left of it is its memory.
+    /// Packs a connection [at rest](Connection::is_at_rest). Afterwards only the connection's
+    /// memory may be used.
     pub(crate) fn rest(&mut self, limits: InboundLimits) -> Resting {
         debug_assert!(self.is_at_rest(), "packing loses nothing that is pending");
         let bytes = self.pack();
@@ -68,8 +70,8 @@ impl Connection {
 }
 
 impl Resting {
-    /// The connection as it was, its links in `paths`, which is empty. Receives stay here until
-    /// [`Resting::wake`].
+    /// Returns the connection as it was before the rest, except its receives, which stay here until
+    /// [`Resting::wake`]. Its links use the memory of `paths`, which is empty.
     pub(crate) fn read(
         &self,
         handle: ConnectionHandle,
@@ -82,7 +84,8 @@ impl Resting {
         connection
     }
 
-    /// The connection as it was, its links in `paths`, which is empty.
+    /// Returns the connection as it was before the rest. Its links use the memory of `paths`, which
+    /// is empty.
     pub(crate) fn wake(
         mut self,
         handle: ConnectionHandle,
@@ -98,12 +101,12 @@ impl Resting {
         connection
     }
 
-    /// What is kept of the operations of its peer.
+    /// Returns the packed state of the peer's operations.
     pub(crate) const fn inbound(&self) -> &InboundAtRest {
         &self.inbound
     }
 
-    /// Where its completions go.
+    /// Returns the queues that receive the completions.
     fn queues(&self) -> Queues {
         match &self.rare {
             Some(rare) => rare.queues.clone(),
@@ -111,7 +114,7 @@ impl Resting {
         }
     }
 
-    /// The connection, but for its receives and for terms of its own.
+    /// Returns the connection without its receives and its own settings.
     fn read_usual(
         &self,
         handle: ConnectionHandle,

@@ -1,68 +1,68 @@
-//! What is repeated while no answer comes: a handshake frame, a Close, a question for news.
+//! Repetitions while no answer arrives: of a handshake frame, a Close, or a question for news.
 
 use delivery::Instant;
 
-/// When it is said again, and how often it was said since the last sign of success.
+/// The time of the next repetition, and the number of transmissions since the last success.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Retry {
     at: Instant,
     count: u8,
 }
 
-// Nothing is said again by a connection that rests.
+// A resting connection repeats nothing.
 delivery::pack_fields!(Retry { count } at = Instant::NEVER);
 
 impl Retry {
-    /// There is nothing to say.
+    /// Nothing to send.
     pub(crate) const NONE: Self = Self { at: Instant::NEVER, count: 0 };
 
-    /// It is to be said at that time, for the first time.
+    /// Schedules the first transmission at this time.
     pub(crate) const fn begin(&mut self, at: Instant) {
         *self = Self { at, count: 0 };
     }
 
-    /// It was said, and is said again at that time.
+    /// Counts a transmission, and schedules the next one.
     pub(crate) fn again(&mut self, at: Instant) {
         debug_assert!(at != Instant::NEVER, "what is never said again has ended");
         *self = Self { at, count: self.count.saturating_add(1) };
     }
 
-    /// Somebody else's turn, or a reason to wait, sets another time; how often it was said stays.
+    /// Changes the time of the next transmission. The count stays.
     pub(crate) const fn set(&mut self, at: Instant) {
         self.at = at;
     }
 
-    /// It is not said before that time.
+    /// Defers the next transmission at least until this time.
     pub(crate) fn defer(&mut self, until: Instant) {
         self.at = self.at.max(until);
     }
 
-    /// It waits for something else than a time; how often it was said stays.
+    /// Suspends the repetition until another event than a time. The count stays.
     pub(crate) const fn pause(&mut self) {
         self.at = Instant::NEVER;
     }
 
-    /// It need not be said any more.
+    /// Ends the repetition.
     pub(crate) const fn end(&mut self) {
         *self = Self::NONE;
     }
 
-    /// When it is said again.
+    /// Returns the time of the next transmission.
     pub(crate) const fn at(&self) -> Instant {
         self.at
     }
 
-    /// Whether it is time.
+    /// Returns whether the next transmission is due.
     pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.at <= now
     }
 
-    /// Whether it waits for no time.
+    /// Returns whether no transmission is scheduled.
     pub(crate) fn is_paused(&self) -> bool {
         self.at == Instant::NEVER
     }
 
-    /// How often it was said.
+    /// Returns the number of transmissions.
     pub(crate) const fn count(&self) -> u8 {
         self.count
     }

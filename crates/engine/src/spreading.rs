@@ -1,19 +1,19 @@
-//! What a connection remembers of how its data is spread over its links (sender.md, 8).
+//! State of a connection's spreading of data over its links (sender.md, 8).
 
 use delivery::{Instant, LINKS_MAX, LinkView, Next, SchedulerState, SchedulingPolicy, next};
 
-/// The scheduler of a connection, and what it must know of frames that went before. It knows links by
-/// their position, which holds until one is [removed](Self::on_positions_shifted).
+/// The scheduler of a connection, and its record of earlier frames. Links are known by their
+/// position, which is valid until a link is [removed](Self::on_positions_shifted).
 #[derive(Debug)]
 pub(crate) struct Spreading {
-    /// Present with several links.
+    /// Present on a connection with several links.
     scheduler: Option<Box<SchedulerState>>,
-    /// When a link that leaves data to better ones would run dry.
+    /// When to check again whether a link that leaves data to better ones should have some.
     again_at: Instant,
-    /// Position of the link of the newest data frame, [`LINKS_MAX`] if that link is gone, and when the frame should
-    /// arrive, but for what all links share.
+    /// Position of the link of the newest data frame ([`LINKS_MAX`] if that link was removed), and
+    /// when the frame should arrive, without the delay that all links share.
     arrives_at: (usize, Instant),
-    /// Data frames since a link was last brought out of step with another.
+    /// Number of data frames since two links were last brought out of step.
     in_step: u32,
 }
 
@@ -27,21 +27,22 @@ impl Default for Spreading {
 }
 
 impl Spreading {
-    /// There are so many links, one more than before.
+    /// Handles an opened link. `links` is the number of links with it.
     pub(crate) fn on_opened(&mut self, links: usize) {
         if links > 1 {
             self.scheduler.get_or_insert_default();
         }
     }
 
-    /// What was learnt of the link at `position` holds no longer.
+    /// Discards what was learnt about the link at `position`.
     pub(crate) fn forget(&mut self, position: usize) {
         if let Some(scheduler) = &mut self.scheduler {
             scheduler.forget(position);
         }
     }
 
-    /// A link was taken away: what was learnt belongs to other links now.
+    /// Handles the removal of a link. Positions have changed, so everything learnt about them is
+    /// discarded.
     pub(crate) fn on_positions_shifted(&mut self) {
         self.arrives_at = (LINKS_MAX, Instant::default());
         if let Some(scheduler) = &mut self.scheduler {
@@ -49,13 +50,14 @@ impl Spreading {
         }
     }
 
-    /// When to look again whether a link that waits should have data.
+    /// Returns when to check again whether a waiting link should have data.
     #[inline]
     pub(crate) const fn again_at(&self) -> Instant {
         self.again_at
     }
 
-    /// Position of the link for the next of so many bytes; nothing if none should have it now.
+    /// Returns the position of the link for the next frame; `None` if no link should have data now.
+    /// `backlog_bytes` bytes wait to be sent.
     pub(crate) fn choose(
         &mut self,
         policy: SchedulingPolicy,
@@ -72,15 +74,17 @@ impl Spreading {
         }
     }
 
-    /// A frame was cut for the link at `position`, which is seen like this with it.
+    /// Records a frame cut for the link at `position`. `view` is the state of the link with the
+    /// frame.
     pub(crate) fn on_cut(&mut self, position: usize, view: &LinkView) {
         debug_assert!(position < LINKS_MAX, "there is such a link");
         self.arrives_at = (position, view.idle_at.after_ns(view.one_way_ns));
     }
 
-    /// Whether the next frame of the link at `position` would arrive together with the one before, of
-    /// another link that is as fast, so that chance decides which comes first, and will again with
-    /// those that follow. Half a frame brings the two out of step for long.
+    /// Returns whether the next frame of the link at `position` would arrive at the time of the
+    /// newest frame of another, equally fast link. Then chance decides which arrives first, and the
+    /// frames that follow meet in the same way. The caller sends half a frame, which brings the
+    /// links out of step for long.
     pub(crate) fn falls_together(
         &mut self,
         views: &[LinkView; LINKS_MAX],
@@ -111,7 +115,7 @@ impl Spreading {
     }
 }
 
-/// Frames after which a link may again be brought out of step with another.
+/// Number of frames after which links may again be brought out of step.
 const STEP_FRAMES: u32 = 32;
 
 #[cfg(test)]
@@ -130,7 +134,7 @@ mod tests {
         has_share: false,
     };
 
-    /// Whether the second of two like links falls together with the first, frame after frame.
+    /// Returns after which frames the second of two equal links falls together with the first.
     fn found(mut spreading: Spreading, frames: u32) -> Vec<u32> {
         let mut views = [VIEW; LINKS_MAX];
         views[0].idle_at = VIEW.idle_at.after_ns(1400 * 8);

@@ -2,7 +2,7 @@
 
 use semantics::Carried;
 
-/// Fragments that were cut and are still to be made frames of.
+/// Fragments that were cut and are not frames yet.
 #[derive(Debug, Default)]
 pub(crate) struct Tails {
     list: Vec<Carried>,
@@ -10,49 +10,49 @@ pub(crate) struct Tails {
 }
 
 impl Tails {
-    /// With room for as many as there can be.
+    /// Creates the list with its full capacity.
     pub(crate) fn allocated() -> Self {
         Self { list: Vec::with_capacity(TAILS_MAX), bytes: 0 }
     }
 
-    /// Frames that are still to be made.
+    /// Returns the number of fragments.
     #[inline]
     pub(crate) const fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Bytes that they take at most.
+    /// Returns an upper limit for the bytes of their frames.
     #[inline]
     pub(crate) const fn bytes(&self) -> u32 {
         self.bytes
     }
 
-    /// Whether there is no room for one more.
+    /// Returns whether there is no room for another fragment.
     #[inline]
     pub(crate) const fn is_full(&self) -> bool {
         self.list.len() >= TAILS_MAX
     }
 
-    /// Adds a fragment, which takes at most so many bytes as a frame.
+    /// Adds a fragment whose frame has at most `frame_bytes` bytes.
     #[inline]
     pub(crate) fn push(&mut self, carried: Carried, frame_bytes: u32) {
         self.list.push(carried);
         self.bytes += frame_bytes;
     }
 
-    /// One of them, in the order in which they were cut.
+    /// Returns the fragment at `index`, in the order of cutting.
     #[inline]
     pub(crate) fn get(&self, index: usize) -> Option<Carried> {
         self.list.get(index).copied()
     }
 
-    /// Takes the last of them, down to the one with this index.
+    /// Removes and returns the last fragment, if its index is at least `index`.
     #[cold]
     pub(crate) fn take_last(&mut self, index: usize) -> Option<Carried> {
         if self.list.len() > index { self.list.pop() } else { None }
     }
 
-    /// Forgets all.
+    /// Removes all fragments.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.list.clear();
@@ -60,5 +60,6 @@ impl Tails {
     }
 }
 
-/// Operations in one batch whose ends are deferred, at most: those of 44 frames are of 4 KiB and more.
+/// Maximum number of operations in one batch whose ends are deferred. In a batch of 44 frames, that
+/// suffices for operations of 4 KiB and more.
 const TAILS_MAX: usize = 16;

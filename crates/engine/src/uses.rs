@@ -1,14 +1,15 @@
-//! Which regions of this side work in progress uses: for a scan before a region is deregistered.
+//! Lists the regions that pending work uses, for a scan before a region is deregistered.
 
 use mem::RegionId;
 
 use crate::engine::Engine;
 
 impl Engine {
-    /// Calls `visit` with the regions that operations, receives and datagrams use, one after the other and some of them
-    /// several times. Not among them are receives of shared queues that no connection has taken.
+    /// Calls `visit` with each region that operations, receives and datagrams use. A region may be
+    /// visited several times. Receives of shared queues that no connection has taken are not
+    /// included.
     ///
-    /// It looks at every record and every connection: [`Engine::visited_count`] says how many these are.
+    /// Visits every record and every connection. [`Engine::visited_count`] returns their number.
     pub fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
         let (connections, pools, datagrams) = self.users_of_regions();
         pools.visit_regions(visit);
@@ -23,7 +24,8 @@ impl Engine {
         }
     }
 
-    /// Records and connections that [`Engine::visit_regions`] looks at, without their receives.
+    /// Returns the number of records and connections that [`Engine::visit_regions`] visits, without
+    /// their receives.
     pub fn visited_count(&self) -> u32 {
         let (connections, pools, _) = self.users_of_regions();
         connections.used() + pools.visited_count()

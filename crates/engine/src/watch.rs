@@ -1,17 +1,18 @@
-//! Which addresses of peers were asked lately for a sign of life, and answered.
+//! Records which peer addresses were asked for a sign of life lately, and which answered.
 //!
-//! Queue pairs ask often, and many lead to one peer: one of them asks for all. If it finds that the peer is gone, all
-//! of them know (protocol.md: report.6); networks would not report that to each of them.
+//! Queue pairs ask often, and many lead to one peer, so one of them asks for all. If that one finds
+//! that the peer is gone, all of them are informed (protocol.md: report.6). Networks would not
+//! report the refusal to each.
 
 use std::collections::HashMap;
 
 use delivery::{Instant, LinkId};
 use wire_edge::PeerAddr;
 
-/// A link of this end, and the address of the peer there.
+/// A link of this end, and the peer's address on it.
 type Place = (LinkId, PeerAddr);
 
-/// The addresses that idle connections ask.
+/// The addresses at which idle connections ask.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     places: HashMap<Place, Watched>,
@@ -19,24 +20,26 @@ pub(crate) struct Watch {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Watched {
-    /// When the question was asked that has no answer yet.
+    /// When the oldest unanswered question was asked.
     asked_at: Option<Instant>,
-    /// When one was answered.
+    /// When a question was last answered.
     answered_at: Option<Instant>,
 }
 
-/// What a connection does that has not heard its peer for a while.
+/// What a connection does after its peer was silent for a while.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Question {
-    /// It asks.
+    /// The connection asks.
     Ask,
-    /// Another one asks at this moment, or has got an answer: it looks again at that time.
+    /// Another connection asks now, or has got an answer. This connection decides again at that
+    /// time.
     Await(Instant),
 }
 
 impl Watch {
     //= protocol.md: silence.4
-    /// A connection with links to these places would ask; answers count for so long.
+    /// Decides for a connection with links to these places, which would ask. An answer is valid for
+    /// `lasts_ns`.
     pub(crate) fn judge(
         &self,
         now: Instant,
@@ -56,11 +59,11 @@ impl Watch {
         }
     }
 
-    /// A connection asks there.
+    /// Records that a connection asks at `place`.
     pub(crate) fn on_asked(&mut self, now: Instant, place: Place) {
         let is_new = !self.places.contains_key(&place);
         if is_new && self.places.len() == self.places.capacity() {
-            // Places that no connection asks any more need no memory.
+            // Places at which no connection asks any more are dropped.
             self.places.retain(|_, watched| {
                 let last = watched.asked_at.max(watched.answered_at).unwrap_or_default();
                 last.after_ns(FORGET_NS) > now
@@ -69,7 +72,7 @@ impl Watch {
         self.places.entry(place).or_default().asked_at.get_or_insert(now);
     }
 
-    /// One that asked there has heard its peer.
+    /// Records that a connection which asked at `place` has heard its peer.
     pub(crate) fn on_answered(&mut self, now: Instant, place: Place) {
         if let Some(watched) = self.places.get_mut(&place) {
             *watched = Watched { asked_at: None, answered_at: Some(now) };
@@ -77,11 +80,11 @@ impl Watch {
     }
 }
 
-/// How long others wait for the answer that one has asked for: what a refused address takes to be known as such, and
-/// a round trip of a continent.
+/// How long other connections wait for an answer, in nanoseconds: long enough to detect an address
+/// without a listener, and for a round trip of a continent.
 const ANSWER_WAIT_NS: u64 = 100_000_000;
 
-/// How long a place is remembered at which nothing is asked.
+/// How long a place is remembered at which no connection asks, in nanoseconds.
 const FORGET_NS: u64 = 60_000_000_000;
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ fn path() -> Path {
     path_of(0)
 }
 
-/// A link that has just been opened under this index.
+/// Returns a link that was just opened under this index.
 pub(crate) fn path_of(index: u8) -> Path {
     let config = EngineConfig::default();
     let pair = (LinkId(index), PeerAddr::default());
