@@ -1,4 +1,4 @@
-//! What is handed together to drivers that take many frames for the price of one.
+//! Batches for drivers with segmentation offload, which send many frames for the price of one.
 
 mod pair;
 
@@ -8,16 +8,16 @@ use engine::{Closed, Emitted, EngineConfig};
 use pair::{LinkPlan, Pair};
 use semantics::OperationError;
 
-/// Bytes of an operation: 46 frames, of which the last is short.
+/// Bytes of an operation: 46 frames, the last of which is short.
 const MESSAGE_BYTES: u32 = 65_536;
 
-/// Outstanding operations.
+/// Number of outstanding operations.
 const UNDER_WAY: u64 = 32;
 
-/// Places of the memory that are written in turn.
+/// Number of places in memory that are written in turn.
 const PLACES: u64 = 32;
 
-/// A connection over one link that offloads and carries so many bits per second.
+/// Returns a connection over one link with segmentation offload and this rate, in bits per second.
 fn offloading(rate: u64) -> Pair {
     let plan = LinkPlan { rate: Some(rate), offloads: true, ..LinkPlan::default() };
     let mut pair = Pair::connected_with(&[plan], EngineConfig::default());
@@ -28,7 +28,8 @@ fn offloading(rate: u64) -> Pair {
     pair
 }
 
-/// Writes so many messages of the first host, [`UNDER_WAY`] at a time.
+/// Posts `count` writes on the first host, with [`UNDER_WAY`] outstanding at a time, and waits for
+/// them.
 fn stream(pair: &mut Pair, count: u64) {
     let (mut posted, mut done) = (0, 0);
     while done < count {
@@ -45,7 +46,8 @@ fn stream(pair: &mut Pair, count: u64) {
     }
 }
 
-/// Messages of the driver for each of 44 full frames, in a long stream over a link of such a rate.
+/// Returns how many messages the driver sends per 44 full frames, in a long stream over a link of
+/// this rate.
 fn driver_messages(rate: u64) -> f64 {
     let mut pair = offloading(rate);
     stream(&mut pair, 200);
@@ -58,10 +60,11 @@ fn driver_messages(rate: u64) -> f64 {
 
 #[test]
 fn the_end_of_an_operation_does_not_divide_what_an_offloading_driver_sends_at_once() {
-    // What hosts of 0.5 to 4 times the speed of one that takes 40 Gb/s take. Of slower ones a batch is short anyway.
+    // The rates of hosts with 0.5 to 4 times the speed of a host that reaches 40 Gb/s. On slower
+    // hosts a batch is short anyway.
     for gigabits in [20, 40, 80, 160] {
         let messages = driver_messages(gigabits * 1_000_000_000);
-        // Without the rule 2.3 to 2.9, with it 1.5 to 2.1.
+        // 2.3 to 2.9 if ends are not deferred, 1.5 to 2.1 if they are.
         assert!(messages < 2.2, "{gigabits} Gb/s: {messages:.2} messages for 44 frames");
     }
 }
@@ -82,8 +85,8 @@ fn deferred_ends_arrive_where_frames_are_lost_and_drivers_are_full() {
 }
 
 //= protocol.md: packet.1
-/// A driver reports that it has no room, and frames leave all the same: their numbers are not used for others, which the
-/// peer would take for the same frames.
+/// A driver reports that it has no room, but the frames leave. Their numbers must not be reused,
+/// because the peer would take the later frames for duplicates.
 #[test]
 fn frames_that_leave_although_their_driver_had_no_room_do_no_harm() {
     let mut pair = offloading(40_000_000_000);
@@ -110,7 +113,8 @@ fn frames_that_leave_although_their_driver_had_no_room_do_no_harm() {
     assert_eq!(info.paths[0].counters.packets_lost, 0, "a refusal is no loss");
 }
 
-/// The memory of a stream goes away in the middle of it: all operations complete in order, one of them is at fault.
+/// Asserts that all operations of a stream complete in order after its memory is gone, and that
+/// exactly one is at fault.
 fn assert_the_stream_ends(pair: &mut Pair, first: u64) {
     pair.run_for(5_000_000_000);
     let done = pair.done(0);
@@ -122,7 +126,7 @@ fn assert_the_stream_ends(pair: &mut Pair, first: u64) {
     pair.assert_idle();
 }
 
-/// A stream that has found its rate, and then as many operations as may be outstanding.
+/// Returns a stream that has found its rate, with the maximum number of operations outstanding.
 fn busy_stream() -> Pair {
     let mut pair = offloading(40_000_000_000);
     stream(&mut pair, 200);
@@ -139,7 +143,7 @@ fn deferred_ends_are_given_back_where_payload_is_unmapped() {
         let mut calls = 0;
         pair.take = Box::new(move |host, _, frames| {
             calls += u32::from(host == 0);
-            // What closes the connection is a frame by itself.
+            // A batch of one frame may be the Close.
             if host == 0 && calls >= 3 && frames > frame.max(1) {
                 return Emitted::PayloadUnmapped(frame);
             }

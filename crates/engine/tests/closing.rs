@@ -1,4 +1,5 @@
-//! How connections end (protocol.md §4.6), and that everything outstanding ends with them, once.
+//! Tests that connections end as protocol.md §4.6 says, and that everything outstanding completes
+//! exactly once.
 
 mod pair;
 
@@ -10,7 +11,7 @@ use pair::{LinkPlan, Pair};
 use semantics::{CompletionKind, OperationError, Request};
 use wire_edge::{CloseReason, Control, Flags, Header, control_messages, decode};
 
-/// Whether a frame carries such a message.
+/// Returns whether a frame contains a control message for which `wanted` returns true.
 fn carries(bytes: &[u8], wanted: impl Fn(&Control<'_>) -> bool) -> bool {
     decode(bytes).is_ok_and(|frame| {
         matches!(frame.header, Header::Control)
@@ -23,7 +24,7 @@ fn close(pair: &mut Pair, host: usize) {
     pair.hosts[host].engine.close(now, handle, b"bye").unwrap();
 }
 
-/// Posts some of everything in both directions, so that it cannot all be done at once.
+/// Posts operations of every kind in both directions, too many to be done at once.
 fn post_everything(pair: &mut Pair) {
     for host in 0..2 {
         for context in 0..4 {
@@ -40,7 +41,7 @@ fn post_everything(pair: &mut Pair) {
     }
 }
 
-/// Each of what [`post_everything`] posted completed exactly once.
+/// Asserts that everything posted by [`post_everything`] completed exactly once.
 fn assert_completed_once(pair: &Pair) {
     for host in 0..2 {
         let mut seen = HashMap::new();
@@ -89,8 +90,9 @@ fn what_is_outstanding_when_a_connection_closes_completes_once() {
     }
 }
 
-/// The first host sends `messages` to the second, which closes in the moment in which it has the last; each
-/// frame is lost with a probability of `lost` in a hundred. What the sends end as.
+/// Sends `messages` messages from the first host to the second, which closes as soon as it has the
+/// last one. Each frame is lost with a probability of `lost` percent. Returns the results of the
+/// sends.
 fn sends_to_a_peer_that_closes_at_once(
     pair: &mut Pair,
     seed: u64,
@@ -123,7 +125,7 @@ fn sends_to_a_peer_that_closes_at_once(
     pair.done(0).iter().map(|done| done.result).collect()
 }
 
-/// So often, on one to three links with a loss of 5 %: all sends are successes.
+/// Asserts `times` times that all sends succeed, on one to three links with a loss of 5 %.
 fn close_at_once(times: u64) {
     for seed in 0..times {
         let links = 1 + (seed % 3) as u8;
@@ -163,7 +165,7 @@ fn a_close_that_does_not_report_what_was_delivered_is_a_close_all_the_same() {
     pair.turn(0);
     pair.filter = Box::new(|_, flight| {
         if flight.to == 0 && carries(&flight.bytes, |m| matches!(m, Control::Close { .. })) {
-            // The section is what follows the common header.
+            // The ack section follows the common header.
             flight.bytes[1] &= !Flags::ACK.bits();
             flight.bytes.drain(12..24);
         }
@@ -215,7 +217,7 @@ fn closing_ends_although_no_answer_comes() {
     pair.run_for(1_000_000_000);
     assert_eq!(pair.hosts[0].engine.connection_count(), 0);
     assert!(pair.channels[0][0].frames - before <= 6);
-    // The other finds out by itself, or from a Reset.
+    // The other end notices by its own timeouts, or gets a Reset.
     pair.set_up(0, 0, true);
     pair.run_for(10_000_000_000);
     assert_completed_once(&pair);
@@ -289,7 +291,8 @@ fn closing_while_accepting_leaves_nothing() {
 fn a_peer_that_acknowledges_what_was_not_sent_is_refused() {
     let mut pair = Pair::connected(1);
     pair.filter = Box::new(|_, flight| {
-        // The ack section of an Ack follows the common header: link block, number at offset 8.
+        // In an Ack, the ack section follows the common header. Its first link block follows, with
+        // the packet number at offset 8.
         let is_ack = decode(&flight.bytes).is_ok_and(|frame| {
             matches!(frame.header, Header::Ack)
                 && frame.acks.is_some_and(|a| a.blocks().count() > 0)

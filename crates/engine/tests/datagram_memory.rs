@@ -1,4 +1,5 @@
-//! Once as many datagrams have waited as ever will, sending and receiving them allocates nothing.
+//! Sending and receiving datagrams allocates nothing, once the maximum number of datagrams has
+//! waited.
 
 #[path = "../../runtime/tests/counting/mod.rs"]
 mod counting;
@@ -14,7 +15,7 @@ use pair::{Host, Pair, address};
 use semantics::{Piece, PieceList, Receive};
 use wire_edge::QueuePairNumber;
 
-/// Receives and datagrams of a turn.
+/// Receives and datagrams per turn.
 const BURST: u64 = 64;
 
 fn open(host: &mut Host, number: u32) -> DatagramPort {
@@ -29,7 +30,7 @@ fn open(host: &mut Host, number: u32) -> DatagramPort {
     host.engine.open_datagram_port(request).expect("a port")
 }
 
-/// Sends a burst, and has the other side receive it at once.
+/// Sends a burst that the other host receives at once. Returns the number of datagrams received.
 fn exchange(pair: &mut Pair, ports: [DatagramPort; 2], frame: &mut Vec<u8>) -> u64 {
     let now = pair.now;
     let [sender, receiver] = &mut pair.hosts;
@@ -71,7 +72,7 @@ fn exchange(pair: &mut Pair, ports: [DatagramPort; 2], frame: &mut Vec<u8>) -> u
     std::iter::from_fn(|| receiver.queue.poll()).count() as u64
 }
 
-/// One test in this file: what others do at the same time would be counted too.
+/// This file has only one test, because allocations of other tests would be counted too.
 #[test]
 fn ten_thousand_datagrams_allocate_nothing() {
     let mut pair = Pair::new(1);

@@ -37,7 +37,7 @@ fn request(host: &Host, own: u32) -> PortRequest {
     }
 }
 
-/// Two hosts, each with a port: 0xa0 and 0xa1.
+/// Opens port 0xa0 on the first host and 0xa1 on the second.
 fn ports(pair: &mut Pair) -> [DatagramPort; 2] {
     [0, 1].map(|host| open(pair, host, 0xa0 + host as u32))
 }
@@ -47,7 +47,7 @@ fn open(pair: &mut Pair, host: usize, own: u32) -> DatagramPort {
     pair.hosts[host].engine.open_datagram_port(request).expect("a port")
 }
 
-/// From host 0 to the port of host 1.
+/// A datagram from the first host to the port of the second.
 fn to_other(context: u64) -> OutgoingDatagram {
     OutgoingDatagram {
         link: LinkId(0),
@@ -76,7 +76,7 @@ fn post(
     engine.post_datagram(&memory.access(), port, datagram, list)
 }
 
-/// Sends the first bytes of memory.
+/// Sends a datagram with the first `length` bytes of memory.
 fn send(pair: &mut Pair, port: DatagramPort, length: u32, context: u64) {
     let pieces = [piece(pair, 0, 0, length)];
     post(pair, port, &to_other(context), &pieces).expect("posted");
@@ -98,7 +98,7 @@ fn contexts(done: &[Completion]) -> Vec<u64> {
     done.iter().map(|completion| completion.context).collect()
 }
 
-/// A port is handed a frame as if it had come from the other host.
+/// Passes a frame to the second host, as if it came from the first.
 fn deliver(pair: &mut Pair, datagram: Datagram, payload: &[u8]) {
     let bytes = [&datagram.encode()[..], payload].concat();
     pair.deliver(&mut Flight { to: 1, link: 0, from: address(0, 0), bytes });
@@ -165,7 +165,7 @@ fn a_datagram_is_gathered_from_pieces_and_scattered_into_others() {
     let sent = [read(&pair, 0, 10, 100), read(&pair, 0, 500, 300)].concat();
     assert_eq!([read(&pair, 1, 2000, 33), read(&pair, 1, 5000, 367)].concat(), sent);
     assert_eq!(read(&pair, 1, 0, 1), [0x60]);
-    // The next takes the pieces of its own receive.
+    // The next datagram consumes the entries of the next receive.
     pair.done(0);
     send(&mut pair, from, 0, 2);
     pair.run_for(1_000_000);
@@ -173,7 +173,7 @@ fn a_datagram_is_gathered_from_pieces_and_scattered_into_others() {
     assert_eq!((done.context, done.bytes), (2, ROUTE));
 }
 
-/// Bytes that a receive holds behind the route header.
+/// Returns the bytes after the route header in each receive.
 fn bodies(pair: &Pair, receives: u64, len: u32) -> Vec<Vec<u8>> {
     (0..receives).map(|at| read(pair, 1, at * 200 + u64::from(ROUTE), len)).collect()
 }
@@ -190,7 +190,7 @@ fn datagrams_that_find_no_receive_wait_for_one_in_their_order() {
     for context in 0..2 {
         receive(&mut pair, to, context * 200, 100, context);
     }
-    // One that comes now overtakes none.
+    // A datagram that arrives now does not overtake the waiting ones.
     deliver(&mut pair, GOOD(), b"3");
     for context in 2..5 {
         receive(&mut pair, to, context * 200, 100, context);
@@ -279,7 +279,7 @@ fn a_post_of_a_shared_receive_returns_that_a_datagram_waits() {
     assert_eq!(bodies, b"01");
     assert_eq!(contexts(&pair.done(1)), [0, 1]);
     share(&pair, &shared, 0, 100, 2);
-    // What waits for a port that is closed wants nothing any more.
+    // Datagrams that wait for a closed port are dropped.
     deliver(&mut pair, GOOD(), b"takes it");
     deliver(&mut pair, GOOD(), b"waits");
     pair.hosts[1].engine.close_datagram_port(ports[0]).expect("open");
@@ -306,7 +306,7 @@ fn what_cannot_be_received_is_dropped_counted_and_not_answered() {
     assert_eq!(counters.malformed, 1);
     assert_eq!(counters.datagrams_received, 0);
     assert_eq!(pair.done(1), []);
-    // The receive is still there.
+    // The receive has not been consumed.
     deliver(&mut pair, GOOD(), b"8 bytes.");
     assert_eq!(contexts(&pair.done(1)), [7]);
     assert_eq!(read(&pair, 1, 40, 8), b"8 bytes.");
@@ -368,7 +368,7 @@ fn datagrams_to_one_peer_leave_in_batches() {
         send(&mut pair, from, 64, context);
     }
     pair.turn(0);
-    // Batches of the links here have 44 frames.
+    // Batches of these links have 44 frames.
     assert_eq!(*batches.borrow(), [44, 44, 12]);
     assert_eq!(contexts(&pair.done(0)), (0..100).collect::<Vec<_>>());
     assert_eq!(pair.hosts[0].engine.counters().datagrams_sent, 100);
@@ -489,7 +489,7 @@ fn memory_that_is_gone_fails_its_own_datagram_and_no_other() {
         post(&mut pair, from, &to_other(3), &two),
         Err(DatagramError::LocalAccess(_))
     ));
-    // What the driver finds unmapped fails, too.
+    // A datagram whose payload the driver finds unmapped fails too.
     send(&mut pair, from, 900, 4);
     send(&mut pair, from, 900, 5);
     let first = Rc::new(RefCell::new(true));
@@ -499,7 +499,7 @@ fn memory_that_is_gone_fails_its_own_datagram_and_no_other() {
     pair.turn(0);
     let results: Vec<_> = pair.done(0).iter().map(|done| (done.context, done.result)).collect();
     assert_eq!(results, [(4, Ok(())), (5, Err(OperationError::LocalAccess))]);
-    // A receive whose memory is gone is complete with that.
+    // A receive whose memory is gone completes with that error.
     let Host { engine, memory, domain, .. } = &mut pair.hosts[1];
     let sink = memory.register(*domain, mem::Buffer::new(4096), mem::Rights::ALL).expect("memory");
     let posted = Receive { region: sink.id, offset: 0, length: 100, context: 9 };
@@ -604,7 +604,7 @@ fn a_receive_must_be_in_memory_that_may_be_written_and_there_are_only_so_many() 
     assert_eq!(post(region.id, 0, 64), Err(DatagramError::ReceiveQueueFull(16)));
 }
 
-/// Posts a receive for the first datagram that takes it.
+/// The receive without memory fails when a datagram consumes it.
 #[test]
 fn a_receive_without_memory_fails_with_the_datagram_that_takes_it() {
     let mut pair = Pair::new(1);
@@ -664,7 +664,7 @@ fn ports_share_receives_in_the_order_in_which_they_were_posted() {
     let owners = done.iter().map(|done| done.owner);
     assert!(owners.eq([1, 0, 1].map(|at: usize| ports[at].owner())));
     assert_eq!(read(&pair, 1, u64::from(ROUTE), 8), b"of three");
-    // Ten bytes of the header are in the second piece.
+    // The last ten bytes of the header are in the second entry.
     assert_eq!(read(&pair, 1, 6010, 8), b"of three");
     assert_eq!(read(&pair, 1, 2000 + u64::from(ROUTE), 8), b"of three");
     deliver(&mut pair, GOOD(), b"none is left");
@@ -686,7 +686,7 @@ fn a_shared_receive_that_is_too_short_for_a_datagram_stays_the_oldest() {
     deliver(&mut pair, GOOD(), b"short");
     deliver(&mut pair, GOOD(), b"longer");
     assert_eq!(contexts(&pair.done(1)), [1, 2]);
-    // Receives that no datagram took are there for others when the port goes.
+    // Receives that no datagram consumed stay in the shared queue after the port is closed.
     share(&pair, &shared, 0, 100, 3);
     pair.hosts[1].engine.close_datagram_port(port).expect("open");
     assert_eq!((pair.done(1).len(), shared.len()), (0, 1));

@@ -1,4 +1,5 @@
-//! Flow control; access to memory that is refused or gone; drivers that take only a part of a batch.
+//! Flow control, access to memory that is refused or gone, and drivers that accept only a part of a
+//! batch.
 
 mod pair;
 
@@ -253,7 +254,7 @@ fn a_driver_may_take_any_part_of_a_batch_or_nothing_for_a_while() {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
             let dice = (state >> 33) as usize;
             if dice.is_multiple_of(50) {
-                // For longer than the shortest probe timeout, now and then.
+                // The driver is now and then full for longer than the shortest probe timeout.
                 full_until = clock.get().after_ns(dice as u64 % 2_000_000);
             }
             if clock.get() < full_until {
@@ -276,7 +277,7 @@ fn a_driver_may_take_any_part_of_a_batch_or_nothing_for_a_while() {
             (sum.0 + path.counters.frames_sent, sum.1 + path.counters.bytes_sent)
         });
         let seen: u64 = pair.channels[0].iter().map(|channel| channel.frames).sum();
-        // Handshake frames are not counted, nor is what a full driver refused.
+        // Handshake frames and frames refused by a full driver are not counted.
         let counted = counters.0;
         assert!(
             counted.abs_diff(seen) <= HANDSHAKE_FRAMES,
@@ -325,7 +326,8 @@ fn unmapped_payload_ends_the_connection_whose_it_is() {
     pair.assert_idle();
 }
 
-/// The first operation of each end: a send of one, which waits for a receive, a read of the other.
+/// Posts the first operation of each end. The first host sends a message, which waits for a
+/// receive; the second host reads memory of the first.
 fn pair_that_answers() -> (Pair, Region) {
     let mut pair = Pair::connected(1);
     let Host { memory, domain, .. } = &pair.hosts[0];
@@ -417,7 +419,8 @@ fn notifications_wait_for_an_application_that_does_not_poll() {
     pair.assert_idle();
 }
 
-/// Each answer acknowledges what it answers, so that a ping-pong is one frame each way.
+/// Each answer acknowledges the frame that it answers, so a ping-pong takes one frame in each
+/// direction.
 #[test]
 fn two_ends_that_answer_each_other_send_nothing_but_answers() {
     const ROUNDS: u64 = 300;
@@ -441,5 +444,5 @@ fn two_ends_that_answer_each_other_send_nothing_but_answers() {
     }
 }
 
-/// More than a handshake takes on two links.
+/// More frames than a handshake takes on two links.
 const HANDSHAKE_FRAMES: u64 = 8;

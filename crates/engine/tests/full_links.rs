@@ -1,4 +1,4 @@
-//! Drivers that are full and take nothing for a while.
+//! Drivers that are full and accept no frames for a while.
 
 mod pair;
 
@@ -16,12 +16,13 @@ fn an_acknowledgement_that_waits_for_a_full_link_leaves_no_timer_in_the_past() {
     let mut pair = Pair::connected(1);
     pair.take = Box::new(|host, _, frames| Emitted::Taken(if host == 1 { 0 } else { frames }));
     pair.write(0, 0, 100_000, 1);
-    // What finds out in each turn that the link is full, before acknowledgements have their turn.
+    // In each turn, the attempt to send this write finds the link full before acknowledgements are
+    // sent.
     pair.write(1, 200_000, 8, 2);
     pair.run_until(1_000_000, "the other host has something to say and cannot", |pair| {
         pair.hosts[1].more
     });
-    // The network of the test fails when a timer in the past makes time stand still.
+    // The test network panics if a timer in the past makes time stand still.
     pair.run_for(500_000);
     assert!(pair.hosts[1].engine.poll_timeout() > pair.now, "its driver would spin");
     pair.take = Box::new(|_, _, frames| Emitted::Taken(frames));
@@ -34,23 +35,23 @@ fn an_acknowledgement_that_waits_for_a_full_link_leaves_no_timer_in_the_past() {
 fn questions_that_wait_for_a_full_link_leave_no_timer_in_the_past() {
     let mut pair = Pair::new(1);
     pair.take = Box::new(|_, _, _| Emitted::Taken(0));
-    // More than may wait at once.
+    // More connections than replies may wait.
     for _ in 0..QUESTIONS {
         pair.connect();
     }
-    // Every one is to be repeated by now.
+    // Each connection has to repeat its Hello now.
     pair.turn(0);
     pair.now = pair.now.after_ns(100_000_000);
     pair.turn(0);
     assert!(pair.hosts[0].more && pair.frames == 0);
     assert!(pair.hosts[0].engine.poll_timeout() > pair.now, "its driver would spin");
-    // All go out as soon as there is room, without a timer.
+    // All Hellos go out as soon as there is room, without a timer.
     pair.take = Box::new(|_, _, frames| Emitted::Taken(frames));
     pair.turn(0);
     assert!(pair.frames >= QUESTIONS, "{} frames", pair.frames);
 }
 
-/// More than the answers and questions that wait for links at once.
+/// More than the number of replies that may wait for links.
 const QUESTIONS: u64 = 300;
 
 #[test]
@@ -115,7 +116,7 @@ fn probes_of_the_path_mtu_that_a_full_driver_refuses_are_not_taken_for_lost() {
     let plan =
         LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None, offloads: false };
     let mut pair = Pair::with(&[plan], EngineConfig::default());
-    // Probes go out by themselves.
+    // Each probe goes out in a batch of its own.
     let mut refuses = false;
     pair.take = Box::new(move |host, _, frames| {
         refuses = host == 0 && frames == 1 && !refuses;
@@ -131,15 +132,16 @@ fn probes_of_the_path_mtu_that_a_full_driver_refuses_are_not_taken_for_lost() {
     assert_eq!((path.frame_bytes, probes), (9000, (1, 0)));
 }
 
-/// Several hosts on one link, of which the first talks with all others.
+/// Several hosts on one link. The first host talks with all others.
 struct Star {
     now: Instant,
     hosts: Vec<Host>,
-    /// Frames in flight, with receiver and sender: they arrive with the next turn.
+    /// Frames in flight, with receiver and sender. They arrive in the next turn.
     wire: VecDeque<(usize, usize, Vec<u8>)>,
-    /// Decides how many of the frames for a host the driver of the first takes: host, frames.
+    /// Decides how many of the frames for a host the driver of the first host accepts. Arguments:
+    /// host, frames.
     take: Box<dyn FnMut(usize, usize) -> usize>,
-    /// Frames that went to each host from the first.
+    /// Number of frames that the first host sent to each host.
     sent: Vec<u64>,
 }
 
@@ -185,7 +187,7 @@ impl Star {
         engine.post(&memory.access(), connection, &operation).unwrap();
     }
 
-    /// One turn of each host, 10 µs after the last.
+    /// Runs one turn of each host, 10 µs after the last one.
     fn turn(&mut self) {
         self.now = self.now.after_ns(10_000);
         let now = self.now;
@@ -238,7 +240,7 @@ impl Star {
         (0..turns).for_each(|_| self.turn());
     }
 
-    /// The contexts of what the first host has completed.
+    /// Returns the contexts of the first host's new completions.
     fn done(&self) -> Vec<u64> {
         let completions = std::iter::from_fn(|| self.hosts[0].queue.poll());
         completions
@@ -261,7 +263,7 @@ fn a_peer_that_reads_no_more_of_its_memory_holds_up_no_other() {
         star.run(100);
         assert_eq!(star.done(), [10 + round]);
     }
-    // Nor do questions that it asks, of which more wait for an answer than may.
+    // The stopped peer sends more Hellos than replies may wait. They hold up no other host either.
     for _ in 0..300 {
         star.connect(1, 0);
     }
@@ -280,7 +282,7 @@ fn connections_take_turns_in_what_room_a_full_link_has() {
     let connections = [1, 2, 3, 4].map(|to| star.connect(0, to));
     star.run(100);
     assert_eq!(star.hosts[0].established(), 4);
-    // The driver has room for four frames each time that it is asked again.
+    // The driver has room for four frames in each turn.
     let room = std::rc::Rc::new(std::cell::Cell::new(0_usize));
     let left = std::rc::Rc::clone(&room);
     star.take = Box::new(move |_, frames| {

@@ -1,4 +1,4 @@
-//! Connection set-up, and what strangers get (protocol.md §4).
+//! Connection set-up, and replies to strangers (protocol.md §4).
 
 mod pair;
 
@@ -11,7 +11,7 @@ use wire_edge::{
     MessageNumber, Parameters, RejectReason, decode_handshake,
 };
 
-/// What a stranger sends to the second host.
+/// A Hello of a stranger to the second host.
 fn hello(source: u32, cookie: [u8; 24], service: u32) -> Flight {
     let parameters = Parameters {
         incarnation: 1,
@@ -39,7 +39,7 @@ fn frame(destination: u32, source: u32, version: u16, body: Handshake<'_>) -> Fl
     Flight { to: 1, link: 0, from: address(0, 0), bytes }
 }
 
-/// What the second host answers.
+/// Returns the second host's answers to a frame.
 fn answers(pair: &mut Pair, mut flight: Flight) -> Vec<Vec<u8>> {
     pair.deliver(&mut flight);
     pair.turn(1);
@@ -127,7 +127,8 @@ fn one_host_cannot_take_the_place_of_all_requests() {
     let mut pair = Pair::with(&[LinkPlan::default(); 6], config);
     pair.hosts[1].engine.listen(0);
     pair.hosts[1].accepts = false;
-    // Whether one more request from the address on this link is put before the application.
+    // Sends one more request from the address on this link. Returns whether it reaches the
+    // application.
     let mut source = 0;
     let mut request = |pair: &mut Pair, link: u8| {
         source += 1;
@@ -144,7 +145,7 @@ fn one_host_cannot_take_the_place_of_all_requests() {
         |pair: &mut Pair, link, count| (0..count).filter(|_| request(pair, link)).count();
     assert_eq!(requests(&mut pair, 0, 20), 4);
     assert_eq!(requests(&mut pair, 1, 1), 1, "another host has its own share");
-    // An answer makes room, whatever it is.
+    // Any answer of the application makes room.
     let waiting = |event: &Event| match event {
         Event::Requested { connection, .. } => Some(*connection),
         _ => None,
@@ -182,7 +183,7 @@ fn another_version_gets_ours_and_sends_its_own() {
     assert!(replies.len() == 1 && replies[0].len() <= 3 * length);
     let body = decode_handshake(&replies[0]).unwrap().body;
     assert_eq!(body, Handshake::VersionMismatch { lowest: 1, highest: 1 });
-    // Towards an initiator: the first answer is made to be from a peer of version 2.
+    // For an initiator, the first answer is replaced by one of a peer with versions 2 and 3.
     pair.filter = Box::new(|_, flight| {
         if flight.to == 0 {
             let id = decode_handshake(&flight.bytes).unwrap().destination;
@@ -231,7 +232,7 @@ fn a_limit_of_connections_holds_and_frees_itself() {
     for host in &mut pair.hosts {
         host.events.clear();
     }
-    // The first has no room itself; one that has room gets the report.
+    // The first host reached its own limit, so it is restarted. Then the second host rejects.
     pair.restart(0, 99);
     pair.connect();
     pair.run_for(100_000_000);
@@ -294,7 +295,7 @@ fn an_unreachable_peer_is_given_up_within_the_silence_budget() {
     assert!(matches!(pair.hosts[0].closed()[0], Closed::Unreachable { .. }));
     assert!(pair.channels[0][0].frames < 25, "{} frames", pair.channels[0][0].frames);
     pair.assert_idle();
-    // Where the system reports that the address has no listener, it takes no time at all.
+    // If the system reports that the address has no listener, the attempt ends at once.
     pair.connect();
     let refused = LinkEvent::Refused(address(1, 0), Evidence::Local);
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), refused);
@@ -349,7 +350,7 @@ fn a_restarted_peer_is_noticed_at_the_next_frame() {
     }
 }
 
-/// Only the question for news is left to send: nothing is in flight.
+/// Nothing is in flight, so only the question for news is left to send.
 #[test]
 fn a_peer_that_restarts_before_its_answer_arrives_is_noticed() {
     let mut pair = Pair::connected(1);
@@ -366,7 +367,7 @@ fn a_peer_that_restarts_before_its_answer_arrives_is_noticed() {
         pair.hosts[0].info().paths[0].in_flight_bytes == 0
     });
     pair.restart(1, 77);
-    // The first question is enough; no probe timeout has to help.
+    // The first question must suffice, without a probe timeout.
     pair.run_for(2_500_000);
     assert_eq!(pair.hosts[0].closed(), [Closed::PeerRestarted]);
     let results: Vec<_> = pair.done(0).iter().map(|done| done.result).collect();

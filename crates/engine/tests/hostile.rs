@@ -1,4 +1,5 @@
-//! What peers and strangers can do to an endpoint, and what they cannot (protocol.md §4.5, §7.3, §8).
+//! What peers and strangers can do to an endpoint, and what they cannot do (protocol.md §4.5, §7.3,
+//! §8).
 
 mod pair;
 
@@ -16,14 +17,14 @@ use wire_edge::{
     decode, encode_acks, encode_header,
 };
 
-/// The first host, from now on in the hands of somebody who sends what it likes in its name.
+/// An attacker that replaces the first host and sends any frames in its name.
 struct Rogue {
-    /// Of the last frame that was sent.
+    /// The prefix of the last frame sent.
     prefix: Prefix,
 }
 
 impl Rogue {
-    /// Takes the place of the first host of a connected pair, which says nothing any more.
+    /// Replaces the first host of a connected pair, which sends nothing from now on.
     fn replace(pair: &mut Pair) -> Self {
         let prefix = Rc::new(RefCell::new(None));
         let spied = Rc::clone(&prefix);
@@ -43,7 +44,7 @@ impl Rogue {
         Self { prefix: prefix.expect("the write was sent") }
     }
 
-    /// A frame with these control messages on a link, as the second host gets it.
+    /// Returns a frame to the second host with these control messages on a link.
     fn control(&mut self, link: u8, from: PeerAddr, messages: &[Control<'_>]) -> Flight {
         let mut flight = self.frame(link, from, &Header::Control);
         for message in messages {
@@ -54,7 +55,7 @@ impl Rogue {
         flight
     }
 
-    /// A frame without payload.
+    /// Returns a frame without payload.
     fn frame(&mut self, link: u8, from: PeerAddr, header: &Header) -> Flight {
         self.prefix.packet = self.prefix.packet.wrapping_add(1);
         let (kind, link, flags) = (header.kind(), LinkIndex(link), Flags::NONE);
@@ -83,12 +84,12 @@ fn questions_that_are_asked_again_and_again_have_few_answers_in_flight() {
     assert!(most <= 4096, "{most} bytes without an acknowledgement");
 }
 
-/// Somebody who has sent nothing and answers nothing.
+/// The address of a host that sends nothing and answers nothing.
 fn victim() -> PeerAddr {
     address(0, 9)
 }
 
-/// Time passes; the first host takes nothing of what comes.
+/// Lets time pass; all frames to the first host are lost.
 fn pass(pair: &mut Pair, ms: u32) {
     for _ in 0..ms {
         pair.wire.clear();
@@ -123,7 +124,7 @@ fn data_goes_to_no_address_that_has_not_answered() {
             pair.turn(1);
         }
         assert_eq!(pair.hosts[1].info().paths.len(), 2, "the link that has answered stays");
-        // The peer goes on to be heard.
+        // The peer is still heard on its own link.
         for _ in 0..3000 {
             pass(&mut pair, 1);
             pair.deliver(&mut rogue.control(0, own, &[Control::Ping]));
@@ -172,14 +173,15 @@ fn an_address_that_has_not_answered_gets_three_times_what_it_sent() {
     assert!(bytes_to_the_victim(&pair) <= 3 * (forged_bytes + 22));
 }
 
-/// Somebody who asks for connections to the second host, over its first link, and never confirms any.
+/// An attacker that asks for connections to the second host, over its first link, and never
+/// confirms one.
 #[derive(Default)]
 struct Flood {
     asked: u32,
 }
 
 impl Flood {
-    /// One more request.
+    /// Sends one more request, with a valid cookie.
     fn ask(&mut self, pair: &mut Pair) {
         self.asked += 1;
         let mut hello = hello(self.asked, [0; 24]);
@@ -229,7 +231,8 @@ fn hello_to(source: u32, cookie: [u8; 24], epoch: u16, service: u32) -> Flight {
     Flight { to: 1, link: 0, from: address(0, 0), bytes }
 }
 
-/// The first host asks for a connection over its second link, from another address than the flood.
+/// Asks for a connection from the first host over its second link, whose address is not that of the
+/// flood.
 fn connect(pair: &mut Pair) {
     let request = ConnectRequest {
         paths: vec![(LinkId(1), address(1, 1))],
@@ -259,7 +262,7 @@ fn a_peer_that_never_confirms_leaves_room_for_others() {
         assert!(pair.hosts[1].engine.connection_count() <= 64 / 4 + 1);
     }
     assert_eq!(pair.hosts[0].established(), 1);
-    // What was given up makes room.
+    // Connections that were given up make room.
     pair.run_for(10_000_000_000);
     assert_eq!(pair.hosts[1].engine.connection_count(), 1);
 }
@@ -279,7 +282,7 @@ fn a_peer_that_never_confirms_holds_up_no_listener_for_long() {
             connect(&mut pair);
         }
         pair.run_for(1_000_000);
-        // The listener takes one after the other, each when the one before is decided.
+        // The listener accepts requests one after the other, each when the one before is decided.
         for event in core::mem::take(&mut pair.hosts[1].events) {
             match event {
                 Event::Requested { connection, .. } => waiting.push(connection),
@@ -299,7 +302,7 @@ fn a_peer_that_never_confirms_holds_up_no_listener_for_long() {
     assert_eq!(pair.hosts[0].established(), 1, "{:?}", pair.hosts[1].engine.counters());
 }
 
-/// What the second host answers to a frame at once.
+/// Returns the second host's immediate answer to a frame.
 fn answer_to(pair: &mut Pair, mut flight: Flight) -> Vec<u8> {
     pair.wire.clear();
     pair.deliver(&mut flight);
@@ -323,7 +326,7 @@ fn an_answer_does_not_reveal_whether_a_connection_lives() {
             rogue.prefix = Prefix { connection, epoch, ..prefix };
             let mut answer =
                 answer_to(&mut pair, rogue.control(0, from, &[Control::PathChallenge(1); 2]));
-            // Where it names the connection.
+            // These bytes name the connection.
             if let Some(id) = answer.get_mut(12..16) {
                 id.fill(0);
             }
@@ -386,7 +389,7 @@ fn requests_that_differ_in_epoch_or_service_are_two() {
 fn an_acknowledgement_may_take_away_the_link_on_which_it_came() {
     let config = EngineConfig::default().keep_alive_ns(3_000_000_000);
     let mut pair = Pair::connected_with(&[LinkPlan::default(); 2], config);
-    // What both ends sent last on each link.
+    // The last frame of each end on each link.
     let sent: Rc<RefCell<[[Option<Prefix>; 3]; 2]>> = Rc::default();
     let is_cut = Rc::new(RefCell::new(false));
     let (spied, cut) = (Rc::clone(&sent), Rc::clone(&is_cut));
@@ -398,7 +401,7 @@ fn an_acknowledgement_may_take_away_the_link_on_which_it_came() {
         !*cut.borrow() || flight.link == 0
     });
     pair.run_for(4_000_000_000);
-    // One link takes the place of another over the same pair.
+    // A new link replaces one over the same pair.
     let handle = pair.hosts[0].connection.unwrap();
     pair.hosts[0].engine.remove_path(handle, 1).unwrap();
     let now = pair.now;
@@ -409,13 +412,13 @@ fn an_acknowledgement_may_take_away_the_link_on_which_it_came() {
         paths.iter().map(|path| (path.index, path.state)).collect::<Vec<_>>()
     };
     assert_eq!(states(&pair), [(0, LinkState::Up), (2, LinkState::Up)]);
-    // It is in doubt, and something is in flight on it.
+    // The new link is suspected, and packets are in flight on it.
     *is_cut.borrow_mut() = true;
     pair.run_until(10_000_000_000, "the link is suspected", |pair| {
         states(pair)[1].1 == LinkState::Suspect && pair.hosts[0].info().paths[1].in_flight_bytes > 0
     });
-    // The peer speaks on the link of before, as if it had taken away all others, and acknowledges what
-    // is in flight.
+    // The peer sends on the old link, as if it had removed all others, and acknowledges the packets
+    // in flight.
     let largest = sent.borrow()[0][2].unwrap().packet;
     let before = sent.borrow()[1][1].unwrap();
     let prefix = Prefix {

@@ -1,4 +1,4 @@
-//! What an idle connection costs in memory and work.
+//! The memory and work that an idle connection costs.
 
 mod pair;
 
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pair::Pair;
 
-/// Heap bytes of an idle connection at one end, at most, after it was used.
+/// Maximum heap bytes of an idle connection at one end, after it was used.
 const BYTES_MAX: usize = 1024;
 
 const CONNECTIONS: usize = 10_000;
 
-/// The system's allocator, counted.
+/// The system's allocator, with counts.
 struct Counted;
 
 static BYTES: AtomicUsize = AtomicUsize::new(0);
@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Counted {
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
 
-// One test, as the counts are the process's.
+// This file has only one test, because the counts are those of the process.
 #[test]
 fn idle_connections_cost_little_memory_and_no_work() {
     let mut pair = Pair::connected(1);
@@ -72,7 +72,7 @@ fn idle_connections_cost_little_memory_and_no_work() {
     pair.assert_idle();
     assert!(each <= BYTES_MAX, "{each} bytes");
 
-    // The others are not touched while one works, and nothing is allocated for it either.
+    // While one connection works, the others are not visited, and nothing is allocated.
     pair.write(0, 0, 4_000_000, 1);
     pair.run_for(1_000_000_000);
     assert_eq!(pair.done(0).len(), 1);

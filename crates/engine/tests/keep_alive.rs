@@ -1,4 +1,4 @@
-//! What idle connections find out by themselves (protocol.md §4.3, §7.7).
+//! What idle connections detect (protocol.md §4.3, §7.7).
 
 mod pair;
 
@@ -9,11 +9,12 @@ use pair::{Host, Pair};
 use semantics::{AccessFault, OperationError, Request};
 use wire_edge::{CloseReason, Control, Header, LinkStatus, control_messages, decode};
 
-/// Pause between questions of an idle connection, and the silence after one that ends it.
+/// Pause between questions of an idle connection, and the silence after a question that ends the
+/// connection.
 const KEEP_ALIVE_NS: u64 = 30_000_000_000;
 const SILENCE_NS: u64 = 5_000_000_000;
 
-/// Frames on the wire from now on for so long.
+/// Returns the number of frames on the wire within `ns` nanoseconds.
 fn frames_in(pair: &mut Pair, ns: u64) -> u64 {
     let before = pair.frames;
     pair.run_for(ns);
@@ -36,7 +37,7 @@ fn an_idle_connection_goes_on_and_costs_little() {
     for links in 1..4_u8 {
         let mut pair = Pair::connected(links);
         pair.run_for(10_000_000_000);
-        // Each end asks on each link at most every 30 s; a question on each makes an answer on each.
+        // Each end asks at most every 30 s on each link, and each question gets an answer.
         let most = 20 * 2 * u64::from(links) * 2;
         let frames = frames_in(&mut pair, 20 * KEEP_ALIVE_NS);
         assert!((20..=most).contains(&frames), "{frames} frames on {links} links");
@@ -71,7 +72,8 @@ fn an_idle_connection_whose_only_link_is_cut_ends_but_not_for_a_short_cut() {
 }
 
 //= protocol.md: silence.5
-/// A client without a progress thread reads, and computes then: what it owes is said when it polls again.
+/// A client without a progress thread reads and then computes. Its pending acknowledgements are
+/// sent when it polls again.
 #[test]
 fn a_client_that_computes_after_a_read_keeps_its_connection_as_long_as_an_idle_one_does() {
     for (computes_ns, survives) in [
@@ -98,7 +100,7 @@ fn a_client_that_computes_after_a_read_keeps_its_connection_as_long_as_an_idle_o
 }
 
 //= protocol.md: silence.2
-/// Where an application of this side waits, the peer may not be silent for longer than the budget.
+/// If an application of this end waits, the peer may not be silent for longer than the budget.
 #[test]
 fn an_operation_does_not_wait_for_a_peer_that_computes() {
     let mut pair = Pair::connected(1);
@@ -157,7 +159,7 @@ fn a_link_that_one_end_alone_has_is_given_up() {
     for host in 0..2 {
         let mut pair = Pair::connected(3);
         pair.run_for(10_000_000_000);
-        // No frame informs the peer that the link is removed, until the links are compared.
+        // Reports of removed links are lost, so only the comparison of links reveals the removal.
         pair.filter = Box::new(|_, flight| {
             let Ok(frame) = decode(&flight.bytes) else { return true };
             let mut messages = control_messages(frame.payload)
@@ -222,7 +224,7 @@ fn memory_may_go_when_only_the_acknowledgement_of_a_read_is_missing() {
         pair.run_for(1_000_000_000);
         read(&mut pair, length);
         pair.run_until(1_000_000_000, "the read is done", |pair| {
-            // Its acknowledgements have been sent and are lost.
+            // The peer's acknowledgements were sent and are lost.
             pair.hosts[0].info().outstanding == 0
         });
         pair.wire.clear();
@@ -277,8 +279,9 @@ fn memory_that_goes_before_a_read_of_a_queue_pair_is_answered_ends_it_behind_ear
     assert_eq!(pair.hosts[1].closed(), [Closed::PeerMisbehaved(CloseReason::UnknownKey)]);
 }
 
-/// How a read, one of so many bytes whose memory goes meanwhile, and a write end on a queue pair. The answer to the
-/// first read arrives late, that to the second never.
+/// Returns the results of two reads and a write on a queue pair. The memory of the second read, of
+/// `length` bytes, is deregistered meanwhile. The answer to the first read arrives late, the answer
+/// to the second never.
 fn reads_of_memory_that_goes(length: u32) -> (Pair, Vec<Result<(), OperationError>>) {
     let mut pair = Pair::new(1);
     for host in &mut pair.hosts {

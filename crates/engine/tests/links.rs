@@ -46,7 +46,7 @@ fn a_link_that_is_cut_one_way_in_a_transfer_costs_nothing_but_time_and_comes_bac
             let start = pair.now;
             println!("host {cut_host} is not heard on link {cut_link}");
             finish(&mut pair, 4_000_000, 1);
-            // One gigabit link takes 34 ms; a second is what a cut may cost at most.
+            // One gigabit link takes 34 ms. A cut may delay that to at most a second.
             assert!(pair.now.since_ns(start) < 1_000_000_000, "{cut_host} {cut_link}");
             pair.run_for(1_000_000_000);
             pair.set_up(cut_host, cut_link, true);
@@ -94,7 +94,7 @@ fn the_only_link_may_be_down_for_a_while_and_no_thread_spins() {
     let up = LinkEvent::Changed(caps(0, 0, &LinkPlan::default()));
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), up);
     finish(&mut pair, 1_000_000, 1);
-    // The same in the middle of a transfer: what was lost is found out at once.
+    // As before, but in the middle of a transfer: the loss is detected at once.
     pair.write(0, 0, 1_000_000, 1);
     pair.turn(0);
     pair.wire.clear();
@@ -148,7 +148,8 @@ fn links_are_added_and_removed_under_load_again_and_again() {
 fn the_link_of_the_handshake_may_go_before_the_target_knows_that_it_is_accepted() {
     let mut pair = Pair::new(2);
     pair.hosts[1].engine.listen(0);
-    // Nothing of a connection comes through on the first link: the target never hears of its Accept.
+    // No connection frame passes on the first link, so the target never learns that its Accept
+    // arrived.
     pair.filter = Box::new(|_, flight| {
         let kind = wire_edge::peek(&flight.bytes).map(|(kind, ..)| kind);
         flight.link != 0 || kind == Ok(wire_edge::Kind::Handshake)
@@ -205,7 +206,7 @@ fn an_index_that_is_used_again_goes_on_with_its_packet_numbers() {
 #[test]
 fn both_ends_may_add_a_link_at_the_same_time() {
     let mut pair = Pair::with(&[GIGABIT; 3], EngineConfig::default());
-    // The first end knows of no other address of the second.
+    // The first host knows no other address of the second.
     pair.hosts[1].engine.detach_link(LinkId(1));
     pair.hosts[1].engine.detach_link(LinkId(2));
     pair.hosts[1].engine.listen(0);
@@ -276,7 +277,7 @@ fn the_frame_size_is_found_and_given_up_again_when_large_frames_vanish() {
         assert!(found <= truth, "{found} bytes where {truth} pass");
         println!("frames of {truth} bytes pass, {found} found");
     }
-    // The driver knows better.
+    // A report of the driver replaces what was measured.
     let larger =
         LinkPlan { frame_bytes_max: 1472, frame_bytes_safe: 1200, rate: None, offloads: false };
     let event = LinkEvent::Changed(caps(0, 0, &larger));
@@ -357,7 +358,7 @@ fn probes_that_are_too_large_put_no_link_in_doubt() {
     }
     pair.fill(0, 4_000_000);
     for round in 0..60 {
-        // Small operations go over one link, large ones over both.
+        // Small operations use one link, large ones both.
         let length = if round % 4 == 0 { 100_000 } else { 100 };
         pair.write(0, 0, length, round);
         pair.run_for(30_000_000);
@@ -377,7 +378,7 @@ fn both_ends_may_take_away_different_links_at_the_same_time() {
             let plans = vec![GIGABIT; usize::from(links)];
             let mut pair = Pair::connected_with(&plans, EngineConfig::default());
             let handles = pair.hosts.each_ref().map(|host| host.connection.unwrap());
-            // Together they take away everything.
+            // Together, the two hosts remove all links.
             for link in 0..links {
                 let host = removed[usize::from(link % 2)];
                 pair.hosts[host].engine.remove_path(handles[host], link).unwrap();
@@ -386,7 +387,7 @@ fn both_ends_may_take_away_different_links_at_the_same_time() {
             pair.write(0, 0, 100_000, 1);
             finish(&mut pair, 100_000, 1);
             pair.run_for(10_000_000_000);
-            // What the first end, which asked for the connection, has taken away stays away.
+            // The links that the initiator has removed stay removed.
             for host in &pair.hosts {
                 let left: Vec<u8> = host.info().paths.iter().map(|path| path.link.0).collect();
                 let wanted = |link: &u8| removed[usize::from(link % 2)] == 1;
@@ -446,7 +447,7 @@ fn both_ends_may_add_the_same_link_at_the_same_time() {
 fn a_peer_that_restarts_while_its_only_link_is_down_says_so_on_one_that_was_taken_away_and_is_back()
 {
     let mut pair = Pair::with(&[GIGABIT; 3], EngineConfig::default());
-    // The third pair of links is on trial all the time: no answer passes there.
+    // The third pair of links stays on trial, because no answer passes there.
     pair.set_up(1, 2, false);
     pair.establish();
     let handle = pair.hosts[0].connection.unwrap();
@@ -459,7 +460,7 @@ fn a_peer_that_restarts_while_its_only_link_is_down_says_so_on_one_that_was_take
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), LinkEvent::Down);
     pair.run_for(1_000_000);
     pair.restart(1, 9);
-    // A stranger at an address from which no answer has come says nothing of the peer.
+    // A Reset from an address that has not answered says nothing about the peer.
     pair.set_up(1, 2, true);
     pair.run_for(1_000_000_000);
     assert!(pair.hosts[0].closed().is_empty());
@@ -488,8 +489,8 @@ fn large_frames_that_vanish_among_small_ones_become_smaller_within_some_round_tr
         let begun = pair.now;
         let mut asked = 0;
         let mut done = Vec::new();
-        // The other end reads some bytes, and some more, again and again, so that answers of all sizes
-        // that still pass are acknowledged all the time.
+        // The other host keeps reading few and more bytes. So answers of all sizes that still pass
+        // are acknowledged all the time.
         while done.is_empty() {
             let (key, address) = pair.remote(0, 0);
             let sink = pair.hosts[1].region.id;
@@ -520,7 +521,7 @@ fn losses_by_chance_leave_the_frame_size_as_it_is() {
     pair.write(0, 0, 4_000_000, 1);
     finish(&mut pair, 4_000_000, 1);
     let probes = pair.hosts[0].info().paths[0].counters.mtu_probes_sent;
-    // Bursts of losses that large frames meet and small ones do not.
+    // Bursts of losses that affect large frames but not small ones.
     pair.filter = Box::new(|frame, flight| flight.bytes.len() < 1200 || frame % 16 > 1);
     for context in 0..20 {
         pair.write(0, 0, 4_000_000, context);

@@ -1,12 +1,12 @@
-//! Links over shared memory, which lose nothing: what is acknowledged there, and when.
+//! Links over shared memory, which lose nothing: what is acknowledged on them, and when.
 
 mod pair;
 
 use engine::EngineConfig;
 use pair::{LinkPlan, Pair, share_memory};
 
-/// A ping-pong of small writes: each answer reports what is delivered; packets that arrived are reported only now and
-/// then, and at the end all of them.
+/// A ping-pong of small writes. Each answer reports deliveries. Packets are acknowledged only now
+/// and then, and all of them at the end.
 #[test]
 fn an_answer_reports_deliveries_at_once_and_packets_in_time() {
     let mut pair = near_pair();
@@ -72,7 +72,7 @@ fn near_pair() -> Pair {
     pair
 }
 
-/// How long a frame takes.
+/// Delay of a frame, in nanoseconds.
 const NEAR_NS: u64 = 500;
 
 const ROUNDS: u64 = 200;

@@ -1,4 +1,4 @@
-//! Services that are elsewhere: a peer that learns the new place asks there, once.
+//! Services that have moved: a peer that learns the new place asks there, once.
 
 mod pair;
 
@@ -12,7 +12,7 @@ use wire_edge::{Moved, PeerAddr, RejectReason};
 const ASKED: u32 = 7;
 const THERE: u32 = 8;
 
-/// Where there is only a redirect port.
+/// The address of a redirect port.
 fn door_address() -> PeerAddr {
     PeerAddr::from(std::net::SocketAddr::from(([10, 0, 0, 2], 4000)))
 }
@@ -31,7 +31,7 @@ fn connect(pair: &mut Pair, service: u32, places: &[PeerAddr]) {
     pair.hosts[0].connection = Some(engine.connect(pair.now, request).expect("asked for"));
 }
 
-/// What a door says to the Hello that went there last, as a frame for who has asked.
+/// Passes the last Hello of the first host to a door, and the door's answer back to the host.
 fn answer(pair: &mut Pair, moved: Moved) {
     let hello = {
         let mut seen = None;
@@ -62,7 +62,7 @@ fn a_connection_is_made_where_the_service_is() {
     pair.write(0, 0, 100, 1);
     pair.run_for(10_000_000);
     assert_eq!(pair.done(0).len(), 1);
-    // The door is asked no more: whatever went there went before its answer.
+    // All frames to the door were sent before its answer.
     assert!(pair.strays.is_empty());
 }
 

@@ -1,5 +1,5 @@
-//! Frames that are lost, repeated or bent where no other test looks: of each rule of the protocol that
-//! they are about, what must come of it.
+//! Lost, repeated or changed frames of kinds that no other test covers. Each test checks a rule of
+//! the protocol about such frames.
 
 mod pair;
 
@@ -17,10 +17,10 @@ use wire_edge::{
     encode_header,
 };
 
-/// Frames that a test keeps to use them later.
+/// Frames that a test keeps for later use.
 type Kept = Rc<RefCell<Vec<Flight>>>;
 
-/// From now on, frames for which `is_kept` holds are kept; they go on if `go_on`.
+/// Keeps frames for which `is_kept` returns true. They are also delivered if `go_on`.
 fn keep(pair: &mut Pair, go_on: bool, is_kept: impl Fn(&Flight) -> bool + 'static) -> Kept {
     let kept = Kept::default();
     let keeps = Rc::clone(&kept);
@@ -43,8 +43,8 @@ fn is_accept(flight: &Flight) -> bool {
         .is_ok_and(|frame| matches!(frame.body, Handshake::Accept { .. }))
 }
 
-/// What stands before the last frame of a host to the other that a connection sends, when both have been
-/// at rest for a while.
+/// Returns the prefix of the last frame to host `to`, after both connections have been at rest for
+/// a while.
 fn last_prefix(pair: &mut Pair, to: usize) -> Prefix {
     let frames = keep(pair, true, move |flight| flight.to == to && decode(&flight.bytes).is_ok());
     pair.write(1 - to, 0, 8, 0);
@@ -66,7 +66,7 @@ fn challenge(prefix: Prefix, link: u8, from: PeerAddr) -> Flight {
     Flight { to: 1, link: 0, from, bytes }
 }
 
-/// Whether a frame holds a control message of which something holds.
+/// Returns whether a frame contains a control message for which `is_it` returns true.
 fn holds(bytes: &[u8], is_it: impl Fn(&Control<'_>) -> bool) -> bool {
     decode(bytes).is_ok_and(|frame| {
         matches!(frame.header, Header::Control)
@@ -89,7 +89,7 @@ fn a_frame_from_another_address_than_that_of_its_link_is_dropped() {
     pair.run_for(100_000_000);
     assert!(pair.hosts[1].engine.counters().wrong_address > 0);
     assert!(!pair.same(8) && pair.done(0).is_empty());
-    // The peer's own frames are taken again.
+    // Frames from the peer's own address are accepted again.
     pair.filter = Box::new(|_, _| true);
     pair.run_for(1_000_000_000);
     assert!(pair.same(8) && pair.hosts[1].closed().is_empty());
@@ -99,7 +99,7 @@ fn a_frame_from_another_address_than_that_of_its_link_is_dropped() {
 //= protocol.md: control.3
 #[test]
 fn the_responder_ignores_addresses_that_the_initiator_sends() {
-    // The responder has a link to spare, with which it could try the addresses announced to it.
+    // The responder has a spare link, on which it could try the addresses announced to it.
     let mut pair = Pair::new(2);
     pair.hosts[0].engine.detach_link(LinkId(1));
     pair.hosts[1].engine.listen(0);
@@ -129,7 +129,7 @@ fn a_reason_that_is_not_known_ends_a_connection_as_an_error() {
         let mut pair = Pair::connected(1);
         pair.filter = Box::new(move |_, flight| {
             if holds(&flight.bytes, |message| matches!(message, Control::Close { .. })) {
-                // Behind the common header, the ack section, the type and the length.
+                // The code follows the common header, the ack section, the type and the length.
                 flight.bytes[26..28].copy_from_slice(&u16::to_le_bytes(code));
             }
             true
@@ -180,7 +180,7 @@ fn a_storm_of_first_hellos_has_few_answers() {
         pair.wire.clear();
     }
     assert_eq!(answers, 8_000);
-    // A hundredth of a second later a few more are answered.
+    // After 10 ms, a few more are answered.
     pair.now = pair.now.after_ns(10_000_000);
     for _ in 0..1_000 {
         pair.deliver(&mut hello.clone());
@@ -200,7 +200,7 @@ fn an_initiator_that_knows_that_its_request_waits_asks_seldom_and_does_not_give_
     pair.connect();
     pair.run_for(100_000_000);
     let hellos = keep(&mut pair, true, is_hello);
-    // Three times as long as the silence of a peer is borne.
+    // Three times the silence budget.
     pair.run_for(15_000_000_000);
     let asked = hellos.borrow().len();
     assert!((15..=31).contains(&asked), "{asked} times, each half second or a quarter later");
@@ -235,7 +235,7 @@ fn answers_to_a_handshake_are_not_answered() {
     let frames = keep(&mut pair, true, |flight| {
         decode_handshake(&flight.bytes).is_ok() && !is_hello(flight)
     });
-    // At first there is no listener: a Reject. Then a Retry and an Accept.
+    // Without a listener the answer is a Reject. With one, the answers are a Retry and an Accept.
     pair.connect();
     pair.run_for(10_000_000);
     pair.hosts[1].engine.listen(0);
@@ -307,13 +307,13 @@ fn a_reset_from_an_address_that_has_not_answered_is_ignored() {
         let from = if link == 0 { address(0, 0) } else { victim };
         Flight { to: 1, link: 0, from, bytes }
     };
-    // One challenge at least has gone there; all numbers are tried that may have been used.
+    // At least one challenge went to that address. Try all packet numbers that may have been used.
     for packet in 0..16 {
         pair.deliver(&mut reset(1, packet));
     }
     assert_eq!(pair.hosts[1].engine.counters().resets_ignored, 16);
     assert!(pair.hosts[1].closed().is_empty());
-    // That of the link on which the peer has answered is believed.
+    // A Reset for the link on which the peer has answered is believed.
     pair.deliver(&mut reset(0, to_peer.packet));
     pair.turn(1);
     assert_eq!(pair.hosts[1].closed(), [Closed::PeerRestarted]);
@@ -438,7 +438,8 @@ fn of_two_pairs_under_one_index_that_of_the_initiator_stays() {
     for to in 0..2 {
         let mut pair = Pair::connected(2);
         let prefix = last_prefix(&mut pair, to);
-        // It would end the connection when numbers are acknowledged that it has not used.
+        // The real host must not run. It would end the connection because of acknowledgements of
+        // packets that it has not sent.
         pair.hosts[1 - to].paused = true;
         let elsewhere = address(1 - to, 5);
         let forged = |pair: &mut Pair, packet: u32| {

@@ -1,4 +1,5 @@
-//! Queue pairs: faults in the order of operations, and receives that connections share (protocol.md §5.8).
+//! Queue pairs: the order of faults among operations, and receives that connections share
+//! (protocol.md §5.8).
 
 mod pair;
 
@@ -17,7 +18,7 @@ use wire_edge::{CloseReason, Control, Header, RemoteKey, control_messages, decod
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Numbers that a seed gives.
+/// A seeded sequence of numbers.
 struct Random(u64);
 
 impl Random {
@@ -25,7 +26,7 @@ impl Random {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// From 0 to `below`, which is not reached.
+    /// Returns a number from 0 up to, but not including, `below`.
     fn below(&mut self, below: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -34,7 +35,7 @@ impl Random {
     }
 }
 
-/// Two hosts with a queue pair over so many links.
+/// Creates two hosts with a queue pair over `links` links.
 fn queue_pair(links: u8) -> Pair {
     let mut pair = Pair::new(links);
     for host in &mut pair.hosts {
@@ -44,7 +45,7 @@ fn queue_pair(links: u8) -> Pair {
     pair
 }
 
-/// From now on, of a hundred frames so many are lost.
+/// Drops `percent` percent of all frames from now on.
 fn lose(pair: &mut Pair, seed: u64, percent: u64) {
     let mut random = Random::new(seed);
     pair.filter = Box::new(move |_, _| random.below(100) >= percent);
@@ -54,7 +55,7 @@ fn results(done: &[Completion]) -> Vec<Result<(), OperationError>> {
     done.iter().map(|done| done.result).collect()
 }
 
-/// Any request that a peer may refuse, with this key.
+/// Returns a request that a peer may refuse, with this key.
 fn request(pair: &Pair, what: u64, key: RemoteKey) -> (Request, u32) {
     let (_, address) = pair.remote(1, 1 << 20);
     let sink = pair.hosts[0].region.id;
@@ -172,8 +173,8 @@ fn local_memory_that_goes_fails_its_operation_in_its_turn() {
     }
 }
 
-/// What is owed on a connection whose next operation cannot be sent, as its memory is gone, is reported by no frame of
-/// another connection.
+/// A connection has a pending acknowledgement, and cannot send its next operation because the
+/// memory is gone. A frame of another connection must not carry the acknowledgement.
 #[test]
 fn acknowledgements_do_not_change_connections_where_memory_is_gone() {
     for (links, length) in [(1, 8), (1, 1000), (2, 8), (2, 1000)] {
@@ -182,12 +183,12 @@ fn acknowledgements_do_not_change_connections_where_memory_is_gone() {
         let second = [Some(pair.connect()), None];
         pair.run_for(SECOND_NS / 100);
         let second = [second[0], pair.hosts[1].connection];
-        // The first owes an acknowledgement.
+        // The first connection has a pending acknowledgement.
         (pair.hosts[0].connection, pair.hosts[1].connection) = (first[0], first[1]);
         pair.hosts[1].buffer.store_u64(64, 7);
         pair.write(1, 64, 8, 0);
         pair.turn(1);
-        // An operation of its own is outstanding, so that it cannot end at once.
+        // An outstanding operation of the connection itself keeps it from ending at once.
         pair.write(0, 128, 8, 0);
         pair.turn(0);
         pair.run_until(SECOND_NS, "a write", |pair| pair.hosts[0].buffer.load_u64(64) == 7);
@@ -219,7 +220,8 @@ fn acknowledgements_do_not_change_connections_where_memory_is_gone() {
     }
 }
 
-/// Connections between two hosts, all of which take their receives from one queue at the second host.
+/// Creates connections between two hosts that all take their receives from one queue of the second
+/// host.
 fn sharing(
     connections: usize,
     links: u8,
@@ -240,7 +242,7 @@ fn sharing(
     (pair, shared, handles)
 }
 
-/// Posts so many receives of 4 KiB for any queue pair that needs them.
+/// Posts `count` receives of 4 KiB to the shared queue.
 fn post_shared(pair: &mut Pair, shared: &SharedReceives, count: u64) {
     let region = pair.hosts[1].region.id;
     for context in 0..count {
@@ -309,7 +311,7 @@ fn no_connection_of_a_thousand_starves_at_a_shared_queue() {
         for (number, [sender, _]) in (0..).zip(&handles) {
             pair.hosts[0].connection = *sender;
             let source = pair.source(0, 0);
-            // The length shows the owner.
+            // The length identifies the connection.
             let (request, length) = (Request::Send { source }, number);
             pair.post(0, request, length, u64::from(number) * EACH + message);
         }
@@ -335,7 +337,7 @@ fn no_connection_of_a_thousand_starves_at_a_shared_queue() {
     pair.run_for(SECOND_NS);
     sent += pair.done(0).iter().filter(|done| done.result.is_ok()).count() as u64;
     let lost = CONNECTIONS as u64 * EACH - received.min(sent);
-    // Half of all messages were received, so each had its turn twice or thrice.
+    // When half of all messages were received, each connection had two or three turns.
     let starved = starved.unwrap_or(CONNECTIONS);
     println!("figure: starved or lost: {}", starved as u64 + lost);
     assert_eq!((starved, lost), (0, 0));
@@ -348,7 +350,8 @@ fn a_peer_without_a_receive_is_no_sign_of_congestion() {
     let windows = [true, false].map(|shares| {
         let (mut pair, shared, _) = sharing(1, 1);
         if !shares {
-            // The same with receives of the connection's own: what has no credit is not sent.
+            // For comparison, with receives of the connection's own: without credit, no message is
+            // sent.
             pair.hosts[1].terms.shared_receives = None;
             pair.connect();
             pair.run_for(SECOND_NS / 20);
@@ -379,7 +382,7 @@ fn a_peer_without_a_receive_is_no_sign_of_congestion() {
 fn news_that_a_receive_is_there_may_overtake_the_news_that_none_is() {
     let (mut pair, shared, _) = sharing(1, 2);
     let source = pair.source(0, 0);
-    // What is said of receives is taken off the wire.
+    // Intercept the messages about receives.
     let said = Rc::new(RefCell::new(Vec::new()));
     let kept = Rc::clone(&said);
     pair.filter = Box::new(move |_, flight| {
@@ -395,7 +398,7 @@ fn news_that_a_receive_is_there_may_overtake_the_news_that_none_is() {
     }
     post_shared(&mut pair, &shared, 1);
     pair.turn(1);
-    // It arrives, last things first.
+    // Deliver the messages in reverse order.
     let said = core::mem::take(&mut *said.borrow_mut());
     assert!(says(&said[said.len() - 1].bytes, |m| matches!(m, Control::Ready)));
     for mut flight in said.into_iter().rev() {
@@ -431,7 +434,7 @@ fn a_message_that_waits_too_long_for_a_receive_fails_and_earlier_ones_do_not() {
         for context in 0..5 {
             pair.post(0, Request::Send { source }, 4000, context);
         }
-        // Each waits for less than the limit, all of them for more.
+        // Each message waits for less than the limit, all together for longer.
         for _ in 0..3 {
             pair.run_for(SECOND_NS * 8 / 10);
             post(&mut pair);
@@ -449,7 +452,7 @@ fn a_message_that_waits_too_long_for_a_receive_fails_and_earlier_ones_do_not() {
     }
 }
 
-/// Whether a frame carries such a message.
+/// Returns whether a frame contains a control message for which `wanted` returns true.
 fn says(bytes: &[u8], wanted: impl Fn(&Control<'_>) -> bool) -> bool {
     decode(bytes).is_ok_and(|frame| {
         matches!(frame.header, Header::Control)
@@ -478,7 +481,8 @@ fn a_receive_without_memory_fails_when_a_message_comes_for_it_and_not_before() {
     let expected = [OperationError::RemoteOperation, OperationError::EndedByPeer].map(Err);
     assert_eq!(results(&pair.done(0)), expected);
 }
-/// What is sent in vain where receives of a shared queue come one after the other: performance-notes, 47.
+/// Measures retransmissions while receives of a shared queue are posted one after the other:
+/// performance-notes, 47.
 #[test]
 #[ignore = "slow: run by hand, with --ignored --nocapture; prints the table of performance-notes, 47"]
 fn resends_where_shared_receives_run_dry() {
@@ -516,5 +520,5 @@ fn resends_where_shared_receives_run_dry() {
     }
 }
 
-/// Messages of a measurement.
+/// Messages of one measurement.
 const MESSAGES: u64 = 1000;

@@ -1,4 +1,4 @@
-//! What links report of the addresses of peers, truly or by forgery (protocol.md §7.8).
+//! Reports of links about the addresses of peers, genuine and forged (protocol.md §7.8).
 
 mod pair;
 
@@ -12,7 +12,8 @@ use semantics::OperationError;
 
 type Heads = Rc<RefCell<Vec<(u8, Evidence)>>>;
 
-/// From now on, what the first host sends is noted: on which link, and what a report would quote.
+/// Records each frame of the first host from now on: its link, and the part that a report would
+/// quote.
 fn spy(pair: &mut Pair, passes: bool) -> Heads {
     let heads = Heads::default();
     let noted = Rc::clone(&heads);
@@ -25,7 +26,7 @@ fn spy(pair: &mut Pair, passes: bool) -> Heads {
     heads
 }
 
-/// The addresses of the second host have no listener any more.
+/// Removes the listener at all addresses of the second host.
 fn kill(pair: &mut Pair) -> Heads {
     let heads = spy(pair, false);
     pair.hosts[1].paused = true;
@@ -38,7 +39,7 @@ fn refuse(pair: &mut Pair, link: u8, evidence: Evidence) {
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(link), event);
 }
 
-/// Time passes, and the network refuses what is sent.
+/// Lets time pass, while the network refuses every frame.
 fn refuse_for(pair: &mut Pair, heads: &Heads, ns: u64) {
     let until = pair.now.after_ns(ns);
     loop {
@@ -64,7 +65,7 @@ fn a_peer_that_was_killed_is_noticed_within_a_second() {
             let config = EngineConfig::default().keep_alive_ns(keep_alive_ns);
             let plans = vec![LinkPlan::default(); links];
             let mut pair = Pair::connected_with(&plans, config);
-            // Nothing else is to happen when the idle connection asks.
+            // No other timer may fire when the idle connection asks.
             pair.run_for(2 * SECOND_NS - 100_000_000);
             for context in 0..writes {
                 pair.write(0, 0, 1 << 20, context);
@@ -80,7 +81,7 @@ fn a_peer_that_was_killed_is_noticed_within_a_second() {
     }
 }
 
-/// Connections of the first host to the second, at rest.
+/// Creates resting connections of the first host to the second.
 fn resting(connections: usize) -> Pair {
     let mut pair = Pair::connected(1);
     for _ in 1..connections {
@@ -99,7 +100,7 @@ fn a_peer_that_shares_memory_notices_at_once_that_the_other_was_killed_however_i
     pair::share_memory();
     let mut pair = resting(3);
     let heads = kill(&mut pair);
-    // The driver reports that the peer has hung up, and from then on that the address has no listener.
+    // The driver reports first that the peer has ended, then that its address has no listener.
     refuse(&mut pair, 0, Evidence::Local);
     let until = pair.now.after_ns(SECOND_NS);
     loop {
@@ -121,7 +122,7 @@ fn a_peer_that_shares_memory_notices_at_once_that_the_other_was_killed_however_i
 fn what_one_connection_finds_out_of_an_address_holds_for_all_others() {
     let mut pair = resting(3);
     let heads = kill(&mut pair);
-    // The network answers no more than a few frames: one connection uses them up.
+    // The network reports only a few refusals. One connection uses them up.
     pair.write(0, 0, 8, 1);
     refuse_for(&mut pair, &heads, SECOND_NS);
     assert_eq!(pair.hosts[0].closed(), [Closed::Refused(address(1, 0)); 3]);
@@ -135,7 +136,8 @@ fn what_one_connection_finds_out_does_not_end_another_that_lives() {
     let refused = pair.hosts[0].connection;
     let lives = pair.connect();
     pair.run_for(2 * SECOND_NS);
-    // To the peer, frames of the first connection are lost; the network reports that the address has no listener.
+    // Frames of the first connection to the peer are lost, and the network reports that its address
+    // has no listener.
     let heads = Heads::default();
     let noted = Rc::clone(&heads);
     let first = pair.hosts[0].engine.info(refused.unwrap()).map(|info| info.paths[0].counters);
@@ -197,7 +199,7 @@ fn no_report_ends_a_connection_whose_peer_answers() {
         pair.fill(0, 1 << 20);
         for round in 0..20 {
             pair.write(0, 0, if round % 4 == 0 { 8 } else { 1 << 20 }, round);
-            // Even one that sees all that is sent.
+            // Not even reports of an attacker that sees all frames end the connection.
             refuse_for(&mut pair, &heads, 10_000_000);
             for count in 0..100 {
                 let evidence = [Evidence::Hearsay, Evidence::Quoted([count; 16])];
@@ -310,7 +312,7 @@ fn a_forged_size_of_frames_holds_until_it_is_probed() {
     assert_eq!(size(&pair), 9000, "it quotes nothing that was sent");
     let heads = spy(&mut pair, true);
     for _ in 0..30 {
-        // While the connection is awake.
+        // Send the report while the connection is awake.
         pair.write(0, 0, 8, 1);
         pair.turn(0);
         too_big(&mut pair, Evidence::Hearsay);

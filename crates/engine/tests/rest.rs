@@ -1,4 +1,4 @@
-//! Connections at rest: they take little memory and lose nothing.
+//! Resting connections take little memory and lose nothing.
 
 mod pair;
 
@@ -9,19 +9,19 @@ use semantics::Request;
 
 const NEVER: u64 = u64::MAX;
 
-/// A connection over so many links whose ends rest after that time.
+/// Creates a connection over `links` links that rests after `rest_ns` nanoseconds.
 fn resting_after(rest_ns: u64, links: u8) -> Pair {
     let config = EngineConfig::default().rest_ns(rest_ns);
     Pair::connected_with(&vec![LinkPlan::default(); usize::from(links)], config)
 }
 
-/// Everything that both ends show of their connection.
+/// Returns everything that both ends show of their connection.
 fn state_of(pair: &Pair) -> String {
     format!("{:?} {:?}", pair.hosts[0].info(), pair.hosts[1].info())
 }
 
-/// Writes, reads and messages, some of whose frames are lost, with pauses between them; what both ends show after each
-/// pause.
+/// Runs writes, reads and messages with pauses and lost frames. Returns what both ends show after
+/// each pause.
 fn history(rest_ns: u64, links: u8) -> Vec<String> {
     let mut pair = resting_after(rest_ns, links);
     let mut frames = 0_u32;

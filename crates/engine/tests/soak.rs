@@ -1,4 +1,4 @@
-//! Random faults for a while, then none: each operation that was posted must have happened once.
+//! Random faults for a while, then none. Each posted operation must have happened exactly once.
 
 mod pair;
 
@@ -7,7 +7,7 @@ use engine::{Emitted, EngineConfig};
 use pair::{Host, LinkPlan, Pair, address, caps};
 use semantics::{CompletionKind, OperationFlags, Order, Request};
 
-/// Bytes of each operation's own place.
+/// Bytes of memory that each operation has for itself.
 const PLACE_BYTES: u64 = 16_384;
 const OPERATIONS: u64 = 100;
 
@@ -24,7 +24,7 @@ impl Dice {
 
 fn post(pair: &mut Pair, dice: &mut Dice, host: usize, context: u64) -> CompletionKind {
     let place = context * PLACE_BYTES;
-    // The first half of memory is written by the first host, the second by the second.
+    // The first host writes to the first half of memory, the second host to the second half.
     let own = host as u64 * (OPERATIONS * PLACE_BYTES);
     let flags = OperationFlags {
         signalled: true,
@@ -41,7 +41,7 @@ fn post(pair: &mut Pair, dice: &mut Dice, host: usize, context: u64) -> Completi
     let (request, length, kind) = match dice.roll(5) {
         0 | 1 => (Request::Write { source, key, address }, length, CompletionKind::Write),
         2 => {
-            // Bytes that both have from the start.
+            // Bytes that are equal on both hosts from the start.
             let same = 3_600_000;
             let address = pair.remote(1 - host, same).1;
             let read = Request::Read { sink, sink_offset: same, key, address };
@@ -83,7 +83,7 @@ fn disturb(pair: &mut Pair, dice: &mut Dice, links: u8) {
                 engine.add_path(now, connection.unwrap(), LinkId(link), address(1 - host, link));
         }
         6 => pair.hosts[host].paused ^= true,
-        // Frames sent from now on overtake others, or are overtaken.
+        // Frames sent from now on may overtake others or be overtaken.
         7 | 8 => {
             pair.channels[host][usize::from(link)].delay_ns = 1_000 + dice.roll(200_000);
         }
@@ -114,7 +114,7 @@ fn heal(pair: &mut Pair, links: u8) {
     }
 }
 
-/// Two hosts with something to do, on a way with faults.
+/// Creates two hosts with pending work and a faulty network between them.
 fn disturbed_pair(seed: u64, dice: &mut Dice, links: u8) -> Pair {
     let plan = LinkPlan { rate: Some(1_000_000_000), ..LinkPlan::default() };
     let config = EngineConfig::default()
@@ -122,7 +122,7 @@ fn disturbed_pair(seed: u64, dice: &mut Dice, links: u8) -> Pair {
         .read_depth(1 + dice.roll(8) as u16)
         .operation_window([2, 16, 1024][dice.roll(3) as usize])
         .rest_ns([1, 1_000_000, u64::MAX][seed as usize % 3])
-        // Faults must not end the connection here.
+        // Faults must not end the connection in this test.
         .silence_budget_ns(600_000_000_000);
     let mut pair = Pair::connected_with(&vec![plan; usize::from(links)], config);
     pair.hosts[0].buffer.write(3_600_000, &[0xee; 16_000]);
@@ -143,7 +143,7 @@ fn disturbed_pair(seed: u64, dice: &mut Dice, links: u8) -> Pair {
     pair
 }
 
-/// What each host posted, in order.
+/// The operations that each host posted, in order.
 type Posted = [Vec<CompletionKind>; 2];
 
 fn post_and_disturb(pair: &mut Pair, dice: &mut Dice, links: u8) -> Posted {
@@ -176,7 +176,7 @@ fn sends(kinds: &[CompletionKind]) -> u64 {
     kinds.iter().filter(|kind| **kind == CompletionKind::Send).count() as u64
 }
 
-/// Runs until all is done; returns what was completed at each host, with its context.
+/// Runs until everything is complete. Returns the completions of each host, with their contexts.
 fn complete(pair: &mut Pair, seed: u64, kinds: &Posted) -> [Vec<(u64, CompletionKind)>; 2] {
     let mut done = [Vec::new(), Vec::new()];
     let mut received = [0, 0];
@@ -198,7 +198,7 @@ fn complete(pair: &mut Pair, seed: u64, kinds: &Posted) -> [Vec<(u64, Completion
     done
 }
 
-/// Whether writes and atomics of `host` have had their effect at the other, once.
+/// Asserts that the writes and atomics of `host` took effect exactly once at the other host.
 fn assert_effects(pair: &Pair, seed: u64, host: usize, kinds: &[CompletionKind]) {
     let adds = kinds.iter().filter(|kind| **kind == CompletionKind::FetchAdd).count();
     let counted = pair.hosts[1 - host].buffer.load_u64(pair::BUFFER_BYTES - 8);

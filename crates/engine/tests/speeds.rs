@@ -1,4 +1,5 @@
-//! What costs what, for the acceptance table: two engines in one thread, frames copied from one to the other.
+//! Measures costs for the acceptance table: two engines in one thread, with frames copied from one
+//! to the other.
 
 mod pair;
 
@@ -11,16 +12,17 @@ use mem::Payload;
 use pair::{Host, Pair, address};
 use semantics::{OperationFlags, Receive, Request, SharedReceives};
 
-/// Connections between the two engines: more than outstanding messages, so that each has at most one.
+/// Connections between the two engines. There are more connections than outstanding messages, so
+/// that each has at most one.
 const CONNECTIONS: usize = 1000;
 
-/// Messages of a round to each of them, in turn, and how many are outstanding at a time.
+/// Messages per connection in a round, and the number of outstanding messages.
 const MESSAGES: u64 = 40;
 const UNDER_WAY: u64 = 256;
 
 const MESSAGE_BYTES: u32 = 64;
 
-/// Connections that share as many receives as messages are outstanding, or have one each of their own.
+/// Connections that share one receive per outstanding message, or have one receive each.
 struct Setting {
     pair: Pair,
     shared: Option<Arc<SharedReceives>>,
@@ -33,7 +35,7 @@ impl Setting {
         let mut pair = Pair::new(1);
         for host in &mut pair.hosts {
             host.terms.queue_pair = true;
-            // Nothing but messages takes time.
+            // Only messages may take time.
             host.terms.grants.keep_alive_ns = Some(u64::MAX);
         }
         let shared = shares.then(|| Arc::new(SharedReceives::new(UNDER_WAY as usize)));
@@ -56,7 +58,7 @@ impl Setting {
         setting
     }
 
-    /// Posts a receive for the next message to a connection.
+    /// Posts a receive for the next message of a connection.
     fn receive(&mut self, connection: usize) {
         let now = self.pair.now;
         let Host { engine, memory, region, .. } = &mut self.pair.hosts[1];
@@ -79,7 +81,7 @@ impl Setting {
         }
     }
 
-    /// A turn of both hosts at one time: what one sends has arrived at once.
+    /// Runs a turn of both hosts at one time. Frames arrive at once.
     fn turn(&mut self) {
         self.pair.now = self.pair.now.after_ns(1_000);
         let now: Instant = self.pair.now;
@@ -117,7 +119,7 @@ impl Setting {
         }
     }
 
-    /// Sends messages to all connections in turn; the nanoseconds that each takes.
+    /// Sends messages to all connections in turn. Returns the nanoseconds per message.
     #[expect(clippy::disallowed_methods, reason = "it measures")]
     fn round(&mut self) -> f64 {
         let flags = OperationFlags { signalled: true, ..OperationFlags::default() };

@@ -1,4 +1,4 @@
-//! What a connection has of its own: whether it is a queue pair, and what it grants.
+//! Settings of a connection: whether it is a queue pair, and what it grants.
 
 mod pair;
 
@@ -14,7 +14,7 @@ use wire_edge::CloseReason;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// A connection over one link, each end under its terms.
+/// Creates a connection over one link, with terms for each end.
 fn connected_under(terms: [Terms; 2]) -> Pair {
     let mut pair = Pair::new(1);
     for (host, terms) in pair.hosts.iter_mut().zip(terms) {
@@ -38,7 +38,7 @@ fn a_connection_is_a_queue_pair_if_both_ends_want_that() {
             for host in &pair.hosts {
                 assert_eq!(host.info().queue_pair, wanted == [true, true], "{wanted:?}");
             }
-            // At rest, too.
+            // The result must not change when the connections rest.
             pair.run_for(100_000_000);
             pair.hosts.iter_mut().for_each(|host| host.engine.rest());
         }
@@ -205,7 +205,7 @@ fn a_queue_pair_learns_within_a_second_that_its_peer_was_killed_however_idle_it_
     assert_eq!(pair.hosts[0].closed(), [Closed::Refused(address(1, 0))]);
 }
 
-/// Two queue pairs, of which the first host posts to a queue of so many places.
+/// Creates a queue pair between two hosts whose completion queues have `places` places.
 fn queue_pairs_with_room_for(places: [usize; 2]) -> Pair {
     let mut pair = Pair::new(1);
     for (host, places) in pair.hosts.iter_mut().zip(places) {
@@ -222,7 +222,7 @@ fn a_completion_that_finds_no_room_ends_its_queue_pair() {
     for receives in [false, true] {
         let mut pair = queue_pairs_with_room_for(if receives { [64, 4] } else { [4, 64] });
         let overrun = usize::from(receives);
-        // Another one of the same endpoints, with room.
+        // Another connection between the same endpoints, with room for completions.
         let first = pair.hosts.each_ref().map(|host| host.connection);
         let queues = pair
             .hosts
@@ -249,7 +249,7 @@ fn a_completion_that_finds_no_room_ends_its_queue_pair() {
         let refused = Closed::PeerRefused(CloseReason::ResourceLimit);
         assert_eq!(pair.hosts[1 - overrun].closed(), [refused]);
         assert!(queues[overrun].is_overrun() && !queues[1 - overrun].is_overrun());
-        // What the queue had room for is there.
+        // The completions for which the queue had room are there.
         let kept: Vec<_> = std::iter::from_fn(|| queues[overrun].poll()).collect();
         assert_eq!(kept.iter().map(|done| done.context).collect::<Vec<_>>(), [0, 1, 2, 3]);
         assert!(kept.iter().all(|done| done.result.is_ok()));
@@ -274,7 +274,7 @@ fn of_many_idle_queue_pairs_one_asks_their_peer_and_all_learn_that_it_was_killed
     let frames = pair.frames - before;
     assert!(frames <= 200, "{frames} frames in ten seconds");
     assert!(pair.hosts.iter().all(|host| host.closed().is_empty()));
-    // The network reports six refusals and no more.
+    // The network reports only six refusals.
     let quoted = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     let noted = std::rc::Rc::clone(&quoted);
     pair.filter = Box::new(move |_, flight| {

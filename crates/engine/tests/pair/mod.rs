@@ -1,7 +1,7 @@
-//! Two engines, a network in virtual time between them, real memory.
+//! Two engines with real memory, and a network in virtual time between them.
 //!
-//! Every turn of a host checks what must hold after every turn: that its timer lies in the future
-//! unless it said that it has more to send, and that time moves on.
+//! Every turn of a host checks two conditions: the host's timer is in the future unless the host
+//! has more to send, and time moves on.
 
 #![expect(dead_code, reason = "every test takes what it needs")]
 
@@ -25,17 +25,17 @@ use wire_edge::{PeerAddr, RemoteKey};
 /// Bytes of each host's registered memory.
 pub(crate) const BUFFER_BYTES: u64 = 1 << 22;
 
-/// Delay of a link in one direction, in nanoseconds, unless a test changes it.
+/// Default delay of a link in one direction, in nanoseconds.
 pub(crate) const DELAY_NS: u64 = 20_000;
 
-/// What a link of both hosts can do.
+/// The capabilities of a link of both hosts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkPlan {
     pub(crate) frame_bytes_max: u16,
     pub(crate) frame_bytes_safe: u16,
-    /// In bits per second; what the network does, not what the engine assumes.
+    /// The rate of the network, in bits per second. The engine does not know it.
     pub(crate) rate: Option<u64>,
-    /// Many frames cost as little as one.
+    /// Segmentation offload: many frames cost as little as one.
     pub(crate) offloads: bool,
 }
 
@@ -54,15 +54,15 @@ pub(crate) struct Host {
     pub(crate) buffer: Arc<Buffer>,
     pub(crate) region: Region,
     pub(crate) connection: Option<ConnectionHandle>,
-    /// News in the order they came, requests included.
+    /// Events in the order of their arrival, including requests.
     pub(crate) events: Vec<Event>,
     /// The last turn ended with more to send.
     pub(crate) more: bool,
-    /// Requests are accepted at once.
+    /// Whether requests are accepted at once.
     pub(crate) accepts: bool,
-    /// The host does nothing.
+    /// Whether the host is suspended.
     pub(crate) paused: bool,
-    /// Under which it connects and accepts.
+    /// Terms for connecting and accepting.
     pub(crate) terms: Terms,
 }
 
@@ -70,14 +70,14 @@ pub(crate) struct Host {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Channel {
     pub(crate) delay_ns: u64,
-    /// Bits per second.
+    /// In bits per second.
     pub(crate) rate: Option<u64>,
-    /// Longer frames vanish.
+    /// Longer frames are lost.
     pub(crate) frame_bytes_max: usize,
     pub(crate) up: bool,
-    /// Bytes that may wait for the wire; more are dropped.
+    /// Maximum bytes that wait for the wire; further frames are dropped.
     pub(crate) queue_bytes: u64,
-    /// When the wire is free again.
+    /// When the wire becomes free.
     pub(crate) free_at: Instant,
     pub(crate) frames: u64,
     pub(crate) bytes: u64,
@@ -92,31 +92,31 @@ pub(crate) struct Flight {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Decides what happens to a frame: false drops it. It may be changed.
+/// Decides about a frame, which it may change: false drops it.
 pub(crate) type Filter = Box<dyn FnMut(u64, &mut Flight) -> bool>;
 
-/// Decides how many of the frames of a batch a driver takes: host, link, frames.
+/// Decides how many frames of a batch a driver accepts. Arguments: host, link, frames.
 pub(crate) type Take = Box<dyn FnMut(usize, u8, usize) -> Emitted>;
 
-/// Two hosts and what is between them.
+/// Two hosts and the network between them.
 pub(crate) struct Pair {
     pub(crate) now: Instant,
-    /// The same, for a [`Take`] to look at.
+    /// A copy of `now` that a [`Take`] can read.
     pub(crate) clock: Rc<Cell<Instant>>,
     pub(crate) hosts: [Host; 2],
     pub(crate) wire: BTreeMap<(Instant, u64), Flight>,
     /// By sending host and link.
     pub(crate) channels: [Vec<Channel>; 2],
     pub(crate) frames: u64,
-    /// Messages in which a driver that segments sends them, by sending host: equal frames, and a shorter one behind
-    /// them.
+    /// Number of messages per sending host, as a driver with segmentation offload would send them:
+    /// equal frames, and a shorter one at the end.
     pub(crate) messages: [u64; 2],
     pub(crate) filter: Filter,
     pub(crate) take: Take,
     /// Frames and bytes to addresses of neither host.
     pub(crate) strays: BTreeMap<[u8; 20], (u64, u64)>,
     plans: Vec<LinkPlan>,
-    /// Turns since time last moved.
+    /// Number of turns since time last moved.
     turns: u32,
 }
 
@@ -124,7 +124,7 @@ thread_local! {
     static SHARES_MEMORY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// From now on, all links of this test are memory that the two hosts share.
+/// Makes all links of this test shared memory.
 pub(crate) fn share_memory() {
     SHARES_MEMORY.set(true);
 }
@@ -174,7 +174,7 @@ impl Host {
         }
     }
 
-    /// Where its completions go.
+    /// Returns the queues for completions.
     fn queues(&self) -> Queues {
         let queue = || Arc::clone(&self.queue);
         if self.terms.queue_pair {
@@ -183,7 +183,7 @@ impl Host {
         queue().into()
     }
 
-    /// The events that report closed connections.
+    /// Returns the reasons of all closed connections.
     pub(crate) fn closed(&self) -> Vec<Closed> {
         let reason = |event: &Event| match event {
             Event::Closed { reason, .. } => Some(*reason),
@@ -214,7 +214,7 @@ pub(crate) fn caps(host: usize, link: u8, plan: &LinkPlan) -> LinkCaps {
 }
 
 impl Pair {
-    /// Two hosts that know nothing of each other.
+    /// Creates two hosts without a connection.
     pub(crate) fn new(links: u8) -> Self {
         Self::with(&vec![LinkPlan::default(); usize::from(links)], EngineConfig::default())
     }
@@ -252,7 +252,7 @@ impl Pair {
         }
     }
 
-    /// Two hosts with a connection over `links` links, initiated by the first.
+    /// Creates two hosts with a connection over `links` links, initiated by the first.
     pub(crate) fn connected(links: u8) -> Self {
         let mut pair = Self::new(links);
         pair.establish();
@@ -277,7 +277,7 @@ impl Pair {
         }
     }
 
-    /// The first host asks for a connection.
+    /// Asks for a connection from the first host.
     pub(crate) fn connect(&mut self) -> ConnectionHandle {
         let request = ConnectRequest {
             paths: vec![(LinkId(0), address(1, 0))],
@@ -292,7 +292,7 @@ impl Pair {
         handle
     }
 
-    /// Replaces the second host by one that knows nothing.
+    /// Replaces a host by one without any state.
     pub(crate) fn restart(&mut self, host: usize, seed: u8) {
         self.hosts[host] = Host::new(host, seed, &self.plans, EngineConfig::default());
         if host == 1 {
@@ -300,14 +300,14 @@ impl Pair {
         }
     }
 
-    /// One turn of a host: timers, frames out, news.
+    /// Runs one turn of a host: timers, outgoing frames, events.
     pub(crate) fn turn(&mut self, host: usize) {
         if self.hosts[host].paused {
             return;
         }
         self.news(host);
         let now = self.now;
-        // An input may have made something due that a timer was not set for yet.
+        // An input may have made something due for which no timer is set yet.
         for _ in 0..3 {
             let Host { engine, memory, .. } = &mut self.hosts[host];
             if engine.poll_timeout() <= now {
@@ -336,7 +336,7 @@ impl Pair {
             let mut full = false;
             *more = engine.poll_transmit(now, &access, &mut |link, batch: &TxBatch| {
                 let verdict = take(host, link.0, batch.len());
-                // Frames of which a driver knows nothing leave all the same.
+                // Frames of which the driver does not know whether they left do leave here.
                 let (taken, leaving) = match verdict {
                     Emitted::Taken(taken) => (taken, taken),
                     Emitted::Doubtful { taken, doubtful } => (taken, taken + doubtful),
@@ -406,7 +406,7 @@ impl Pair {
         self.hosts[host].connection = Some(connection);
     }
 
-    /// Lets a host receive a frame now.
+    /// Passes a frame to a host now.
     pub(crate) fn deliver(&mut self, flight: &mut Flight) {
         let Host { engine, memory, .. } = &mut self.hosts[flight.to];
         let frame = RxFrame {
@@ -419,7 +419,8 @@ impl Pair {
         engine.handle_frame(self.now, &memory.access(), LinkId(flight.link), frame);
     }
 
-    /// One turn of both hosts, then time moves to what comes next; false if that is after `until`.
+    /// Runs one turn of both hosts, and advances time to the next event. Returns false if that is
+    /// after `until`.
     pub(crate) fn step(&mut self, until: Instant) -> bool {
         self.turn(0);
         self.turn(1);
@@ -447,7 +448,7 @@ impl Pair {
             let number = entry.key().1;
             let mut flight = entry.remove();
             if self.hosts[flight.to].paused {
-                // It waits in the host's buffers.
+                // The frame waits in the host's buffers.
                 self.wire.insert((self.now.after_ns(PAUSE_NS), number), flight);
             } else {
                 self.deliver(&mut flight);
@@ -461,7 +462,7 @@ impl Pair {
         while self.step(until) {}
     }
 
-    /// Runs until something holds; fails when that takes longer than `ns`.
+    /// Runs until `holds` returns true. Panics if that takes longer than `ns` nanoseconds.
     pub(crate) fn run_until(&mut self, ns: u64, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         let until = self.now.after_ns(ns);
         while !holds(self) {
@@ -495,7 +496,7 @@ impl Pair {
         self.try_post(host, request, length, context, flags).unwrap();
     }
 
-    /// Posts a request with an immediate, if one is given.
+    /// Posts a request, with an immediate if one is given.
     pub(crate) fn post_with(
         &mut self,
         host: usize,
@@ -510,14 +511,13 @@ impl Pair {
         engine.post(&memory.access(), connection.unwrap(), &operation).unwrap();
     }
 
-    /// Posts a write of bytes to the same place in the other memory.
+    /// Posts a write of bytes to the same offset in the other host's memory.
     pub(crate) fn write(&mut self, host: usize, offset: u64, length: u32, context: u64) {
         let (key, address) = self.remote(1 - host, offset);
         let source = self.source(host, offset);
         self.post(host, Request::Write { source, key, address }, length, context);
     }
 
-    /// Posts a receive.
     pub(crate) fn receive(&mut self, host: usize, offset: u64, length: u32, context: u64) {
         let receive = Receive { region: self.hosts[host].region.id, offset, length, context };
         let Host { engine, memory, connection, .. } = &mut self.hosts[host];
@@ -541,7 +541,7 @@ impl Pair {
         self.hosts[host].buffer.write(0, &pattern);
     }
 
-    /// Whether the first bytes of both memories are equal.
+    /// Returns whether the first bytes of both memories are equal.
     pub(crate) fn same(&self, bytes: u64) -> bool {
         let read = |host: usize| {
             let mut out = vec![0; bytes as usize];
@@ -551,7 +551,8 @@ impl Pair {
         read(0) == read(1)
     }
 
-    /// Nothing is outstanding, no record is in use and no timer would wake the endpoint.
+    /// Asserts that nothing is outstanding, no record is in use, and no timer would wake the
+    /// endpoint.
     pub(crate) fn assert_idle(&self) {
         for (index, host) in self.hosts.iter().enumerate() {
             assert_eq!(host.engine.pool_use(), PoolUse::default(), "host {index}");
@@ -565,7 +566,8 @@ impl Pair {
     }
 }
 
-/// Messages in which a driver that segments sends the first `frames` of a batch.
+/// Returns the number of messages in which a driver with segmentation offload sends the first
+/// `frames` frames of a batch.
 fn messages_in(batch: &TxBatch, frames: usize) -> u64 {
     let lengths = (0..frames).map(|index| batch.frame(index).len());
     let (mut messages, mut equal, mut before) = (0, 0, 0);
@@ -580,7 +582,7 @@ fn messages_in(batch: &TxBatch, frames: usize) -> u64 {
 }
 
 impl Channel {
-    /// When a frame arrives, if it does.
+    /// Returns when a frame arrives; `None` if it is lost.
     fn carry(&mut self, now: Instant, bytes: usize) -> Option<Instant> {
         self.frames += 1;
         self.bytes += bytes as u64;
@@ -588,7 +590,7 @@ impl Channel {
             return None;
         }
         let Some(rate) = self.rate else { return Some(now.after_ns(self.delay_ns)) };
-        // Preamble, Ethernet, IP and UDP headers, checksum and gap go over the wire, too.
+        // The wire also carries preamble, Ethernet, IP and UDP headers, checksum and gap.
         let wire_ns = |bytes: u64| (bytes + 66) * 8 * 1_000_000_000 / rate;
         let waits_ns = self.free_at.since_ns(now);
         if waits_ns > wire_ns(self.queue_bytes) {
@@ -599,8 +601,8 @@ impl Channel {
     }
 }
 
-/// How often the buffers of a host that does nothing are looked at.
+/// Pause between checks of a suspended host's buffers, in nanoseconds.
 const PAUSE_NS: u64 = 100_000;
 
-/// When a driver that was full is asked again.
+/// Pause before a full driver is tried again, in nanoseconds.
 const RETRY_NS: u64 = 10_000;
