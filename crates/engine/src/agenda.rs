@@ -1,4 +1,4 @@
-//! Which connections are served next, and when.
+//! Schedules connections: which are served next, and when.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,7 @@ pub(crate) struct Agenda {
 }
 
 impl Agenda {
-    /// Creates empty lists with room for `connections` connections each.
+    /// Creates empty lists, with room for `connections` connections.
     pub(crate) fn new(connections: u32) -> Self {
         let room = connections as usize;
         Self {

@@ -72,8 +72,7 @@ impl Asks {
     }
 }
 
-/// Number of frames for which the next question waits for another link than that of the last
-/// question.
+/// How many frames a question waits for a link other than that of the last question.
 const ASK_TURN_FRAMES: u32 = 16;
 
 /// A question is late on a link whose round trip exceeds twice the shortest one by this, in

@@ -80,7 +80,7 @@ macro_rules! lend {
 }
 
 impl Connection {
-    /// Creates a connection of which only its own names are known. Completions have no queue until
+    /// Creates a connection of which only this end's names are known. No operation completes before
     /// [`begin_operations`](Self::begin_operations).
     pub(crate) fn new(
         config: &EngineConfig,
@@ -242,7 +242,8 @@ impl Connection {
         self.retry.begin(now);
     }
 
-    /// Makes the connection established, and ends the handshake. Returns its state.
+    /// Makes the connection established, and ends the handshake. Returns the state of the
+    /// handshake.
     pub(crate) fn establish(
         &mut self,
         now: Instant,
@@ -462,7 +463,7 @@ impl Connection {
         self.inbound = inbound;
     }
 
-    /// Takes the settings of the connection. They stay with the connection when it rests.
+    /// Takes the settings of the connection, which are stored apart while it rests.
     pub(crate) const fn take_terms(&mut self) -> Option<Box<OwnTerms>> {
         self.terms.take()
     }
@@ -472,7 +473,7 @@ impl Connection {
         self.terms = terms;
     }
 
-    /// Releases everything except memory for reuse.
+    /// Releases everything except memory that another connection can reuse.
     pub(crate) fn clear(&mut self, queues: &Queues, limits: InboundLimits) {
         self.paths.clear();
         self.terms = None;
@@ -549,9 +550,9 @@ impl Connection {
     /// Returns when the silence of the peer begins to count, if it is silent from now on; `None` if
     /// this end waits for nothing.
     ///
-    /// The silence counts only from the time at which an idle connection would ask, if this end has
-    /// no outstanding operation. Then no application waits, and the peer may compute without a
-    /// thread that drives its endpoint.
+    /// If this end has no outstanding operation, no application waits, and the peer may compute
+    /// without a thread that drives its endpoint. Then the silence counts only from the time at
+    /// which an idle connection would ask.
     #[inline]
     pub(crate) fn silent_since(&self, now: Instant, config: &EngineConfig) -> Option<Instant> {
         if !self.awaits_peer() {

@@ -1,5 +1,5 @@
 //! Handles control messages of the peer and their effects: links that join, fail and leave, and the
-//! end of a connection. Replies are only noted here; `control_frames.rs` sends them.
+//! end of a connection. Messages to the peer are only queued here; `control_frames.rs` sends them.
 
 use delivery::{Instant, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
 use semantics::OperationError;

@@ -89,8 +89,9 @@ impl Parts<'_> {
         let mut body = Vec::with_capacity(64);
         gather_messages(&mut body, connection, position, control, what.challenge, &statuses);
         self.gather_addresses(&mut body, addresses.unwrap_or(0));
-        // A peer that has forgotten the connection answers only frames that are at least as long as
-        // a Reset. A frame with one Ping may be the only frame ever sent to that peer.
+        // Short frames are padded, because a peer that has forgotten the connection answers only
+        // frames that are at least as long as a Reset. A frame with one Ping may be the only frame
+        // ever sent to that peer.
         let len = body.len();
         pad(&mut body, len);
         // Loss detection does not repeat questions and answers about whether a link works. Nor does
@@ -142,7 +143,7 @@ impl Parts<'_> {
     }
 }
 
-/// What to put into a control frame.
+/// The content of a control frame.
 struct What {
     challenge: Option<u64>,
     /// Whether to send the pending messages of the link.

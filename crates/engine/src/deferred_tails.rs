@@ -4,7 +4,7 @@
 //! the last of them may be shorter. So the short frame at the end of an operation would end the run
 //! in the middle of a batch. For example, 64 KiB are 46 frames, and each operation would need two
 //! or three calls although its frames fit little more than one. Instead, the frames of the next
-//! operation go first. They may overtake over several links anyway.
+//! operation go first. Over several links, frames may overtake each other anyway.
 
 use delivery::Instant;
 use mem::MemoryAccess;

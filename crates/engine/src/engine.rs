@@ -116,7 +116,7 @@ impl Engine {
         entropy.fill_bytes(&mut cookie_key);
         let records = usize::from(config.packets_max);
         let ahead = config.allocates_ahead;
-        // These lists contain connection numbers.
+        // Initial room of the lists of connections.
         let listed = if ahead { LISTED_AHEAD } else { 0 };
         let pools = if ahead { Pools::new } else { Pools::growing };
         let connections =

@@ -3,8 +3,8 @@
 //! A frame that a driver does not accept was never sent. Its packet number goes to the next frame,
 //! and it is not counted. Its data and acknowledgements are queued again here; control messages
 //! stay pending until their frame is accepted. If the driver does not know whether a frame left the
-//! host, the packet number is not reused, because the peer may have received it. Otherwise it is
-//! treated like a frame that was not accepted.
+//! host, the packet number is not reused, because the peer may have received it. In all other
+//! respects, such a frame is treated like one that was not accepted.
 
 use delivery::{Instant, LinkId};
 use semantics::{Carried, LocalFault};

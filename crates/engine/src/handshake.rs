@@ -105,7 +105,8 @@ impl Engine {
     ) {
         let mut parts = self.parts();
         if !parts.links.is_attached(link) {
-            // A reply could not be sent over this link, nor could a connection use it.
+            // The link is not attached: no reply could be sent over it, and no connection could use
+            // it.
             parts.counters.wrong_address += 1;
             return;
         }

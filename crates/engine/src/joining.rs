@@ -361,7 +361,7 @@ mod tests {
             joining.go_on(now);
         }
         assert_eq!(pauses, [1, 2, 4]);
-        // A new address makes the pairs be tried again.
+        // A new address starts the trials again.
         joining.on_failed(pair);
         joining.learn_again(pair.1, |_| true);
         assert_eq!(joining.deadline(), Instant::NEVER);

@@ -246,7 +246,7 @@ impl Path {
     /// window, and the peer often causes them. So their number in flight is limited: further messages wait, as a few
     /// bits, until the peer acknowledges earlier ones or a probe is due.
     ///
-    /// False while the peer has not answered on this link.
+    /// Returns false while the peer has not answered on this link.
     pub(crate) const fn may_report(&self) -> bool {
         self.is_validated() && (self.pending.may_report() || self.sending.may_probe())
     }
@@ -607,8 +607,8 @@ impl Path {
     }
 
     //= protocol.md: again.2
-    /// Retransmits the oldest content in flight after a probe timeout. If it is not data, the peer is asked by a Ping
-    /// instead. Returns `None` if only a probe of the path MTU was in flight.
+    /// Takes the oldest content in flight for retransmission, after a probe timeout. If it is not data, a Ping asks
+    /// the peer instead. Returns `None` if only a probe of the path MTU was in flight.
     pub(crate) fn probe(&mut self, now: Instant) -> Option<Probe> {
         let Some((carried, may_be_size)) = self.sending.probe(now) else {
             self.say(PING);

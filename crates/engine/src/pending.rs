@@ -123,8 +123,9 @@ impl Pending {
         self.reports == 0
     }
 
-    /// Returns the record of a frame with these messages, from which they are repeated if it is
-    /// lost. With `of_links` the frame has the addresses of those links and all pending statuses.
+    /// Returns the record of a frame with these messages. If the frame is lost, the record shows
+    /// what to repeat. With `of_links`, the frame also has the addresses of those links and all
+    /// pending statuses.
     pub(crate) fn carried(&self, messages: u16, of_links: Option<u16>) -> Carried {
         let (slot, offset) = match of_links {
             Some(addresses) => (STATUS, self.statuses & 0xffff | u32::from(addresses) << 16),
@@ -156,14 +157,15 @@ impl Pending {
         }
     }
 
-    /// Handles control frames that arrived or were lost. The messages of the lost ones are sent
-    /// again.
+    /// Handles control frames that arrived or were lost. The messages of lost frames are queued for
+    /// retransmission.
     pub(crate) const fn on_returned(&mut self, lost: LostControl) {
         self.reports -= lost.frames;
         self.say_again(lost);
     }
 
-    /// Sends messages of lost frames again. The frames may have been sent on another link.
+    /// Queues the messages of lost frames for retransmission. The frames may have been sent on
+    /// another link.
     pub(crate) const fn say_again(&mut self, lost: LostControl) {
         self.messages |= lost.messages;
         self.say_again_of_links(lost);
@@ -175,7 +177,7 @@ impl Pending {
         self.addresses |= lost.addresses;
     }
 
-    /// Handles that no report is in flight any more.
+    /// Resets the number of reports in flight to 0.
     pub(crate) const fn on_given_up(&mut self) {
         self.reports = 0;
     }

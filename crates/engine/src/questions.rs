@@ -45,7 +45,7 @@ const NEWS_AT_ONCE: u32 = 256;
 /// each.
 const TRIES_PER_S: u32 = 500;
 
-/// Such retransmissions at once.
+/// Number of such retransmissions that may be sent at once.
 const TRIES_AT_ONCE: u32 = 64;
 
 /// Pause of a connection that may not ask now, in nanoseconds.

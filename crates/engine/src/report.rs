@@ -79,8 +79,8 @@ impl Engine {
     }
 
     //= protocol.md: report.1
-    /// Returns the connection that sent a frame with this beginning to the address, and the number
-    /// of the packet, if the frame had one. Only recently sent packets count.
+    /// Returns the connection that sent a frame with these first bytes to the address, and the
+    /// number of the packet, if the frame had one. Only recently sent packets count.
     fn sender_of(
         &mut self,
         link: LinkId,

@@ -37,7 +37,7 @@ impl Retry {
         self.at = self.at.max(until);
     }
 
-    /// Suspends the repetition until another event than a time. The count stays.
+    /// Suspends the repetition until another event. The count stays.
     pub(crate) const fn pause(&mut self) {
         self.at = Instant::NEVER;
     }

@@ -207,8 +207,8 @@ impl Sending {
         Some(returned)
     }
 
-    /// Handles the timeout of packets in flight. Also returns whether a [probe](Self::probe) is
-    /// due.
+    /// Handles the timeout of packets in flight. Returns the fate of the packets, and whether a
+    /// [probe](Self::probe) is due.
     pub(crate) fn on_timeout(
         &mut self,
         pool: &mut SentPool<Carried>,

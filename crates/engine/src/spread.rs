@@ -47,8 +47,8 @@ impl Spread {
     /// arrive before the frames that another link got at the same time. If one link is much longer
     /// than another, frames arrive out of order anyway, and each run of frames leaves only one gap.
     ///
-    /// With segmentation offload, small batches are what costs: two unshaped links would carry less
-    /// than one of them.
+    /// With segmentation offload, the cost is per batch. With small shares, two unshaped links
+    /// would carry less than one of them.
     ///
     /// Shares follow the long-term rates of the links. The largest recent rate is that of a burst:
     /// it can by chance be twice that of an equally fast link. If the host is the bottleneck, such

@@ -74,7 +74,7 @@ impl Parts<'_> {
         if self.agenda.is_ready(index)
             && matches!(connection.phase(), Phase::Connecting | Phase::Accepted)
         {
-            // Its handshake frame waits for room on a link, not for a time.
+            // The handshake frame waits for room on a link, not for a time.
             deadline = Instant::NEVER;
         }
         if !matches!(connection.phase(), Phase::Closing | Phase::Drained) {
@@ -254,7 +254,7 @@ impl Parts<'_> {
 
     //= protocol.md: news.1
     /// Schedules a question for news. If operations are outstanding and no packet is in flight,
-    /// only a frame of the peer can lead on, and that frame may have been lost.
+    /// this end depends on a frame of the peer, which may have been lost.
     fn ask_for_news(now: Instant, connection: &mut Connection) {
         if connection.phase() != Phase::Established {
             return;
@@ -310,7 +310,8 @@ const CHALLENGES_MAX: u8 = 6;
 const CLOSE_RETRY_NS: u64 = 20_000_000;
 /// How often the Close is sent before the peer counts as gone: 620 ms in all.
 const CLOSE_TRIES: u8 = 5;
-/// Pause before a peer is asked for news, in nanoseconds. It doubles while there are none.
+/// Pause before a peer is asked for news, in nanoseconds. It doubles with each question that brings
+/// none.
 const NEWS_NS: u64 = 1_000_000;
 /// Longest pause between questions for news, in nanoseconds (protocol.md §5.5: receiver not ready).
 const NEWS_NS_MAX: u64 = 20_000_000;

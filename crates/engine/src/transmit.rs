@@ -376,7 +376,8 @@ impl Parts<'_> {
         let Self { replies, scratch, links, .. } = self;
         replies.offer(|reply| {
             let is_sent = scratch.send_encoded(links, reply.link, reply.to, &reply.bytes, emit);
-            // A peer that reads nothing must not block answers to all others. It will ask again.
+            // A peer that reads nothing must not block answers to all others. That peer will ask
+            // again.
             is_sent || is_full_alone(reply.to)
         })
     }

@@ -489,8 +489,8 @@ fn large_frames_that_vanish_among_small_ones_become_smaller_within_some_round_tr
         let begun = pair.now;
         let mut asked = 0;
         let mut done = Vec::new();
-        // The other host keeps reading few and more bytes. So answers of all sizes that still pass
-        // are acknowledged all the time.
+        // The other host keeps posting reads of 8 and of 1250 bytes. So answers of all sizes that
+        // still pass are acknowledged all the time.
         while done.is_empty() {
             let (key, address) = pair.remote(0, 0);
             let sink = pair.hosts[1].region.id;
