@@ -89,7 +89,7 @@ mod tests {
         ];
         for (life, after, lost) in table {
             assert_eq!([life.on_answered(), life.on_back()], after, "{life:?}");
-            assert_eq!(life.has_answered(), lost.is_some(), "only what has answered is missed");
+            assert_eq!(life.has_answered(), lost.is_some(), "only an answered link is lost");
             assert_eq!(life.has_answered().then(|| life.on_lost()), lost, "{life:?}");
         }
     }

@@ -27,7 +27,7 @@ struct Attached {
 #[non_exhaustive]
 pub enum EngineLinkError {
     /// Link identifiers go from 0 to 15.
-    #[error("link identifier {0} is not below {LINKS_MAX}; take one away first")]
+    #[error("link identifier {0} is not below {LINKS_MAX}; remove a link first")]
     Identifier(u8),
     /// Frames must be at least 256 bytes.
     #[error(

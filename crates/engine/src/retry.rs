@@ -23,7 +23,7 @@ impl Retry {
 
     /// Counts a transmission, and schedules the next one.
     pub(crate) fn again(&mut self, at: Instant) {
-        debug_assert!(at != Instant::NEVER, "what is never said again has ended");
+        debug_assert!(at != Instant::NEVER, "a repetition has a time");
         *self = Self { at, count: self.count.saturating_add(1) };
     }
 
@@ -83,7 +83,7 @@ mod tests {
         }
         assert_eq!((retry.at(), retry.count()), (Instant(9), 255));
         retry.defer(Instant(7));
-        assert_eq!(retry.at(), Instant(9), "never sooner by that");
+        assert_eq!(retry.at(), Instant(9), "deferring never makes it earlier");
         retry.pause();
         assert_eq!((retry.is_paused(), retry.count()), (true, 255));
         retry.end();

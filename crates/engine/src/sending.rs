@@ -426,7 +426,7 @@ pub(crate) mod tests {
         assert!(sending.has_room(START));
         sending.probe(START);
         sending.use_probe();
-        assert!(!sending.may_probe(), "two timeouts allow no two frames");
+        assert!(!sending.may_probe(), "two timeouts allow only one frame");
         sending.allow_probe();
         sending.withdraw_probe();
         assert!(!sending.may_probe());

@@ -19,9 +19,7 @@ fn an_acknowledgement_that_waits_for_a_full_link_leaves_no_timer_in_the_past() {
     // In each turn, the attempt to send this write finds the link full before acknowledgements are
     // sent.
     pair.write(1, 200_000, 8, 2);
-    pair.run_until(1_000_000, "the other host has something to say and cannot", |pair| {
-        pair.hosts[1].more
-    });
+    pair.run_until(1_000_000, "the other host cannot send its frames", |pair| pair.hosts[1].more);
     // The test network panics if a timer in the past makes time stand still.
     pair.run_for(500_000);
     assert!(pair.hosts[1].engine.poll_timeout() > pair.now, "its driver would spin");

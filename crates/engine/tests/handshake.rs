@@ -206,7 +206,7 @@ fn an_application_may_reject_with_a_reason_of_its_own() {
     pair.hosts[1].accepts = false;
     pair.connect();
     pair.run_for(2_000_000_000);
-    assert!(pair.hosts[0].closed().is_empty(), "a peer that thinks is not silent");
+    assert!(pair.hosts[0].closed().is_empty(), "a peer whose application decides is not silent");
     let Event::Requested { connection, .. } = pair.hosts[1].events[0] else { panic!() };
     pair.hosts[1].engine.reject(connection, b"not today").unwrap();
     pair.run_for(1_000_000);

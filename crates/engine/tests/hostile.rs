@@ -441,6 +441,6 @@ fn an_acknowledgement_may_take_away_the_link_on_which_it_came() {
         bytes.extend_from_slice(&message[..len]);
     }
     pair.deliver(&mut Flight { to: 0, link: 1, from: address(1, 1), bytes });
-    assert!(states(&pair).contains(&(2, LinkState::Up)), "it came back by that");
+    assert!(states(&pair).contains(&(2, LinkState::Up)), "the acknowledgement restores the link");
     assert!(pair.hosts[0].closed().is_empty());
 }

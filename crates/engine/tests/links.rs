@@ -251,7 +251,7 @@ fn a_link_that_a_peer_opens_towards_somebody_else_is_forgotten() {
     });
     pair.run_for(20_000_000_000);
     assert_eq!(pair.hosts[1].info().paths.len(), 1);
-    assert!(spied.get() <= 6, "{} frames to somebody who did not ask", spied.get());
+    assert!(spied.get() <= 6, "{} frames to a host that did not ask", spied.get());
 }
 
 //= protocol.md: size.2
@@ -467,7 +467,7 @@ fn a_peer_that_restarts_while_its_only_link_is_down_says_so_on_one_that_was_take
     assert!(pair.hosts[0].engine.counters().resets_ignored > 0);
     let index = pair.hosts[0].engine.add_path(pair.now, handle, LinkId(1), address(1, 1)).unwrap();
     assert_ne!(index, before);
-    pair.run_until(1_000_000_000, "the peer says that it has restarted", |pair| {
+    pair.run_until(1_000_000_000, "the peer reports that it has restarted", |pair| {
         pair.hosts[0].closed() == [Closed::PeerRestarted]
     });
 }

@@ -26,7 +26,7 @@ fn an_answer_reports_deliveries_at_once_and_packets_in_time() {
         assert!(in_flight <= 17 * 80, "{in_flight} bytes in flight after round {round}");
         unacknowledged += u64::from(in_flight > 0);
     }
-    assert!(unacknowledged > ROUNDS / 2, "packets were told of with {unacknowledged} answers less");
+    assert!(unacknowledged > ROUNDS / 2, "{unacknowledged} answers acknowledged no packet");
     pair.run_for(1_000_000);
     for (host, before) in pair.hosts.iter().zip(sent_before) {
         let path = &host.info().paths[0];

@@ -159,7 +159,7 @@ fn what_follows_the_last_word_on_a_connection_changes_nothing() {
     let connection = pair.hosts[0].connection.unwrap();
     pair.hosts[0].engine.close(pair.now, connection, b"").unwrap();
     pair.run_for(1_000_000_000);
-    assert_eq!(pair.hosts[0].closed(), [Closed::Here], "it is told once that it is over");
+    assert_eq!(pair.hosts[0].closed(), [Closed::Here], "the end is reported once");
     assert_eq!(pair.hosts[0].engine.connection_count(), 0);
 }
 
@@ -262,7 +262,7 @@ fn a_status_that_was_lost_is_reported_again_as_it_is_at_that_time() {
         holds(&flight.bytes, |message| matches!(message, Control::LinkStatus(..)))
     });
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(1), LinkEvent::Down);
-    pair.run_until(100_000_000, "the status is told", |_| !lost.borrow().is_empty());
+    pair.run_until(100_000_000, "the status is reported", |_| !lost.borrow().is_empty());
     let other_end = |pair: &Pair| pair.hosts[1].info().paths[1].state;
     assert_eq!(other_end(&pair), LinkState::Up);
     pair.filter = Box::new(|_, _| true);

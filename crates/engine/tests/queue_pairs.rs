@@ -214,7 +214,7 @@ fn acknowledgements_do_not_change_connections_where_memory_is_gone() {
         assert_eq!(*written.borrow(), [false], "{links} links, {length} bytes");
         pair.run_for(SECOND_NS);
         assert_eq!(results(&pair.done(0)), [Ok(()), Err(OperationError::LocalAccess), Ok(())]);
-        assert_eq!(results(&pair.done(1)), [Ok(())], "it was told that its write is there");
+        assert_eq!(results(&pair.done(1)), [Ok(())], "its write is acknowledged");
         let counters = pair.hosts[0].info().paths[0].counters;
         assert_eq!(counters.piggybacked_acks_sent, 0);
     }

@@ -316,7 +316,7 @@ fn a_forged_size_of_frames_holds_until_it_is_probed() {
         pair.write(0, 0, 8, 1);
         pair.turn(0);
         too_big(&mut pair, Evidence::Hearsay);
-        assert_eq!(size(&pair), 1472, "what needs no proof is not doubted");
+        assert_eq!(size(&pair), 1472, "a size that needs no proof stays");
         pair.run_for(100_000_000);
         pair.done(0);
         transfer(&mut pair);

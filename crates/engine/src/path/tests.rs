@@ -41,7 +41,7 @@ fn each_frame_is_counted_once_and_only_a_new_one_is_a_sign_of_life() {
     let later = START.after_ns(1_000);
     let past_all = 1 << 30;
     let found = [7, 7, past_all].map(|number| path.on_frame(later, 100, &packet(number)));
-    assert_eq!(found, [true, true, false], "observed is only what was handled");
+    assert_eq!(found, [true, true, false], "only handled packets are observed");
     path.observe(later, &packet(7));
     assert!(!path.on_frame(later.after_ns(1), 100, &packet(7)));
     assert_eq!(path.heard_at, later);
