@@ -1,4 +1,4 @@
-//! Passes frames to drivers. This is the only place where frames are counted and passed on.
+//! Passes the frames of connections to drivers. All of these frames are counted and passed on here.
 //!
 //! A frame that a driver does not accept was never sent. Its packet number goes to the next frame,
 //! and it is not counted. Its data and acknowledgements are queued again here; control messages

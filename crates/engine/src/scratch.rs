@@ -1,4 +1,4 @@
-//! Builds frames. This is the only place where frames are encoded and numbered.
+//! Builds the frames of connections. All of these frames are encoded and numbered here.
 
 use delivery::{Instant, LinkId, SentPool, TxBatch};
 use mem::PayloadSlice;

@@ -43,8 +43,7 @@ fn is_accept(flight: &Flight) -> bool {
         .is_ok_and(|frame| matches!(frame.body, Handshake::Accept { .. }))
 }
 
-/// Returns the prefix of the last frame to host `to`, after both connections have been at rest for
-/// a while.
+/// Returns the prefix of the last frame to host `to`, after a write with a long pause.
 fn last_prefix(pair: &mut Pair, to: usize) -> Prefix {
     let frames = keep(pair, true, move |flight| flight.to == to && decode(&flight.bytes).is_ok());
     pair.write(1 - to, 0, 8, 0);
