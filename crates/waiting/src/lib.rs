@@ -1,7 +1,10 @@
-//! Decides when a thread that waits spins, and when and until when it sleeps.
+//! Decides when a waiting thread spins, and when and until when it sleeps.
 //!
-//! Pure: no clock, no thread, no lock. The runtime drives threads by it, the simulator simulated hosts.
-//! The table of situations and outcomes is in `docs/waiting.md`.
+//! A *look* is one pass of a thread through the engine, which reads the links.
+//!
+//! Pure functions of their input: no clock, no thread, no lock. The runtime drives threads by this
+//! policy, the simulator simulated hosts. The table of situations and outcomes is in
+//! `docs/waiting.md`.
 
 #![forbid(unsafe_code)]
 
@@ -13,5 +16,5 @@ pub use moderation::Moderation;
 pub use standby::Standby;
 pub use wait_policy::{Application, Outcome, SleepCost, Spinning, WaitPolicy, WakeUp};
 
-/// Wake-ups that are remembered, and measured when a progress thread begins.
+/// Number of wake-ups that are remembered, and measured when a progress thread starts.
 pub use wait_policy::WAKE_UPS;

@@ -2,20 +2,21 @@
 
 use delivery::Instant;
 
-/// For how long another thread was found on watch.
+/// For how long the progress thread has found another thread on watch.
 ///
-/// A thread that blocks for each operation is on watch again and again. In between it is inside the engine or has just
-/// posted, and the progress thread leaves the links to it for that reason. Such looks say nothing of whether the thread
-/// goes on, so they do not count against it.
+/// A thread that blocks for each operation is on watch again and again. Between these times it is
+/// inside the engine or has just posted, and the progress thread leaves the links to it for that
+/// reason. Looks at such moments do not show whether the thread continues, so they do not reset the
+/// time.
 #[derive(Clone, Debug, Default)]
 pub struct Standby {
     since: Option<Instant>,
 }
 
 impl Standby {
-    /// Records that another thread is on watch. Returns until when the progress thread sleeps: the longer, the
-    /// longer that has been so; in the end `None`: until the thread on watch calls it. A sleep costs
-    /// `sleep_cost_ns` nanoseconds.
+    /// Records that another thread is on watch. Returns until when the progress thread sleeps: the
+    /// longer another thread has been on watch, the longer. `None`: until the thread on watch calls
+    /// it. A sleep costs `sleep_cost_ns` nanoseconds.
     pub fn on_watched(&mut self, now: Instant, sleep_cost_ns: u64) -> Option<Instant> {
         let watched_ns = now.since_ns(*self.since.get_or_insert(now));
         if watched_ns < REST_NS {
@@ -26,14 +27,14 @@ impl Standby {
         }
     }
 
-    /// Records that the progress thread is on watch itself.
+    /// Records that the progress thread itself is on watch.
     pub fn on_served(&mut self) {
         self.since = None;
     }
 }
 
-/// A thread of the application that was on watch for this long calls when it stops, in nanoseconds. The call is a system
-/// call; a thread that blocks for each operation does not pay for it each time.
+/// Time in nanoseconds after which the progress thread relies on a call by the thread on watch. The
+/// call is a system call, which a thread that blocks for each operation should not make each time.
 const REST_NS: u64 = 16_000_000;
 
 #[cfg(test)]
@@ -41,8 +42,9 @@ mod tests {
     use super::*;
     use crate::{Application, Outcome, Spinning, WaitPolicy, WakeUp};
 
-    /// What the progress thread does beside an application that waits in a call for each answer: how often it wakes up in a
-    /// second, and how often the application has to call it.
+    /// Simulates the progress thread beside an application that waits in a call for each answer.
+    /// Returns how often the progress thread wakes up in a second, and how often the application
+    /// has to call it.
     fn beside_blocking(sleep_ns: u64, answer_ns: u64) -> (u64, u64) {
         let mut policy = WaitPolicy::new(Spinning::AtMost(0), sleep_ns);
         policy.on_wake_up(WakeUp { late_ns: sleep_ns / 2, spent_ns: sleep_ns / 2 });
@@ -50,7 +52,7 @@ mod tests {
         let (mut now, mut looks, mut calls) = (Instant(1), 0, 0);
         while now.0 < 1_000_000_000 {
             looks += 1;
-            // It posts and then is on watch until the answer.
+            // The application posts, and is then on watch until the answer arrives.
             let polled_ns_ago = now.0 % answer_ns;
             let application = Application { is_inside: false, polled_ns_ago };
             now = match policy.while_serving(now, sleep_ns, application) {

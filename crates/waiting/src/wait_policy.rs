@@ -1,4 +1,4 @@
-//! The one policy of waiting.
+//! The waiting policy.
 
 use delivery::Instant;
 
@@ -16,13 +16,13 @@ pub enum Outcome {
 /// How long threads may spin.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Spinning {
-    /// For as long as spinning has cost less than sleeping, as measured.
+    /// As long as spinning has cost less than sleeping, as measured.
     Learned,
-    /// For this long after the last work, in nanoseconds; 0 never, `u64::MAX` always.
+    /// For this long after the last work, in nanoseconds; 0: never, `u64::MAX`: always.
     AtMost(u64),
 }
 
-/// What one sleep cost.
+/// Cost of one measured sleep.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct WakeUp {
     /// How much later than asked the thread ran, in nanoseconds.
@@ -31,16 +31,16 @@ pub struct WakeUp {
     pub spent_ns: u64,
 }
 
-/// What an undisturbed sleep costs, in nanoseconds.
+/// Cost of an undisturbed sleep, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SleepCost {
-    /// Latency and processor time.
+    /// Latency plus processor time.
     pub total_ns: u64,
     /// Processor time of going to sleep and waking up.
     pub spent_ns: u64,
 }
 
-/// What the progress thread sees of the application.
+/// State of the application, as the progress thread sees it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Application {
     /// A thread is inside the engine.
@@ -49,27 +49,30 @@ pub struct Application {
     pub polled_ns_ago: u64,
 }
 
-/// The state of the policy: what was measured so far, and hence how to wait.
+/// State of the policy: measurements so far, and what they mean for the next wait.
 ///
-/// A sleep costs a wake-up's latency and processor time; a spin costs processor time. A nanosecond of one counts as much
-/// as a nanosecond of the other. A thread that spins for at most as long as a sleep costs never spends more than twice
-/// what it would spend if it knew the future (A. Karlin, K. Li, M. Manasse, S. Owicki: Empirical studies of competitive
-/// spinning, SOSP 1991). The policy therefore has two ways to wait: spin for at most that long and then sleep, or sleep at
-/// once. It uses the one that has cost less, and tries the other now and then. What spinning costs is measured as it
-/// happens. So the cost includes answers that cannot come because this thread holds the processor that the peer needs.
+/// A sleep costs the latency and processor time of a wake-up; a spin costs processor time. A
+/// nanosecond of latency counts as much as a nanosecond of processor time. A thread that spins for
+/// at most as long as a sleep costs never spends more than twice what it would spend if it knew the
+/// future (A. Karlin, K. Li, M. Manasse, S. Owicki: Empirical studies of competitive spinning, SOSP
+/// 1991). The policy therefore has two ways to wait: spin for at most that long and then sleep, or
+/// sleep at once. It uses the way that has cost less, and tries the other now and then. The cost of
+/// spinning is measured as it happens, so it includes answers that cannot arrive because this
+/// thread holds the processor that the peer needs.
 ///
-/// An application that polls asked for spinning. It sleeps only while processors are short, which it learns from having
-/// been descheduled, and only after it has spun for as long as a waiting thread would.
+/// An application that polls asks for spinning. It sleeps only while processors are short, which it
+/// learns from being descheduled, and only after it has spun for as long as a waiting thread would.
 #[derive(Clone, Debug)]
 pub struct WaitPolicy {
     spinning: Spinning,
-    /// A sleep counts as so many times as expensive as it is.
+    /// Factor by which the cost of a sleep is multiplied.
     weight: u64,
-    /// How late threads ran: after their timer, and once there are any, after the frame that woke them.
+    /// How late threads ran after a timer; once frames have woken threads, after such frames
+    /// instead.
     late_ns: Latest,
-    /// What going to sleep and waking up took of the processor.
+    /// Processor time of going to sleep and waking up.
     spent_ns: Latest,
-    /// `late_ns` is of frames.
+    /// `late_ns` is measured from frames.
     knows_frames: bool,
     /// Latency and processor time of an undisturbed sleep, in nanoseconds.
     sleep_cost_ns: u64,
@@ -77,23 +80,25 @@ pub struct WaitPolicy {
     spin_cost_ns: u64,
     /// Waits without a spin since the last wait with one.
     waits_slept: u32,
-    /// Processors count as short until then.
+    /// Processors count as short until this time.
     short_until: Instant,
     /// How long a thread was descheduled when processors were last short, in nanoseconds.
     away_ns: u64,
-    /// The last looks of the progress thread, so many, found the application polling.
+    /// Looks of the progress thread in a row, up to the latest, that found the application polling.
     looks_polling: u32,
-    /// From when on the application no longer polls as it did, unless it is seen to.
+    /// From this time on, an application that polled counts as doing something else, unless it is
+    /// seen polling again.
     alone_from: Instant,
-    /// For how long looks found the application polling, in nanoseconds.
+    /// How long the application has been polling, as seen by looks, in nanoseconds.
     polling_ns: u64,
-    /// How often in a row work waited for the progress thread although the application had just posted or polled.
+    /// Times in a row that work waited for the progress thread, although the application had just
+    /// posted or polled.
     found_waiting: u32,
 }
 
 impl WaitPolicy {
-    /// Creates a policy for threads that wait in a call or serve peers. Nothing is measured yet; a sleep is assumed
-    /// to cost `assumed_ns`.
+    /// Creates a policy for threads that wait in a call or serve peers. Nothing is measured yet; a
+    /// sleep is assumed to cost `assumed_ns`.
     pub fn new(spinning: Spinning, assumed_ns: u64) -> Self {
         Self {
             spinning,
@@ -113,8 +118,8 @@ impl WaitPolicy {
         }
     }
 
-    /// Creates a policy for threads that poll, which does not depend on the setting: an application that polls asks
-    /// for low latency.
+    /// Creates a policy for threads that poll. It does not depend on the setting, because an
+    /// application that polls asks for low latency.
     pub fn for_polling(assumed_ns: u64) -> Self {
         let policy = Self::new(Spinning::Learned, assumed_ns);
         Self { weight: POLL_WEIGHT, spin_cost_ns: policy.spin_cost_ns * POLL_WEIGHT, ..policy }
@@ -125,8 +130,8 @@ impl WaitPolicy {
         self.sleep_cost_ns
     }
 
-    /// Returns the cost of an undisturbed sleep with the part of it that is processor time; before any measurement
-    /// all of it.
+    /// Returns the cost of an undisturbed sleep and the part of it that is processor time; before
+    /// any measurement, all of it.
     pub fn sleep_cost(&self) -> SleepCost {
         let total_ns = self.sleep_cost_ns;
         let spent_ns =
@@ -134,7 +139,7 @@ impl WaitPolicy {
         SleepCost { total_ns, spent_ns }
     }
 
-    /// Returns for how long the next wait spins, in nanoseconds.
+    /// Returns how long the next wait spins, in nanoseconds.
     pub const fn spin_limit_ns(&self) -> u64 {
         match self.spinning {
             Spinning::AtMost(limit_ns) => limit_ns,
@@ -147,7 +152,7 @@ impl WaitPolicy {
         if is_cheaper || self.waits_slept >= WAITS_PER_TRIAL { self.worth_ns() } else { 0 }
     }
 
-    /// What avoiding a sleep is worth, in nanoseconds.
+    /// Returns how long a thread should spin at most to avoid a sleep, in nanoseconds.
     const fn worth_ns(&self) -> u64 {
         self.weight * self.sleep_cost_ns
     }
@@ -166,8 +171,9 @@ impl WaitPolicy {
         self.learn_sleep_cost();
     }
 
-    /// Records a sleep that a frame ended, which the thread read `late_ns` after the kernel had received it. On a virtual
-    /// machine a frame from another processor wakes a thread several times later than a timer of its own processor does.
+    /// Records a sleep that a frame ended: the thread read the frame `late_ns` after the kernel had
+    /// received it. On a virtual machine, a frame from another processor wakes a thread several
+    /// times later than a timer of its own processor does.
     pub fn on_woken_by_frame(&mut self, late_ns: u64) {
         if !self.knows_frames {
             self.knows_frames = true;
@@ -182,22 +188,24 @@ impl WaitPolicy {
         self.sleep_cost_ns = cost_ns.clamp(1, SLEEP_COST_NS_MAX);
     }
 
-    /// Records a wait that has ended after `took_ns`. It began with a spin of at most `limit_ns`, and the thread was asleep at
-    /// its end if it `has_slept`.
+    /// Records a wait that has ended after `took_ns`. It began with a spin of at most `limit_ns`;
+    /// `has_slept`: the thread was asleep at the end.
     pub fn on_waited(&mut self, took_ns: u64, limit_ns: u64, has_slept: bool) {
         if limit_ns == 0 {
             self.waits_slept = self.waits_slept.saturating_add(1);
             return;
         }
-        // A thread that was descheduled while it spun lost a slice that it would have lost anyway.
+        // A thread that was descheduled while it spun lost a time slice that it would have lost
+        // anyway.
         let failed_ns = limit_ns.min(self.worth_ns()) + self.worth_ns();
         let cost_ns = if has_slept { failed_ns } else { took_ns.min(failed_ns) };
         self.spin_cost_ns = self.spin_cost_ns - self.spin_cost_ns / SAMPLES + cost_ns / SAMPLES;
-        // A trial that pays is repeated at once, so that a peer that begins to ask again soon is believed soon.
+        // Repeat a trial that paid at once, so that the policy soon believes a peer that begins to
+        // send requests in quick succession.
         self.waits_slept = if cost_ns < self.worth_ns() { WAITS_PER_TRIAL } else { 0 };
     }
 
-    /// Records that the calling thread was preempted and away for `away_ns` until now.
+    /// Records that the calling thread was preempted for `away_ns` until now.
     pub fn on_descheduled(&mut self, now: Instant, away_ns: u64) {
         if away_ns >= SHORT_SLEEPS * self.sleep_cost_ns {
             self.away_ns = away_ns.min(AWAY_NS_MAX);
@@ -205,7 +213,8 @@ impl WaitPolicy {
         }
     }
 
-    /// Returns how long a polling application sleeps at most, in nanoseconds: as long as others kept the processor.
+    /// Returns how long a polling application sleeps at most, in nanoseconds: as long as other
+    /// threads kept its processor.
     pub fn poll_sleep_ns(&self) -> u64 {
         self.away_ns.max(self.sleep_cost_ns)
     }
@@ -215,10 +224,11 @@ impl WaitPolicy {
         if idle_ns < self.spin_limit_ns() { Outcome::Spin } else { Outcome::SleepUntilEvent }
     }
 
-    /// Decides for a call of a polling application that found nothing; the application has polled for `idle_ns` without
-    /// finding anything. It sleeps for at most [`WaitPolicy::poll_sleep_ns`].
+    /// Decides for a polling application whose call found nothing, after polling for `idle_ns`
+    /// without finding anything. It sleeps for at most [`WaitPolicy::poll_sleep_ns`].
     pub fn while_polling(&self, now: Instant, idle_ns: u64) -> Outcome {
-        // It asks several queues in turn, and must come to each before it sleeps.
+        // The application may poll several queues in turn, and must reach each of them before it
+        // sleeps.
         let limit_ns = self.spin_limit_ns().max(self.sleep_cost_ns / 4);
         if now >= self.short_until || idle_ns < limit_ns {
             Outcome::Spin
@@ -227,26 +237,27 @@ impl WaitPolicy {
         }
     }
 
-    /// Decides as [`WaitPolicy::while_polling`] does, for a thread of a real-time class, from which the kernel does
-    /// not take the processor for threads of other classes. It sleeps for at most
+    /// Decides as [`WaitPolicy::while_polling`] does, but for a thread of a real-time class, which
+    /// the kernel does not preempt for threads of other classes. It sleeps for at most
     /// [`WaitPolicy::real_time_sleep_ns`].
     pub const fn while_polling_in_real_time(&self, idle_ns: u64) -> Outcome {
         if idle_ns < self.real_time_limit_ns() { Outcome::Spin } else { Outcome::SleepUntilEvent }
     }
 
-    /// Returns for how long a thread of a real-time class polls in vain before it sleeps, in nanoseconds.
+    /// Returns how long a thread of a real-time class polls without finding anything before it
+    /// sleeps, in nanoseconds.
     pub const fn real_time_limit_ns(&self) -> u64 {
         REAL_TIME_SPINS * self.sleep_cost_ns
     }
 
-    /// Returns for how long a thread of a real-time class then sleeps at most, in nanoseconds.
+    /// Returns how long a thread of a real-time class then sleeps at most, in nanoseconds.
     pub const fn real_time_sleep_ns(&self) -> u64 {
         REAL_TIME_SLEEPS * self.sleep_cost_ns
     }
 
-    /// Decides for the progress thread, `idle_ns` after the last work. While the application polls, the thread leaves the links
-    /// to it: each frame would wake the thread for nothing, and a thread that spins beside the application takes
-    /// processor time from it.
+    /// Decides for the progress thread, `idle_ns` after the last work. While the application polls,
+    /// the progress thread leaves the links to it: each frame would wake the progress thread for
+    /// nothing, and spinning beside the application would take processor time from it.
     pub fn while_serving(
         &mut self,
         now: Instant,
@@ -264,7 +275,7 @@ impl WaitPolicy {
             return Outcome::SleepUntil(now.after_ns(aside_ns));
         }
         self.looks_polling = 0;
-        // One look that finds it away may have met it between two turns.
+        // Only halved: a single look may find the application between two turns.
         self.polling_ns /= 2;
         let limit_ns = self.spin_limit_ns();
         let is_alone = now >= self.alone_from;
@@ -275,18 +286,18 @@ impl WaitPolicy {
         }
     }
 
-    /// For how long the progress thread leaves the links to an application that polls, from now on, in nanoseconds: the longer
-    /// it has polled, the longer.
+    /// Returns for how long from now on the progress thread leaves the links to a polling
+    /// application, in nanoseconds: the longer the application has polled, the longer.
     fn aside_ns(&mut self, now: Instant, away_after_ns: u64, polled_ns_ago: u64) -> u64 {
         let cost_ns = self.sleep_cost_ns;
         if self.waits_in_memory() {
             if self.looks_polling == 0 {
                 return cost_ns / 4;
             }
-            // It does not only post its next question.
+            // The application does not only post its next request; it polls.
             self.found_waiting = 0;
         }
-        // A look costs less than a sleep, so half of a processor at most goes to the first looks.
+        // A look costs less than a sleep, so the first looks take at most half of a processor.
         let least_ns = 2 * cost_ns;
         if now < self.short_until {
             return away_after_ns.saturating_sub(polled_ns_ago).max(least_ns);
@@ -296,15 +307,16 @@ impl WaitPolicy {
         aside_ns
     }
 
-    /// Records that the progress thread looked at the links, and whether it found work waiting there.
+    /// Records that the progress thread looked at the links, and whether work was waiting there.
     pub fn on_served(&mut self, found: bool, polled_ns_ago: u64) {
-        // An application that does something else leaves work waiting as a matter of course.
+        // If the application does something else, it is normal that work waits.
         if found && polled_ns_ago < APPLICATION_GONE_NS {
             self.found_waiting = self.found_waiting.saturating_add(1);
         }
     }
 
-    /// After how long without a poll the application no longer serves the links, in nanoseconds.
+    /// Returns after how long without a poll the application no longer serves the links, in
+    /// nanoseconds.
     fn away_after_ns(&self, now: Instant) -> u64 {
         if self.waits_in_memory() {
             self.sleep_cost_ns / 4
@@ -315,7 +327,8 @@ impl WaitPolicy {
         }
     }
 
-    /// Whether the application posts and then waits for bytes in its memory, so that it needs the progress thread at once.
+    /// Whether the application posts and then waits for bytes in its memory, so that it needs the
+    /// progress thread at once.
     const fn waits_in_memory(&self) -> bool {
         self.found_waiting >= FOUND_WAITING_MIN
     }
@@ -339,7 +352,8 @@ impl Latest {
         self.count += 1;
     }
 
-    /// The quickest quarter: in the others the thread had to wait for a processor.
+    /// Returns the third smallest of the eight values: in slower ones, the thread had to wait for a
+    /// processor.
     fn undisturbed(&self) -> u64 {
         let mut sorted = self.values;
         sorted.sort_unstable();
@@ -347,70 +361,79 @@ impl Latest {
     }
 }
 
-/// Wake-ups that are remembered, and measured when a progress thread begins: the cost of a sleep is the third quickest of
-/// them, which is right as long as three in eight did not have to wait for a processor.
+/// Number of wake-ups that are remembered, and measured when a progress thread starts. The cost of
+/// a sleep is the third smallest of them, which is right as long as three in eight did not have to
+/// wait for a processor.
 pub const WAKE_UPS: usize = 8;
 
-/// Largest cost of a sleep that is believed, in nanoseconds: ten times as slow as the hosts measured so far. Where all
-/// measured wake-ups waited for a processor, the figure is meaningless.
+/// Largest cost of a sleep that is believed, in nanoseconds: ten times the cost on the hosts
+/// measured so far. If all measured wake-ups waited for a processor, the measurement is
+/// meaningless.
 const SLEEP_COST_NS_MAX: u64 = 500_000;
 
-/// Waits without a spin after which one is tried: a trial costs at most as much as a sleep, so 6 % of the cost of waiting.
+/// Waits without a spin after which one spins as a trial. A trial costs at most as much as a sleep,
+/// so trials add at most 6 % to the cost of waiting.
 const WAITS_PER_TRIAL: u32 = 16;
 
-/// The mean cost of a spin covers about so many waits: short enough to stop spinning after some failures in a row, long
-/// enough not to stop after one.
+/// The mean cost of a spin covers about this many waits: few enough to stop spinning after some
+/// failures in a row, enough not to stop after one.
 const SAMPLES: u64 = 4;
 
-/// A polling thread spins for so many times as long as a sleep costs, and so loses a few per cent of a time slice before it
-/// keeps the rest for when its peer is back. With 1, answers that take as long as a sleep, as those to 16 KiB do,
+/// Factor for the spins of a polling thread, which may last this many times the cost of a sleep.
+/// The thread so loses a few per cent of a time slice, and saves the rest for when its peer runs
+/// again. With 1, answers that take as long as a sleep, such as answers to requests of 16 KiB,
 /// would find it asleep.
 const POLL_WEIGHT: u64 = 2;
 
-/// A thread of a real-time class polls in vain for so many times as long as a sleep costs before it sleeps once. An answer
-/// that comes after so long becomes later by 2 % at most.
+/// A thread of a real-time class polls without finding anything for this many times the cost of a
+/// sleep before it sleeps once. An answer that arrives after that long is delayed by at most 2 %.
 const REAL_TIME_SPINS: u64 = 64;
 
-/// It sleeps for at most so many times as long as a sleep costs: 6 % of the processor are left to threads of other classes, as
-/// the kernel leaves them 5 % where it throttles. With 1, a peer of the lowest class is interrupted inside its engine so often
-/// that an answer takes it 100 ms.
+/// A thread of a real-time class sleeps for at most this many times the cost of a sleep. That
+/// leaves 6 % of the processor to threads of other classes, as the kernel leaves them 5 % where it
+/// throttles. With 1, a peer of the lowest class is interrupted inside its engine so often that an
+/// answer takes 100 ms.
 const REAL_TIME_SLEEPS: u64 = 4;
 
-/// A thread that was away for less than so many sleeps cost has not lost a time slice: a progress thread or the kernel ran
-/// for a moment.
+/// A thread that was away for less than this many times the cost of a sleep has not lost a time
+/// slice: a progress thread or the kernel ran for a moment.
 const SHORT_SLEEPS: u64 = 4;
 
-/// Processors count as short for so many times as long as a thread was descheduled: trying to spin costs one slice in so
-/// many.
+/// Processors count as short for this many times as long as a thread was descheduled. Trying to
+/// spin then costs one time slice in this many.
 const SHORT_FACTOR: u64 = 64;
 
-/// A thread that was away for longer counts as away for this long, in nanoseconds: a time slice of the kernel. A host that
-/// stood still for a minute does not make processors short for an hour.
+/// Longest time for which a thread counts as descheduled, in nanoseconds: a time slice of the
+/// kernel. Without this, a host that was suspended for a minute would have short processors for an
+/// hour.
 const AWAY_NS_MAX: u64 = 4_000_000;
 
-/// The progress thread looks after a polling application for this part of the time for which the application has polled.
-/// An application that polls and computes for 5 ms in turn is then left alone for at most half of the shortest probe
-/// timeout of a peer, 0.5 ms.
+/// While an application polls, the progress thread stays away for the time that the application has
+/// polled, divided by this. An application that polls and computes for 5 ms in turn is then left
+/// alone for at most 0.5 ms, half of a peer's shortest probe timeout.
 const ASIDE_DIVISOR: u64 = 12;
 
-/// The longest time for which the links are left to a polling application, in nanoseconds: 250 looks a second. Twice as many
-/// cost the application 4 % with what they take out of the caches.
+/// Longest time for which the links are left to a polling application, in nanoseconds: 250 looks a
+/// second. With twice as many looks, the application loses 4 %, because the looks evict its data
+/// from the caches.
 const ASIDE_NS_MAX: u64 = 4_000_000;
 
-/// The same in costs of a sleep while processors are short: peers of an application that has lost its processor wait for no
-/// longer than that. A look takes a processor, perhaps that of the application, and ends the time slice of the thread
-/// that had it: of ranks that share processors, looks after 4 took half of the time.
+/// While processors are short, the links are left to a polling application for at most this many
+/// times the cost of a sleep. Peers of an application that was descheduled wait no longer than
+/// that. A look takes a processor, perhaps that of the application, and ends the time slice of the
+/// thread that ran there: with a factor of 4, looks took half of the time of ranks that share
+/// processors.
 const SHORT_ASIDE: u64 = 16;
 
-/// Work that waited so often in a row shows that the application waits for bytes in its memory.
+/// If work has waited this often in a row, the application waits for bytes in its memory.
 const FOUND_WAITING_MIN: u32 = 4;
 
-/// An application that was seen to poll in so many looks in a row polls, and does not only post.
+/// An application that was seen polling in this many looks in a row polls, and does not only post.
 const POLLING_LOOKS_MIN: u32 = 4;
 
-/// An application that polled and has not polled for this long, in nanoseconds, does something else. Until then it may be
-/// runnable and waiting for its processor, which a progress thread that spins without limit would take: a slice of each
-/// of thirty competitors.
+/// An application that polled and has not polled for this long, in nanoseconds, does something
+/// else. Until then it may be runnable and waiting for its processor. A progress thread that spins
+/// without limit would take that processor: for a time slice beside each of thirty competitors.
 const APPLICATION_GONE_NS: u64 = 100_000_000;
 
 #[cfg(test)]

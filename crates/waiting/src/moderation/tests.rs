@@ -1,14 +1,15 @@
-//! Streams over links of several rates, to hosts from a quarter to four times as fast as the one measured first.
+//! Streams over links of several rates, to hosts from a quarter to four times as fast as the one
+//! measured first.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
 
-/// What things take on a host, in nanoseconds.
+/// Costs on a host, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
-    /// From a frame or a timer to the thread that sleeps until then.
+    /// Latency from a frame or a timer to the thread that sleeps until then.
     wake_up: u64,
     /// Processor time of going to sleep, waking up and looking.
     spent: u64,
@@ -29,18 +30,19 @@ fn hosts() -> [Costs; 5] {
     })
 }
 
-/// What came of a stream of messages.
+/// Costs of receiving a stream of messages.
 #[derive(Debug, Default)]
 struct Bill {
     wake_ups: u64,
     busy_ns: u64,
-    /// From the last frame of a message until the application is notified.
+    /// For each message, the time from its last frame to the notification of the application.
     late_ns: Vec<u64>,
     total_ns: u64,
 }
 
-/// Messages of so many frames, each frame `gap_ns` after the one before and each message `pause_ns` after the one before, to a
-/// thread that sleeps between looks, by intervals if it `moderates`.
+/// Simulates messages of `frames` frames each, `gap_ns` between frames and `pause_ns` between
+/// messages, received by a thread that sleeps between looks. With `moderates`, the thread sleeps
+/// for intervals.
 fn receive(costs: Costs, gap_ns: u64, frames: u64, pause_ns: u64, moderates: bool) -> Bill {
     const MESSAGES: u64 = 50;
     let cost_ns = costs.wake_up + costs.spent;
@@ -70,7 +72,7 @@ fn receive(costs: Costs, gap_ns: u64, frames: u64, pause_ns: u64, moderates: boo
             Some(interval_ns) => now.after_ns(interval_ns),
             None => now.max(Instant(arrival(taken))),
         };
-        // The wake-up takes a while if the thread sleeps at all.
+        // The wake-up takes time only if the thread sleeps.
         now = if wakes_at > now { wakes_at.after_ns(costs.wake_up) } else { now };
         bill.wake_ups += 1;
     }
@@ -190,7 +192,8 @@ fn a_stream_ends_with_an_interval_in_which_nothing_comes_and_with_a_pause() {
     assert_eq!(paused.interval_ns(later, SLEEP, false, Instant(0)), None);
 }
 
-/// A clock without high resolution ends intervals of 56 µs up to 4 ms later, and a stream would come in batches of so long.
+/// A clock without high resolution ends intervals of 56 µs up to 4 ms late, so that a stream would
+/// arrive in batches 4 ms apart.
 #[test]
 fn where_timers_are_late_intervals_are_tried_for_2_percent_of_the_time() {
     let mut moderation = Moderation::default();
@@ -209,13 +212,13 @@ fn where_timers_are_late_intervals_are_tried_for_2_percent_of_the_time() {
     };
     let slept_ns = run(&mut moderation, 0, 4_000_000);
     assert!(slept_ns <= 10_000_000_000 / 50, "{slept_ns} ns");
-    // One that is in time is followed by others.
+    // An interval that ends in time is followed by others.
     let slept_ns = run(&mut moderation, 20_000_000_000, 10_000);
     assert!(slept_ns >= 10_000_000_000 / 2, "{slept_ns} ns");
 }
 
 proptest! {
-    /// A peer chooses how many frames come, and when.
+    /// A peer chooses how many frames arrive, and when.
     #[test]
     fn whatever_comes_an_interval_stays_within_its_bounds(
         events in vec((0_u8..4, 0_u64..200_000_000, 0_u64..=u64::from(u32::MAX), any::<bool>()), 0..100),

@@ -2,14 +2,14 @@
 
 use super::*;
 
-/// What things take on a host, in nanoseconds.
+/// Costs on a host, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
-    /// From a frame or a timer to the thread that sleeps until then.
+    /// Latency from a frame or a timer to the thread that sleeps until then.
     wake_up: u64,
     /// Processor time of going to sleep and waking up.
     spent: u64,
-    /// From an answer to the next question of a peer that asks again at once.
+    /// Time from an answer to the next request of a peer that sends it at once.
     again: u64,
     serve: u64,
     poll: u64,
@@ -34,7 +34,7 @@ fn hosts() -> [Costs; 5] {
     })
 }
 
-// What is assumed before any measurement is wrong on most hosts.
+// Cost assumed before any measurement; wrong on most hosts.
 const ASSUMED_NS: u64 = 10_000;
 
 fn on(costs: Costs) -> WaitPolicy {
@@ -52,16 +52,16 @@ fn measured(mut policy: WaitPolicy, costs: Costs) -> WaitPolicy {
     policy
 }
 
-/// What a row of waits cost.
+/// Costs of a series of waits.
 #[derive(Debug, Default)]
 struct Bill {
-    /// Waits whose end had to wake the thread.
+    /// Waits at whose end the thread had to be woken.
     slept: u64,
     spun_ns: u64,
     total_ns: u64,
 }
 
-/// A way to choose for how long a wait spins.
+/// A rule for how long a wait spins.
 trait Rule {
     fn limit_ns(&self) -> u64;
     fn on_waited(&mut self, _took_ns: u64, _limit_ns: u64, _has_slept: bool) {}
@@ -77,7 +77,7 @@ impl Rule for WaitPolicy {
     }
 }
 
-/// A time that suits one host.
+/// A fixed time, which suits only some hosts.
 struct Fixed(u64);
 
 impl Rule for Fixed {
@@ -86,7 +86,7 @@ impl Rule for Fixed {
     }
 }
 
-/// Questions that come so long after the answers before.
+/// Serves requests, each of which arrives `gaps` nanoseconds after the answer before.
 fn serve(rule: &mut impl Rule, costs: Costs, gaps: impl Iterator<Item = u64>) -> Bill {
     let mut bill = Bill::default();
     for gap in gaps {
@@ -101,8 +101,8 @@ fn serve(rule: &mut impl Rule, costs: Costs, gaps: impl Iterator<Item = u64>) ->
     bill
 }
 
-/// Whether it serves a peer that asks again at once without sleeping, and spends less than 3 % of a processor on one that
-/// asks forty times more rarely.
+/// Whether the rule serves a peer that asks again at once without sleeping, and spends less than 3
+/// % of a processor on a peer that asks at a fortieth of that rate.
 fn suits(rule: &mut impl Rule, costs: Costs) -> bool {
     serve(rule, costs, std::iter::repeat_n(costs.again, 200));
     let busy = serve(rule, costs, std::iter::repeat_n(costs.again, 10_000));
@@ -183,7 +183,7 @@ fn a_peer_that_begins_to_ask_at_once_is_believed_soon() {
     }
 }
 
-/// Each question in a hundred comes late, as the peer has other things to do.
+/// One request in a hundred is late, because the peer has other things to do.
 #[test]
 fn pauses_of_a_peer_do_not_undo_what_was_learned() {
     for costs in hosts() {
@@ -197,7 +197,7 @@ fn pauses_of_a_peer_do_not_undo_what_was_learned() {
     }
 }
 
-/// Each fiftieth question comes later than the others, but soon enough that a sleep would not pay.
+/// One request in fifty is later than the others, but so little that a sleep would not pay.
 #[test]
 fn questions_that_are_rarely_a_little_late_find_the_thread_awake() {
     for costs in hosts() {
@@ -209,8 +209,8 @@ fn questions_that_are_rarely_a_little_late_find_the_thread_awake() {
     }
 }
 
-/// The competitive bound: whatever comes, it spends at most twice what would have been right afterwards, and a few per cent
-/// while it learns. The gaps have every distribution that a multiplication by an odd number makes.
+/// The competitive bound: for any gaps, the policy spends at most twice the least possible cost,
+/// plus a few per cent while it learns. The gaps are pseudo-random, in five ranges.
 #[test]
 fn spinning_and_sleeping_cost_at_most_twice_what_they_had_to() {
     for costs in hosts() {
@@ -230,8 +230,8 @@ fn spinning_and_sleeping_cost_at_most_twice_what_they_had_to() {
     }
 }
 
-/// The peer needs the processor on which this thread spins: its answer comes only after the thread sleeps. What a thread
-/// learns from answers that come while it sleeps, which is soon, must not make it spin.
+/// The peer needs the processor on which this thread spins, so its answer arrives only after the
+/// thread sleeps, and then soon. These short waits must not make the thread spin.
 #[test]
 fn a_thread_does_not_spin_on_the_processor_that_its_peer_needs() {
     for costs in hosts() {
@@ -246,7 +246,8 @@ fn a_thread_does_not_spin_on_the_processor_that_its_peer_needs() {
     }
 }
 
-/// A neighbour takes a time slice now and then while the thread spins. The thread would have lost it anyway.
+/// A neighbour takes a time slice now and then while the thread spins. The thread would have lost
+/// it anyway.
 #[test]
 fn a_thread_that_loses_its_processor_once_goes_on_spinning() {
     for costs in hosts() {
@@ -268,7 +269,7 @@ fn an_idle_endpoint_takes_no_processor() {
     }
 }
 
-/// Half of them waited for a processor.
+/// Half of the wake-ups waited for a processor.
 #[test]
 fn wake_ups_that_others_delayed_do_not_count() {
     let mut policy = WaitPolicy::new(Spinning::Learned, 1);
@@ -289,7 +290,8 @@ fn frames_that_wake_a_thread_count_more_than_timers() {
         }
         let cost = (3 * costs.wake_up + costs.spent).min(SLEEP_COST_NS_MAX);
         assert_eq!(policy.sleep_cost_ns(), cost, "{costs:?}");
-        // An answer that comes while a sleeping thread would still wake up is spun for.
+        // The thread spins for an answer that arrives while a sleeping thread would still be waking
+        // up.
         let bill = serve(&mut policy, costs, std::iter::repeat_n(2 * costs.wake_up, 1000));
         assert!(bill.slept < 50, "{bill:?}: {costs:?}");
     }
@@ -304,8 +306,9 @@ fn wake_ups_that_all_waited_for_a_processor_do_not_make_threads_spin_for_slices(
     assert_eq!(policy.spin_limit_ns(), SLEEP_COST_NS_MAX);
 }
 
-/// A processor that a thread shares with one busy neighbour: each runs for a slice while the other has run for longer, and the
-/// thread preempts the neighbour when it wakes, with at most a slice of what it did not use.
+/// A processor that a thread shares with one busy neighbour. Whichever has run less gets the next
+/// slice. When the thread wakes, it preempts the neighbour; of the time that it did not use, it
+/// keeps at most one slice.
 struct Processor {
     thread_ran: u64,
     neighbour_ran: u64,
@@ -361,8 +364,8 @@ impl Processor {
     }
 }
 
-/// Two hosts exchange small messages by polling, each beside one busy neighbour. Returns the share of time in which both ran,
-/// in per cent.
+/// Simulates two hosts that exchange small messages by polling, each beside one busy neighbour.
+/// Returns the share of time in which both polling threads ran, in per cent.
 fn polled_beside_neighbours(costs: Costs, policies: Option<[WaitPolicy; 2]>) -> u64 {
     let mut hosts = [Processor::new(Processor::SLICE), Processor::new(Processor::SLICE / 2)];
     let mut policies = policies.map_or([None, None], |policies| policies.map(Some));
@@ -378,8 +381,8 @@ fn polled_beside_neighbours(costs: Costs, policies: Option<[WaitPolicy; 2]>) -> 
     both * 100 / now
 }
 
-/// Slices of the two hosts do not coincide by themselves; a host that sleeps while its peer is descheduled keeps its slice
-/// for when the peer is back.
+/// By chance, the slices of the two hosts rarely coincide. A host that sleeps while its peer is
+/// descheduled saves its slice for when the peer runs again.
 #[test]
 fn polling_hosts_beside_neighbours_lose_their_share_of_time_and_nothing_else() {
     for costs in hosts() {
@@ -390,7 +393,7 @@ fn polling_hosts_beside_neighbours_lose_their_share_of_time_and_nothing_else() {
     }
 }
 
-/// The host was suspended, say.
+/// For example, the host was suspended.
 #[test]
 fn a_long_stall_does_not_make_processors_short_for_long() {
     for costs in hosts() {
@@ -405,7 +408,7 @@ fn a_long_stall_does_not_make_processors_short_for_long() {
     }
 }
 
-/// The progress thread looks beside a polling thread of the same processor.
+/// The progress thread looks at the links on the processor of a polling thread.
 #[test]
 fn a_processor_that_is_lost_for_a_moment_is_not_short() {
     for costs in hosts() {
@@ -417,7 +420,7 @@ fn a_processor_that_is_lost_for_a_moment_is_not_short() {
     }
 }
 
-/// An answer to 16 KiB takes about as long as a sleep costs.
+/// An answer to a request of 16 KiB takes about as long as a sleep costs.
 #[test]
 fn a_polling_thread_spins_for_answers_that_take_as_long_as_a_sleep() {
     for costs in hosts() {
@@ -428,7 +431,7 @@ fn a_polling_thread_spins_for_answers_that_take_as_long_as_a_sleep() {
     }
 }
 
-/// Ranks of a program that outnumber the processors: the answer comes after this thread has slept.
+/// Ranks of a program outnumber the processors: the answer arrives after this thread has slept.
 #[test]
 fn a_polling_thread_hardly_spins_on_the_processor_that_its_peer_needs() {
     for costs in hosts() {
@@ -443,7 +446,7 @@ fn a_polling_thread_hardly_spins_on_the_processor_that_its_peer_needs() {
     }
 }
 
-/// The kernel takes the processor of a real-time thread for no thread of another class, such as its peer.
+/// The kernel does not preempt a real-time thread for a thread of another class, such as its peer.
 #[test]
 fn a_real_time_thread_that_polls_leaves_some_of_its_processor_and_answers_are_hardly_later() {
     for costs in hosts() {
@@ -455,7 +458,8 @@ fn a_real_time_thread_that_polls_leaves_some_of_its_processor_and_answers_are_ha
     }
 }
 
-/// Once an answer has come to a real-time thread only after it slept, it sleeps as soon as one that was descheduled.
+/// Once an answer has reached a real-time thread only after it slept, the thread sleeps as soon as
+/// one that was descheduled.
 #[test]
 fn a_real_time_thread_whose_peer_needs_its_processor_soon_sleeps() {
     for costs in hosts() {
@@ -485,7 +489,7 @@ fn timers_that_end_4_ms_late_make_threads_neither_spin_for_long_nor_wake_often()
         assert_eq!(policy.while_serving(now, SLEEP_COST_NS_MAX, gone), Outcome::SleepUntilEvent);
         let aside = policy.while_serving(now, 0, beside);
         assert_eq!(aside, Outcome::SleepUntil(now.after_ns(2 * SLEEP_COST_NS_MAX)));
-        // Frames wake a thread without a timer, and count more than timers.
+        // A thread that a frame wakes needs no timer, and its lateness replaces that of timers.
         for _ in 0..WAKE_UPS {
             policy.on_woken_by_frame(costs.wake_up);
         }
@@ -503,8 +507,8 @@ mod beside {
         Application { is_inside: false, polled_ns_ago }
     }
 
-    /// The thread beside an application that polls for `total_ns` from `start` on; when it looked. Each look comes right
-    /// before the application's next.
+    /// Simulates the progress thread beside an application that polls for `total_ns` from `start`
+    /// on. Returns when the progress thread looked. Each look happens right before the next poll.
     fn beside_poller(policy: &mut WaitPolicy, costs: Costs, start: u64, total_ns: u64) -> Vec<u64> {
         let (mut now, mut looks) = (start, Vec::new());
         while now < start + total_ns {
@@ -517,8 +521,9 @@ mod beside {
         looks
     }
 
-    /// The thread beside an application that posts, and waits in its memory for what the peer writes there as an answer,
-    /// round after round: how long each answer waited.
+    /// Simulates the progress thread beside an application that posts, and then waits in its memory
+    /// for bytes that the peer writes as an answer, for 200 rounds. Returns how long each answer
+    /// waited.
     fn beside_memory_poller(policy: &mut WaitPolicy, costs: Costs, start: u64) -> Vec<u64> {
         let answer = costs.wake_up / 5;
         let (mut now, mut posted_at, mut waits) = (start, start, Vec::new());
@@ -553,7 +558,7 @@ mod beside {
         }
     }
 
-    /// On the slowest of the hosts a poll takes 40 µs then.
+    /// With such messages, a poll takes 40 µs on the slowest of the hosts.
     #[test]
     fn an_application_that_sends_large_messages_between_polls_is_left_alone() {
         for costs in hosts() {
@@ -563,7 +568,7 @@ mod beside {
         }
     }
 
-    /// Frames of 64 small writes at once, and those of a window of 1 MiB.
+    /// Turns with the frames of 64 small writes, and turns with the frames of a window of 1 MiB.
     #[test]
     fn an_application_that_takes_long_turns_is_left_alone() {
         for (costs, turn) in
@@ -573,7 +578,7 @@ mod beside {
             let (mut now, mut looks, mut served) = (1_u64, 0, 0);
             while now < 1_000_000_000 {
                 looks += 1;
-                // It posts for a moment between two turns.
+                // The application posts for a moment between two turns.
                 let polled_ns_ago = now % (turn + 500);
                 let application = Application { is_inside: polled_ns_ago < turn, polled_ns_ago };
                 let outcome = policy.while_serving(Instant(now), IDLE, application);
@@ -640,7 +645,7 @@ mod beside {
         }
     }
 
-    /// Polls and computes for 5 ms in turn, while peers ask.
+    /// The application polls and computes for 5 ms in turn, while peers send requests.
     #[test]
     fn an_application_that_polls_and_computes_is_left_alone_for_half_a_probe_timeout_at_most() {
         for costs in hosts() {
@@ -673,7 +678,8 @@ mod beside {
         }
     }
 
-    /// Ranks that share a processor and let each other run between two polls: each polls again after the turns of the others.
+    /// Ranks share a processor and yield between two polls: each polls again after the turns of the
+    /// others.
     #[test]
     fn where_processors_are_short_an_application_that_lets_others_run_is_left_alone() {
         for (costs, turns) in
@@ -691,7 +697,7 @@ mod beside {
                     Outcome::Spin | Outcome::SleepUntilEvent => {
                         spent += costs.serve;
                         policy.on_served(false, polled_ns_ago);
-                        // A message comes in each turn.
+                        // A message arrives in each turn.
                         now + costs.sleep()
                     }
                 };
@@ -700,8 +706,8 @@ mod beside {
         }
     }
 
-    /// With `Polling::ALWAYS` the application asked for a thread that spins; while the application only lost its processor, the
-    /// thread would take that from it.
+    /// With `Polling::ALWAYS`, the application asked for a thread that spins. But while the
+    /// application is only descheduled, that thread would take its processor.
     #[test]
     fn a_thread_that_always_spins_does_not_spin_beside_an_application_that_was_descheduled() {
         for costs in hosts() {
@@ -709,12 +715,12 @@ mod beside {
             policy.spinning = Spinning::AtMost(u64::MAX);
             let spun = 2 * costs.sleep();
             let mut outcome = |now, ago| policy.while_serving(Instant(now), spun, outside(ago));
-            // It posts now and then.
+            // The application posts now and then.
             for now in [1_000_000, 2_000_000, 3_000_000, 4_000_000] {
                 assert_ne!(outcome(now, 0), Outcome::Spin, "{costs:?}");
                 assert_eq!(outcome(now, 300_000), Outcome::Spin, "{costs:?}");
             }
-            // It polls, and then no more.
+            // The application polls, and then stops polling.
             for now in [5_000_000, 6_000_000, 7_000_000, 8_000_000] {
                 assert_ne!(outcome(now, 0), Outcome::Spin, "{costs:?}");
             }
