@@ -1,4 +1,4 @@
-//! What can go wrong with links, each with the value at fault and the remedy.
+//! Errors of links, each with the value at fault and the remedy.
 
 use std::io;
 
@@ -8,11 +8,11 @@ use thiserror::Error;
 
 use crate::LinkSpecError;
 
-/// Why an endpoint could not be made, or given a further link.
+/// Why an endpoint could not be created, or a link could not be added to it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// The links could not be understood.
+    /// The names of the links are invalid.
     #[error(transparent)]
     Links(#[from] LinkSpecError),
     /// The interfaces could not be listed.
@@ -20,7 +20,7 @@ pub enum BindError {
         "cannot ask the kernel for its network interfaces; allow this process the sockets for it (rtnetlink)"
     )]
     Interfaces(#[source] io::Error),
-    /// No link was named, and there is none to choose.
+    /// No link was named, and no interface is usable.
     #[error(
         "no interface of this host is up with a carrier and an IP address; name links such as \
          packet:eth1, or see what `ethernot doctor` says"
@@ -33,11 +33,11 @@ pub enum BindError {
         .existing.join(", ")
     )]
     NoInterface {
-        /// What was asked for.
+        /// The name that was given.
         name: String,
-        /// What was probably meant.
+        /// The name that was probably meant.
         nearest: Option<String>,
-        /// Those there are.
+        /// The interfaces of this host.
         existing: Vec<String>,
     },
     /// The interface has no IP address.
@@ -57,41 +57,41 @@ pub enum BindError {
     NoKind {
         /// The interface.
         interface: String,
-        /// What happened to the link on raw Ethernet.
+        /// Why a link on raw Ethernet could not be opened.
         source: Box<BindError>,
     },
-    /// A packet link could not be made.
+    /// A packet link could not be opened.
     #[error(transparent)]
     Packet(#[from] PacketError),
-    /// An XDP link could not be made.
+    /// An XDP link could not be opened.
     #[error(transparent)]
     Xdp(#[from] XdpError),
-    /// A link over shared memory could not be made.
+    /// A link over shared memory could not be opened.
     #[error(transparent)]
     Shm(#[from] ShmError),
-    /// The address could not be understood or resolved.
+    /// The address could not be parsed or resolved.
     #[error("cannot resolve the address {address}")]
     Resolve {
-        /// What was given.
+        /// The address that was given.
         address: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// The socket could not be made.
+    /// The socket could not be opened.
     #[error(transparent)]
     Udp(#[from] UdpError),
-    /// The link could not be put to use.
+    /// The link could not be attached.
     #[error(transparent)]
     Attach(#[from] AttachError),
     /// The runtime could not be started.
     #[error(transparent)]
     Start(#[from] StartError),
-    /// The kernel has no randomness.
+    /// The kernel returned no random bytes.
     #[error(
         "the kernel gives no random bytes, without which keys could be guessed (may this process use `getrandom`?)"
     )]
     Entropy(#[source] io::Error),
-    /// There are too many protection domains.
+    /// The table of protection domains is full.
     #[error("the table of memory regions has no room for a protection domain; allow for one more")]
     NoDomain,
 }

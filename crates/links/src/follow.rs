@@ -1,4 +1,4 @@
-//! Keeps the links of an endpoint as its interfaces are.
+//! Keeps the links of an endpoint in step with the interfaces of the host.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,40 +17,41 @@ use wire_edge::PeerAddr;
 use crate::open::{self, Opener, Place, Raw, find, is_link_local, owner, usable};
 use crate::{BindError, LinkProblem, LinkSpec, PeerSpec};
 
-/// What was asked for, and which links have become of it.
+/// The links that a program wants, and the links that were opened for them.
 #[derive(Debug)]
 pub struct NamedLinks {
     opener: Opener,
     wanted: Wanted,
     entries: Mutex<Vec<Entry>>,
-    /// What the last look could not do.
+    /// Problems of the last comparison with the interfaces.
     problems: Mutex<Vec<LinkProblem>>,
 }
 
-/// What was asked for.
+/// The links that a program wants.
 #[derive(Debug)]
 pub enum Wanted {
-    /// Whatever can be used.
+    /// A link on every usable interface.
     Usable,
-    /// These.
+    /// The links with these names.
     Named(Vec<LinkSpec>),
 }
 
-/// A link of the endpoint that was made from a name.
+/// A link of the endpoint that was opened by name.
 #[derive(Clone, Debug)]
 struct Entry {
-    /// Its name; none for one that a peer's address made necessary.
+    /// Its name; `None` for a link that was added because of a peer's address.
     spec: Option<LinkSpec>,
     link: LinkId,
     place: Place,
     /// Name of the interface.
     interface: Option<String>,
-    /// For how many looks the interface has been gone.
+    /// Seconds for which the interface has been gone.
     looks_gone: u32,
 }
 
 impl NamedLinks {
-    /// Makes the links that are wanted, which are to be attached from identifier `first` on.
+    /// Opens the links that are wanted. The caller must attach them in this order, from link
+    /// identifier `first` on.
     ///
     /// # Errors
     /// [`BindError`], one variant for each cause.
@@ -78,15 +79,15 @@ impl NamedLinks {
         Ok((Self { opener, wanted, entries: Mutex::new(entries), problems }, links))
     }
 
-    /// Compares what there is with what is wanted: adds links on interfaces that came, replaces
-    /// those whose address went, removes those whose interface has been gone for long. `is_tick`:
-    /// a while has passed since the last look. Returns whether to look again in a while; what could
-    /// not be done is kept for [`NamedLinks::problems`].
+    /// Compares the links with the interfaces. Adds links on new interfaces, replaces links whose
+    /// address is gone, and removes links whose interface has been gone for some seconds.
+    /// `is_tick`: a second has passed since the last call. Returns whether to call again after a
+    /// second. [`NamedLinks::problems`] then returns what could not be done.
     pub fn look(&self, runtime: &Runtime, is_tick: bool) -> bool {
         let mut problems = Vec::new();
         let looked = self.compare(runtime, is_tick, &mut problems);
         let again = looked.unwrap_or_else(|error| {
-            // What fails now may work when looked at again.
+            // The error may be temporary, so the comparison is repeated.
             problems.push(LinkProblem::new(None, &error));
             true
         });
@@ -94,7 +95,7 @@ impl NamedLinks {
         again
     }
 
-    /// Returns what keeps the links from being as they should, as of the last look.
+    /// Returns the problems of the last comparison with the interfaces.
     pub fn problems(&self) -> Vec<LinkProblem> {
         self.problems.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -139,7 +140,7 @@ impl NamedLinks {
             if !is_there && spec.interface().is_none_or(|name| find(name, &host).is_ok()) {
                 match self.attach(runtime, &spec, &host) {
                     Ok(entry) => entries.push(entry),
-                    // Its address may be on the way.
+                    // The address of the interface may not be assigned yet.
                     Err(error) => {
                         problems.push(LinkProblem::new(Some(&spec), &error));
                         again = true;
@@ -150,8 +151,8 @@ impl NamedLinks {
         Ok(again)
     }
 
-    /// Adds links that peers at these addresses make necessary, and returns from which of our
-    /// addresses the kernel sends to each.
+    /// Adds links that are needed to reach peers at these addresses. Returns for each peer the
+    /// local address from which the kernel sends to it.
     ///
     /// # Errors
     /// [`BindError`], one variant for each cause.
@@ -162,7 +163,7 @@ impl NamedLinks {
     ) -> Result<HashMap<IpAddr, IpAddr>, BindError> {
         let mut sources = HashMap::new();
         for &peer in peers {
-            // Without a route there is nothing to add; the attempt reports the error.
+            // Without a route no link can be added; the attempt to connect reports the error.
             let Ok(Some(route)) = route_to(peer) else { continue };
             let Some(source) = route.source else { continue };
             sources.insert(peer, source);
@@ -194,9 +195,9 @@ impl NamedLinks {
         Ok(sources)
     }
 
-    /// Finds peers on the Ethernets of our raw links but those in `used`: by broadcast those that are
-    /// known by port only, and with `by_ip` the stations that have their IP addresses. Asks each
-    /// network for at most `limit`.
+    /// Finds peers on the Ethernets of raw links that are not in `used`. Peers that are known by
+    /// port only are found by broadcast; with `by_ip`, stations are found by their IP addresses.
+    /// Each question waits for at most `limit`.
     ///
     /// # Errors
     /// [`PacketError`], one variant for each cause.
@@ -240,7 +241,7 @@ impl NamedLinks {
         }
     }
 
-    /// Puts a new link in the place of one whose address has gone.
+    /// Replaces a link whose address is gone by a new link.
     fn replace(
         &self,
         runtime: &Runtime,
@@ -249,7 +250,8 @@ impl NamedLinks {
     ) -> Result<(), BindError> {
         let Some(spec) = entry.spec.clone() else { return Ok(()) };
         let new = self.attach(runtime, &spec, host)?;
-        // The new one comes first, so that connections always have one.
+        // The new link is attached before the old one is detached, so that connections always have
+        // a link.
         runtime.detach_link(entry.link).map_err(AttachError::from)?;
         *entry = new;
         Ok(())
@@ -271,7 +273,8 @@ impl NamedLinks {
     }
 }
 
-/// Removes the links whose interface has been gone for long, but not the last one.
+/// Removes links whose interface has been gone for [`LOOKS_GONE_MAX`] seconds, but not the
+/// last link.
 fn forget(runtime: &Runtime, entries: &mut Vec<Entry>) -> Result<(), BindError> {
     while entries.iter().any(|entry| entry.looks_gone == 0)
         && let Some(index) = entries.iter().position(|entry| entry.looks_gone >= LOOKS_GONE_MAX)
@@ -293,7 +296,7 @@ impl Entry {
         self.spec.as_ref() == Some(spec)
     }
 
-    /// Any address of the interface will do.
+    /// Whether the link may be on any address of its interface.
     fn is_any_address(&self) -> bool {
         use crate::UdpPlace::Interface;
         matches!(
@@ -302,8 +305,8 @@ impl Entry {
         )
     }
 
-    /// The interface has addresses, but no longer the one of the link, or it is another interface of
-    /// the same name for which that address does not stand.
+    /// Whether the link must be replaced: the interface has addresses, but not the link's any more;
+    /// or it is another interface with the same name, and the link's address is link-local.
     fn has_moved(&self, interface: &Interface) -> bool {
         let Some(ip) = self.place.ip else { return false };
         let is_other = self.place.interface != Some(interface.index);
@@ -321,8 +324,8 @@ pub struct Follower {
 }
 
 impl Follower {
-    /// Starts the thread that follows the interfaces. It ends when stopped, or with the endpoint that has the
-    /// links.
+    /// Starts the thread that follows the interfaces. It ends when stopped, or when the endpoint
+    /// that owns the links is dropped.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -334,18 +337,18 @@ impl Follower {
         Ok(Self { stopper })
     }
 
-    /// Ends it, soon.
+    /// Makes the thread end soon.
     pub fn stop(&self) {
         self.stopper.stop();
     }
 }
 
-/// What has links by name: an endpoint of some surface.
+/// An endpoint that has links by name.
 pub trait Linked: Send + Sync + 'static {
-    /// Returns what drives the links.
+    /// Returns the runtime that drives the links.
     fn runtime(&self) -> &Runtime;
 
-    /// Returns the links; `None` if it has none by name.
+    /// Returns the links; `None` if the endpoint has no links by name.
     fn named_links(&self) -> Option<&NamedLinks>;
 }
 
@@ -358,7 +361,7 @@ fn follow<L: Linked>(watch: &InterfaceWatch, linked: &Weak<L>) {
         match waited {
             Ok(Some(has_changed)) => again = named.look(linked.runtime(), !has_changed),
             Ok(None) => return,
-            // Nothing is heard of interfaces any more.
+            // Changes of interfaces are not reported any more.
             Err(error) => {
                 return named.report(vec![LinkProblem::new(None, &BindError::Interfaces(error))]);
             }
@@ -366,9 +369,9 @@ fn follow<L: Linked>(watch: &InterfaceWatch, linked: &Weak<L>) {
     }
 }
 
-/// Time between looks while something is missing.
+/// Time between comparisons while something is missing.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Ticks after which a link whose interface is gone is removed. Until then its driver says that it
-/// is down, and an interface that comes back finds it in place, with all that is known of the path.
+/// Seconds after which a link whose interface is gone is removed. Until then its driver reports it as
+/// down, and an interface that comes back finds the link with all that is known of the path.
 const LOOKS_GONE_MAX: u32 = 5;

@@ -1,9 +1,10 @@
-//! Links and peers by name: what users write, and what becomes of it.
+//! Links and peers by name: parsing what users write, opening links, and keeping links in step with
+//! their interfaces.
 //!
-//! A surface (a set of functions that programs call) puts this beside a [`runtime::Runtime`]:
-//! [`LinkSpec`] reads names, [`NamedLinks`] makes links of them and keeps them as their interfaces are,
-//! [`Follower`] is the thread that does so, and [`rank_pairs`] says which link to try for which
-//! address of a peer.
+//! A library for programs uses these beside a [`runtime::Runtime`]: [`LinkSpec`] parses names,
+//! [`NamedLinks`] opens links from them and keeps them in step with their interfaces, [`Follower`]
+//! is the thread that does so, and [`rank_pairs`] decides which link to try for which address of a
+//! peer.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -28,64 +29,67 @@ pub use parse::{LinkSpecError, LinkSpecProblem};
 pub use peers::{IntoPeers, PeerSpec, PeerSpecError};
 pub use problem::LinkProblem;
 
-/// A link as users name it: `eth0`, `udp:10.0.0.1:7471`, `packet:eth1/vlan=100`, `xdp:eth2:0`, `shm`.
+/// A link as users name it: `eth0`, `udp:10.0.0.1:7471`, `packet:eth1/vlan=100`, `xdp:eth2:0`,
+/// `shm`.
 ///
-/// Several are separated by commas; [`LinkSpec::parse_list`] reads them. Between the parts of a link
-/// stand `:` and `/`, the two characters that no interface has in its name.
+/// Commas separate several links; [`LinkSpec::parse_list`] parses them. The parts of a link are
+/// separated by `:` and `/`, two characters that no interface name contains.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum LinkSpec {
-    /// `eth0` or `eth0:7471`: whatever kind is best there for this process. That is UDP on an
-    /// interface with an IP address, and raw Ethernet on one without.
+    /// `eth0` or `eth0:7471`: the best kind of link for this process on the interface. That is UDP
+    /// on an interface with an IP address, and raw Ethernet on an interface without.
     Interface {
-        /// Its name.
+        /// Name of the interface.
         interface: String,
         /// Port of the endpoint.
         port: Option<u16>,
     },
-    /// `udp:10.0.0.1`, `udp:[fe80::1%eth0]:7471`, `udp:eth0`: UDP. (An address alone is the same.)
+    /// `udp:10.0.0.1`, `udp:[fe80::1%eth0]:7471`, `udp:eth0`: UDP. An address without `udp:` means
+    /// the same.
     Udp {
-        /// Where.
+        /// The address or interface.
         place: UdpPlace,
         /// Port of the endpoint.
         port: Option<u16>,
     },
-    /// `packet:eth1`, `packet:eth1:7471/vlan=100/ethertype=0x88b6`: raw Ethernet by the kernel's
+    /// `packet:eth1`, `packet:eth1:7471/vlan=100/ethertype=0x88b6`: raw Ethernet over the kernel's
     /// packet sockets.
     Packet {
-        /// The interface's name.
+        /// Name of the interface.
         interface: String,
-        /// What else was said.
+        /// Port, VLAN and `EtherType`.
         options: RawOptions,
     },
-    /// `xdp:eth2`, `xdp:eth2:0/port=7471/mode=native`: raw Ethernet by the kernel's fast path (`AF_XDP`).
+    /// `xdp:eth2`, `xdp:eth2:0/port=7471/mode=native`: raw Ethernet over the kernel's fast path
+    /// (`AF_XDP`).
     Xdp {
-        /// The interface's name.
+        /// Name of the interface.
         interface: String,
-        /// The receive queue of the interface.
+        /// Receive queue of the interface.
         queue: u32,
-        /// What else was said.
+        /// Port, VLAN, `EtherType`, mode and busy polling.
         options: XdpOptions,
     },
     /// `shm`: memory shared with processes of this host.
     SharedMemory,
 }
 
-/// Where a UDP link is.
+/// The address or interface of a UDP link.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub enum UdpPlace {
-    /// On an address of this host.
+    /// An address of this host.
     Address {
         /// The address.
         ip: IpAddr,
-        /// The interface, for an address that only means something on one (`fe80::1%eth0`).
+        /// The interface, for a link-local address (`fe80::1%eth0`).
         zone: Option<String>,
     },
-    /// On the best address of an interface.
+    /// The best address of an interface.
     Interface(String),
 }
 
-/// What may be said of a link on raw Ethernet beyond its interface.
+/// Options of a link on raw Ethernet.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub struct RawOptions {
@@ -97,15 +101,15 @@ pub struct RawOptions {
     pub ethertype: Option<u16>,
 }
 
-/// What may be said of an `AF_XDP` link beyond its interface and queue.
+/// Options of an `AF_XDP` link.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub struct XdpOptions {
-    /// As for all links on raw Ethernet.
+    /// Options of all links on raw Ethernet.
     pub raw: RawOptions,
-    /// The one way to move frames that will do; by default the best that works.
+    /// The mode that must be used. `None`: the best mode that works.
     pub mode: Option<XdpMode>,
-    /// Whether polling drives the interface's queue, so that no interrupt has to.
+    /// Whether polling drives the interface's queue instead of interrupts.
     pub busy_poll: bool,
 }
 
@@ -114,7 +118,7 @@ delivery::setters!(RawOptions { port: Option<u16>, vlan: Option<u16>, ethertype:
 delivery::setters!(XdpOptions { raw: RawOptions, mode: Option<XdpMode>, busy_poll: bool });
 
 impl LinkSpec {
-    /// Reads links that are separated by commas, at least one.
+    /// Parses links that are separated by commas, at least one.
     ///
     /// # Errors
     /// [`LinkSpecError`] with the part that names no link.
@@ -122,7 +126,7 @@ impl LinkSpec {
         parse::list(text)
     }
 
-    /// Returns the interface that is named, if one is.
+    /// Returns the name of the interface, if the link names one.
     pub fn interface(&self) -> Option<&str> {
         match self {
             Self::Interface { interface, .. }
@@ -201,18 +205,18 @@ impl RawOptions {
     }
 }
 
-/// The one of `names` that `wrong` was probably meant to be: at most a third of its letters differ.
+/// Returns the name that was probably meant by `wrong`: at most a third of its letters differ.
 pub(crate) fn nearest<'a>(wrong: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let distances = names.map(|name| (distance(wrong, name), name));
     let limit = wrong.chars().count().max(3) / 3;
     distances.filter(|&(distance, _)| distance <= limit).min_by_key(|&(d, _)| d).map(|(_, n)| n)
 }
 
-/// Letters to insert, remove, replace or swap with their neighbour to get from one word to the other
-/// (optimal string alignment).
+/// Returns how many letters must be inserted, removed, replaced or swapped with their neighbour to
+/// get from one word to the other (optimal string alignment).
 fn distance(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
-    // The rows of the table for the letters of `from` so far: the last three.
+    // Only the last three rows of the table are kept.
     let mut before: Vec<usize> = Vec::new();
     let mut last: Vec<usize> = (0..=to.len()).collect();
     for (line, &letter) in from.iter().enumerate() {

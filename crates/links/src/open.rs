@@ -1,4 +1,4 @@
-//! Makes links of their names.
+//! Opens links by their names.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
@@ -7,33 +7,33 @@ use link::{Link, PacketConfig, PacketLink, ShmLink, UdpConfig, UdpLink, XdpConfi
 
 use crate::{BindError, LinkSpec, RawOptions, UdpPlace, XdpOptions, nearest};
 
-/// Makes links.
+/// Settings for opening links.
 #[derive(Clone, Debug)]
 pub struct Opener {
-    /// How UDP links are made.
+    /// Settings of UDP links.
     pub udp: UdpConfig,
-    /// Port of links for which none is named; 0 is any free one.
+    /// Port of links that name none; 0 picks a free port.
     pub port: u16,
 }
 
-/// A link that was made, and where it is.
+/// An open link and its place.
 pub(crate) struct Opened {
     pub(crate) link: Box<dyn Link>,
     pub(crate) place: Place,
 }
 
-/// Where a link is.
+/// The place of a link on the host.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Place {
-    /// Number of its interface; none if it is on no particular one.
+    /// Index of its interface; `None` if the link is on no particular interface.
     pub(crate) interface: Option<u32>,
     /// Its IP address, if it has one.
     pub(crate) ip: Option<IpAddr>,
-    /// What marks its frames, if it is on raw Ethernet.
+    /// What distinguishes its frames, if it is on raw Ethernet.
     pub(crate) raw: Option<Raw>,
 }
 
-/// What marks frames on raw Ethernet as those of a link.
+/// Values that distinguish the frames of a link on raw Ethernet from other frames.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Raw {
     pub(crate) ethertype: u16,
@@ -41,7 +41,7 @@ pub(crate) struct Raw {
 }
 
 impl Opener {
-    /// Makes the link that `spec` names, on the interfaces of `host`.
+    /// Opens the link that `spec` names, on the interfaces of `host`.
     pub(crate) fn open(&self, spec: &LinkSpec, host: &[Interface]) -> Result<Opened, BindError> {
         match spec {
             LinkSpec::Interface { interface, port } => {
@@ -75,7 +75,7 @@ impl Opener {
         }
     }
 
-    /// Makes one link that is named.
+    /// Opens the link with this name.
     ///
     /// # Errors
     /// [`BindError`], one variant for each cause.
@@ -83,7 +83,7 @@ impl Opener {
         Ok(self.open(&name.parse()?, &host()?)?.link)
     }
 
-    /// A UDP link on the best address of an interface.
+    /// Opens a UDP link on the best address of an interface.
     fn open_udp_on(&self, interface: &Interface, port: Option<u16>) -> Result<Opened, BindError> {
         let best = best_address(interface, |_| true);
         let address =
@@ -92,7 +92,7 @@ impl Opener {
         self.open_udp(address.ip, scope, port, Some(interface.index))
     }
 
-    /// A UDP link on an address that has to be on interface `interface`.
+    /// Opens a UDP link on an address, which belongs to the interface with index `interface`.
     pub(crate) fn open_udp(
         &self,
         ip: IpAddr,
@@ -141,13 +141,14 @@ impl Place {
     }
 }
 
-/// The interfaces there are.
+/// Returns the interfaces of this host.
 pub(crate) fn host() -> Result<Vec<Interface>, BindError> {
     host::interfaces().map_err(BindError::Interfaces)
 }
 
-/// The links of an endpoint for which none are named: UDP on every interface that is up, has a
-/// carrier and an address, and leaves the host; if there is none, on the loopback interface.
+/// Returns the links of an endpoint for which no link is named: UDP on every interface except
+/// loopback that is up and has a carrier and an address. If there is none, UDP on the loopback
+/// interface.
 pub(crate) fn usable(host: &[Interface]) -> Vec<LinkSpec> {
     let on = |interface: &Interface| LinkSpec::Udp {
         place: UdpPlace::Interface(interface.name.clone()),
@@ -162,7 +163,7 @@ pub(crate) fn usable(host: &[Interface]) -> Vec<LinkSpec> {
     specs
 }
 
-/// The interface of that name.
+/// Returns the interface with this name.
 pub(crate) fn find<'a>(name: &str, host: &'a [Interface]) -> Result<&'a Interface, BindError> {
     host.iter().find(|interface| interface.name == name).ok_or_else(|| {
         let names = || host.iter().map(|interface| interface.name.as_str());
@@ -174,8 +175,8 @@ pub(crate) fn find<'a>(name: &str, host: &'a [Interface]) -> Result<&'a Interfac
     })
 }
 
-/// The address of an interface that most peers reach: first of IPv4, then of IPv6, such as mean
-/// something beyond the interface first.
+/// Returns the address of an interface that most peers can reach. Addresses that are not link-local
+/// come before link-local ones, and IPv4 before IPv6.
 fn best_address(
     interface: &Interface,
     is_wanted: impl Fn(&InterfaceAddress) -> bool,
@@ -184,7 +185,7 @@ fn best_address(
     wanted.min_by_key(|address| (is_link_local(address.ip), address.ip.is_ipv6()))
 }
 
-/// Number of the interface that has an address.
+/// Returns the index of the interface that has this address.
 pub(crate) fn owner(ip: IpAddr, host: &[Interface]) -> Option<u32> {
     let has = |interface: &&Interface| interface.addresses.iter().any(|a| a.ip == ip);
     host.iter().find(has).map(|interface| interface.index)
@@ -197,7 +198,8 @@ pub(crate) const fn is_link_local(ip: IpAddr) -> bool {
     }
 }
 
-/// Links an endpoint takes by default. Half of the 16 it may have, so that programs can add some.
+/// Most links that an endpoint opens by default: half of the 16 it may have, so that programs can
+/// add some.
 const DEFAULT_LINKS_MAX: usize = 8;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which link to try for which address of a peer.
+//! Decides which link to try for which address of a peer.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -8,9 +8,9 @@ use std::net::IpAddr;
 use delivery::LinkId;
 use wire_edge::PeerAddr;
 
-/// Pairs links with addresses of the peer, nearest first, each used at most once: what two hosts
-/// with a link in each of several networks need. `sources` returns, for an address of the peer, from
-/// which of ours the kernel sends there.
+/// Pairs links with addresses of the peer, nearest first. Each link and each address is used at
+/// most once, as two hosts need that have a link in each of several networks. `sources` maps an
+/// address of the peer to the local address from which the kernel sends there.
 pub fn rank_pairs(
     links: &[(LinkId, PeerAddr)],
     peers: &[PeerAddr],
@@ -33,7 +33,8 @@ pub fn rank_pairs(
                     let is_routed = source == Some(&local.ip().to_canonical());
                     nearness(local.ip(), remote.ip()).map(|bits| (is_routed, bits))
                 }
-                // Stations say nothing about networks: the first is tried with the first.
+                // MAC addresses do not show the network, so the first local station is tried with
+                // the first of the peer, and so on.
                 _ => station_of(link)
                     .zip(station_at(remote))
                     .map(|(ours, theirs)| (false, u32::from(ours == theirs))),
@@ -53,11 +54,12 @@ pub fn rank_pairs(
     pairs
 }
 
-/// How many leading bits two addresses share, which is more within a network than between networks;
-/// 0 if the local address stands for all, `None` if they are of different families.
+/// Returns how many leading bits two addresses share, which is more within a network than between
+/// networks. 0 if the local address is unspecified, `None` if the addresses are of different
+/// families.
 fn nearness(local: IpAddr, remote: IpAddr) -> Option<u32> {
     match (local, remote.to_canonical()) {
-        // A socket on all addresses of IPv6 carries IPv4 as well.
+        // A socket on all IPv6 addresses carries IPv4 as well.
         (IpAddr::V6(local), IpAddr::V4(_)) if local.is_unspecified() => Some(0),
         (local, _) if local.is_unspecified() && local.is_ipv4() == remote.is_ipv4() => Some(0),
         (IpAddr::V4(a), IpAddr::V4(b)) => Some((a.to_bits() ^ b.to_bits()).leading_zeros()),

@@ -1,4 +1,4 @@
-//! Reads links as users write them.
+//! Parses links as users write them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -8,17 +8,17 @@ use link::XdpMode;
 
 use crate::{LinkSpec, RawOptions, UdpPlace, XdpOptions, nearest};
 
-/// Text that names no link.
+/// An error in the names of links.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("{part:?} (character {position} of the links {text:?}): {problem}")]
 pub struct LinkSpecError {
-    /// Everything that was to be read.
+    /// The whole text.
     pub text: String,
-    /// The wrong part of it.
+    /// The part that is wrong.
     pub part: String,
-    /// Where that begins, in characters from 1.
+    /// Position of the part in the text, in characters from 1.
     pub position: usize,
-    /// What is wrong.
+    /// What is wrong with the part.
     pub problem: LinkSpecProblem,
 }
 
@@ -26,65 +26,65 @@ pub struct LinkSpecError {
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum LinkSpecProblem {
-    /// Nothing is there.
+    /// The name is empty.
     #[error(
         "nothing is named here; links are separated by single commas, such as eth0,packet:eth1"
     )]
     Empty,
-    /// The kind does not exist.
+    /// There is no such kind of link.
     #[error("no kind of link has this name{}; the kinds are udp, packet, xdp and shm", meant(*.nearest))]
     Kind {
-        /// What was probably meant.
+        /// The kind that was probably meant.
         nearest: Option<&'static str>,
     },
-    /// An interface cannot have this name.
+    /// No interface can have this name.
     #[error(
         "no interface can have this name; use 1 to 15 characters, none of them blank, `:` or `/`"
     )]
     InterfaceName,
-    /// An address was begun and is none.
+    /// The text looks like an IP address but is none.
     #[error("this is no IP address; write 10.0.0.1, [2001:db8::1] or [fe80::1%eth0]")]
     Address,
-    /// A zone where none can be.
+    /// A zone behind an address that is not link-local.
     #[error(
-        "only link-local IPv6 addresses (fe80::/10) are on a particular interface; leave `%` and the rest away"
+        "only link-local IPv6 addresses (fe80::/10) are on a particular interface; remove `%` and everything after it"
     )]
     Zone,
-    /// Not a port.
+    /// The text is no port.
     #[error("not a port; write a number from 0 (any free one) to 65535")]
     Port,
-    /// Not a queue.
+    /// The text is no receive queue.
     #[error(
         "not a receive queue; write a number from 0, fewer than the interface has (`ethtool -l` lists them)"
     )]
     Queue,
-    /// The option does not exist for the kind.
+    /// The kind of link has no such option.
     #[error("{kind} links have no such option{}; they have {existing}", meant(*.nearest))]
     Option {
         /// The kind of the link.
         kind: &'static str,
-        /// What was probably meant.
+        /// The option that was probably meant.
         nearest: Option<&'static str>,
-        /// Those there are.
+        /// The options of this kind.
         existing: &'static str,
     },
-    /// Not a VLAN.
+    /// The text is no VLAN identifier.
     #[error("not a VLAN identifier; write a number from 1 to 4094")]
     Vlan,
-    /// Not an `EtherType`.
+    /// The text is no `EtherType`.
     #[error("not an EtherType; write a number from 0x600 to 0xffff, such as 0x88b5")]
     EtherType,
-    /// Not a mode.
+    /// The text is no mode.
     #[error("not a mode; write generic, native or zero-copy{}", meant(*.nearest))]
     Mode {
-        /// What was probably meant.
+        /// The mode that was probably meant.
         nearest: Option<&'static str>,
     },
-    /// Neither yes nor no.
+    /// The text is neither `yes` nor `no`.
     #[error("not a choice; write `yes` or `no` for polling that drives the queue")]
     BusyPoll,
-    /// Shared memory is one per endpoint and has no place.
-    #[error("nothing can follow shm; leave the rest away")]
+    /// Shared memory has no place and no options, because an endpoint has one at most.
+    #[error("`shm` takes no options; remove everything after it")]
     AfterSharedMemory,
 }
 
@@ -92,18 +92,18 @@ fn meant(nearest: Option<&'static str>) -> String {
     nearest.map_or_else(String::new, |nearest| format!(", did you mean {nearest:?}?"))
 }
 
-/// Reads a list.
+/// Parses a list of links.
 pub(crate) fn list(text: &str) -> Result<Vec<LinkSpec>, LinkSpecError> {
     let reader = Reader { text };
     text.split(',').map(|item| reader.link(item)).collect()
 }
 
-/// Reads one link.
+/// Parses one link.
 pub(crate) fn one(text: &str) -> Result<LinkSpec, LinkSpecError> {
     Reader { text }.link(text)
 }
 
-/// Knows the whole text, of which all parts are slices.
+/// Holds the whole text, of which all parts are slices, so that errors can name their position.
 #[derive(Clone, Copy)]
 struct Reader<'a> {
     text: &'a str,
@@ -166,14 +166,15 @@ impl<'a> Reader<'a> {
         Ok(LinkSpec::Xdp { interface: self.interface(name)?, queue, options: said })
     }
 
-    /// Without a kind: an interface or an address.
+    /// Parses a link without a kind: an interface or an address.
     fn bare(self, item: &'a str) -> Result<LinkSpec, LinkSpecError> {
         let kinds = ["udp", "packet", "xdp", "shm"];
         if let Some((word, rest)) = item.split_once(':')
             && !item.starts_with('[')
             && word.parse::<Ipv4Addr>().is_err()
         {
-            // What is no address and has no port, should have begun with a kind.
+            // A word before a colon that is neither part of an address nor followed by a port
+            // should be a kind.
             let is_in_address = word.chars().all(|c| c.is_ascii_hexdigit());
             let is_port = rest.chars().all(|c| c.is_ascii_digit());
             let is_wrong = if rest.contains(':') { !is_in_address } else { !is_port };
@@ -189,7 +190,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// An address or an interface, and a port.
+    /// Parses an address or an interface, and a port.
     fn place(self, text: &'a str) -> Result<(UdpPlace, Option<u16>), LinkSpecError> {
         if let Some(inside) = text.strip_prefix('[') {
             let not_closed = || self.wrong(text, LinkSpecProblem::Address);
@@ -217,7 +218,7 @@ impl<'a> Reader<'a> {
         Ok((UdpPlace::Interface(self.interface(host)?), port))
     }
 
-    /// An IPv6 address, perhaps with a zone. (IPv4 in brackets is let pass.)
+    /// Parses an IPv6 address, with or without a zone. IPv4 in brackets is accepted as well.
     fn v6(self, text: &'a str) -> Result<UdpPlace, LinkSpecError> {
         let (address, zone) = match text.split_once('%') {
             Some((address, zone)) => (address, Some(zone)),
@@ -234,7 +235,8 @@ impl<'a> Reader<'a> {
         Ok(UdpPlace::Address { ip, zone })
     }
 
-    /// Takes an option that all links on raw Ethernet have; false if it is none.
+    /// Sets an option that all links on raw Ethernet have. Returns false if there is no such
+    /// option.
     fn raw_option(
         self,
         options: &mut RawOptions,
@@ -261,7 +263,7 @@ impl<'a> Reader<'a> {
         Ok(true)
     }
 
-    /// Takes an option that only `AF_XDP` links have; false if it is none.
+    /// Sets an option that only `AF_XDP` links have. Returns false if there is no such option.
     fn xdp_option(
         self,
         options: &mut XdpOptions,
@@ -298,7 +300,7 @@ impl<'a> Reader<'a> {
         self.wrong(name, LinkSpecProblem::Option { kind, nearest, existing })
     }
 
-    /// The text, in which there must be no option.
+    /// Returns the text, which must contain no option.
     fn without_options(self, text: &'a str, kind: &'static str) -> Result<&'a str, LinkSpecError> {
         match text.split_once('/') {
             None => Ok(text),
@@ -327,7 +329,7 @@ impl<'a> Reader<'a> {
 
     #[cold]
     fn wrong(self, part: &'a str, problem: LinkSpecProblem) -> LinkSpecError {
-        // Every part is a slice of the text.
+        // Every part is a slice of the text, so the difference of the addresses is its offset.
         let offset = part.as_ptr().addr().wrapping_sub(self.text.as_ptr().addr());
         let before = self.text.get(..offset).unwrap_or_default();
         LinkSpecError {
@@ -339,16 +341,16 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Names and values of the options in a text, which are behind slashes.
+/// Returns the names and values of the options in a text, each between slashes.
 fn options_in(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let named = text.split('/').filter(|option| !option.is_empty());
-    // An option without a value has an empty one, which is a slice of the text, too.
+    // The value of an option without `=` is an empty slice of the text.
     named.map(|option| option.split_once('=').unwrap_or(option.split_at(option.len())))
 }
 
 const RAW_OPTIONS: [&str; 3] = ["port", "vlan", "ethertype"];
 
-/// What is before the last colon, and the number that should be behind it.
+/// Splits a text into what is before the last colon, and the number that should be behind it.
 fn split_number(text: &str) -> (&str, Option<&str>) {
     text.rsplit_once(':').map_or((text, None), |(name, number)| (name, Some(number)))
 }
@@ -429,7 +431,7 @@ mod tests {
             ("udp:eth0/vlan=3", "vlan=3", 10, "packet and xdp"),
             ("udp:[fe80::1", "[fe80::1", 5, "fe80::1%eth0"),
             ("udp:[2001:db8::1%eth0]", "eth0", 18, "link-local"),
-            ("shm:0", "0", 5, "nothing can follow"),
+            ("shm:0", "0", 5, "takes no options"),
             ("éth0é,x:y", "x", 7, "kinds are"),
         ] {
             let error = LinkSpec::parse_list(text).unwrap_err();

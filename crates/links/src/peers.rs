@@ -1,4 +1,4 @@
-//! Peers by name: where a connection is to go.
+//! Peers by name: the addresses to which a connection is made.
 
 use std::fmt;
 use std::io;
@@ -12,51 +12,51 @@ use wire_edge::PeerAddr;
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum PeerSpec {
-    /// `10.0.0.2:7471`: by IP. UDP links send there; links on raw Ethernet ask the kernel for the
-    /// station that has the address.
+    /// `10.0.0.2:7471`: an IP address. UDP links send there; links on raw Ethernet ask the kernel
+    /// for the station that has the address.
     Socket(SocketAddr),
-    /// `02:00:00:00:00:01/7471`: a station on raw Ethernet and the port of the endpoint there.
+    /// `02:00:00:00:00:01/7471`: a station on raw Ethernet, and the port of the endpoint there.
     Station {
-        /// Its address.
+        /// MAC address of the station.
         mac: [u8; 6],
         /// The port.
         port: u16,
     },
-    /// `any/7471`: whichever station on a raw Ethernet serves the port, found by broadcast.
+    /// `any/7471`: any station on a raw Ethernet that serves the port, found by broadcast.
     AnyStation {
         /// The port.
         port: u16,
     },
 }
 
-/// Text that names no peer.
+/// Why a text is no peer address.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PeerSpecError {
-    /// Neither form.
+    /// The text has none of the known forms.
     #[error(
         "{text:?} is no peer; write HOST:PORT, or MAC/PORT (02:00:00:00:00:01/7471) or any/PORT on \
          raw Ethernet"
     )]
     Form {
-        /// What was given.
+        /// The text that was given.
         text: String,
     },
-    /// A name without an address.
+    /// The name could not be resolved.
     #[error("cannot resolve the address {text}: {source}; write HOST:PORT")]
     Resolve {
-        /// What was given.
+        /// The name that was given.
         text: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// No address at all.
+    /// No address was given.
     #[error("no address of a peer was given; name one at least")]
     None,
 }
 
-/// What programs may give to say where to connect to: socket addresses, `(host, port)`,
-/// text such as `10.0.0.2:7471,02:00:00:00:00:01/7471`, [`PeerSpec`]s.
+/// Types from which programs may create the addresses of a peer: socket addresses, `(host, port)`,
+/// text such as `10.0.0.2:7471,02:00:00:00:00:01/7471`, and [`PeerSpec`]s.
 pub trait IntoPeers {
     /// Returns the addresses of the peer; names are resolved.
     ///
@@ -66,7 +66,7 @@ pub trait IntoPeers {
 }
 
 impl PeerSpec {
-    /// Reads addresses that are separated by commas, and resolves names.
+    /// Parses addresses that are separated by commas, and resolves names.
     ///
     /// # Errors
     /// [`PeerSpecError`], one variant for each cause.
@@ -84,13 +84,13 @@ impl PeerSpec {
         Ok(peers)
     }
 
-    /// Returns the peer at an address that frames carry, if it is one that users may name.
+    /// Returns the peer at an address that frames carry, if users can name such an address.
     pub fn of_address(address: PeerAddr) -> Option<Self> {
         let station = || address.to_mac().map(|(mac, port)| Self::Station { mac, port });
         address.to_socket().map(Self::Socket).or_else(station)
     }
 
-    /// Returns the address as frames carry it, if it is known without asking.
+    /// Returns the address as frames carry it, or `None` if it must be discovered first.
     pub fn address(self) -> Option<PeerAddr> {
         match self {
             Self::Socket(socket) => Some(socket.into()),
@@ -103,7 +103,7 @@ impl PeerSpec {
 impl FromStr for PeerSpec {
     type Err = PeerSpecError;
 
-    /// Reads one address; names are not resolved.
+    /// Parses one address; names are not resolved.
     fn from_str(text: &str) -> Result<Self, PeerSpecError> {
         let wrong = || PeerSpecError::Form { text: text.into() };
         let Some((station, port)) = text.split_once('/') else {
@@ -128,7 +128,7 @@ impl fmt::Display for PeerSpec {
     }
 }
 
-/// Six pairs of hexadecimal digits between colons.
+/// Parses six hexadecimal numbers between colons.
 fn parse_mac(text: &str) -> Option<[u8; 6]> {
     let mut mac = [0; 6];
     let mut pairs = text.split(':');
@@ -207,7 +207,7 @@ impl From<(Ipv6Addr, u16)> for PeerSpec {
     }
 }
 
-/// One address, and several.
+/// Implements [`IntoPeers`] for a type of address and for lists of it.
 macro_rules! into_peers_by_value {
     ($($kind:ty),*) => {$(
         impl IntoPeers for $kind {

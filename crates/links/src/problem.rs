@@ -1,19 +1,19 @@
-//! What keeps the links of an endpoint from following their interfaces.
+//! Problems that keep the links of an endpoint from following their interfaces.
 
 use std::error::Error;
 use std::fmt;
 
 use crate::{BindError, LinkSpec};
 
-/// Why a link is not there that was named, or that an interface makes possible.
+/// Why a link is missing that was named, or that an interface makes possible.
 ///
-/// It is tried again when something about the interfaces changes, and every second.
+/// Opening it is tried again when an interface changes, and every second.
 #[derive(Clone, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct LinkProblem {
-    /// The link; none if all of them are concerned.
+    /// The link; `None` if the problem concerns all links.
     pub link: Option<LinkSpec>,
-    /// What went wrong, with its causes.
+    /// The error and its causes.
     pub message: String,
 }
 
@@ -22,7 +22,7 @@ impl LinkProblem {
         let mut message = error.to_string();
         let mut cause = error.source();
         while let Some(error) = cause {
-            // Transparent errors print what their source prints.
+            // A transparent error prints the text of its source.
             let text = error.to_string();
             if !message.ends_with(&text) {
                 message = format!("{message}: {text}");
