@@ -1,40 +1,41 @@
-//! How fast a link is, how long it is, and how much waits on it: all that the choice between links knows of
-//! that (sender.md, 8). Rates are in bytes per second, times in nanoseconds.
+//! Rate, delay and queue of a link: all that the scheduler uses to choose between links (sender.md,
+//! 8). Rates are in bytes per second, times in nanoseconds.
 
 use crate::Instant;
 use crate::congestion::HOST_NS_MAX;
 use crate::rate::RateEstimator;
 use crate::rtt::RttEstimator;
 
-/// What one end believes of one link.
+/// The estimate that one end has of one link.
 ///
-/// Rates, delay and the wait that round trips show are computed with each acknowledgement that shows
-/// anything new, and do not change in between. Two things must be fresher: when the link is idle, which
-/// each frame handed to it moves back, as all frames of a turn would else go to one link; and which links
-/// count as equal, as that follows from all of them and from which of them are usable.
+/// Rates, delay and the wait shown by round trips are computed with each acknowledgement of a new
+/// packet, and do not change in between. Two values must be fresher. `idle_at` moves with each
+/// frame sent on the link; otherwise all frames of a turn would go to one link. `alike` depends on
+/// all links and on which of them are usable.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkEstimate {
-    /// What the link says of itself; 0 if nothing.
+    /// Speed that the link reports; 0 if unknown.
     nominal: u64,
-    /// What it was seen to carry in the long run. As long as that is not known, what the link says of itself
-    /// or it was seen to carry of late, whichever is more; 0 if neither is known.
+    /// Rate that the link has carried in the long run. While that is unknown, the larger of the
+    /// speed that the link reports and the largest recent sample; 0 if neither is known.
     carried: u64,
-    /// From when on `carried` doubles each [`TRAIN_LIFETIME_NS`], as few frames have shown it; default if
-    /// it does not.
+    /// Time from which `carried` doubles every [`TRAIN_LIFETIME_NS`], because only a few frames
+    /// have shown it; default if it does not fade.
     fades_from: Instant,
-    /// Rate of the fastest link of the connection, if this one is taken for as fast; else 0.
+    /// Rate of the fastest link of the connection if this link counts as equally fast; else 0.
     alike: u64,
     /// Smallest round trip.
     delay_ns: u64,
-    /// What the smoothed round trip is longer than twice the smallest.
+    /// Excess of the smoothed round trip over twice the smallest.
     wait_ns: u64,
-    /// When the link will have carried what was handed to it.
+    /// When the link will have carried all frames handed to it.
     idle_at: Instant,
-    /// There were enough samples to believe in `delay_ns`.
+    /// Whether enough samples were taken to trust `delay_ns`.
     is_delay_known: bool,
-    /// The first frames may have been late, and the application was the limit: no rate follows.
+    /// Whether no rate can be derived yet: the first frames may have been late, and the application
+    /// was the limit.
     is_vague: bool,
-    /// It lately delivered all it was given although more could have been in flight.
+    /// Whether the link lately delivered all that was sent although the window allowed more.
     is_untried: bool,
 }
 
@@ -49,7 +50,7 @@ crate::pack_fields!(LinkEstimate {
 } delay_ns = 0, wait_ns = 0, is_delay_known = false);
 
 impl LinkEstimate {
-    /// Of an idle link that says `nominal` of itself.
+    /// Creates the estimate of an idle link whose reported speed is `nominal`.
     pub(crate) fn new(
         nominal: Option<u64>,
         rate: &RateEstimator,
@@ -72,7 +73,8 @@ impl LinkEstimate {
         estimate
     }
 
-    /// Something new was acknowledged, or what was measured was forgotten.
+    /// Updates the estimate after an acknowledgement of a new packet, or after measurements were
+    /// discarded.
     pub(crate) fn update(&mut self, rate: &RateEstimator, rtt: &RttEstimator) {
         self.carried = rate.steady(self.nominal()).unwrap_or(0);
         self.fades_from = rate.trained_at();
@@ -81,30 +83,33 @@ impl LinkEstimate {
         self.is_untried = rate.is_untried();
     }
 
-    /// What follows from round trips alone, which change with acknowledgements only.
+    /// Updates the values that depend on round trips alone; these change only with
+    /// acknowledgements.
     pub(crate) fn take_round_trips(&mut self, rtt: &RttEstimator) {
         self.delay_ns = rtt.min_ns();
         self.wait_ns = rtt.smoothed_ns().saturating_sub(rtt.min_ns().saturating_mul(2));
         self.is_delay_known = rtt.is_known();
     }
 
-    /// Sets the long-term rate of the fastest link of the connection, in bytes per second. A link that seems to
-    /// carry nearly as much is taken for as fast, because rates that are measured from what a link was given are
-    /// wrong by about as much, and what a link is given must not follow from such errors.
+    /// Sets the long-term rate of the fastest link of the connection, in bytes per second. A link
+    /// with at least half of that rate counts as equally fast. Rates measured from the data that a
+    /// link was given are wrong by about that factor, and such errors must not decide how much data
+    /// the link gets.
     pub const fn compare_with(&mut self, fastest: u64) {
         self.alike = if self.carried >= fastest / MISTAKEN_TIMES { fastest } else { 0 };
     }
 
-    /// Returns the rate that the link carries in the long run, in bytes per second, as far as is known,
-    /// independently of the rate that it may carry now.
+    /// Returns the known long-term rate of the link, in bytes per second, independent of the rate
+    /// that it may carry now.
     pub fn carried(&self) -> Option<u64> {
         (self.carried > 0).then_some(self.carried)
     }
 
-    /// Returns the rate, in bytes per second, at which a link with frames of `frame_bytes` should be tried among
-    /// several: the measured one, or more as long as it delivers all that it is given and nothing queues on it.
-    /// Without this, a link that is given little because it is believed to be slow would remain so. So would one
-    /// whose first frames were late, because the least rate that a few frames have shown is no estimate.
+    /// Returns the rate to assume for the link when choosing among several, in bytes per second,
+    /// for frames of `frame_bytes`. That is the measured rate, or twice that rate while the link
+    /// delivers all that it is given and has no queue. Without this, a link believed to be slow
+    /// would get little data and so stay slow. A link whose first frames were late would stay slow
+    /// as well: the rate that a few late frames show is not used as an estimate.
     pub fn worth_trying(&self, now: Instant, frame_bytes: u32) -> Option<u64> {
         if self.is_vague {
             return self.nominal();
@@ -114,13 +119,13 @@ impl LinkEstimate {
         Some(if is_tried { rate } else { rate.saturating_mul(2) })
     }
 
-    /// What the link says of itself.
+    /// Returns the speed that the link reports.
     pub(crate) fn nominal(&self) -> Option<u64> {
         (self.nominal > 0).then_some(self.nominal)
     }
 
-    /// What it carries, slowly more where it was seen long ago and from a few frames only, until it is
-    /// what the link says of itself.
+    /// Returns the rate that the link carries. A rate that only a few frames have shown grows with
+    /// time, up to the speed that the link reports.
     fn carried_by_now(&self, now: Instant) -> Option<u64> {
         let carried = self.carried()?;
         if self.fades_from == Instant::default() {
@@ -132,55 +137,58 @@ impl LinkEstimate {
         Some(carried.saturating_mul(doubled.unwrap_or(u64::MAX)).min(most))
     }
 
-    /// Returns the smallest round-trip time in nanoseconds; before the first sample the initial guess.
+    /// Returns the smallest round-trip time, in nanoseconds; before the first sample, the initial
+    /// guess.
     pub const fn delay_ns(&self) -> u64 {
         self.delay_ns
     }
 
-    /// Returns how long a frame takes to the peer without queueing, in nanoseconds, if `shortest_ns` is the
-    /// smallest round trip of all links. Acknowledgements of all links come back the same way, so half of that is
-    /// part of each. A link of which little is known counts as no longer than the shortest: short messages alone
-    /// would never find out.
+    /// Returns the time of a frame to the peer without queueing, in nanoseconds. `shortest_ns` is
+    /// the smallest round trip of all links. All acknowledgements may return by the shortest link,
+    /// so half of its round trip is part of each round trip. A link with few samples counts as no
+    /// longer than the shortest link, because short messages alone would never measure it.
     pub fn one_way_ns(&self, shortest_ns: u64) -> u64 {
         let own_ns = if self.is_delay_known { self.delay_ns.max(shortest_ns) } else { shortest_ns };
         own_ns.saturating_sub(shortest_ns / 2)
     }
 
-    /// Returns when the link will have carried what was handed to it; not before `now`.
+    /// Returns when the link will have carried all frames handed to it; not before `now`.
     pub fn idle_at(&self, now: Instant) -> Instant {
         self.idle_at.max(now)
     }
 
-    /// Whether frames wait on the link for longer than hosts explain.
+    /// Returns whether frames wait on the link for longer than hosts may delay them.
     pub fn has_queue(&self, frame_bytes: u32) -> bool {
         self.waits_beyond(QUEUE_SEEN_NS, frame_bytes)
     }
 
-    /// Whether they wait so long that no host explains it, and the link is what limits.
+    /// Returns whether frames wait so long that the link is the limit, not a host.
     pub fn waits_long(&self, frame_bytes: u32) -> bool {
         self.waits_beyond(HOST_NS_MAX, frame_bytes)
     }
 
-    /// Whether frames wait on the link for longer than `hosts_ns`, which hosts may take, and than some
-    /// frames take.
+    /// Returns whether frames wait on the link for longer than `hosts_ns`, the time that hosts may
+    /// take, and for longer than [`QUEUE_SEEN_FRAMES`] frames take.
     fn waits_beyond(&self, hosts_ns: u64, frame_bytes: u32) -> bool {
-        // In this order: nothing waits for long on most links, and the division takes as long as the rest.
+        // The cheap comparison comes first: on most links frames do not wait long, and the division
+        // takes as long as everything else here.
         self.wait_ns > hosts_ns && self.wait_ns > self.time_of(QUEUE_SEEN_FRAMES * frame_bytes)
     }
 
-    /// A frame is handed to the link; returns for how long it will wait and be sent.
+    /// Records that a frame is handed to the link. Returns the time until it will have been sent,
+    /// in nanoseconds.
     pub(crate) fn on_sent(&mut self, now: Instant, bytes: u32) -> u64 {
         self.idle_at = self.idle_at.max(now).after_ns(self.time_of(bytes));
         self.idle_at.since_ns(now)
     }
 
-    /// A frame was not sent after all.
+    /// Records that a frame was not sent after all.
     pub(crate) fn on_taken_back(&mut self, bytes: u32) {
         self.idle_at = Instant(self.idle_at.0.saturating_sub(self.time_of(bytes)));
     }
 
-    /// A frame of `bytes` waited for `queued_ns` on the link, and was expected to wait and be sent within
-    /// `expected_ns`: what followed it waits as much longer or shorter, of which half is believed.
+    /// Records that a frame of `bytes` queued for `queued_ns` on the link, while `expected_ns` was
+    /// expected for its queueing and sending. Moves `idle_at` by half of the difference.
     pub(crate) fn on_waited(&mut self, bytes: u32, queued_ns: u64, expected_ns: u64) {
         let waited_ns = queued_ns.saturating_add(self.time_of(bytes));
         self.idle_at = if waited_ns >= expected_ns {
@@ -190,33 +198,34 @@ impl LinkEstimate {
         };
     }
 
-    /// Not more than `bytes` are on the link.
+    /// Records that at most `bytes` are on the link.
     pub(crate) fn bound_queue(&mut self, now: Instant, bytes: u32) {
         self.idle_at = self.idle_at.min(now.after_ns(self.time_of(bytes)));
     }
 
-    /// What was handed to the link goes over others.
+    /// Records that all frames handed to the link go over other links.
     pub(crate) const fn on_drained(&mut self) {
         self.idle_at = Instant(0);
     }
 
-    /// How long the link takes to send so many bytes.
+    /// Returns how long the link takes to send `bytes`, in nanoseconds.
     fn time_of(&self, bytes: u32) -> u64 {
         let rate = self.carried().unwrap_or(u64::MAX).max(self.alike);
         u64::from(bytes) * 1_000_000_000 / rate
     }
 }
 
-/// How long a rate that few frames have shown is believed without being seen again, in nanoseconds.
+/// Time for which a rate shown by a few frames is trusted without confirmation, in nanoseconds.
 const TRAIN_LIFETIME_NS: u64 = 20_000_000;
 
-/// A round trip longer than twice the shortest shows a queue if it is so by this many frames of the link,
-/// and by this time, in nanoseconds, which four frames take at 1 Gb/s: hosts take some of it, too.
+/// Excess of a round trip over twice the shortest that shows a queue: the time of this many frames
+/// on the link, and also this many nanoseconds, which four frames take at 1 Gb/s. A shorter excess
+/// may come from the hosts.
 const QUEUE_SEEN_FRAMES: u32 = 4;
 const QUEUE_SEEN_NS: u64 = 50_000;
 
-/// A link that seems to be slower than the fastest of its connection by this factor or less is taken for
-/// as fast.
+/// A link measured as slower than the fastest of its connection by at most this factor counts as
+/// equally fast.
 const MISTAKEN_TIMES: u64 = 2;
 
 #[cfg(test)]

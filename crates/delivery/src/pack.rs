@@ -1,8 +1,9 @@
-//! Packing: the state of a connection at rest is written to few bytes, and read again when it wakes up.
+//! Packing: writes the state of an idle connection to few bytes, and reads it back when the
+//! connection wakes up.
 //!
-//! A connection that does nothing still knows much: round trips, rates, windows, numbers, counters. Most
-//! of it is small, zero or near to something else, so a fifth of the memory is enough while nothing looks at
-//! it. Nothing is rounded: what is read again is what was written.
+//! An idle connection still has much state: round trips, rates, windows, numbers, counters. Most
+//! values are small, zero or close to another value, so a fifth of the memory is enough while they
+//! are unused. Packing is exact: a value that is read back equals the value that was written.
 
 use wire_edge::{
     ConnectionId, Epoch, Features, LinkIndex, LinkStatus, MessageNumber, OperationNumber,
@@ -11,23 +12,23 @@ use wire_edge::{
 
 use crate::{Instant, LinkId};
 
-/// What can be written down and read again.
+/// A value that can be packed and unpacked.
 pub trait Pack: Sized {
-    /// Writes the value behind all before.
+    /// Appends the value to `to`.
     fn pack(&self, to: &mut Packer);
 
-    /// Reads what [`Pack::pack`] wrote.
+    /// Reads a value that [`Pack::pack`] wrote.
     ///
     /// # Panics
-    /// If the bytes are not those of values of the same types in the same order: a bug of the caller,
-    /// as nothing else writes them.
+    /// If the bytes were not written for the same types in the same order. That is a bug of the
+    /// caller, because the bytes come from [`Pack::pack`] alone.
     fn unpack(from: &mut Unpacker<'_>) -> Self;
 }
 
-/// Takes values one after the other.
+/// Packs values one after another.
 ///
-/// Numbers have seven bits a byte, one more than their value, so that the largest, which often means
-/// "none", takes as little as 0. Times are differences to one of them.
+/// A number is stored plus one, with seven bits in each byte, so that the largest number, which
+/// often means "none", takes one byte. A time is stored as the difference to a base time.
 #[derive(Debug)]
 pub struct Packer {
     bytes: Vec<u8>,
@@ -35,15 +36,15 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// Starts with nothing written. Times near `base` take the fewest bytes; all must be within 2^62 ns of it, but
-    /// for [`Instant::NEVER`].
+    /// Creates an empty packer. Times near `base` take the fewest bytes. All times but
+    /// [`Instant::NEVER`] must be within 2^62 ns of `base`.
     pub fn new(base: Instant) -> Self {
         let mut packer = Self { bytes: Vec::with_capacity(BYTES_AT_FIRST), base };
         packer.number(base.0);
         packer
     }
 
-    /// Returns what was written.
+    /// Returns the packed bytes.
     pub fn finish(self) -> Box<[u8]> {
         self.bytes.into_boxed_slice()
     }
@@ -61,7 +62,7 @@ impl Packer {
     }
 }
 
-/// Gives values back in the order in which a [`Packer`] took them.
+/// Unpacks values in the order in which a [`Packer`] packed them.
 #[derive(Debug)]
 pub struct Unpacker<'a> {
     bytes: &'a [u8],
@@ -69,14 +70,14 @@ pub struct Unpacker<'a> {
 }
 
 impl<'a> Unpacker<'a> {
-    /// Begins with the first value.
+    /// Starts before the first value.
     pub fn new(bytes: &'a [u8]) -> Self {
         let mut unpacker = Self { bytes, base: Instant::default() };
         unpacker.base = Instant(unpacker.number());
         unpacker
     }
 
-    /// Whether everything was read.
+    /// Returns whether all bytes were read.
     pub const fn is_at_end(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -102,9 +103,9 @@ impl<'a> Unpacker<'a> {
     }
 }
 
-/// Writes a struct down field by field. All fields must be named, so that none is forgotten: those in
-/// the braces are written, those behind them begin with the value given, and a function may complete
-/// what was read.
+/// Packs a struct field by field. The macro must name all fields, so that none is forgotten. The
+/// fields in the braces are packed. The fields behind the braces start with the given value. A
+/// function may complete the struct that was read.
 #[macro_export]
 macro_rules! pack_fields {
     (
@@ -220,7 +221,7 @@ impl Pack for Instant {
 }
 
 impl Pack for PeerAddr {
-    /// Without the zeros at the end, of which most addresses have many.
+    /// Omits the zeros at the end, of which most addresses have many.
     fn pack(&self, to: &mut Packer) {
         let len = self.0.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         len.pack(to);
@@ -311,7 +312,7 @@ impl<A: Pack, B: Pack> Pack for (A, B) {
     }
 }
 
-/// A connection with one link takes some 300 bytes.
+/// Initial capacity of a packer: a connection with one link takes some 300 bytes.
 const BYTES_AT_FIRST: usize = 512;
 
 #[cfg(test)]

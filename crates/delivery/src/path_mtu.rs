@@ -1,42 +1,44 @@
-//! How large a frame may be on one link.
+//! The largest frame that reaches the peer over one link.
 
 use crate::Instant;
 
 /// Finds the largest frame that reaches the peer over one link (RFC 8899, adapted).
 ///
-/// It starts at a size that needs no proof and sends padded probes. The first probe has the largest
-/// size the link allows, because on a local network that is the usual answer and then one probe is
-/// all. If it fails, sizes in common use are tried upward, and then the interval that is left is
-/// halved until it is not worth another probe. A size counts as too large when three probes of it
-/// were lost; losing one is no sign of congestion. Some time later everything above the current size
-/// is tried again, since paths change.
+/// The search starts at a size that needs no proof and sends padded probes. The first probe has the
+/// largest size that the link allows: on a local network that size usually passes, and one probe is
+/// enough. If it fails, the search tries sizes in common use upward. Then it halves the remaining
+/// interval until the gain is not worth another probe. A size counts as too large after three lost
+/// probes; a lost probe is no sign of congestion. Ten minutes later all sizes above the current one
+/// are tried again, because paths change.
 ///
-/// If large frames stop arriving, whether small ones do or not, it falls back and searches again.
+/// If large frames stop arriving, whether small ones arrive or not, the size falls back and the
+/// search restarts.
 #[derive(Clone, Debug)]
 pub struct PathMtu {
     /// Largest size known to arrive, in bytes.
     current: u16,
-    /// Size to fall back to, not above `current`.
+    /// Size to fall back to, in bytes; at most `current`.
     safe: u16,
-    /// What the link and the peer allow, not below `current`.
+    /// Largest size that the link can send and the peer accepts, in bytes; at least `current`.
     limit: u16,
-    /// Smallest size believed not to arrive; above `current`, at most `limit + 1`.
+    /// Smallest size assumed not to arrive, in bytes; above `current`, at most `limit + 1`.
     refused: u16,
-    /// Whether the largest size not refused is the next to try.
+    /// Whether the next probe has the largest size that is not refused.
     try_largest: bool,
-    /// The probe in flight and when it was sent.
+    /// Size of the probe in flight, in bytes, and when it was sent.
     outstanding: Option<(u16, Instant)>,
-    /// Lost probes of the size that is being probed.
+    /// Lost probes of the size being probed.
     losses: u8,
-    /// Times in a row that large frames were lost.
+    /// Losses of large frames in a row.
     large_losses: u8,
-    /// Size of the smallest of these frames; one as large that arrives ends the row.
+    /// Size of the smallest frame of this row, in bytes. If a frame of at least this size arrives,
+    /// the row ends.
     lost_bytes: u32,
-    /// The latest of these times.
+    /// When the latest loss of this row was recorded.
     lost_at: Instant,
-    /// No probe before this time.
+    /// Time of the next probe at the earliest.
     not_before: Instant,
-    /// Nothing is left to try until `not_before`.
+    /// Whether no size is left to try until `not_before`.
     complete: bool,
 }
 
@@ -56,10 +58,11 @@ crate::pack_fields!(PathMtu {
 });
 
 impl PathMtu {
-    /// Creates the search for a link that carries frames of `safe` bytes without proof, and for which `limit` is
-    /// the largest that the link can send and the peer accepts, in bytes. `limit` below `safe` limits both.
+    /// Creates the search for a link that carries frames of `safe` bytes without proof. `limit` is
+    /// the largest size that the link can send and the peer accepts, in bytes. If `limit` is below
+    /// `safe`, it bounds both.
     pub const fn new(safe: u16, limit: u16) -> Self {
-        // One less than the field holds, so that `limit + 1` is a size.
+        // At most one less than the type holds, so that `limit + 1` is a size.
         let limit = if limit < u16::MAX { limit } else { u16::MAX - 1 };
         let safe = if safe < limit { safe } else { limit };
         Self {
@@ -78,8 +81,9 @@ impl PathMtu {
         }
     }
 
-    /// Returns the size of a probe to send now, if one is due. Call when [`PathMtu::deadline`] has come; the caller
-    /// reports what became of the probe.
+    /// Returns the size of the probe to send now, in bytes, if one is due. Call at
+    /// [`PathMtu::deadline`]. The caller then reports whether the probe was acknowledged, lost or
+    /// not sent.
     pub fn poll_probe(&mut self, now: Instant) -> Option<u16> {
         if let Some((size, sent_at)) = self.outstanding {
             if now < sent_at.after_ns(PROBE_TIMEOUT_NS) {
@@ -102,7 +106,7 @@ impl PathMtu {
         Some(size)
     }
 
-    /// Records that the last probe was not sent: it is due again.
+    /// Records that the last probe could not be sent, so that it is due again.
     pub const fn on_probe_unsent(&mut self) {
         self.outstanding = None;
     }
@@ -135,8 +139,8 @@ impl PathMtu {
     }
 
     //= protocol.md: report.3
-    /// Records that frames above `limit` bytes do not pass, as the network or the driver reports. Ignored below 256
-    /// bytes, which every path must carry.
+    /// Records a report of the network or the driver that frames above `limit` bytes do not pass.
+    /// Ignores limits below 256 bytes, which every path must carry.
     pub fn on_frame_too_big(&mut self, limit: u16) {
         if limit < FRAME_BYTES_MIN || limit >= self.refused - 1 {
             return;
@@ -147,8 +151,9 @@ impl PathMtu {
     }
 
     //= protocol.md: report.3
-    /// Records an unproven claim that frames above `limit` bytes do not pass: whether they do is probed at once,
-    /// and until that is known frames are no larger, or such as need no proof.
+    /// Records an unproven claim that frames above `limit` bytes do not pass. A probe is due at
+    /// once; until it is answered, frames have at most `limit` bytes, or the size that needs no
+    /// proof.
     pub fn on_doubt(&mut self, limit: u16) {
         if limit < self.current && self.safe < self.current {
             self.current = limit.max(self.safe);
@@ -156,8 +161,8 @@ impl PathMtu {
         }
     }
 
-    /// Sets the largest frame that the link can send and the peer accepts, in bytes: a smaller one holds at once, a
-    /// larger one is searched for.
+    /// Sets the largest frame that the link can send and the peer accepts, in bytes. A smaller
+    /// limit applies at once; a larger size is probed first.
     pub fn set_limit(&mut self, limit: u16) {
         let limit = limit.clamp(FRAME_BYTES_MIN, u16::MAX - 1);
         self.on_frame_too_big(limit);
@@ -168,12 +173,11 @@ impl PathMtu {
     }
 
     //= protocol.md: size.2
-    /// Records that a frame of at least `bytes` bytes was lost while later ones were acknowledged; the round trip
-    /// takes `rtt_ns` nanoseconds. Returns whether the size fell back, so that what waits must be cut into frames
-    /// again.
+    /// Records that a frame of at least `bytes` bytes was lost while later frames were
+    /// acknowledged, on a link with a round trip of `rtt_ns` nanoseconds. Returns whether the size
+    /// fell back; then queued data must be cut into frames again.
     ///
-    /// Frames lost within one round trip may have met one burst of losses. What is lost later was sent
-    /// after that.
+    /// Frames lost within one round trip may belong to one burst of losses and count as one loss.
     pub fn on_frame_lost(&mut self, now: Instant, rtt_ns: u64, bytes: u32) -> bool {
         let is_burst = self.large_losses > 0 && now < self.lost_at.after_ns(rtt_ns);
         if bytes <= u32::from(self.safe) || is_burst {
@@ -182,13 +186,14 @@ impl PathMtu {
         self.count_loss(now, bytes)
     }
 
-    /// Records that nothing was acknowledged for a probe timeout, with frames larger than [`PathMtu::safe`] in
-    /// flight. Returns whether the size fell back, so that what waits must be cut into frames again.
+    /// Records that no frame was acknowledged for a probe timeout, with frames larger than
+    /// [`PathMtu::safe`] in flight. Returns whether the size fell back; then queued data must be
+    /// cut into frames again.
     pub fn on_timeout(&mut self, now: Instant) -> bool {
         self.count_loss(now, u32::from(self.safe) + 1)
     }
 
-    /// Records that frames were acknowledged, the largest of them of at least `bytes` bytes.
+    /// Records that frames were acknowledged, the largest of at least `bytes` bytes.
     #[inline]
     pub const fn on_frames_acked(&mut self, bytes: u32) {
         if bytes >= self.lost_bytes {
@@ -222,7 +227,7 @@ impl PathMtu {
         self.current
     }
 
-    /// Returns the size that needs no proof, in bytes; probes after a timeout should not exceed it.
+    /// Returns the size that needs no proof, in bytes. Probes after a timeout should not be larger.
     pub const fn safe(&self) -> u16 {
         self.safe
     }
@@ -235,7 +240,7 @@ impl PathMtu {
         }
     }
 
-    /// Searches all sizes above the current one up to `largest`, starting with that.
+    /// Restarts the search for sizes above the current one up to `largest`, which is probed first.
     const fn restart(&mut self, largest: u16) {
         self.refused = largest + 1;
         self.try_largest = true;
@@ -246,7 +251,7 @@ impl PathMtu {
         self.complete = false;
     }
 
-    /// What to probe next, `None` if the answer is known well enough.
+    /// Returns the size to probe next, or `None` if the size is known precisely enough.
     fn next_size(&self) -> Option<u16> {
         let open = self.current + 1..self.refused;
         if open.is_empty() {
@@ -261,27 +266,28 @@ impl PathMtu {
     }
 }
 
-/// Frame sizes that fill a packet of a common MTU, ascending. MTU less 48 bytes of IPv6 and UDP
-/// headers, less 28 of IPv4 and UDP, and whole on raw Ethernet: of 1500 and 9000 bytes. 1200 and
-/// 1280 pass wherever IPv6 does, 1420 and 4052 are what common tunnels and 4 KiB pages leave.
+/// Frame sizes that fill a packet of a common MTU, ascending. For MTUs of 1500 and 9000 bytes: less
+/// 48 bytes of IPv6 and UDP headers, less 28 bytes of IPv4 and UDP headers, and whole for raw
+/// Ethernet. 1200 and 1280 pass wherever IPv6 does; 1420 fits common tunnels, and 4052 pages of 4
+/// KiB.
 const USUAL_SIZES: [u16; 10] = [1200, 1280, 1420, 1452, 1472, 1500, 4052, 8952, 8972, 9000];
 
-/// A search ends when it could gain no more than this, about 1 % of 1500 bytes.
+/// The search ends when it can gain no more than this: about 1 % of 1500 bytes.
 const PRECISION_BYTES: u16 = 16;
 
-/// Lost probes that make a size too large (RFC 8899, 5.1.2: `MAX_PROBES`).
+/// Lost probes after which a size counts as too large (RFC 8899, 5.1.2: `MAX_PROBES`).
 const PROBES_PER_SIZE: u8 = 3;
 
-/// Pause after a lost probe, so that one burst of losses does not take all three.
+/// Pause after a lost probe, so that one burst of losses does not hit all three.
 const PROBE_SPACING_NS: u64 = 5_000_000;
 
-/// A probe about which nothing was heard for so long is lost.
+/// Time after which an unanswered probe counts as lost.
 const PROBE_TIMEOUT_NS: u64 = 1_000_000_000;
 
-/// When a finished search is repeated (RFC 8899, 5.1.1: `PMTU_RAISE_TIMER`).
+/// Time after which a finished search is repeated (RFC 8899, 5.1.1: `PMTU_RAISE_TIMER`).
 const RAISE_NS: u64 = 600_000_000_000;
 
-/// Losses in a row, by timeout or a round trip apart, that are no accident any more.
+/// Losses in a row, by timeout or at least a round trip apart, after which the size falls back.
 const LARGE_LOSSES_MAX: u8 = 3;
 
 /// The smallest `frame_bytes_max` of the protocol.
@@ -398,8 +404,8 @@ mod tests {
         search(&mut mtu, 8972, |_| true);
         let mut now = NOW;
         for _ in 0..20 {
-            // A frame as large as the lost ones arrives now and then; and one that needs no proof says
-            // nothing.
+            // Now and then a frame as large as the lost ones arrives. The loss of a frame that
+            // needs no proof does not count.
             for _ in 0..2 {
                 assert!(!mtu.on_frame_lost(now, RTT_NS, 8900));
                 assert!(!mtu.on_frame_lost(now.after_ns(RTT_NS - 1), RTT_NS, 8900), "one burst");
@@ -442,7 +448,8 @@ mod tests {
             for _ in 0..20 {
                 search(&mut mtu, truth, |probe| fates[probe % fates.len()] >= lost_of_ten);
             }
-            // A pattern of losses that repeats may hit a size for ever; then heal.
+            // A repeating pattern of losses may hit one size forever, so the last search has no
+            // losses.
             search(&mut mtu, truth, |_| true);
             let best = truth.min(limit);
             prop_assert!(mtu.current() <= best);
@@ -480,7 +487,8 @@ mod tests {
         }
     }
 
-    /// Runs one search to its end; probes up to `truth` bytes arrive if `survives` says so.
+    /// Runs one search to its end. Probes of up to `truth` bytes arrive if `survives` returns true
+    /// for their number.
     fn search(mtu: &mut PathMtu, truth: u16, mut survives: impl FnMut(usize) -> bool) -> usize {
         let mut now = mtu.deadline().max(NOW);
         let mut probes = 0;

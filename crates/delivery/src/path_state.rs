@@ -1,22 +1,23 @@
-//! The state of a link of a connection: whether it may carry data, when the peer is challenged to find
-//! out, and how long silence is borne (protocol.md §7.2, §7.3, §4.3).
+//! The state of a link of a connection: whether the link may carry data, when to send challenges on
+//! it, and how long the connection tolerates silence (protocol.md §7.2, §7.3, §4.3).
 
 use crate::{Instant, Pack, Packer, Unpacker};
 
-/// Where a link of a connection stands.
+/// The state of a link of a connection.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum LinkState {
     /// New: the peer has not answered on it yet.
     Validating,
     /// Carries data.
     Up,
-    /// Did not answer while others did: gets no new data, what it owes goes to the others.
+    /// Timed out while other links made progress. The link gets no new data; its unacknowledged
+    /// data goes to other links.
     Suspect,
-    /// Given up: its carrier is gone, or its first challenge is about to be sent.
+    /// Failed: the carrier is gone, or the first challenge after the failure has not been sent yet.
     Down,
-    /// Given up, and challenged until it answers again.
+    /// Failed, and challenged until the peer answers on it again.
     Probing,
-    /// Gone for good.
+    /// No longer a link of the connection.
     Removed,
 }
 
@@ -37,18 +38,20 @@ impl Pack for LinkState {
     }
 }
 
-/// What a change of state asks of the engine.
+/// What the engine must do after a change of state.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PathChange {
-    /// The first answer: data may flow.
+    /// The peer answered for the first time. Start to send data on the link.
     Validated,
-    /// No new data; put what is unacknowledged on other links at once.
+    /// Send no new data on the link, and move its unacknowledged data to other links at once.
     Suspected,
-    /// It was only late: carry on with what is known of it.
+    /// The link was only late. Send data again, with the window, round trip and rate known from
+    /// before.
     Recovered,
-    /// No new data; put what is unacknowledged on other links, notify the peer.
+    /// Send no new data on the link, move its unacknowledged data to other links, and notify the
+    /// peer.
     Failed,
-    /// Data may flow, with an initial window and nothing known of the round trip or the rate.
+    /// Send data again, with an initial window and no known round trip or rate.
     Restored,
 }
 
@@ -63,23 +66,26 @@ pub enum PathChange {
 /// | Probing    | –                             | –           | third: Up: restored      | Down       | (at once)  | –              | Removed |
 /// | Removed    | –                             | –           | –                        | –          | –          | –              | –       |
 ///
-/// An unanswered challenge on a suspected link counts as a timeout.
-/// "(at once)" means that the next challenge is due at once. In every state but Up and Removed, and
-/// in Down unless the carrier is gone, challenges are due 10 ms, 20 ms, 40 ms … at most 1 s apart. A
-/// timeout while no other link progresses says nothing about this one: it may be the peer. So the
-/// only link of a connection is never suspected; [`SilenceBudget`] ends the connection instead.
+/// An unanswered challenge on a suspected link counts as a timeout. "(at once)" means that the next
+/// challenge is due at once. In every state but Up and Removed, challenges are due 10 ms, 20 ms, 40
+/// ms … at most 200 ms apart, except in Down while the carrier is gone.
+///
+/// A timeout while no other link progresses may be the fault of the peer, not of this link.
+/// Therefore the only link of a connection is never suspected; [`SilenceBudget`] ends the
+/// connection instead.
 #[derive(Clone, Debug)]
 pub struct PathState {
     state: LinkState,
-    /// Timeouts while others progressed, since the last progress.
+    /// Timeouts while other links progressed, since the last progress on this link.
     timeouts: u8,
-    /// Answers still missing before data may flow.
+    /// Answers still needed before the link may carry data.
     answers_missing: u8,
-    /// Challenges due since the last answer or since they began.
+    /// Challenges polled since the last answer or the last change of state.
     unanswered: u8,
     /// When the next challenge is due.
     challenge_at: Instant,
-    /// The last challenges, so that a late answer counts; each counts once.
+    /// Nonces of the last challenges, so that a late answer is accepted; each nonce is accepted
+    /// once.
     nonces: [Option<u64>; NONCES],
     nonce_next: u8,
 }
@@ -95,7 +101,8 @@ crate::pack_fields!(PathState {
 });
 
 impl PathState {
-    /// Starts with a link on which nothing was heard yet; its first challenge is due at once.
+    /// Creates the state of a link on which the peer has not been heard yet. The first challenge is
+    /// due at once.
     pub const fn new(now: Instant) -> Self {
         Self {
             state: LinkState::Validating,
@@ -108,7 +115,7 @@ impl PathState {
         }
     }
 
-    /// Starts with the link over which the handshake went, which was the first answer.
+    /// Creates the state of the link that carried the handshake, which counts as the first answer.
     pub const fn validated(now: Instant) -> Self {
         let mut path = Self::new(now);
         path.enter(LinkState::Up, Instant::NEVER);
@@ -116,8 +123,9 @@ impl PathState {
     }
 
     //= protocol.md: state.1, state.4
-    /// Records that packets of this link stayed unacknowledged for a probe timeout. `others_progress`: another link
-    /// of the connection had something acknowledged in that time.
+    /// Records that packets of this link stayed unacknowledged for a probe timeout.
+    /// `others_progress` says whether packets of another link of the connection were acknowledged
+    /// in that time.
     #[must_use]
     pub fn on_probe_timeout(&mut self, now: Instant, others_progress: bool) -> Option<PathChange> {
         if !others_progress || !matches!(self.state, LinkState::Up | LinkState::Suspect) {
@@ -136,8 +144,8 @@ impl PathState {
     }
 
     //= protocol.md: state.1
-    /// Records that something sent on this link was acknowledged. Ignored once the link was given up: packets sent
-    /// before may arrive late.
+    /// Records that a packet of this link was acknowledged. On a failed link this changes nothing,
+    /// because a packet sent before the failure may be acknowledged late.
     #[must_use]
     pub const fn on_progress(&mut self) -> Option<PathChange> {
         match self.state {
@@ -154,7 +162,7 @@ impl PathState {
     }
 
     //= protocol.md: state.1
-    /// Records that the carrier is gone, or the peer said that its end is down.
+    /// Records that the carrier is gone, or that the peer reported its end of the link as down.
     #[must_use]
     pub fn on_link_down(&mut self) -> Option<PathChange> {
         let before = self.state;
@@ -165,7 +173,8 @@ impl PathState {
         working.then_some(PathChange::Failed)
     }
 
-    /// Records that the carrier is back, or the peer said that its end is available.
+    /// Records that the carrier is back, or that the peer reported its end of the link as
+    /// available.
     pub fn on_link_up(&mut self, now: Instant) {
         if !matches!(self.state, LinkState::Up | LinkState::Removed) {
             self.unanswered = 0;
@@ -173,14 +182,15 @@ impl PathState {
         }
     }
 
-    /// Records that the link does not belong to the connection any more.
+    /// Records that the link no longer belongs to the connection.
     pub const fn on_removed(&mut self) {
         self.enter(LinkState::Removed, Instant::NEVER);
     }
 
     //= protocol.md: challenge.1
-    /// Whether to send a challenge with a fresh random nonce on this link now; call when
-    /// [`PathState::deadline`] has come, and then [`PathState::on_challenge_sent`].
+    /// Returns whether to send a challenge with a new random nonce on this link now. Call at
+    /// [`PathState::deadline`]; if it returns true, send the challenge and call
+    /// [`PathState::on_challenge_sent`].
     pub fn poll_challenge(&mut self, now: Instant) -> bool {
         if now < self.challenge_at {
             return false;
@@ -194,9 +204,9 @@ impl PathState {
         true
     }
 
-    /// Records that the next challenge is due. If a suspected link has not answered the last one, that counts as a
-    /// timeout, because nothing is in flight on it whose timeout would. Call when [`PathState::deadline`] has come,
-    /// before [`PathState::poll_challenge`].
+    /// Records that the next challenge is due. If a suspected link has not answered the last
+    /// challenge, this counts as a timeout: the link has no packets in flight that could time out.
+    /// Call at [`PathState::deadline`], before [`PathState::poll_challenge`].
     #[must_use]
     pub fn on_challenge_due(&mut self, now: Instant) -> Option<PathChange> {
         if self.state != LinkState::Suspect || self.unanswered == 0 || now < self.challenge_at {
@@ -205,7 +215,7 @@ impl PathState {
         self.on_probe_timeout(now, true)
     }
 
-    /// Records that a challenge with this nonce left.
+    /// Records that a challenge with this nonce was sent.
     pub fn on_challenge_sent(&mut self, nonce: u64) {
         let slot = usize::from(self.nonce_next) % NONCES;
         self.nonces[slot] = Some(nonce);
@@ -213,7 +223,8 @@ impl PathState {
     }
 
     //= protocol.md: challenge.4
-    /// Records that the peer answered on this link. Ignores answers to challenges that were not sent lately.
+    /// Records that the peer answered a challenge on this link. Ignores unknown nonces: only the
+    /// last few challenges are remembered.
     #[must_use]
     pub fn on_challenge_answered(&mut self, now: Instant, nonce: u64) -> Option<PathChange> {
         let slot = self.nonces.iter_mut().find(|slot| **slot == Some(nonce))?;
@@ -234,7 +245,7 @@ impl PathState {
         Some(change)
     }
 
-    /// Returns how many challenges were due since the last answer, or since they began.
+    /// Returns how many challenges were polled since the last answer or the last change of state.
     pub const fn unanswered(&self) -> u8 {
         self.unanswered
     }
@@ -244,12 +255,13 @@ impl PathState {
         self.state
     }
 
-    /// Whether new data may be put on the link.
+    /// Returns whether new data may be sent on the link.
     pub const fn may_carry_data(&self) -> bool {
         matches!(self.state, LinkState::Up)
     }
 
-    /// Returns when to call [`PathState::poll_challenge`], [`Instant::NEVER`] if nothing is to be asked.
+    /// Returns when to call [`PathState::poll_challenge`], or [`Instant::NEVER`] if no challenge is
+    /// due.
     pub const fn deadline(&self) -> Instant {
         self.challenge_at
     }
@@ -261,7 +273,7 @@ impl PathState {
             LinkState::Suspect => self.answers_missing = 1,
             LinkState::Up => self.timeouts = 0,
             _ => {
-                // Answers to challenges of before say nothing about what the link does now.
+                // Answers to earlier challenges do not show how the link works now.
                 self.nonces = [None; NONCES];
                 self.timeouts = 0;
                 self.answers_missing = ANSWERS_UNTIL_UP;
@@ -271,29 +283,30 @@ impl PathState {
     }
 }
 
-/// How long a connection waits for any sign of life on any of its links.
+/// How long a connection waits for a sign of life of the peer on any link.
 #[derive(Clone, Copy, Debug)]
 pub struct SilenceBudget {
     budget_ns: u64,
-    /// Since when something is awaited and nothing was heard; `NEVER` while nothing is awaited.
+    /// When the current silence began; `NEVER` while no answer is awaited.
     silent_since: Instant,
 }
 
 crate::pack_fields!(SilenceBudget { budget_ns, silent_since });
 
 impl SilenceBudget {
-    /// Creates a budget of `budget_ns` nanoseconds; nothing is awaited yet.
+    /// Creates a budget of `budget_ns` nanoseconds, with no answer awaited yet.
     pub const fn new(budget_ns: u64) -> Self {
         Self { budget_ns, silent_since: Instant::NEVER }
     }
 
-    /// Records that an answer is awaited from `since` on, which may lie in the future, if none was awaited before.
+    /// Records that an answer is awaited from `since` on, unless one was already awaited. `since`
+    /// may lie in the future.
     pub fn on_waiting(&mut self, since: Instant) {
         self.silent_since = self.silent_since.min(since);
     }
 
-    /// Records that the peer gave an authentic sign of life. If more is awaited, the budget starts at
-    /// `waiting_since`.
+    /// Records an authentic sign of life from the peer. If another answer is awaited, the budget
+    /// restarts at `waiting_since`.
     pub const fn on_progress(&mut self, waiting_since: Option<Instant>) {
         self.silent_since = match waiting_since {
             Some(since) => since,
@@ -302,12 +315,13 @@ impl SilenceBudget {
     }
 
     //= protocol.md: silence.2
-    /// Whether the peer counts as unreachable.
+    /// Returns whether the peer counts as unreachable.
     pub fn is_exhausted(&self, now: Instant) -> bool {
         self.deadline() <= now
     }
 
-    /// Returns when the peer counts as unreachable, [`Instant::NEVER`] while nothing is awaited.
+    /// Returns when the peer counts as unreachable, or [`Instant::NEVER`] while no answer is
+    /// awaited.
     pub const fn deadline(&self) -> Instant {
         self.silent_since.after_ns(self.budget_ns)
     }
@@ -319,24 +333,27 @@ impl Default for SilenceBudget {
     }
 }
 
-/// Default of [`SilenceBudget`]: long enough for a switch to reboot its forwarding plane or a
-/// spanning tree to converge fast, short enough for an application to fail over.
+/// Default of [`SilenceBudget`]: long enough for a switch to restart its forwarding plane or for
+/// rapid spanning tree to converge, and short enough for an application to fail over.
 pub const SILENCE_BUDGET_NS: u64 = 5_000_000_000;
 
-/// With timeouts that double, seven times the first one after it began to be silent.
+/// Timeouts until a link fails. Timeouts double, so the third comes seven times the first timeout
+/// after the silence began.
 const TIMEOUTS_UNTIL_DOWN: u8 = 3;
 
-/// A link that came back once may be flapping; three answers take at least 20 ms.
+/// Answers until a failed link is up again. One answer may come from a flapping link; three take at
+/// least 20 ms.
 const ANSWERS_UNTIL_UP: u8 = 3;
 
-/// Pause after the first challenge; doubles with each that stays unanswered.
+/// Pause after the first challenge; doubles with each unanswered challenge.
 const CHALLENGE_NS: u64 = 10_000_000;
 
-/// Five small frames per second are the price of an unplugged cable. One that is plugged in again
-/// carries data after three answers: this, twice the first pause, and round trips.
+/// Longest pause between challenges: an unplugged cable costs five small frames per second. After
+/// it is plugged in again, the link carries data after three answers: one such pause, twice the
+/// first pause and the round trips.
 const CHALLENGE_NS_MAX: u64 = 200_000_000;
 
-/// With pauses from 10 ms up, the last four cover round trips of 70 ms and more.
+/// Nonces remembered. With pauses from 10 ms up, four nonces cover round trips of at least 70 ms.
 const NONCES: usize = 4;
 
 #[cfg(test)]
@@ -348,7 +365,7 @@ mod tests {
 
     #[derive(Clone, Copy, Debug)]
     enum Event {
-        /// A timeout; whether others progress.
+        /// A probe timeout; whether other links progress.
         Timeout(bool),
         Progress,
         Answer,
@@ -389,10 +406,10 @@ mod tests {
         }
     }
 
-    /// What an event makes of a state; `None` if nothing.
+    /// New state and change after an event; `None` if the event is ignored.
     type Cell = Option<(LinkState, Option<PathChange>)>;
 
-    /// A row for each state, a column for each event.
+    /// Returns a row for each state, with a column for each event.
     fn table() -> [(LinkState, [Cell; 8]); 6] {
         use PathChange::{Failed, Recovered, Suspected, Validated};
         let to = |state, change| Some((state, Some(change)));
@@ -515,7 +532,7 @@ mod tests {
     }
 
     proptest! {
-        /// A link that is not used always comes back, unless its carrier is gone.
+        /// An unused link comes back when its peer answers, unless the carrier is gone.
         #[test]
         fn a_link_whose_peer_answers_again_comes_back(
             steps in prop::collection::vec((0_u8..7, 0_u64..2_000_000_000), 0..100),

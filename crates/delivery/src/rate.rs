@@ -1,34 +1,38 @@
 //! Delivery rate of one link, measured packet by packet.
 //!
-//! Every packet remembers how much had been delivered, and when, at the time it was sent; its
+//! Every packet records how much had been delivered, and when, at the time it was sent. Its
 //! acknowledgement shows how much was delivered in between
-//! (draft-cheng-iccrg-delivery-rate-estimation). The estimate is the largest of the last rounds.
+//! (draft-cheng-iccrg-delivery-rate-estimation). The estimate is the largest sample of the last
+//! rounds.
 
 use crate::Instant;
 
-/// Rounds in one of the two halves of the maximum filter: the estimate is the largest sample of
-/// the last 5 to 10 round trips.
+/// Rounds in each half of the maximum filter: the estimate is the largest sample of the last 5 to
+/// 10 round trips.
 const HALF_ROUNDS: u32 = 5;
 
-/// Time over which a steady rate is averaged, in nanoseconds: a token bucket of 250 µs adds 6 % to it.
+/// Time over which the steady rate is averaged, in nanoseconds. A token bucket that holds 250 µs of
+/// data adds 6 % to the average.
 const STEADY_NS: u64 = 4_000_000;
 
-/// Least time that frames wait on a link which is busy, in nanoseconds, besides half of the smallest round
-/// trip: less may be the work of a host.
+/// Shortest wait of a frame that shows a busy link, in nanoseconds, besides half of the smallest
+/// round trip. A shorter wait may come from the hosts.
 const TRAIN_WAIT_NS: u64 = 20_000;
 
-/// Part by which frames that wait for nothing raise the rate: 1/2^4.
+/// Part by which a train that did not wait raises the rate: 1/2^4.
 const TRAIN_RAISE_SHIFT: u32 = 4;
 
-/// What a packet remembers of the estimator.
+/// The state of the estimator when a packet was sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SendStamp {
-    /// Bytes delivered before, modulo 2^32; less than that is ever in flight.
+    /// Bytes delivered before the packet was sent, modulo 2^32; fewer than 2^32 bytes are ever in
+    /// flight.
     delivered: u32,
-    /// How long before sending the last delivery was, in nanoseconds, at most 4.3 s.
+    /// Time from the last delivery to the sending of the packet, in nanoseconds, at most 4.3 s.
     since_delivered_ns: u32,
-    /// How long before, the newest delivered packet had been sent, in nanoseconds, at most 2.1 s. The top bit
-    /// says that the application, not the window, limited what was in flight.
+    /// Time from the sending of the newest delivered packet to the sending of this one, in
+    /// nanoseconds, at most 2.1 s. The top bit is set if the application, not the window, limited
+    /// the bytes in flight.
     since_first_sent_ns: u32,
 }
 
@@ -37,15 +41,15 @@ pub(crate) struct SendStamp {
 pub(crate) struct Newest {
     pub(crate) stamp: SendStamp,
     pub(crate) sent_at: Instant,
-    /// What was in flight filled the window until now, so that this was the limit, even where several
-    /// links took turns.
+    /// Whether the window, not the application, was the limit: the bytes in flight filled the
+    /// window until now, even if the scheduler alternated between links.
     pub(crate) window_limited: bool,
 }
 
 /// Top bit of [`SendStamp::since_first_sent_ns`].
 const LIMITED: u32 = 1 << 31;
 
-/// See the module.
+/// Measures the delivery rate of one link; see the module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RateEstimator {
     /// Bytes acknowledged.
@@ -53,36 +57,37 @@ pub(crate) struct RateEstimator {
     delivered_at: Instant,
     /// When the newest acknowledged packet had been sent.
     first_sent_at: Instant,
-    /// Until so much is delivered, packets in flight were limited by the application.
+    /// Value of `delivered` until which packets in flight count as limited by the application.
     limited_until: u64,
     limited: bool,
-    /// The round ends with the acknowledgement of a packet sent after so much was delivered.
+    /// The round ends when a packet is acknowledged that was sent after this many bytes were
+    /// delivered.
     round_ends: u64,
     round: u32,
-    /// Rounds that had a sample; only these age the maximum.
+    /// Rounds with a sample; rounds without one do not age the maximum.
     sampled_rounds: u32,
     sampled: bool,
     /// Whether a sample was ever taken while the window was the limit.
     unlimited: bool,
     half_started: u32,
-    /// When the average began, with an acknowledgement; default before the first.
+    /// When the average began, at an acknowledgement; default if no average has begun.
     average_began: Instant,
     average_bytes: u64,
-    /// Something acknowledged since then was limited by the application.
+    /// Whether the application limited a packet acknowledged since the average began.
     average_limited: bool,
-    /// What the link carried over a long time, or what the last frames that waited have shown; 0 if
-    /// unknown.
+    /// Rate over a long time, or the rate that the last waiting train showed, in bytes per second;
+    /// 0 if unknown.
     steady: u64,
-    /// When the first frames of a train were sent, [`Instant::NEVER`] if there is none, and what was
-    /// delivered before.
+    /// When the first frame of the train was sent, [`Instant::NEVER`] if there is no train, and the
+    /// value of `delivered` at that time.
     train_began: Instant,
     train_from: u64,
-    /// When frames that were few last showed anything; default if `steady` is known from many.
+    /// When a short train last showed the rate; default if `steady` was averaged over a long time.
     trained_at: Instant,
-    /// Lately the link delivered all it was given although more could have been in flight: it may be
-    /// faster than anybody has tried.
+    /// Whether the link lately delivered all that was sent although the window allowed more. The
+    /// link may be faster than was ever tried.
     untried: bool,
-    /// Largest sample of this and of the previous half of the filter, 0 if none.
+    /// Largest sample in the current and in the previous half of the filter, 0 if none.
     max: [u64; 2],
 }
 
@@ -135,8 +140,8 @@ impl RateEstimator {
         }
     }
 
-    /// A packet goes out while `in_flight_bytes` are in flight; a probe says nothing of what the link
-    /// carries when it is full.
+    /// Records that a packet is sent while `in_flight_bytes` are in flight. A probe does not show
+    /// what a full link carries, so it counts as limited by the application.
     pub(crate) fn on_sent(
         &mut self,
         now: Instant,
@@ -157,7 +162,7 @@ impl RateEstimator {
         }
     }
 
-    /// Notes whether the application has nothing to send although the window is open.
+    /// Records whether the application has no data to send although the window is open.
     pub(crate) fn set_limited(&mut self, limited: bool, in_flight_bytes: u32) {
         self.limited = limited;
         if limited {
@@ -165,9 +170,9 @@ impl RateEstimator {
         }
     }
 
-    /// `bytes` were acknowledged, by an acknowledgement that would have come at `now` if it had waited for
-    /// nothing. Returns whether a round ended: the newest packet was sent after the previous end was
-    /// acknowledged.
+    /// Records that `bytes` were acknowledged. `now` is the time at which the acknowledgement would
+    /// have arrived without any delay. Returns whether a round ended: the newest acknowledged
+    /// packet was sent after the previous round had ended.
     pub(crate) fn on_acked(
         &mut self,
         now: Instant,
@@ -191,13 +196,13 @@ impl RateEstimator {
         self.delivered_at = self.delivered_at.max(now);
         self.first_sent_at = newest_sent_at;
         let interval_ns = acked_ns.max(sent_ns);
-        // Acknowledgements bunched together would show a rate that no link has.
+        // Coalesced acknowledgements would show a rate that no link has.
         if interval_ns == 0 || interval_ns < rtt_min_ns {
             return round_started;
         }
         let sample = u64::from(since) * 1_000_000_000 / interval_ns;
         let limited = newest.since_first_sent_ns & LIMITED != 0 && !window_limited;
-        // Where an application has little to send, a lone small frame shows nothing.
+        // If the application sends little, a single small frame shows nothing about the rate.
         if limited && (sample <= self.max() || since < frame_bytes) {
             return round_started;
         }
@@ -206,16 +211,18 @@ impl RateEstimator {
         round_started
     }
 
-    /// Largest rate of the last rounds, in bytes per second.
+    /// Returns the largest sample of the last rounds, in bytes per second.
     pub(crate) fn bytes_per_second(&self) -> Option<u64> {
         let max = self.max();
         (max > 0).then_some(max)
     }
 
-    /// What the link carries in the long run, in bytes per second. Where that is not known it is what the
-    /// link says of itself, `nominal`, or else the largest rate. That is at most what the application asked
-    /// for where it asked for little, and far too much behind a token bucket and whenever acknowledgements
-    /// come in bunches.
+    /// Returns the rate that the link carries in the long run, in bytes per second. If it is
+    /// unknown, returns the larger of `nominal`, the speed that the link reports, and the largest
+    /// sample; without `nominal` the largest sample alone.
+    ///
+    /// The largest sample alone is too low if the application sends little. It is far too high
+    /// behind a token bucket and when acknowledgements are coalesced.
     pub(crate) fn steady(&self, nominal: Option<u64>) -> Option<u64> {
         match (self.steady, nominal) {
             (0, Some(nominal)) => Some(nominal.max(self.max())),
@@ -224,31 +231,33 @@ impl RateEstimator {
         }
     }
 
-    /// When frames that were few last showed anything; default if what is known is from many.
+    /// Returns when a short train last showed the rate; default if the rate was averaged over a
+    /// long time.
     pub(crate) const fn trained_at(&self) -> Instant {
         self.trained_at
     }
 
-    /// Nothing is in flight on any link of the connection, and frames will be sent.
+    /// Starts a train: no packet is in flight on any link of the connection, and frames will be
+    /// sent.
     pub(crate) const fn begin_train(&mut self, now: Instant) {
         self.train_began = now;
         self.train_from = self.delivered;
     }
 
-    /// What acknowledgements wait for from now on may be the peer's own data.
+    /// Ends the train. From now on, acknowledgements may wait for data that the peer sends.
     #[inline]
     pub(crate) const fn end_train(&mut self) {
         self.train_began = Instant::NEVER;
     }
 
-    /// Learns from the frames of a train, which all are delivered; the last was sent at `sent_at` and then
-    /// waited `waited_ns` on the link, as far as acknowledgements show.
+    /// Learns from a train whose frames have all been delivered. The last frame was sent at
+    /// `sent_at` and then waited `waited_ns` on the link, as its acknowledgement shows.
     ///
-    /// Short messages leave a link empty after each, so no average comes about, while the largest rate
-    /// behind a token bucket is that of the interface. But frames that wait longer than it took to send
-    /// them have kept the link busy, and so show what it carries: the next message will find it like that.
-    /// A bucket that is refilled between two messages looks faster than it is in the long run, which is
-    /// what it is for such messages.
+    /// With short messages the link is empty after each, so no average is ever taken, and the
+    /// largest sample behind a token bucket is the speed of the interface. But frames that wait
+    /// longer than it took to send them have kept the link busy. They show the rate that the next
+    /// message will find. A bucket that is refilled between two messages makes the link look faster
+    /// than it is in the long run; for such messages it is that fast.
     pub(crate) fn on_train(
         &mut self,
         now: Instant,
@@ -282,14 +291,14 @@ impl RateEstimator {
         self.trained_at = now;
     }
 
-    /// Whether the link lately delivered all it was given although more could have been in flight: it
-    /// may be faster than anybody has tried.
+    /// Returns whether the link lately delivered all that was sent although the window allowed
+    /// more. The link may be faster than was ever tried.
     pub(crate) const fn is_untried(&self) -> bool {
         self.untried
     }
 
-    /// Counts what was acknowledged into the average. Where the application was the limit, the average
-    /// only raises what is known.
+    /// Adds acknowledged bytes to the average. If the application was the limit, the average can
+    /// only raise the steady rate.
     fn average(&mut self, now: Instant, bytes: u32, limited: bool) {
         if self.average_began == Instant::default() {
             self.average_began = now;
@@ -306,7 +315,8 @@ impl RateEstimator {
         let average = u128::from(self.average_bytes) * 1_000_000_000 / u128::from(passed_ns);
         let average = u64::try_from(average).unwrap_or(u64::MAX);
         self.untried = self.average_limited && average >= self.steady - self.steady / 4;
-        // What an application asked for shows no more than a few frames do, as long as it is all that is known.
+        // As long as only such data is known, an average limited by the application is no better
+        // than a short train.
         let is_from_few = self.trained_at != Instant::default() || self.steady == 0;
         self.steady = match (self.average_limited, self.steady) {
             (true, known) => known.max(average),
@@ -316,7 +326,7 @@ impl RateEstimator {
         if !self.average_limited {
             self.trained_at = Instant::default();
         } else if is_from_few {
-            // A stream is in flight: what the link carries is not forgotten meanwhile.
+            // A stream is in flight, so the rate must not fade meanwhile.
             self.trained_at = now;
         }
         self.average_began = now;
@@ -324,7 +334,7 @@ impl RateEstimator {
         self.average_limited = false;
     }
 
-    /// Forgets all samples.
+    /// Discards all samples.
     pub(crate) const fn restart(&mut self) {
         self.unlimited = false;
         self.untried = false;
@@ -334,12 +344,13 @@ impl RateEstimator {
         self.max = [0; 2];
     }
 
-    /// Whether the estimate is only what the application asked for: the link may be much faster.
+    /// Returns whether the application limited every sample: the link may be much faster than the
+    /// estimate.
     pub(crate) const fn is_lower_bound(&self) -> bool {
         !self.unlimited
     }
 
-    /// Number of the current round trip.
+    /// Returns the number of the current round trip.
     pub(crate) const fn round(&self) -> u32 {
         self.round
     }
@@ -358,9 +369,9 @@ impl RateEstimator {
     }
 }
 
-/// Bytes that `rate` bytes per second move in `ns` nanoseconds.
+/// Returns the bytes that `rate` bytes per second move in `ns` nanoseconds.
 pub(crate) fn bytes_in(rate: u64, ns: u64) -> u64 {
-    // 64 bits hold 18 GB: every product of a rate and a round trip that a link has.
+    // 64 bits hold 18 GB, which covers the product of rate and round trip of every real link.
     match rate.checked_mul(ns) {
         Some(product) => product / 1_000_000_000,
         None => (u128::from(rate) * u128::from(ns) / 1_000_000_000).try_into().unwrap_or(u64::MAX),
@@ -379,7 +390,7 @@ mod tests {
         Newest { stamp, sent_at, window_limited: false }
     }
 
-    /// Sends and acknowledges `rounds` windows of `bytes`, `rtt_ns` each.
+    /// Sends and acknowledges `rounds` windows of `bytes`, with a round trip of `rtt_ns` each.
     fn run(rate: &mut RateEstimator, now: &mut Instant, rounds: u32, bytes: u32, rtt_ns: u64) {
         for _ in 0..rounds {
             let stamp = rate.on_sent(*now, 0, false);
@@ -426,7 +437,7 @@ mod tests {
         assert_eq!(rate.bytes_per_second(), Some(12_500_000));
     }
 
-    /// Sends a train of `bytes` at once, of which the last frame waits for `waited_ns`.
+    /// Sends a train of `bytes` at once, whose last frame waits for `waited_ns`.
     fn train(rate: &mut RateEstimator, now: &mut Instant, bytes: u32, waited_ns: u64) {
         let sent_at = *now;
         rate.begin_train(sent_at);

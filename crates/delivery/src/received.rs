@@ -1,5 +1,5 @@
-//! The receiving half of one link of one connection: which packets came, which came twice, and when the
-//! peer gets an acknowledgement (protocol.md §6.1, §6.2).
+//! The receiving half of one link of one connection: which packets arrived, which are duplicates,
+//! and when to acknowledge them (protocol.md §6.1, §6.2).
 
 use wire_edge::{ACK_BLOCK_WORDS_MAX, AckBlock, AckDelay, LinkIndex, PacketNumber};
 
@@ -8,17 +8,18 @@ use crate::Instant;
 /// Whether a packet asks for an acknowledgement (`docs/protocol.md`, 1.1).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Eliciting {
-    /// It does.
+    /// The packet asks for an acknowledgement.
     Yes,
-    /// It does, and others of the same operation follow it, among which the sender asks for an
-    /// acknowledgement when it wants one.
+    /// The packet asks for an acknowledgement, and more packets of its operation follow. The sender
+    /// sets `ack_now` on one of those when it wants an acknowledgement soon.
     Midway,
-    /// It does not: acknowledging it could go on forever between two idle ends.
+    /// The packet asks for none: if acknowledgements were acknowledged, two idle ends would
+    /// exchange them forever.
     No,
 }
 
 impl Eliciting {
-    /// Returns the same arrival, changed into the last one of its operation.
+    /// Treats the packet as the last one of its operation.
     #[must_use]
     pub const fn as_last(self) -> Self {
         match self {
@@ -28,7 +29,7 @@ impl Eliciting {
     }
 }
 
-/// What a packet number means to a receiver.
+/// How a received packet number compares with the numbers received before.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Arrival {
     /// Seen for the first time.
@@ -40,22 +41,22 @@ pub enum Arrival {
     },
     /// Seen before.
     Duplicate,
-    /// So far below the largest that its arrival is not remembered.
+    /// Too far below the largest number: the receiver no longer remembers whether it arrived.
     TooOld,
-    /// Further ahead than a peer that obeys its window can be, or below number 0.
+    /// Further ahead than a peer that keeps to its window can be, or below number 0.
     Implausible,
 }
 
-/// When an acknowledgement is owed.
+/// When to send acknowledgements.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct AckPolicy {
-    /// Packets that ask for an acknowledgement before one is sent without waiting, 1 to 128.
+    /// Packets that ask for an acknowledgement until one is due at once, 1 to 128.
     pub frames_per_ack: u16,
-    /// Longest time an acknowledgement waits for more packets or for data to ride on, in
-    /// nanoseconds, when the last packet ended an operation.
+    /// Longest time that an acknowledgement waits for more packets or for a data frame to ride on,
+    /// in nanoseconds, after the last packet of an operation.
     pub ack_delay_ns: u32,
-    /// The same while more of an operation is to come, in nanoseconds.
+    /// Longest such time while more packets of the operation follow, in nanoseconds.
     pub midway_delay_ns: u32,
 }
 
@@ -65,7 +66,7 @@ crate::pack_fields!(AckPolicy { frames_per_ack, ack_delay_ns, midway_delay_ns })
 
 impl AckPolicy {
     //= protocol.md: ack.7
-    /// Returns what is announced to the peer as `ack_delay_max_ns`, in nanoseconds.
+    /// Returns the delay announced to the peer as `ack_delay_max_ns`, in nanoseconds.
     pub fn delay_max_ns(&self) -> u32 {
         self.ack_delay_ns.max(self.midway_delay_ns)
     }
@@ -77,43 +78,44 @@ impl Default for AckPolicy {
     }
 }
 
-/// Which packets of one link arrived, and when that must be said.
+/// Which packets of one link arrived, and when an acknowledgement is due.
 ///
 /// A ring of [`REPLAY_WINDOW_PACKETS`] bits, indexed by packet number, replaces the usual list of
-/// ranges: every operation touches one bit, or at worst each of the 16 words once, and a peer
-/// cannot make it grow. Two numbers beside it remember runs that reach below the window, so that
-/// `run` in an acknowledgement is exact.
+/// ranges. Every operation touches one bit, or at worst each of the 16 words once, and a peer
+/// cannot make the ring grow. `run_start` and `below_start` remember runs that reach below the
+/// window, so that `run` in an acknowledgement is exact.
 ///
-/// Acknowledging means "accepted by the engine": ask [`ReceivedPackets::classify`] first, and
-/// [`ReceivedPackets::observe`] a new packet only when it was placed or is safely held.
+/// An acknowledged packet is one that the engine has accepted. Call [`ReceivedPackets::classify`]
+/// first, and [`ReceivedPackets::observe`] only once the content of a new packet is placed or held.
 #[derive(Clone, Debug)]
 pub struct ReceivedPackets {
-    /// Bit `n % 1024` says whether packet n arrived, for n in `bottom..next`; bits of numbers
-    /// that do not exist yet are 0.
+    /// Bit `n % 1024` says whether packet n arrived, for n in `bottom..next`. Bits of numbers that
+    /// do not exist yet are 0.
     window: [u64; WORDS],
-    /// One more than the largest number that arrived, 0 before the first.
+    /// One more than the largest number that arrived; 0 before the first packet.
     next: u64,
-    /// Every packet in `run_start..next` arrived, and `run_start - 1` did not (or is no number).
+    /// Every packet in `run_start..next` arrived. Packet `run_start - 1` did not, or is no number.
     run_start: u64,
-    /// Every packet in `below_start..bottom` arrived; not above `bottom`.
+    /// Every packet in `below_start..bottom` arrived; at most `bottom`.
     below_start: u64,
-    /// Lowest number that arrived since the last block was written, late or not; else `u64::MAX`.
+    /// Lowest number that arrived since the last block was written; `u64::MAX` if there is none.
     unreported: u64,
-    /// When the largest arrived.
+    /// When the packet with the largest number arrived.
     largest_received_at: Instant,
-    /// When the acknowledgement becomes due; `NEVER` when none is owed.
+    /// When an acknowledgement becomes due; `NEVER` if none is owed.
     due_at: Instant,
-    /// Arrivals since the last block was written that ask for an acknowledgement.
+    /// Packets since the last block was written that ask for an acknowledgement.
     pending: u16,
     /// New packets with a congestion mark, modulo 2^16.
     marked: u16,
-    /// When the first of them arrived.
+    /// When the first of the pending packets arrived.
     pending_since: Instant,
-    /// A gap opened that no block reported.
+    /// Whether a gap was found since the last block was written.
     gap_unreported: bool,
-    /// The last arrival that asks for an acknowledgement is followed by others.
+    /// Whether more packets of its operation follow the last packet that asked for an
+    /// acknowledgement.
     midway: bool,
-    /// An acknowledgement was asked for since the last block was written.
+    /// Whether a packet with `ack_now` arrived since the last block was written.
     asked: bool,
     /// See [`ReceivedPackets::set_lossless`].
     is_lossless: bool,
@@ -141,7 +143,7 @@ crate::pack_fields!(ReceivedPackets {
 });
 
 impl ReceivedPackets {
-    /// Starts with nothing received; the peer numbers from 0.
+    /// Creates the state before the first packet; the peer numbers packets from 0.
     pub fn new(policy: AckPolicy) -> Self {
         let frames_per_ack = policy.frames_per_ack.clamp(1, FRAMES_PER_ACK_MAX);
         Self {
@@ -163,11 +165,11 @@ impl ReceivedPackets {
         }
     }
 
-    /// Takes all packets before `first` for ones that arrived long ago, as the peer does, to see numbers
-    /// wrap around. Before any packet.
+    /// Treats all packets before `first` as received long ago, for tests in which numbers wrap
+    /// around. Call it before any packet arrives; the peer must start at `first` as well.
     ///
     /// # Panics
-    /// If `first` is neither 0 nor above the window of numbers that are remembered.
+    /// If `first` is neither 0 nor above [`REPLAY_WINDOW_PACKETS`].
     pub fn begin_at(&mut self, first: u64) {
         if let Some(before) = first.checked_sub(1) {
             assert!(before >= REPLAY_WINDOW_PACKETS, "the window begins above 0");
@@ -178,21 +180,27 @@ impl ReceivedPackets {
         }
     }
 
-    /// Sets whether the link loses nothing, as memory does not: then it is enough if one frame in many
-    /// says which packets arrived.
+    /// Sets whether the link loses no frames, as links over shared memory do. On such a link
+    /// acknowledgements may wait longer.
     pub const fn set_lossless(&mut self, is_lossless: bool) {
         self.is_lossless = is_lossless;
     }
 
     //= protocol.md: receive.8, ack.2, ack.4, ack.5
-    /// Records a packet, `packet_wire` being the low 32 bits of its number, and returns what it is.
+    /// Records the packet with `packet_wire` as the low 32 bits of its number, and returns how it
+    /// compares with earlier ones.
     ///
-    /// `received_at` is when the driver got it. An acknowledgement becomes due at once if the packet asks for
-    /// one and carries a congestion mark, was seen before, arrives late, or if a gap was found that no
-    /// acknowledgement has reported to the peer; if it carries `ack_now`, after 8 µs where nothing of its operation
-    /// follows. Otherwise it becomes due with the last of [`AckPolicy::frames_per_ack`] packets or after
-    /// [`AckPolicy::ack_delay_ns`], while more is to come after [`AckPolicy::midway_delay_ns`]. An implausible
-    /// packet leaves no trace.
+    /// `received_at` is when the driver received the packet. If the packet asks for an
+    /// acknowledgement, one becomes due
+    /// * at once if the packet carries a congestion mark, is a duplicate or arrives late, or if a
+    ///   gap was found that no acknowledgement has reported;
+    /// * at once if it carries `ack_now` and more of its operation follows, and after 8 µs if none
+    ///   follows;
+    /// * with the last of [`AckPolicy::frames_per_ack`] packets;
+    /// * otherwise after [`AckPolicy::ack_delay_ns`], or [`AckPolicy::midway_delay_ns`] while more
+    ///   of the operation follows.
+    ///
+    /// An implausible packet changes no state.
     pub fn observe(
         &mut self,
         now: Instant,
@@ -234,7 +242,7 @@ impl ReceivedPackets {
     }
 
     //= protocol.md: ack.6, ack.7
-    /// Sets when the acknowledgement is due, after one more packet that asks for one.
+    /// Updates when the acknowledgement is due, after a packet that asks for one.
     fn schedule(&mut self, now: Instant, at_once: bool, ack_now: bool) {
         if at_once {
             self.due_at = self.due_at.min(now);
@@ -243,16 +251,17 @@ impl ReceivedPackets {
         } else if !self.midway {
             self.due_at = self.due_at.min(now.after_ns(u64::from(self.policy.ack_delay_ns)));
         } else if self.due_at > now && !self.asked {
-            // What ended an operation before need not be reported at once: more follows.
+            // The end of an earlier operation need not be reported soon, because more packets
+            // follow.
             self.due_at = self.pending_since.after_ns(u64::from(self.policy.midway_delay_ns));
         }
     }
 
     //= protocol.md: ack.1, ack.3
-    /// Returns the block that acknowledges everything known, to send as `link`'s; no acknowledgement is owed
-    /// afterwards. Returns `None` if nothing arrived yet.
+    /// Returns the block that acknowledges all packets received so far on `link`, after which no
+    /// acknowledgement is owed. Returns `None` if no packet has arrived yet.
     ///
-    /// May be called before it is due, whenever a frame has room for it.
+    /// May be called before the acknowledgement is due, whenever a frame has room for the block.
     pub fn write_block(&mut self, now: Instant, link: LinkIndex) -> Option<AckBlock> {
         let largest = self.largest()?;
         let run = (self.next - self.run_start).min(RUN_MAX);
@@ -300,20 +309,22 @@ impl ReceivedPackets {
         }
     }
 
-    /// Whether an acknowledgement must be sent now.
+    /// Returns whether an acknowledgement must be sent now.
     pub fn acknowledgement_due(&self, now: Instant) -> bool {
         self.due_at <= now
     }
 
-    /// Returns when an acknowledgement must be sent, [`Instant::NEVER`] if none is owed.
+    /// Returns when an acknowledgement must be sent, or [`Instant::NEVER`] if none is owed.
     pub const fn deadline(&self) -> Instant {
         self.due_at
     }
 
-    /// Whether a frame with room should carry the acknowledgement: it is due, or nothing promises that
-    /// it becomes due soon, or it covers so many packets that it is worth its bytes.
+    /// Returns whether a data frame with room should carry the acknowledgement: it is due, or no
+    /// more of the operation follows, or one was asked for, or it covers so many packets that it is
+    /// worth its bytes.
     ///
-    /// On a link that loses nothing it is soon enough when half of the time has passed.
+    /// On a link that loses no frames it waits until half of [`AckPolicy::ack_delay_ns`] has
+    /// passed.
     #[inline]
     pub fn acknowledgement_rides(&self, now: Instant) -> bool {
         if self.pending == 0 {
@@ -324,31 +335,34 @@ impl ReceivedPackets {
         !(self.midway && !self.asked || waits) || self.pending >= RIDE_PACKETS || self.due_at <= now
     }
 
-    /// Whether a frame that reports deliveries anyway should report packets, too: any that are owed,
-    /// or on a link that loses nothing those that [ride](Self::acknowledgement_rides).
+    /// Returns whether a frame that reports deliveries should acknowledge packets as well. On a
+    /// link that loses no frames the answer is that of [`Self::acknowledgement_rides`]; on others
+    /// every owed acknowledgement joins.
     #[inline]
     pub fn acknowledgement_joins(&self, now: Instant) -> bool {
         if self.is_lossless { self.acknowledgement_rides(now) } else { self.acknowledgement_owed() }
     }
 
-    /// Whether packets wait to be reported although deliveries may be reported at once.
+    /// Returns whether an acknowledgement is owed that may wait while deliveries are reported at
+    /// once.
     #[inline]
     pub const fn is_held_back(&self) -> bool {
         self.is_lossless && self.pending > 0
     }
 
-    /// Whether an acknowledgement is owed and was asked for, or nothing more of an operation is announced,
-    /// so that no thread should go to sleep on it.
+    /// Returns whether an acknowledgement is owed that should be sent before the thread sleeps: the
+    /// sender asked for it, or no more packets of the operation follow.
     pub const fn acknowledgement_is_last(&self) -> bool {
         self.pending > 0 && (self.asked || !self.midway)
     }
 
-    /// Whether packets that ask for an acknowledgement arrived since the last block was written.
+    /// Returns whether packets that ask for an acknowledgement arrived since the last block was
+    /// written.
     pub const fn acknowledgement_owed(&self) -> bool {
         self.pending > 0
     }
 
-    /// Whether no acknowledgement is owed and none is due.
+    /// Returns whether no acknowledgement is owed or due.
     pub fn is_at_rest(&self) -> bool {
         self.pending == 0 && self.due_at == Instant::NEVER
     }
@@ -361,7 +375,7 @@ impl ReceivedPackets {
         }
     }
 
-    /// `number` is not below `next`: moves the window so that it ends with `number`.
+    /// Moves the window so that it ends with `number`, which is at least `next`.
     fn insert_largest(&mut self, number: u64, received_at: Instant) {
         if number > self.next {
             self.gap_unreported = true;
@@ -379,7 +393,7 @@ impl ReceivedPackets {
         self.largest_received_at = received_at;
     }
 
-    /// `number` lies in the window and did not arrive before.
+    /// Records `number`, which lies in the window and did not arrive before.
     fn insert_late(&mut self, number: u64) {
         self.window[word_of(number)] |= bit_of(number);
         if number + 1 == self.run_start {
@@ -387,8 +401,9 @@ impl ReceivedPackets {
         }
     }
 
-    /// Clears the bits of the numbers `first..=last`, which are about to enter the window, after
-    /// noting what they say about the numbers one window below, which leave it.
+    /// Clears the bits of the numbers `first..=last`, which are about to enter the window. Those
+    /// bits belong to the numbers one window below, which leave it: updates `below_start` from them
+    /// first.
     fn recycle(&mut self, first: u64, last: u64) {
         let mut number = first;
         while number <= last {
@@ -419,14 +434,17 @@ impl ReceivedPackets {
                 break;
             }
         }
-        // In the word that holds both ends of the window, bits below `bottom` are newer numbers.
+        // The word may contain both ends of the window; its bits below `bottom` then belong to
+        // newer numbers.
         if start <= bottom { self.below_start } else { start }
     }
 
-    /// Puts the arrivals of `top` and below into `bitmap`, `top` first; returns the words used.
+    /// Writes the arrivals of `top` and below into `bitmap`, `top` first. Returns the number of
+    /// words used.
     ///
-    /// Words reach down to what the peer may not know: numbers of [`REPORTED_PACKETS`] below the
-    /// largest, which several acknowledgements report so that one may be lost, and late arrivals.
+    /// The words reach down to the lowest number that the peer may not know: late arrivals, and the
+    /// [`REPORTED_PACKETS`] numbers below the largest. Several acknowledgements report the latter,
+    /// so that one may be lost.
     fn fill_bitmap(&self, top: u64, bitmap: &mut [u64; ACK_BLOCK_WORDS_MAX]) -> u8 {
         let lowest = self.unreported.min(self.next.saturating_sub(REPORTED_PACKETS));
         let lowest = lowest.max(self.bottom());
@@ -445,9 +463,11 @@ impl ReceivedPackets {
         used
     }
 
-    /// Bit i says whether `top - i` arrived; numbers below the window count as not.
+    /// Returns a word whose bit i says whether `top - i` arrived. Numbers below the window count as
+    /// missing.
     fn word_down_from(&self, top: u64) -> u64 {
-        // 2^64 is a multiple of the window, so numbers below 0 fall on slots too; masked below.
+        // 2^64 is a multiple of the window, so numbers below 0 map to slots as well; the mask
+        // removes them.
         let low = top.wrapping_sub(63);
         let shift = (low % 64) as u32;
         let mut word = self.window[word_of(low)] >> shift;
@@ -463,7 +483,7 @@ impl ReceivedPackets {
         self.window[word_of(number)] & bit_of(number) != 0
     }
 
-    /// Lowest number in the window.
+    /// Returns the lowest number in the window.
     const fn bottom(&self) -> u64 {
         self.next.saturating_sub(REPLAY_WINDOW_PACKETS)
     }
@@ -483,39 +503,42 @@ const fn bit_of(number: u64) -> u64 {
     1 << (number % 64)
 }
 
-/// The bits of the numbers `first..=last`, which share a word.
+/// Returns the bits of the numbers `first..=last`, which share a word.
 const fn bits_between(first: u64, last: u64) -> u64 {
     (u64::MAX << (first % 64)) & (u64::MAX >> (63 - last % 64))
 }
 
-/// Numbers below the largest whose arrival is remembered. Links keep order, so a packet that comes
-/// later than this was declared lost and retransmitted long ago; 128 bytes for each link.
+/// Numbers below the largest whose arrival is remembered: 128 bytes for each link. Links keep
+/// order, so a packet that arrives later than this was declared lost and retransmitted long ago.
 pub const REPLAY_WINDOW_PACKETS: u64 = 1024;
 
-/// Largest gap believed. A peer has at most 2^32 bytes of receive buffer to fill, so with frames of
-/// 4 KiB it is never further ahead; far below the 2^31 at which numbers become ambiguous.
+/// Largest gap accepted. A peer can fill at most 2^32 bytes of receive buffer, so with frames of 4
+/// KiB it is never further ahead. The value is far below the 2^31 at which numbers become
+/// ambiguous.
 pub const JUMP_PACKETS_MAX: u64 = 1 << 20;
 
-/// Packets worth the 24 bytes that it costs a data frame to acknowledge them: 1.5 bytes each.
+/// Packets that justify the 24 bytes of an acknowledgement in a data frame: 1.5 bytes each.
 const RIDE_PACKETS: u16 = 16;
 
-/// How long an acknowledgement that was asked for waits for an answer of the application to ride on, in
-/// nanoseconds: on two small processors a program that polls needs up to 6 µs, and a frame by itself
-/// costs both hosts as much.
+/// How long an acknowledgement that was asked for waits for an answer of the application to ride
+/// on, in nanoseconds. On two small processors a program that polls needs up to 6 µs to answer, and
+/// a separate frame costs the two hosts as much.
 const ANSWER_NS: u64 = 8_000;
 
-/// Half of [`REPORTED_PACKETS`], so that every arrival is reported at least twice.
+/// Largest `frames_per_ack`: half of [`REPORTED_PACKETS`], so that every arrival is reported at
+/// least twice.
 const FRAMES_PER_ACK_MAX: u16 = 128;
 
-/// With 64 packets for an acknowledgement, four of them cover each packet.
+/// Numbers below the largest that each acknowledgement reports. With one acknowledgement in 64
+/// packets, four acknowledgements report each packet.
 const REPORTED_PACKETS: u64 = 256;
 
-/// Bitmap words written: enough for [`REPORTED_PACKETS`].
+/// Bitmap words written at most: enough for [`REPORTED_PACKETS`].
 const WORDS_SENT_MAX: u64 = REPORTED_PACKETS / 64;
 
 const _: () = assert!(WORDS_SENT_MAX <= ACK_BLOCK_WORDS_MAX as u64);
 
-/// The field has 16 bits.
+/// Largest run of a block: the field has 16 bits.
 const RUN_MAX: u64 = u16::MAX as u64;
 
 const WORDS: usize = (REPLAY_WINDOW_PACKETS / 64) as usize;

@@ -1,78 +1,80 @@
-//! Which link the next bytes go to.
+//! The choice of the link for the next bytes.
 
 use wire_edge::LinkIndex;
 
 use crate::Instant;
 
-/// Links a connection can have.
+/// Largest number of links of a connection.
 pub const LINKS_MAX: usize = LinkIndex::MAX as usize + 1;
 
 /// How bytes are spread over links.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum SchedulingPolicy {
-    /// Every byte to the link that is expected to deliver it first.
+    /// Every byte goes to the link that is expected to deliver it first.
     #[default]
     EarliestDelivery,
-    /// One frame to each link in turn, however fast it is (`MultiEdge`). A link whose turn it is
-    /// makes the others wait.
+    /// One frame goes to each link in turn, however fast the link is (`MultiEdge`). If the link
+    /// whose turn it is has no room, the others wait.
     RoundRobin,
 }
 
-/// What the scheduler knows about a link. All bytes are counted as the rate estimator counts them.
+/// What the scheduler knows about a link. Bytes are counted as the rate estimator counts them.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkView {
-    /// Estimated rate; `None` until something was measured.
+    /// Estimated rate; `None` before the first measurement.
     pub rate_bytes_per_second: Option<u64>,
-    /// What it takes to the peer without queueing, in nanoseconds. Only how links compare matters.
+    /// Time to the peer without queueing, in nanoseconds. Only differences between links matter.
     pub one_way_ns: u64,
-    /// When all that is queued or in flight on it will have left, by the same estimate; not in the past.
+    /// When the link will have sent all bytes that are queued or in flight on it, by the estimated
+    /// rate; not in the past.
     pub idle_at: Instant,
-    /// What the congestion window still allows.
+    /// Bytes that the congestion window still allows.
     pub window_left_bytes: u64,
-    /// When the window allows another frame; [`Instant::NEVER`] if that depends on an acknowledgement.
+    /// When the window allows another frame; [`Instant::NEVER`] if that depends on an
+    /// acknowledgement.
     pub opens_at: Instant,
-    /// It has its share of this turn. It gets no more in it, but its window is not closed: the next turn may
-    /// come at once.
+    /// Whether the link has sent its share of this turn. It gets no more in this turn, but its
+    /// window is open, and the next turn may follow at once.
     pub has_share: bool,
-    /// Its largest frame; at least 1 is assumed.
+    /// Largest frame of the link, in bytes; 0 counts as 1.
     pub frame_bytes: u32,
-    /// Whether new data may be put on it.
+    /// Whether the link may carry new data.
     pub usable: bool,
-    /// Whether it is used only while no other link is usable.
+    /// Whether the link is used only while no other link is usable.
     pub backup: bool,
 }
 
 /// The next step in spreading a backlog over links.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Next {
-    /// The next frame goes to this link.
+    /// Send the next frame on this link.
     Frame {
-        /// Its index among the links shown.
+        /// Index of the link in `links`.
         link: usize,
     },
-    /// Nothing goes anywhere before a window opens, an acknowledgement comes, or this time.
+    /// Send no frame before a window opens, an acknowledgement arrives, or time `until`.
     Wait {
-        /// When a link that holds back would run dry; [`Instant::NEVER`] if none does.
+        /// When to ask again about a link that was held back; [`Instant::NEVER`] if none was.
         until: Instant,
     },
 }
 
-/// What the scheduler remembers between decisions, indexed like the links it is shown.
+/// What the scheduler remembers between decisions, indexed like the links passed to [`next`].
 #[derive(Clone, Debug, Default)]
 pub struct SchedulerState {
-    /// Round robin: index of the link whose turn it is, before unusable ones are skipped.
+    /// Round robin: index of the link whose turn it is, before unusable links are skipped.
     turn: usize,
-    /// Bytes given to each link while its rate was unknown.
+    /// Bytes sent on each link while its rate was unknown.
     unmeasured_bytes: [u32; LINKS_MAX],
-    /// When each link last got data or was first seen; default until then.
+    /// When each link last got data or was first considered; default before that.
     given_at: [Instant; LINKS_MAX],
 }
 
 crate::pack_fields!(SchedulerState { turn, unmeasured_bytes, given_at });
 
 impl SchedulerState {
-    /// Forgets what was learnt of link `index`, which was replaced or came back.
+    /// Discards what was learnt about link `index`, because it was replaced or came back.
     pub fn forget(&mut self, index: usize) {
         if let (Some(bytes), Some(at)) =
             (self.unmeasured_bytes.get_mut(index), self.given_at.get_mut(index))
@@ -83,25 +85,27 @@ impl SchedulerState {
     }
 }
 
-/// Chooses the link of the next frame of a backlog of `backlog_bytes`; to be asked frame by frame,
-/// with what was given so far in the views.
+/// Chooses the link for the next frame of a backlog of `backlog_bytes`. Call once per frame, with
+/// `links` updated for the frames sent so far.
 ///
-/// Of the links with room the frame goes to the one that delivers it first, so that frames arrive
-/// about in the order in which they are cut. A link that has room while one that would deliver a little
-/// earlier opens within `HOLD_NS` is passed over, if it has enough queued for that time. No link waits
-/// longer for another, nor does one that delivers much later anyway: predictions of arrival err by more
-/// than the time of a frame wherever a switch or a host sends in bursts, a window that is not filled does
-/// not grow, and a link that idles is lost for good, while order is not needed.
+/// Of the links with room, the frame goes to the one that delivers it first, so that frames arrive
+/// roughly in the order in which they were cut. If another link would deliver a little earlier and
+/// opens within `HOLD_NS`, a link with enough queued data is passed over for that time. A link does
+/// not wait longer for an earlier one, and does not wait at all if it delivers much later anyway.
+/// There are three reasons: where a switch or a host sends in bursts, predictions of arrival err by
+/// more than the time of a frame; a window that is not filled does not grow; and the time of an
+/// idle link is lost, while order is not required.
 ///
-/// A link gets nothing that it would deliver later than the other links together deliver the whole
-/// backlog without it: a slow one gets exactly the share it can deliver in time, and when the backlog is
-/// down to a frame only the link that delivers it first is left. A link whose window is closed counts as
-/// able to send when it opens, or is idle if that depends on an acknowledgement.
+/// A link gets no frame that it would deliver later than the other links together deliver the whole
+/// backlog without it. So a slow link gets the share that it can deliver in time, and when the
+/// backlog is down to one frame, only the link that delivers it first is left. A link whose window
+/// is closed counts as able to send when its window opens, or when the link is idle if the window
+/// depends on an acknowledgement.
 ///
 /// A link without a measured rate counts as average, and gets a first share whatever the estimates
-/// say; a link that has got nothing for [`REMEASURE_NS`] gets one frame of a long backlog.
+/// say. A link that has got no data for [`REMEASURE_NS`] gets one frame of a long backlog.
 ///
-/// Only the first [`LINKS_MAX`] of `links` count.
+/// Only the first [`LINKS_MAX`] of `links` are used.
 pub fn next(
     policy: SchedulingPolicy,
     backlog_bytes: u64,
@@ -125,7 +129,7 @@ pub fn next(
     chosen
 }
 
-/// Round robin: the link whose turn it is, if it has room.
+/// Round robin: chooses the link whose turn it is, if it has room.
 fn turn_of(backlog_bytes: u64, links: &[LinkView], state: &mut SchedulerState) -> Next {
     let eligible = eligible(links);
     let mut turns = (0..links.len()).map(|step| (state.turn + step) % links.len());
@@ -164,31 +168,31 @@ fn earliest(
     Next::Wait { until }
 }
 
-/// Which links may carry data: backups only if nothing else may.
+/// Returns a test for links that may carry data: backup links only if no other link is usable.
 fn eligible(links: &[LinkView]) -> impl Fn(&LinkView) -> bool + use<> {
     let only_backups = !links.iter().any(|link| link.usable && !link.backup);
     move |link| link.usable && (!link.backup || only_backups)
 }
 
-/// What a link sends at least: a frame, or all there is.
+/// Returns the least that a link sends, in bytes: a frame, or the whole backlog.
 fn unit_bytes(link: &LinkView, backlog_bytes: u64) -> u64 {
     u64::from(link.frame_bytes.max(1)).min(backlog_bytes)
 }
 
-/// Whether a link takes a frame now.
+/// Returns whether the link accepts a frame now.
 fn is_open(link: &LinkView, backlog_bytes: u64) -> bool {
     let unit_bytes = unit_bytes(link, backlog_bytes);
     unit_bytes > 0 && !link.has_share && link.window_left_bytes >= unit_bytes
 }
 
-/// When a link takes a frame again.
+/// Returns when the link accepts a frame again.
 fn opens_at(link: &LinkView, now: Instant) -> Instant {
     if link.has_share { now } else { link.opens_at }
 }
 
 /// When each usable link would deliver one more frame.
 struct Deliveries {
-    /// Time of delivery in nanoseconds, `u64::MAX` where the link is not to be asked.
+    /// Time of delivery in nanoseconds; `u64::MAX` if the link is not eligible.
     at_ns: [u64; LINKS_MAX],
     open: u16,
 }
@@ -209,8 +213,9 @@ impl Deliveries {
             deliveries.at_ns[index] = start_at.0.saturating_add(sending_ns[index]);
             deliveries.open |= u16::from(is_open(link, backlog_bytes)) << index;
         }
-        // A frame of a slow link that comes too early overtakes many of a fast one, and one that comes
-        // too late is overtaken alone: it is taken for half a frame early.
+        // A frame of a slow link that arrives too early overtakes many frames of a fast link; one
+        // that arrives too late is only overtaken itself. Therefore the slow link counts as earlier
+        // by half the time of a frame.
         for (at_ns, sending_ns) in deliveries.at_ns.iter_mut().zip(sending_ns) {
             if *at_ns < u64::MAX {
                 *at_ns = at_ns.saturating_sub(sending_ns.saturating_sub(shortest_ns) / 2);
@@ -219,14 +224,14 @@ impl Deliveries {
         deliveries
     }
 
-    /// The link that delivers first, whether it has room or not.
+    /// Returns the link that delivers first, even if it has no room.
     fn first(&self) -> Option<usize> {
         let known = (0..LINKS_MAX).filter(|&index| self.at_ns[index] < u64::MAX);
         known.min_by_key(|&index| self.at_ns[index])
     }
 
-    /// The link with room that delivers first among those not yet returned, and by how much another
-    /// link is earlier.
+    /// Returns the link with room that delivers first among those not yet returned, and how much
+    /// later it delivers than the earliest link, in nanoseconds.
     fn next_open(&mut self) -> Option<(usize, u64)> {
         let first_ns = self.at_ns.iter().copied().min()?;
         let open = (0..LINKS_MAX).filter(|index| self.open >> index & 1 != 0);
@@ -236,8 +241,8 @@ impl Deliveries {
     }
 }
 
-/// Whether a link that would deliver too late gets a frame all the same, so that its rate becomes
-/// known, or known again. Never one of an operation so small that this frame decides its latency.
+/// Returns whether a link that would deliver too late gets a frame nevertheless, to measure its
+/// rate. An operation so small that this frame would determine its latency is never used for that.
 fn claims_a_measurement(
     candidate: usize,
     view: &LinkView,
@@ -258,17 +263,18 @@ fn claims_a_measurement(
     now.since_ns(*given_at) >= REMEASURE_NS && backlog_bytes >= REMEASURE_FRAMES * frame_bytes
 }
 
-/// When a link's next byte would arrive if it took no time to send, and how fast bytes follow.
+/// When the next byte of a link would arrive if sending took no time, and the rate at which bytes
+/// follow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Estimate {
     start_ns: u64,
     /// Bytes per second, at least 1.
     rate: u64,
-    /// What it sends at least: a frame, or all there is.
+    /// Least that the link sends, in bytes: a frame, or the whole backlog.
     unit_bytes: u64,
 }
 
-/// The candidate's estimate, and those of the other eligible links, earliest start first.
+/// The estimate of the candidate, and those of the other eligible links, earliest start first.
 struct Estimates {
     mine: Estimate,
     others: [Estimate; LINKS_MAX],
@@ -300,7 +306,8 @@ impl Estimates {
         estimates
     }
 
-    /// Whether the candidate delivers a frame no later than the others would deliver the whole backlog.
+    /// Returns whether the candidate delivers a frame no later than the other links would deliver
+    /// the whole backlog.
     fn is_in_time(&self, backlog_bytes: u64) -> bool {
         let mine_at =
             self.mine.start_ns.saturating_add(time_of(self.mine.unit_bytes, self.mine.rate));
@@ -317,10 +324,10 @@ impl Estimates {
         self.others_len += 1;
     }
 
-    /// When the other links together would have delivered `bytes`, in nanoseconds on the clock:
-    /// as if bytes were a fluid poured into all links that have started, but not before the first
-    /// frame of one of them is through: so the link with the earliest first frame finds no others
-    /// that it should wait for, whatever frames each of them has.
+    /// Returns when the other links together would have delivered `bytes`, in nanoseconds on the
+    /// clock. Bytes count as a fluid poured into all links that have started. The result is not
+    /// before the first complete frame of any of these links. So the link with the earliest first
+    /// frame never waits for others, whatever their frame sizes.
     fn others_deliver_at(&self, bytes: u64) -> u64 {
         let others = &self.others[..self.others_len];
         let mut delivered = 0;
@@ -346,15 +353,15 @@ impl Estimates {
     }
 }
 
-/// When a link could begin to send `unit_bytes`: the next frame, or all there is.
+/// Returns when the link could begin to send `unit_bytes`: the next frame, or the whole backlog.
 fn could_send_at(link: &LinkView, unit_bytes: u64, now: Instant) -> Instant {
     let idle_at = link.idle_at.max(now);
     let is_open = link.has_share || link.window_left_bytes >= unit_bytes;
-    // Where that depends on an acknowledgement, one is expected when it is idle.
+    // If the window depends on an acknowledgement, one is expected when the link is idle.
     if is_open || link.opens_at == Instant::NEVER { idle_at } else { idle_at.max(link.opens_at) }
 }
 
-/// Mean of the known rates, in bytes per second.
+/// Returns the mean of the known rates, in bytes per second.
 fn average_rate(links: &[LinkView], eligible: impl Fn(&LinkView) -> bool) -> u64 {
     let known = links.iter().filter(|link| eligible(link));
     let (sum, count) = known
@@ -363,38 +370,40 @@ fn average_rate(links: &[LinkView], eligible: impl Fn(&LinkView) -> bool) -> u64
     sum.checked_div(count).unwrap_or(RATE_WITHOUT_ANY_MEASUREMENT)
 }
 
-/// Nanoseconds that `bytes` take. Exact below 18 GB, where the product leaves 64 bits.
+/// Returns the nanoseconds that `bytes` take. Exact below 18 GB, where the product overflows 64
+/// bits.
 const fn time_of(bytes: u64, rate_bytes_per_second: u64) -> u64 {
     bytes.saturating_mul(1_000_000_000) / rate_bytes_per_second
 }
 
-/// Bytes that pass in `ns` nanoseconds, at most 18 GB.
+/// Returns the bytes that pass in `ns` nanoseconds, at most 18 GB.
 const fn bytes_in(ns: u64, rate_bytes_per_second: u64) -> u64 {
     ns.saturating_mul(rate_bytes_per_second) / 1_000_000_000
 }
 
-/// Longest time for which a link with room waits for one that delivers earlier, in nanoseconds: two
-/// full frames at 1 Gb/s.
+/// Longest time that a link with room waits for one that delivers earlier, in nanoseconds: two full
+/// frames at 1 Gb/s.
 const HOLD_NS: u64 = 25_000;
 
-/// Most by which a link that waits would deliver later, in nanoseconds: four full frames at 1 Gb/s.
+/// Most by which a waiting link would deliver later, in nanoseconds: four full frames at 1 Gb/s.
 const HELD_LATE_NS_MAX: u64 = 50_000;
 
-/// What a link has queued beyond the time for which it waits, in nanoseconds: if no timer looks after it
-/// for that long, it idles.
+/// What a waiting link must have queued beyond its wait, in nanoseconds. If timers run later than
+/// this, the link becomes idle.
 const RUN_DRY_NS: u64 = 60_000;
 
-/// Frames a link without a measured rate gets for certain: two rate samples of two acknowledged
-/// frames each, and little enough that a hundred times slower link delays nothing for long.
+/// Frames that a link without a measured rate gets in any case: two rate samples of two
+/// acknowledged frames each. They are few enough that even a link slower by a factor of a hundred
+/// delays little.
 const UNMEASURED_FRAMES: u64 = 4;
 
-/// How long a link may get nothing before its rate counts as outdated.
+/// Time without data after which the rate of a link counts as outdated, in nanoseconds.
 pub const REMEASURE_NS: u64 = 100_000_000;
 
-/// Shortest backlog that gives a frame away to measure.
+/// Shortest backlog that spends a frame on a measurement, in frames.
 const REMEASURE_FRAMES: u64 = 16;
 
-/// 1 Gb/s. Only how links compare matters, and without any measurement all are equal.
+/// 1 Gb/s. Only differences between links matter, and without any measurement all links are equal.
 const RATE_WITHOUT_ANY_MEASUREMENT: u64 = 125_000_000;
 
 #[cfg(test)]

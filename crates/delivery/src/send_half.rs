@@ -18,12 +18,12 @@ use crate::{Instant, SendConfig};
 
 pub use self::window::{ASK_FRAMES_MAX, BATCH_NS, QUANTUM_NS};
 
-/// What became of a packet's content.
+/// What happened to the content of a packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fate {
-    /// The peer accepted it.
+    /// The peer accepted the content.
     Acked,
-    /// It must be retransmitted.
+    /// The content must be retransmitted.
     Lost,
 }
 
@@ -34,39 +34,39 @@ pub struct AckSummary {
     pub newly_acked: u32,
     /// Packets newly declared lost.
     pub newly_lost: u32,
-    /// Round-trip time without the peer's delay, in nanoseconds.
+    /// Round-trip time less the delay at the peer, in nanoseconds.
     pub rtt_sample_ns: Option<u64>,
-    /// Packets acknowledged that had been declared lost.
+    /// Packets acknowledged after they had been declared lost.
     pub spurious: u32,
     /// Frames that arrived with a congestion mark since the last acknowledgement.
     pub marked: u32,
 }
 
-/// What a timer asks for.
+/// What to do after a timer has fired.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum TimeoutOutcome {
-    /// Nothing beyond the losses reported.
+    /// Nothing, except for the losses reported.
     Nothing,
-    /// The probe timeout fired: send a packet that asks to be acknowledged, window or not. See
-    /// [`SendHalf::retire_oldest_for_probe`].
+    /// The probe timeout fired: send a packet that asks for an acknowledgement, even if the window
+    /// is full. See [`SendHalf::retire_oldest_for_probe`].
     Probe {
-        /// Probe timeouts since the last acknowledgement, this one included.
+        /// Probe timeouts since the last acknowledgement, including this one.
         count_so_far: u32,
     },
 }
 
 /// Sent packets, round-trip time, loss detection, probe timeout, congestion control and delivery
-/// rate of one link of one connection in one direction.
+/// rate of one direction of a link of a connection.
 ///
-/// `T` is what a packet carried. It comes back exactly once per packet: acknowledged or lost
-/// through `report`, or returned by [`unsend`](Self::unsend), [`drain`](Self::drain) or
+/// `T` is the content of a packet. It is returned exactly once per packet: acknowledged or lost
+/// through `report`, or by [`unsend`](Self::unsend), [`drain`](Self::drain) or
 /// [`retire_oldest_for_probe`](Self::retire_oldest_for_probe).
 ///
 /// Packet numbers are never reused, so every acknowledgement of a packet is unambiguous. Links keep
-/// the order of frames, so a packet that later ones overtake is lost: three numbers or a quarter of
-/// the smallest round trip later, more after losses that turned out to be none. Records of lost
-/// packets stay for a while as *ghosts* without content: an acknowledgement of one proves that it
-/// was not lost, and undoes what congestion control made of it.
+/// the order of frames, so a packet overtaken by later ones is declared lost after three numbers or
+/// a quarter of the smallest round trip; the tolerance grows after spurious losses. The record of a
+/// lost packet stays for some time as a *ghost* without content. An acknowledgement of a ghost
+/// proves that the packet was not lost, and undoes the reaction of congestion control.
 #[derive(Debug)]
 pub struct SendHalf<T: Copy> {
     packets: SentPackets<T>,
@@ -78,12 +78,13 @@ pub struct SendHalf<T: Copy> {
     next: PacketNumber,
     /// One more than the largest number acknowledged.
     acked_end: PacketNumber,
-    /// When the newest acknowledged packet was sent, and how long its acknowledgement took.
+    /// When the newest acknowledged packet was sent, and the time until its acknowledgement, in
+    /// nanoseconds.
     newest_acked_sent_at: Instant,
     newest_acked_took_ns: u64,
-    /// When the first overtaken packet counts as lost.
+    /// When the first overtaken packet is declared lost.
     loss_at: Instant,
-    /// Last acknowledgement of something new, or last probe timeout.
+    /// Time of the last acknowledgement of a new packet, or of the last probe timeout.
     progress_at: Instant,
     estimate: LinkEstimate,
     probe_timeout_min_ns: u64,
@@ -94,24 +95,25 @@ pub struct SendHalf<T: Copy> {
     frame_bytes: u32,
     probe_count: u32,
     packets_max: u16,
-    /// The peer's count of marked frames, as last seen.
+    /// Last known value of the peer's counter of marked frames.
     marked: u16,
 }
 
-/// An idle link of a connection costs no more than eight cache lines.
+/// A link of an idle connection takes at most eight cache lines.
 const _: () = assert!(size_of::<SendHalf<[u64; 2]>>() <= 512);
 
-/// Least that acknowledgements vary, in nanoseconds: what a timer of the peer is late.
+/// Smallest allowance for the variation of acknowledgements, in nanoseconds: a timer of the peer
+/// may be this late.
 const PROBE_MARGIN_NS: u64 = 200_000;
 
 /// Probe timeouts without an answer after which congestion is persistent (RFC 9002 §7.6.1).
 const PERSISTENT_PROBES: u32 = 6;
 
 impl<T: Copy> SendHalf<T> {
-    /// Creates a half with nothing in flight; its first packet has number 0.
+    /// Creates a half with no packet in flight; its first packet has number 0.
     ///
     /// # Panics
-    /// If a full frame has no byte or more than 65535.
+    /// If `frame_bytes` is not within 1 to 65535.
     pub fn new(config: &SendConfig, now: Instant) -> Self {
         assert!((1..=u32::from(u16::MAX)).contains(&config.frame_bytes));
         let rtt = RttEstimator::new(config.initial_rtt_ns, now);
@@ -146,24 +148,24 @@ impl<T: Copy> SendHalf<T> {
         }
     }
 
-    /// Takes all packets before `first` for ones that were acknowledged long ago, as the peer does, to see
-    /// numbers wrap around. Before any packet.
+    /// Treats all packets before `first` as acknowledged long ago, for tests in which numbers wrap
+    /// around. Call it before any packet is sent; the peer must start at `first` as well.
     pub const fn begin_at(&mut self, first: PacketNumber) {
         self.next = first;
         self.acked_end = first;
     }
 
-    /// Returns the number the next packet gets.
+    /// Returns the number that the next packet gets.
     pub const fn next_packet(&self) -> PacketNumber {
         self.next
     }
 
     //= protocol.md: packet.1
-    /// Records that a packet of `bytes` bytes goes out, and returns its number. Probes aside, the caller has seen
-    /// that [`window_left`](Self::window_left) allows it.
+    /// Records that a packet of `bytes` bytes is sent, and returns its number. Unless the packet is
+    /// a probe, the caller has checked [`window_left`](Self::window_left).
     ///
     /// # Panics
-    /// If a frame has more than 65535 bytes, or 65535 packets are in flight.
+    /// If `bytes` exceeds 65535, or 65535 packets are in flight.
     pub fn on_sent(
         &mut self,
         pool: &mut SentPool<T>,
@@ -193,9 +195,9 @@ impl<T: Copy> SendHalf<T> {
     }
 
     //= protocol.md: packet.1
-    /// Takes back the last `count` frames, which the driver did not take: their numbers are free again, as they
-    /// never left the host, and their contents are returned, newest first. Pure acknowledgements count among the
-    /// frames and return nothing.
+    /// Takes back the last `count` frames, which the driver did not accept. They never left the
+    /// host, so their numbers may be used again. Passes their contents to `back`, newest first.
+    /// Pure acknowledgements count among the frames but have no content.
     ///
     /// # Panics
     /// If fewer than `count` packets were sent, or one of them was acknowledged.
@@ -205,12 +207,13 @@ impl<T: Copy> SendHalf<T> {
     }
 
     //= protocol.md: packet.1
-    /// Takes back the contents of the last `count` frames, which the driver did not take without knowing whether
-    /// they left the host: they are returned as by [`unsend`](Self::unsend), to be retransmitted, which is no sign
-    /// of congestion. Their numbers are not used again, and acknowledgements of them are ignored.
+    /// Takes back the contents of the last `count` frames, which the driver rejected without
+    /// knowing whether they left the host. Passes the contents to `back` as
+    /// [`unsend`](Self::unsend) does, to be retransmitted; this is no sign of congestion. Their
+    /// numbers are not used again, and acknowledgements of them are ignored.
     ///
     /// # Panics
-    /// As for [`unsend`](Self::unsend).
+    /// As [`unsend`](Self::unsend).
     pub fn disown(&mut self, pool: &mut SentPool<T>, count: usize, back: &mut impl FnMut(T)) {
         assert!(count as u64 <= self.next.0 - self.acked_end.0, "only the last frames come back");
         let first = PacketNumber(self.next.0 - count as u64);
@@ -228,8 +231,8 @@ impl<T: Copy> SendHalf<T> {
     }
 
     //= protocol.md: again.2
-    /// Reports contents that count as lost now, and returns whether a probe is due. Call when
-    /// [`deadline`](Self::deadline) is reached.
+    /// Reports contents that are now declared lost, and returns whether a probe is due. Call at
+    /// [`deadline`](Self::deadline).
     pub fn on_timeout(
         &mut self,
         pool: &mut SentPool<T>,
@@ -259,9 +262,9 @@ impl<T: Copy> SendHalf<T> {
         outcome
     }
 
-    /// Hands back the content of the oldest data packet in flight, to be retransmitted under a new
-    /// number on the best link. The packet no longer counts as in flight, but its number stays
-    /// known: a late acknowledgement still gives a round-trip time.
+    /// Returns the content of the oldest data packet in flight, to be retransmitted under a new
+    /// number on the best link. The packet no longer counts as in flight, but its number is
+    /// remembered: a late acknowledgement still yields a round-trip time.
     pub fn retire_oldest_for_probe(&mut self) -> Option<T> {
         let slot = self.oldest_data()?;
         let record = self.packets.remember(slot, Kind::Retired);
@@ -269,8 +272,9 @@ impl<T: Copy> SendHalf<T> {
         Some(record.content)
     }
 
-    /// Returns contents in flight, oldest first, that the receiver has said not to have taken: that is no sign of
-    /// congestion. Their packets are forgotten, and late acknowledgements of them say nothing.
+    /// Passes contents in flight that the receiver reported as refused to `back`, oldest first. A
+    /// refusal is no sign of congestion. The records of these packets are removed, and late
+    /// acknowledgements of them are ignored.
     pub fn retire(
         &mut self,
         pool: &mut SentPool<T>,
@@ -290,7 +294,8 @@ impl<T: Copy> SendHalf<T> {
         self.packets.release_if_empty(pool);
     }
 
-    /// Returns all contents in flight, oldest first, for other links. Numbers go on.
+    /// Passes all contents in flight to `back`, oldest first, for other links. Packet numbers
+    /// continue.
     pub fn drain(&mut self, pool: &mut SentPool<T>, back: &mut impl FnMut(T)) {
         while let Some(slot) = self.packets.oldest() {
             back(self.packets.remove(slot).content);
@@ -304,8 +309,8 @@ impl<T: Copy> SendHalf<T> {
     }
 
     //= protocol.md: state.3
-    /// Measures round-trip time, rate and window from the start, because the link came back or leads another way
-    /// now. Numbers go on, and what is in flight stays.
+    /// Restarts the measurement of round-trip time, rate and window, because the link came back or
+    /// now has another route. Packet numbers continue, and packets stay in flight.
     pub fn restart_measurement(&mut self, config: &SendConfig, now: Instant) {
         self.rtt = RttEstimator::new(config.initial_rtt_ns, now);
         self.rate.restart();
@@ -329,33 +334,35 @@ impl<T: Copy> SendHalf<T> {
         self.controller.set_frame_bytes(frame_bytes);
     }
 
-    /// Sets whether there is nothing to send although the window is open; the delivery rate then has no meaning for
-    /// the link.
+    /// Records whether the application has no data to send although the window is open. The
+    /// delivery rate then says nothing about the link.
     pub fn set_application_limited(&mut self, limited: bool) {
         self.rate.set_limited(limited, self.in_flight_bytes);
     }
 
-    /// Begins to learn the rate of the link from how long frames wait, as nothing is in flight on any link of the
-    /// connection and frames will be sent on some. This ends when the peer [sends data itself](Self::end_train).
+    /// Starts to learn the rate of the link from how long frames wait. Call when no packet is in
+    /// flight on any link of the connection and frames will be sent. Learning ends when [the peer
+    /// sends data](Self::end_train).
     pub const fn begin_train(&mut self, now: Instant) {
         self.rate.begin_train(now);
     }
 
-    /// Ends the learning of the rate, because the peer sends data, for which acknowledgements may wait.
+    /// Stops learning the rate, because the peer sends data and acknowledgements may wait behind
+    /// it.
     #[inline]
     pub const fn end_train(&mut self) {
         self.rate.end_train();
     }
 
-    /// Returns the next time at which [`on_timeout`](Self::on_timeout) must run; [`Instant::NEVER`] if nothing is
-    /// in flight and no lost packet is remembered.
+    /// Returns when [`on_timeout`](Self::on_timeout) must be called next, or [`Instant::NEVER`] if
+    /// no packet is in flight and no lost packet is remembered.
     #[inline]
     pub fn deadline(&self) -> Instant {
         if self.packets.is_at_rest() {
             return self.loss_at;
         }
         let expires = self.packets.oldest_ghost().map_or(Instant::NEVER, |slot| {
-            // While packets are in flight, acknowledgements and probes clean up.
+            // While packets are in flight, acknowledgements and probes remove ghosts.
             if self.packets.len() > 0 { Instant::NEVER } else { self.ghost_expires(slot) }
         });
         self.loss_at.min(self.probe_at()).min(expires)
@@ -366,13 +373,13 @@ impl<T: Copy> SendHalf<T> {
         self.in_flight_bytes
     }
 
-    /// Returns how many packets are in flight or remembered as lost.
+    /// Returns the number of packets in flight.
     pub fn packets(&self) -> u16 {
         self.packets.len()
     }
 
-    /// Returns when the oldest data packet in flight was sent; the oldest probe of the path MTU, whose loss has no
-    /// meaning for the link, if there is nothing else.
+    /// Returns when the oldest data packet in flight was sent. Without data packets, returns when
+    /// the oldest path MTU probe was sent; the loss of such a probe says nothing about the link.
     pub fn oldest_sent_at(&self) -> Option<Instant> {
         let slot = self.oldest_data().or_else(|| self.packets.oldest());
         slot.map(|slot| self.packets.record(slot).sent_at)
@@ -406,7 +413,7 @@ impl<T: Copy> SendHalf<T> {
         self.rate.bytes_per_second()
     }
 
-    /// Returns the estimate of the link: its rate, its delay, and how much is queued on it.
+    /// Returns the estimate of the link: its rate, its delay, and its queue.
     pub const fn estimate(&self) -> &LinkEstimate {
         &self.estimate
     }
@@ -416,20 +423,20 @@ impl<T: Copy> SendHalf<T> {
         self.estimate.compare_with(fastest);
     }
 
-    /// Returns how many probe timeouts there were since the last acknowledgement of something new.
+    /// Returns the number of probe timeouts since the last acknowledgement of a new packet.
     pub const fn probe_count(&self) -> u32 {
         self.probe_count
     }
 
-    /// Probe timeout without backoff, in nanoseconds.
+    /// Returns the probe timeout without backoff, in nanoseconds.
     fn probe_timeout_ns(&self) -> u64 {
         let variation_ns = (4 * self.rtt.variation_ns()).max(PROBE_MARGIN_NS);
         let expected = self.rtt.smoothed_ns() + variation_ns + u64::from(self.ack_delay_max_ns);
         expected.max(self.probe_timeout_min_ns)
     }
 
-    /// When the probe timeout fires: nothing new was acknowledged for that long although the
-    /// oldest packet has been in flight for that long.
+    /// Returns when the probe timeout fires. It starts when the oldest packet was sent, and again
+    /// with each acknowledgement of a new packet and each probe timeout.
     fn probe_at(&self) -> Instant {
         let Some(sent_at) = self.oldest_sent_at() else { return Instant::NEVER };
         let since = sent_at.max(self.progress_at);
@@ -443,9 +450,9 @@ impl<T: Copy> SendHalf<T> {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Drain {
     No,
-    /// Too much is in flight still.
+    /// Too many bytes are still in flight.
     Emptying,
-    /// What is in flight was halved in this round.
+    /// The bytes in flight were halved in round `round`.
     Measuring {
         round: u32,
     },

@@ -1,74 +1,73 @@
-//! Packets in flight on one link, and the pool their records come from.
+//! Packets in flight on one link, and the pool that provides memory for their records.
 
 use wire_edge::PacketNumber;
 
 use crate::Instant;
 use crate::rate::SendStamp;
 
-/// What a packet is to loss detection and congestion control.
+/// How loss detection and congestion control treat a packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PacketClass {
-    /// A pure acknowledgement: has a number, takes no window, is never reported.
+    /// A pure acknowledgement: has a number, uses no window, and is never reported.
     Unacknowledged,
-    /// Counts against the window, is detected as lost, is retransmitted.
+    /// Counts against the window, is detected as lost, and is retransmitted.
     Data,
-    /// As data, but its loss says nothing about congestion.
+    /// As data, but its loss is no sign of congestion.
     MtuProbe,
 }
 
-/// One packet that was sent and has not been acknowledged.
+/// A packet that was sent and has not been acknowledged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record<T> {
     pub(crate) content: T,
     pub(crate) sent_at: Instant,
     /// State of the rate estimator when the packet was sent.
     pub(crate) stamp: SendStamp,
-    /// How long it was expected to wait for its turn on the link and to be sent, in nanoseconds.
+    /// Time that the packet was expected to queue on the link and to be sent, in nanoseconds.
     pub(crate) wait_ns: u32,
-    /// Low 32 bits of the packet number; packets in flight span far less than 2^31 numbers.
+    /// Low 32 bits of the packet number. The numbers in flight span far less than 2^31.
     pub(crate) packet: u32,
-    /// Size of the frame; a frame has at most 65507 bytes.
+    /// Size of the frame, in bytes; at most 65507.
     pub(crate) bytes: u16,
     pub(crate) kind: Kind,
     next: u16,
     previous: u16,
 }
 
-/// What the record still stands for.
+/// What a record stands for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Kind {
-    /// In flight with its content.
+    /// A packet in flight with its content.
     Data,
-    /// In flight with its content; loss is not congestion.
+    /// A packet in flight with its content, whose loss is no sign of congestion.
     MtuProbe,
-    /// Without content: declared lost, an acknowledgement would prove that wrong.
+    /// A packet declared lost, without content. An acknowledgement would prove the loss spurious.
     Lost,
-    /// Without content: a probe carries it again, and whether this packet arrived is not known yet.
+    /// A packet whose content a probe carries again. Whether this packet arrived is not yet known.
     Retired,
 }
 
-/// A record without content does not keep more than this many slots busy: 64 are the losses of
-/// two round trips of 640 packets at 5 % loss, and cost an acknowledgement less than 200 ns.
+/// Most records without content: 64 are the losses of two round trips of 640 packets at 5 % loss,
+/// and add less than 200 ns to an acknowledgement.
 pub(crate) const GHOSTS_MAX: u16 = 64;
 
-/// Slots kept free of ordinary data, for probes that ignore the window: two for each of 16
-/// backed-off probe timeouts.
+/// Slots reserved for probes that ignore the window: two for each of 16 backed-off probe timeouts.
 const PROBE_SLOTS: usize = 32;
 
-/// Records of a vector that was not prepared, at first: 896 bytes.
+/// Initial records of a vector allocated on demand: 896 bytes.
 const RECORDS_AT_FIRST: usize = 16;
 
-/// No slot.
+/// Stands for no slot.
 const NONE: u16 = u16::MAX;
 
 const _: () = assert!(size_of::<Record<[u64; 2]>>() == 56);
 
 /// Memory for the records of connections that have packets in flight.
 ///
-/// A connection takes one vector of records when its first packet goes out and gives it back when
-/// nothing is in flight, so that an idle connection costs nothing. When the prepared ones are all
-/// taken, one is allocated that is small and grows with what is in flight, as ten thousand
-/// connections with a frame each must not cost a gigabyte; it is not kept.
+/// A connection takes one vector of records with its first packet, and returns it when no packet is
+/// in flight, so that an idle connection uses none. If no prepared vector is left, a small one is
+/// allocated, which grows with the packets in flight and is not kept afterwards. It starts small,
+/// because ten thousand connections with one frame each must not use a gigabyte.
 #[derive(Debug)]
 pub struct SentPool<T> {
     free: Vec<Vec<Record<T>>>,
@@ -77,14 +76,14 @@ pub struct SentPool<T> {
 }
 
 impl<T: Copy> SentPool<T> {
-    /// Packets one link of one connection may have in flight, by default: 4096 full Ethernet
-    /// frames are 6 MB, the product of 100 Gb/s and 490 µs.
+    /// Default number of packets that one link of a connection may have in flight: 4096 full
+    /// Ethernet frames are 6 MB, the product of 100 Gb/s and 490 µs.
     pub const RECORDS: usize = 4096;
 
-    /// Fewest packets for which a pool can have records.
+    /// Smallest number of records for each connection.
     pub const RECORDS_MIN: usize = 256;
 
-    /// Creates a pool for `halves` connections at a time, each with up to `records` packets in flight.
+    /// Creates a pool for `halves` links at a time, each with up to `records` packets in flight.
     ///
     /// # Panics
     /// If `records` is not between [`Self::RECORDS_MIN`] and 32768.
@@ -93,7 +92,7 @@ impl<T: Copy> SentPool<T> {
         Self { free: (0..halves).map(|_| Vec::with_capacity(records)).collect(), halves, records }
     }
 
-    /// Returns how many vectors are ready to be taken.
+    /// Returns the number of prepared vectors that are free.
     pub fn available(&self) -> usize {
         self.free.len()
     }
@@ -115,7 +114,7 @@ impl<T: Copy> SentPool<T> {
     }
 }
 
-/// Slots linked in one order.
+/// A linked list of slots.
 #[derive(Clone, Copy, Debug)]
 struct List {
     head: u16,
@@ -127,16 +126,17 @@ impl List {
     const EMPTY: Self = Self { head: NONE, tail: NONE, len: 0 };
 }
 
-/// The records of one link: slots of one vector on three linked lists.
+/// The records of one link: slots of one vector, on three linked lists.
 ///
-/// *In flight* is in the order of packet numbers, *ghosts* (records without content, see
-/// [`Kind`]) in the order in which they lost it, and the rest is free. An acknowledgement walks
-/// what is in flight up to the largest number it names, so it costs what it newly acknowledges
-/// plus the holes it leaves. A ring indexed by packet number, the obvious structure, would walk
-/// everything behind an old hole again and again, and would fill up with pure acknowledgements.
+/// The list *in flight* is in the order of packet numbers. The list of *ghosts* (records without
+/// content, see [`Kind`]) is in the order in which they lost their content. The remaining slots are
+/// free. An acknowledgement walks the list in flight up to the largest number that it names, so its
+/// cost is the newly acknowledged packets plus the holes that it leaves. A ring indexed by packet
+/// number, the obvious structure, would walk everything behind an old hole repeatedly, and would
+/// fill up with pure acknowledgements.
 #[derive(Debug)]
 pub(crate) struct SentPackets<T> {
-    /// Empty without capacity while nothing is recorded.
+    /// Empty and without capacity while no packet is recorded.
     records: Vec<Record<T>>,
     flight: List,
     ghosts: List,
@@ -148,7 +148,7 @@ impl<T: Copy> SentPackets<T> {
         Self { records: Vec::new(), flight: List::EMPTY, ghosts: List::EMPTY, free: NONE }
     }
 
-    /// Records a packet in flight behind all others.
+    /// Records a packet in flight, behind all others.
     pub(crate) fn push(
         &mut self,
         pool: &mut SentPool<T>,
@@ -173,12 +173,12 @@ impl<T: Copy> SentPackets<T> {
         Self::append(&mut self.records, &mut self.flight, slot);
     }
 
-    /// Whether no packet is in flight or remembered.
+    /// Returns whether no packet is in flight or remembered.
     pub(crate) const fn is_at_rest(&self) -> bool {
         self.flight.len == 0 && self.ghosts.len == 0
     }
 
-    /// Gives the memory back if no record is left.
+    /// Returns the memory to the pool if no record is left.
     pub(crate) fn release_if_empty(&mut self, pool: &mut SentPool<T>) {
         if self.flight.len == 0 && self.ghosts.len == 0 && self.records.capacity() > 0 {
             pool.give(core::mem::take(&mut self.records));
@@ -186,19 +186,20 @@ impl<T: Copy> SentPackets<T> {
         }
     }
 
-    /// Takes a packet out of flight and forgets it.
+    /// Removes a packet from flight, with its record.
     pub(crate) fn remove(&mut self, slot: u16) -> Record<T> {
         Self::unlink(&mut self.records, &mut self.flight, slot);
         self.free_slot(slot)
     }
 
-    /// Forgets a ghost.
+    /// Removes a ghost.
     pub(crate) fn remove_ghost(&mut self, slot: u16) -> Record<T> {
         Self::unlink(&mut self.records, &mut self.ghosts, slot);
         self.free_slot(slot)
     }
 
-    /// Takes a packet out of flight and remembers it without its content, as `kind`.
+    /// Removes a packet from flight and keeps it without content, as `kind`. Returns the record
+    /// with the content.
     pub(crate) fn remember(&mut self, slot: u16, kind: Kind) -> Record<T> {
         if self.ghosts.len >= GHOSTS_MAX {
             self.remove_ghost(self.ghosts.head);
@@ -236,19 +237,19 @@ impl<T: Copy> SentPackets<T> {
         Self::some(self.ghosts.head)
     }
 
-    /// The slot behind `slot` on its list.
+    /// Returns the slot behind `slot` on its list.
     pub(crate) fn after(&self, slot: u16) -> Option<u16> {
         Self::some(self.records[slot as usize].next)
     }
 
-    /// Packets that may still be sent before the records run out.
+    /// Returns the number of packets that may still be sent, out of `records`.
     pub(crate) fn room(&self, records: usize) -> usize {
         records
             .saturating_sub(self.flight.len as usize)
             .saturating_sub(GHOSTS_MAX as usize + PROBE_SLOTS)
     }
 
-    /// Packets in flight.
+    /// Returns the number of packets in flight.
     pub(crate) fn len(&self) -> u16 {
         self.flight.len
     }

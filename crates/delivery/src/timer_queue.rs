@@ -4,11 +4,12 @@ use crate::Instant;
 
 /// Deadlines by identifier: an indexed binary heap.
 ///
-/// Each identifier has at most one deadline. Where a heap that only inserts would fill with stale
-/// entries when deadlines move at every packet, a table from identifier to heap position lets them
-/// move in place: every change is O(log n), the earliest is O(1), and memory is bounded by the
-/// identifiers. Identifiers are dense: the cost in memory is their maximum, not their number.
-/// Equal deadlines come out by identifier, so that a simulated run repeats exactly.
+/// Each identifier has at most one deadline. In a heap that only inserts, deadlines that move with
+/// every packet would leave stale entries. Here a table from identifier to heap position lets a
+/// deadline move in place. Every change is O(log n), the earliest deadline is O(1), and memory is
+/// bounded by the identifiers. Identifiers are dense: memory depends on their maximum, not on their
+/// number. Equal deadlines are returned in the order of identifiers, so that a simulated run
+/// repeats exactly.
 #[derive(Clone, Debug, Default)]
 pub struct TimerQueue {
     /// A binary min-heap.
@@ -17,7 +18,7 @@ pub struct TimerQueue {
     positions: Vec<u32>,
 }
 
-/// Compared field by field: deadline first, ties by identifier.
+/// An entry of the heap, compared by deadline, then by identifier.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 struct Entry {
     deadline: Instant,
@@ -34,7 +35,7 @@ impl TimerQueue {
         queue
     }
 
-    /// Makes `id` and all below usable. The only function that allocates.
+    /// Makes `id` and all smaller identifiers usable. No other function allocates.
     pub fn ensure_capacity(&mut self, id: u32) {
         let ids = id as usize + 1;
         if ids > self.positions.len() {
@@ -43,10 +44,10 @@ impl TimerQueue {
         }
     }
 
-    /// Sets when `id` is due; [`Instant::NEVER`] means not at all.
+    /// Sets when `id` is due; [`Instant::NEVER`] removes its deadline.
     ///
     /// # Panics
-    /// If no [`TimerQueue::ensure_capacity`] covered `id`.
+    /// If neither [`TimerQueue::with_capacity`] nor [`TimerQueue::ensure_capacity`] covered `id`.
     pub fn set(&mut self, id: u32, deadline: Instant) {
         assert!((id as usize) < self.positions.len(), "timer {id} beyond the capacity");
         let position = self.positions[id as usize];
@@ -69,9 +70,9 @@ impl TimerQueue {
         }
     }
 
-    /// Removes and returns the identifier with the earliest deadline, if that is not after `now`.
+    /// Removes and returns the identifier with the earliest deadline, unless that is after `now`.
     ///
-    /// Call until it returns `None`; what is returned has no deadline until it is set again.
+    /// Call until it returns `None`. A returned identifier has no deadline until one is set again.
     pub fn pop_due(&mut self, now: Instant) -> Option<u32> {
         let first = *self.heap.first()?;
         if first.deadline > now {
@@ -81,12 +82,12 @@ impl TimerQueue {
         Some(first.id)
     }
 
-    /// Returns the earliest deadline, [`Instant::NEVER`] if there is none.
+    /// Returns the earliest deadline, or [`Instant::NEVER`] if there is none.
     pub fn next(&self) -> Instant {
         self.heap.first().map_or(Instant::NEVER, |entry| entry.deadline)
     }
 
-    /// Returns the deadline of `id`, [`Instant::NEVER`] if it has none.
+    /// Returns the deadline of `id`, or [`Instant::NEVER`] if it has none.
     pub fn deadline(&self, id: u32) -> Instant {
         match self.positions.get(id as usize) {
             Some(&position) if position != ABSENT => self.heap[position as usize].deadline,
@@ -94,12 +95,12 @@ impl TimerQueue {
         }
     }
 
-    /// Returns how many identifiers have a deadline.
+    /// Returns the number of identifiers with a deadline.
     pub const fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// Whether no identifier has a deadline.
+    /// Returns whether no identifier has a deadline.
     pub const fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
@@ -108,7 +109,7 @@ impl TimerQueue {
         let removed = self.heap.swap_remove(position);
         self.positions[removed.id as usize] = ABSENT;
         if position < self.heap.len() {
-            // The former last entry may belong on either side of where it was put.
+            // The former last entry may have to move up or down from its new position.
             self.sift_down(position);
             self.sift_up(position);
         }
@@ -149,7 +150,7 @@ impl TimerQueue {
     }
 }
 
-/// Not in the heap. Identifiers are below it, as positions are.
+/// Position of an identifier that is not in the heap; above all valid positions.
 const ABSENT: u32 = u32::MAX;
 
 #[cfg(test)]

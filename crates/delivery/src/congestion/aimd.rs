@@ -1,89 +1,96 @@
-//! The default algorithm: additive increase, decrease on marks and losses, between two bounds that
-//! the measured rate sets.
+//! The default algorithm: additive increase, and decrease on marks and losses, between two bounds
+//! that depend on the measured rate.
 
 use super::{AckSample, CongestionController, LossSample, Undo, WINDOW_FRAMES_MIN};
 use crate::Instant;
 use crate::rate::bytes_in;
 
-/// What a loss leaves of the window, in percent (CUBIC, RFC 9438 §4.6).
+/// Share of the window that remains after a loss, in percent (CUBIC, RFC 9438 §4.6).
 const LOSS_LEAVES_PERCENT: u64 = 70;
 
 /// Weight of the last round trip in the marked share: 1/16 (DCTCP, RFC 8257 §3.3).
 const MARKED_SHARE_SHIFT: u32 = 4;
 
-/// The marked share 1 in its fixed-point representation.
+/// The fixed-point value of a marked share of 1.
 const MARKED_SHARE_ONE: u32 = 1 << 10;
 
-/// Round trips after a mark in which the window does not follow the measured rate upwards.
+/// Round trips after a mark during which the window does not follow the measured rate upwards.
 const MARK_LASTS_ROUNDS: u8 = 8;
 
-/// Packets over which the share of losses is judged. At 5 % random loss 6.4 of 128 are lost, with
-/// a standard deviation of 2.5; the bound below, 16, is nearly four of them away.
+/// Packets over which the share of losses is judged. At 5 % random loss, 6.4 of 128 packets are
+/// lost on average, with a standard deviation of 2.5. The threshold of 16 losses is nearly four
+/// deviations above that.
 const LOSS_EPOCH_PACKETS: u32 = 128;
 
-/// More losses than one in this many packets are not chance but an overloaded link, and then the
-/// measured rate is no floor: many senders may keep a short queue overflowing at just their rates.
+/// If more than one packet in this many is lost, the link is overloaded and the losses are not
+/// random. Then the measured rate is no lower bound, because many senders at just their rates may
+/// keep a short queue overflowing.
 const LOSS_EXCESSIVE_ONE_IN: u32 = 8;
 
-/// Frames beyond twice the link that the window holds on a slow link, so that hosts may pause for the
-/// time it takes to send them: 170 µs at 1 Gb/s.
+/// Frames that the window of a slow link allows beyond twice its bandwidth-delay product, so that
+/// hosts may pause while these frames are sent: 170 µs at 1 Gb/s.
 const SLACK_FRAMES: u32 = 14;
 
-/// The same as a time, in nanoseconds; it is less than three bursts below 360 Mb/s.
+/// Upper bound of that allowance as a time, in nanoseconds. Below 360 Mb/s it is less than three
+/// bursts.
 const SLACK_NS: u64 = 200_000;
 
-/// Bytes in flight for the time they wait in hosts, at most. A host that waits in a queue of its own
-/// making would ask for ever more otherwise; and beyond this what is in flight no longer stays in the
-/// second-level cache of the processor that receives it.
+/// Most bytes in flight to cover the time that frames wait in hosts. Without this bound, a host
+/// that waits in its own queue would ask for ever more. Beyond it, the bytes in flight no longer
+/// fit into the second-level cache of the receiving processor.
 const HOST_BYTES_MAX: u64 = 256 * 1024;
 
-/// Longest time in hosts that the window covers, in nanoseconds. A host that was off its processor for
-/// longer does so again only after many round trips, and a slow link would queue a buffer of this length
-/// all the time for it.
+/// Longest time in hosts that the window covers, in nanoseconds. A host that was descheduled for
+/// longer will not be so again for many round trips, and a slow link would constantly queue this
+/// much to cover that case.
 pub(crate) const HOST_NS_MAX: u64 = 300_000;
 
-/// Larger windows are never meant: this is more than the records of one link can hold in flight.
+/// Upper bound of the bandwidth-delay product, in bytes: more than the records of one link can hold
+/// in flight.
 const WINDOW_BYTES_MAX: u64 = u32::MAX as u64;
 
-/// Round trips at the cap after which the sender tries whether a larger window brings more.
+/// Round trips at the cap after which the sender tries a larger window.
 const CRUISE_ROUNDS: u8 = 32;
 
-/// Congestion control by marks and losses.
+/// Congestion control by congestion marks and losses.
 ///
-/// The window starts by doubling every round trip and then grows by one frame per round trip. A
-/// congestion mark reduces it by the marked share (DCTCP), a loss to 70 %, once per round trip.
+/// The window first doubles every round trip and then grows by one frame per round trip. Once per
+/// round trip, a congestion mark reduces it in proportion to the marked share (DCTCP), and a loss
+/// reduces it to 70 %.
 ///
-/// Two bounds come from the measured rate, the smallest round-trip time of the network, and the
+/// Two bounds follow from the measured rate, the smallest round-trip time of the network and the
 /// time that frames spend in the hosts:
-/// * A loss does not push the window below rate · (1.25 · RTT + hosts) + 2 bursts, as this is what
-///   the link was just seen to deliver (TCP Westwood's idea): random loss hardly costs anything.
-/// * The window does not exceed rate · (2 · RTT + hosts) + 3 bursts (some frames more where bursts are
-///   short), which keeps the queue short
-///   without any signal from the network. Where the round trip is long for reasons that nothing
-///   measures, such a cap would feed on itself: less in flight, less rate, a lower cap. So every
-///   few round trips at the cap half a window more is tried, and kept if it brought more without
-///   a longer round trip; a sender that only took from others would see a longer one.
+/// * A loss does not reduce the window below rate · (1.25 · RTT + hosts) + 2 bursts, because the
+///   link has just delivered that much (the idea of TCP Westwood). So random loss hardly costs
+///   throughput.
+/// * The window does not exceed rate · (2 · RTT + hosts) + 3 bursts, or some frames more where
+///   bursts are short. This keeps the queue short without a signal from the network.
+///
+/// If the round trip is long for a reason that is not measured, the cap would reinforce itself:
+/// fewer bytes in flight, a lower rate, a lower cap. Therefore, every few round trips at the cap,
+/// the sender tries a window larger by half. It keeps the larger window if the rate rose and the
+/// round trip did not. A sender that only took bandwidth from others would see a longer round trip.
 #[derive(Clone, Copy, Debug)]
 pub struct Aimd {
     window: u32,
-    /// Below it the window doubles every round trip.
+    /// Window below which it doubles every round trip, in bytes.
     threshold: u32,
     frame_bytes: u32,
-    /// Acknowledged bytes that have not made the window grow yet.
+    /// Acknowledged bytes that have not yet counted toward growth.
     credit: u32,
     undo: Undo,
-    /// Bounds from the measured rate.
+    /// Lower bound of the window after a loss, in bytes, from the measured rate.
     floor: u32,
     cap: u32,
     /// Smoothed share of marked frames, in 1/1024.
     marked_share: u32,
     round_packets: u32,
     round_marked: u32,
-    /// Round trips left in which a mark counts as recent.
+    /// Round trips for which the last mark still counts as recent.
     mark_recent_rounds: u8,
     epoch_packets: u32,
     epoch_lost: u32,
-    /// Whether the last epoch lost more than chance explains.
+    /// Whether the last epoch had more losses than random loss explains.
     loss_excessive: bool,
     search: CapSearch,
 }
@@ -107,7 +114,7 @@ crate::pack_fields!(Aimd {
 });
 
 impl Aimd {
-    /// Starts with `initial_frames` frames of `frame_bytes` bytes.
+    /// Creates the controller with a window of `initial_frames` frames of `frame_bytes` bytes.
     pub fn new(initial_frames: u32, frame_bytes: u32) -> Self {
         Self {
             window: initial_frames.max(WINDOW_FRAMES_MIN).saturating_mul(frame_bytes),
@@ -132,7 +139,7 @@ impl Aimd {
         WINDOW_FRAMES_MIN * self.frame_bytes
     }
 
-    /// The floor, where the network says nothing that is stronger than the measured rate.
+    /// Returns the floor, or 0 if recent marks or excessive losses outweigh the measured rate.
     fn usable_floor(&self) -> u32 {
         if self.loss_excessive || self.mark_recent_rounds > 0 { 0 } else { self.floor }
     }
@@ -203,7 +210,7 @@ impl CongestionController for Aimd {
         if sample.round_started {
             self.end_round(sample);
         }
-        // A window that is never full neither proves nor disproves anything.
+        // A window that was never full says nothing about the link.
         if sample.window_limited {
             self.grow(sample.acked_bytes);
             let cap = self.search.apply(self.cap, &mut self.window);
@@ -248,21 +255,21 @@ impl CongestionController for Aimd {
     }
 }
 
-/// The search for a window above the computed cap that brings more.
+/// The search for a window above the computed cap that raises the rate.
 #[derive(Clone, Copy, Debug, Default)]
 struct CapSearch {
     /// Round trips spent at the cap.
     cruised_rounds: u8,
-    /// Round trips left of a trial; 0 if there is no trial.
+    /// Round trips left in a trial; 0 if there is no trial.
     trial_rounds: u8,
     /// Rate before the trial, in bytes per second.
     rate_before: u64,
-    /// Smoothed round-trip time, in nanoseconds, and what it was before the trial.
+    /// Smoothed round-trip time now, and before the trial, in nanoseconds.
     rtt_ns: u64,
     rtt_before_ns: u64,
-    /// Window that was found to bring more than the computed cap, 0 if none.
+    /// Window above the computed cap that raised the rate, in bytes; 0 if none.
     found: u32,
-    /// Window of the trial.
+    /// Window of the trial, in bytes.
     trial: u32,
 }
 
@@ -295,7 +302,8 @@ impl CapSearch {
             let faster = rate > self.rate_before + self.rate_before / 8;
             let longer = self.rtt_ns > self.rtt_before_ns + self.rtt_before_ns / 16;
             if faster && !longer {
-                // Twice the cap at most: enough to break the feedback, too little to win a race.
+                // At most twice the cap: enough to stop the cap from reinforcing itself, too little
+                // to take much from other senders.
                 self.found = self.trial.min(cap.saturating_mul(2));
             } else {
                 self.found -= self.found / 8;
@@ -312,7 +320,7 @@ impl CapSearch {
         }
     }
 
-    /// The cap that holds now; during a trial the window is raised to it.
+    /// Returns the cap that applies now. During a trial it raises the window to that cap.
     fn apply(&self, cap: u32, window: &mut u32) -> u32 {
         let cap = cap.max(self.found);
         if self.trial_rounds > 1 {
@@ -333,7 +341,7 @@ mod tests {
 
     const FRAME: u32 = 1_000;
 
-    /// A round trip of 100 µs at 1 GB/s: 100 kB on the link, bursts of 10 kB.
+    /// A round trip of 100 µs at 1 GB/s: 100 kB in flight, and bursts of 10 kB.
     fn round(marked_frames: u32) -> AckSample {
         AckSample {
             acked_bytes: 100 * FRAME,
