@@ -1,4 +1,4 @@
-//! What passes between the engine and the drivers of its links.
+//! Types passed between the engine and the drivers of its links.
 
 use mem::{Payload, PayloadSlice};
 use wire_edge::PeerAddr;
@@ -9,22 +9,23 @@ use crate::Instant;
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct LinkId(pub u8);
 
-/// What a link can do; read when the link is attached and after [`LinkEvent::Changed`].
+/// Capabilities of a link; read when the link is attached and after [`LinkEvent::Changed`].
 #[derive(Clone, Copy, Debug)]
 pub struct LinkCaps {
-    /// Largest edge frame the link carries now, in bytes, without link-layer, IP and UDP headers.
+    /// Largest edge frame that the link carries now, in bytes, without link-layer, IP and UDP
+    /// headers.
     pub frame_bytes_max: u16,
-    /// Largest frame that needs no path MTU probe first, in bytes.
+    /// Largest frame that may be sent without a path MTU probe, in bytes.
     pub frame_bytes_safe: u16,
-    /// Equal-sized frames to one peer that the driver takes at once; at least 1.
+    /// Frames of equal size to one peer that the driver accepts in one call; at least 1.
     pub segments: u16,
-    /// So many cost about as much as one (UDP GSO).
+    /// Whether that many frames cost about as much as one (UDP GSO).
     pub offloads: bool,
-    /// Bytes of frames the driver's receive buffer holds before it drops.
+    /// Bytes of frames that the driver's receive buffer holds before it drops frames.
     pub receive_buffer_bytes: u32,
     /// Nominal rate if known, in bits per second.
     pub rate: Option<u64>,
-    /// Where peers can send to reach this link.
+    /// Address at which peers reach this link.
     pub local: PeerAddr,
 }
 
@@ -32,78 +33,79 @@ pub struct LinkCaps {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum LinkEvent {
-    /// Carrier or address came back, or a capability changed.
+    /// The carrier or the address came back, or a capability changed.
     Changed(LinkCaps),
-    /// The link can carry nothing until further notice.
+    /// The link carries no frames until [`LinkEvent::Changed`].
     Down,
-    /// Frames of more than this many bytes do not reach the peer.
+    /// Frames larger than this many bytes do not reach the peer.
     TooBig(PeerAddr, u16, Evidence),
-    /// Nothing listens at the peer's address (ICMP port unreachable).
+    /// No process listens at the peer's address (ICMP port unreachable).
     Refused(PeerAddr, Evidence),
-    /// Waiting for the link now needs other descriptors; nothing else has changed.
+    /// The descriptors to wait for changed; nothing else did.
     Descriptors,
 }
 
-/// How it is known what a link reports of a peer's address. Errors that the network reports can be forged
-/// by anybody; who does not see the frames that are sent cannot quote them.
+/// The evidence for what a link reports about a peer's address. Anyone can forge errors of the
+/// network, but an attacker that does not see the frames cannot quote them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Evidence {
-    /// This host found out by itself.
+    /// This host detected it.
     Local,
-    /// The network reports it of a frame that began with these bytes.
+    /// The network reported it and quoted a frame that began with these bytes.
     Quoted([u8; QUOTED_BYTES]),
-    /// The network reports it of a frame that it does not show.
+    /// The network reported it without quoting a frame.
     Hearsay,
 }
 
-/// Bytes of a frame that identify it: the preamble of a handshake frame, the header of another.
+/// Bytes that identify a frame: the preamble of a handshake frame, or the header of another frame.
 pub const QUOTED_BYTES: usize = 16;
 
 impl Evidence {
-    /// Takes what the network shows of a frame: its beginning, if that is long enough.
+    /// Classifies a report by the part of the frame that it quotes: [`Self::Hearsay`] if the part
+    /// is too short.
     pub fn quoted(frame: &[u8]) -> Self {
         frame.first_chunk().map_or(Self::Hearsay, |head| Self::Quoted(*head))
     }
 }
 
-/// One received frame, borrowed from the driver for the length of the callback.
+/// A received frame, borrowed from the driver for the duration of the callback.
 #[derive(Debug)]
 pub struct RxFrame<'a> {
-    /// The edge frame, or its headers if the payload lies elsewhere. Mutable so that it can be opened
-    /// in place.
+    /// The edge frame, or only its headers if the payload lies elsewhere. Mutable, so that it can
+    /// be decoded in place.
     pub bytes: &'a mut [u8],
-    /// The payload if it lies elsewhere: in memory that another process shares. Empty otherwise.
+    /// The payload if it lies in memory shared with another process; otherwise empty.
     pub outside: Payload<'a>,
-    /// When the kernel or NIC received it, not when it was read.
+    /// When the kernel or NIC received the frame, not when the driver read it.
     pub received_at: Instant,
-    /// Whether the network marked congestion (ECN CE).
+    /// Whether the network marked the frame (ECN CE).
     pub congestion_experienced: bool,
-    /// Whom it claims to be from.
+    /// Address that the frame claims to come from.
     pub from: PeerAddr,
 }
 
 impl RxFrame<'_> {
-    /// Returns the number of bytes of the whole frame.
+    /// Returns the size of the whole frame, in bytes.
     pub const fn len(&self) -> usize {
         self.bytes.len() + self.outside.len()
     }
 
-    /// Whether it has none.
+    /// Returns whether the frame is empty.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Appends the whole frame to `out`, for a caller that keeps it.
+    /// Appends a copy of the whole frame to `out`.
     pub fn append_to(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self.bytes);
         self.outside.append_to(out);
     }
 }
 
-/// One outgoing frame: header bytes the engine wrote, then payload that lies in registered memory.
+/// An outgoing frame: header bytes written by the engine, then payload in registered memory.
 #[derive(Clone, Copy, Debug)]
 pub struct TxFrame<'a> {
-    /// Header, with small payloads already copied behind it.
+    /// Header, followed by the payload if that is small.
     pub header: &'a [u8],
     /// The rest of the payload, which no driver keeps:
     ///
@@ -113,34 +115,36 @@ pub struct TxFrame<'a> {
     /// }
     /// ```
     pub payload: PayloadSlice<'a>,
-    /// The payload stays as it is until the peer has acknowledged it or the operation has failed, so
-    /// that the peer may read it where it lies. Otherwise it is good until the driver returns.
+    /// Whether the payload stays unchanged until the peer has acknowledged it or the operation has
+    /// failed, so that the peer may read it in place. Otherwise it stays valid until the driver
+    /// returns.
     pub is_lasting: bool,
 }
 
 impl TxFrame<'_> {
-    /// Returns the number of bytes of the whole frame.
+    /// Returns the size of the whole frame, in bytes.
     pub const fn len(&self) -> usize {
         self.header.len() + self.payload.len as usize
     }
 
-    /// Whether there is nothing to send; never true for a frame the engine made.
+    /// Returns whether the frame is empty; never true for a frame of the engine.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Frames to one peer, in order. Headers lie back to back in one arena, so that a driver can merge
-/// frames without outside payload into one piece. Allocates only in [`TxBatch::new`].
+/// Frames to one peer, in order. The headers lie back to back in one buffer, so that a driver can
+/// merge frames without outside payload into one piece. Only [`TxBatch::new`] allocates.
 ///
-/// It is kept from turn to turn, and so outlives the access to memory that its payloads are of: code that
-/// fills it hands it over before that ends, and [resets](Self::reset) it before it is filled again. Who is
-/// handed it has the payloads for as long as the batch is lent.
+/// The batch is kept from turn to turn, so it outlives the memory access that covers its payloads.
+/// Code that fills the batch passes it to the driver before that access ends, and
+/// [resets](Self::reset) the batch before filling it again. The driver may use the payloads while
+/// it borrows the batch.
 #[derive(Debug)]
 pub struct TxBatch {
     to: PeerAddr,
     headers: Vec<u8>,
-    /// End of each header in `headers`, and the payload behind it, which may be lasting.
+    /// End of each header in `headers`, the payload behind it, and whether that payload is lasting.
     frames: Vec<(u32, PayloadSlice<'static>, bool)>,
 }
 
@@ -154,7 +158,7 @@ impl TxBatch {
         }
     }
 
-    /// Empties the batch and sets where the next frames go.
+    /// Empties the batch and sets the address of the next frames.
     pub fn reset(&mut self, to: PeerAddr) {
         self.to = to;
         self.headers.clear();
@@ -166,25 +170,26 @@ impl TxBatch {
         &mut self.headers
     }
 
-    /// Ends the frame whose header was just appended.
+    /// Completes the frame whose header was just appended.
     pub fn finish_frame(&mut self, payload: PayloadSlice<'_>) {
         self.finish(payload, false);
     }
 
-    /// Finishes a frame as [`TxBatch::finish_frame`] does, with payload that stays as it is until the peer has
-    /// acknowledged it.
+    /// Completes a frame as [`TxBatch::finish_frame`] does. Its payload stays unchanged until the
+    /// peer has acknowledged it.
     pub fn finish_lasting_frame(&mut self, payload: PayloadSlice<'_>) {
         self.finish(payload, true);
     }
 
     #[inline]
     fn finish(&mut self, payload: PayloadSlice<'_>, is_lasting: bool) {
-        // The tie to the access ends here; `frame` ties it to the batch again.
+        // This drops the lifetime of the memory access; `frame` binds the payload to the batch
+        // instead.
         let kept = PayloadSlice::at(payload.start, payload.len);
         self.frames.push((self.headers.len() as u32, kept, is_lasting));
     }
 
-    /// Returns the address to which the frames go.
+    /// Returns the address of the frames.
     pub const fn to(&self) -> PeerAddr {
         self.to
     }
@@ -194,12 +199,12 @@ impl TxBatch {
         self.frames.len()
     }
 
-    /// Whether the batch has no frame.
+    /// Returns whether the batch has no frame.
     pub const fn is_empty(&self) -> bool {
         self.frames.is_empty()
     }
 
-    /// Returns how many frames still fit without an allocation.
+    /// Returns the number of frames that still fit without an allocation.
     pub fn room(&self) -> usize {
         self.frames.capacity() - self.frames.len()
     }

@@ -1,5 +1,5 @@
-//! Answering strangers without remembering them: cookies, which prove that a stranger receives at its
-//! address, and limits on the rate of answers.
+//! Stateless answers to strangers: cookies, which prove that a stranger receives at its address,
+//! and limits on the rate of answers.
 
 use core::hash::Hasher;
 
@@ -11,41 +11,42 @@ use crate::Instant;
 /// Bytes of a cookie on the wire (`docs/protocol.md`, 2.2).
 pub const COOKIE_BYTES: usize = 24;
 
-/// How long a cookie proves its owner's address: ten times the longest pause between two Hellos of
-/// one connection attempt.
+/// Lifetime of a cookie, in nanoseconds: ten times the longest pause between two Hellos of one
+/// connection attempt.
 pub const COOKIE_LIFETIME_NS: u64 = 10_000_000_000;
 
-/// Makes and checks the cookies of the handshake.
+/// Issues and verifies the cookies of the handshake.
 ///
-/// A stranger that asks for a connection gets a cookie and nothing is kept; only who comes back
-/// with it from the same address, for the same connection and service, is given memory. A cookie is
-/// the time of issue and a code over that time and all it is bound to, under a key that never
-/// leaves the endpoint. A cookie can be used again during its lifetime: the connection id it is
-/// bound to makes the repetition recognizable.
+/// A stranger that requests a connection gets a cookie, and the endpoint stores nothing. Memory is
+/// allocated only when the cookie returns from the same address, for the same connection and
+/// service. A cookie consists of its time of issue and an authentication code over that time and
+/// everything that the cookie is bound to. The key of the code never leaves the endpoint. A cookie
+/// may be used again during its lifetime; the connection id that it is bound to reveals the
+/// repetition.
 #[derive(Clone)]
 pub struct CookieJar {
     key: [u8; 16],
 }
 
-/// Why a cookie proves nothing.
+/// Why a cookie is rejected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum CookieError {
-    /// It was made here, too long ago; a fresh one helps.
+    /// It was issued here, but too long ago. A new cookie helps.
     #[error("the cookie was issued more than {} s ago", COOKIE_LIFETIME_NS / 1_000_000_000)]
     Expired,
-    /// It was not made here, or not for this peer and request.
+    /// It was not issued here, or not to this peer for this request.
     #[error("the cookie was not issued to this peer for this request")]
     Forged,
 }
 
 impl CookieJar {
-    /// Creates cookies under `key`, which must be random and new for every start of the endpoint.
+    /// Creates a jar with `key`, which must be random and new at every start of the endpoint.
     pub const fn new(key: [u8; 16]) -> Self {
         Self { key }
     }
 
     //= protocol.md: cookie.2
-    /// Returns the cookie to send to `peer`, which asked for a connection to `service` and calls it `source`.
+    /// Returns the cookie for `peer`, which requested connection `source` to `service`.
     pub fn issue(
         &self,
         now: Instant,
@@ -61,10 +62,11 @@ impl CookieJar {
     }
 
     //= protocol.md: cookie.3
-    /// Checks that `cookie` came from [`CookieJar::issue`] with the same arguments, not long ago.
+    /// Checks that [`CookieJar::issue`] returned `cookie` for the same arguments, at most
+    /// [`COOKIE_LIFETIME_NS`] ago.
     ///
     /// # Errors
-    /// [`CookieError`] if it did not.
+    /// [`CookieError`] if the cookie was forged or has expired.
     pub fn verify(
         &self,
         now: Instant,
@@ -76,7 +78,7 @@ impl CookieJar {
         let (time, code) = cookie.split_at(8);
         let issued_at = Instant(u64::from_le_bytes(time.try_into().unwrap_or_default()));
         let code = u128::from_le_bytes(code.try_into().unwrap_or_default());
-        // One comparison of 128 bits: its duration reveals nothing about single bytes.
+        // This is one comparison of 128 bits, so its duration reveals nothing about single bytes.
         if code != self.code(issued_at, peer, source, service) {
             return Err(CookieError::Forged);
         }
@@ -105,23 +107,24 @@ impl core::fmt::Debug for CookieJar {
     }
 }
 
-/// A token bucket: so many per second, and some more at once after a pause.
+/// A token bucket: a number of answers per second, and a burst after a pause.
 ///
-/// Instead of a number of tokens and the time of the last refill it keeps the one time at which the
-/// bucket will be full again, so that nothing is lost in rounding however often it is asked.
+/// The limiter stores the time at which the bucket will be full again, instead of a number of
+/// tokens and the time of the last refill. So no fraction is lost in rounding, however often it is
+/// asked.
 #[derive(Clone, Copy, Debug)]
 pub struct RateLimiter {
-    /// When the bucket is full; in the past if it is.
+    /// When the bucket is full; a time in the past means that it is full now.
     full_at: Instant,
-    /// Time in which one token flows in, in nanoseconds.
+    /// Time until the next token, in nanoseconds.
     interval_ns: u64,
-    /// Time in which the empty bucket fills but for one token, in nanoseconds.
+    /// Time in which an empty bucket fills up to all but one token, in nanoseconds.
     slack_ns: u64,
 }
 
 impl RateLimiter {
-    /// Creates a full bucket of `burst` tokens into which `per_second` flow each second. A `per_second` or `burst`
-    /// of 0 counts as 1; more than 10^9 per second as 10^9.
+    /// Creates a full bucket of `burst` tokens that gains `per_second` tokens each second. 0 counts
+    /// as 1 for either, and more than 10^9 per second counts as 10^9.
     pub fn new(per_second: u32, burst: u32) -> Self {
         let interval_ns = 1_000_000_000 / u64::from(per_second.clamp(1, 1_000_000_000));
         let slack_ns = interval_ns * u64::from(burst.max(1) - 1);
@@ -129,7 +132,7 @@ impl RateLimiter {
     }
 
     //= protocol.md: amplify.4
-    /// Takes a token; `false` if there is none.
+    /// Removes a token; returns `false` if there is none.
     pub fn allow(&mut self, now: Instant) -> bool {
         let full_at = self.full_at.max(now);
         let allowed = full_at.since_ns(now) <= self.slack_ns;

@@ -1,7 +1,7 @@
-//! Counters of endpoints and links. All reports are made from this one list.
+//! Counters of endpoints and links. Every report lists the counters declared here.
 
-/// Declares a struct of `u64` counters from a name and a line of documentation each, so that the
-/// field, the name in reports and its explanation cannot differ.
+/// Declares a struct of `u64` counters. Each has a name and one line of documentation, so that the
+/// field, its name in reports and its explanation cannot differ.
 macro_rules! counters {
     (
         $(#[doc = $struct_doc:literal])*
@@ -21,12 +21,12 @@ macro_rules! counters {
             pub const DESCRIPTIONS: &[(&str, &str)] =
                 &[$((stringify!($field), $doc.trim_ascii()),)*];
 
-            /// Adds each counter of `other` to the same one here, modulo 2^64.
+            /// Adds each counter of `other` to the counter of that name here, modulo 2^64.
             pub fn add(&mut self, other: &Self) {
                 $(self.$field = self.$field.wrapping_add(other.$field);)*
             }
 
-            /// Returns by how much each counter grew since `earlier`, modulo 2^64.
+            /// Returns the growth of each counter since `earlier`, modulo 2^64.
             #[must_use]
             pub fn since(&self, earlier: &Self) -> Self {
                 Self { $($field: self.$field.wrapping_sub(earlier.$field),)* }
@@ -47,7 +47,7 @@ counters! {
     LinkCounters {
         /// Frames sent, of every kind.
         frames_sent,
-        /// Frames received whose connection and epoch were right.
+        /// Frames received for a known connection with the right epoch.
         frames_received,
         /// Bytes of edge frames sent, headers included.
         bytes_sent,
@@ -79,103 +79,103 @@ counters! {
         packets_lost,
         /// Packets declared lost and acknowledged later.
         spurious_losses,
-        /// Timeouts without any acknowledgement that made a probe go out.
+        /// Timeouts without any acknowledgement after which a probe was sent.
         probe_timeouts,
         /// Probes of the path MTU sent.
         mtu_probes_sent,
         /// Probes of the path MTU that were lost.
         mtu_probes_lost,
-        /// Challenges sent to see whether the path carries anything.
+        /// Challenges sent to find out whether the path works.
         path_challenges_sent,
-        /// Times the link was no longer trusted with new data.
+        /// Times the link was suspected and got no more new data.
         suspicions,
-        /// Times the link was given up.
+        /// Times the link failed.
         failures,
-        /// Turns in which data waited, the link had room for a full frame, and was given none.
+        /// Turns in which data waited and the link had room for a full frame but got none.
         idle_with_data,
-        /// Frames received after one of the same link that was sent later.
+        /// Frames received after a frame of the link that was sent later.
         out_of_order,
         /// Frames received with a congestion mark.
         congestion_marked,
-        /// Frames dropped: a packet number that arrived before.
+        /// Frames dropped: a packet number that had already arrived.
         dropped_duplicate,
-        /// Frames dropped: a packet number too old to know whether it arrived before.
+        /// Frames dropped: a packet number too old to know whether it had already arrived.
         dropped_too_old,
-        /// Frames dropped: a packet number no sender can have reached.
+        /// Frames dropped: a packet number that no sender can have reached.
         dropped_implausible,
-        /// Frames dropped: not a frame of the protocol behind the common header.
+        /// Frames dropped: malformed after the common header.
         dropped_decode,
-        /// Frames dropped: they belong to an earlier life of the connection.
+        /// Frames dropped: of an earlier epoch of the connection.
         dropped_epoch,
-        /// Frames dropped: the pool of operations that must wait is full.
+        /// Frames dropped: no room to hold a fragment until its turn.
         dropped_no_room,
-        /// Frames dropped: their operation lies outside the window.
+        /// Frames dropped: their operation is outside the window of operations.
         dropped_outside_window,
-        /// Frames acknowledged but not placed: their bytes were there already.
+        /// Frames acknowledged but not placed: their bytes had already arrived.
         not_placed,
     }
 }
 
 counters! {
-    /// What concerns no link of an established connection.
+    /// Counters of an endpoint that belong to no link of an established connection.
     EndpointCounters {
         /// Frames dropped: too short, or not of the protocol.
         malformed,
-        /// Frames dropped: of a kind or version that this endpoint does not know.
+        /// Frames dropped: of a kind or version unknown to this endpoint.
         unsupported,
         /// Connection frames for a connection that does not exist.
         unknown_connection,
-        /// Connection frames of a connection's earlier life.
+        /// Connection frames with an earlier epoch of their connection.
         wrong_epoch,
         /// Connection frames from an address that is no link of the peer.
         wrong_address,
-        /// Connections asked for from here.
+        /// Connections requested by this endpoint.
         handshakes_started,
-        /// Requests for a connection received, repetitions included.
+        /// Connection requests received, repetitions included.
         hellos_received,
-        /// Connections established, from either side.
+        /// Connections established, requested by either end.
         handshakes_completed,
-        /// Connections refused here.
+        /// Connection requests rejected by this endpoint.
         handshakes_refused,
-        /// Connections given up before they were established.
+        /// Connection attempts that failed.
         handshakes_failed,
-        /// Proofs of address demanded before anything was allocated.
+        /// Cookies sent to strangers, before anything is allocated for them.
         retries_sent,
-        /// Proofs of address dropped: older than their lifetime.
+        /// Cookies dropped: older than their lifetime.
         cookies_expired,
-        /// Proofs of address dropped: not made here, or for someone else.
+        /// Cookies dropped: not issued here, or issued to another address.
         cookies_forged,
-        /// Resets sent to peers that speak to a connection that does not exist.
+        /// Resets sent to peers whose frames name a connection that does not exist.
         resets_sent,
         /// Resets received that ended a connection.
         resets_accepted,
-        /// Resets received that match nothing that was sent.
+        /// Resets received that match no frame that was sent.
         resets_ignored,
-        /// Reports of the network that quote no frame that was sent.
+        /// Network reports that quote no frame that was sent.
         reports_ignored,
-        /// Answers not given because too many were given just before.
+        /// Answers suppressed by a rate limit.
         rate_limited,
         /// Connections closed by the peer.
         closed_by_peer,
-        /// Connections closed here.
+        /// Connections closed by this endpoint.
         closed_here,
-        /// Connections given up because no link reached the peer.
+        /// Connections ended because no link reached the peer.
         unreachable,
-        /// Connections ended because the peer broke the protocol or touched memory it may not.
+        /// Connections ended because the peer broke the protocol or used memory without a right to it.
         violations,
         /// Datagrams handed to a link.
         datagrams_sent,
-        /// Datagrams lost here: the process they were for, on this host, reads nothing.
+        /// Datagrams dropped here: the receiving process on this host reads nothing.
         datagrams_not_sent,
-        /// Datagrams put into a receive, in each of those of a group.
+        /// Datagrams put into a receive; for a group, one for each receive.
         datagrams_received,
-        /// Datagrams dropped: for a queue pair that is not here, or is not in the group.
+        /// Datagrams dropped: for a queue pair that is unknown or not in the group.
         datagrams_unknown,
-        /// Datagrams dropped: with another queue key than the queue pair's.
+        /// Datagrams dropped: the queue key differs from that of the queue pair.
         datagrams_wrong_key,
-        /// Datagrams that found no receive, and have waited for one.
+        /// Datagrams kept until a receive is posted.
         datagrams_kept,
-        /// Datagrams dropped: no receive was posted in time, or its completion queue is overrun.
+        /// Datagrams dropped: no receive was posted in time, or the completion queue is overrun.
         datagrams_without_receive,
         /// Datagrams dropped: longer than the receive.
         datagrams_too_long,

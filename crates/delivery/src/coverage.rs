@@ -1,4 +1,4 @@
-//! What an acknowledgement says about a packet, in the 32 bits of a number that the wire carries.
+//! What an acknowledgement says about a packet, by the low 32 bits of its number.
 
 use wire_edge::AckBlock;
 
@@ -22,7 +22,7 @@ impl Coverage {
         if below < run {
             return Self::Received;
         }
-        // The packet right below the run is missing, or the run would be longer.
+        // The packet right below the run is missing; otherwise the run would be longer.
         let Some(bit) = below.checked_sub(run + 1) else { return Self::Missing };
         let word = (bit / 64) as usize;
         if word >= usize::from(block.words) {
@@ -35,7 +35,7 @@ impl Coverage {
     }
 }
 
-/// Whether the number with the low bits `packet` is at least the one with the low bits `end`.
+/// Returns whether the number with low bits `packet` is at least the number with low bits `end`.
 pub(crate) const fn reaches(packet: u32, end: u32) -> bool {
     packet.wrapping_sub(end).cast_signed() >= 0
 }

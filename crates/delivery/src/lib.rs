@@ -1,15 +1,16 @@
-//! The edge protocol below the operations: frames are packets here, and what they carry does not matter.
-//! Does no I/O, reads no clock, holds no socket.
+//! The edge protocol below the operations. Here frames are packets, and their content does not
+//! matter. The crate does no I/O, reads no clock and holds no socket.
 //!
-//! * What a link of a connection has received and must acknowledge: [`ReceivedPackets`].
-//! * What is in flight on it, what of that is lost, and how much more may be sent: [`SendHalf`], with
-//!   a [`CongestionController`].
-//! * Whether it works: [`PathState`]; how large frames may be: [`PathMtu`].
-//! * Which link the next bytes go to: [`SchedulerState`].
-//! * What stands between an endpoint and strangers: [`CookieJar`] and [`RateLimiter`].
-//! * What passes between the engine and the drivers of its links: [`TxBatch`], [`RxFrame`], [`LinkEvent`].
+//! * [`ReceivedPackets`]: what a link of a connection has received and must acknowledge.
+//! * [`SendHalf`], with a [`CongestionController`]: what is in flight on a link, what of it is
+//!   lost, and how much more may be sent.
+//! * [`PathState`]: whether the link works. [`PathMtu`]: how large its frames may be.
+//! * [`SchedulerState`]: which link the next bytes go to.
+//! * [`CookieJar`] and [`RateLimiter`]: protection of an endpoint against strangers.
+//! * [`TxBatch`], [`RxFrame`], [`LinkEvent`]: what the engine and the drivers of its links
+//!   exchange.
 //!
-//! `docs/sender.md` is the text to most of it.
+//! `docs/sender.md` specifies most of these algorithms.
 #![forbid(unsafe_code)]
 
 mod boundary;

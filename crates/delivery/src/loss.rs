@@ -1,47 +1,49 @@
-//! When a packet counts as lost.
+//! When a packet is declared lost.
 
 use crate::Instant;
 
-/// A later packet of the same link by this many numbers proves a loss: links keep the order of
-/// frames, so this only allows for the little reordering of multi-queue NICs (RFC 9002 §6.1.1).
+/// A packet is lost if a packet of the same link with a number larger by this much is acknowledged.
+/// Links keep the order of frames, so the distance only allows for the slight reordering of
+/// multi-queue NICs (RFC 9002 §6.1.1).
 const REORDER_PACKETS: u32 = 3;
 
-/// Most doublings of the tolerance after losses that were none: 3 · 2^4 = 48 packets, and 16/4
+/// Most doublings of the tolerance after spurious losses: up to 3 · 2^4 = 48 packets, and 16/4
 /// round trips.
 const STEPS_MAX: u8 = 4;
 
-/// Loss-free round trips after which one step of tolerance is taken back (RFC 8985 §6.2).
+/// Round trips without a spurious loss after which one doubling is undone (RFC 8985 §6.2).
 const STEP_LIFETIME_ROUNDS: u32 = 16;
 
 /// Smallest reordering window, in nanoseconds: the spacing of two frames at 10 Gb/s.
 const REORDER_WINDOW_NS_MIN: u64 = 1_000;
 
-/// What the loss rule says about a packet that a later acknowledged one has overtaken.
+/// The verdict of the loss rule on a packet that a later acknowledged one has overtaken.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
-    /// It may only be late; it is lost at this time if nothing is heard of it.
+    /// It may only be late. It is lost if it is still unacknowledged at this time.
     NotLostYet(Instant),
     /// It is lost.
     Lost,
 }
 
-/// How much reordering is tolerated on one link before a packet counts as lost.
+/// How much reordering is tolerated on one link before a packet is declared lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ReorderTolerance {
     /// Doublings of both thresholds.
     steps: u8,
-    /// Round in which the last step was made or taken back.
+    /// Round in which `steps` last changed.
     changed_in_round: u32,
 }
 
 crate::pack_fields!(ReorderTolerance { steps, changed_in_round });
 
 impl ReorderTolerance {
-    /// The rule: a packet overtaken by an acknowledged one is lost when that one is at least
-    /// [`REORDER_PACKETS`] numbers later, or was sent longer than the reordering window after it.
+    /// Applies the rule: a packet is lost if an acknowledged packet has a number at least
+    /// [`REORDER_PACKETS`] larger, or was sent later by more than the reordering window. Spurious
+    /// losses raise either limit.
     ///
-    /// `overtaken_by` is the distance in packet numbers to the largest acknowledged, `round_trip_ns`
-    /// what the newest acknowledged packet took to be acknowledged.
+    /// `overtaken_by` is the distance in numbers to the largest acknowledged packet.
+    /// `round_trip_ns` is the time in which the newest acknowledged packet was acknowledged.
     pub(crate) fn verdict(
         self,
         now: Instant,
@@ -57,13 +59,13 @@ impl ReorderTolerance {
         if now >= lost_at { Verdict::Lost } else { Verdict::NotLostYet(lost_at) }
     }
 
-    /// A packet declared lost was acknowledged after all.
+    /// Doubles the tolerance, because a packet declared lost was acknowledged after all.
     pub(crate) fn on_spurious_loss(&mut self, round: u32) {
         self.steps = (self.steps + 1).min(STEPS_MAX);
         self.changed_in_round = round;
     }
 
-    /// A round trip ended.
+    /// Ends a round trip: undoes a doubling if the last change was long ago.
     pub(crate) fn on_round(&mut self, round: u32) {
         if self.steps > 0 && round.wrapping_sub(self.changed_in_round) >= STEP_LIFETIME_ROUNDS {
             self.steps -= 1;

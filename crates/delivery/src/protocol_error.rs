@@ -1,17 +1,17 @@
-//! Violations of the protocol that show in packets alone.
+//! Violations of the protocol that packets alone reveal.
 
 use wire_edge::PacketNumber;
 
-/// The peer broke the protocol; the connection ends.
+/// A violation by the peer; it ends the connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// It acknowledged a packet that was never sent.
+    /// The peer acknowledged a packet that was never sent.
     #[error("the peer acknowledged packet {}, the next one to be sent is {}", .acknowledged.0, .next.0)]
     AckOfUnsent {
-        /// The number it claims to have received.
+        /// Largest packet number that the peer acknowledged.
         acknowledged: PacketNumber,
-        /// The first number not used yet.
+        /// The next packet number to be used.
         next: PacketNumber,
     },
 }

@@ -1,46 +1,48 @@
-//! Round-trip times of one link: smoothed, smallest, and the part of them that hosts take.
+//! Round-trip times of one link: smoothed, smallest, and the share of the hosts.
 
 use crate::Instant;
 
-/// How long a minimum is believed without being seen again, in multiples of itself and in
-/// nanoseconds. After that the sender must let its queue drain for about two round trips to see it,
-/// which at 500 round trips costs less than 0.4 % of the link.
+/// Time for which a minimum is trusted without being seen again: so many round trips, but between
+/// these two limits in nanoseconds. After that the sender must drain its queue for about two round
+/// trips to see the minimum. Once in 500 round trips this costs less than 0.4 % of the link.
 const MIN_LIFETIME_ROUND_TRIPS: u64 = 500;
 const MIN_LIFETIME_NS: (u64, u64) = (1_000_000_000, 10_000_000_000);
 
-/// A new sender measures after 1/2^3 of that time, then after 1/2^2, …: when it began, the queues
-/// of others were part of all it saw.
+/// A new sender measures after 1/2^3 of that time, then after 1/2^2, and so on: all its first
+/// samples may include queues of others.
 const EARLY_MEASUREMENTS: u32 = 3;
 
-/// Time between two measurements, in nanoseconds, if others cause the second.
+/// Shortest time between two measurements, in nanoseconds, if other senders cause the second.
 const JOIN_INTERVAL_NS: u64 = 1_000_000_000;
 
-/// Most by which one such measurement raises the minimum: 1/2^2. The queue may belong to others,
-/// and senders that took each other's queues for the length of the route would fill every buffer.
+/// Largest raise of the minimum by one measurement: 1/2^2. The queue may belong to other senders.
+/// If senders mistook each other's queues for the length of the route, they would fill every
+/// buffer.
 const RAISE_SHIFT: u32 = 2;
 
-/// A sample this close to the minimum confirms it: 1/2^5 of it.
+/// A sample at most this part above the minimum confirms it: 1/2^5.
 const CONFIRMS_SHIFT: u32 = 5;
 
-/// Samples before a link counts as known. The first are of a time in which hosts set up links and probe
-/// them: some are a hundred times what the same link shows a millisecond later.
+/// Samples after which the round trip of a link counts as known. The first samples come while hosts
+/// set up and probe the link; some are a hundred times those of a millisecond later.
 const KNOWN_SAMPLES: u8 = 8;
 
 /// Smoothed round-trip time, its variation (RFC 6298) and its minimum, in nanoseconds, all without
-/// what the two hosts add; and what they add.
+/// the time that the two hosts add; and that time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RttEstimator {
     smoothed_ns: u64,
     variation_ns: u64,
     min_ns: u64,
-    /// When the minimum was last seen.
+    /// When a sample last confirmed the minimum.
     min_seen_at: Instant,
     /// Smallest sample since [`RttEstimator::start_again`].
     new_min_ns: u64,
     /// Measurements so far, at most [`EARLY_MEASUREMENTS`], and when the last one ended.
     measurements: u32,
     measured_at: Instant,
-    /// Recent maximum of what acknowledgements waited at the peer and frames in this host.
+    /// Recent maximum of the time that acknowledgements waited at the peer and in this host, in
+    /// nanoseconds.
     host_ns: u64,
     /// Samples so far, at most [`KNOWN_SAMPLES`].
     samples: u8,
@@ -73,9 +75,9 @@ impl RttEstimator {
         }
     }
 
-    /// Takes in that a packet was acknowledged `elapsed_ns` after it was sent, of which the peer
-    /// spent `delay_ns` waiting, and that the acknowledgement then waited `waited_ns` to be looked
-    /// at. Returns the sample.
+    /// Records that a packet was acknowledged `elapsed_ns` after it was sent. The peer delayed the
+    /// acknowledgement by `delay_ns`, and it then waited `waited_ns` in this host. Returns the
+    /// sample, in nanoseconds.
     pub(crate) fn on_sample(
         &mut self,
         now: Instant,
@@ -83,7 +85,7 @@ impl RttEstimator {
         delay_ns: u64,
         waited_ns: u64,
     ) -> u64 {
-        // A delay longer than the whole is a lie or a clock that jumped.
+        // A delay longer than the elapsed time is false, or a clock jumped.
         let delay_ns = if delay_ns < elapsed_ns { delay_ns } else { 0 };
         let sample = (elapsed_ns - delay_ns).max(1);
         self.host_ns = self.host_ns.max(delay_ns.saturating_add(waited_ns));
@@ -104,12 +106,12 @@ impl RttEstimator {
         sample
     }
 
-    /// A round trip ended: what was longest in the hosts is believed a little less.
+    /// Ends a round trip: the maximum of the time in hosts fades.
     pub(crate) fn on_round(&mut self) {
         self.host_ns -= self.host_ns / 8;
     }
 
-    /// Whether the minimum was not seen for so long that it is to be measured again.
+    /// Returns whether the minimum must be measured again because it was not seen for long.
     pub(crate) fn min_is_old(&self, now: Instant) -> bool {
         let (least, most) = MIN_LIFETIME_NS;
         let lifetime_ns = self.min_ns.saturating_mul(MIN_LIFETIME_ROUND_TRIPS).clamp(least, most)
@@ -117,8 +119,8 @@ impl RttEstimator {
         self.samples > 0 && now.since_ns(self.min_seen_at) > lifetime_ns
     }
 
-    /// Whether the next sample, `sample_ns`, shows that others drain a queue that is still there:
-    /// all must do it together to see the length of the route.
+    /// Returns whether the next sample, `sample_ns`, shows that other senders are draining a queue
+    /// that is not yet empty. All senders must drain together to see the length of the route.
     pub(crate) fn others_drain(&self, now: Instant, sample_ns: u64) -> bool {
         self.samples > 0
             && sample_ns < self.smoothed_ns - self.smoothed_ns / 4
@@ -126,13 +128,13 @@ impl RttEstimator {
             && now.since_ns(self.measured_at) > JOIN_INTERVAL_NS
     }
 
-    /// From now on the queue is drained: a new minimum is to be found.
+    /// Starts to search for a new minimum, because the queue is drained from now on.
     pub(crate) fn start_again(&mut self) {
         self.new_min_ns = u64::MAX;
     }
 
-    /// The queue was drained: the smallest sample since [`RttEstimator::start_again`] is the
-    /// minimum, or a quarter more than the old one if that is less.
+    /// Ends the search: the smallest sample since [`RttEstimator::start_again`] becomes the
+    /// minimum, but at most a quarter more than the old one.
     pub(crate) fn finish_again(&mut self, now: Instant) {
         if self.new_min_ns < u64::MAX {
             let most = self.min_ns.saturating_add(self.min_ns >> RAISE_SHIFT);
@@ -151,17 +153,18 @@ impl RttEstimator {
         self.variation_ns
     }
 
-    /// What the hosts add to the round trip: a window must cover it although it is no queue.
+    /// Returns the time that the hosts add to the round trip, in nanoseconds. The window must cover
+    /// it although it is no queue.
     pub(crate) const fn host_ns(&self) -> u64 {
         self.host_ns
     }
 
-    /// Whether there were enough samples to believe that a link is as long as its minimum.
+    /// Returns whether enough samples were taken to trust the minimum.
     pub(crate) const fn is_known(&self) -> bool {
         self.samples == KNOWN_SAMPLES
     }
 
-    /// The recent minimum; before the first sample the initial guess.
+    /// Returns the recent minimum, in nanoseconds; before the first sample, the initial guess.
     pub(crate) const fn min_ns(&self) -> u64 {
         if self.samples > 0 { self.min_ns } else { self.smoothed_ns }
     }

@@ -14,9 +14,10 @@ pub struct SendConfig {
     pub frame_bytes: u32,
     /// Bytes in flight that the peer's driver can buffer on this link.
     pub receive_buffer_bytes: u32,
-    /// Longest time the peer holds back an acknowledgement, in nanoseconds.
+    /// Longest time for which the peer delays an acknowledgement, in nanoseconds.
     pub ack_delay_max_ns: u32,
-    /// Shortest probe timeout, in nanoseconds: 200 µs where nothing is scheduled by a kernel.
+    /// Shortest probe timeout, in nanoseconds. 200 µs is enough if the kernel schedules none of the
+    /// threads.
     pub probe_timeout_min_ns: u64,
     /// Longest probe timeout with backoff, in nanoseconds.
     pub probe_timeout_max_ns: u64,
@@ -24,12 +25,13 @@ pub struct SendConfig {
     pub initial_rtt_ns: u64,
     /// Nominal rate in bytes per second, used until one is measured.
     pub nominal_rate: Option<u64>,
-    /// Packets that may be in flight, at most the capacity of the pool's records.
+    /// Most packets in flight, at most the capacity of the pool's records.
     pub packets_max: u16,
 }
 
 impl Default for SendConfig {
-    /// For a host on Ethernet: 16 frames of 1472 bytes, 1 ms to 1 s probe timeout.
+    /// Returns the settings for a host on Ethernet: 16 frames of 1472 bytes, probe timeouts of 1 ms
+    /// to 1 s.
     fn default() -> Self {
         Self {
             algorithm: CongestionAlgorithm::Aimd,

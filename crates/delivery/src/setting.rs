@@ -1,20 +1,19 @@
-//! Settings with which nothing works.
+//! Errors for settings with unusable values.
 
 use core::fmt::Display;
 use core::ops::RangeInclusive;
 
 use thiserror::Error;
 
-/// A setting has a value with which nothing works. One type for all that can be set, from links to
-/// endpoints.
+/// A setting has an unusable value. One error type for all settings, from links to endpoints.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("the setting `{setting}` is {value}; {wanted} would do")]
 pub struct SettingError {
     /// Name of the field.
     pub setting: &'static str,
-    /// Its value.
+    /// Value of the field.
     pub value: String,
-    /// What can be there instead.
+    /// Acceptable values.
     pub wanted: String,
 }
 
@@ -22,7 +21,7 @@ impl SettingError {
     /// Checks that a value lies within `wanted`.
     ///
     /// # Errors
-    /// The error that names the setting, the value and the range.
+    /// The error with the setting, the value and the range.
     pub fn unless_within<T: Display + PartialOrd>(
         setting: &'static str,
         value: &T,
@@ -36,11 +35,11 @@ impl SettingError {
     }
 }
 
-/// Gives a configuration a method for each of its fields, which sets it. A field that is missing does not compile.
+/// Adds a setter method for each field of a configuration. Does not compile if a field is missing.
 #[macro_export]
 macro_rules! setters {
     ($name:ident { $($field:ident: $of:ty),* $(,)? }) => {
-        /// A method for each field, which sets it: what is not set stays as it was.
+        /// Setters: each sets one field and leaves the others unchanged.
         impl $name {
             $(
                 #[doc = concat!("Sets [`", stringify!($field), "`](field@", stringify!($name), "::", stringify!($field), ").")]
@@ -68,7 +67,7 @@ mod tests {
         for value in [1, 16] {
             assert_eq!(SettingError::unless_within("links_max", &value, &(1..=16)), Ok(()));
         }
-        // No number is within anything.
+        // NaN is within no range.
         assert!(SettingError::unless_within("loss", &f64::NAN, &(0.0..=1.0)).is_err());
     }
 

@@ -1,4 +1,4 @@
-//! Points in time as the engine counts them: nanoseconds since a start that the caller chooses.
+//! Points in time of the engine: nanoseconds since a start that the caller chooses.
 
 use core::fmt;
 use core::ops::{Add, Sub};
@@ -9,10 +9,10 @@ use core::time::Duration;
 pub struct Instant(pub u64);
 
 impl Instant {
-    /// Later than every time that is ever reached.
+    /// Later than any time that occurs.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// Returns the nanoseconds since `earlier`, 0 if `earlier` is later.
+    /// Returns the nanoseconds since `earlier`, or 0 if `earlier` is later.
     pub const fn since_ns(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
     }

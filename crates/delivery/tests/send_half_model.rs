@@ -1,4 +1,4 @@
-//! Random histories of one send half against what must hold of every history.
+//! Checks random histories of one send half against properties of every history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,20 +9,20 @@ use delivery::{
 use proptest::prelude::*;
 use wire_edge::{AckBlock, AckDelay};
 
-/// Frames that may be taken for delivered before anybody says so.
+/// Frames that may be presumed delivered before they are acknowledged.
 const AHEAD_FRAMES_MAX: u32 = 144;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Sends packets of a class and size, whatever the window says.
+    /// Sends packets of a class and size, regardless of the window.
     Send(u8, u16, u8),
-    /// Sends while the window allows.
+    /// Sends while the window has room.
     Fill(u16),
     /// Takes the last packets back.
     Unsend(u8),
-    /// The network delivers one of the packets on the way: in order, or out of it.
+    /// The network delivers a packet in flight, in order or out of order.
     Deliver(u8),
-    /// The network loses one of them.
+    /// The network loses a packet in flight.
     Drop(u8),
     /// The peer acknowledges; the acknowledgement is kept for repetition.
     Acknowledge {
@@ -30,9 +30,9 @@ enum Step {
         delay: u16,
         marked: u8,
     },
-    /// An old acknowledgement arrives again, or late.
+    /// An old acknowledgement arrives late or again.
     Repeat(u8),
-    /// The peer acknowledges what was never sent.
+    /// The peer acknowledges a packet that was never sent.
     Lie(u32),
     Advance(u32),
     /// Time advances to the deadline.
@@ -73,16 +73,16 @@ fn algorithm() -> impl Strategy<Value = CongestionAlgorithm> {
     ]
 }
 
-/// The world around a send half: which contents are out, which packets the network and the peer
-/// have.
+/// The environment of a send half: the contents that it holds, and the packets that the network and
+/// the peer hold.
 struct World {
     half: SendHalf<[u64; 2]>,
     pool: SentPool<[u64; 2]>,
     now: Instant,
     next_content: u64,
-    /// Contents that have not come back, with their sizes.
+    /// Contents not yet returned, with their sizes.
     out: BTreeMap<u64, u32>,
-    /// Numbers on the way, with the content they carry.
+    /// Numbers of the packets in flight.
     travelling: Vec<u64>,
     received: BTreeSet<u64>,
     blocks: Vec<AckBlock>,
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Contents come back at most once, unharmed.
+    /// Checks that a content is unchanged and returned for the first time.
     fn back(out: &mut BTreeMap<u64, u32>, content: [u64; 2]) {
         assert_eq!(content[1], !content[0]);
         assert!(out.remove(&content[0]).is_some(), "content {} came back twice", content[0]);
@@ -185,7 +185,7 @@ impl World {
             }
             Step::Unsend(count) => self.unsend(count),
             Step::Deliver(which) if !self.travelling.is_empty() => {
-                // Mostly the oldest: links keep the order.
+                // Mostly the oldest, because links keep the order.
                 let index = if which < 200 { 0 } else { which as usize % self.travelling.len() };
                 let packet = self.travelling.remove(index);
                 self.received.insert(packet);
@@ -219,7 +219,7 @@ impl World {
         }
     }
 
-    /// Only packets that were not heard of can be taken back.
+    /// Only packets whose arrival is unknown to the sender can be taken back.
     fn unsend(&mut self, count: u8) {
         let next = self.half.next_packet().0;
         let first = next.saturating_sub(u64::from(count));
@@ -310,7 +310,8 @@ proptest! {
             world.take(step);
             world.check();
         }
-        // The network heals: with an acknowledgement and timeouts alone everything comes back.
+        // The network heals: after one acknowledgement and timeouts alone, every content has been
+        // returned.
         for _ in 0..1000 {
             if world.half.deadline() == Instant::NEVER {
                 break;

@@ -1,24 +1,25 @@
-//! A window that keeps the queueing delay at a target.
+//! Congestion control that keeps the queueing delay at a target.
 
 use super::{AckSample, CongestionController, LossSample, Undo, WINDOW_FRAMES_MIN};
 use crate::Instant;
 
-/// Share of the excess delay by which the window shrinks, in percent (Swift, SIGCOMM 2020, β).
+/// Reduction of the window per excess delay, in percent (Swift, SIGCOMM 2020, β).
 const BETA_PERCENT: u64 = 80;
 
 /// Largest reduction per round trip, in percent (Swift's `max_mdf`).
 const REDUCTION_PERCENT_MAX: u64 = 50;
 
-/// Swift's law: the window grows by one frame per round trip while the queueing delay is below the
-/// target, and shrinks in proportion to the excess, once per round trip, while it is above.
+/// The algorithm of Swift. While the queueing delay is below the target, the window grows by one
+/// frame per round trip. While it is above, the window shrinks once per round trip, in proportion
+/// to the excess.
 ///
-/// Needs receive timestamps close to the wire: what the host adds to the delay shrinks the window.
+/// Needs receive timestamps taken close to the wire: delay that the host adds shrinks the window.
 #[derive(Clone, Copy, Debug)]
 pub struct Delay {
     window: u32,
     frame_bytes: u32,
     target_ns: u32,
-    /// Acknowledged bytes that have not made the window grow yet.
+    /// Acknowledged bytes that have not yet counted toward growth.
     credit: u32,
     /// Whether delay has reduced the window in this round trip.
     reduced: bool,
@@ -30,7 +31,8 @@ pub struct Delay {
 crate::pack_fields!(Delay { window, frame_bytes, target_ns, credit, reduced, starting, undo });
 
 impl Delay {
-    /// Starts with `initial_frames` frames, and aims at `target_ns` nanoseconds in queues.
+    /// Creates the controller with a window of `initial_frames` frames and a target of `target_ns`
+    /// nanoseconds of queueing delay.
     pub fn new(initial_frames: u32, frame_bytes: u32, target_ns: u32) -> Self {
         Self {
             window: initial_frames.max(WINDOW_FRAMES_MIN).saturating_mul(frame_bytes),

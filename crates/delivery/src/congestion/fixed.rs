@@ -1,9 +1,9 @@
-//! A constant window, as `MultiEdge` has it.
+//! A constant window, as in `MultiEdge`.
 
 use super::{AckSample, CongestionController, LossSample, WINDOW_FRAMES_MIN};
 use crate::Instant;
 
-/// A constant number of frames in flight. Losses, marks and delay change nothing.
+/// A constant number of frames in flight, independent of losses, marks and delay.
 #[derive(Clone, Copy, Debug)]
 pub struct Fixed {
     frames: u32,

@@ -1,4 +1,4 @@
-//! How many bytes may be in flight on one link.
+//! Congestion control: how many bytes may be in flight on one link.
 
 mod aimd;
 mod delay;
@@ -14,7 +14,7 @@ use crate::{Instant, Pack, Packer, Unpacker};
 /// Frames in flight that every algorithm allows: one travels while the other is acknowledged.
 const WINDOW_FRAMES_MIN: u32 = 2;
 
-/// What a congestion controller learns from one acknowledgement.
+/// The input of a congestion controller from one acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub struct AckSample {
     /// Bytes newly acknowledged.
@@ -23,32 +23,33 @@ pub struct AckSample {
     pub acked_packets: u32,
     /// Frames that arrived with a congestion mark since the last acknowledgement.
     pub marked_frames: u32,
-    /// Whether the window, not the application, limited what was in flight.
+    /// Whether the window, not the application, limited the bytes in flight.
     pub window_limited: bool,
-    /// Whether a round trip ended: a packet sent after the previous end was acknowledged.
+    /// Whether a round ended: the acknowledged packet was sent after the previous round had ended.
     pub round_started: bool,
-    /// Round-trip time of the newest packet without the peer's delay, in nanoseconds.
+    /// Round-trip time of the newest packet less the delay at the peer, in nanoseconds.
     pub rtt_ns: Option<u64>,
     /// Recent minimum of the round-trip time, in nanoseconds.
     pub rtt_min_ns: u64,
-    /// What the two hosts add to the round trip, in nanoseconds.
+    /// Time that the two hosts add to the round trip, in nanoseconds.
     pub host_ns: u64,
     /// Largest delivery rate of the last rounds, in bytes per second.
     pub rate: Option<u64>,
-    /// Whether the application has always limited that rate, so that the link may be much faster.
+    /// Whether the application limited every sample of the rate, so that the link may be much
+    /// faster.
     pub rate_is_lower_bound: bool,
     /// Bytes of one burst.
     pub quantum_bytes: u32,
 }
 
-/// What was lost.
+/// The packets declared lost at one time.
 #[derive(Clone, Copy, Debug)]
 pub struct LossSample {
     /// Bytes of the lost packets.
     pub lost_bytes: u32,
-    /// How many packets were lost.
+    /// Number of lost packets.
     pub lost_packets: u32,
-    /// When the newest of them was sent.
+    /// When the newest lost packet was sent.
     pub newest_sent_at: Instant,
     /// Whether several probe timeouts passed without an answer.
     pub persistent: bool,
@@ -56,26 +57,26 @@ pub struct LossSample {
 
 /// Decides how many bytes may be in flight.
 pub trait CongestionController {
-    /// Records that a packet of `bytes` bytes goes out. `in_flight_bytes` includes it.
+    /// Records that a packet of `bytes` bytes is sent; `in_flight_bytes` includes it.
     fn on_sent(&mut self, _now: Instant, _bytes: u32, _in_flight_bytes: u32) {}
 
-    /// Adapts to packets that were acknowledged.
+    /// Adapts to acknowledged packets.
     fn on_ack(&mut self, now: Instant, sample: &AckSample);
 
-    /// Adapts to packets that were lost, or to a link that does not answer.
+    /// Adapts to lost packets, or to a link that does not answer.
     fn on_loss(&mut self, now: Instant, loss: &LossSample);
 
-    /// Takes back the reaction to a packet that was declared lost and is acknowledged after all.
+    /// Undoes the reaction to a packet that was declared lost and is now acknowledged.
     fn on_spurious_loss(&mut self);
 
     /// Sets the size of frames, in bytes.
     fn set_frame_bytes(&mut self, frame_bytes: u32);
 
-    /// Returns how many bytes may be in flight.
+    /// Returns the number of bytes that may be in flight.
     fn window(&self) -> u32;
 }
 
-/// Which algorithm a link uses.
+/// The congestion control algorithm of a link.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum CongestionAlgorithm {
@@ -94,7 +95,7 @@ pub enum CongestionAlgorithm {
     },
 }
 
-/// The algorithm of one link; an enum, as a box per link would cost an allocation.
+/// The algorithm of one link. An enum, because a box would cost an allocation for each link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Controller {
     Fixed(Fixed),
@@ -187,14 +188,15 @@ impl CongestionController for Controller {
     }
 }
 
-/// How to take a reduction back when all the losses behind it turn out to be none.
+/// State to undo a reduction if all losses that caused it turn out to be spurious.
 #[derive(Clone, Copy, Debug)]
 struct Undo {
     /// Window before the reduction.
     window: u32,
-    /// Losses of the round trip that were not acknowledged since; 0 if there is nothing to undo.
+    /// Losses of the round trip not acknowledged since; 0 if there is no reduction to undo.
     lost_packets: u32,
-    /// When the window was reduced: a packet sent before belongs to the same round trip.
+    /// When the window was reduced. Packets sent before that belong to the round trip of the
+    /// reduction.
     reduced_at: Option<Instant>,
 }
 
@@ -203,7 +205,8 @@ crate::pack_fields!(Undo { window, lost_packets, reduced_at });
 impl Undo {
     const NOTHING: Self = Self { window: 0, lost_packets: 0, reduced_at: None };
 
-    /// Whether this loss is the first of its round trip, so that the window is to be reduced.
+    /// Returns whether this loss is the first of its round trip, so that the window must be
+    /// reduced.
     fn starts(&mut self, now: Instant, loss: &LossSample, window: u32) -> bool {
         if self.reduced_at.is_some_and(|at| loss.newest_sent_at <= at) {
             self.lost_packets = self.lost_packets.saturating_add(loss.lost_packets);
@@ -213,7 +216,8 @@ impl Undo {
         true
     }
 
-    /// A loss was none. Returns the window to restore, once the last of the round trip was none.
+    /// Records a spurious loss. Returns the window to restore if it was the last remaining loss of
+    /// the round trip.
     fn on_spurious_loss(&mut self) -> Option<u32> {
         if self.lost_packets == 0 {
             return None;

@@ -244,7 +244,7 @@ fn the_run_stops_at_its_field() {
 
 proptest! {
     //= protocol.md: receive.8, packet.3, ack.1
-    /// Small steps with repeats, losses, late packets and jumps around the size of the window.
+    /// Mixes small steps, repeats, losses, late packets, and jumps of about the size of the window.
     #[test]
     fn behaves_like_a_set_of_numbers(
         start in prop_oneof![Just(0_u64), 0..5_000_u64],
@@ -282,7 +282,7 @@ proptest! {
     }
 }
 
-/// How far below and above the next number, and how often.
+/// Generates how far below and above the next number packets arrive, and how many.
 fn step() -> impl Strategy<Value = (u64, u64, u8)> {
     prop_oneof![
         10 => (Just(0), Just(0), 1..80_u8),
@@ -322,7 +322,8 @@ fn check_block(model: &BTreeSet<u64>, block: &AckBlock) -> Result<(), TestCaseEr
         let is_in_bitmap = block.bitmap[(bit / 64) as usize] >> (bit % 64) & 1 == 1;
         if bit >= 64 * u64::from(block.words) {
             prop_assert!(!is_in_bitmap);
-            // What is left out is nothing, or was reported many times.
+            // A number that the block omits does not exist, did not arrive, or was reported by
+            // several blocks.
             let known = number.is_none_or(|n| !model.contains(&n) || n + 256 <= largest);
             prop_assert!(known, "left out {number:?} of {largest}");
         } else {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// One row per set of links and size, one column per way to spread 1440-byte frames over them.
+/// One row for each set of links and size, one column for each way to spread 1440-byte frames.
 #[test]
 fn completion_times_are_those_of_the_snapshot() {
     let table = table();
@@ -64,7 +64,7 @@ fn a_better_link_with_a_closed_window_is_worth_waiting_for() {
     views[0].window_left_bytes = 0;
     views[0].idle_at = NOW.after_ns(10_000);
     assert_eq!(decide(1_500, &views), NOTHING);
-    // Not if it opens so late that the other is earlier.
+    // It does, if that link opens so late that the other delivers earlier.
     views[0].opens_at = NOW.after_ns(200_000);
     assert_eq!(decide(1_500, &views), Next::Frame { link: 1 });
 }
@@ -85,7 +85,7 @@ fn a_link_with_much_queued_waits_a_little_for_one_that_delivers_earlier() {
     (views[0].idle_at, views[1].idle_at) = (NOW.after_ns(80_001), NOW.after_ns(110_000));
     assert_eq!(decide(1 << 20, &views), Next::Wait { until: views[0].opens_at });
     let given = Next::Frame { link: 1 };
-    // The other opens too late, it would run dry first, or is not earlier at all.
+    // The other link opens too late, this link would run dry first, or the other is no earlier.
     views[0].opens_at = NOW.after_ns(HOLD_NS + 1);
     assert_eq!(decide(1 << 20, &views), given);
     views[0].opens_at = NOW.after_ns(20_000);
@@ -184,8 +184,8 @@ fn links_with_frames_of_different_sizes_do_not_wait_for_one_another() {
 }
 
 proptest! {
-    /// Otherwise a backlog could wait for ever. Whatever the figures are, only a link that may carry data
-    /// and has room gets a frame.
+    /// If links are open but get no data, a backlog could wait forever. Also, for any input, only a
+    /// link that may carry data and has room gets a frame.
     #[test]
     fn some_open_link_gets_data_unless_a_closed_one_is_expected(
         views in prop::collection::vec(any_view(), 1..16),
@@ -216,12 +216,11 @@ proptest! {
         }
     }
 
-    /// What the policy promises of links that idle, with rates (and so queues) wrong by a quarter to four
-    /// times. A link with room gets nothing only if
-    ///
-    /// * as far as is believed, the others deliver the whole backlog before it would deliver one frame, and
-    ///   so in truth before sixteen times the time that it would take; or
-    /// * it holds back for a link that opens within `HOLD_NS`, and does not run dry before.
+    /// A link with room gets no frame only if
+    /// * by the estimates, the other links deliver the whole backlog before this link would deliver
+    ///   one frame; in truth, they then need at most sixteen times that long, because rates and
+    ///   queues are wrong by a factor of a quarter to four; or
+    /// * this link waits for one that opens within `HOLD_NS`, and does not run dry before that.
     #[test]
     fn a_link_with_room_idles_only_if_the_others_finish_the_backlog_sooner(
         links in prop::collection::vec(any_link(), 2..6),
@@ -249,8 +248,8 @@ proptest! {
         }
     }
 
-    /// A link that has its share of the turn is one with room that is not asked: what the others get is the
-    /// same, whatever its window.
+    /// Marks a link with room as having sent its share of the turn. The choice between the other
+    /// links must not depend on the state of its window.
     #[test]
     fn a_full_share_of_a_turn_is_no_closed_window(
         links in prop::collection::vec(any_link(), 2..6),
@@ -269,27 +268,29 @@ proptest! {
     }
 }
 
-/// Every link has got something a moment ago: none is due to be measured.
+/// Returns a state in which every link just got data, so that none is due for a measurement.
 fn measured(views: &[LinkView]) -> SchedulerState {
     let mut state = SchedulerState::default();
     state.given_at[..views.len()].fill(NOW);
     state
 }
 
-/// When a link would have delivered a frame, or all there is, after now.
+/// Returns the time until a link would have delivered a frame, or the whole backlog, in nanoseconds
+/// after `NOW`.
 fn first_frame_ns(view: &LinkView, backlog_bytes: u64) -> u64 {
     let bytes = u64::from(view.frame_bytes).min(backlog_bytes);
     starts_ns(view, backlog_bytes) + bytes * 1_000_000_000 / rate_of(view)
 }
 
-/// When bytes begin to arrive over a link, after now.
+/// Returns when bytes begin to arrive over a link, in nanoseconds after `NOW`.
 fn starts_ns(view: &LinkView, backlog_bytes: u64) -> u64 {
     let is_closed = !is_open(view, backlog_bytes) && view.opens_at < Instant::NEVER;
     let opens_ns = if is_closed { view.opens_at.since_ns(NOW) } else { 0 };
     view.idle_at.since_ns(NOW).max(opens_ns) + view.one_way_ns
 }
 
-/// The time after which the links but one have delivered so much, and one of them a frame: found by trying.
+/// Returns the time after which the links other than `but` have delivered `bytes`, and one of them
+/// a frame. Found by bisection.
 fn others_deliver_ns(views: &[LinkView], but: usize, bytes: u64) -> u64 {
     let others = || views.iter().enumerate().filter(|&(index, _)| index != but);
     let is_delivered = |ns: u64| {
@@ -316,8 +317,8 @@ fn rate_of(view: &LinkView) -> u64 {
     view.rate_bytes_per_second.unwrap_or(1).max(1)
 }
 
-/// A link as it is, and as it is believed to be: its rate is wrong by a quarter to four times, and so is the
-/// time that its queue takes.
+/// Generates a link as it is and as it is estimated: its rate and the time of its queue are wrong
+/// by a factor of a quarter to four.
 fn any_link() -> impl Strategy<Value = (LinkView, LinkView)> {
     let opens = prop_oneof![Just(None), (0_u64..100_000).prop_map(Some)];
     let window = prop_oneof![Just(0_u64), Just(u64::MAX)];
@@ -421,7 +422,7 @@ enum How {
     Earliest { error_percent: u64 },
 }
 
-/// A link as it is, not as it is estimated.
+/// The true properties of a link.
 #[derive(Clone, Copy)]
 struct Path {
     rate: u64,
@@ -433,8 +434,8 @@ struct Run {
     late_permille: usize,
 }
 
-/// Sends `bytes` in virtual time. A link has room while less than a few µs are queued on it; its idle time
-/// is estimated from the wrong rate too.
+/// Sends `bytes` in virtual time. A link has room while less than a few µs of data are queued on
+/// it; its idle time is estimated from the wrong rate as well.
 fn simulate(how: How, paths: &[Path], bytes: u64) -> Run {
     let (policy, error_percent) = match how {
         How::InTurn => (SchedulingPolicy::RoundRobin, 0),
@@ -450,7 +451,7 @@ fn simulate(how: How, paths: &[Path], bytes: u64) -> Run {
     let mut arrivals = Vec::new();
     let mut now = NOW.0;
     while sent < frames {
-        // Estimates change with every acknowledgement, not between two questions of one turn.
+        // Estimates change with every acknowledgement, not between two decisions of one turn.
         let percents: Vec<u64> =
             paths.iter().map(|_| random_percent(error_percent, &mut random)).collect();
         loop {
@@ -516,14 +517,14 @@ fn view(path: &Path) -> LinkView {
     }
 }
 
-/// What a scheduler chooses that remembers nothing.
+/// Returns the choice of a scheduler without earlier decisions.
 fn decide(backlog_bytes: u64, views: &[LinkView]) -> Next {
     next(SchedulingPolicy::default(), backlog_bytes, NOW, views, &mut SchedulerState::default())
 }
 
 const NOTHING: Next = Next::Wait { until: Instant::NEVER };
 
-/// What divisions leave out, of each of some links.
+/// Error bound for the rounding of divisions, summed over some links.
 const ROUNDED_NS: u64 = 32;
 
 const NOW: Instant = Instant(1_000_000_000);

@@ -1,4 +1,4 @@
-//! What an acknowledgement does to a sending half.
+//! How a sending half handles an acknowledgement.
 
 use wire_edge::{AckBlock, PacketNumber};
 
@@ -11,12 +11,13 @@ use crate::{Instant, ProtocolError};
 
 impl<T: Copy> SendHalf<T> {
     //= protocol.md: ack.11
-    /// Handles an acknowledgement of the peer. Contents that it accepted are reported in the order in which they
-    /// were sent, then those that count as lost now. `received_at` is when the acknowledgement arrived at the host,
-    /// at most `now`: between the two no network was involved.
+    /// Handles an acknowledgement from the peer. Reports the contents that the peer accepted, in
+    /// the order of sending, then those now declared lost. `received_at` is when the
+    /// acknowledgement arrived at this host, at most `now`; the time in between is a delay in this
+    /// host, not in the network.
     ///
     /// # Errors
-    /// [`ProtocolError::AckOfUnsent`]; nothing has changed then.
+    /// [`ProtocolError::AckOfUnsent`]; then nothing has changed.
     pub fn on_ack(
         &mut self,
         pool: &mut SentPool<T>,
@@ -60,7 +61,7 @@ impl<T: Copy> SendHalf<T> {
         Ok(summary)
     }
 
-    /// Reports what `block` acknowledges of the packets in flight.
+    /// Reports the packets in flight that `block` acknowledges.
     fn ack_flight(
         &mut self,
         block: &AckBlock,
@@ -84,7 +85,7 @@ impl<T: Copy> SendHalf<T> {
         }
     }
 
-    /// Finds packets that had been declared lost or retired and arrived after all.
+    /// Handles packets declared lost or retired that `block` acknowledges after all.
     fn ack_ghosts(
         &mut self,
         now: Instant,
@@ -109,8 +110,8 @@ impl<T: Copy> SendHalf<T> {
         }
     }
 
-    /// Something new was acknowledged: measures round-trip time and rate, and informs congestion
-    /// control.
+    /// Measures round-trip time and rate after new packets were acknowledged, and informs
+    /// congestion control.
     fn on_progress(
         &mut self,
         now: Instant,
@@ -134,7 +135,8 @@ impl<T: Copy> SendHalf<T> {
         let rtt_ns = self.rtt.on_sample(now, took_ns - waited_ns, delay_ns, waited_ns);
         self.correct_backlog(rtt_ns, acked);
         summary.rtt_sample_ns = Some(rtt_ns);
-        // What acknowledgements waited for would make rates uneven that are not.
+        // When the acknowledgement would have arrived without delays in the hosts, which would make
+        // a steady rate look uneven.
         let acknowledged_at = Instant(now.0.saturating_sub(took_ns.saturating_sub(rtt_ns)));
         let (min_ns, frame_bytes) = (self.rtt.min_ns(), self.frame_bytes);
         let newest = Newest { stamp, sent_at, window_limited };
@@ -166,9 +168,10 @@ impl<T: Copy> SendHalf<T> {
         self.controller.on_ack(now, &sample);
     }
 
-    /// When the smallest round-trip time has not been seen for long, a queue of the sender's own
-    /// making may hide it, or the route is longer now: halves what is in flight for some round
-    /// trips. Competing senders see that and join in, or a queue of theirs would be measured.
+    /// Measures the smallest round-trip time again if it has not been seen for long. The sender's
+    /// own queue may hide it, or the route may have become longer. Halves the bytes in flight for
+    /// some round trips. Competing senders notice and do likewise; otherwise their queue would be
+    /// measured.
     fn drain_for_min(&mut self, now: Instant, others_drain: bool) {
         match self.drain {
             Drain::No => {
@@ -192,22 +195,22 @@ impl<T: Copy> SendHalf<T> {
         }
     }
 
-    /// A packet waited longer or shorter on the link than was expected when it was sent: what followed
-    /// it waits as much longer or shorter.
+    /// Corrects the expected waits: if a packet waited longer or shorter on the link than expected,
+    /// so will the packets behind it.
     fn correct_backlog(&mut self, rtt_ns: u64, acked: &Acked) {
         let queued_ns = rtt_ns.saturating_sub(self.rtt.min_ns());
         let expected_ns = u64::from(acked.newest_wait_ns);
         self.estimate.on_waited(acked.newest_bytes, queued_ns, expected_ns);
     }
 
-    /// What is not in flight any more is not in a queue either.
+    /// Bounds the estimated queue by the bytes in flight.
     fn bound_backlog(&mut self, now: Instant) {
         let travelling = self.in_flight_bytes.saturating_sub(self.presumed_bytes(now));
         self.estimate.bound_queue(now, travelling);
     }
 }
 
-/// Sums over the packets one block acknowledges.
+/// Sums over the packets that one block acknowledges.
 #[derive(Default)]
 struct Acked {
     packets: u32,
@@ -230,5 +233,5 @@ impl Acked {
 }
 
 /// Round trips for which the queue is kept drained: one until others notice, one until they have
-/// drained it, too, one to measure, and one as rounds are counted from their middle.
+/// drained their queues, one to measure, and one because counting starts in the middle of a round.
 const DRAINED_ROUNDS: u32 = 4;

@@ -1,4 +1,4 @@
-//! Which packets count as lost, and how long lost ones are remembered.
+//! Which packets are declared lost, and how long lost packets are remembered.
 
 use super::{Fate, SendHalf};
 use crate::Instant;
@@ -9,7 +9,7 @@ use crate::sent_packets::{Kind, Record};
 
 impl<T: Copy> SendHalf<T> {
     /// Applies the loss rule to every packet that an acknowledged one has overtaken, and sets
-    /// `loss_at` for those that are not lost yet. Returns how many packets were lost.
+    /// `loss_at` for those that are not lost yet. Returns the number of packets declared lost.
     pub(super) fn detect_losses(&mut self, now: Instant, report: &mut impl FnMut(Fate, T)) -> u32 {
         self.loss_at = Instant::NEVER;
         let end = self.acked_end.truncate();
@@ -38,7 +38,7 @@ impl<T: Copy> SendHalf<T> {
         lost.packets
     }
 
-    /// A retired packet that later ones have overtaken is a loss for congestion control, too.
+    /// Reports a retired packet that later ones have overtaken to congestion control as a loss.
     fn judge_retired(&mut self, now: Instant, lost: &mut Lost) {
         let end = self.acked_end.truncate();
         let mut at = self.packets.oldest_ghost();
@@ -76,14 +76,14 @@ impl<T: Copy> SendHalf<T> {
         }
     }
 
-    /// A ghost is remembered for two probe timeouts beyond the usual round trip.
+    /// Returns when a ghost is removed: two probe timeouts after the usual round trip.
     pub(super) fn ghost_expires(&self, slot: u16) -> Instant {
         let ns = self.rtt.smoothed_ns().saturating_add(2 * self.probe_timeout_ns());
         self.packets.record(slot).sent_at.after_ns(ns)
     }
 }
 
-/// Sums over the packets lost at one time.
+/// Sums over the packets declared lost at one time.
 struct Lost {
     packets: u32,
     congestion: LossSample,

@@ -1,16 +1,16 @@
-//! A sending half that has nothing in flight, written down.
+//! Packing of a sending half with no packet in flight.
 
 use super::{Drain, SendHalf};
 use crate::sent_packets::SentPackets;
 use crate::{Pack, Packer, Unpacker};
 
 impl<T: Copy> SendHalf<T> {
-    /// Whether nothing is in flight and no packet is remembered: only then may it be packed.
+    /// Returns whether no packet is in flight or remembered. Only such a half may be packed.
     pub const fn is_at_rest(&self) -> bool {
         self.packets.is_at_rest()
     }
 
-    /// The same with what the estimate of the link takes from round trips, which is not written twice.
+    /// Recomputes the part of the link estimate that depends on round trips, which is not packed.
     fn estimated(mut self) -> Self {
         self.estimate.take_round_trips(&self.rtt);
         self

@@ -5,7 +5,7 @@ use crate::ProtocolError;
 
 const US: u64 = 1_000;
 
-/// A half with its pool and clock; content i is [i, 0].
+/// A half with its pool and clock. Content i is [i, 0].
 struct Fixture {
     half: SendHalf<[u64; 2]>,
     pool: SentPool<[u64; 2]>,
@@ -192,7 +192,7 @@ fn what_the_receiver_refused_is_neither_in_flight_nor_lost() {
     });
     assert_eq!(back, [1, 3]);
     f.send(4);
-    // Those beside it and behind it arrive.
+    // The packets beside it and behind it arrive.
     let summary = f.ack(7, 8, 0);
     assert_eq!((summary.newly_lost, summary.spurious), (0, 0));
     assert_eq!(f.half.in_flight_bytes(), 0);
@@ -248,12 +248,12 @@ fn numbers_of_frames_that_may_have_left_are_not_used_again_and_count_as_no_loss(
     f.half.disown(&mut f.pool, 2, &mut |content| back.push(content[0]));
     assert_eq!(back, [3, 2]);
     assert_eq!((f.half.next_packet(), f.half.in_flight_bytes()), (PacketNumber(4), 2000));
-    // What was in them is retransmitted. One of the frames arrives all the same.
+    // The contents are retransmitted. One of the original frames arrives nevertheless.
     f.send(2);
     f.ack(5, 6, 0);
     assert_eq!(f.reported(), [0, 1, 4, 5].map(|packet| (Fate::Acked, packet)));
     assert_eq!(f.half.in_flight_bytes(), 0);
-    // None arrives: the gap is no loss.
+    // Neither frame arrives; the gap is no loss.
     f.send(2);
     f.half.disown(&mut f.pool, 2, &mut |_| {});
     f.send(4);
@@ -322,7 +322,8 @@ fn a_restarted_link_is_measured_from_the_beginning() {
     assert_eq!(f.half.srtt_ns(), 50 * US);
 }
 
-/// Behind a token bucket on a link of 125 MB/s: a few messages pass at once, then 100 frames are in flight.
+/// Simulates a token bucket before a link of 125 MB/s: a few messages pass at once, then 100 frames
+/// are in flight.
 #[test]
 fn what_is_in_flight_on_a_busy_link_does_not_follow_its_bursts() {
     let mut f = Fixture::new();

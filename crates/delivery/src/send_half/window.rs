@@ -1,4 +1,4 @@
-//! How much may be in flight, and how much is sent at a time.
+//! How many bytes may be in flight, and how many are sent at a time.
 
 use super::{Drain, SendHalf};
 use crate::Instant;
@@ -7,17 +7,18 @@ use crate::rate::bytes_in;
 
 impl<T: Copy> SendHalf<T> {
     //= protocol.md: flight.1
-    /// Returns the congestion window bounded by the peer's buffer, in bytes; one frame always fits.
+    /// Returns the congestion window, bounded by the peer's buffer, in bytes. One frame always
+    /// fits.
     pub fn window(&self) -> u32 {
         let window = self.controller.window().min(self.receive_buffer_bytes).max(self.frame_bytes);
         if self.drain == Drain::No { window } else { window.min(self.drained_bytes()) }
     }
 
-    /// Returns how many bytes the congestion window, the peer's buffer and the records still allow.
+    /// Returns how many more bytes the congestion window, the peer's buffer and the records allow.
     ///
-    /// Acknowledgements come for many frames at a time. In between the window opens by the clock, at
-    /// the measured rate, as if each frame were acknowledged: what is taken for delivered does not
-    /// count, for a limited time and number of frames.
+    /// The peer acknowledges many frames at a time. Between acknowledgements the window opens by
+    /// the clock, at the measured rate, as if each frame were acknowledged. Frames presumed
+    /// delivered in this way do not count, for a limited time and number of frames.
     pub fn window_left(&self, now: Instant) -> u32 {
         let room = self.packets.room(self.packets_max as usize) as u32;
         let travelling = self.in_flight_bytes.saturating_sub(self.presumed_bytes(now));
@@ -27,8 +28,8 @@ impl<T: Copy> SendHalf<T> {
             .min(room.saturating_mul(self.frame_bytes))
     }
 
-    /// Whether [`window_left`](Self::window_left) is at least `bytes`, which costs next to nothing while
-    /// it would be so without anything taken for delivered.
+    /// Returns whether [`window_left`](Self::window_left) is at least `bytes`. This is cheap if it
+    /// holds without presuming that frames were delivered.
     #[inline]
     pub fn has_room(&self, now: Instant, bytes: u32) -> bool {
         let taken = self.in_flight_bytes.saturating_add(bytes);
@@ -39,8 +40,9 @@ impl<T: Copy> SendHalf<T> {
         is_open || self.window_left(now) >= bytes
     }
 
-    /// Returns when [`window_left`](Self::window_left) will be `bytes` if no acknowledgement comes; `now` if it is
-    /// already, [`Instant::NEVER`] if only an acknowledgement can help.
+    /// Returns when [`window_left`](Self::window_left) will reach `bytes` if no acknowledgement
+    /// arrives: `now` if it already does, [`Instant::NEVER`] if only an acknowledgement can open
+    /// the window.
     pub fn opens_at(&self, now: Instant, bytes: u32) -> Instant {
         if self.window_left(now) >= bytes {
             return now;
@@ -59,8 +61,9 @@ impl<T: Copy> SendHalf<T> {
         since.after_ns(u64::from(needed) * 1_000_000_000 / clocked(rate) + 1)
     }
 
-    /// The rate by which what is in flight is judged: the largest of late, but where frames wait, and so
-    /// the link is what limits, not much more than it carries in the long run.
+    /// Returns the rate that governs the window, in bytes per second. That is the largest recent
+    /// sample. If frames queue, the link is the limit; then the rate is at most a quarter above the
+    /// long-term rate.
     pub(super) fn rate_in_flight(&self) -> Option<u64> {
         let largest = self.rate.bytes_per_second()?;
         match self.estimate.carried() {
@@ -71,7 +74,7 @@ impl<T: Copy> SendHalf<T> {
         }
     }
 
-    /// Returns how many bytes to send in one burst.
+    /// Returns the size of one burst, in bytes.
     pub fn quantum_bytes(&self) -> u32 {
         let rate = self.rate_in_flight().or(self.estimate.nominal()).unwrap_or(0);
         let bytes = bytes_in(rate, QUANTUM_NS);
@@ -80,9 +83,9 @@ impl<T: Copy> SendHalf<T> {
     }
 
     /// Returns how many bytes to send together once a closed window opens by the clock, at least
-    /// [`Self::quantum_bytes`]. If frames queue, the link is the limit; then a batch is what the link carries in
-    /// [`BATCH_NS`]. It is at most half of the queue, because the link would run dry if both hosts slept for an
-    /// interval.
+    /// [`Self::quantum_bytes`]. If frames queue, the link is the limit; then a batch is what the
+    /// link carries in [`BATCH_NS`]. It is at most half of the queue. Otherwise the link would run
+    /// dry if both hosts slept for that interval.
     pub fn batch_bytes(&self) -> u32 {
         let quantum = self.quantum_bytes();
         let Some(rate) = self.estimate.carried() else { return quantum };
@@ -97,8 +100,8 @@ impl<T: Copy> SendHalf<T> {
         quantum.max(carried as u32)
     }
 
-    /// Returns after how many frames to ask the peer for an acknowledgement: half of what may be sent until it is
-    /// here, at most [`ASK_FRAMES_MAX`].
+    /// Returns the number of frames after which to ask the peer for an acknowledgement: half of
+    /// those that may be sent until it arrives, at most [`ASK_FRAMES_MAX`].
     pub fn ask_frames(&self) -> u32 {
         let window = self.window();
         let slack = window.saturating_add(self.ahead_bytes()).saturating_sub(self.pipe_bytes());
@@ -106,8 +109,8 @@ impl<T: Copy> SendHalf<T> {
         frames.clamp(1, ASK_FRAMES_MAX)
     }
 
-    /// Whether an acknowledgement is to be asked for after so many frames: [`Self::ask_frames`] or more.
-    /// For few frames this is found out without the division there.
+    /// Returns whether to ask for an acknowledgement after `frames` frames: [`Self::ask_frames`] or
+    /// more. For few frames this avoids the division in that function.
     #[inline]
     pub fn asks_after(&self, frames: u32) -> bool {
         let (window, more) = (self.window(), (frames + 1) * 2 * self.frame_bytes);
@@ -116,13 +119,14 @@ impl<T: Copy> SendHalf<T> {
         !is_few && frames >= self.ask_frames()
     }
 
-    /// What the link itself holds at the measured rate, in bytes.
+    /// Returns the bytes that the link itself holds at the measured rate.
     fn pipe_bytes(&self) -> u32 {
         let rate = self.rate_in_flight().unwrap_or(0);
         u32::try_from(bytes_in(rate, self.rtt.min_ns())).unwrap_or(u32::MAX)
     }
 
-    /// Bytes in flight that are taken for delivered, though no acknowledgement said so yet.
+    /// Returns the bytes in flight that are presumed delivered although no acknowledgement has
+    /// arrived.
     pub(super) fn presumed_bytes(&self, now: Instant) -> u32 {
         let (Some(since), Some(rate)) = (self.presumes_since(), self.rate_in_flight()) else {
             return 0;
@@ -130,7 +134,8 @@ impl<T: Copy> SendHalf<T> {
         bytes_in(clocked(rate), now.since_ns(since)).min(u64::from(self.ahead_bytes())) as u32
     }
 
-    /// From when on frames count as delivered by the clock; `None` if they do not.
+    /// Returns the time from which frames are presumed delivered by the clock; `None` if they are
+    /// not.
     fn presumes_since(&self) -> Option<Instant> {
         if self.probe_count > 0 || self.drain != Drain::No || self.controller.is_fixed() {
             return None;
@@ -139,8 +144,8 @@ impl<T: Copy> SendHalf<T> {
         Some(self.progress_at.max(sent_at.after_ns(self.rtt.min_ns())))
     }
 
-    /// Most bytes that may be taken for delivered: none where the window is large enough to wait for
-    /// acknowledgements.
+    /// Returns the most bytes that may be presumed delivered: none if the window is large enough to
+    /// wait for acknowledgements.
     fn ahead_bytes(&self) -> u32 {
         let Some(rate) = self.rate_in_flight() else { return 0 };
         if self.drain != Drain::No || self.controller.is_fixed() {
@@ -153,7 +158,7 @@ impl<T: Copy> SendHalf<T> {
         missing.min(most).min(bytes_in(rate, AHEAD_NS_MAX)) as u32
     }
 
-    /// What is in flight while the queue is drained: half of what the link itself holds.
+    /// Returns the bytes in flight while the queue is drained: half of what the link itself holds.
     pub(super) fn drained_bytes(&self) -> u32 {
         let rate = self.rate_in_flight().unwrap_or(0);
         let half = bytes_in(rate, self.rtt.min_ns()) / 2;
@@ -162,37 +167,38 @@ impl<T: Copy> SendHalf<T> {
     }
 }
 
-/// The rate by which the window opens while no acknowledgement comes: a little more than what was
-/// measured, or a rate that was measured too low would remain so.
+/// Returns the rate at which the window opens without acknowledgements. It is a little above the
+/// measured rate; otherwise a rate measured too low would never rise.
 const fn clocked(rate: u64) -> u64 {
     rate + rate / 8
 }
 
-/// Duration of one burst at the measured rate, in nanoseconds: short against the round trips of a
-/// LAN, long enough to fill a segmentation offload from 30 Gb/s on; a frame at 1 Gb/s, 13 at 10 Gb/s. It is
-/// also what one link among several gets in a turn.
+/// Duration of one burst at the measured rate, in nanoseconds: one frame at 1 Gb/s, 13 frames at 10
+/// Gb/s. It is short compared with round trips of a LAN, and from 30 Gb/s on it fills a
+/// segmentation offload. It is also the share of one link among several in a turn.
 pub const QUANTUM_NS: u64 = 16_000;
 
-/// Duration of one batch on a link that limits, in nanoseconds, and the longest interval for which a thread leaves frames of a
-/// stream unread. Added to the lateness of a timer it keeps a write beside the stream below 100 µs of extra latency.
+/// Duration of one batch on a link that is the limit, in nanoseconds, and the longest interval for
+/// which a thread leaves frames of a stream unread. Together with the lateness of a timer, it adds
+/// less than 100 µs of latency to a write beside the stream.
 pub const BATCH_NS: u64 = 56_000;
 
-/// A batch is at most this part of the queue.
+/// The batch is at most this part of the queue.
 const QUEUE_DIVISOR: u64 = 2;
 
-/// Largest burst, in bytes: what one `sendmsg` with segmentation offload takes.
+/// Largest burst, in bytes: the limit of one `sendmsg` with segmentation offload.
 const QUANTUM_BYTES_MAX: u32 = 65_536;
 
 /// Smallest burst, in frames.
 const QUANTUM_FRAMES_MIN: u32 = 2;
 
-/// Frames for which a sender asks for one acknowledgement, at most: 1.6 % of extra frames.
+/// Most frames per acknowledgement that the sender asks for: 1.6 % extra frames.
 pub const ASK_FRAMES_MAX: u32 = 64;
 
-/// Frames that may be taken for delivered before their acknowledgement is here: those of two
-/// acknowledgements, of which the first may be lost, and what travels meanwhile.
+/// Most frames presumed delivered before their acknowledgement arrives: those of two
+/// acknowledgements, the first of which may be lost, and those in flight meanwhile.
 const AHEAD_FRAMES_MAX: u32 = 144;
 
-/// Time for which frames may be taken for delivered, in nanoseconds: 166 frames at 1 Gb/s, 16 at
-/// 100 Mb/s.
+/// Longest time for which frames are presumed delivered, in nanoseconds: 166 frames at 1 Gb/s, 16
+/// at 100 Mb/s.
 const AHEAD_NS_MAX: u64 = 2_000_000;

@@ -1,5 +1,5 @@
-//! Flows over one simulated bottleneck: what the send half makes of random loss, of rate steps, of
-//! slow hosts and of competition. Virtual time, seeded: a run is a function of its parameters.
+//! Flows over one simulated bottleneck: how the send half reacts to random loss, rate steps, slow
+//! hosts and competition. Time is virtual, and a run is a function of its parameters and seed.
 //!
 //! `cargo test -p ethernot-delivery --test link_simulation -- --nocapture` prints the figures.
 
@@ -33,7 +33,7 @@ fn run(name: &str, link: Link, flows: usize, ms: u64) -> Outcome {
 fn one_flow_fills_the_link_with_a_short_queue() {
     let outcome = run("1 Gb/s, 50 us", gigabit_link(), 1, 200);
     assert!(outcome.goodput() > 0.97 * GIGABIT as f64);
-    // Half of what may be in flight until the next acknowledgement is here, 64 frames apart.
+    // Half of what may be in flight until the next acknowledgement, which comes every 64 frames.
     assert!(outcome.queue_ns_mean() < 420_000.0);
     assert_eq!(outcome.lost, 0);
 }
@@ -116,17 +116,17 @@ fn marks_keep_the_queue_at_the_threshold() {
 
 #[test]
 fn slow_hosts_do_not_spiral_down() {
-    // The sender looks at the link only every 200 us, ten times the round trip of the idle link.
+    // The sender polls the link only every 200 us, ten times the round trip of the idle link.
     let link =
         Link { rate: 10 * GIGABIT, one_way_ns: 10_000, queue_bytes: 4 << 20, ..Link::default() };
     let outcome =
         run("10 Gb/s, sender looks every 200 us", Link { host_ns: 200_000, ..link }, 1, 500);
     assert!(outcome.goodput() > 0.75 * 10.0 * GIGABIT as f64);
-    // The sender needs 2 us a frame.
+    // The sender needs 2 us for each frame.
     let outcome =
         run("10 Gb/s, sender takes 2 us a frame", Link { frame_ns: 2_000, ..link }, 1, 200);
     assert!(outcome.goodput() > 0.95 * 1472.0 / 2_000e-9);
-    // The sender needs 2 us a frame and is away for 3 ms of every 10 ms.
+    // The sender needs 2 us for each frame and does not run for 3 ms of every 10 ms.
     let link = Link { frame_ns: 2_000, away: Some((10 * MS, 3 * MS)), ..link };
     let outcome = run("the same, away 3 ms of 10 ms", link, 1, 500);
     assert!(outcome.goodput() > 0.9 * 0.7 * 1472.0 / 2_000e-9);

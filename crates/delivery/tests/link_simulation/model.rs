@@ -6,25 +6,25 @@ use std::collections::{BinaryHeap, HashSet, VecDeque};
 use delivery::{Fate, Instant, PacketClass, SendConfig, SendHalf, SentPool, TimeoutOutcome};
 use wire_edge::{AckBlock, AckDelay};
 
-/// A bottleneck: a drop-tail queue, a rate, a delay.
+/// A bottleneck with a drop-tail queue, a rate and a delay.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Link {
-    /// Bytes per second.
+    /// Rate in bytes per second.
     pub(crate) rate: u64,
-    /// Later rates, with the times in nanoseconds from which they hold.
+    /// Later rates: the time in nanoseconds from which each applies, and the rate.
     pub(crate) steps: [(u64, u64); 2],
     pub(crate) one_way_ns: u64,
     pub(crate) queue_bytes: u64,
-    /// Queue above which frames are marked.
+    /// Queue length in bytes above which frames are marked.
     pub(crate) mark_bytes: Option<u64>,
-    /// Share of data frames lost at random, and of acknowledgements.
+    /// Shares of data frames and of acknowledgements lost at random.
     pub(crate) loss: f64,
     pub(crate) ack_loss: f64,
-    /// The sender looks at its link only every so often.
+    /// Interval at which the sender polls its link, in nanoseconds.
     pub(crate) host_ns: u64,
-    /// What a frame costs the sender's processor.
+    /// Processor time of the sender for each frame, in nanoseconds.
     pub(crate) frame_ns: u64,
-    /// Period, and part of it in which the sender does not run.
+    /// Period, and the part of it in which the sender does not run, in nanoseconds.
     pub(crate) away: Option<(u64, u64)>,
 }
 
@@ -35,7 +35,7 @@ impl Link {
     }
 }
 
-/// Frames per acknowledgement, and the longest time without one.
+/// Data frames per acknowledgement, and the longest time without one, in nanoseconds.
 const ACK_FRAMES: u32 = 128;
 const ACK_DELAY_NS: u64 = 1_000_000;
 
@@ -43,16 +43,16 @@ struct Flow {
     half: SendHalf<[u64; 2]>,
     next_content: u64,
     again: VecDeque<u64>,
-    /// When the sender's processor is free.
+    /// When the sender's processor is idle, in nanoseconds.
     ready_at: u64,
     wakes_at: u64,
-    /// Bit ring over the last 4096 packet numbers.
+    /// Ring of bits for the last 4096 packet numbers.
     received: Vec<u64>,
     received_end: u64,
     largest_at: u64,
     marked: u16,
     unacked: u32,
-    /// Frames sent since the receiver was last asked for an acknowledgement.
+    /// Frames sent since the sender last asked for an acknowledgement.
     unasked: u32,
     ack_due: u64,
     delivered: HashSet<u64>,
@@ -61,7 +61,7 @@ struct Flow {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Frame {
-    /// Whether it asks for an acknowledgement.
+    /// Whether the frame asks for an acknowledgement.
     asks: bool,
     flow: usize,
     packet: u64,
@@ -76,13 +76,13 @@ enum Event {
     Served,
     Arrived(Frame),
     AckDue(usize),
-    /// Flow, block, arrival at the host.
+    /// Index of the flow, index of the block, and arrival time at the host.
     AckArrived(usize, usize, u64),
     Wake(usize),
     Sample,
 }
 
-/// What a run measured.
+/// The measurements of a run.
 pub(crate) struct Outcome {
     elapsed_ns: u64,
     goodputs: Vec<u64>,
@@ -94,7 +94,7 @@ pub(crate) struct Outcome {
     pub(crate) lost: u64,
     pub(crate) spurious: u64,
     pub(crate) probes: u64,
-    /// Every millisecond: bytes received so far, rate the first flow believes.
+    /// For each millisecond: bytes received so far, and the rate estimated by the first flow.
     samples: Vec<(u64, u64)>,
 }
 
@@ -111,7 +111,7 @@ impl Outcome {
         self.dropped as f64 / self.sent as f64
     }
 
-    /// Jain's index.
+    /// Returns Jain's fairness index.
     pub(crate) fn fairness(&self) -> f64 {
         let sum: f64 = self.goodputs.iter().map(|&bytes| bytes as f64).sum();
         let squares: f64 = self.goodputs.iter().map(|&bytes| (bytes as f64).powi(2)).sum();
@@ -122,7 +122,7 @@ impl Outcome {
         self.samples[ms].1 as f64
     }
 
-    /// Goodput over the 20 ms from `ms` on.
+    /// Returns the goodput over the 20 ms from `ms` on.
     pub(crate) fn goodput_at(&self, ms: usize) -> f64 {
         (self.samples[ms + 20].0 - self.samples[ms].0) as f64 / 0.02
     }
@@ -259,7 +259,7 @@ impl Simulation {
         ((self.random >> 11) as f64 / (1u64 << 53) as f64) < share
     }
 
-    /// When the sender's host next runs, not before `at`.
+    /// Returns when the sender's host next runs, at `at` or later.
     fn host_runs(&self, at: u64) -> u64 {
         let at = at.next_multiple_of(self.link.host_ns.max(1));
         match self.link.away {
@@ -383,7 +383,7 @@ impl Simulation {
         self.turn(flow_index);
     }
 
-    /// One turn of a sender: timers, then as many frames as window and processor allow.
+    /// Runs one turn of a sender: timers, then as many frames as window and processor allow.
     fn turn(&mut self, index: usize) {
         let flow = &mut self.flows[index];
         if flow.half.deadline().0 <= self.now {
