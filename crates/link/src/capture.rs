@@ -1,4 +1,4 @@
-//! What passes through a link, in a file that Wireshark reads.
+//! Capture of a link's frames in a pcapng file, which Wireshark reads.
 
 mod at_exit;
 mod encapsulation;
@@ -20,35 +20,37 @@ use crate::pcapng::Direction;
 use crate::wrapper::Wrapper;
 use crate::{Link, OnFrame, PayloadUnmapped, payload};
 
-/// Which clock the times of captured frames are from.
+/// The clock that timestamps captured frames.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum CaptureClock {
-    /// The host's wall clock: for real links.
+    /// The host's wall clock, for real links.
     Wall,
-    /// The engine's, as if it had begun in 1970; a sent frame has the time of the last receive. For
-    /// simulated links, whose captures are then the same in every run.
+    /// The engine's clock, with its zero at 1970, for simulated links. A sent frame gets the time
+    /// of the last receive. A capture of a simulation is the same in every run.
     Engine,
 }
 
-/// How much of the traffic a capture has.
+/// Counters of a capture.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct CaptureStatistics {
-    /// Frames that passed.
+    /// Frames that passed through the link.
     pub frames: u64,
-    /// Frames among them that are not in the file: the writer did not keep up, writing failed, or
-    /// the payload could not be read.
+    /// Those of `frames` that are missing from the file: the writer did not keep up, a write
+    /// failed, or the payload could not be read.
     pub frames_missing: u64,
 }
 
-/// A pcapng file for the frames of several links: each link is an interface of the file.
+/// A pcapng file for the frames of several links. Each link is an interface of the file.
 ///
-/// A dissector knows a connection by its handshake, so the links of one endpoint belong into one file.
+/// A dissector identifies a connection by its handshake, so all links of one endpoint should be
+/// captured in one file.
 ///
-/// A thread writes the file, behind a queue of 4096 frames and 64 MiB. A frame that finds the queue full is
-/// counted and left out, so that a slow disk never delays a link. The file ends when this value, its
-/// clones and all captures are dropped; the last drop waits until everything queued is written.
+/// A thread writes the file from a queue of at most 4096 frames and 64 MiB. If the queue is full,
+/// the frame is counted and not written, so that a slow disk never delays a link. The file ends
+/// when this value, its clones and all captures are dropped. The last drop waits until everything
+/// queued is written.
 ///
 /// ```no_run
 /// use link::{CaptureClock, CaptureOutput, PacketConfig, PacketLink, UdpConfig, UdpLink};
@@ -66,7 +68,7 @@ pub struct CaptureOutput {
 }
 
 impl CaptureOutput {
-    /// Creates a file at `path`, or empties the one that is there.
+    /// Creates a file at `path`, or truncates an existing one.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -77,7 +79,7 @@ impl CaptureOutput {
         Self::new(file, clock)
     }
 
-    /// Writes to `output`, which needs no buffer of its own.
+    /// Writes to `output`. The capture buffers its writes, so `output` needs no buffer.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -88,7 +90,7 @@ impl CaptureOutput {
         Ok(Self { queue: Queue::start(output)?, clock })
     }
 
-    /// Adds an interface for `link` and writes all frames of the link there.
+    /// Adds an interface for `link` to the file and writes all frames of the link there.
     pub fn capture<L: Link>(&self, link: L) -> Capture<L> {
         let local = link.caps().local;
         let name = if local.to_shared_memory().is_some() {
@@ -103,8 +105,9 @@ impl CaptureOutput {
 
 /// A link whose frames are also written to a pcapng file, with the headers they had on the wire.
 ///
-/// Frames in shared memory have no such headers: there the file has those of raw Ethernet, with
-/// addresses made of the link's own. See [`CaptureOutput`] for the thread that writes and what is left out.
+/// Frames in shared memory have no such headers. The file has raw Ethernet headers for them, with
+/// addresses derived from the link's own. [`CaptureOutput`] describes the writing thread and when
+/// frames are missing.
 #[derive(Debug)]
 pub struct Capture<L> {
     link: L,
@@ -114,7 +117,7 @@ pub struct Capture<L> {
 }
 
 impl<L: Link> Capture<L> {
-    /// Captures to a new file at `path`, which has no other links.
+    /// Captures `link` to a new file at `path`, for this link only.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -122,7 +125,7 @@ impl<L: Link> Capture<L> {
         Ok(CaptureOutput::create(path, clock)?.capture(link))
     }
 
-    /// Captures to `output`, which needs no buffer of its own.
+    /// Captures `link` to `output`, which needs no buffer of its own.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -133,7 +136,7 @@ impl<L: Link> Capture<L> {
         Ok(CaptureOutput::new(output, clock)?.capture(link))
     }
 
-    /// Returns how much the file has so far, counting what is still queued as written.
+    /// Returns the counters so far. Frames that are still queued count as written.
     pub fn capture_statistics(&self) -> CaptureStatistics {
         self.recorder.statistics()
     }

@@ -1,24 +1,25 @@
-//! The kernel's reception times on the engine's clock.
+//! Conversion of the kernel's receive times to the engine's clock.
 
 use delivery::Instant;
 
-/// Converts wall-clock times of the kernel to the engine's clock.
+/// Converts the kernel's wall-clock times to the engine's clock.
 ///
-/// The engine's clock is monotonic with an origin the driver does not know; it is seen only through
-/// the `now` of each turn, which was read some time before. The conversion therefore has two steps:
+/// The engine's clock is monotonic; the driver does not know its origin. The driver sees this clock
+/// only as the `now` of each turn, which was read some time earlier. The conversion therefore has
+/// two steps:
 ///
-/// * wall clock to `CLOCK_MONOTONIC`: the one is read between two readings of the other, every
-///   [`REFRESH_NS`], because the wall clock is slewed and stepped. Readings that lie far apart are not
-///   used: the thread lost its processor in between, and frames would seem to have come that much
-///   earlier than they did;
-/// * `CLOCK_MONOTONIC` to the engine's clock: the least difference seen, because the difference is a
-///   constant plus the age of `now`, which is never negative.
+/// * Wall clock to `CLOCK_MONOTONIC`: every [`REFRESH_NS`] the wall clock is read between two
+///   readings of `CLOCK_MONOTONIC`, because the wall clock is slewed and stepped. If these two
+///   readings lie far apart, the thread lost its processor in between, and frames would seem to
+///   have arrived that much too early; then the readings are not used.
+/// * `CLOCK_MONOTONIC` to the engine's clock: the smallest difference seen so far. Each difference
+///   is a constant plus the age of `now`, which is never negative.
 #[derive(Debug)]
 pub(crate) struct ReceiveClock {
     refreshed_at: Option<Instant>,
     /// Wall clock minus `CLOCK_MONOTONIC`, in nanoseconds.
     wall_ahead_ns: i64,
-    /// `CLOCK_MONOTONIC` minus the engine's clock, in nanoseconds; never below the truth.
+    /// `CLOCK_MONOTONIC` minus the engine's clock, in nanoseconds: an upper bound.
     monotonic_ahead_ns: i64,
 }
 
@@ -27,7 +28,8 @@ impl ReceiveClock {
         Self { refreshed_at: None, wall_ahead_ns: 0, monotonic_ahead_ns: i64::MAX }
     }
 
-    /// Reads the clocks if the last reading is too old. Call once per turn that received something.
+    /// Reads the clocks if the last reading is too old. Call it once in each turn that received
+    /// frames.
     pub(crate) fn refresh(&mut self, now: Instant) {
         if self.refreshed_at.is_some_and(|at| now.since_ns(at) < REFRESH_NS) {
             return;
@@ -38,8 +40,8 @@ impl ReceiveClock {
         self.observe(now, before_ns, wall_ns, after_ns);
     }
 
-    /// When the engine's clock showed the time `wall_ns`, at most `now`; `now` if that makes no
-    /// sense, as after a step of the wall clock.
+    /// Converts `wall_ns` to the engine's clock, limited to `now`. Returns `now` if the result is
+    /// implausible, as after a step of the wall clock.
     pub(crate) fn instant(&mut self, wall_ns: u64, now: Instant) -> Instant {
         let ahead_ns = self.wall_ahead_ns.saturating_add(self.monotonic_ahead_ns);
         let engine_ns = wall_ns.cast_signed().saturating_sub(ahead_ns);
@@ -54,8 +56,9 @@ impl ReceiveClock {
         Instant(engine_ns.min(now.0))
     }
 
-    /// Takes in that the wall clock showed `wall_ns` between two readings of `CLOCK_MONOTONIC`. Nothing
-    /// changes if they are too far apart, unless nothing was known: then the next turn reads again.
+    /// Records that the wall clock read `wall_ns` between two readings of `CLOCK_MONOTONIC`. If
+    /// these are too far apart, they are used only if there is no earlier reading; the next turn
+    /// then reads the clocks again.
     fn observe(&mut self, now: Instant, before_ns: i64, wall_ns: i64, after_ns: i64) {
         let is_exact = after_ns - before_ns <= READING_NS_MAX;
         if is_exact {
@@ -69,23 +72,24 @@ impl ReceiveClock {
     }
 }
 
-/// How long a reading of the clocks serves: a wall clock slewed by the usual most, 500 ppm, is then
-/// wrong by half a microsecond.
+/// Time for which a reading of the clocks is used. A wall clock that is slewed at the usual limit
+/// of 500 ppm drifts half a microsecond in this time.
 const REFRESH_NS: u64 = 1_000_000;
 
-/// Longest time that three readings of clocks take, in nanoseconds: one takes about 25, a clock that
-/// needs a system call 300.
+/// Longest time between the first and the last of three readings, in nanoseconds. One reading takes
+/// about 25 ns, or 300 ns on a clock that needs a system call.
 const READING_NS_MAX: i64 = 2_000;
 
-/// A frame may arrive this much after `now` was read and still be handled in the same turn.
+/// A frame may arrive this much after `now` was read and still be handled in the turn of that
+/// `now`.
 const AHEAD_MAX_NS: u64 = 10_000_000;
 
-/// A frame that has waited longer was more likely stamped by another clock.
+/// Maximum age of a frame. A frame that seems older was more likely stamped by another clock.
 const AGE_MAX_NS: u64 = 1_000_000_000;
 
 fn read_ns(clock: libc::clockid_t) -> i64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` outlives the call. The clocks asked for exist on every Linux.
+    // SAFETY: `time` outlives the call. Both clocks exist on every Linux.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
@@ -98,7 +102,7 @@ mod tests {
 
     fn clock() -> ReceiveClock {
         let mut clock = ReceiveClock::new();
-        // Monotonic runs 5000 ahead of the engine; `now` is 300 old.
+        // `CLOCK_MONOTONIC` is 5000 ns ahead of the engine's clock; `now` is 300 ns old.
         clock.observe(Instant(2_000_000_000), 2_000_005_300, WALL, 2_000_005_350);
         clock
     }

@@ -1,4 +1,4 @@
-//! A wrapper that makes a link longer: frames arrive later by a given time.
+//! A wrapper that delays the frames of a link by a fixed time.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,10 +10,10 @@ use wire_edge::PeerAddr;
 use crate::wrapper::Wrapper;
 use crate::{Link, OnFrame};
 
-/// A link whose frames arrive later than they do, in order, as over a longer cable.
+/// A link whose frames arrive later, in order, as over a longer cable.
 ///
-/// For hosts that poll: nothing becomes readable for a frame whose time has come. Buffers are kept, so nothing is
-/// allocated once the most frames are in flight.
+/// For hosts that poll: no descriptor becomes readable when a delayed frame is due. Buffers are
+/// reused, so nothing is allocated once the largest number of frames has been in flight.
 #[derive(Debug)]
 pub struct Delay<L> {
     link: L,
@@ -31,7 +31,7 @@ struct Held {
 }
 
 impl<L: Link> Delay<L> {
-    /// Makes what `link` receives arrive `delay_ns` nanoseconds later.
+    /// Delays the frames that `link` receives by `delay_ns` nanoseconds.
     pub const fn new(link: L, delay_ns: u64) -> Self {
         Self { link, late_by_ns: delay_ns, held: VecDeque::new(), free: Vec::new() }
     }
@@ -49,7 +49,7 @@ impl<L: Link> Wrapper for Delay<L> {
     }
 
     fn caps_around(&self, inner: LinkCaps) -> LinkCaps {
-        // The frames on the longer cable are in no socket's buffer.
+        // Delayed frames occupy no socket's buffer.
         let receive_buffer_bytes = inner.receive_buffer_bytes.max(HELD_BYTES);
         LinkCaps { receive_buffer_bytes, ..inner }
     }
@@ -84,7 +84,7 @@ impl<L: Link> Wrapper for Delay<L> {
     }
 }
 
-/// 10 Gb/s × 10 ms.
+/// Bytes that can be in flight on the longer cable: 10 Gb/s × 10 ms.
 const HELD_BYTES: u32 = 12_500_000;
 
 #[cfg(test)]

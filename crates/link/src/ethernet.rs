@@ -1,4 +1,4 @@
-//! Frames in Ethernet frames: the envelope of docs/protocol.md, §1.1, written and checked.
+//! Edge frames in Ethernet frames: the envelope of docs/protocol.md, §1.1, encoded and checked.
 
 mod answers;
 mod checksum;
@@ -12,41 +12,41 @@ pub(crate) use self::answers::AnswerLimit;
 use self::checksum::checksum;
 pub(crate) use self::claim::PortClaim;
 
-/// Bytes of two addresses and an `EtherType`.
+/// Bytes of an Ethernet header: two addresses and an `EtherType`.
 pub(crate) const ETHERNET_BYTES: usize = 14;
 
 /// Bytes of an IEEE 802.1Q tag.
 pub(crate) const TAG_BYTES: usize = 4;
 
-/// Most bytes in front of an edge frame.
+/// Maximum number of bytes before an edge frame.
 pub(crate) const HEADERS_BYTES_MAX: usize = ETHERNET_BYTES + TAG_BYTES + ENVELOPE_BYTES;
 
-/// The address that reaches every station.
+/// The broadcast address.
 pub(crate) const BROADCAST: Station = [0xff; 6];
 
-/// Highest VLAN: 4095 is reserved, 0 means none.
+/// Highest VLAN number: 4095 is reserved, and 0 means none.
 pub(crate) const VLAN_MAX: u16 = 4094;
 
-/// Lowest number that is an `EtherType` and not a length (IEEE 802.3, 3.2.6).
+/// Lowest value that is an `EtherType` and not a length (IEEE 802.3, 3.2.6).
 pub(crate) const ETHERTYPE_MIN: u16 = 0x0600;
 
-/// Frame that nearly every path carries (RFC 9000, section 14). The MTU of this host says nothing about the peer's or
-/// that of tunnels and switches between; no device reports frames that are too big for them, and one probe finds 1500
-/// bytes.
+/// Frame size in bytes that nearly every path carries (RFC 9000, section 14). The MTU of this
+/// host's interface does not limit the peer's interface, or tunnels and switches between. No device
+/// reports a frame that is too large for it. One probe finds a size of 1500 bytes.
 pub(crate) const FRAME_BYTES_SAFE: u16 = 1200;
 
 /// `EtherType` of an IEEE 802.1Q tag.
 pub(crate) const ETHERTYPE_VLAN: u16 = 0x8100;
 
-/// Address of a network interface on Ethernet.
+/// The Ethernet (MAC) address of a network interface.
 pub type Station = [u8; 6];
 
-/// What stands between the addresses of a frame on raw Ethernet and its envelope.
+/// The bytes between the addresses of a raw Ethernet frame and its envelope.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct EthernetHeader {
-    /// What marks our frames among all others.
+    /// The `EtherType` that distinguishes edge frames from all others.
     pub ethertype: u16,
-    /// The number of the VLAN in their tag, if they have one.
+    /// The VLAN of the frame's tag, if the frame has a tag.
     pub vlan: Option<u16>,
 }
 
@@ -55,32 +55,32 @@ pub struct EthernetHeader {
 pub(crate) struct Framing {
     /// Address of the interface.
     pub(crate) station: Station,
-    /// What marks our frames among all others.
+    /// The `EtherType` that distinguishes edge frames from all others.
     pub(crate) ethertype: u16,
-    /// The VLAN, 1 to [`VLAN_MAX`]; frames with a tag of another one are not ours.
+    /// The VLAN, 1 to [`VLAN_MAX`]. Frames of another VLAN are dropped.
     pub(crate) vlan: Option<u16>,
-    /// The endpoint on this host.
+    /// The port of the endpoint on this host.
     pub(crate) port: u16,
 }
 
-/// What a received Ethernet frame holds.
+/// The content of a received Ethernet frame.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Arrival<'a> {
     /// An edge frame.
     Frame {
-        /// Who sent it.
+        /// The sender's address.
         from: PeerAddr,
         /// The edge frame, without padding.
         bytes: &'a mut [u8],
     },
-    /// Somebody asks who receives at our port: [`Framing::put`] a Here.
+    /// A request for the station that receives at our port. The answer is a Here: [`Framing::put`].
     Discover {
-        /// Whom to answer.
+        /// The address to answer.
         from: (Station, u16),
     },
-    /// Somebody answers our question.
+    /// The answer to our own request.
     Here {
-        /// Who does.
+        /// The sender of the answer.
         from: (Station, u16),
     },
 }
@@ -88,38 +88,40 @@ pub(crate) enum Arrival<'a> {
 /// Why a received Ethernet frame is dropped.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Refused {
-    /// Another `EtherType`, station or port: nothing is wrong with it, it just is not for us.
+    /// Another `EtherType`, station or port: a valid frame for another receiver.
     NotOurs,
-    /// Shorter than its headers, or than its envelope says.
+    /// Shorter than its headers, or than the length in its envelope.
     Truncated,
-    /// Our `EtherType` without an envelope that we know.
+    /// Our `EtherType`, but no known envelope.
     Foreign,
-    /// Of another VLAN, or of none, or of one where none is expected.
+    /// Wrong VLAN: another one, none, or one where none is expected.
     WrongVlan,
-    /// Some byte changed on the way.
+    /// The checksum is wrong.
     Checksum,
-    /// From our own address, but not from us: another station has it, or the network has a loop.
+    /// Our own source address on a frame that we did not send: another station uses the address, or
+    /// the network has a loop.
     OwnStation,
 }
 
 impl Framing {
-    /// What is the same in all frames.
+    /// Returns the header fields that all frames share.
     pub(crate) const fn ethernet_header(&self) -> EthernetHeader {
         EthernetHeader { ethertype: self.ethertype, vlan: self.vlan }
     }
 
-    /// Bytes in front of an edge frame.
+    /// Returns the number of bytes before an edge frame.
     #[inline]
     pub(crate) const fn header_bytes(&self) -> usize {
         let tag = if self.vlan.is_some() { TAG_BYTES } else { 0 };
         ETHERNET_BYTES + tag + ENVELOPE_BYTES
     }
 
-    /// Writes all headers in front of an edge frame.
+    /// Writes all headers before an edge frame.
     ///
-    /// `slot` is the whole Ethernet frame, of which everything behind [`Framing::header_bytes`] is
-    /// there already; it is not written to, and read for the checksum. Returns false and writes
-    /// nothing if the slot is too short for the headers or the frame for its length field.
+    /// `slot` is the whole Ethernet frame. Its content starts at [`Framing::header_bytes`] and must
+    /// already be there; it is read for the checksum and not changed. Returns false and writes
+    /// nothing if the slot is too short for the headers, or the content is too long for the length
+    /// field.
     #[inline]
     #[must_use]
     pub(crate) fn put(
@@ -154,10 +156,10 @@ impl Framing {
     }
 
     //= protocol.md: envelope.1, envelope.2, envelope.3, envelope.4
-    /// Checks a received Ethernet frame, without its check sequence.
+    /// Checks a received Ethernet frame, passed without its frame check sequence.
     ///
-    /// `stripped` is the tag that the receiving side has taken off already: what an IEEE 802.1Q tag
-    /// carries behind its `EtherType`, priority included.
+    /// `stripped` is the tag that the receiving side has already removed: the two bytes of an IEEE
+    /// 802.1Q tag after its `EtherType`, priority included.
     #[inline]
     pub(crate) fn check<'a>(
         &self,
@@ -184,11 +186,11 @@ impl Framing {
         if ethertype != self.ethertype || (to != self.station && to != BROADCAST) {
             return Err(Refused::NotOurs);
         }
-        // A tag for VLAN 0 carries a priority and no VLAN.
+        // A tag with VLAN 0 carries only a priority.
         if tag.map(|tag| tag & 0x0fff).filter(|&vlan| vlan != 0) != self.vlan {
             return Err(Refused::WrongVlan);
         }
-        // On a loopback interface all stations have the address zero.
+        // On a loopback interface all stations have address zero.
         if from == self.station && from != [0; 6] {
             return Err(Refused::OwnStation);
         }
@@ -233,7 +235,7 @@ impl Framing {
 }
 
 impl Refused {
-    /// Counts the drop.
+    /// Increments the counter of this cause.
     #[cold]
     pub(crate) fn count(self, statistics: &mut LinkStatistics) {
         let counter = match self {
@@ -248,8 +250,8 @@ impl Refused {
     }
 }
 
-/// Checks any bytes as an Ethernet frame for a fixed endpoint, and as the content of one that is
-/// sent and arrives: the entry of the fuzzer.
+/// Checks any bytes as an Ethernet frame for a fixed endpoint, and as the content of a frame that
+/// is sent and received. The fuzzer calls it.
 #[doc(hidden)]
 pub fn fuzz_ethernet_frame(bytes: &mut [u8]) {
     let from = PeerAddr::mac([4; 6], 9);

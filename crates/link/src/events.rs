@@ -1,10 +1,10 @@
-//! News of a link that wait to be polled.
+//! Events of a link that wait to be polled.
 
 use std::collections::VecDeque;
 
 use delivery::LinkEvent;
 
-/// Events in their order; the oldest are dropped when they are not polled. Allocates only when made.
+/// Events in order. If they are not polled, the oldest are dropped. Allocates only when created.
 #[derive(Debug)]
 pub(crate) struct Events {
     waiting: VecDeque<LinkEvent>,
@@ -13,12 +13,12 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// With room for `most`.
+    /// Creates a queue for at most `most` events.
     pub(crate) fn new(most: usize) -> Self {
         Self { waiting: VecDeque::with_capacity(most), most, dropped: 0 }
     }
 
-    /// Adds the latest.
+    /// Appends an event; drops the oldest one if the queue is full.
     pub(crate) fn push(&mut self, event: LinkEvent) {
         if self.waiting.len() == self.most {
             self.waiting.pop_front();
@@ -27,18 +27,18 @@ impl Events {
         self.waiting.push_back(event);
     }
 
-    /// Takes the oldest.
+    /// Removes and returns the oldest event.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<LinkEvent> {
         self.waiting.pop_front()
     }
 
-    /// Those that wait.
+    /// Returns the queued events, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &LinkEvent> {
         self.waiting.iter()
     }
 
-    /// How many were dropped.
+    /// Returns the number of dropped events.
     pub(crate) const fn dropped(&self) -> u64 {
         self.dropped
     }

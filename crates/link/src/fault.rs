@@ -1,4 +1,5 @@
-//! A wrapper that loses, repeats, reorders and corrupts frames of a link, the same ones for the same seed.
+//! A wrapper that loses, duplicates, reorders and corrupts frames of a link. One seed always
+//! produces the same faults.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,11 +11,11 @@ use wire_edge::PeerAddr;
 use crate::wrapper::Wrapper;
 use crate::{Link, OnFrame, PayloadUnmapped};
 
-/// How often a faulty link misbehaves. Rates are probabilities per frame, 0.0 to 1.0.
+/// Fault rates of a link. Rates are probabilities per frame, 0.0 to 1.0.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct FaultConfig {
-    /// Everything random follows from it and from the order of the frames.
+    /// Seed of all random choices; they depend only on it and on the order of the frames.
     pub seed: u64,
     /// Frames lost on arrival.
     pub receive_loss: f64,
@@ -26,9 +27,9 @@ pub struct FaultConfig {
     pub reordering: f64,
     /// Frames delivered with one bit inverted.
     pub corruption: f64,
-    /// Most frames that pass a frame held back, at least 1.
+    /// Maximum number of frames that overtake a frame that is held back, at least 1.
     pub distance_frames: u32,
-    /// Longest time a frame is held back, in nanoseconds of the engine's clock.
+    /// Longest time for which a frame is held back, in nanoseconds of the engine's clock.
     pub hold_ns: u64,
 }
 
@@ -44,7 +45,7 @@ delivery::setters!(FaultConfig {
 });
 
 impl FaultConfig {
-    /// Refuses what is no probability, and frames that nothing may pass.
+    /// Rejects rates outside 0.0 to 1.0 and a distance of 0 frames.
     fn check(&self) -> Result<(), SettingError> {
         for (setting, share) in [
             ("receive_loss", self.receive_loss),
@@ -74,27 +75,27 @@ impl Default for FaultConfig {
     }
 }
 
-/// Directions in which nothing passes.
+/// The directions in which a link carries no frames.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Cut {
-    /// Everything passes.
+    /// Frames pass in both directions.
     #[default]
     None,
-    /// Nothing is received.
+    /// No frame is received.
     Incoming,
-    /// Nothing is sent.
+    /// No frame is sent.
     Outgoing,
-    /// Nothing is received nor sent.
+    /// No frame is received or sent.
     Both,
 }
 
-/// What a faulty link has done so far.
+/// Counters of the faults so far.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct FaultStatistics {
-    /// Frames lost on arrival, without those of a cut.
+    /// Frames lost on arrival, without frames lost to a cut.
     pub receive_lost: u64,
-    /// Frames lost before they were sent, without those of a cut.
+    /// Frames lost before they were sent, without frames lost to a cut.
     pub send_lost: u64,
     /// Frames delivered twice.
     pub duplicated: u64,
@@ -102,23 +103,25 @@ pub struct FaultStatistics {
     pub reordered: u64,
     /// Frames corrupted.
     pub corrupted: u64,
-    /// Frames of either direction that a cut took.
+    /// Frames dropped by a cut, in both directions.
     pub cut: u64,
 }
 
-/// A link that loses, duplicates, reorders and corrupts frames, from a seed.
+/// A link that loses, duplicates, reorders and corrupts frames at random, from a seed.
 ///
-/// Frames that are held back are delivered by a later [`Link::receive`]; [`Link::wait_fds`] does not
-/// become readable for them. Lost frames count in what `receive` returns.
+/// Frames that are held back are delivered by a later [`Link::receive`]; the descriptors of
+/// [`Link::wait_fds`] do not become readable for them. The number that `receive` returns includes
+/// lost frames.
 #[derive(Debug)]
 pub struct Fault<L> {
     link: L,
     config: FaultConfig,
     cut: Cut,
     random: Random,
-    /// Frames to deliver later, in no order.
+    /// Frames to deliver later, in any order.
     held: VecDeque<Held>,
-    /// What is left of a batch after the losses, and where each of its frames was before.
+    /// The frames of a batch that are not lost. `origins` has the index of each in the original
+    /// batch.
     remaining: TxBatch,
     origins: Vec<usize>,
     statistics: FaultStatistics,
@@ -130,16 +133,16 @@ struct Held {
     received_at: Instant,
     congestion_experienced: bool,
     from: PeerAddr,
-    /// Frames that still pass it.
+    /// Number of frames that will still overtake this one.
     passes: u32,
     release_at: Instant,
 }
 
 impl<L: Link> Fault<L> {
-    /// Makes `link` faulty.
+    /// Wraps `link`.
     ///
     /// # Errors
-    /// [`SettingError`] names the setting and its range.
+    /// [`SettingError`], with the setting and its range.
     pub fn new(link: L, config: FaultConfig) -> Result<Self, SettingError> {
         config.check()?;
         Ok(Self {
@@ -154,17 +157,17 @@ impl<L: Link> Fault<L> {
         })
     }
 
-    /// Cuts the link, or makes it whole again.
+    /// Cuts the link in the directions of `cut`, and restores the other directions.
     pub const fn set_cut(&mut self, cut: Cut) {
         self.cut = cut;
     }
 
-    /// Returns what was done so far.
+    /// Returns the counters so far.
     pub const fn fault_statistics(&self) -> FaultStatistics {
         self.statistics
     }
 
-    /// Returns the link without faults; frames held back are lost.
+    /// Returns the wrapped link. Frames that are held back are lost.
     pub fn into_inner(self) -> L {
         self.link
     }
@@ -226,8 +229,8 @@ impl<L: Link> Wrapper for Fault<L> {
         }
         let origin = |frame: usize| self.origins.get(frame).copied().unwrap_or(batch.len());
         match self.link.send(&self.remaining) {
-            // Frames lost before the first one not taken count as taken, those after it get
-            // another chance to be lost.
+            // Lost frames before the first frame that was not sent count as sent. Lost frames after
+            // it are decided again when the caller retries.
             Ok(frames) => Ok(origin(frames)),
             Err(error) => match PayloadUnmapped::from_io(&error) {
                 Some(PayloadUnmapped { frame }) => {
@@ -239,7 +242,7 @@ impl<L: Link> Wrapper for Fault<L> {
     }
 }
 
-/// The faults of one receive.
+/// State for the faults of one receive call.
 struct Arrivals<'a> {
     now: Instant,
     config: &'a FaultConfig,
@@ -251,7 +254,7 @@ struct Arrivals<'a> {
 }
 
 impl Arrivals<'_> {
-    /// Does to one frame what chance wants.
+    /// Applies random faults to one frame.
     fn take(&mut self, frame: RxFrame<'_>, on_frame: OnFrame<'_>) {
         if self.is_cut {
             self.statistics.cut += 1;
@@ -296,7 +299,7 @@ impl Arrivals<'_> {
         });
     }
 
-    /// Notes that `passed` frames passed the held ones and delivers those that waited enough.
+    /// Counts `passed` frames as having overtaken the held frames, and delivers those that are due.
     fn release(&mut self, passed: u32, on_frame: OnFrame<'_>) {
         for _ in 0..self.held.len() {
             let Some(mut held) = self.held.pop_front() else { return };
@@ -317,10 +320,10 @@ impl Arrivals<'_> {
     }
 }
 
-/// Frames held back at a time; beyond it frames are not reordered.
+/// Maximum number of frames held back at a time. At this limit, frames are not reordered.
 const HELD_MAX: usize = 1024;
 
-/// `SplitMix64`: equal seeds give equal faults on every host.
+/// The `SplitMix64` generator: equal seeds give equal faults on every host.
 #[derive(Debug)]
 struct Random(u64);
 
@@ -333,12 +336,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// True with probability `rate`. A rate of zero takes nothing from the sequence.
+    /// Returns true with probability `rate`. A rate of zero does not advance the generator.
     fn is_hit(&mut self, rate: f64) -> bool {
         rate > 0.0 && ((self.next() >> 11) as f64) < rate * (1_u64 << 53) as f64
     }
 
-    /// A number below `end`, 0 if that is 0.
+    /// Returns a number below `end`, or 0 if `end` is 0.
     fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }

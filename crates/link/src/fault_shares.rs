@@ -1,4 +1,4 @@
-//! Faults as people ask for them: shares of the frames, in a line of text.
+//! Fault rates as a line of text on a command line.
 
 use std::str::FromStr;
 
@@ -6,33 +6,33 @@ use thiserror::Error;
 
 use crate::FaultConfig;
 
-/// How often a link misbehaves as frames arrive: shares of them, 0.0 to 1.0.
+/// Fault rates for arriving frames, as shares of all frames, 0.0 to 1.0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FaultShares {
-    /// Frames that are lost.
+    /// Share of frames that are lost.
     pub loss: f64,
-    /// Frames that come twice.
+    /// Share of frames that arrive twice.
     pub duplication: f64,
-    /// Frames that others overtake.
+    /// Share of frames that others overtake.
     pub reordering: f64,
 }
 
-/// What means no faults.
+/// An error in the text of fault shares.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum FaultSharesError {
-    /// A part is no name with a share.
+    /// A part has no `=` and share.
     #[error("{0:?} has no value; write it as in loss=0.01")]
     NoValue(String),
-    /// There is no such fault.
+    /// The name is not that of a fault.
     #[error("{0:?} is no fault; name loss, dup or reorder")]
     Name(String),
-    /// What stands behind the name is no share.
+    /// The value is not a share.
     #[error("{0:?} is no share; give a number between 0 and 1")]
     Share(String),
 }
 
 impl FaultShares {
-    /// Whether the link misbehaves at all.
+    /// Returns whether any share is not zero.
     pub fn is_any(&self) -> bool {
         *self != Self::default()
     }
@@ -52,7 +52,7 @@ impl FaultShares {
 impl FromStr for FaultShares {
     type Err = FaultSharesError;
 
-    /// Reads `loss=0.01,dup=0.01,reorder=0.05`.
+    /// Parses text like `loss=0.01,dup=0.01,reorder=0.05`.
     fn from_str(text: &str) -> Result<Self, FaultSharesError> {
         let mut shares = Self::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {

@@ -1,8 +1,8 @@
-//! What this host offers to links: its interfaces, the ways to peers, and what the process may do.
+//! What this host offers to links: interfaces, routes to peers, and rights of the process.
 //!
-//! Everything here asks and changes nothing. It asks the kernel directly (rtnetlink, ethtool, generic
-//! netlink), because `/sys/class/net` shows the interfaces of the network namespace that mounted it,
-//! which need not be that of the process.
+//! This module only queries; it changes nothing. It queries the kernel directly (rtnetlink,
+//! ethtool, generic netlink), because `/sys/class/net` shows the interfaces of the network
+//! namespace that mounted it. The process may be in a different namespace.
 
 mod ethtool;
 mod interfaces;

@@ -1,4 +1,4 @@
-//! What the host's interfaces are, and news of their changes.
+//! State of the host's interfaces, and events when it changes.
 
 mod retry;
 mod watch;
@@ -17,22 +17,23 @@ use crate::ethernet::Station;
 
 pub(crate) use self::watch::{ASK_NS, RETRY_NS, Watch};
 
-/// An interface as it was when it was asked.
+/// The state of an interface when it was queried.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Interface {
-    /// Its name, for the interface requests of a socket.
+    /// The interface's name, for the interface requests of a socket.
     pub(crate) name: InterfaceName,
-    /// The kernel's number for it; one that is made again under the same name has another.
+    /// The kernel's number for the interface. If an interface is deleted and created again under
+    /// the same name, the number changes.
     pub index: u32,
-    /// Largest packet it carries, in bytes without the Ethernet header.
+    /// Largest packet that the interface carries, in bytes without the Ethernet header.
     pub mtu_bytes: u32,
-    /// Its address, if it is an Ethernet or a loopback interface.
+    /// The station address, for Ethernet and loopback interfaces.
     pub station: Option<Station>,
-    /// Whether it never leaves the host, so that its MTU is that of every path.
+    /// Whether this is a loopback interface. Its MTU is that of every path through it.
     pub is_loopback: bool,
-    /// Whether its administrator has switched it on.
+    /// Whether the administrator has set the interface up.
     pub is_up: bool,
-    /// Whether it is up and has a carrier.
+    /// Whether the interface is up and has a carrier.
     pub is_running: bool,
 }
 
@@ -40,8 +41,8 @@ impl Interface {
     /// Finds the interface called `name`.
     ///
     /// # Errors
-    /// Of kind [`io::ErrorKind::InvalidInput`] if that cannot be a name; with the number `ENODEV` if
-    /// no interface has it.
+    /// [`io::ErrorKind::InvalidInput`] if `name` cannot be an interface's name; `ENODEV` if no
+    /// interface has this name.
     pub fn named(name: &str) -> io::Result<Self> {
         let name = InterfaceName::new(name.as_bytes()).ok_or(io::ErrorKind::InvalidInput)?;
         Self::query(request_socket()?.as_fd(), name)
@@ -63,7 +64,8 @@ impl Interface {
         self.name.to_string()
     }
 
-    /// Returns the nominal rate of a real device in bits per second; virtual ones name a rate that means nothing.
+    /// Returns the nominal rate of a real device in bits per second. Virtual interfaces report a
+    /// meaningless rate, so `None` is returned for them.
     pub fn rate(&self) -> Option<u64> {
         let folder = format!("/sys/class/net/{}", self.name);
         fs::metadata(format!("{folder}/device")).ok()?;
@@ -72,13 +74,15 @@ impl Interface {
         u64::try_from(megabits).ok().filter(|&megabits| megabits > 0)?.checked_mul(1_000_000)
     }
 
-    /// Largest edge frame that goes through it on raw Ethernet, in bytes, but at most `most`.
+    /// Returns the size in bytes of the largest edge frame that the interface carries on raw
+    /// Ethernet, limited to `most`.
     pub(crate) fn raw_frame_bytes(&self, most: u16) -> u16 {
         let carried = self.mtu_bytes.saturating_sub(ENVELOPE_BYTES as u32);
         u16::try_from(carried).unwrap_or(u16::MAX).min(most)
     }
 
-    /// The same interface as it is now: not running if it is gone, as it may come back.
+    /// Returns the interface's current state. If the interface is gone, the result is not running,
+    /// because an interface of this name may appear again.
     pub(crate) fn refreshed(&self, socket: BorrowedFd<'_>) -> Self {
         Self::query(socket, self.name).unwrap_or_else(|_| Self {
             is_running: false,
@@ -87,7 +91,7 @@ impl Interface {
         })
     }
 
-    /// What the kernel reports to any socket about the interface called `name`.
+    /// Queries the kernel for the state of the interface called `name`.
     pub(crate) fn query(socket: BorrowedFd<'_>, name: InterfaceName) -> io::Result<Self> {
         // SAFETY: all-zero bytes are a valid `ifreq`.
         let mut request: libc::ifreq = unsafe { zeroed() };
@@ -117,13 +121,13 @@ impl Interface {
     }
 }
 
-/// A name as the kernel keeps it, zero-terminated.
+/// An interface's name as the kernel stores it, zero-terminated.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(crate) struct InterfaceName([libc::c_char; libc::IFNAMSIZ]);
 
 impl InterfaceName {
-    /// The name without its `:alias`, which interface requests would take for another interface;
-    /// `None` if no interface can be called so.
+    /// Returns the name without its `:alias`, which interface requests would read as another
+    /// interface; `None` if no interface can have this name.
     pub(crate) fn new(name: &[u8]) -> Option<Self> {
         let plain = name.split(|&byte| byte == b':').next()?;
         let is_possible = !plain.is_empty()
@@ -137,7 +141,7 @@ impl InterfaceName {
         is_possible.then_some(Self(bytes))
     }
 
-    /// The terminated string.
+    /// Returns the zero-terminated string.
     pub(crate) const fn as_ptr(&self) -> *const libc::c_char {
         self.0.as_ptr()
     }
@@ -157,14 +161,14 @@ impl fmt::Debug for InterfaceName {
     }
 }
 
-/// A socket for interface requests only; every host has this family.
+/// Opens a socket for interface requests only. Every host supports its family, `AF_UNIX`.
 pub(crate) fn request_socket() -> io::Result<OwnedFd> {
     // SAFETY: `socket` takes no pointers.
     let fd = unsafe { libc::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just gave us this descriptor and nothing else has it.
+    // SAFETY: the kernel just returned this descriptor; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -1,19 +1,20 @@
 //! Links: the only code that does packet I/O.
 //!
-//! A [`Link`] carries frames to peers with no promise about loss, order or duplication. The engine
-//! calls it once per batch of frames, never once per frame, so that unlike links can live in one
-//! endpoint behind `dyn Link` without the call being felt.
+//! A [`Link`] carries frames to peers and guarantees neither delivery nor order nor the absence of
+//! duplicates. The engine calls it once per batch of frames, never once per frame. Different links
+//! can therefore share an endpoint behind `dyn Link` at negligible cost.
 //!
-//! * [`UdpLink`] sends with segmentation offload straight from registered memory and receives
+//! * [`UdpLink`] sends with segmentation offload straight from registered memory, and receives
 //!   coalesced datagrams with the kernel's timestamps and congestion marks.
-//! * [`PacketLink`] speaks raw Ethernet through a packet socket: it sends many frames with one system
-//!   call and receives from memory that it shares with the kernel.
-//! * [`XdpLink`] takes frames of raw Ethernet from a driver's queue and puts them there, through rings
-//!   in memory that it shares with the kernel, with few system calls or none.
-//! * [`ShmLink`] shares memory with other processes of the host.
-//! * [`Capture`] writes what passes through any link to a pcapng file, [`CaptureOutput`] that of several links.
-//! * [`Delay`] makes any link longer.
-//! * [`Fault`] loses, duplicates, reorders and corrupts what arrives on any link, from a seed.
+//! * [`PacketLink`] uses raw Ethernet through a packet socket: it sends many frames with one system
+//!   call, and receives from memory that it shares with the kernel.
+//! * [`XdpLink`] exchanges raw Ethernet frames with a driver's queue through rings in memory that
+//!   it shares with the kernel, with few system calls or none.
+//! * [`ShmLink`] exchanges frames with other processes of the host through shared memory.
+//! * [`Capture`] writes the frames of any link to a pcapng file, [`CaptureOutput`] those of several
+//!   links.
+//! * [`Delay`] delays the frames of any link.
+//! * [`Fault`] loses, duplicates, reorders and corrupts frames of any link, from a seed.
 #![deny(unsafe_op_in_unsafe_fn)]
 #![expect(
     clippy::disallowed_methods,
@@ -70,88 +71,91 @@ pub use udp::{
 };
 pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 
-/// Shortest frame that the edge protocol can do with, in bytes.
+/// Smallest maximum frame size that the edge protocol works with, in bytes.
 const FRAME_BYTES_MIN: u16 = 256;
 
-/// Refuses an upper bound of frames below what any endpoint can do with.
+/// Rejects a maximum frame size below what every endpoint needs.
 fn check_frame_bytes(frame_bytes_max: u16) -> Result<(), SettingError> {
     let wanted = FRAME_BYTES_MIN..=u16::MAX;
     SettingError::unless_within("frame_bytes_max", &frame_bytes_max, &wanted)
 }
 
-/// A path that carries frames to peers, with no promise about loss, order or duplication.
+/// A path that carries frames to peers. It guarantees neither delivery nor order nor the absence of
+/// duplicates.
 ///
 /// No method blocks.
 pub trait Link: Send {
-    /// Returns what the link can do now; a change is announced as [`LinkEvent::Changed`].
+    /// Returns the current capabilities of the link. A change is announced as
+    /// [`LinkEvent::Changed`].
     fn caps(&self) -> LinkCaps;
 
-    /// Passes waiting frames to `on_frame`, at most about `limit`, and returns how many.
+    /// Passes waiting frames to `on_frame`, at most about `limit`, and returns their number.
     ///
-    /// A message that the kernel coalesced from many frames is never split, so the count may exceed
-    /// `limit` by what one message holds, or a few when their sizes change abruptly. `now` is the
-    /// engine's time of this turn; [`RxFrame::received_at`] is never later. A return value below
-    /// `limit` means that nothing waited any more.
+    /// A message that the kernel coalesced from several frames is never split. The number may
+    /// therefore exceed `limit` by the frames of one message, or of a few messages when frame sizes
+    /// change abruptly. `now` is the engine's time of this turn; [`RxFrame::received_at`] is never
+    /// later. A return value below `limit` means that no more frames waited.
     ///
     /// # Errors
     /// The error of the system call that failed.
     fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize>;
 
-    /// Sends a prefix of the batch, in order, and returns its length; 0 when the driver is full.
+    /// Sends a prefix of the batch, in order, and returns its length; 0 if the driver is full.
     ///
-    /// A frame that the host cannot send to this peer (too big, no route) counts as sent: the link
-    /// lost it. Payload memory is not read after return, except that a peer on the same host may read
-    /// that of large buffers of this library until it acknowledges the frame: their owner does not
-    /// change it before the operation completes.
+    /// A frame that the host cannot send to this peer (too big, no route) counts as sent and lost.
+    /// The link does not read payload memory after the call returns, with one exception: a peer on
+    /// the same host may read large buffers of this library until it acknowledges the frame. The
+    /// owner therefore must not change a buffer before the operation completes.
     ///
     /// # Errors
-    /// Kind [`io::ErrorKind::InvalidInput`] with [`PayloadUnmapped`] inside when payload memory
-    /// cannot be read; frames before the one it names were sent. Other errors mean that the link
-    /// itself has failed.
+    /// [`io::ErrorKind::InvalidInput`] with [`PayloadUnmapped`] inside if payload memory cannot be
+    /// read; the frames before the one that it names were sent. Any other error means that the link
+    /// has failed.
     fn send(&mut self, batch: &TxBatch) -> io::Result<usize>;
 
-    /// Returns how many frames behind those that the last [`Link::send`] took may have left the host all the same: the
-    /// kernel reports that an interface has no room (`ENOBUFS`) also when the interface got a part of what was sent.
+    /// Returns how many frames after those that the last [`Link::send`] counted as sent may have
+    /// left the host nevertheless. The kernel reports that an interface has no room (`ENOBUFS`)
+    /// even if the interface accepted part of the frames.
     fn doubtful(&self) -> usize {
         0
     }
 
-    /// Returns the next change of state, if any. Call after [`Link::receive`] and [`Link::send`] until it returns
-    /// `None`.
+    /// Returns the next event, if any. Call it after [`Link::receive`] and [`Link::send`] until it
+    /// returns `None`.
     fn poll_event(&mut self) -> Option<LinkEvent>;
 
-    /// Returns the descriptors of the link. One of them is readable when frames wait; there are none if the link
-    /// must be polled. The first is writable when there is room to transmit. [`LinkEvent::Descriptors`] reports
-    /// that they have changed.
+    /// Returns the descriptors of the link; none if the link must be polled. One of them is
+    /// readable when frames wait. The first is writable when there is room to transmit.
+    /// [`LinkEvent::Descriptors`] reports that the descriptors have changed.
     fn wait_fds(&self) -> WaitFds<'_>;
 
-    /// Prepares the link for a thread that is about to sleep until one of [`Link::wait_fds`] is ready; returns
-    /// false if frames wait already. A link whose descriptors do not become readable for frames by themselves
-    /// arranges for it here: until a thread sleeps, no peer pays for waking it.
+    /// Prepares the link for a thread that is about to sleep until one of [`Link::wait_fds`] is
+    /// ready. Returns false if frames wait already. A link whose peers must wake it explicitly asks
+    /// them for that here, so that peers pay for a wake-up only while a thread sleeps.
     fn prepare_sleep(&mut self) -> bool {
         true
     }
 
-    /// Returns the counters since the link was made.
+    /// Returns the counters since the link was created.
     fn statistics(&self) -> LinkStatistics;
 
-    /// Returns what Ethernet says about each frame, for a link on raw Ethernet.
+    /// Returns the `EtherType` and VLAN of each frame, for a link on raw Ethernet.
     fn ethernet_header(&self) -> Option<EthernetHeader> {
         None
     }
 }
 
-/// What is called with each received frame.
+/// The callback for each received frame.
 pub type OnFrame<'a> = &'a mut dyn FnMut(RxFrame<'_>);
 
-/// What to wait on for a link: a descriptor, and perhaps a second.
+/// The descriptors to wait for on a link: at most two.
 pub type WaitFds<'a> = [Option<BorrowedFd<'a>>; 2];
 
-/// Counters of one link since it was made.
+/// Counters of one link since it was created.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct LinkStatistics {
-    /// System calls that asked for frames, including those that found none.
+    /// System calls to receive frames, including those that found none.
     pub receive_calls: u64,
     /// Messages received, each one or more coalesced frames.
     pub receive_messages: u64,
@@ -159,11 +163,11 @@ pub struct LinkStatistics {
     pub receive_frames: u64,
     /// Bytes of received frames.
     pub receive_bytes: u64,
-    /// Messages dropped because they did not fit the buffer or came from no usable address.
+    /// Messages dropped because they did not fit the buffer or had no usable source address.
     pub receive_discarded: u64,
-    /// Frames the kernel dropped because the receive buffer was full.
+    /// Frames dropped by the kernel because the receive buffer was full.
     pub receive_kernel_drops: u64,
-    /// System calls that sent frames, including those that failed.
+    /// System calls to send frames, including those that failed.
     pub send_calls: u64,
     /// Messages sent, each one or more frames.
     pub send_messages: u64,
@@ -172,32 +176,32 @@ pub struct LinkStatistics {
     /// Bytes of sent frames.
     pub send_bytes: u64,
     /// Received Ethernet frames for other stations or ports, or of another protocol, that the
-    /// kernel's filter has let through.
+    /// kernel's filter let through.
     pub receive_not_ours: u64,
-    /// Received Ethernet frames shorter than their headers or than their envelope says, or longer
-    /// than the driver's slots.
+    /// Received Ethernet frames shorter than their headers or the length in their envelope, or
+    /// longer than the driver's slots.
     pub receive_truncated: u64,
-    /// Received Ethernet frames with our `EtherType` and no envelope that we know.
+    /// Received Ethernet frames with our `EtherType` but no known envelope.
     pub receive_foreign: u64,
-    /// Received Ethernet frames of another VLAN than ours.
+    /// Received Ethernet frames of another VLAN.
     pub receive_wrong_vlan: u64,
     /// Received Ethernet frames whose checksum is wrong.
     pub receive_checksum_errors: u64,
-    /// Received Ethernet frames from our own address: another station has it, too, or the network
-    /// has a loop.
+    /// Received Ethernet frames from our own address that we did not send: another station uses the
+    /// address, or the network has a loop.
     pub receive_own_station: u64,
-    /// Times the kernel had no room for more.
+    /// Number of times that the kernel had no room to send more.
     pub send_full: u64,
     /// Frames dropped because they exceed what the host can send to the peer.
     pub send_too_big: u64,
-    /// Frames dropped because the host has no way to the peer.
+    /// Frames dropped because the host has no route to the peer.
     pub send_unreachable: u64,
-    /// Sockets connected to the peer that most frames were exchanged with.
+    /// Number of times that a socket was connected to the peer with the most frames.
     pub connected: u64,
     /// Reports read from the socket's error queue.
     pub errors_reported: u64,
     /// Events dropped because they were not polled.
     pub events_dropped: u64,
-    /// Capabilities found missing at run time and done without since then.
+    /// Number of capabilities that failed at run time and are no longer used.
     pub fallbacks: u32,
 }

@@ -1,4 +1,4 @@
-//! Frames in Ethernet frames of our own `EtherType`, through packet sockets.
+//! Raw Ethernet frames with our own `EtherType`, through packet sockets.
 
 pub(crate) mod bare;
 mod config;
@@ -39,25 +39,24 @@ pub use self::neighbours::resolve;
 
 /// One packet socket on one interface, for one endpoint and any number of peers.
 ///
-/// Receives from a ring in shared memory, where looking for a frame is a read of one word and no
-/// system call, and sends many frames with one. Follows its interface: a change of MTU or address,
-/// a lost carrier, an interface that is deleted and made again under the same name.
+/// Receives from a ring in shared memory: a poll reads one word and needs no system call. Sends
+/// many frames with one system call. Follows its interface: changes of MTU and address, loss of
+/// carrier, and an interface that is deleted and created again under the same name.
 ///
-/// Peers know the link by the address of its interface. When that changes, what they send is lost until they learn the
-/// new one: [`LinkEvent::Changed`] carries it.
+/// Peers know the link by the address of its interface. When this address changes, frames of peers
+/// are lost until the peers learn the new one, which [`LinkEvent::Changed`] carries.
 #[derive(Debug)]
 pub struct PacketLink {
     config: PacketConfig,
     framing: Framing,
     interface: Interface,
-    /// Keeps other endpoints off the port; `None` while the interface is gone and its successor
-    /// not there.
+    /// Keeps other endpoints off the port. `None` while the interface is gone and not yet replaced.
     claim: Option<PortClaim>,
     port: Port,
     caps: LinkCaps,
     clock: ReceiveClock,
     answers: AnswerLimit,
-    /// For interface requests, in the network namespace that the link was made in.
+    /// For interface requests, in the network namespace in which the link was created.
     requests: OwnedFd,
     watch: Watch,
     refusals: Refusals,
@@ -67,7 +66,7 @@ pub struct PacketLink {
     kernel_drops: Cell<u64>,
 }
 
-/// What is made again when the interface is, or carries larger frames than before.
+/// State that is created again when the interface is, or when it carries larger frames than before.
 #[derive(Debug)]
 pub(crate) struct Port {
     pub(crate) socket: OwnedFd,
@@ -75,7 +74,7 @@ pub(crate) struct Port {
     transmitter: Transmitter,
     /// The interface that the socket is bound to.
     interface_index: u32,
-    /// Largest frame that the ring and the transmitter have room for.
+    /// Largest frame that fits the ring and the transmitter, in bytes.
     frame_bytes_max: u16,
 }
 
@@ -117,10 +116,11 @@ impl PacketLink {
         (self.framing.station, self.framing.port)
     }
 
-    /// Asks the interface how it is, and follows.
+    /// Queries the interface and adapts to its changes.
     #[cold]
     fn check_interface(&mut self) {
-        // What happened to the interface is also an error of the socket, which stays readable.
+        // A change of the interface also sets the socket's error. Without this, the socket stays
+        // readable.
         socket::take_error(self.port.socket.as_fd());
         let seen = self.interface.refreshed(self.requests.as_fd());
         let known = std::mem::replace(&mut self.interface, seen);
@@ -129,10 +129,11 @@ impl PacketLink {
             && station != self.framing.station
         {
             self.framing.station = station;
-            // A filter for the old address would keep everything out.
+            // A filter for the old address would drop every frame.
             changed |= socket::set_filter(self.port.socket.as_fd(), &self.framing).is_ok();
         }
-        // Not compared with what was seen last: the interface may have been down then.
+        // Compared with the bound interface, not with the last query: the interface may have been
+        // down then.
         let is_remade = self.port.interface_index != self.interface.index;
         let carried = self.interface.raw_frame_bytes(self.config.frame_bytes_max);
         let is_larger = carried > self.port.frame_bytes_max;
@@ -143,12 +144,12 @@ impl PacketLink {
         self.watch.report(is_down, changed || is_remade || is_larger, self.caps);
     }
 
-    /// Makes new socket, ring and slots, and claims the port on the new interface if it is one. Returns whether the
-    /// link can be used.
+    /// Creates socket, ring and slots again, and claims the port if the interface is a new one.
+    /// Returns whether the link can be used.
     #[cold]
     fn reopen(&mut self, is_remade: bool) -> bool {
         if !self.interface.is_up {
-            // Tried again when the interface has news.
+            // The next notification about the interface triggers another attempt.
             return false;
         }
         if is_remade {
@@ -165,7 +166,8 @@ impl PacketLink {
             self.watch.push(LinkEvent::Descriptors);
             return true;
         }
-        // The old ones still do, if smaller frames than possible are all that is wrong.
+        // The old socket still works unless the interface is a new one; only its frames are smaller
+        // than they could be.
         !is_remade
     }
 
@@ -175,19 +177,19 @@ impl PacketLink {
     }
 
     //= protocol.md: envelope.5
-    /// Answers a station that asked that this endpoint is here.
+    /// Answers a Discover request: this endpoint is here.
     #[cold]
     fn answer(&mut self, now: Instant, to: (Station, u16)) {
         if self.answers.permits(now) {
             self.port.transmitter.build_empty(&self.framing, EnvelopeKind::Here, to);
             self.statistics.send_calls += 1;
-            // Who asked asks again.
+            // An error is ignored: the requesting station retries.
             let _ = self.port.transmitter.send(self.port.socket.as_fd(), 0);
         }
     }
 
-    /// Hands what was built to the kernel; returns how many of these frames are no longer to be
-    /// sent.
+    /// Passes the frames that were built to the kernel. Returns how many of them are finished: sent
+    /// or lost.
     #[inline]
     fn send_built(&mut self, to: PeerAddr) -> usize {
         let described = self.port.transmitter.described();
@@ -219,7 +221,8 @@ impl PacketLink {
         self.statistics.send_bytes += bytes.saturating_sub(headers) as u64;
     }
 
-    /// How many of the waiting frames a failed send has cost; `None` if there is no room for them.
+    /// Handles a failed send. Returns how many of the waiting frames are lost; `None` if the kernel
+    /// has no room for them.
     #[cold]
     fn on_send_error(&mut self, error: &io::Error, to: PeerAddr, waiting: usize) -> Option<usize> {
         match error.raw_os_error() {
@@ -262,7 +265,8 @@ impl Link for PacketLink {
     }
 
     fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
-        // While it is down, what is in the way may go without being news of an interface.
+        // While the link is down, the obstacle may disappear without a notification, so the
+        // interface is also queried at intervals.
         let ask_ns = if self.watch.is_down() { ASK_NS } else { u64::MAX };
         if self.watch.is_due(now, ask_ns) {
             self.check_interface();
@@ -297,7 +301,7 @@ impl Link for PacketLink {
                     });
                 }
                 Ok(Arrival::Discover { from }) => asked = Some(from),
-                // This endpoint has not asked.
+                // This endpoint sends no Discover requests.
                 Ok(Arrival::Here { .. }) => Refused::NotOurs.count(statistics),
                 Err(refused) => refused.count(statistics),
             }
@@ -380,7 +384,7 @@ impl Port {
     }
 }
 
-/// The interface that is meant and its address, if a link can work there.
+/// Returns the configured interface and its address, if a link can work there.
 fn usable(config: &PacketConfig) -> Result<(Interface, Station), PacketError> {
     let name = config.interface.as_str();
     check_numbers(config)?;
@@ -397,14 +401,15 @@ fn usable(config: &PacketConfig) -> Result<(Interface, Station), PacketError> {
         let (interface, mtu_bytes) = (name.to_string(), interface.mtu_bytes);
         return Err(PacketError::MtuTooSmall { interface, mtu_bytes, least_bytes });
     }
-    // Asked here, so that a process without the right learns that and not that a port is taken.
+    // Checked before the port is claimed, so that a process without the right learns the true
+    // cause.
     match socket::open() {
         Ok(_) => Ok((interface, station)),
         Err(source) => Err(PacketError::new(name, "open a packet socket", source)),
     }
 }
 
-/// The port that is asked for, or a free one.
+/// Claims the configured port, or a free one.
 fn claim(config: &PacketConfig, interface: &Interface) -> Result<PortClaim, PacketError> {
     let PacketConfig { ethertype, vlan, port, .. } = *config;
     PortClaim::take(interface.index, ethertype, vlan, port).map_err(|source| {
@@ -447,14 +452,14 @@ fn caps(config: &PacketConfig, framing: &Framing, interface: &Interface, port: &
     }
 }
 
-/// What is attempted when a packet socket is made.
+/// The attempted step, for errors.
 const SET_UP: &str = "set up a packet socket with its ring";
 
-/// Smallest frame size that is of use, in bytes: what the engine demands of a link.
+/// Smallest useful maximum frame size, in bytes: what the engine demands of a link.
 const FRAME_BYTES_MIN: u32 = crate::FRAME_BYTES_MIN as u32;
 
-/// Frames of one batch: two system calls each for copying and for sending.
+/// Maximum number of frames in a batch: two system calls each for copying and for sending.
 const BATCH_FRAMES: u16 = 2 * FRAMES_MAX as u16;
 
-/// Protocols of the host that would not work any more: IPv4, ARP, a tag, IPv6.
+/// Protocols that the host itself needs: IPv4, ARP, a VLAN tag, IPv6.
 const ETHERTYPES_OF_HOSTS: [u16; 4] = [0x0800, 0x0806, ETHERTYPE_VLAN, 0x86dd];

@@ -1,7 +1,7 @@
-//! Reading payload where the bytes themselves are needed in user space.
+//! Copies of payload into user space.
 //!
-//! The application may write or unmap the memory at any time. So bytes are only copied, and a copy from
-//! memory that is gone is an error, not a signal.
+//! The application may write or unmap the memory at any time. Payload is therefore only copied, and
+//! a copy from unmapped memory returns an error instead of raising a signal.
 
 use std::io;
 use std::process;
@@ -9,21 +9,21 @@ use std::process;
 use libc::iovec;
 use mem::{FaultGuard, PayloadSlice};
 
-/// Copies payloads of a batch to where its driver builds frames.
+/// Copies the payloads of a batch to where the driver builds its frames.
 ///
-/// Where faults are caught ([`FaultGuard`]), each is copied at once. Otherwise the kernel copies them
-/// all in one system call: payloads of neighbouring frames lie back to back in registered memory most
-/// of the time and are then one piece for the kernel, which takes a lock and looks up pages for each.
-/// So it is, too, when a program has offered its whole address space: that includes memory of
-/// devices, which the kernel refuses to read.
+/// If faults can be caught ([`FaultGuard`]), each payload is copied at once. Otherwise the kernel
+/// copies all payloads in one system call. For each entry the kernel takes a lock and looks up
+/// pages; payloads of consecutive frames are usually adjacent in registered memory and become one
+/// entry. The kernel also copies if a program has registered its whole address space. That may
+/// include memory of devices, where a read may have effects; the kernel refuses to read it.
 ///
-/// Allocates only when made.
+/// Allocates only when created.
 #[derive(Debug)]
 pub(crate) struct PayloadCopier {
     way: Way,
-    /// Where payloads go that wait for the kernel, one for each.
+    /// Destinations of the payloads that the kernel will copy, one per payload.
     to: Vec<iovec>,
-    /// Where they come from; neighbours are merged.
+    /// Sources of these payloads; adjacent ones are merged.
     from: Vec<iovec>,
     process: libc::pid_t,
 }
@@ -31,11 +31,12 @@ pub(crate) struct PayloadCopier {
 /// How the payloads of a batch are copied.
 #[derive(Debug)]
 enum Way {
-    /// There have been none yet.
+    /// No payload was pushed yet.
     Undecided,
-    /// At once. So far `whole` were copied in full; if one was not, none behind it is either.
+    /// At once, with faults caught. `whole` payloads were copied in full. After a failed copy,
+    /// `is_broken` is set and no further payload is copied.
     Caught { guard: FaultGuard, whole: usize, is_broken: bool },
-    /// By the kernel, in the end.
+    /// By the kernel, in [`PayloadCopier::copy`].
     Kernel,
 }
 
@@ -51,14 +52,14 @@ impl Way {
 /// A payload could not be read.
 #[derive(Debug)]
 pub(crate) struct CopyError {
-    /// Payloads, in the order in which they were pushed, that were copied whole.
+    /// Number of payloads, in the order of their pushes, that were copied in full.
     pub(crate) whole: usize,
-    /// What the kernel said, or would have said.
+    /// The kernel's error, or the one that the kernel would have returned.
     pub(crate) source: io::Error,
 }
 
 impl PayloadCopier {
-    /// With room for `payloads_max` payloads, at most [`PAYLOADS_MAX`].
+    /// Creates a copier for `payloads_max` payloads, at most [`PAYLOADS_MAX`].
     pub(crate) fn new(payloads_max: usize) -> Self {
         let payloads_max = payloads_max.min(PAYLOADS_MAX);
         Self {
@@ -69,8 +70,8 @@ impl PayloadCopier {
         }
     }
 
-    /// Whether the kernel lets this process copy its own memory, as it must wherever faults are not
-    /// caught.
+    /// Checks that the kernel lets this process copy its own memory, as is necessary where faults
+    /// are not caught.
     pub(crate) fn probe() -> io::Result<()> {
         let (witness, mut byte) = (7_u8, 0_u8);
         let mut copier = Self { way: Way::Kernel, ..Self::new(1) };
@@ -79,18 +80,18 @@ impl PayloadCopier {
         copier.copy().map_err(|error| error.source)
     }
 
-    /// Forgets what was pushed.
+    /// Discards the pushed payloads.
     pub(crate) fn clear(&mut self) {
         self.way = Way::Undecided;
         self.to.clear();
         self.from.clear();
     }
 
-    /// Adds a payload to copy to `to`; an empty one is nothing to do.
+    /// Adds a payload to copy to `to`. An empty payload is ignored.
     ///
     /// # Safety
-    /// Until [`PayloadCopier::copy`] returns or [`PayloadCopier::clear`] is called, `to` is writable for the length of
-    /// the payload and nothing else accesses it.
+    /// Until [`PayloadCopier::copy`] returns or [`PayloadCopier::clear`] is called, `to` must be
+    /// writable for the length of the payload, and no other code may access it.
     #[inline]
     pub(crate) unsafe fn push(&mut self, to: *mut u8, payload: PayloadSlice<'_>) {
         let len = payload.len as usize;
@@ -104,7 +105,7 @@ impl PayloadCopier {
             return self.push_for_kernel(to, payload);
         };
         if !*is_broken {
-            // SAFETY: promised by the caller. No memory is both registered and a driver's own.
+            // SAFETY: the caller guarantees `to`. No memory is both registered and a driver's own.
             let copied = unsafe { guard.copy(to, payload.start, len) };
             *is_broken = copied < len;
             *whole += usize::from(!*is_broken);
@@ -125,7 +126,7 @@ impl PayloadCopier {
         }
     }
 
-    /// Copies all that was pushed, and forgets it.
+    /// Finishes copying all pushed payloads, and forgets them.
     #[inline]
     pub(crate) fn copy(&mut self) -> Result<(), CopyError> {
         let result = match self.way {
@@ -142,8 +143,8 @@ impl PayloadCopier {
     fn copy_by_kernel(&self) -> Result<(), CopyError> {
         let total: usize = self.to.iter().map(|piece| piece.iov_len).sum();
         let copied = loop {
-            // SAFETY: the kernel writes to the pieces of `to`, as promised to `push`, and reads those
-            // of `from` with checks of its own.
+            // SAFETY: the kernel writes to the entries of `to`, as the callers of `push` guarantee,
+            // and checks its reads of `from`.
             let copied = unsafe {
                 libc::process_vm_readv(
                     self.process,
@@ -160,7 +161,7 @@ impl PayloadCopier {
         };
         match copied {
             Ok(copied) if copied == total => Ok(()),
-            // The kernel stops before the piece that it cannot read.
+            // The kernel stops before the entry that it cannot read.
             Ok(copied) => {
                 let mut left = copied;
                 let is_whole = |piece: &&iovec| {
@@ -176,17 +177,18 @@ impl PayloadCopier {
     }
 }
 
-// SAFETY: the pieces are addresses that are only used between `push` and `copy`, whose callers
-// answer for them, and the guard is held only from the first `push` of a batch to `copy` or `clear`:
-// one method of a driver, which runs on one thread.
+// SAFETY: the pointers are used only between `push` and `copy`, and the callers of `push` guarantee
+// them. The guard exists only from the first `push` of a batch to `copy` or `clear`: within one
+// method of a driver, on one thread.
 unsafe impl Send for PayloadCopier {}
 
-/// Most payloads in one system call (`UIO_MAXIOV`).
+/// Maximum number of payloads in one system call (`UIO_MAXIOV`).
 const PAYLOADS_MAX: usize = 1024;
 
-/// Appends the bytes of `payload` to `out`; false and nothing appended if they cannot be read.
+/// Appends the bytes of `payload` to `out`. Returns false and appends nothing if they cannot be
+/// read.
 ///
-/// This costs a system call for each, which is no matter in a tool of diagnosis.
+/// Costs one system call per payload, which is acceptable for diagnosis.
 #[must_use]
 pub(crate) fn append(payload: PayloadSlice<'_>, out: &mut Vec<u8>) -> bool {
     let len = payload.len as usize;
@@ -198,8 +200,8 @@ pub(crate) fn append(payload: PayloadSlice<'_>, out: &mut Vec<u8>) -> bool {
     let Some(to) = out.get_mut(before..) else { return false };
     let local = iovec { iov_base: to.as_mut_ptr().cast(), iov_len: len };
     let remote = iovec { iov_base: payload.start.cast_mut().cast(), iov_len: len };
-    // SAFETY: the kernel writes `len` bytes to `to`, which is that long and borrowed by nothing else, and reads
-    // `remote` with checks of its own.
+    // SAFETY: the kernel writes `len` bytes to `to`, which has this length and no other borrow. The
+    // kernel checks its reads of `remote`.
     let copied = unsafe {
         libc::process_vm_readv(
             process::id().cast_signed(),
@@ -241,7 +243,7 @@ mod tests {
             let mut copier = copier(4, by_kernel);
             for (slot, (offset, len)) in slots.iter_mut().zip([(0, 3), (3, 2), (0, 0), (7, 1)]) {
                 let payload = PayloadSlice::at(memory[offset..].as_ptr(), len);
-                // SAFETY: each slot has room for the payload and is used again only after the copy.
+                // SAFETY: each slot has room for the payload and is not used before the copy.
                 unsafe { copier.push(slot.as_mut_ptr(), payload) };
             }
             if by_kernel {

@@ -1,28 +1,29 @@
 //! Blocks of the pcapng format (draft-ietf-opsawg-pcapng), little-endian.
 
-/// Which way a packet went.
+/// The direction of a packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Direction {
-    /// It was received.
+    /// The packet was received.
     Inbound,
-    /// It was sent.
+    /// The packet was sent.
     Outbound,
 }
 
-/// Appends the block that begins a file.
+/// Appends the section header, which begins a file.
 pub(crate) fn put_section_header(out: &mut Vec<u8>) {
     put_block(out, SECTION_HEADER, |out| {
         out.extend_from_slice(&BYTE_ORDER_MAGIC.to_le_bytes());
         out.extend_from_slice(&1_u16.to_le_bytes());
         out.extend_from_slice(&0_u16.to_le_bytes());
-        // The length of the section is not known in advance.
+        // Unknown section length.
         out.extend_from_slice(&u64::MAX.to_le_bytes());
         put_option(out, SHB_USER_APPLICATION, b"ethernot");
         put_option(out, OPTION_END, &[]);
     });
 }
 
-/// Appends the block that describes the next interface: Ethernet, nanoseconds. They count from 0.
+/// Appends the description of the next interface: Ethernet, timestamps in nanoseconds. Interfaces
+/// are numbered from 0.
 pub(crate) fn put_interface(out: &mut Vec<u8>, name: &str) {
     put_block(out, INTERFACE_DESCRIPTION, |out| {
         out.extend_from_slice(&LINKTYPE_ETHERNET.to_le_bytes());
@@ -36,7 +37,7 @@ pub(crate) fn put_interface(out: &mut Vec<u8>, name: &str) {
     });
 }
 
-/// Appends one packet of an interface, captured whole at `at_ns` nanoseconds since 1970.
+/// Appends one complete packet of an interface, captured at `at_ns` nanoseconds since 1970.
 pub(crate) fn put_packet(
     out: &mut Vec<u8>,
     interface: u32,
@@ -61,7 +62,7 @@ pub(crate) fn put_packet(
     });
 }
 
-/// Appends the counts of an interface: packets seen, and those of them that are not in the file.
+/// Appends the counters of an interface: packets seen, and how many of these are not in the file.
 pub(crate) fn put_statistics(
     out: &mut Vec<u8>,
     interface: u32,
@@ -78,7 +79,7 @@ pub(crate) fn put_statistics(
     });
 }
 
-/// Appends a block whose body `put_body` appends: type, total length, body, total length again.
+/// Appends a block: type, total length, the body that `put_body` appends, total length again.
 fn put_block(out: &mut Vec<u8>, kind: u32, put_body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&kind.to_le_bytes());
@@ -96,13 +97,13 @@ fn put_option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
     pad(out);
 }
 
-/// The high half of a time comes first.
+/// Appends a timestamp, high half first.
 fn put_time(out: &mut Vec<u8>, at_ns: u64) {
     out.extend_from_slice(&((at_ns >> 32) as u32).to_le_bytes());
     out.extend_from_slice(&(at_ns as u32).to_le_bytes());
 }
 
-/// Blocks begin at a multiple of four bytes, so the length of `out` says where the padding ends.
+/// Pads `out` to a multiple of four bytes, at which every block and option starts.
 fn pad(out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
@@ -121,10 +122,10 @@ const IF_TSRESOL: u16 = 9;
 const EPB_FLAGS: u16 = 2;
 const ISB_IFRECV: u16 = 4;
 const ISB_IFDROP: u16 = 5;
-/// By this the dissector knows that all datagrams of an interface are frames, also those of no connection
-/// that it has seen.
+/// Description of an interface. The dissector recognises it and treats all datagrams of the
+/// interface as frames, even those of connections whose handshake is not in the file.
 const DESCRIPTION: &[u8] = b"Ethernot edge protocol";
-/// Longer names are cut; an interface's has at most 15 bytes.
+/// Longer names are truncated. An interface's name has at most 15 bytes.
 const NAME_BYTES_MAX: usize = 255;
 
 #[cfg(test)]

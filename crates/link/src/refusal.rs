@@ -1,36 +1,37 @@
-//! Frames that the kernel refuses for want of room, and will refuse for ever.
+//! Frames that the kernel refuses for want of room, possibly forever.
 
 use delivery::Instant;
 
-/// How long an interface has taken no frame for want of room (`ENOBUFS`).
+/// How long an interface has accepted no frame for want of room (`ENOBUFS`).
 ///
-/// The queue of the interface may be full: a frame is then offered again. But the kernel reports the same for a frame
-/// that the interface dropped for another reason: one that is too large for the far end of a virtual cable, for
-/// instance. Offered again and again, it would keep everything behind it from being sent for good. So a frame that is
-/// refused for long counts as lost, as frames are, and its sender finds out.
+/// If the queue of the interface is full, the link retries the frame. But the kernel returns the
+/// same error for a frame that the interface dropped for another reason, for instance because the
+/// frame is too large for the far end of a virtual cable. Retried forever, such a frame would block
+/// everything behind it. Therefore a frame counts as lost after enough time of refusals, and its
+/// sender retransmits or adapts.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals {
-    /// When the link last received.
+    /// Time of the link's last receive call.
     now: Instant,
-    /// The first refusal since a frame was taken.
+    /// Time of the first refusal since a frame was accepted.
     since: Option<Instant>,
 }
 
 impl Refusals {
-    /// Sets the time, before frames are sent.
+    /// Sets the current time, before frames are sent.
     #[inline]
     pub(crate) const fn set_time(&mut self, now: Instant) {
         self.now = now;
     }
 
-    /// A frame was taken.
+    /// Notes that the interface accepted a frame.
     #[inline]
     pub(crate) const fn on_taken(&mut self) {
         self.since = None;
     }
 
-    /// A frame was refused. Returns whether that has gone on for so long that the frame counts as
-    /// lost; one frame at a time.
+    /// Notes that a frame was refused. Returns whether the frame counts as lost, because refusals
+    /// have lasted too long; each true costs one frame.
     #[cold]
     pub(crate) fn is_lost(&mut self) -> bool {
         let since = *self.since.get_or_insert(self.now);
@@ -42,8 +43,9 @@ impl Refusals {
     }
 }
 
-/// For how long a full queue may take nothing, in nanoseconds: four frames of 1500 bytes at 10 Mb/s
-/// take it. A slower interface loses a frame now and then, as one whose queue is full does.
+/// Longest time without an accepted frame, in nanoseconds: the transmission time of four frames of
+/// 1500 bytes at 10 Mb/s. A slower interface occasionally loses a frame, as one with a full queue
+/// does.
 pub(crate) const REFUSED_NS_MAX: u64 = 5_000_000;
 
 #[cfg(test)]

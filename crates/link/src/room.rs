@@ -1,4 +1,4 @@
-//! Room for what a stream socket receives.
+//! Receive buffers of stream sockets.
 
 use std::io;
 use std::mem::size_of;
@@ -6,17 +6,18 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::{c_int, c_void, socklen_t};
 
-/// Lets the kernel keep `bytes` bytes that are received on a TCP socket and not yet read, unless it keeps as many
-/// already. A size that the program has set (`SO_RCVBUF`) stays what it is.
+/// Makes the kernel buffer at least `bytes` received and unread bytes of a TCP socket. A buffer
+/// size that the program has set (`SO_RCVBUF`) does not change.
 ///
-/// A byte that stays in the socket keeps the buffer in which it came, up to some hundred kilobytes. That may shut the
-/// window of the connection for good, and what the byte waits for does not come.
+/// A byte that stays unread keeps its whole packet buffer allocated, up to some hundred kilobytes.
+/// Without more room, that can close the connection's receive window forever, and the bytes that
+/// the reader waits for never arrive.
 ///
 /// # Errors
-/// As of `setsockopt`.
+/// The errors of `getsockopt` and `setsockopt`.
 pub fn make_room(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     let before = low_water(socket)?;
-    // The kernel makes room for as many bytes as a reader waits for, and does not take it back.
+    // The kernel grows the buffer to the low-water mark, and does not shrink it afterwards.
     set_low_water(socket, c_int::try_from(bytes).unwrap_or(c_int::MAX))?;
     set_low_water(socket, before)
 }

@@ -1,7 +1,7 @@
-//! Files in folders that others may write to as well: counters, logs, traces.
+//! Files in folders to which other users can write: counters, logs, traces.
 //!
-//! Another user may have put a link there, behind which is a file of ours, or a pipe that nothing reads. Nothing is
-//! written through the one, and nothing waits for the other.
+//! Another user may have created a link to one of our files there, or a pipe that no process reads.
+//! This module neither writes through such a link nor blocks on such a pipe.
 
 use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, RandomState};
@@ -9,21 +9,22 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Opens a file to append to, which is made if there is none.
+/// Opens a file to append to, and creates it if it does not exist.
 ///
 /// # Errors
-/// As of `open`; and if it is a link, or no file, in a folder that everyone may write to.
+/// The errors of `open`. [`io::ErrorKind::PermissionDenied`] if the path is a link or no regular
+/// file, in a folder to which everyone may write.
 pub fn append_to(path: &Path) -> io::Result<File> {
     open(path, OpenOptions::new().append(true).create(true))
 }
 
-/// Puts a new file in the place of what is there. A reader sees the one before or this one, never a part.
+/// Replaces a file atomically: a reader sees the old content or the new, never a part.
 ///
 /// # Errors
-/// As of `open`, `write` and `rename`.
+/// The errors of `open`, `write` and `rename`.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    // A name that cannot be foreseen, so that no other file has it.
+    // An unpredictable name, so that no other file has it.
     let fresh = path.with_file_name(format!(".{name}.{:016x}", RandomState::new().hash_one(0)));
     let mut file = OpenOptions::new().write(true).create_new(true).open(&fresh)?;
     let written = file.write_all(bytes).and_then(|()| fs::rename(&fresh, path));
@@ -34,7 +35,7 @@ fn open(path: &Path, how: &mut OpenOptions) -> io::Result<File> {
     let careful = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
     let is_shared = is_shared(path)?;
     let file = match how.custom_flags(careful).open(path) {
-        // A link of those who may write there.
+        // In a folder that only trusted users write to, links are followed.
         Err(error) if error.raw_os_error() == Some(libc::ELOOP) && !is_shared => {
             how.custom_flags(careful & !libc::O_NOFOLLOW).open(path)?
         }
@@ -48,7 +49,7 @@ fn open(path: &Path, how: &mut OpenOptions) -> io::Result<File> {
     Ok(file)
 }
 
-/// Whether everyone may write to the folder of a file.
+/// Returns whether everyone may write to the folder of `path`.
 fn is_shared(path: &Path) -> io::Result<bool> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
@@ -63,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder with that mode, and a file outside of it.
+    /// Creates a folder with this mode, and a file outside of it.
     fn folder(name: &str, mode: u32) -> (PathBuf, PathBuf) {
         let folder = std::env::temp_dir().join(format!("ethernot-{name}-{}", std::process::id()));
         let _none = fs::remove_dir_all(&folder);

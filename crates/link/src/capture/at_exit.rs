@@ -1,4 +1,5 @@
-//! At the end of the process, what was captured is in its files: `exit` drops nothing, and ends the threads that write.
+//! Waits at the end of the process until captures are written. `exit` drops no values and stops the
+//! writing threads, so without this wait queued frames would be lost.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,14 +11,15 @@ use super::recorder::Waiting;
 /// Running captures.
 static CAPTURES: Mutex<Vec<Weak<Waiting>>> = Mutex::new(Vec::new());
 
-/// The process whose captures they are, once it has registered for its end. A forked child has none of the threads.
+/// The process that registered the exit handler, 0 before. A forked child has none of the writing
+/// threads, so its handler returns at once.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
 
-/// Has the end of the process wait until this one is in its file, for [`PATIENCE`] at most.
+/// Makes the end of the process wait until this capture is in its file, for at most [`PATIENCE`].
 pub(super) fn wait_for(waiting: &Arc<Waiting>) {
     if PROCESS.swap(process::id(), Ordering::AcqRel) == 0 {
-        // SAFETY: the handler is a function without captured state. Failure (no memory) leaves the last frames out,
-        // as without this call.
+        // SAFETY: the handler is a function without captured state. If the call fails for want of
+        // memory, the last frames are missing from the file.
         unsafe { libc::atexit(at_exit) };
     }
     let mut captures = CAPTURES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -29,13 +31,13 @@ extern "C" fn at_exit() {
     if PROCESS.load(Ordering::Acquire) != process::id() {
         return;
     }
-    // Another thread may be about to begin one; that has nothing yet.
+    // Another thread may be registering a capture; that capture has no frames yet.
     let Ok(captures) = CAPTURES.try_lock() else { return };
     let captures: Vec<_> = captures.iter().filter_map(Weak::upgrade).collect();
     settle(&captures, PATIENCE);
 }
 
-/// Waits until nothing waits to be written, but not for longer than that.
+/// Waits until `captures` have no bytes to write, for at most `patience`.
 fn settle(captures: &[Arc<Waiting>], patience: Duration) {
     let began = Instant::now();
     while captures.iter().any(|waiting| waiting.is_any()) && began.elapsed() < patience {
@@ -43,7 +45,7 @@ fn settle(captures: &[Arc<Waiting>], patience: Duration) {
     }
 }
 
-/// As long as the notices to peers at the end of a process.
+/// Longest wait: as long as peers are notified at the end of a process.
 const PATIENCE: Duration = Duration::from_millis(100);
 
 const LOOK: Duration = Duration::from_micros(200);
@@ -59,12 +61,12 @@ mod tests {
     use crate::capture::encapsulation::Envelope;
     use wire_edge::PeerAddr;
 
-    /// A disk that takes what it is given one by one, as it is let.
+    /// A disk that performs one write per message from its channel.
     struct Slow(Receiver<()>, Arc<Mutex<usize>>);
 
     impl Write for Slow {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            // If the thread that releases it is gone, it goes on at once.
+            // If the releasing thread is gone, write at once.
             let _ = self.0.recv();
             *self.1.lock().unwrap() += bytes.len();
             Ok(bytes.len())

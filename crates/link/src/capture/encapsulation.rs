@@ -6,21 +6,21 @@ use wire_edge::{ETHERTYPE_DEFAULT, EnvelopeKind, PeerAddr};
 
 use crate::ethernet::{EthernetHeader, Framing, Station};
 
-/// Ends of a captured frame and its congestion mark.
+/// Addresses and congestion mark of a captured frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Envelope {
     pub(super) from: PeerAddr,
     pub(super) to: PeerAddr,
     pub(super) congestion_experienced: bool,
-    /// What Ethernet says about frames between stations.
+    /// The EtherType and VLAN, for frames between stations.
     pub(super) ethernet: Option<EthernetHeader>,
 }
 
 impl Envelope {
-    /// Appends `frame` with the headers in front that its addresses have: Ethernet, IP and UDP
-    /// headers, or those of raw Ethernet with their envelope between stations.
+    /// Appends the headers that match the addresses, then `frame`: Ethernet, IP and UDP between
+    /// sockets; raw Ethernet and the edge envelope between stations.
     ///
-    /// False and nothing appended if the frame is larger than any datagram.
+    /// Returns false and appends nothing if the frame is larger than any datagram.
     #[must_use]
     pub(super) fn put(&self, out: &mut Vec<u8>, frame: &[u8]) -> bool {
         let Ok(udp_len) = u16::try_from(frame.len() + UDP_HEADER_BYTES) else { return false };
@@ -66,7 +66,7 @@ impl Envelope {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let Some(total) = udp_len.checked_add(20) else { return false };
                 put_ethernet(out, from.ip(), to.ip(), ETHERTYPE_IPV4);
-                // No UDP checksum: zero says so.
+                // The UDP checksum stays zero, which means "none".
                 out.extend_from_slice(&ipv4_header(source, destination, total, ecn));
             }
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
@@ -87,7 +87,7 @@ impl Envelope {
     }
 }
 
-/// Appends a frame with the headers of raw Ethernet; false, and nothing appended, if it is too long.
+/// Appends a frame with raw Ethernet headers. Returns false and appends nothing if it is too long.
 fn put_raw(out: &mut Vec<u8>, framing: Framing, to: (Station, u16), frame: &[u8]) -> bool {
     let start = out.len();
     out.resize(start + framing.header_bytes(), 0);
@@ -100,8 +100,9 @@ fn put_raw(out: &mut Vec<u8>, framing: Framing, to: (Station, u16), frame: &[u8]
     is_put
 }
 
-/// Station and port of an address on raw Ethernet. For an address in shared memory, a locally administered station and
-/// a port made of the endpoint's number: they distinguish the endpoints of a host.
+/// Returns the station and port of an address on raw Ethernet. For an address in shared memory it
+/// derives a locally administered station and a port from the endpoint's number; they distinguish
+/// the endpoints of a host.
 fn station(address: PeerAddr) -> Option<(Station, u16)> {
     if let Some((_host, endpoint)) = address.to_shared_memory() {
         let mut station = [2; 6];
@@ -111,7 +112,8 @@ fn station(address: PeerAddr) -> Option<(Station, u16)> {
     address.to_mac()
 }
 
-/// Both ends in one family: a socket for both families has the unspecified IPv6 address itself.
+/// Returns both addresses in one family. A socket for both families has the unspecified IPv6
+/// address as its own, which becomes IPv4 for an IPv4 peer.
 fn ends(from: Option<SocketAddr>, to: Option<SocketAddr>) -> (SocketAddr, SocketAddr) {
     let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let (from, to) = (from.unwrap_or(nowhere), to.unwrap_or(nowhere));
@@ -123,7 +125,8 @@ fn ends(from: Option<SocketAddr>, to: Option<SocketAddr>) -> (SocketAddr, Socket
     }
 }
 
-/// MAC addresses that distinguish the ends: locally administered, from the end of the IP address.
+/// Appends an Ethernet header with locally administered addresses. They end with the last four
+/// bytes of the IP addresses, so that they distinguish the hosts.
 fn put_ethernet(out: &mut Vec<u8>, from: IpAddr, to: IpAddr, ethertype: u16) {
     for ip in [to, from] {
         let end = match ip {
@@ -163,20 +166,20 @@ fn udp6_checksum(from: Ipv6Addr, to: Ipv6Addr, udp: &[u8], frame: &[u8]) -> [u8;
         + sum(udp)
         + sum(frame);
     match fold(total) {
-        // Zero would say that there is none.
+        // Zero would mean that there is no checksum.
         [0, 0] => [0xff, 0xff],
         checksum => checksum,
     }
 }
 
-/// Sum of big-endian 16-bit words, the last one padded with zero.
+/// Adds big-endian 16-bit words; the last one is padded with zero.
 fn sum(bytes: &[u8]) -> u64 {
     let (pairs, rest) = bytes.as_chunks::<2>();
     let last = rest.first().map_or(0, |&byte| u64::from(byte) << 8);
     pairs.iter().map(|&pair| u64::from(u16::from_be_bytes(pair))).sum::<u64>() + last
 }
 
-/// One's complement of the one's-complement sum.
+/// Returns the one's complement of the one's-complement sum.
 fn fold(mut sum: u64) -> [u8; 2] {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -246,7 +249,7 @@ mod tests {
         let [from, to] = ends;
         let envelope = Envelope { from, to, congestion_experienced: false, ethernet: None };
         let mut out = Vec::new();
-        // The longest frame of a link over shared memory.
+        // This is the longest frame of a link over shared memory.
         assert!(envelope.put(&mut out, &vec![7; 65_504]));
         assert_eq!(out[..14], [2, 9, 0, 0, 0, 0, 2, 1, 2, 3, 4, 5, 0x88, 0xb5]);
         assert_eq!(out[18..22], [0, 0, 7, 6]);

@@ -1,4 +1,4 @@
-//! Frames that were on no link, such as those of a simulation, in a file that Wireshark reads.
+//! Frames that passed no link, such as those of a simulation, in a file that Wireshark reads.
 
 use std::io::{self, Write};
 
@@ -8,7 +8,8 @@ use super::encapsulation::Envelope;
 use crate::EthernetHeader;
 use crate::pcapng::{self, Direction};
 
-/// A pcapng file with several interfaces, written by who knows the frames and when they were where.
+/// A pcapng file with several interfaces. The caller provides each frame with its interface and
+/// time.
 ///
 /// ```
 /// use link::{CaptureFile, CapturedFrame, Direction, EthernetHeader};
@@ -37,29 +38,29 @@ pub struct CaptureFile<W> {
     block: Vec<u8>,
 }
 
-/// A frame at one of its ends.
+/// A frame as seen at one of its ends.
 #[derive(Clone, Copy, Debug)]
 pub struct CapturedFrame<'a> {
     /// The number that [`CaptureFile::add_interface`] returned.
     pub interface: u32,
-    /// Nanoseconds since 1970, or since whatever a clock began with.
+    /// Nanoseconds since 1970, or since the start of a simulated clock.
     pub at_ns: u64,
-    /// Which way it went.
+    /// The direction of the frame at `interface`.
     pub direction: Direction,
-    /// Who sent it.
+    /// The sender's address.
     pub from: PeerAddr,
-    /// To whom: of the same kind as `from`.
+    /// The receiver's address, of the same kind as `from`.
     pub to: PeerAddr,
-    /// A switch marked it: seen in datagrams only.
+    /// Whether a switch marked the frame; visible in datagrams only.
     pub congestion_experienced: bool,
-    /// What Ethernet says about frames between stations; not needed between sockets.
+    /// The EtherType and VLAN of frames between stations. Sockets need none.
     pub ethernet: Option<EthernetHeader>,
     /// The frame of the edge protocol.
     pub bytes: &'a [u8],
 }
 
 impl<W: Write> CaptureFile<W> {
-    /// Begins a file. `output` should have a buffer.
+    /// Starts a file. `output` should be buffered.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -70,7 +71,7 @@ impl<W: Write> CaptureFile<W> {
         Ok(file)
     }
 
-    /// Describes an interface and returns its number.
+    /// Adds an interface to the file and returns its number.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -81,8 +82,8 @@ impl<W: Write> CaptureFile<W> {
         Ok(self.interfaces - 1)
     }
 
-    /// Writes a frame with the headers that its addresses have. False, and nothing written, if it is
-    /// longer than any datagram or its addresses do not belong together.
+    /// Writes a frame with the headers that match its addresses. Returns false and writes nothing
+    /// if the frame is longer than any datagram, or if its addresses are not of one kind.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -99,7 +100,7 @@ impl<W: Write> CaptureFile<W> {
         Ok(true)
     }
 
-    /// Hands what is written so far to the operating system.
+    /// Passes everything written so far to the operating system.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -107,7 +108,7 @@ impl<W: Write> CaptureFile<W> {
         self.output.flush()
     }
 
-    /// Returns the output, with all that was written.
+    /// Returns the output, which contains everything written.
     pub fn into_inner(self) -> W {
         self.output
     }

@@ -11,19 +11,19 @@ use super::{CaptureStatistics, at_exit};
 use crate::pcapng::{self, Direction};
 use crate::start_thread;
 
-/// The queue to the thread that writes a file.
+/// The queue to the thread that writes the file.
 #[derive(Debug)]
 pub(super) struct Queue {
-    /// `None` once the thread has to end.
+    /// `None` once the queue is closed, which stops the thread.
     blocks: Option<SyncSender<Block>>,
-    /// What is not in the file yet.
+    /// Bytes that are not in the file yet.
     waiting: Arc<Waiting>,
-    /// Interface blocks that were queued: their order gives interfaces their numbers.
+    /// Number of interface blocks queued. Their order determines the numbers of the interfaces.
     interfaces: Mutex<u32>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Bytes of blocks that are queued or in a buffer.
+/// Number of bytes in blocks that are queued or buffered.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(AtomicU64);
 
@@ -32,7 +32,7 @@ impl Waiting {
         self.0.load(Ordering::Acquire) > 0
     }
 
-    /// Adds a block, and returns how many bytes waited before.
+    /// Adds a block and returns the number of bytes that waited before it.
     fn add(&self, block: &Block) -> u64 {
         self.0.fetch_add(block.bytes.len() as u64, Ordering::Relaxed)
     }
@@ -42,14 +42,14 @@ impl Waiting {
     }
 }
 
-/// A block of the file, and the counters of the link that it is from.
+/// A block of the file, and the counters of its link.
 #[derive(Debug)]
 struct Block {
     bytes: Vec<u8>,
     counts: Arc<Counts>,
 }
 
-/// Frames of one link.
+/// Frame counters of one link.
 #[derive(Debug, Default)]
 struct Counts {
     frames: AtomicU64,
@@ -71,7 +71,7 @@ impl Counts {
 }
 
 impl Queue {
-    /// Begins the file and starts the thread.
+    /// Writes the start of the file and starts the writing thread.
     pub(super) fn start<W: Write + Send + 'static>(output: W) -> io::Result<Arc<Self>> {
         let mut head = Vec::new();
         pcapng::put_section_header(&mut head);
@@ -91,7 +91,8 @@ impl Queue {
         Arc::clone(&self.waiting)
     }
 
-    /// Queues the block of an interface and returns its number. Waits for room.
+    /// Queues an interface block and returns the interface's number. Blocks while the queue is
+    /// full.
     fn add_interface(&self, name: &str, counts: &Arc<Counts>) -> u32 {
         let mut interfaces = self.interfaces.lock().unwrap_or_else(PoisonError::into_inner);
         let mut bytes = Vec::new();
@@ -101,7 +102,7 @@ impl Queue {
         *interfaces - 1
     }
 
-    /// Queues a block unless the queue is full; returns whether it did.
+    /// Queues a block unless the queue is full. Returns whether the block was queued.
     fn enqueue(&self, block: Block) -> bool {
         let bytes = block.bytes.len() as u64;
         let has_room = self.waiting.add(&block) + bytes <= QUEUE_BYTES_MAX;
@@ -113,12 +114,12 @@ impl Queue {
         is_queued
     }
 
-    /// Queues a block that must not be left out, and waits for room.
+    /// Queues a block that must not be dropped. Blocks while the queue is full.
     fn enqueue_last(&self, block: Block) {
         let bytes = block.bytes.len() as u64;
         self.waiting.add(&block);
         if self.blocks.as_ref().is_none_or(|blocks| blocks.send(block).is_err()) {
-            // The thread has panicked: the file ends where it is.
+            // The writing thread has panicked; the file stays truncated here.
             self.waiting.remove(bytes);
         }
     }
@@ -133,7 +134,7 @@ impl Drop for Queue {
     }
 }
 
-/// What one link has in a file.
+/// The interface of one link in a file.
 #[derive(Debug)]
 pub(super) struct Recorder {
     queue: Arc<Queue>,
@@ -143,7 +144,7 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Adds an interface of this name to the file.
+    /// Adds an interface with this name to the file.
     pub(super) fn new(queue: Arc<Queue>, name: &str) -> Self {
         let counts = Arc::new(Counts::default());
         let interface = queue.add_interface(name, &counts);
@@ -171,7 +172,7 @@ impl Recorder {
         self.counts.add(1, u64::from(!is_recorded));
     }
 
-    /// Counts a frame whose bytes are not available.
+    /// Counts a frame whose bytes could not be read.
     pub(super) fn record_missing(&self) {
         self.counts.add(1, 1);
     }
@@ -187,8 +188,8 @@ impl Drop for Recorder {
     }
 }
 
-/// Writes blocks until the queue ends; flushes whenever it runs empty, so that the file can be
-/// watched. After an error the blocks are counted as missing.
+/// Writes blocks until the queue is closed. Flushes whenever the queue is empty, so that the file
+/// can be followed while it grows. After a write error, all blocks count as missing.
 fn write_blocks<W: Write>(mut output: BufWriter<W>, blocks: &Receiver<Block>, waiting: &Waiting) {
     let mut has_failed = false;
     let mut unflushed = 0;
@@ -204,7 +205,7 @@ fn write_blocks<W: Write>(mut output: BufWriter<W>, blocks: &Receiver<Block>, wa
                 }
             }
             Err(TryRecvError::Disconnected) => {
-                // No counter is left that could show a failure.
+                // A failure here cannot be reported: the counters are gone.
                 let _ = output.flush();
                 return;
             }
@@ -215,14 +216,15 @@ fn write_blocks<W: Write>(mut output: BufWriter<W>, blocks: &Receiver<Block>, wa
     }
 }
 
-/// Blocks waiting to be written: at 9 KiB each 36 MiB.
+/// Maximum number of queued blocks: 36 MiB at 9 KiB each.
 const QUEUE_BLOCKS: usize = 4096;
 
-/// Frames over shared memory and loopback have up to 64 KiB: 1024 of them.
+/// Maximum number of queued bytes: 1024 frames of 64 KiB, the longest over shared memory and
+/// loopback.
 const QUEUE_BYTES_MAX: u64 = 64 << 20;
 
 /// Ethernet, IPv6 and UDP headers.
 const HEADERS_BYTES: usize = 14 + 40 + 8;
 
-/// Everything in a packet's block but the packet, padding included.
+/// Bytes of a packet block besides the packet itself, padding included.
 const BLOCK_BYTES: usize = 28 + 3 + 8 + 4 + 4;

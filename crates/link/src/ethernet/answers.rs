@@ -1,8 +1,8 @@
-//! Answers to those who ask who is here.
+//! The limit on answers to Discover requests.
 
 use delivery::Instant;
 
-/// How often a link answers those who ask for it.
+/// Limits how often a link answers Discover requests.
 #[derive(Debug)]
 pub(crate) struct AnswerLimit {
     since: Instant,
@@ -15,7 +15,7 @@ impl AnswerLimit {
     }
 
     //= protocol.md: envelope.6
-    /// Whether one more answer is permitted, which is then counted.
+    /// Returns whether another answer is permitted, and counts it if so.
     pub(crate) fn permits(&mut self, now: Instant) -> bool {
         if now.since_ns(self.since) >= ANSWERS_NS {
             *self = Self { since: now, answers: 0 };
@@ -25,11 +25,11 @@ impl AnswerLimit {
     }
 }
 
-/// Time that [`ANSWERS_MAX`] is for.
+/// Period of [`ANSWERS_MAX`], in nanoseconds.
 const ANSWERS_NS: u64 = 100_000_000;
 
-/// Answers in [`ANSWERS_NS`]: 320 a second, for a cluster whose hosts all start at once, and a
-/// negligible part of any network.
+/// Maximum number of answers in [`ANSWERS_NS`]: 320 a second. Enough for a cluster whose hosts all
+/// start at once, and a negligible part of any network.
 const ANSWERS_MAX: u32 = 32;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! CRC-32C of what an envelope covers.
+//! CRC-32C over the bytes that an envelope covers.
 
 use wire_edge::{ENVELOPE_BYTES, ENVELOPE_BYTES_COVERED};
 
-/// CRC-32C of what the envelope covers: its own first bytes and the frame behind it.
+/// Returns the CRC-32C over the covered first bytes of the envelope and the frame after it.
 ///
-/// Frames of small operations are done here, eight bytes at a time from wherever they begin. The library is made for
-/// long ones: up to the first address that is a multiple of eight, and from the last one on, it takes single bytes,
-/// each as slow as eight.
+/// Short frames are computed here, eight bytes at a time, without regard to alignment. The library
+/// is made for long frames: before the first and after the last address that is a multiple of eight
+/// it processes single bytes, each as slow as eight.
 #[inline]
 pub(super) fn checksum(envelope: &[u8; ENVELOPE_BYTES], content: &[u8]) -> u32 {
     let Some(covered) = envelope.first_chunk::<ENVELOPE_BYTES_COVERED>() else { return 0 };
@@ -41,8 +41,8 @@ unsafe fn of_short(covered: [u8; ENVELOPE_BYTES_COVERED], content: &[u8]) -> u32
     !crc
 }
 
-/// Up to here one instruction after the other is quicker than three side by side and putting their
-/// results together.
+/// Longest content, in bytes, for which one dependent chain of instructions is faster than three
+/// parallel chains and combining their results.
 #[cfg(target_arch = "x86_64")]
 const SHORT_BYTES_MAX: usize = 256;
 

@@ -1,14 +1,15 @@
-//! Ports on an interface, of which each belongs to one endpoint of the host.
+//! Ports of an interface; each belongs to one endpoint of the host.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The right to a port on an interface. The kernel takes it back when the value is dropped or the
-/// process ends in whatever way.
+/// Exclusive use of a port on an interface. The kernel releases the port when the value is dropped
+/// or the process ends.
 ///
-/// It is a socket under an abstract name, which exists once in a network namespace: frames carry no
-/// other name of a process, so two that received at one port would both answer.
+/// The claim is a socket bound to an abstract name, which is unique in a network namespace. Without
+/// it, two processes could receive at one port and would both answer, because frames name no
+/// process.
 #[derive(Debug)]
 pub(crate) struct PortClaim {
     _socket: UnixDatagram,
@@ -17,12 +18,12 @@ pub(crate) struct PortClaim {
 
 impl PortClaim {
     //= protocol.md: envelope.7
-    /// Takes `port`, or a free one for 0, on interface number `interface` under an `EtherType` and VLAN. Free ones of
-    /// two interfaces differ, most likely, so that peers can distinguish them even if both have one address, as those
-    /// of a bond have.
+    /// Claims `port`, or a free port for 0, on interface number `interface` under an `EtherType`
+    /// and VLAN. Free ports on two interfaces most likely differ, so that peers can distinguish
+    /// interfaces that share one address, as those of a bond do.
     ///
     /// # Errors
-    /// Kind [`io::ErrorKind::AddrInUse`] if another endpoint has the port, or has all of them.
+    /// [`io::ErrorKind::AddrInUse`] if another endpoint uses the port, or if no port is free.
     pub(crate) fn take(
         interface: u32,
         ethertype: u16,
@@ -44,7 +45,7 @@ impl PortClaim {
         Err(io::ErrorKind::AddrInUse.into())
     }
 
-    /// The port.
+    /// Returns the claimed port.
     pub(crate) const fn port(&self) -> u16 {
         self.port
     }
@@ -62,19 +63,19 @@ impl PortClaim {
     }
 }
 
-/// Ports given to those who ask for none: the dynamic ones of RFC 6335.
+/// First port that is assigned automatically: the dynamic ports of RFC 6335.
 const FREE_PORT_MIN: u16 = 49_152;
 const FREE_PORTS: u16 = u16::MAX - FREE_PORT_MIN + 1;
 
-/// Between the first free ports of neighbouring interfaces: few processes have so many links. Odd, so that
-/// all of the 2^14 ports come before the first again.
+/// Distance between the first free ports of neighbouring interfaces: few processes have this many
+/// links. It is odd, so that all 2^14 ports are reached before the first one repeats.
 const PORTS_APART: u32 = 1021;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A number that no interface has, so that tests disturb nothing.
+    /// A number that no interface has, so that tests do not disturb real links.
     const INTERFACE: u32 = u32::MAX - 1;
 
     //= protocol.md: envelope.7

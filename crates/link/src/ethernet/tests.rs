@@ -7,7 +7,7 @@ const OURS: Framing =
 const PEER: Framing =
     Framing { station: [2, 0, 0, 0, 0, 2], ethertype: 0x88b5, vlan: None, port: 8 };
 
-/// An Ethernet frame from `from` to [`OURS`] with this content.
+/// Returns an Ethernet frame from `from` to [`OURS`] with this content.
 fn frame(from: &Framing, kind: EnvelopeKind, content: &[u8]) -> Vec<u8> {
     let mut slot = vec![0; from.header_bytes()];
     slot.extend_from_slice(content);
@@ -51,7 +51,7 @@ proptest! {
         position: prop::sample::Index, flip in 1..=255_u8,
     ) {
         let mut bytes = frame(&PEER, EnvelopeKind::Frame, &content);
-        // The Ethernet header is guarded by Ethernet's own check sequence.
+        // The Ethernet header is protected by Ethernet's own check sequence.
         let index = ETHERNET_BYTES + position.index(bytes.len() - ETHERNET_BYTES);
         bytes[index] ^= flip;
         prop_assert!(OURS.check(&mut bytes, None).is_err());

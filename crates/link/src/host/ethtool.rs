@@ -1,4 +1,4 @@
-//! What the driver of an interface reports of itself.
+//! Properties that the driver of an interface reports.
 
 use std::io;
 use std::mem::zeroed;
@@ -8,25 +8,25 @@ use std::ptr;
 use super::interfaces::Interface;
 use super::netlink::{Socket, attributes, put_attribute, text, u16_at, u32_at};
 
-/// Queues of an interface that are in use.
+/// Number of queues of an interface that are in use.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Channels {
     /// Queues that receive only.
     pub receive: u32,
     /// Queues that transmit only.
     pub transmit: u32,
-    /// Queues that do both.
+    /// Queues that receive and transmit.
     pub combined: u32,
 }
 
 impl Channels {
-    /// Returns the number of queues that receive, by which `AF_XDP` sockets are bound.
+    /// Returns the number of queues that receive. `AF_XDP` sockets bind to these queues.
     pub const fn receiving(self) -> u32 {
         self.receive + self.combined
     }
 }
 
-/// Asks drivers.
+/// A socket for ethtool requests to drivers.
 #[derive(Debug)]
 pub(super) struct Asker {
     socket: OwnedFd,
@@ -48,7 +48,7 @@ impl Asker {
         Ok(Self { socket: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// Adds what the driver reports; the rest stays unknown.
+    /// Sets the fields of `interface` that its driver reports. The others stay unknown.
     pub(super) fn complete(&self, interface: &mut Interface) {
         let name = interface.name.as_bytes();
         let mut info = [0; DRIVER_INFO_BYTES];
@@ -71,7 +71,8 @@ impl Asker {
         }
     }
 
-    /// Has the driver of interface `name` fill `answer`, a structure of ethtool. False if it cannot.
+    /// Asks the driver of interface `name` to fill `answer`, a structure of ethtool. Returns false
+    /// if the driver cannot.
     fn ask(&self, name: &[u8], command: u32, answer: &mut [u8]) -> bool {
         if let Some(head) = answer.first_chunk_mut() {
             *head = command.to_ne_bytes();
@@ -82,8 +83,8 @@ impl Asker {
             *to = libc::c_char::from_ne_bytes([from]);
         }
         request.ifr_ifru.ifru_data = answer.as_mut_ptr().cast();
-        // SAFETY: `request` and `answer` outlive the call; `answer` has the size of the structure
-        // that the command fills, none of which is of variable length.
+        // SAFETY: `request` and `answer` outlive the call. `answer` has the size of the structure
+        // that the command fills; none of these structures has variable length.
         let result = unsafe {
             libc::ioctl(self.socket.as_raw_fd(), SIOCETHTOOL, ptr::from_mut(&mut request))
         };
@@ -91,7 +92,7 @@ impl Asker {
     }
 }
 
-/// Asks for what drivers can do with XDP (generic netlink family `netdev`, Linux 6.3).
+/// Queries for the XDP features of drivers (generic netlink family `netdev`, Linux 6.3).
 #[derive(Debug)]
 pub(super) struct XdpFeatures {
     socket: Socket,
@@ -99,7 +100,7 @@ pub(super) struct XdpFeatures {
 }
 
 impl XdpFeatures {
-    /// Nothing if the kernel does not answer.
+    /// Returns `None` if the kernel does not have the family.
     pub(super) fn open() -> Option<Self> {
         let mut socket = Socket::generic().ok()?;
         // `struct genlmsghdr`: command, version, two bytes reserved.
@@ -117,7 +118,7 @@ impl XdpFeatures {
         Some(Self { socket, family: family? })
     }
 
-    /// The features of an interface, bits of `netdev_xdp_act`.
+    /// Returns the features of an interface as bits of `netdev_xdp_act`.
     pub(super) fn of(&mut self, index: u32) -> Option<u64> {
         let mut body = vec![NETDEV_GET, 1, 0, 0];
         put_attribute(&mut body, NETDEV_IFINDEX, &index.to_ne_bytes());
@@ -136,8 +137,8 @@ impl XdpFeatures {
 
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
 
-/// Commands of `linux/ethtool.h`, and the sizes of what they fill: `struct ethtool_drvinfo`,
-/// `ethtool_channels`, `ethtool_cmd`.
+/// Commands of `linux/ethtool.h`, and the sizes of the structures that they fill: `struct
+/// ethtool_drvinfo`, `ethtool_channels`, `ethtool_cmd`.
 const GET_DRIVER_INFO: u32 = 0x03;
 const DRIVER_INFO_BYTES: usize = 196;
 const GET_CHANNELS: u32 = 0x3c;

@@ -1,4 +1,4 @@
-//! The host's network interfaces as they are now.
+//! The current network interfaces of the host.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,40 +10,42 @@ use super::netlink::{Socket, attributes, text, u16_at, u32_at};
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Interface {
-    /// Its number; a deleted interface's is not given to another for a long time.
+    /// The interface's number. The kernel does not reuse the number of a deleted interface for a
+    /// long time.
     pub index: u32,
-    /// Its name.
+    /// The interface's name.
     pub name: String,
-    /// What makes it, for a virtual one: `veth`, `bridge`, `vlan`…
+    /// The type of a virtual interface: `veth`, `bridge`, `vlan`…
     pub kind: Option<String>,
-    /// Its station address, if it is Ethernet (or the loopback interface).
+    /// The station address, for Ethernet and loopback interfaces.
     pub mac: Option<[u8; 6]>,
-    /// It never leaves the host.
+    /// Whether this is a loopback interface.
     pub is_loopback: bool,
-    /// The administrator has it up.
+    /// Whether the administrator has set the interface up.
     pub is_up: bool,
-    /// It is up and has a carrier.
+    /// Whether the interface is up and has a carrier.
     pub is_running: bool,
     /// Largest packet, in bytes.
     pub mtu_bytes: u32,
-    /// Largest MTU that its driver takes, in bytes, if it says.
+    /// Largest MTU that the driver accepts, in bytes, if known.
     pub mtu_bytes_max: Option<u32>,
-    /// Queues that the driver may have, for transmission and reception.
+    /// Maximum number of transmit queues and of receive queues.
     pub queues: (u32, u32),
     /// Queues in use, if the driver reports them.
     pub channels: Option<Channels>,
-    /// What orders outgoing packets: `noqueue`, `fq_codel`, `tbf`…
+    /// The queueing discipline for outgoing packets: `noqueue`, `fq_codel`, `tbf`…
     pub queueing_discipline: String,
     /// The driver's name, if it reports one.
     pub driver: Option<String>,
-    /// Nominal rate in bits per second, if the driver reports one. Virtual interfaces name one that means nothing.
+    /// Nominal rate in bits per second, if the driver reports one. The rate of a virtual interface
+    /// is meaningless.
     pub rate: Option<u64>,
-    /// Addresses that can be used, in the kernel's order.
+    /// Usable addresses, in the kernel's order.
     pub addresses: Vec<InterfaceAddress>,
-    /// Programs attached for XDP.
+    /// XDP programs that are attached to the interface.
     pub programs: Vec<AttachedProgram>,
-    /// What the driver can do with XDP: the bits of the kernel's `netdev_xdp_act`; `None` before
-    /// Linux 6.3.
+    /// XDP features of the driver: the bits of the kernel's `netdev_xdp_act`; `None` before Linux
+    /// 6.3.
     pub xdp_features: Option<u64>,
 }
 
@@ -52,16 +54,16 @@ pub struct Interface {
 pub struct InterfaceAddress {
     /// The address.
     pub ip: IpAddr,
-    /// Leading bits that are those of its network.
+    /// Length of the network prefix in bits.
     pub prefix_bits: u8,
 }
 
 /// An XDP program on an interface.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AttachedProgram {
-    /// Number of the program in the kernel.
+    /// The program's number in the kernel.
     pub id: u32,
-    /// Where it runs.
+    /// Where the program runs.
     pub mode: ProgramMode,
 }
 
@@ -71,24 +73,25 @@ pub struct AttachedProgram {
 pub enum ProgramMode {
     /// In the driver.
     Native,
-    /// Behind the driver, on the kernel's packet buffers.
+    /// After the driver, on the kernel's packet buffers.
     Generic,
-    /// On the card.
+    /// On the network card.
     Offloaded,
 }
 
 impl Interface {
-    /// Whether the driver runs XDP programs itself; `None` if that is not known.
+    /// Returns whether the driver runs XDP programs itself; `None` if unknown.
     pub fn has_native_xdp(&self) -> Option<bool> {
         self.xdp_features.map(|features| features & XDP_REDIRECT == XDP_REDIRECT)
     }
 
-    /// Whether the driver lets `AF_XDP` sockets use their memory without a copy; `None` if that is not known.
+    /// Returns whether the driver supports zero-copy `AF_XDP` sockets; `None` if unknown.
     pub fn has_zero_copy_xdp(&self) -> Option<bool> {
         self.xdp_features.map(|features| features & XDP_ZERO_COPY != 0)
     }
 
-    /// Whether a link by IP is possible: the interface is up, with a carrier and an address.
+    /// Returns whether a link by IP is possible: the interface is up, with a carrier and an
+    /// address.
     pub fn is_usable_by_ip(&self) -> bool {
         self.is_running && !self.addresses.is_empty()
     }
@@ -101,11 +104,11 @@ impl Interface {
 pub fn interfaces() -> io::Result<Vec<Interface>> {
     let mut socket = Socket::route(0)?;
     let mut found: Vec<Interface> = Vec::new();
-    // A `struct ifinfomsg` of all families.
+    // The request is a zeroed `struct ifinfomsg`: all families.
     socket.ask(libc::RTM_GETLINK, libc::NLM_F_DUMP, &[0; 16], &mut |body: &[u8]| {
         found.extend(interface(body));
     })?;
-    // A `struct ifaddrmsg` of all families.
+    // The request is a zeroed `struct ifaddrmsg`: all families.
     socket.ask(libc::RTM_GETADDR, libc::NLM_F_DUMP, &[0; 8], &mut |body: &[u8]| {
         if let Some((index, address)) = address(body)
             && let Some(interface) = found.iter_mut().find(|interface| interface.index == index)
@@ -123,7 +126,7 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
     Ok(found)
 }
 
-/// Takes an `RTM_NEWLINK` apart.
+/// Parses an `RTM_NEWLINK`.
 fn interface(body: &[u8]) -> Option<Interface> {
     let device_type = u16_at(body, 2)?;
     let flags = u32_at(body, 8)?.cast_signed();
@@ -158,7 +161,7 @@ fn interface(body: &[u8]) -> Option<Interface> {
     (!interface.name.is_empty()).then_some(interface)
 }
 
-/// The programs that an attribute `IFLA_XDP` names.
+/// Parses an attribute `IFLA_XDP`; returns the attached programs.
 fn programs(content: &[u8]) -> Vec<AttachedProgram> {
     let mut programs = Vec::new();
     let mut plain = None;
@@ -181,7 +184,7 @@ fn programs(content: &[u8]) -> Vec<AttachedProgram> {
         programs.extend(u32_at(content, 0).map(|id| AttachedProgram { id, mode }));
     }
     if programs.is_empty() {
-        // Older kernels name the one program, and where it runs, apart.
+        // Older kernels report one program, and its mode in a separate attribute.
         let mode = match attached {
             2 => ProgramMode::Generic,
             3 => ProgramMode::Offloaded,
@@ -193,7 +196,7 @@ fn programs(content: &[u8]) -> Vec<AttachedProgram> {
     programs
 }
 
-/// Takes an `RTM_NEWADDR` apart: the interface, and the address if it can be used.
+/// Parses an `RTM_NEWADDR`. Returns the interface's number and the address, if it is usable.
 fn address(body: &[u8]) -> Option<(u32, InterfaceAddress)> {
     let (family, prefix_bits) = (*body.first()?, *body.get(1)?);
     let mut flags = u32::from(*body.get(2)?);
@@ -212,7 +215,7 @@ fn address(body: &[u8]) -> Option<(u32, InterfaceAddress)> {
     (!is_unusable).then_some((index, InterfaceAddress { ip, prefix_bits }))
 }
 
-/// The address of these bytes.
+/// Returns the IP address in `bytes`.
 pub(super) fn ip(family: u8, bytes: &[u8]) -> Option<IpAddr> {
     match i32::from(family) {
         libc::AF_INET => <[u8; 4]>::try_from(bytes).ok().map(|b| Ipv4Addr::from(b).into()),
@@ -230,7 +233,7 @@ const XDP_DRV_PROG_ID: u16 = 5;
 const XDP_SKB_PROG_ID: u16 = 6;
 const XDP_HW_PROG_ID: u16 = 7;
 
-/// Bits of `netdev_xdp_act` (`linux/netdev.h`): basic and redirect, zero copy.
+/// Bits of `netdev_xdp_act` (`linux/netdev.h`): basic and redirect; zero copy.
 const XDP_REDIRECT: u64 = 0b11;
 const XDP_ZERO_COPY: u64 = 0b1000;
 

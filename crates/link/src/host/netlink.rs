@@ -1,4 +1,4 @@
-//! Questions to the kernel by netlink: requests, and answers taken apart with every length checked.
+//! Netlink requests to the kernel, and parsing of answers with every length checked.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -14,13 +14,13 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// A socket of the routing family that also hears of the events in `groups`, a bit mask of
+    /// Opens a socket of the routing family, subscribed to the events in `groups`, a bit mask of
     /// `RTMGRP_*`.
     pub(crate) fn route(groups: u32) -> io::Result<Self> {
         Self::open(libc::NETLINK_ROUTE, groups)
     }
 
-    /// A socket of the generic family.
+    /// Opens a socket of the generic family.
     pub(super) fn generic() -> io::Result<Self> {
         Self::open(libc::NETLINK_GENERIC, 0)
     }
@@ -32,7 +32,7 @@ impl Socket {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new and nothing else has it.
+        // SAFETY: the descriptor is new and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: all-zero bytes are a valid name: the kernel chooses the port.
         let mut name: libc::sockaddr_nl = unsafe { zeroed() };
@@ -46,8 +46,8 @@ impl Socket {
         Ok(Self { fd, sequence: 0 })
     }
 
-    /// Asks, and passes what follows the header of every message of the answer to `on_message`. `flags` are added to
-    /// `NLM_F_REQUEST`; with `NLM_F_DUMP` the answer has many messages.
+    /// Sends a request and calls `on_message` with the body of each message of the answer. `flags`
+    /// are added to `NLM_F_REQUEST`; with `NLM_F_DUMP` the answer has many messages.
     pub(super) fn ask(
         &mut self,
         kind: u16,
@@ -57,7 +57,7 @@ impl Socket {
     ) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
         let is_dump = flags & libc::NLM_F_DUMP == libc::NLM_F_DUMP;
-        // What is no dump ends with an acknowledgement.
+        // The answer to a request without `NLM_F_DUMP` ends with an acknowledgement.
         let ends = if is_dump { 0 } else { libc::NLM_F_ACK };
         let flags = (libc::NLM_F_REQUEST | flags | ends) as u16;
         let mut request = Vec::with_capacity(HEADER_BYTES + body.len());
@@ -89,10 +89,10 @@ impl Socket {
         }
     }
 
-    /// Takes events that wait, unread, and returns whether there was any; lost ones count, too. Does
-    /// not block.
+    /// Discards queued events without parsing them. Returns whether there were any; lost events
+    /// count too. Does not block.
     pub(crate) fn take_events(&self) -> io::Result<bool> {
-        // Of each message as much is read as there is room for.
+        // The kernel truncates each message to the size of the buffer.
         let mut byte = [0];
         for taken in 0..EVENTS_MAX {
             match self.receive(&mut byte, libc::MSG_DONTWAIT) {
@@ -128,14 +128,14 @@ impl AsFd for Socket {
     }
 }
 
-/// A message with its sequence number.
+/// A netlink message and its sequence number.
 struct Numbered<'a> {
     kind: u16,
     sequence: u32,
     body: &'a [u8],
 }
 
-/// The messages in what one call received; ends at the first that is cut short.
+/// Iterates over the messages in received bytes; stops at the first truncated one.
 fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Numbered<'_>> {
     std::iter::from_fn(move || {
         let length = u32_at(bytes, 0)? as usize;
@@ -146,19 +146,20 @@ fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Numbered<'_>> {
     })
 }
 
-/// What an error message says: 0 is an acknowledgement.
+/// Returns the result in the body of an error message. Code 0 is an acknowledgement.
 fn outcome(body: &[u8]) -> io::Result<()> {
     let code = u32_at(body, 0).unwrap_or_default().cast_signed();
     if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code.saturating_neg())) }
 }
 
-/// The attributes in `bytes`, each a type and its content; ends at the first that is cut short.
+/// Iterates over the attributes in `bytes`, each a type and its content; stops at the first
+/// truncated one.
 pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (length, kind) = (usize::from(u16_at(bytes, 0)?), u16_at(bytes, 2)?);
         let content = bytes.get(ATTRIBUTE_HEADER_BYTES..length)?;
         bytes = bytes.get(aligned(length)..).unwrap_or_default();
-        // Two bits of the type say how the content is laid out.
+        // Two bits of the type describe the layout of the content.
         Some((kind & 0x3fff, content))
     })
 }
@@ -172,17 +173,17 @@ pub(super) fn put_attribute(to: &mut Vec<u8>, kind: u16, content: &[u8]) {
     to.resize(aligned(to.len()), 0);
 }
 
-/// The number at `offset`, in the order of this host.
+/// Returns the number at `offset`, in host byte order.
 pub(super) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     bytes.get(offset..)?.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
-/// The number at `offset`, in the order of this host.
+/// Returns the number at `offset`, in host byte order.
 pub(super) fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
     bytes.get(offset..)?.first_chunk().map(|bytes| u16::from_ne_bytes(*bytes))
 }
 
-/// The text of a terminated string.
+/// Returns the text of a zero-terminated string.
 pub(super) fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
@@ -192,16 +193,16 @@ const fn aligned(length: usize) -> usize {
     length.next_multiple_of(4)
 }
 
-/// `struct nlmsghdr`.
+/// Size of `struct nlmsghdr`.
 const HEADER_BYTES: usize = 16;
 
-/// `struct nlattr`.
+/// Size of `struct nlattr`.
 const ATTRIBUTE_HEADER_BYTES: usize = 4;
 
-/// Events taken in one go; more stay readable for the next.
+/// Maximum number of events discarded per call. Further events keep the socket readable.
 const EVENTS_MAX: usize = 64;
 
-/// The kernel puts at most 32 KiB into one message of a dump.
+/// Size of the receive buffer: the kernel sends at most 32 KiB in one message of a dump.
 const BUFFER_BYTES: usize = 32 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What this process may do, found out by doing it where that does no harm.
+//! Rights of this process, found by trying operations that have no lasting effect.
 
 use std::ffi::{CString, c_long};
 use std::fs;
@@ -12,32 +12,32 @@ use std::ptr;
 use libc::c_int;
 use thiserror::Error;
 
-/// Why something did not work when it was tried.
+/// Why a probe failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ProbeError {
     /// The process lacks a right.
     #[error("not permitted")]
     NotPermitted,
-    /// The kernel does not have it.
+    /// The kernel does not support the operation.
     #[error("this kernel does not have it")]
     NotThere,
-    /// Anything else.
+    /// Any other error.
     #[error("{0}")]
     Io(#[from] io::Error),
 }
 
-/// A right of a process apart from the superuser's others.
+/// A Linux capability: one of the rights into which those of the superuser are divided.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub enum Capability {
-    /// To change interfaces; to attach programs to them.
+    /// To configure interfaces, and to attach programs to them.
     NetAdmin = 12,
     /// To use raw sockets.
     NetRaw = 13,
-    /// To lock memory beyond the limit.
+    /// To lock memory beyond the resource limit.
     IpcLock = 14,
-    /// Nearly everything.
+    /// Most administrative operations.
     SysAdmin = 21,
     /// To load programs into the kernel.
     Bpf = 39,
@@ -48,7 +48,7 @@ pub enum Capability {
 pub struct Capabilities(u64);
 
 impl Capabilities {
-    /// Returns those in force in this process.
+    /// Returns the effective capabilities of this process.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -59,14 +59,14 @@ impl Capabilities {
         set.map(Self).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
-    /// Whether `capability` is among them.
+    /// Returns whether the set contains `capability`.
     pub const fn has(self, capability: Capability) -> bool {
         self.0 >> capability as u8 & 1 != 0
     }
 }
 
 impl Capability {
-    /// Returns the name by which manuals and `setcap` call it.
+    /// Returns the capability's name in manuals and for `setcap`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NetAdmin => "CAP_NET_ADMIN",
@@ -78,22 +78,23 @@ impl Capability {
     }
 }
 
-/// How much memory the process may lock, in bytes; `None` if without limit.
+/// Limits on locked memory of the process, in bytes; `None` means unlimited.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct MemoryLock {
-    /// The limit in force, in bytes.
+    /// The limit in force.
     pub soft: Option<u64>,
-    /// The limit to which the process may raise it, in bytes.
+    /// The highest value to which the process may raise `soft`.
     pub hard: Option<u64>,
 }
 
-/// Whether a program gets capabilities when it is started (`setcap`).
+/// Returns whether a program's file has capabilities that it receives when it is started
+/// (`setcap`).
 ///
 /// # Errors
 /// The error of the system call that failed.
 pub fn has_file_capabilities(program: &Path) -> io::Result<bool> {
     let path = CString::new(program.as_os_str().as_bytes())?;
-    // SAFETY: both names end with a zero; without a place for it only the length is asked for.
+    // SAFETY: both names end with a zero. With a null buffer the call only returns the length.
     let length = unsafe {
         libc::getxattr(path.as_ptr(), c"security.capability".as_ptr(), ptr::null_mut(), 0)
     };
@@ -108,7 +109,7 @@ pub fn has_file_capabilities(program: &Path) -> io::Result<bool> {
     }
 }
 
-/// Returns the limit of locked memory (`ulimit -l`).
+/// Returns the limits on locked memory (`ulimit -l`).
 ///
 /// # Errors
 /// The error of the system call that failed.
@@ -123,7 +124,7 @@ pub fn memory_lock() -> io::Result<MemoryLock> {
     Ok(MemoryLock { soft: bytes(limit.rlim_cur), hard: bytes(limit.rlim_max) })
 }
 
-/// Opens a packet socket that receives nothing, and closes it.
+/// Opens a packet socket that receives no frames, and closes it.
 ///
 /// # Errors
 /// [`ProbeError`], one variant for each cause.
@@ -131,7 +132,7 @@ pub fn probe_packet_socket() -> Result<(), ProbeError> {
     open_socket(libc::AF_PACKET, libc::SOCK_RAW).map(drop)
 }
 
-/// Opens an `AF_XDP` socket that is bound to nothing, and closes it.
+/// Opens an unbound `AF_XDP` socket, and closes it.
 ///
 /// # Errors
 /// [`ProbeError`], one variant for each cause.
@@ -139,7 +140,7 @@ pub fn probe_xdp_socket() -> Result<(), ProbeError> {
     open_socket(libc::AF_XDP, libc::SOCK_RAW).map(drop)
 }
 
-/// Makes sealable memory without a name, and gives it back.
+/// Creates anonymous memory that can be sealed, and frees it.
 ///
 /// # Errors
 /// [`ProbeError`], one variant for each cause.
@@ -151,7 +152,7 @@ pub fn probe_shared_memory() -> Result<(), ProbeError> {
     owned(fd.into()).map(drop)
 }
 
-/// Loads a program for XDP that passes every packet, attaches it to nothing, and unloads it.
+/// Loads an XDP program that passes every packet, and unloads it. The program is never attached.
 ///
 /// # Errors
 /// [`ProbeError`], one variant for each cause.
@@ -169,7 +170,8 @@ pub fn probe_bpf_program() -> Result<(), ProbeError> {
     owned(unsafe { bpf(BPF_PROG_LOAD, &mut attributes) }).map(drop)
 }
 
-/// Returns the name of a program in the kernel; needs the right to look at those of others.
+/// Returns the name of a program in the kernel. Requires the right to inspect other processes'
+/// programs.
 ///
 /// # Errors
 /// [`ProbeError`], one variant for each cause.
@@ -197,7 +199,7 @@ fn pair(first: u32, second: u32) -> u64 {
     u64::from_ne_bytes(two(first, second))
 }
 
-/// Two numbers as they lie in a structure, one after the other.
+/// Returns two numbers in the layout of a structure: one after the other, in host byte order.
 fn two(first: u32, second: u32) -> [u8; 8] {
     let mut bytes = [0; 8];
     let (low, high) = bytes.split_at_mut(4);
@@ -207,9 +209,10 @@ fn two(first: u32, second: u32) -> [u8; 8] {
 }
 
 /// # Safety
-/// What `attributes` points to is valid for what `command` does with it.
+/// The memory to which `attributes` points must be valid for the accesses of `command`.
 unsafe fn bpf(command: c_int, attributes: &mut [u64; 16]) -> c_long {
-    // SAFETY: `attributes` outlives the call and has the length given; the rest is the caller's promise.
+    // SAFETY: `attributes` outlives the call and has the length given. The caller guarantees the
+    // rest.
     unsafe {
         libc::syscall(libc::SYS_bpf, command, attributes.as_mut_ptr(), size_of_val(attributes))
     }
@@ -220,10 +223,10 @@ fn open_socket(family: c_int, kind: c_int) -> Result<OwnedFd, ProbeError> {
     owned(unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, 0) }.into())
 }
 
-/// The descriptor that a system call has returned.
+/// Returns the descriptor that a system call returned, or its error.
 fn owned(result: c_long) -> Result<OwnedFd, ProbeError> {
     let fd = c_int::try_from(result).ok().filter(|&fd| fd >= 0).ok_or_else(last_error)?;
-    // SAFETY: the call has just made the descriptor; nothing else has it.
+    // SAFETY: the call has just created the descriptor; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -244,7 +247,7 @@ const BPF_PROG_GET_FD_BY_ID: c_int = 13;
 const BPF_OBJ_GET_INFO_BY_FD: c_int = 15;
 const BPF_PROG_TYPE_XDP: u32 = 6;
 
-/// The part of `struct bpf_prog_info` that is asked for, and where the name is in it.
+/// Number of bytes of `struct bpf_prog_info` that are requested, and the offset of the name.
 const PROGRAM_INFO_BYTES: usize = 80;
 const PROGRAM_NAME: usize = 64;
 

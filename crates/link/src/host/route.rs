@@ -1,4 +1,4 @@
-//! Which interface and address the kernel would send from to reach a peer.
+//! The interface and source address that the kernel would use to reach a peer.
 
 use std::io;
 use std::net::IpAddr;
@@ -6,18 +6,18 @@ use std::net::IpAddr;
 use super::interfaces::ip;
 use super::netlink::{Socket, attributes, put_attribute, u32_at};
 
-/// The way to an address.
+/// The route to an address.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Route {
-    /// Number of the interface it leaves by.
+    /// Number of the outgoing interface.
     pub interface: u32,
-    /// The address it comes from.
+    /// The source address, if the kernel prefers one.
     pub source: Option<IpAddr>,
-    /// The router it goes to first; none if the address is on the interface's own network.
+    /// The first router; `None` if the destination is on the interface's own network.
     pub gateway: Option<IpAddr>,
 }
 
-/// Looks up the route to `to`, as the kernel would to send there now; `None` if there is none.
+/// Looks up the route that the kernel would use now to reach `to`; `None` if there is no route.
 ///
 /// # Errors
 /// The error of the system call that failed.
@@ -27,7 +27,7 @@ pub fn route_to(to: IpAddr) -> io::Result<Option<Route>> {
         IpAddr::V4(_) => (libc::AF_INET, 32),
         IpAddr::V6(_) => (libc::AF_INET6, 128),
     };
-    // A `struct rtmsg`: family and length of the destination, then what does not matter.
+    // The request is a `struct rtmsg`: family and prefix length of the destination, then zeroes.
     let mut body = vec![0; RTMSG_BYTES];
     if let Some(head) = body.first_chunk_mut() {
         *head = [family as u8, bits];
@@ -61,7 +61,7 @@ fn is_no_route(error: &io::Error) -> bool {
     )
 }
 
-/// Takes an `RTM_NEWROUTE` apart.
+/// Parses an `RTM_NEWROUTE`.
 fn parse(body: &[u8]) -> Option<Route> {
     let family = *body.first()?;
     let (mut interface, mut source, mut gateway) = (None, None, None);
@@ -76,7 +76,7 @@ fn parse(body: &[u8]) -> Option<Route> {
     Some(Route { interface: interface?, source, gateway })
 }
 
-/// `struct rtmsg`.
+/// Size of `struct rtmsg`.
 const RTMSG_BYTES: usize = 12;
 
 #[cfg(test)]

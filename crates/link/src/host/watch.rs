@@ -1,4 +1,4 @@
-//! Hears when interfaces and addresses come, change and go.
+//! Waits for changes of interfaces and addresses.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -7,22 +7,22 @@ use std::time::Duration;
 
 use super::netlink::Socket;
 
-/// Hears of changes to interfaces and their addresses.
+/// Waits for changes of interfaces and their addresses.
 ///
-/// It says *that* something has changed; [`interfaces`](super::interfaces) says what there is now.
-/// So nothing depends on no event being lost.
+/// It reports *that* something changed; [`interfaces`](super::interfaces) returns the current
+/// state. Lost events therefore do no harm.
 #[derive(Debug)]
 pub struct InterfaceWatch {
     socket: Socket,
     stop: Arc<OwnedFd>,
 }
 
-/// Ends the wait of an [`InterfaceWatch`] for good.
+/// Stops the wait of an [`InterfaceWatch`] permanently.
 #[derive(Clone, Debug)]
 pub struct WatchStopper(Arc<OwnedFd>);
 
 impl InterfaceWatch {
-    /// Watches interfaces from now on.
+    /// Starts to watch interfaces.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -33,18 +33,18 @@ impl InterfaceWatch {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new and nothing else has it.
+        // SAFETY: the descriptor is new and has no other owner.
         let stop = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(Self { socket: Socket::route(groups as u32)?, stop })
     }
 
-    /// Returns what another thread needs to end [`InterfaceWatch::wait`].
+    /// Returns a handle with which another thread can stop [`InterfaceWatch::wait`].
     pub fn stopper(&self) -> WatchStopper {
         WatchStopper(Arc::clone(&self.stop))
     }
 
-    /// Waits until something has changed or `limit` has passed, and takes all events. Returns whether there were any,
-    /// or `None` when stopped.
+    /// Waits until something changes or `limit` has passed, and discards all queued events. Returns
+    /// whether there were any, or `None` if the watch was stopped.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -68,10 +68,11 @@ impl InterfaceWatch {
 }
 
 impl WatchStopper {
-    /// Ends the wait, now and ever after.
+    /// Stops the current wait and all later ones.
     pub fn stop(&self) {
         let one = 1_u64.to_ne_bytes();
-        // SAFETY: `one` outlives the call and has the length given. A full counter is as good.
+        // SAFETY: `one` outlives the call and has the length given. If the counter is full, the
+        // descriptor is readable already.
         unsafe { libc::write(self.0.as_raw_fd(), one.as_ptr().cast(), one.len()) };
     }
 }

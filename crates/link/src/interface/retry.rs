@@ -1,18 +1,18 @@
-//! A timer as a descriptor: it wakes a sleeping thread, so that a link without its queue tries to take
-//! it again.
+//! A timer descriptor that wakes a sleeping thread, so that a link without its queue retries to
+//! open the queue.
 
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
 
-/// Wakes a thread that sleeps on it, again and again, so that what could not be done is tried again: while all threads
-/// sleep, none looks at a clock.
+/// Wakes a sleeping thread periodically, so that the link retries. Without the timer, no thread
+/// would notice that time has passed while all threads sleep.
 #[derive(Debug)]
 pub(super) struct RetryTimer(OwnedFd);
 
 impl RetryTimer {
-    /// Readable once in `interval_ns`, less than a second, from now on.
+    /// Creates a timer that becomes readable every `interval_ns`, which is less than a second.
     pub(super) fn new(interval_ns: u64) -> io::Result<Self> {
         let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
         // SAFETY: takes no pointers.
@@ -20,13 +20,13 @@ impl RetryTimer {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new and nothing else has it.
+        // SAFETY: the descriptor is new and has no other owner.
         let timer = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: all-zero bytes are a valid `itimerspec`.
         let mut times: libc::itimerspec = unsafe { zeroed() };
         times.it_interval.tv_nsec = interval_ns.min(NS_MAX).cast_signed();
         times.it_value = times.it_interval;
-        // SAFETY: `times` is read during the call, and the old times are not asked for.
+        // SAFETY: `times` outlives the call, and the null pointer declines the old times.
         if unsafe { libc::timerfd_settime(timer.as_raw_fd(), 0, &raw const times, null_mut()) } < 0
         {
             return Err(io::Error::last_os_error());
@@ -34,11 +34,11 @@ impl RetryTimer {
         Ok(Self(timer))
     }
 
-    /// Makes it readable only when the interval has passed again.
+    /// Makes the timer unreadable until the interval has passed again.
     pub(super) fn clear(&self) {
         let mut count = 0_u64;
-        // SAFETY: the kernel writes at most the eight bytes of `count`. That nothing is there to read
-        // is as good.
+        // SAFETY: the kernel writes at most the eight bytes of `count`. If the timer has not
+        // expired, the read fails without effect.
         unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) };
     }
 }
@@ -49,7 +49,7 @@ impl AsFd for RetryTimer {
     }
 }
 
-/// Nanoseconds of a time that are not seconds.
+/// Largest number of nanoseconds below one second.
 const NS_MAX: u64 = 999_999_999;
 
 #[cfg(test)]
@@ -63,7 +63,7 @@ mod tests {
     fn a_sleeper_is_woken_again_and_again() {
         let timer = RetryTimer::new(1_000_000).unwrap();
         for _ in 0..3 {
-            // Far longer than it takes: a timer that does not come would make the test hang, no more.
+            // Far longer than the timer needs. A timer that does not expire only delays the test.
             wait_readable(&[timer.as_fd()], Duration::from_secs(20));
             timer.clear();
         }

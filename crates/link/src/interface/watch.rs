@@ -1,4 +1,5 @@
-//! What all drivers that follow an interface do in the same way: when they ask for its state, and what they report.
+//! The part that all drivers of an interface share: when they query its state, and which events
+//! they report.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -8,28 +9,30 @@ use super::retry::RetryTimer;
 use crate::events::Events;
 use crate::host::netlink::Socket;
 
-/// Follows the interface of a driver: its MTU, carrier, address, its going and coming back.
+/// Follows the interface of a driver: its MTU, carrier and address, and whether it exists.
 ///
-/// The kernel says that something has changed, not what: it is asked afterwards, since news can be lost
-/// when many come at once, and the answer is then still right.
+/// The kernel notifies the driver of a change; the driver then queries the interface's state.
+/// Because notifications can be lost when many arrive at once, their content is not used.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// Readable when some interface of the network namespace has changed; `None` if the kernel refused it.
+    /// Readable when an interface of the network namespace has changed; `None` if the kernel
+    /// refused the socket.
     news: Option<Socket>,
-    /// Wakes who sleeps while the interface is there and cannot be used.
+    /// Wakes a sleeping thread while the interface exists and cannot be used.
     retry: Option<RetryTimer>,
-    /// When news were last looked for.
+    /// When the driver last checked for notifications.
     looked_at: Instant,
-    /// When the interface was last asked how it is.
+    /// When the interface was last queried.
     asked_at: Instant,
-    /// A send has failed as if the interface had changed.
+    /// Whether a send failed in a way that suggests that the interface changed.
     is_suspect: bool,
     is_down: bool,
     events: Events,
 }
 
 impl Watch {
-    /// From now on; to be made before the interface is first asked, so that no change is missed.
+    /// Starts to watch. Create the watch before the first query of the interface, so that no change
+    /// is missed.
     pub(crate) fn new() -> Self {
         Self {
             news: Socket::route(libc::RTMGRP_LINK as u32).ok(),
@@ -42,8 +45,8 @@ impl Watch {
         }
     }
 
-    /// Whether the interface is to be asked how it is, as there is news or it was not asked for
-    /// `every_ns`. If there can be no news, it is asked every [`ASK_NS`] at least.
+    /// Returns whether to query the interface: a notification arrived, or the last query is
+    /// `every_ns` old. Without a notification socket, the interval is at most [`ASK_NS`].
     #[inline]
     pub(crate) fn is_due(&mut self, now: Instant, every_ns: u64) -> bool {
         now.since_ns(self.looked_at) >= NEWS_NS && self.look(now, every_ns)
@@ -65,18 +68,18 @@ impl Watch {
         is_due
     }
 
-    /// Has the interface asked soon, as if there were news.
+    /// Makes the next check query the interface, as a notification would.
     pub(crate) const fn suspect(&mut self) {
         self.is_suspect = true;
     }
 
-    /// Whether the last report said that the link can carry nothing.
+    /// Returns whether the last report was that the link is down.
     pub(crate) const fn is_down(&self) -> bool {
         self.is_down
     }
 
-    /// Reports the present state of the interface, if it has changed: the link can carry nothing, or again something,
-    /// or something else.
+    /// Queues an event if the state has changed: [`LinkEvent::Down`] when the link goes down;
+    /// [`LinkEvent::Changed`] when it comes up, or is up and `is_changed`.
     pub(crate) fn report(&mut self, is_down: bool, is_changed: bool, caps: LinkCaps) {
         let was_down = std::mem::replace(&mut self.is_down, is_down);
         if is_down && !was_down {
@@ -86,53 +89,56 @@ impl Watch {
         }
     }
 
-    /// Sees to it that the interface is asked again although everybody sleeps, or not any more.
+    /// Starts or stops the timer that makes a sleeping thread query the interface again.
     pub(crate) fn retry(&mut self, wanted: bool) {
         if wanted != self.retry.is_some() {
-            // Without a timer, whatever else happens on the endpoint brings about the next attempt.
+            // Without a timer, the next activity of the endpoint causes the next attempt.
             self.retry = wanted.then(|| RetryTimer::new(RETRY_NS).ok()).flatten();
             self.push(LinkEvent::Descriptors);
         }
     }
 
-    /// Adds an event behind those that wait.
+    /// Queues an event.
     pub(crate) fn push(&mut self, event: LinkEvent) {
         self.events.push(event);
     }
 
-    /// The next event.
+    /// Removes and returns the oldest event.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<LinkEvent> {
         self.events.pop()
     }
 
-    /// Events dropped because they were not polled.
+    /// Returns the number of events dropped because they were not polled.
     pub(crate) const fn events_dropped(&self) -> u64 {
         self.events.dropped()
     }
 
-    /// Readable when there is news.
+    /// Returns the descriptor that is readable when there are notifications.
     pub(crate) fn news(&self) -> Option<BorrowedFd<'_>> {
         self.news.as_ref().map(AsFd::as_fd)
     }
 
-    /// Readable when it is time to [retry](Self::retry).
+    /// Returns the descriptor that is readable when it is time to [retry](Self::retry).
     pub(crate) fn timer(&self) -> Option<BorrowedFd<'_>> {
         self.retry.as_ref().map(AsFd::as_fd)
     }
 }
 
-/// How often news are looked for: a thread that sleeps is woken by them, and one that polls pays a
-/// thousandth of its time, while a change is known before a probe times out.
+/// Interval between checks for notifications, in nanoseconds. Notifications wake a sleeping thread;
+/// a polling thread spends a thousandth of its time on the checks. A change is noticed before a
+/// probe times out.
 const NEWS_NS: u64 = 1_000_000;
 
-/// How often an interface is asked without news: two requests of a microsecond together, 0.001 % of a core.
+/// Interval between queries of an interface without notifications, in nanoseconds. A query is two
+/// requests that take a microsecond together: 0.001 % of a core.
 pub(crate) const ASK_NS: u64 = 100_000_000;
 
-/// How often what cannot be had is tried for.
+/// Interval between attempts to use an unusable interface, in nanoseconds.
 pub(crate) const RETRY_NS: u64 = 50_000_000;
 
-/// Events that were not polled: one per peer in the worst case, and the engine polls after every turn.
+/// Maximum number of queued events. In the worst case there is one per peer, and the engine polls
+/// after every turn.
 const EVENTS_MAX: usize = 64;
 
 #[cfg(test)]

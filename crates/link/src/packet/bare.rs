@@ -1,4 +1,4 @@
-//! A packet socket and its rings without a link around them, to measure what they cost by themselves.
+//! A packet socket and its rings without a link, to measure the cost of the socket alone.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -6,7 +6,7 @@ use super::ring::ReceiveRing;
 use super::{PacketConfig, PacketError, Port, SET_UP, claim, socket, usable};
 use crate::ethernet::{Framing, PortClaim};
 
-/// What [`crate::yardstick::packet`] and discovery use.
+/// The packet socket of [`crate::yardstick::packet`] and of discovery.
 #[derive(Debug)]
 pub(crate) struct Bare {
     pub(crate) framing: Framing,
@@ -14,7 +14,7 @@ pub(crate) struct Bare {
     _claim: PortClaim,
 }
 
-/// How frames come.
+/// How frames are received.
 #[derive(Debug)]
 enum Way {
     Ring(Box<Port>),
@@ -22,7 +22,7 @@ enum Way {
 }
 
 impl Bare {
-    /// A socket with a ring, or one that is received from by calls.
+    /// Opens a socket that receives through a ring, or by system calls.
     pub(crate) fn open(config: &PacketConfig, has_ring: bool) -> Result<Self, PacketError> {
         let (interface, station) = usable(config)?;
         let claim = claim(config, &interface)?;
@@ -56,7 +56,7 @@ impl Bare {
         }
     }
 
-    /// The port with all that belongs to it, of a socket with a ring.
+    /// Returns the port of a socket with a ring.
     pub(super) const fn port_mut(&mut self) -> Option<&mut Port> {
         match &mut self.way {
             Way::Ring(port) => Some(port),

@@ -1,34 +1,34 @@
-//! What can be chosen about a packet link.
+//! Settings of a packet link.
 
 use wire_edge::ETHERTYPE_DEFAULT;
 
-/// Settings of a packet link; the default suits hosts on one Ethernet.
+/// Settings of a packet link. The defaults suit hosts on one Ethernet.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PacketConfig {
-    /// Name of the interface. Loopback is one, too; a VLAN or bridge interface as well.
+    /// Name of the interface. It may be a loopback, VLAN or bridge interface.
     pub interface: String,
-    /// What marks the frames among all others on the network, 0x0600 to 0xffff but for 0x8100; the
-    /// peers must have the same.
+    /// The `EtherType` that distinguishes the frames from all others on the network: 0x0600 to
+    /// 0xffff except 0x8100. All peers must use the same value.
     pub ethertype: u16,
-    /// Which endpoint of the host this is, unique on the interface; 0 takes a free one.
+    /// The port that distinguishes endpoints on the interface. 0 chooses a free one.
     pub port: u16,
-    /// The VLAN whose tag frames get and must have, 1 to 4094. An interface of the host that is
-    /// itself in a VLAN needs none.
+    /// The VLAN whose tag sent frames get and received frames must have, 1 to 4094. An interface
+    /// that is itself in a VLAN needs no value here.
     pub vlan: Option<u16>,
-    /// Upper bound of the frame size in bytes, whatever the interface carries.
+    /// Upper bound of the frame size in bytes; the interface may carry less.
     pub frame_bytes_max: u16,
-    /// Memory of the ring that the kernel receives to, in bytes.
+    /// Size of the kernel's receive ring in bytes.
     ///
-    /// The default of 4 MiB holds 3 ms of a 10 Gb/s link in full frames, about what a busy host may
-    /// keep a process from running.
+    /// The default of 4 MiB holds 3 ms of full frames at 10 Gb/s. A busy host may keep a process
+    /// from running for about this long.
     pub receive_ring_bytes: u32,
-    /// Frames that may wait below the socket until the device takes them, in bytes.
+    /// Bytes of frames that may wait below the socket until the device sends them.
     ///
-    /// The default of 1 MiB lets sixteen batches of full frames wait.
+    /// The default of 1 MiB holds sixteen batches of full frames.
     pub send_buffer_bytes: u32,
-    /// Goes past the queueing discipline of the interface, which saves it time and ignores a rate
-    /// limit that the host's administrator has set there.
+    /// Whether to bypass the queueing discipline of the interface. That saves processor time, but
+    /// also ignores a rate limit that the administrator configured there.
     pub qdisc_bypass: bool,
 }
 
@@ -59,5 +59,5 @@ impl PacketConfig {
     }
 }
 
-/// Largest frame a packet link uses, in bytes: no jumbo Ethernet carries more.
+/// Largest frame of a packet link, in bytes. No jumbo Ethernet carries more.
 const FRAME_BYTES_MAX: u16 = 9216 - wire_edge::ENVELOPE_BYTES as u16;

@@ -1,4 +1,4 @@
-//! Who receives at a port, asked by broadcast and answered by links.
+//! Discovery of the stations that receive at a port, by broadcast.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant as HostInstant};
@@ -12,11 +12,11 @@ use crate::wait::wait_readable;
 
 /// Finds the stations on the network of `interface` whose endpoints receive at `port`.
 ///
-/// Asks by broadcast until the first has answered, and waits a little longer for others: two answers
-/// mean two hosts with that port, or one whose address two have. Takes at most `limit`.
+/// Broadcasts requests until the first station answers, then waits a little longer for others. Two
+/// answers mean that two hosts use the port. Takes at most `limit`.
 ///
 /// # Errors
-/// [`PacketError::NoAnswer`] if no station has answered, and all of [`super::PacketLink::open`].
+/// [`PacketError::NoAnswer`] if no station answers, and all errors of [`super::PacketLink::open`].
 pub fn discover(
     interface: &str,
     ethertype: u16,
@@ -65,7 +65,7 @@ impl Bare {
         let framing = self.framing;
         let Some(own) = self.port_mut() else { return };
         own.transmitter.build_empty(&framing, EnvelopeKind::Discover, (BROADCAST, port));
-        // A question that is lost is asked again.
+        // An error is ignored: the request is repeated.
         let _ = own.transmitter.send(own.socket.as_fd(), 0);
     }
 
@@ -87,11 +87,11 @@ impl Bare {
     }
 }
 
-/// Pause before the question is repeated; doubles.
+/// Pause before the request is repeated; it doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 
-/// How long others are waited for when one has answered: several times a busy host's pause.
+/// Time to wait for further answers after the first: several scheduling pauses of a busy host.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// Stations that are reported: more than any sensible number of endpoints at one port.
+/// Maximum number of stations reported, more than any sensible number of endpoints at one port.
 const STATIONS_MAX: usize = 1024;

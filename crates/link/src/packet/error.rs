@@ -1,4 +1,4 @@
-//! Why a link on raw Ethernet cannot be made.
+//! Errors of links on raw Ethernet.
 
 use std::fmt;
 use std::io;
@@ -9,25 +9,25 @@ use thiserror::Error;
 use crate::Interface;
 use crate::ethernet::{ETHERTYPE_MIN, VLAN_MAX};
 
-/// Why a packet link could not be made, or a neighbour not be found.
+/// Why a packet link could not be opened, or a neighbour not be found.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PacketError {
-    /// The host has no interface of the name.
+    /// The host has no interface with this name.
     #[error("no interface is called {interface:?}; this host has {known}")]
     NoSuchInterface {
-        /// The name asked for.
+        /// The requested name.
         interface: String,
-        /// The names there are.
+        /// The existing names.
         known: Names,
     },
-    /// The interface carries no Ethernet frames.
+    /// The interface is not an Ethernet interface.
     #[error(
         "interface {interface} is no Ethernet (a tunnel or a point-to-point link, perhaps); use a \
          UDP link there"
     )]
     NotEthernet {
-        /// The interface asked for.
+        /// The requested interface.
         interface: String,
     },
     /// The process may not open packet sockets.
@@ -36,96 +36,96 @@ pub enum PacketError {
          as root, or `sudo setcap cap_net_raw+ep PROGRAM`, or use a UDP link"
     )]
     NoPermission {
-        /// The interface asked for.
+        /// The requested interface.
         interface: String,
-        /// What was refused.
+        /// The operation that was refused.
         attempt: &'static str,
     },
-    /// The interface is switched off.
+    /// The interface is down.
     #[error("interface {interface} is down; `sudo ip link set {interface} up` switches it on")]
     InterfaceDown {
-        /// The interface asked for.
+        /// The requested interface.
         interface: String,
     },
-    /// The interface carries less than a frame.
+    /// The interface's MTU is below the smallest useful frame.
     #[error(
         "interface {interface} has an MTU of {mtu_bytes} bytes and a frame needs at least \
          {least_bytes}; `sudo ip link set {interface} mtu 1500` raises it"
     )]
     MtuTooSmall {
-        /// The interface asked for.
+        /// The requested interface.
         interface: String,
-        /// What it carries.
+        /// The interface's MTU, in bytes.
         mtu_bytes: u32,
-        /// What it would have to carry.
+        /// The smallest MTU that a link needs, in bytes.
         least_bytes: u32,
     },
-    /// Another link of this host has the port.
+    /// Another link of this host uses the port.
     #[error(
         "port {port} on interface {interface} is in use by another endpoint; choose another, or 0 \
          for a free one"
     )]
     PortTaken {
-        /// The interface asked for.
+        /// The requested interface.
         interface: String,
-        /// The port asked for.
+        /// The requested port.
         port: u16,
     },
-    /// Nothing works with a setting.
+    /// A setting is out of range.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// Not a VLAN.
+    /// The VLAN number is out of range.
     #[error("VLAN {vlan} does not exist; choose one between 1 and {VLAN_MAX}")]
     Vlan {
-        /// The number asked for.
+        /// The requested number.
         vlan: u16,
     },
-    /// Not an `EtherType` for frames of our own.
+    /// The `EtherType` is out of range, or used by the host's own protocols.
     #[error(
         "EtherType {ethertype:#06x}: between {ETHERTYPE_MIN:#06x} and 0xffff are possible, but none \
          that the host's own protocols use (IPv4, ARP, IPv6, VLAN tags); {:#06x} is the default",
         wire_edge::ETHERTYPE_DEFAULT
     )]
     Ethertype {
-        /// The number asked for.
+        /// The requested number.
         ethertype: u16,
     },
-    /// The kernel does not let the process copy its own memory fault-safe.
+    /// The kernel refuses the fault-safe copy of the process's own memory.
     #[error(
         "the kernel refuses `process_vm_readv` to this process, which a link needs to read the \
          program's memory safely wherever it cannot catch a fault itself; allow it in the sandbox \
          (seccomp profile), or use a UDP link"
     )]
     NoFaultSafeCopies {
-        /// What it said.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// No answer came in time.
+    /// No station answered in time.
     #[error(
         "interface {interface}: {who} did not answer within {limit_ms} ms; is it up, on the same Ethernet and VLAN?"
     )]
     NoAnswer {
-        /// The interface asked on.
+        /// The interface on which the request was sent.
         interface: String,
-        /// Who was asked for.
+        /// The station or endpoint that was sought.
         who: String,
-        /// How long was waited, in milliseconds.
+        /// Length of the wait, in milliseconds.
         limit_ms: u128,
     },
-    /// Anything else.
+    /// Any other error of the system.
     #[error("interface {interface}: cannot {attempt}")]
     Io {
-        /// The interface asked for.
+        /// The requested interface.
         interface: String,
-        /// What was attempted.
+        /// The operation that failed.
         attempt: &'static str,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
 }
 
 impl PacketError {
-    /// Names what was attempted when the system refused it.
+    /// Returns the error for a failed system call during `attempt`.
     pub(crate) fn new(interface: &str, attempt: &'static str, source: io::Error) -> Self {
         let interface = interface.to_string();
         match source.raw_os_error() {
@@ -138,7 +138,7 @@ impl PacketError {
         }
     }
 
-    /// Why the interface called `name` cannot be asked.
+    /// Returns the error for a failed query of the interface called `name`.
     pub(crate) fn of_interface(name: &str, source: io::Error) -> Self {
         if source.kind() == io::ErrorKind::InvalidInput {
             let known = Names(Interface::names());
@@ -148,7 +148,7 @@ impl PacketError {
     }
 }
 
-/// Names of interfaces, shown as a list.
+/// Names of interfaces, displayed as a list.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Names(pub Vec<String>);
 

@@ -1,19 +1,19 @@
-//! The kernel's filter: a process wakes up for frames of its own endpoint only.
+//! The kernel's packet filter. It lets a process wake up only for frames of its own endpoint.
 
 use libc::sock_filter;
 use wire_edge::{ENVELOPE_BYTES, EnvelopeKind};
 
 use crate::ethernet::{ETHERNET_BYTES, Framing};
 
-/// Number of instructions.
+/// Number of instructions of the program.
 const LENGTH: usize = 22;
 
-/// A classic BPF program that the kernel runs on each frame that the socket is bound for; a tag is
-/// already off.
+/// Returns a classic BPF program that the kernel runs on each frame for the bound socket. The
+/// kernel has already removed a VLAN tag.
 ///
-/// Frames to our station and port pass. So do, to be counted, frames to our station that are no
-/// proper frame of anybody: too short, or of another protocol. Of broadcasts, only a Discover for
-/// our port passes.
+/// Frames to our station and port pass. Malformed frames to our station pass too, so that they are
+/// counted: frames that are too short, or have another envelope version. Of broadcasts, only a
+/// Discover for our port passes.
 pub(super) fn program(framing: &Framing) -> [sock_filter; LENGTH] {
     let [s0, s1, s2, s3, s4, s5] = framing.station;
     let start = u32::from_be_bytes([s0, s1, s2, s3]);
@@ -46,10 +46,10 @@ pub(super) fn program(framing: &Framing) -> [sock_filter; LENGTH] {
     ]
 }
 
-/// Index of the instruction that takes the whole frame.
+/// Index of the instruction that accepts the whole frame.
 const PASS: u8 = 20;
 
-/// Index of the instruction that takes none of it.
+/// Index of the instruction that drops the frame.
 const DROP: u8 = 21;
 
 /// Offset of the destination in an Ethernet frame.
@@ -58,7 +58,7 @@ const DESTINATION: u32 = 0;
 /// Offset of the `EtherType` in an Ethernet frame.
 const ETHERTYPE: u32 = 12;
 
-/// Offset of the envelope in an Ethernet frame; it begins with its version and its kind.
+/// Offset of the envelope in an Ethernet frame; the envelope begins with its version and kind.
 const ENVELOPE: u32 = ETHERNET_BYTES as u32;
 
 /// Offset of the destination port in the envelope.
@@ -67,7 +67,7 @@ const PORT: u32 = 4;
 /// Version of the envelope.
 const VERSION: u8 = 1;
 
-/// Loads big-endian bytes of the frame; a frame that does not have them is dropped.
+/// Loads big-endian bytes of the frame. The kernel drops a frame that is too short for them.
 const fn load(size: u32, offset: u32) -> sock_filter {
     instruction(libc::BPF_LD | size | libc::BPF_ABS, 0, 0, offset)
 }
@@ -76,7 +76,8 @@ const fn jump_if_equal(at: u8, value: u32, then: u8, otherwise: u8) -> sock_filt
     jump(libc::BPF_JEQ, at, value, then, otherwise)
 }
 
-/// The instruction with index `at`, which compares what was loaded and goes on at one of two others.
+/// Returns the instruction with index `at`: it compares the loaded value and jumps to `then` or
+/// `otherwise`.
 const fn jump(condition: u32, at: u8, value: u32, then: u8, otherwise: u8) -> sock_filter {
     let code = libc::BPF_JMP | condition | libc::BPF_K;
     instruction(code, then - at - 1, otherwise - at - 1, value)
@@ -94,7 +95,7 @@ mod tests {
     const OURS: Framing =
         Framing { station: [2, 0, 0, 0, 0, 1], ethertype: 0x88b5, vlan: None, port: 0x0708 };
 
-    /// What the kernel would do: true if the frame passes.
+    /// Interprets the program as the kernel does; returns whether the frame passes.
     fn run(frame: &[u8]) -> bool {
         let program = program(&OURS);
         let (mut at, mut loaded) = (0_usize, 0_u32);

@@ -1,4 +1,4 @@
-//! Which station has an IP address, from the kernel's table of neighbours.
+//! Resolution of an IP address to a station, through the kernel's neighbour table.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -13,12 +13,12 @@ use crate::wait::wait_readable;
 
 /// Finds the station that has `address` on the network of `interface`.
 ///
-/// Asks the kernel's table of neighbours. If the address is not in it, a datagram to the discard
-/// port there has the kernel ask the network (ARP, or neighbour discovery for IPv6), which is waited
-/// for until `limit`.
+/// Reads the kernel's neighbour table. If the address is not in the table, sends a datagram to the
+/// discard port of that address. The datagram makes the kernel query the network (ARP, or neighbour
+/// discovery for IPv6). Waits for the result until `limit`.
 ///
 /// # Errors
-/// [`PacketError::NoAnswer`] if no station has the address.
+/// [`PacketError::NoAnswer`] if no station answers for the address.
 pub fn resolve(interface: &str, address: IpAddr, limit: Duration) -> Result<Station, PacketError> {
     let known = Interface::named(interface).map_err(|e| PacketError::of_interface(interface, e))?;
     let Some(own) = known.station else {
@@ -54,7 +54,7 @@ pub fn resolve(interface: &str, address: IpAddr, limit: Duration) -> Result<Stat
     }
 }
 
-/// Makes the kernel look for the address: it must, to send there. The content of the datagram does not matter.
+/// Sends an empty datagram to the address, which makes the kernel resolve it.
 fn knock(interface: &Interface, address: IpAddr) {
     let (from, to): (SocketAddr, SocketAddr) = match address {
         IpAddr::V4(_) => ((Ipv4Addr::UNSPECIFIED, 0).into(), (address, DISCARD).into()),
@@ -63,13 +63,13 @@ fn knock(interface: &Interface, address: IpAddr) {
             SocketAddrV6::new(v6, DISCARD, 0, interface.index).into(),
         ),
     };
-    // Without a route there is nothing to be found, and the limit ends the search.
+    // Errors are ignored: without a route the search ends at the limit.
     if let Ok(socket) = UdpSocket::bind(from) {
         let _ = socket.send_to(&[], to);
     }
 }
 
-/// The kernel's table.
+/// The kernel's neighbour table.
 struct Table {
     requests: OwnedFd,
     /// Readable when an entry has changed.
@@ -77,7 +77,7 @@ struct Table {
     sequence: u32,
 }
 
-/// A request for one entry, as the kernel reads it.
+/// A request for one entry, in the kernel's format.
 #[repr(C)]
 struct Request {
     header: libc::nlmsghdr,
@@ -114,7 +114,7 @@ impl Table {
     fn discard_news(&self) {
         let mut byte = [0_u8; 1];
         for _ in 0..NEWS_MAX {
-            // SAFETY: the kernel writes at most the one byte there is.
+            // SAFETY: the kernel writes at most one byte, the length of the buffer.
             let received = unsafe {
                 let fd = self.news.as_raw_fd();
                 libc::recv(fd, byte.as_mut_ptr().cast(), byte.len(), libc::MSG_DONTWAIT)
@@ -125,7 +125,7 @@ impl Table {
         }
     }
 
-    /// The station of an entry that the kernel considers good enough to send to.
+    /// Returns the station of the entry, if the kernel would send to it.
     fn find(&mut self, interface: &Interface, address: IpAddr) -> io::Result<Option<Station>> {
         self.sequence += 1;
         let mut request = Request {
@@ -173,7 +173,7 @@ impl Table {
     fn read_answer(&self) -> io::Result<Option<Station>> {
         let mut buffer = [0_u8; ANSWER_BYTES];
         loop {
-            // The kernel answers before `send` returns, so that this does not wait.
+            // The kernel answers before `send` returns, so this call does not wait.
             // SAFETY: the kernel writes at most the length of the buffer.
             let received = unsafe {
                 let fd = self.requests.as_raw_fd();
@@ -192,7 +192,7 @@ impl Table {
     }
 }
 
-/// The station in an answer of the kernel's; `None` if it has none that can be sent to.
+/// Parses the kernel's answer; returns the station, or `None` if the entry has no usable one.
 fn parse(message: &[u8], sequence: u32) -> io::Result<Option<Station>> {
     let number = |at: usize| message.get(at..at + 4)?.first_chunk().map(|b| u32::from_ne_bytes(*b));
     let half = |at: usize| message.get(at..at + 2)?.first_chunk().map(|b| u16::from_ne_bytes(*b));
@@ -233,7 +233,7 @@ fn netlink(groups: u32) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just gave us this descriptor and nothing else has it.
+    // SAFETY: the kernel just returned this descriptor; it has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     // SAFETY: all-zero bytes are a valid `sockaddr_nl`.
     let mut name: libc::sockaddr_nl = unsafe { zeroed() };
@@ -250,34 +250,34 @@ fn netlink(groups: u32) -> io::Result<OwnedFd> {
 /// Bytes of `struct nlmsghdr`.
 const HEADER_BYTES: usize = size_of::<libc::nlmsghdr>();
 
-/// An entry with its attributes is some 100 bytes.
+/// Size of the answer buffer. An entry with its attributes takes about 100 bytes.
 const ANSWER_BYTES: usize = 4096;
 
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
 const RTMGRP_NEIGH: u32 = 4;
 
-/// States of an entry whose station is known: permanent, not to be asked for, reachable, probed,
-/// stale, delayed (`NUD_VALID` of the kernel).
+/// States of an entry whose station is known (the kernel's `NUD_VALID`): permanent, no ARP,
+/// reachable, probed, stale, delayed.
 const NUD_VALID: u16 = 0x80 | 0x40 | 0x02 | 0x10 | 0x04 | 0x08;
 
-/// The port without a listener, or with one that discards what comes (RFC 863).
+/// The discard port: it has no listener, or one that discards datagrams (RFC 863).
 const DISCARD: u16 = 9;
 
-/// Pause between two datagrams: the kernel itself asks the network once a second.
+/// Pause between two datagrams. The kernel repeats its own requests once a second.
 const KNOCK: Duration = Duration::from_millis(500);
 
-/// Longest wait for news, as they can be lost.
+/// Longest wait for a notification, because notifications can be lost.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// News discarded in one go.
+/// Maximum number of notifications discarded per call.
 const NEWS_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// An answer about an entry in `state` with these attributes.
+    /// Returns an answer about an entry in `state` with these attributes.
     fn answer(state: u16, attributes: &[(u16, &[u8])]) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_BYTES + size_of::<NeighbourMessage>()];
         bytes[4..6].copy_from_slice(&libc::RTM_NEWNEIGH.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! The ring that the kernel receives to: shared memory, read without system calls.
+//! The kernel's receive ring: shared memory, read without system calls.
 
 use std::io;
 use std::mem::size_of;
@@ -9,39 +9,41 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::socket;
 use crate::ethernet::{ETHERNET_BYTES, HEADERS_BYTES_MAX};
 
-/// Slots that the kernel fills in order (`PACKET_RX_RING`, version 2). Each begins with a header of
-/// the kernel's, whose first word says whose the slot is.
+/// Slots that the kernel fills in order (`PACKET_RX_RING`, version 2). Each slot starts with a
+/// header of the kernel; the first word of the header says whether the kernel or this process owns
+/// the slot.
 ///
-/// Version 3 packs frames into blocks, but passes a block on only when it is full or a timer of at
-/// least a millisecond has fired.
+/// Version 3 packs frames into blocks, but returns a block only when the block is full or a timer
+/// of at least a millisecond fires.
 #[derive(Debug)]
 pub(crate) struct ReceiveRing {
     memory: NonNull<u8>,
     bytes: usize,
     slot_bytes: usize,
-    /// Where each slot begins, in bytes from the start of the memory.
+    /// Offset of each slot from the start of the memory, in bytes.
     offsets: Box<[u32]>,
-    /// Index of the slot that the kernel fills next or has filled longest ago.
+    /// Index of the slot to read next: the oldest filled slot, or the one that the kernel fills
+    /// next.
     next: usize,
 }
 
-/// One received Ethernet frame, lent by the ring.
+/// One received Ethernet frame, borrowed from the ring.
 #[derive(Debug)]
 pub(crate) struct Received<'a> {
-    /// The Ethernet frame without its tag, as far as the slot could hold it.
+    /// The Ethernet frame without its tag, truncated to the slot.
     pub(crate) bytes: &'a mut [u8],
-    /// Bytes did not fit the slot.
+    /// Whether the frame was longer than the slot.
     pub(super) is_truncated: bool,
-    /// Frames before this one have found the ring full.
+    /// Whether earlier frames were lost because the ring was full.
     pub(super) is_losing: bool,
-    /// What the tag said that the kernel has taken off; [`VLAN_UNKNOWN`] if it has forgotten.
+    /// The VLAN tag that the kernel removed; [`VLAN_UNKNOWN`] if the kernel did not keep it.
     pub(super) tag: Option<u16>,
-    /// When it arrived, on the wall clock.
+    /// Arrival time on the wall clock, in nanoseconds since 1970.
     pub(super) wall_ns: u64,
 }
 
 impl ReceiveRing {
-    /// A ring of about `ring_bytes` for frames of `frame_bytes_max` behind their headers.
+    /// Creates a ring of about `ring_bytes` for frames of `frame_bytes_max` after their headers.
     pub(super) fn new(
         socket: BorrowedFd<'_>,
         ring_bytes: u32,
@@ -66,7 +68,7 @@ impl ReceiveRing {
         let bytes = layout.blocks as usize * BLOCK_BYTES as usize;
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
-        // SAFETY: maps new memory at an address of the kernel's choice.
+        // SAFETY: maps new memory at an address that the kernel chooses.
         let memory =
             unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, socket.as_raw_fd(), 0) };
         if memory == libc::MAP_FAILED {
@@ -77,38 +79,40 @@ impl ReceiveRing {
         Ok(Self { memory, bytes, slot_bytes, offsets: layout.offsets(), next: 0 })
     }
 
-    /// Slots of the ring.
+    /// Returns the number of slots.
     pub(super) fn slots(&self) -> usize {
         self.offsets.len()
     }
 
-    /// The frame that has waited longest, until it is given back by [`ReceiveRing::release`].
+    /// Returns the oldest frame in the ring. [`ReceiveRing::release`] returns its slot to the
+    /// kernel.
     #[inline]
     pub(crate) fn peek(&mut self) -> Option<Received<'_>> {
         let offset = *self.offsets.get(self.next)? as usize;
-        // SAFETY: the slot is inside the mapping, as the kernel has agreed to the layout, and
-        // begins on a multiple of `ALIGNMENT_BYTES`.
+        // SAFETY: the slot is inside the mapping, because the kernel accepted the layout, and is
+        // aligned to `ALIGNMENT_BYTES`.
         let slot = unsafe { self.memory.add(offset) };
-        // SAFETY: the first word of a slot is only ever accessed atomically, by us and the kernel.
+        // SAFETY: this process and the kernel access the first word of a slot only atomically.
         let status = unsafe { AtomicU32::from_ptr(slot.as_ptr().cast()) }.load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {
             return None;
         }
-        // SAFETY: a header begins each slot; the kernel wrote it before the word that was loaded
-        // with acquire semantics, and leaves the slot alone until that is cleared.
+        // SAFETY: each slot starts with a header. The kernel wrote it before the word that was
+        // loaded with acquire ordering, and does not touch the slot until the word is cleared.
         let header = unsafe { slot.cast::<libc::tpacket2_hdr>().read() };
         let start = usize::from(header.tp_mac).min(self.slot_bytes);
         let length = (header.tp_snaplen as usize).min(self.slot_bytes - start);
-        // SAFETY: the range is inside the slot, which is ours until `release`; nothing else has a reference to it, as
-        // `self` is borrowed for as long as this one lives.
+        // SAFETY: the range is inside the slot, which this process owns until `release`. There is
+        // no other reference to it, because this one borrows `self` mutably.
         let bytes = unsafe { std::slice::from_raw_parts_mut(slot.as_ptr().add(start), length) };
-        // SAFETY: an address follows the header, which the kernel wrote with it.
+        // SAFETY: an address follows the header; the kernel wrote both.
         let kind = unsafe { slot.add(ADDRESS_AT).cast::<libc::sockaddr_ll>().read() }.sll_pkttype;
         let tag = if status & libc::TP_STATUS_VLAN_VALID != 0 {
             Some(header.tp_vlan_tci)
         } else {
-            // The filter passes what is addressed to us or to all: that the kernel calls it another
-            // host's means that it has come with a tag for a VLAN which the host is not in.
+            // The filter passes only frames to our station and broadcasts. If the kernel still
+            // classifies the frame as another host's, it had a tag for a VLAN that this host is not
+            // in.
             (kind == libc::PACKET_OTHERHOST).then_some(VLAN_UNKNOWN)
         };
         Some(Received {
@@ -120,7 +124,7 @@ impl ReceiveRing {
         })
     }
 
-    /// Gives the slot of the last [`ReceiveRing::peek`] back to the kernel.
+    /// Returns the slot of the last [`ReceiveRing::peek`] to the kernel.
     #[inline]
     pub(crate) fn release(&mut self) {
         let Some(&offset) = self.offsets.get(self.next) else { return };
@@ -137,15 +141,15 @@ impl ReceiveRing {
 
 impl Drop for ReceiveRing {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made in `new`, and nothing borrows from it any more.
+        // SAFETY: the mapping was made in `new`, and no borrow of it remains.
         unsafe { libc::munmap(self.memory.as_ptr().cast(), self.bytes) };
     }
 }
 
-// SAFETY: the memory belongs to the ring alone, as far as this process is concerned.
+// SAFETY: in this process only the ring accesses the memory.
 unsafe impl Send for ReceiveRing {}
 
-/// How many slots of which size are where.
+/// The number and size of slots.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct RingLayout {
     slot_bytes: u32,
@@ -177,27 +181,28 @@ impl RingLayout {
     }
 }
 
-/// A number that no VLAN has.
+/// A number that is not a valid VLAN.
 const VLAN_UNKNOWN: u16 = 4095;
 
-/// Where the kernel says from whom a frame is (`tpacket_rcv`).
+/// Offset of the sender's address in a slot (`tpacket_rcv`).
 const ADDRESS_AT: usize = size_of::<libc::tpacket2_hdr>().next_multiple_of(16);
 
-/// Slots are whole cache lines.
+/// Slots are aligned to cache lines.
 const ALIGNMENT_BYTES: u32 = 64;
 
-/// Bytes that the kernel allocates at a time: a multiple of any page size, and room for the largest
-/// jumbo frame. A slot does not cross the border of two.
+/// Bytes that the kernel allocates at a time: a multiple of every page size, with room for the
+/// largest jumbo frame. A slot does not cross a block boundary.
 const BLOCK_BYTES: u32 = 1 << 16;
 
-/// Fewest slots: what a quarter of a millisecond of the smallest frames at 1 Gb/s fills.
+/// Minimum number of slots: a quarter of a millisecond of smallest frames at 1 Gb/s.
 const SLOTS_MIN: u32 = 512;
 
-/// Most slots: 4 × the frames that a connection has in flight.
+/// Maximum number of slots: four times the frames that a connection has in flight.
 const SLOTS_MAX: u32 = 8192;
 
-/// Where an Ethernet frame begins in its slot, at most: behind the kernel's header and an address,
-/// so that what follows the Ethernet header is aligned to 16 (`TPACKET2_HDRLEN` and `tpacket_rcv`).
+/// Largest offset of an Ethernet frame in its slot, in bytes. The frame follows the kernel's header
+/// and an address, so that the bytes after the Ethernet header are aligned to 16 (`TPACKET2_HDRLEN`
+/// and `tpacket_rcv`).
 const FRAME_AT: u32 =
     (libc::TPACKET2_HDRLEN as u32 + 16).next_multiple_of(16) - ETHERNET_BYTES as u32;
 

@@ -1,4 +1,4 @@
-//! The packet socket: opening it, and the options that the link needs.
+//! The packet socket and its options.
 
 use std::io;
 use std::mem::{size_of, size_of_val, zeroed};
@@ -9,22 +9,22 @@ use libc::{c_int, c_void, socklen_t};
 use super::filter;
 use crate::ethernet::Framing;
 
-/// A socket that receives nothing before [`bind`].
+/// Opens a socket that receives no frames before [`bind`].
 pub(super) fn open() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: `socket` takes no pointers. Protocol 0 receives nothing.
+    // SAFETY: `socket` takes no pointers. With protocol 0 the socket receives nothing.
     let fd = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just gave us this descriptor and nothing else has it.
+    // SAFETY: the kernel just returned this descriptor; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Receives from now on frames of our `EtherType` on the interface, and sends there.
+/// Binds the socket to the interface, for frames of our `EtherType`.
 ///
-/// With a VLAN, frames of all kinds are the filter's to look at: before the kernel passes a frame to
-/// those who want one `EtherType`, it forgets of which VLAN the frame was.
+/// With a VLAN, the socket receives all frames and the filter selects. The kernel discards the VLAN
+/// of a frame before it passes the frame to sockets bound to one `EtherType`.
 pub(super) fn bind(
     socket: BorrowedFd<'_>,
     interface_index: u32,
@@ -45,11 +45,11 @@ pub(super) fn bind(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Has the kernel pass only what [`filter::program`] passes, instead of what passed before.
+/// Makes the kernel pass only frames that [`filter::program`] accepts. Replaces an earlier filter.
 pub(super) fn set_filter(socket: BorrowedFd<'_>, framing: &Framing) -> io::Result<()> {
     let mut program = filter::program(framing);
     let description = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: a description is plain data; the program it points at outlives the call.
+    // SAFETY: a description is plain data, and the program that it points to outlives the call.
     unsafe { set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &description) }
 }
 
@@ -63,7 +63,7 @@ pub(super) fn set_packet_option(
     unsafe { set_option(socket, libc::SOL_PACKET, name, &value) }
 }
 
-/// Asks for a send buffer, beyond the system's limit if that is permitted.
+/// Sets the size of the send buffer, beyond the system's limit if the process is permitted to.
 pub(super) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
     // SAFETY: a number is plain data.
@@ -73,25 +73,25 @@ pub(super) fn set_send_buffer(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<
     }
 }
 
-/// Reads, and forgets, the error of what has happened to the interface.
+/// Reads and clears the socket's error, which a change of the interface has set.
 pub(super) fn take_error(socket: BorrowedFd<'_>) {
     let mut error: c_int = 0;
-    // SAFETY: a number may hold any bytes.
+    // SAFETY: every bit pattern is a valid number.
     let _ = unsafe { option(socket, libc::SOL_SOCKET, libc::SO_ERROR, &mut error) };
 }
 
-/// Frames that found the ring full since the last call.
+/// Returns the number of frames that found the ring full since the last call.
 pub(super) fn take_drops(socket: BorrowedFd<'_>) -> u32 {
     let mut statistics = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
-    // SAFETY: the numbers may hold any bytes.
+    // SAFETY: every bit pattern is valid for the numbers.
     let read =
         unsafe { option(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut statistics) };
     read.map_or(0, |()| statistics.tp_drops)
 }
 
 /// # Safety
-/// `value` is plain data that the option takes, and what it points at, if anything, outlives the
-/// call.
+/// `value` must be plain data of the type that the option requires, and memory that it points to
+/// must outlive the call.
 pub(super) unsafe fn set_option<T>(
     socket: BorrowedFd<'_>,
     level: c_int,
@@ -107,7 +107,7 @@ pub(super) unsafe fn set_option<T>(
 }
 
 /// # Safety
-/// Any bytes are a valid `T`.
+/// Every bit pattern must be a valid `T`.
 unsafe fn option<T>(
     socket: BorrowedFd<'_>,
     level: c_int,
@@ -116,13 +116,14 @@ unsafe fn option<T>(
 ) -> io::Result<()> {
     let mut len = size_of::<T>() as socklen_t;
     let pointer: *mut c_void = std::ptr::from_mut(value).cast();
-    // SAFETY: the kernel writes at most `len` bytes to `value`, and the caller answers for them.
+    // SAFETY: the kernel writes at most `len` bytes to `value`, and the caller guarantees that any
+    // bytes are a valid `T`.
     let result =
         unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, pointer, &raw mut len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// A socket, with the ring and the filter that belong to it, that is ready to be bound.
+/// Creates a socket with its filter and options, ready to be bound.
 pub(super) fn prepare(
     framing: &Framing,
     send_buffer_bytes: u32,
@@ -132,8 +133,8 @@ pub(super) fn prepare(
     let fd = socket.as_fd();
     set_filter(fd, framing)?;
     set_send_buffer(fd, send_buffer_bytes)?;
-    // Kernels before 4.20 do not know it; the filter then drops all of our own but questions by
-    // broadcast, which the check drops.
+    // Kernels before 4.20 do not have this option. There the filter drops our own frames except
+    // Discover broadcasts, which the check of received frames drops.
     let _ = set_packet_option(fd, libc::PACKET_IGNORE_OUTGOING, 1);
     if qdisc_bypass {
         set_packet_option(fd, libc::PACKET_QDISC_BYPASS, 1)?;

@@ -1,7 +1,8 @@
-//! Sending: frames are built in slots of our own and handed to the kernel many at a time.
+//! Sending: frames are built in slots and passed to the kernel in batches.
 //!
-//! A ring shared with the kernel (`PACKET_TX_RING`) would save it a copy and costs twice as much a frame, and what it
-//! sends must stay unchanged for longer than the kernel reports.
+//! A ring shared with the kernel (`PACKET_TX_RING`) would save the kernel a copy, but costs twice
+//! as much per frame. Frames in such a ring must also stay unchanged for longer than the kernel
+//! reports.
 
 use std::io;
 use std::mem::zeroed;
@@ -15,35 +16,35 @@ use wire_edge::EnvelopeKind;
 use crate::ethernet::{Framing, HEADERS_BYTES_MAX, Station};
 use crate::payload::{CopyError, PayloadCopier};
 
-/// Most frames in one system call.
+/// Maximum number of frames in one system call.
 pub(super) const FRAMES_MAX: usize = 32;
 
-/// Slots for frames, and the descriptions of them that the kernel reads. Allocates only when made.
+/// Slots for frames, and the message headers for the kernel. Allocates only when created.
 #[derive(Debug)]
 pub(super) struct Transmitter {
     slots: Vec<u8>,
     slot_bytes: usize,
-    /// Bytes of the frame in each slot; 0 if it did not fit.
+    /// Number of bytes of the frame in each slot; 0 if the frame did not fit.
     lengths: Vec<usize>,
     vectors: Vec<iovec>,
     messages: Vec<mmsghdr>,
     copier: PayloadCopier,
 }
 
-/// Frames that lie ready in slots.
+/// Result of building frames in slots.
 #[derive(Debug, Default)]
 pub(super) struct Built {
-    /// Frames of the batch that have been looked at, those that are lost because they do not fit
-    /// included.
+    /// Number of frames of the batch that were processed, including those that do not fit and are
+    /// lost.
     pub(super) frames: usize,
-    /// Of these, the ones that do not fit.
+    /// Number of these frames that do not fit.
     pub(super) too_big: usize,
-    /// Why the frame behind them could not be built.
+    /// Why the frame after them could not be built.
     pub(super) failed: Option<CopyError>,
 }
 
 impl Transmitter {
-    /// For frames of at most `frame_bytes_max`.
+    /// Creates slots for frames of at most `frame_bytes_max` bytes.
     pub(super) fn new(frame_bytes_max: u16) -> Self {
         let slot_bytes =
             (usize::from(frame_bytes_max) + HEADERS_BYTES_MAX).next_multiple_of(CACHE_LINE_BYTES);
@@ -57,7 +58,7 @@ impl Transmitter {
         }
     }
 
-    /// Builds the frames of the batch from `first` on, at most [`FRAMES_MAX`].
+    /// Builds frames of the batch from `first` on, at most [`FRAMES_MAX`].
     pub(super) fn build(
         &mut self,
         framing: &Framing,
@@ -80,7 +81,7 @@ impl Transmitter {
             };
             let (header, payload) = room.split_at_mut(frame.header.len());
             header.copy_from_slice(frame.header);
-            // SAFETY: the slot has room for the payload, and nothing uses it before `copy` below.
+            // SAFETY: the slot has room for the payload, and no code uses it before `copy` below.
             unsafe { self.copier.push(payload.as_mut_ptr(), frame.payload) };
             self.lengths.push(front + frame.len());
         }
@@ -92,7 +93,7 @@ impl Transmitter {
         built
     }
 
-    /// Builds one frame without content and describes it to the kernel.
+    /// Builds one frame without content and its message header.
     pub(super) fn build_empty(
         &mut self,
         framing: &Framing,
@@ -108,7 +109,8 @@ impl Transmitter {
         self.describe();
     }
 
-    /// Frames from `first` on before the one whose payload is number `payload` among those copied.
+    /// Returns the number of frames, from `first` on, before the frame with copied payload number
+    /// `payload`.
     #[cold]
     fn frames_of_payloads(&self, batch: &TxBatch, first: usize, payload: usize) -> usize {
         let mut payloads = 0;
@@ -123,7 +125,7 @@ impl Transmitter {
         self.lengths.len()
     }
 
-    /// Writes the headers of the first `count` frames and describes those that fit to the kernel.
+    /// Writes the headers of the first `count` frames, and message headers for those that fit.
     fn finish(&mut self, framing: &Framing, to: (Station, u16), count: usize) {
         self.vectors.clear();
         let slots = self.slots.chunks_exact_mut(self.slot_bytes);
@@ -138,14 +140,16 @@ impl Transmitter {
         self.describe();
     }
 
-    /// Describes frames to the kernel; one by itself is [sent](Self::send) without.
+    /// Builds the message headers. A single frame needs none: [`send`](Self::send) passes it
+    /// directly.
     fn describe(&mut self) {
         self.messages.clear();
         if self.vectors.len() == 1 {
             return;
         }
         for vector in &mut self.vectors {
-            // SAFETY: all-zero bytes are a valid `mmsghdr`: without an address, as the socket is bound.
+            // SAFETY: all-zero bytes are a valid `mmsghdr`. It needs no address, because the socket
+            // is bound.
             let mut message: mmsghdr = unsafe { zeroed() };
             message.msg_hdr.msg_iov = ptr::from_mut(vector);
             message.msg_hdr.msg_iovlen = 1;
@@ -153,32 +157,34 @@ impl Transmitter {
         }
     }
 
-    /// Frames of the last build in front of described frame `index`, lost ones included.
+    /// Returns the number of frames of the last build before described frame `index`, lost ones
+    /// included.
     #[cold]
     pub(super) fn frames_before(&self, index: usize) -> usize {
         let fitting = self.lengths.iter().enumerate().filter(|(_, length)| **length > 0);
         fitting.map(|(frame, _)| frame).nth(index).unwrap_or(self.lengths.len())
     }
 
-    /// Frames described to the kernel by the last build.
+    /// Returns the number of frames that the last build described to the kernel.
     pub(super) fn described(&self) -> usize {
         self.vectors.len()
     }
 
-    /// Bytes of described frame `index`, headers included.
+    /// Returns the number of bytes of described frame `index`, headers included.
     pub(super) fn bytes_of(&self, index: usize) -> usize {
         self.vectors.get(index).map_or(0, |vector| vector.iov_len)
     }
 
-    /// Hands described frames from `first` on to the kernel; returns how many it took, at least 1.
+    /// Passes described frames from `first` on to the kernel. Returns how many the kernel accepted,
+    /// at least 1.
     pub(super) fn send(&mut self, socket: BorrowedFd<'_>, first: usize) -> io::Result<usize> {
         if let Some([piece]) = self.vectors.get(first..) {
-            // Without a description to copy and check, the call is cheaper; and not through the C
-            // library, whose function is a point of cancellation, which costs two atomic operations
-            // in a program with threads.
+            // The call is cheaper without a message header to copy and check. The raw system call
+            // avoids the C library's function, which is a cancellation point and costs two atomic
+            // operations in a program with threads.
             let no_address: *const libc::sockaddr = ptr::null();
             let nothing: libc::c_ulong = 0;
-            // SAFETY: the piece describes a frame in `slots`, which the kernel only reads.
+            // SAFETY: `piece` describes a frame in `slots`, which the kernel only reads.
             let sent = unsafe {
                 libc::syscall(
                     libc::SYS_sendto,
@@ -193,8 +199,8 @@ impl Transmitter {
             return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(1) };
         }
         let Some(messages) = self.messages.get_mut(first..) else { return Ok(0) };
-        // SAFETY: each message has one piece, a frame in `slots`, which the kernel only reads; it
-        // writes only the `msg_len` of each message.
+        // SAFETY: each message has one entry, a frame in `slots`, which the kernel only reads. The
+        // kernel writes only the `msg_len` of each message.
         let sent = unsafe {
             libc::sendmmsg(
                 socket.as_raw_fd(),
@@ -207,11 +213,11 @@ impl Transmitter {
     }
 }
 
-// SAFETY: the pieces are addresses in `slots` and `vectors`, which are never reallocated and move
-// with the transmitter without changing their place.
+// SAFETY: the pointers refer to `slots` and `vectors`. These are never reallocated, and moving the
+// transmitter does not move their memory.
 unsafe impl Send for Transmitter {}
 
 const SEND_FLAGS: libc::c_int = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
 
-/// Slots begin on cache lines as far as the allocator does.
+/// Slots start at cache lines if the allocation does.
 const CACHE_LINE_BYTES: usize = 64;
