@@ -1,4 +1,4 @@
-//! Frames in memory shared with processes of the same host.
+//! Links over memory shared with processes of one host.
 
 mod lending;
 mod ring;
@@ -27,46 +27,49 @@ use crate::events::Events;
 use crate::payload::PayloadCopier;
 use crate::{Link, LinkStatistics, OnFrame, PayloadUnmapped, WaitFds};
 
-/// Why a link over shared memory could not be made.
+/// Why a link over shared memory could not be opened.
 #[derive(Debug, Error)]
 #[error(
     "cannot {attempt} for shared memory (do without it, by `EndpointBuilder::shared_memory(false)`?)"
 )]
 pub struct ShmError {
-    /// What failed.
+    /// The operation that failed.
     pub attempt: &'static str,
-    /// What the kernel said.
+    /// The error of the system call.
     pub source: io::Error,
 }
 
-/// A link to other processes of the host, over memory shared with each.
+/// A link to other processes of the host, over memory shared with each peer.
 ///
-/// The endpoint listens on an abstract Unix socket, which leaves nothing behind. The first end that sends to a peer
-/// connects to that peer's socket and passes it a file in memory that holds one ring of frames for each direction; the
-/// receiver maps it only when its size is right and sealed. From then on the socket wakes a peer that sleeps, and shows
-/// the end of the peer however it comes. (A wake-up by a shared eventfd would be cheaper, but a peer could make it
-/// block.) Two that connect to each other at the same time have two such channels, read both and send over the older.
+/// The endpoint listens on an abstract Unix socket, which leaves no file behind. The first end that
+/// sends to a peer connects to that peer's socket. It passes the peer a memory file (memfd) that
+/// contains one ring of frames for each direction. The receiver maps the file only if its size is
+/// correct and sealed. After that, the socket wakes a sleeping peer and reports when the peer ends,
+/// for whatever reason. (A wake-up by a shared eventfd would be cheaper, but a peer could make it
+/// block.) If two peers connect to each other at the same time, they have two channels. They read
+/// both, and send over the older one.
 ///
-/// The headers of a frame are copied to private memory before anything looks at them, since the other
-/// process may change them at any time; payload is handed over as memory that others may write, and
-/// placed from where it lies. Nothing is lost here: a full ring makes the sender wait.
+/// The headers of a frame are copied to private memory before they are parsed, because the other
+/// process may change them at any time. Payload is passed on as memory that others may write, and
+/// is placed directly from the ring or from lent memory. No frame is lost here: if the ring is
+/// full, the sender waits.
 #[derive(Debug)]
 pub struct ShmLink {
     local: PeerAddr,
     listener: OwnedFd,
-    /// Watches all sockets: the one descriptor to wait for.
+    /// Watches all sockets. This is the descriptor that a sleeping thread waits for.
     epoll: OwnedFd,
     channels: Vec<Channel>,
-    /// Accepted, not greeted yet.
+    /// Accepted connections that have not sent a greeting yet.
     strangers: VecDeque<(u64, OwnedFd)>,
-    /// Key of the next socket in `epoll`.
+    /// Key in `epoll` for the next socket.
     next_key: u64,
-    /// Where the batch before went.
+    /// Position of the channel of the last batch.
     last_sent: usize,
-    /// Which channel is read first.
+    /// Position of the channel to read first.
     first_read: usize,
     attended_at: Instant,
-    /// When a frame last came.
+    /// When a frame last arrived.
     brought_at: Instant,
     copier: PayloadCopier,
     buffer: Box<[u8; FRAME_BYTES_MAX]>,
@@ -84,7 +87,8 @@ struct Channel {
     reader: Reader,
     lender: Lender,
     borrower: Borrower,
-    /// The peer is gone, or does not keep to the protocol: what it wrote is read, then it is closed.
+    /// The peer is gone or violated the protocol. Frames that it wrote are read, then the channel
+    /// is closed.
     is_over: bool,
 }
 
@@ -103,7 +107,7 @@ impl ShmLink {
         if epoll < 0 {
             return Err(failed("make an epoll descriptor")(io::Error::last_os_error()));
         }
-        // SAFETY: the kernel has just given us this descriptor.
+        // SAFETY: the kernel just returned this descriptor; it has no other owner.
         let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };
         watch_arrivals(&epoll, listener.as_fd()).map_err(failed("watch a Unix socket"))?;
         Ok(Self {
@@ -124,12 +128,12 @@ impl ShmLink {
         })
     }
 
-    /// Returns the number of peers that memory is shared with, counting twice those that connected both ways.
+    /// Returns the number of channels. A peer that connected both ways has two.
     pub const fn channels(&self) -> usize {
         self.channels.len()
     }
 
-    /// Position of the channel to send to a peer on.
+    /// Returns the position of the channel to `peer`, and connects if there is none.
     #[inline]
     fn channel_to(&mut self, peer: PeerAddr) -> Option<usize> {
         let is_it = |channel: &Channel| channel.peer == peer && !channel.is_over;
@@ -140,7 +144,7 @@ impl ShmLink {
         found.or_else(|| self.connect(peer)).inspect(|&position| self.last_sent = position)
     }
 
-    /// Shares memory with a peer that is to be sent to.
+    /// Creates a channel to `peer`.
     #[cold]
     fn connect(&mut self, peer: PeerAddr) -> Option<usize> {
         let (host, endpoint) = peer.to_shared_memory()?;
@@ -161,7 +165,7 @@ impl ShmLink {
         }
     }
 
-    /// The address of a peer has no listener, which is reported once to the next caller.
+    /// Reports that no listener exists at the address of `peer`, once until the event is polled.
     #[cold]
     fn refuse(&mut self, peer: PeerAddr) {
         let says_so = |event: &LinkEvent| matches!(event, LinkEvent::Refused(at, _) if *at == peer);
@@ -188,7 +192,7 @@ impl ShmLink {
         let key = self.next_key;
         self.next_key += 1;
         watch(&self.epoll, socket.as_fd(), key)?;
-        // A thread that waits for frames right now sleeps without having announced that to this peer.
+        // A thread may be asleep already; it could not announce that to this new peer.
         reader.announce_sleep();
         let (lender, borrower) = (Lender::default(), Borrower::default());
         let is_over = false;
@@ -205,7 +209,7 @@ impl ShmLink {
         Ok(())
     }
 
-    /// Looks after the sockets: peers that connect, call or are gone.
+    /// Handles socket events: peers that connect, send a wake-up or a notice, or are gone.
     #[cold]
     fn attend(&mut self) {
         let mut ready = [libc::epoll_event { events: 0, u64: 0 }; READY_MAX];
@@ -239,14 +243,15 @@ impl ShmLink {
     fn accept(&mut self) {
         for left in (0..=STRANGERS_MAX).rev() {
             if left == 0 {
-                // The next look goes on: the descriptor is reported again, as more may wait there. If it cannot be, the
-                // next peer that connects has it reported.
+                // More connections may wait. Watching the listener again makes `epoll` report it
+                // again, so that the next call continues. If that fails, the next peer that
+                // connects causes the report.
                 let _unwatched = watch_arrivals(&self.epoll, self.listener.as_fd());
                 break;
             }
             let Ok(Some(socket)) = socket::accept(self.listener.as_fd()) else { break };
             if self.strangers.len() == STRANGERS_MAX {
-                // One that has not said anything since then is not missed.
+                // Drop the connection that has waited longest without a greeting.
                 self.strangers.pop_front();
                 self.statistics.receive_discarded += 1;
             }
@@ -259,7 +264,7 @@ impl ShmLink {
         }
     }
 
-    /// Makes a channel of what a stranger says.
+    /// Reads the greeting of an accepted connection and adds a channel if the greeting is valid.
     fn meet(&mut self, at: usize) {
         let Some((key, socket)) = self.strangers.remove(at) else { return };
         match socket::be_greeted(socket.as_fd()) {
@@ -285,7 +290,7 @@ impl ShmLink {
             && socket::is_sealed_memory(memory)
     }
 
-    /// Passes on frames of all channels.
+    /// Passes frames of all channels to `on_frame`.
     #[inline]
     fn receive_all(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> usize {
         let count = self.channels.len();
@@ -312,14 +317,14 @@ impl ShmLink {
         frames
     }
 
-    /// Whether a frame comes while the rings are looked at a few times more.
+    /// Returns whether a frame arrives within a few more polls of the rings.
     #[inline]
     fn has_frame_soon(&self) -> bool {
         let has_frame = |channel: &Channel| channel.reader.has_frame();
         (0..LOOKS).any(|_| self.channels.iter().any(has_frame))
     }
 
-    /// Passes on frames of one channel; `None` if it is of no use any more.
+    /// Passes frames of one channel to `on_frame`. Returns `None` if the channel must be closed.
     #[inline]
     fn receive_from(
         &mut self,
@@ -371,7 +376,7 @@ impl ShmLink {
         Some(frames)
     }
 
-    /// Closes a channel; its memory is given back.
+    /// Closes a channel and frees its memory.
     #[cold]
     fn close(&mut self, position: usize) {
         if position < self.channels.len() {
@@ -391,7 +396,8 @@ impl Channel {
         self.is_over = true;
     }
 
-    /// Reads the peer's notices; false if the peer is gone or a notice is invalid.
+    /// Reads wake-ups and notices of the peer. Returns false if the peer is gone or a notice is
+    /// invalid.
     #[cold]
     fn listen(&mut self) -> bool {
         for _ in 0..NOTICES_MAX {
@@ -400,7 +406,8 @@ impl Channel {
                 Heard::Call => {}
                 Heard::Notice(Notice::Lent { memory, len }, Some(file)) => {
                     if self.borrower.borrow(memory, len, file.as_fd()).is_err() {
-                        // What it has sent of it already is lost and will come through the ring.
+                        // Frames that refer to this memory are lost. The peer retransmits their
+                        // payload through the ring.
                         socket::send_notice(self.socket.as_fd(), Notice::Refused, None);
                     }
                 }
@@ -412,17 +419,17 @@ impl Channel {
         true
     }
 
-    /// Payload that lies in memory of the peer; `None` if it is not to be had.
+    /// Returns payload in memory of the peer; `None` if that memory is not available.
     #[inline]
     fn lent(&mut self, place: LentPlace, len: usize, epoll: &OwnedFd) -> Option<Payload<'_>> {
-        // The peer has said on the socket what it lends before it wrote the frame.
+        // The peer sends the notice about lent memory before it writes the frame.
         if !self.borrower.has(place, len) && !self.listen() {
             self.end(epoll);
         }
         self.borrower.find(place, len)
     }
 
-    /// Writes frame `index` of a batch.
+    /// Writes frame `index` of a batch to the ring.
     #[inline]
     fn write(&mut self, batch: &TxBatch, index: usize, copier: &mut PayloadCopier) -> Written {
         let TxFrame { header, payload, is_lasting } = batch.frame(index);
@@ -430,10 +437,10 @@ impl Channel {
             if is_lasting { self.lender.place_of(payload, self.socket.as_fd()) } else { None };
         let shape = Shape { headers: header.len(), payload: payload.len as usize, lent: place };
         self.writer.write(&shape, |to, payload_to| {
-            // SAFETY: the record has room for the headers, of which no reference exists.
+            // SAFETY: the record has room for the headers, and no reference to that room exists.
             unsafe { mem::copy_foreign(to, header.as_ptr(), header.len()) };
             let Some(to) = payload_to else { return true };
-            // SAFETY: the record has room for the payload, too, and is ours until it is written.
+            // SAFETY: the record has room for the payload too, and is ours until it is published.
             unsafe { copier.push(to, payload) };
             copier.copy().is_ok()
         })
@@ -447,7 +454,7 @@ impl Link for ShmLink {
             frame_bytes_safe: FRAME_BYTES_MAX as u16,
             segments: SEGMENTS,
             offloads: true,
-            // A full ring drops nothing.
+            // A full ring drops no frames.
             receive_buffer_bytes: u32::MAX,
             rate: None,
             local: self.local,
@@ -548,8 +555,9 @@ fn watch(epoll: &OwnedFd, socket: BorrowedFd<'_>, key: u64) -> io::Result<()> {
     control(epoll, libc::EPOLL_CTL_ADD, socket, wanted)
 }
 
-/// Watches the listener, and has each arrival reported once: what cannot be accepted, as the process has no descriptor left,
-/// would wake its threads for as long as that is so. If it is watched already, what waits there is reported again.
+/// Watches the listener, with one report per arrival (edge-triggered). Otherwise a connection that
+/// cannot be accepted, because the process has no descriptors left, would keep waking the threads.
+/// If the listener is watched already, waiting connections are reported again.
 fn watch_arrivals(epoll: &OwnedFd, listener: BorrowedFd<'_>) -> io::Result<()> {
     let events = (libc::EPOLLIN | libc::EPOLLET) as u32;
     let wanted = libc::epoll_event { events, u64: LISTENER_KEY };
@@ -576,47 +584,48 @@ fn control(
 
 fn unwatch(epoll: &OwnedFd, socket: BorrowedFd<'_>) {
     let (epoll, socket) = (epoll.as_raw_fd(), socket.as_raw_fd());
-    // SAFETY: no memory is passed. It can only fail where there is nothing to remove.
+    // SAFETY: no memory is passed. The call fails only if the socket is not watched.
     unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_DEL, socket, std::ptr::null_mut()) };
 }
 
-/// Key of the listening socket.
+/// Key in `epoll` of the listening socket.
 const LISTENER_KEY: u64 = 0;
 
-/// Which ring of the shared memory each writes to.
+/// Index of the ring that each end writes to.
 const CONNECTOR: usize = 0;
 const ACCEPTOR: usize = 1;
 
-/// Peers that memory is shared with at a time, half a MiB each: 32 MiB. More go over other links.
+/// Maximum number of channels. At half a MiB each they take 32 MiB. Further peers use other links.
 const CHANNELS_MAX: usize = 64;
 
-/// Channels with one peer: one made from each side, and one that a peer which has lost the other
-/// makes before its end is known here.
+/// Maximum number of channels with one peer: one from each side, and one that the peer opens after
+/// it lost a channel whose end has not been noticed here yet.
 const CHANNELS_PER_PEER: usize = 3;
 
-/// Connections that have not said anything yet.
+/// Maximum number of connections without a greeting.
 const STRANGERS_MAX: usize = 8;
 
-/// Events that were not polled: two for each peer at most.
+/// Maximum number of queued events: two for each peer.
 const EVENTS_MAX: usize = 2 * CHANNELS_MAX;
 
-/// Sockets looked after in one go; the others are still ready at the next.
+/// Maximum number of sockets handled per call. The others stay ready for the next call.
 const READY_MAX: usize = 16;
 
-/// Messages of a peer heard in one go: one for each time that this end has gone to sleep, and those
-/// about memory that it lends. The others are heard the next time.
+/// Maximum number of messages read from a peer per call: one wake-up for each time that this end
+/// went to sleep, and the notices about lent memory. Further messages wait for the next call.
 const NOTICES_MAX: usize = 3 * 64;
 
-/// Frames of one batch, at most; a frame costs no call.
+/// Maximum number of frames in a batch. A frame costs no system call.
 const SEGMENTS: u16 = 64;
 
-/// Looks at rings that are empty, while they are busy. A look costs 1 to 2 ns and the rest of a turn 60:
-/// so a frame that comes is more often seen at once than after what is left of a turn.
+/// Number of polls of empty rings while they are busy. A poll costs 1 to 2 ns, and the rest of a
+/// turn 60 ns. An arriving frame is therefore more likely to be seen at once than after the rest of
+/// a turn.
 const LOOKS: u32 = 32;
 
-/// Rings are busy for this long after they brought a frame: some round trips.
+/// Time in nanoseconds for which rings count as busy after a frame arrived: a few round trips.
 const BUSY_NS: u64 = 20_000;
 
-/// How often sockets are looked after while the link is polled: 10,000 calls of 200 ns a second are
-/// 0.2 % of a processor, and a peer that connects waits for no longer.
+/// Interval between checks of the sockets while the link is polled, in nanoseconds. 10,000 calls of
+/// 200 ns per second take 0.2 % of a processor. A connecting peer waits for at most this long.
 const ATTEND_NS: u64 = 100_000;

@@ -1,4 +1,4 @@
-//! Signals while a thread of the program waits: one that comes ends the wait, as it ends `read`.
+//! Signals while a thread of the program waits: a signal ends the wait, as it ends `read`.
 
 use std::io;
 use std::marker::PhantomData;
@@ -7,42 +7,43 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use crate::threads::{set_mask, signals_from_outside};
 
-/// Defers signals to the calling thread, for as long as this lives.
+/// Defers signals to the calling thread while this value exists.
 ///
-/// Nothing would notice a signal that came between a look at what is waited for and going to sleep. So it is blocked
-/// before the look, and [`HeldSignals::wait_for`] lets it in.
+/// A signal that arrives between the last check and the sleep would go unnoticed. It is therefore
+/// blocked before the check, and [`HeldSignals::wait_for`] unblocks it.
 #[derive(Debug)]
 pub struct HeldSignals {
     before: libc::sigset_t,
-    /// Threads have masks of their own.
+    /// Signal masks belong to a thread, so the value must stay on its thread.
     _of_this_thread: PhantomData<*const ()>,
 }
 
 impl HeldSignals {
-    /// Puts them off.
+    /// Blocks the signals of the calling thread.
     ///
     /// # Errors
-    /// None on a system that is sound.
+    /// None on a working system.
     pub fn hold() -> io::Result<Self> {
         let before = set_mask(libc::SIG_BLOCK, &signals_from_outside())?;
         Ok(Self { before, _of_this_thread: PhantomData })
     }
 
-    /// Returns the signals that the calling thread has blocked otherwise.
+    /// Returns the signals that the calling thread had blocked before.
     pub const fn before(&self) -> &libc::sigset_t {
         &self.before
     }
 
-    /// Sleeps until the descriptor is readable. Handlers run meanwhile.
+    /// Sleeps until the descriptor is readable. Signal handlers run meanwhile.
     ///
     /// # Errors
-    /// [`io::ErrorKind::Interrupted`] if one has run, now or since signals were deferred, and the program has handlers
-    /// that interrupt calls (those without `SA_RESTART`): the kernel does not report which of its handlers has run.
+    /// [`io::ErrorKind::Interrupted`] if a handler has run during the call or since signals were
+    /// deferred, and the program has a handler that interrupts calls (one without `SA_RESTART`).
+    /// The kernel does not report which handler has run.
     pub fn wait_for(&self, descriptor: BorrowedFd<'_>) -> io::Result<()> {
         let mut wanted =
             libc::pollfd { fd: descriptor.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         loop {
-            // SAFETY: both live until the end of the call; there is no limit.
+            // SAFETY: `wanted` and `before` outlive the call. A null timeout means no limit.
             let ready = unsafe {
                 libc::ppoll(&raw mut wanted, 1, std::ptr::null(), &raw const self.before)
             };
@@ -60,26 +61,27 @@ impl HeldSignals {
 /// Returns the signals that the calling thread has blocked.
 ///
 /// # Errors
-/// None on a system that is sound.
+/// None on a working system.
 pub fn blocked_signals() -> io::Result<libc::sigset_t> {
     let none = MaybeUninit::<libc::sigset_t>::zeroed();
-    // SAFETY: all zero is a set without signals.
+    // SAFETY: zeroed memory is a valid, empty signal set.
     set_mask(libc::SIG_BLOCK, unsafe { none.assume_init_ref() })
 }
 
 impl Drop for HeldSignals {
     fn drop(&mut self) {
-        // It has worked before.
+        // The same call succeeded in `hold`, so it does not fail here.
         let _ = set_mask(libc::SIG_SETMASK, &self.before);
     }
 }
 
-/// Whether the program has handlers after which calls are not to go on.
+/// Returns whether the program has a handler that interrupts system calls.
 fn any_interrupts() -> bool {
     let outside = signals_from_outside();
     (1..=LAST_SIGNAL).any(|signal| {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: asks for the action of a signal, and writes it to where there is room; a zeroed one is valid.
+        // SAFETY: the calls read the signal set and write the action of a signal to `action`. A
+        // zeroed action is valid too.
         let (is_outside, action) = unsafe {
             let is_outside = libc::sigismember(&raw const outside, signal) == 1;
             let _no_such_signal = libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
@@ -90,5 +92,5 @@ fn any_interrupts() -> bool {
     })
 }
 
-/// The last of Linux.
+/// Highest signal number of Linux.
 const LAST_SIGNAL: libc::c_int = 64;

@@ -1,4 +1,5 @@
-//! Slots of queue pair numbers: which process of a host has which numbers, without anybody who gives them out.
+//! Slots of queue pair numbers: processes of a host divide the numbers among them without a central
+//! allocator.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,25 +7,26 @@ use wire_edge::QueuePairNumber;
 
 use crate::{UdpConfig, UdpError, UdpLink};
 
-/// How queue pair numbers and UDP ports belong together.
+/// The mapping between queue pair numbers and UDP ports.
 ///
-/// A number of 24 bits is a slot and an index, 12 bits each. Slot s of a host is the UDP port s behind the first: the
-/// process that has bound that port has the slot. The kernel ensures that no other process has it, and that it is free
-/// when the process ends, in whatever way. So the address of a host and the number of a queue pair say where to send,
+/// A number has 24 bits: a slot and an index of 12 bits each. Slot s of a host corresponds to UDP
+/// port s after the first port. The process that has bound the port owns the slot. The kernel
+/// ensures that only one process owns it, and frees it when that process ends, in whatever way. The
+/// address of a datagram therefore follows from a host's IP address and a queue pair number,
 /// without a look-up.
 ///
-/// All hosts of a network must have the same first port.
+/// All hosts of a network must use the same first port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Slots {
     first_port: u16,
 }
 
-/// A slot that is claimed, by links that have its port: one for each address.
+/// A claimed slot: links that are bound to its port, one for each address.
 #[derive(Debug)]
 pub struct ClaimedSlot {
     /// The number of the slot.
     pub slot: u16,
-    /// The links, in the order of the addresses. The slot is free again when they are gone.
+    /// The links, in the order of the addresses. The slot is free again when they are dropped.
     pub links: Vec<UdpLink>,
 }
 
@@ -32,25 +34,25 @@ pub struct ClaimedSlot {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SlotError {
-    /// Others have them all.
+    /// Other processes own all slots.
     #[error(
         "all {SLOTS} slots of queue pair numbers are in use on this host (`ss -ulpn` shows by whom)"
     )]
     NoneLeft,
-    /// An address cannot be had on any port.
+    /// A link cannot be opened on an address, on any port.
     #[error(transparent)]
     Link(#[from] UdpError),
 }
 
 impl Default for Slots {
-    /// From port 0xf000 on: above those that Linux gives out by itself (32768 to 60999).
+    /// Starts at port 0xf000, above the ports that Linux assigns automatically (32768 to 60999).
     fn default() -> Self {
         Self { first_port: 0xf000 }
     }
 }
 
 impl Slots {
-    /// Creates the slots with this first port, at most 0xf000, as there are 4096 ports behind it.
+    /// Creates the mapping with this first port: 1 to 0xf000, because 4096 ports follow it.
     pub fn new(first_port: u16) -> Option<Self> {
         (first_port > 0 && first_port <= 0xf000).then_some(Self { first_port })
     }
@@ -61,17 +63,19 @@ impl Slots {
         SocketAddr::new(ip, self.port_of(number.slot()))
     }
 
-    /// The port of a slot; only the low 12 bits count.
+    /// Returns the port of a slot. Only the low 12 bits of `slot` are used.
     const fn port_of(self, slot: u16) -> u16 {
         self.first_port + slot % SLOTS
     }
 
     //= protocol.md: slot.2
-    /// Claims a slot that is free at all these addresses: the one that `random` chooses, or the next. The number of
-    /// a process that has ended is not soon used again if `random` is.
+    /// Claims a slot that is free at all these addresses: the one that `random` selects, or the
+    /// next free one. With a random value, the numbers of a process that has ended are not reused
+    /// soon.
     ///
     /// # Errors
-    /// [`SlotError::NoneLeft`], or why a link cannot be had that no other port would change.
+    /// [`SlotError::NoneLeft`] if no slot is free; [`SlotError::Link`] if a link cannot be opened
+    /// on any port.
     pub fn claim(
         &self,
         addresses: &[IpAddr],
@@ -91,7 +95,7 @@ impl Slots {
     }
 }
 
-/// Slots of a host: as many as there are ports from 0xf000 on.
+/// Number of slots of a host: the ports from 0xf000 on.
 const SLOTS: u16 = 1 << 12;
 
 #[cfg(test)]
@@ -111,7 +115,7 @@ mod tests {
         assert_eq!(Slots::default().address_of(LOCAL, number), (LOCAL, 0xfabc).into());
         assert_eq!(Slots::new(0x8000).unwrap().address_of(LOCAL, number), (LOCAL, 0x8abc).into());
         assert_eq!((Slots::new(0), Slots::new(0xf001)), (None, None));
-        // The group, and the two that belong to managers of a network.
+        // The group's number, and two numbers that network managers use.
         for (slot, index) in [(0xfff, 0xfff), (0, 0), (0, 1), (0x1000, 5), (5, 0x1000)] {
             assert_eq!(QueuePairNumber::at(slot, index), None);
         }
@@ -122,12 +126,12 @@ mod tests {
     fn a_slot_that_somebody_has_is_passed_over() {
         let (slots, config) = (Slots::default(), UdpConfig::default());
         let other = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-        // Wherever the first free one is: others on this host may claim, too.
+        // The slot is not fixed, because other processes of this host may claim slots too.
         let first = slots.claim(&[LOCAL, other], 0xfff, &config).unwrap();
         assert_eq!(first.links.len(), 2);
         let local = first.links[1].caps().local;
         assert_eq!(local.to_socket(), Some((other, slots.port_of(first.slot)).into()));
-        // One address is enough to be in the way.
+        // One address in use is enough to pass over the slot.
         let second = slots.claim(&[other], first.slot, &config).unwrap();
         assert_ne!(second.slot, first.slot);
         let third = slots.claim(&[LOCAL, other], first.slot, &config).unwrap();

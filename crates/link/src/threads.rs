@@ -1,4 +1,4 @@
-//! Threads beside those of the program: they leave its signals to it.
+//! Threads beside those of the program. The signals of the program are not delivered to them.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -6,15 +6,17 @@ use std::sync::mpsc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// Starts a thread on which no handler of the program runs, whatever signals the process gets.
+/// Starts a thread on which no signal handler of the program runs.
 ///
-/// Programs count on being interrupted where they wait, and handlers on the stack and the thread-local
-/// state of a thread of the program. Signals that a thread brings on itself are not held back: a handler of
-/// ours serves some of them, and the kernel ends a process that blocks one.
+/// Programs expect signals to interrupt their own waiting threads. Their handlers expect the stack
+/// and the thread-local state of a thread of the program. Signals that a thread causes itself are
+/// not blocked: one of our handlers serves some of them, and the kernel kills a process that blocks
+/// one.
 ///
-/// It has begun when this returns. A new thread maps and unmaps memory for what it allocates, and libraries that want to
-/// know what is unmapped (libfabric, UCX) write over the code of `munmap` when their user comes to it: a thread that
-/// comes back from the kernel into code that has changed meanwhile crashes.
+/// The thread is running when this function returns. A new thread maps and unmaps memory for its
+/// allocations. Libraries that track unmapping (libfabric, UCX) overwrite the code of `munmap` when
+/// their user initialises them. A thread that returns from the kernel into code that was
+/// overwritten meanwhile crashes.
 ///
 /// # Errors
 /// The error of the system call that failed.
@@ -25,11 +27,11 @@ pub fn start_thread(
     let others = signals_from_outside();
     let (begins, begun) = mpsc::sync_channel(1);
     let work = move || {
-        // Who started it may have waited long enough.
+        // The starting thread may have stopped waiting.
         let _not_awaited = begins.send(());
         work();
     };
-    // The new thread inherits the mask, so that it never is without one.
+    // The new thread inherits the mask, so that it never runs without one.
     let before = set_mask(libc::SIG_BLOCK, &others)?;
     let started = Builder::new().name(name.into()).spawn(work);
     set_mask(libc::SIG_SETMASK, &before)?;
@@ -38,10 +40,10 @@ pub fn start_thread(
     Ok(started)
 }
 
-/// Signals that a thread does not raise itself.
+/// Returns the set of signals that a thread does not cause itself.
 pub(crate) fn signals_from_outside() -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: the first call fills the set, the others take away from it.
+    // SAFETY: the first call initialises the set, and the others remove signals from it.
     unsafe {
         libc::sigfillset(set.as_mut_ptr());
         for signal in OF_ITS_OWN {
@@ -51,21 +53,22 @@ pub(crate) fn signals_from_outside() -> libc::sigset_t {
     }
 }
 
-/// Changes what the calling thread blocks; returns what it blocked before.
+/// Changes the signal mask of the calling thread; returns the previous mask.
 pub(crate) fn set_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<libc::sigset_t> {
     let mut before = MaybeUninit::uninit();
-    // SAFETY: both sets live until the end of the call.
+    // SAFETY: both sets outlive the call.
     match unsafe { libc::pthread_sigmask(how, set, before.as_mut_ptr()) } {
-        // SAFETY: the call succeeded and has filled it.
+        // SAFETY: the call succeeded and has initialised the set.
         0 => Ok(unsafe { before.assume_init() }),
         error => Err(io::Error::from_raw_os_error(error)),
     }
 }
 
-/// Who starts a thread waits no longer for it to begin: it may have locks of the loader, which a new thread may need.
+/// Longest time to wait until a new thread runs. The starting thread may own locks of the loader
+/// that the new thread needs.
 const BEGINNING_MAX: Duration = Duration::from_secs(1);
 
-/// What a thread's own instructions bring on.
+/// Signals that a thread's own instructions cause.
 const OF_ITS_OWN: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
 
@@ -85,7 +88,7 @@ mod tests {
                 let _ended = ends.recv();
             })
             .expect("a thread");
-            // It takes its name after its first allocation, and before its work.
+            // A thread sets its name after its first allocation and before its work.
             let tasks = fs::read_dir("/proc/self/task").expect("this process");
             let names = tasks.flatten().map(|task| fs::read_to_string(task.path().join("comm")));
             let has_name = names.flatten().any(|known| known.trim() == name);

@@ -1,4 +1,4 @@
-//! Frames in UDP datagrams.
+//! Links over UDP.
 
 mod address;
 mod config;
@@ -36,19 +36,20 @@ pub use self::config::{UdpConfig, UdpFeatures};
 pub use self::door::{DoorSocket, GROUP_PORT, give_way};
 pub use self::error::{PayloadUnmapped, UdpError};
 
-/// One unconnected UDP socket that speaks with any number of peers, and a connected one for the
-/// peer that most frames are exchanged with.
+/// One unconnected UDP socket for any number of peers, and a second socket that is connected to the
+/// peer with the most frames.
 ///
-/// A batch is sent as one system call per run of equal-sized frames, whose pieces the kernel takes
-/// straight from the batch and from registered memory. Received messages are split where the kernel
-/// has coalesced frames. What the kernel turns out not to support is done without from then on; see
-/// [`UdpLink::features`].
+/// A batch is sent with one system call per run of equal-sized frames. The kernel reads these
+/// frames directly from the batch and from registered memory. Received messages are split where the
+/// kernel has coalesced frames. If the kernel does not support a feature, the link stops using it;
+/// see [`UdpLink::features`].
 #[derive(Debug)]
 pub struct UdpLink {
     socket: OwnedFd,
     hot: Option<HotSocket>,
     traffic: Traffic,
-    /// The address bound to, which the connected socket shares; `None` if it must not have one.
+    /// The bound address, which the connected socket shares; `None` if there must be no connected
+    /// socket.
     shareable: Option<SocketName>,
     family: Family,
     features: UdpFeatures,
@@ -62,14 +63,15 @@ pub struct UdpLink {
     ring: ReceiveRing,
     transmitter: Transmitter,
     clock: ReceiveClock,
-    /// The kernel's drop count when it last reported it, modulo 2^32.
+    /// The kernel's drop count as last reported, modulo 2^32.
     drops_reported: u32,
     hints: Vec<String>,
     statistics: LinkStatistics,
 }
 
 impl UdpLink {
-    /// Opens a link on `address`; port 0 takes a free one, an unspecified address serves all interfaces.
+    /// Opens a link on `address`. Port 0 chooses a free port; an unspecified address serves all
+    /// interfaces.
     ///
     /// # Errors
     /// [`UdpError`], one variant for each cause.
@@ -102,13 +104,14 @@ impl UdpLink {
         let watch = Watch::new();
         let interface = interface::interface_of(socket.as_fd(), address.ip()).unwrap_or(None);
         if family == Family::V6 {
-            // What is sent to groups leaves by this interface, as that of IPv4 does by its address.
+            // Datagrams to groups leave by this interface. For IPv4 the bound address already
+            // selects it.
             let index = interface::index_of(address.ip()).cast_signed();
             let level = libc::IPPROTO_IPV6;
             let _ = socket::set_option(socket.as_fd(), level, libc::IPV6_MULTICAST_IF, index);
         }
 
-        // Behind an unspecified address a connected socket would fix which one frames come from.
+        // With an unspecified address, a connected socket would fix the source address of frames.
         let is_shareable = features.connected_peer && !address.ip().is_unspecified();
         features.connected_peer = is_shareable;
         let mut link = Self {
@@ -151,12 +154,12 @@ impl UdpLink {
         Ok(link)
     }
 
-    /// Returns the features that the link uses, without those that the system lacks.
+    /// Returns the features in use, without those that the system lacks.
     pub const fn features(&self) -> UdpFeatures {
         self.features
     }
 
-    /// Returns what an administrator could improve, each a sentence with a command.
+    /// Returns improvements that an administrator could make, each a sentence with a command.
     pub fn hints(&self) -> &[String] {
         &self.hints
     }
@@ -171,14 +174,14 @@ impl UdpLink {
         self.caps.frame_bytes_safe = safe;
     }
 
-    /// Counts a capability that turned out to be missing and reports changed capabilities.
+    /// Counts a capability that the system lacks, and reports the changed capabilities.
     #[cold]
     fn fall_back(&mut self) {
         self.statistics.fallbacks += 1;
         self.watch.push(LinkEvent::Changed(self.caps));
     }
 
-    /// Asks the interface for its MTU and whether it runs.
+    /// Queries the interface for its MTU and whether it is running.
     #[cold]
     fn check_interface(&mut self) {
         let Some(known) = &self.interface else { return };
@@ -279,7 +282,7 @@ impl Link for UdpLink {
     fn wait_fds(&self) -> WaitFds<'_> {
         let main = self.socket.as_fd();
         match &self.hot {
-            // The one that sends first: it is the one that may be full.
+            // The socket that sends comes first, because its buffer may be full.
             Some(hot) if self.transmitter.is_connected() => [Some(hot.socket.as_fd()), Some(main)],
             Some(hot) => [Some(main), Some(hot.socket.as_fd())],
             None => [Some(main), self.watch.news()],
@@ -291,16 +294,16 @@ impl Link for UdpLink {
     }
 }
 
-/// One of the two sockets.
+/// Selects one of the two sockets.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Which {
-    /// The one that any peer can reach.
+    /// The unconnected socket, which any peer can reach.
     Main,
-    /// The one connected to a peer.
+    /// The socket connected to one peer.
     Hot,
 }
 
-/// The socket that is meant, of those there are.
+/// Returns the selected socket, or the main one if there is no connected socket.
 #[inline]
 fn fd_of<'a>(main: &'a OwnedFd, hot: Option<&'a HotSocket>, which: Which) -> BorrowedFd<'a> {
     match (hot, which) {
@@ -309,10 +312,10 @@ fn fd_of<'a>(main: &'a OwnedFd, hot: Option<&'a HotSocket>, which: Which) -> Bor
     }
 }
 
-/// Times an operation is tried again after an error that was about something else.
+/// Maximum number of retries after errors that concern earlier operations.
 const ATTEMPTS_MAX: usize = 4;
 
-/// MTU assumed when no interface is known: that of every Ethernet.
+/// MTU assumed if no interface is known, in bytes: that of every Ethernet.
 const MTU_UNKNOWN_BYTES: u32 = 1500;
 
 #[cfg(test)]
@@ -321,8 +324,8 @@ mod tests {
 
     use super::*;
 
-    /// A kernel refuses to segment for a socket without checksums, as it does on devices that
-    /// cannot compute them.
+    /// Returns a link that cannot segment: a kernel refuses to segment for a socket without
+    /// checksums, as it does on devices that cannot compute them.
     fn unable_to_segment() -> UdpLink {
         let link = UdpLink::bind(([127, 0, 0, 1], 0).into(), &UdpConfig::default()).unwrap();
         socket::set_option(link.socket.as_fd(), libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).unwrap();
@@ -345,7 +348,7 @@ mod tests {
         assert_eq!(link.send(&batch).unwrap(), 300);
         assert!(!link.features().segmentation);
         assert_eq!(link.caps().segments, 1);
-        // First the number of segments is doubted, then segmentation itself.
+        // The link first reduces the number of segments, then stops segmenting.
         assert_eq!(link.statistics().fallbacks, 2);
         for segments in [64, 1] {
             let event = link.poll_event();

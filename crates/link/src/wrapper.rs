@@ -1,4 +1,4 @@
-//! Links that are made of others.
+//! Links that wrap other links.
 
 use std::io;
 
@@ -6,28 +6,28 @@ use delivery::{Instant, LinkCaps, LinkEvent, TxBatch};
 
 use crate::{EthernetHeader, Link, LinkStatistics, OnFrame, WaitFds};
 
-/// A link around another one. What it does not change is that one's.
+/// A link that wraps another one. By default it forwards each call to the inner link.
 pub(crate) trait Wrapper: Send {
-    /// The one inside.
+    /// The type of the inner link.
     type Inner: Link + ?Sized;
 
-    /// The one inside.
+    /// Returns the inner link.
     fn inner(&self) -> &Self::Inner;
 
-    /// The one inside.
+    /// Returns the inner link.
     fn inner_mut(&mut self) -> &mut Self::Inner;
 
-    /// What the link can do if the one inside can do this.
+    /// Returns the capabilities of this link, given those of the inner link.
     fn caps_around(&self, inner: LinkCaps) -> LinkCaps {
         inner
     }
 
-    /// As [`Link::receive`].
+    /// Receives as [`Link::receive`] does.
     fn let_in(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
         self.inner_mut().receive(now, limit, on_frame)
     }
 
-    /// As [`Link::send`].
+    /// Sends as [`Link::send`] does.
     fn let_out(&mut self, batch: &TxBatch) -> io::Result<usize> {
         self.inner_mut().send(batch)
     }

@@ -1,4 +1,5 @@
-//! Frames through `AF_XDP`: rings in memory shared with the kernel, fed by a program at the driver.
+//! Links through `AF_XDP`: rings in memory shared with the kernel, filled by a program at the
+//! driver.
 
 mod bpf;
 mod config;
@@ -36,37 +37,37 @@ use crate::{Link, LinkStatistics, OnFrame, WaitFds, check_frame_bytes};
 pub use self::config::{XdpConfig, XdpMode};
 pub use self::error::XdpError;
 
-/// One queue of an Ethernet interface, by `AF_XDP`.
+/// A link through one queue of an Ethernet interface, by `AF_XDP`.
 ///
-/// A program on the interface picks out the frames of this endpoint and leaves all others to the
-/// kernel. Received frames are handed on where the kernel has put them; frames to send are built in
-/// memory that the kernel reads, payload copied from registered memory once. While frames come by,
-/// receiving takes no system call; sending takes one per batch, or none where the driver reads the
-/// ring by itself.
+/// A program on the interface selects the frames of this endpoint and passes all others to the
+/// kernel. Received frames are passed on from where the kernel has stored them. Frames to send are
+/// built in memory that the kernel reads; payload is copied from registered memory once. While
+/// frames keep arriving, receiving takes no system call. Sending takes one per batch, or none if
+/// the driver polls the ring.
 ///
-/// An interface has room for one such program, so for one such link. It is gone with the link, or
-/// with the process, in whatever way that ends.
+/// An interface has room for one such program, and so for one such link. The program is removed
+/// with the link, or when the process ends in whatever way.
 #[derive(Debug)]
 pub struct XdpLink {
     config: XdpConfig,
     framing: Framing,
     claim: Option<PortClaim>,
     interface: Interface,
-    /// `None` while there is no such interface.
+    /// `None` while the interface does not exist or its queue cannot be opened.
     live: Option<Live>,
     watch: Watch,
     requests: OwnedFd,
     caps: LinkCaps,
-    /// Whether the kernel has frames of ours that it has not looked at.
+    /// Whether the kernel must still be notified of frames in the transmit ring.
     is_kick_due: bool,
     answers: AnswerLimit,
     statistics: LinkStatistics,
-    /// Drops of sockets that are closed.
+    /// Drops counted by sockets that are now closed.
     drops_before: u64,
 }
 
 impl XdpLink {
-    /// Takes a queue of an interface for frames of this endpoint.
+    /// Opens a link on a queue of an interface.
     ///
     /// # Errors
     /// [`XdpError`], one variant for each cause.
@@ -109,8 +110,8 @@ impl XdpLink {
         Ok(link)
     }
 
-    /// Finds out what would keep [`XdpLink::open`] from working, as far as possible without touching the interface:
-    /// whether the driver has XDP shows only when it is tried.
+    /// Checks whether [`XdpLink::open`] would work, as far as possible without changing the
+    /// interface. Whether the driver supports XDP shows only when the link is opened.
     ///
     /// # Errors
     /// [`XdpError`], one variant for each cause.
@@ -122,12 +123,12 @@ impl XdpLink {
         Live::check(config, &interface, &framing, frame_bytes_max.into())
     }
 
-    /// Returns how frames come to the process; `None` while the interface is gone.
+    /// Returns the mode in which frames reach the process; `None` while the interface is gone.
     pub fn mode(&self) -> Option<XdpMode> {
         self.live.as_ref().map(|live| live.mode)
     }
 
-    /// Returns what an administrator could improve, each a sentence with a command.
+    /// Returns improvements that an administrator could make, each a sentence with a command.
     pub fn hints(&self) -> Vec<String> {
         let mut hints = Vec::new();
         let Some(live) = &self.live else { return hints };
@@ -159,7 +160,7 @@ impl XdpLink {
         self.framing.port
     }
 
-    /// Follows the interface.
+    /// Queries the interface and adapts to its changes.
     #[cold]
     fn check_interface(&mut self) {
         let seen = Interface::query(self.requests.as_fd(), self.interface.name);
@@ -196,13 +197,13 @@ impl XdpLink {
             None => self.reopen(),
         };
         let is_usable = self.interface.is_running && self.interface.mtu_bytes >= MTU_BYTES_MIN;
-        // Of an interface that is not usable there will be news when it is.
+        // If the interface is not usable, a notification will report when it is.
         self.watch.retry(self.live.is_none() && is_usable);
         let is_changed = !fits || has_moved || was.mtu_bytes != self.interface.mtu_bytes;
         self.watch.report(!selected || !is_usable, is_changed, self.caps);
     }
 
-    /// Lets the queue go.
+    /// Closes the socket and releases the queue.
     fn close(&mut self) {
         if self.live.is_some() {
             self.drops_before += self.kernel_drops();
@@ -213,7 +214,7 @@ impl XdpLink {
         }
     }
 
-    /// Takes the queue of an interface that is there again, or has another MTU.
+    /// Opens the queue of an interface that exists again, or has another MTU.
     fn reopen(&mut self) -> bool {
         let config = XdpConfig { port: self.framing.port, ..self.config.clone() };
         let Ok(claim) = claim(&config, &self.interface) else { return false };
@@ -230,18 +231,18 @@ impl XdpLink {
         }
     }
 
-    /// Frames that the kernel had no room for, of this socket.
+    /// Returns the number of frames for which the kernel had no room, for the current socket.
     fn kernel_drops(&self) -> u64 {
         let statistics = self.live.as_ref().and_then(|live| live.socket.statistics().ok());
         statistics.map_or(0, |counted| counted.rx_dropped + counted.rx_ring_full)
     }
 
-    /// Notifies the kernel of frames in the ring.
+    /// Notifies the kernel of frames in the transmit ring.
     fn kick(&mut self) -> io::Result<()> {
         let Some(live) = &mut self.live else { return Ok(()) };
         match live.transmitter.kick(&mut live.socket, &mut self.statistics) {
             Ok(taken) => self.is_kick_due = !taken,
-            // The interface is down or gone, of which there will be news.
+            // The interface is down or gone; a notification will report that.
             Err(error) if is_about_interface(&error) => self.is_kick_due = false,
             Err(error) => return Err(error),
         }
@@ -249,7 +250,7 @@ impl XdpLink {
     }
 
     //= protocol.md: envelope.5
-    /// Says that we are here, to one who asks.
+    /// Answers a Discover request: this endpoint is here.
     #[cold]
     fn answer(&mut self, now: Instant, to: (Station, u16)) -> io::Result<()> {
         if !self.answers.permits(now) {
@@ -270,8 +271,8 @@ impl Link for XdpLink {
 
     #[inline]
     fn receive(&mut self, now: Instant, limit: usize, on_frame: OnFrame<'_>) -> io::Result<usize> {
-        // What keeps a queue from being taken again may pass: a program that another link's end leaves
-        // behind for a moment, say.
+        // An obstacle to opening the queue may disappear by itself, for instance the program that
+        // another link leaves behind for a moment when it ends.
         let ask_ns = if self.live.is_none() { RETRY_NS } else { u64::MAX };
         if self.watch.is_due(now, ask_ns) {
             self.check_interface();
@@ -344,15 +345,15 @@ impl Link for XdpLink {
     }
 }
 
-/// What received Ethernet frames are turned into.
+/// State for handling the Ethernet frames of one receive call.
 struct Arrivals<'a> {
     framing: &'a Framing,
     statistics: &'a mut LinkStatistics,
     now: Instant,
     on_frame: OnFrame<'a>,
-    /// Edge frames that are still wanted.
+    /// Number of edge frames still wanted.
     left: usize,
-    /// The latest who asked whether we are here.
+    /// The sender of the latest Discover request.
     question: Option<(Station, u16)>,
 }
 
@@ -373,7 +374,7 @@ impl Consumer for Arrivals<'_> {
                 });
             }
             Ok(Arrival::Discover { from }) => self.question = Some(from),
-            // An endpoint that asks has a socket of its own for the answers.
+            // An endpoint that sends Discover requests receives the answers on another socket.
             Ok(Arrival::Here { .. }) => {}
             Err(refused) => refused.count(self.statistics),
         }
@@ -390,8 +391,8 @@ impl Consumer for Arrivals<'_> {
     }
 }
 
-/// Opens the socket; waits a little for a queue whose last owner has just ended, as the kernel takes
-/// it back some time later.
+/// Opens the socket. If the last owner of the queue has just ended, waits a while, because the
+/// kernel releases the queue with a delay.
 fn open_patiently(
     config: &XdpConfig,
     interface: &Interface,
@@ -410,7 +411,7 @@ fn open_patiently(
     }
 }
 
-/// The interface, if a link on it makes sense.
+/// Returns the interface and its address, if a link can work there.
 fn usable(config: &XdpConfig) -> Result<(Interface, Station), XdpError> {
     if let Some(vlan) = config.vlan.filter(|vlan| !(1..=VLAN_MAX).contains(vlan)) {
         return Err(XdpError::Vlan { vlan });
@@ -469,13 +470,14 @@ fn is_about_interface(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV))
 }
 
-/// Least MTU, in bytes: the smallest frame that every receiver takes (docs/protocol.md, §2.2) and its
-/// envelope.
+/// Smallest MTU, in bytes: the smallest frame that every receiver accepts (docs/protocol.md, §2.2)
+/// and its envelope.
 const MTU_BYTES_MIN: u32 = 256 + ENVELOPE_BYTES as u32;
-/// Frames that are worth sending together: what one call sends on kernels that have a fixed limit.
+/// Maximum number of frames in a batch: the number that one call sends on kernels with a fixed
+/// limit.
 const BATCH_FRAMES: u16 = 32;
-/// How long a queue may take to be free after its owner has ended: the kernel's work queue does that, and needs the
-/// lock of all interfaces for it. That is milliseconds, but where namespaces come and go the lock may be held for
-/// hundreds of them.
+/// Maximum number of attempts to open a queue whose owner has ended. The kernel's work queue
+/// releases it, and needs the lock of all interfaces for that. This takes milliseconds, but where
+/// namespaces are created and deleted the lock may be unavailable for hundreds of them.
 const QUEUE_ATTEMPTS: u32 = 100;
 const QUEUE_PAUSE: Duration = Duration::from_millis(10);

@@ -1,9 +1,9 @@
-//! Memory that one of two processes lets the other read, so that large payload is copied only once.
+//! Memory that one process lends another to read, so that large payload is copied only once.
 //!
-//! The sender says in the ring where payload lies instead of copying it there, and the receiver places
-//! it from the sender's own pages. That takes memory that lies in a file, as large buffers of this
-//! library do, and the file is passed once, over the Unix socket. All other payload goes through the
-//! ring.
+//! Instead of copying a payload into the ring, the sender writes its location there. The receiver
+//! places the payload from the sender's own pages. This requires memory that is backed by a file,
+//! as large buffers of this library are. The file is passed once, over the Unix socket. All other
+//! payload goes through the ring.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,16 +15,16 @@ use mem::{Payload, PayloadSlice};
 use super::ring::LentPlace;
 use super::socket::{self, Notice};
 
-/// What this process lends to one peer.
+/// Memory that this process lends to one peer.
 #[derive(Debug, Default)]
 pub(super) struct Lender {
-    /// Numbers of the memory that the peer was given.
+    /// Numbers of the memory files that the peer has received.
     lent: Vec<u64>,
-    /// Where payload was found last.
+    /// The memory in which payload was found last.
     known: Option<Known>,
-    /// [`mem::lendable_changes`] when all this was true.
+    /// Value of [`mem::lendable_changes`] for which `lent` and `known` are valid.
     changes: u64,
-    /// The peer cannot map what it is given.
+    /// The peer cannot map the files that it receives.
     is_refused: bool,
 }
 
@@ -36,7 +36,8 @@ struct Known {
 }
 
 impl Lender {
-    /// Where the peer finds this payload; `None` if it must be copied.
+    /// Returns the place at which the peer finds this payload; `None` if the payload must be
+    /// copied.
     #[inline]
     pub(super) fn place_of(
         &mut self,
@@ -56,7 +57,7 @@ impl Lender {
         self.lend(payload, socket)
     }
 
-    /// Reports memory that is gone to the peer, so that it gives the pages back, too.
+    /// Notifies the peer of memory that was freed here, so that the peer unmaps it too.
     #[inline]
     pub(super) fn forget_gone(&mut self, socket: BorrowedFd<'_>) {
         if self.changes != mem::lendable_changes() {
@@ -64,7 +65,7 @@ impl Lender {
         }
     }
 
-    /// The peer says that it cannot map what it is given.
+    /// Stops lending to a peer that cannot map the files it receives.
     pub(super) const fn on_refused(&mut self) {
         self.is_refused = true;
     }
@@ -77,7 +78,8 @@ impl Lender {
             return;
         }
         let there = mem::lendable_numbers();
-        // A notice that cannot be sent now is sent after the next change, or when the channel ends.
+        // If a notice cannot be sent now, it is sent after the next change. The end of the channel
+        // makes it unnecessary.
         self.lent.retain(|number| {
             there.contains(number) || !socket::send_notice(socket, Notice::Gone(*number), None)
         });
@@ -101,21 +103,21 @@ impl Lender {
     }
 }
 
-/// What one peer lends to this process.
+/// Memory that one peer lends to this process.
 #[derive(Debug, Default)]
 pub(super) struct Borrower {
-    /// What was used last is in front.
+    /// The memory used last is at the front.
     memories: VecDeque<Borrowed>,
 }
 
 impl Borrower {
-    /// How many pieces of memory are mapped.
+    /// Returns the number of mapped memory files.
     #[cfg(test)]
     pub(super) fn memories(&self) -> usize {
         self.memories.len()
     }
 
-    /// Maps memory that the peer lends, to be read.
+    /// Maps memory that the peer lends, for reading.
     pub(super) fn borrow(&mut self, memory: u64, len: u64, file: BorrowedFd<'_>) -> io::Result<()> {
         self.give_back(memory);
         let mapped: u64 = self.memories.iter().map(|borrowed| borrowed.len as u64).sum();
@@ -126,19 +128,19 @@ impl Borrower {
         Ok(())
     }
 
-    /// The peer has no use for it any more.
+    /// Unmaps memory that the peer no longer lends.
     pub(super) fn give_back(&mut self, memory: u64) {
         self.memories.retain(|borrowed| borrowed.memory != memory);
     }
 
-    /// Whether `len` bytes of a place are in borrowed memory.
+    /// Returns whether `len` bytes at `place` are in borrowed memory.
     #[inline]
     pub(super) fn has(&mut self, place: LentPlace, len: usize) -> bool {
         self.find(place, len).is_some()
     }
 
-    /// The `len` bytes of a place; `None` if they are not in borrowed memory. The peer may write them.
-    /// Nothing is given back as long as they are in use.
+    /// Returns the `len` bytes at `place`; `None` if they are not in borrowed memory. The peer may
+    /// write them at any time. They stay mapped while the result exists.
     #[inline]
     pub(super) fn find(&mut self, place: LentPlace, len: usize) -> Option<Payload<'_>> {
         let is_it = |borrowed: &Borrowed| borrowed.memory == place.memory;
@@ -150,7 +152,7 @@ impl Borrower {
     }
 }
 
-/// Pages of the peer, mapped to be read.
+/// Memory of the peer, mapped for reading.
 #[derive(Debug)]
 struct Borrowed {
     memory: u64,
@@ -165,7 +167,8 @@ impl Borrowed {
         }
         let len = usize::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let (access, file) = (libc::PROT_READ, file.as_fd().as_raw_fd());
-        // SAFETY: a new mapping at an address the kernel chooses touches nothing that exists.
+        // SAFETY: a new mapping at an address that the kernel chooses does not affect existing
+        // memory.
         let start = unsafe { libc::mmap(null_mut(), len, access, libc::MAP_SHARED, file, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -180,28 +183,31 @@ impl Borrowed {
         if end > self.len as u64 {
             return None;
         }
-        // SAFETY: all bytes lie in the mapping, as just checked, which stays while the result borrows it. Nothing has a
-        // reference to them.
+        // SAFETY: all bytes are inside the mapping, as just checked. The result borrows the
+        // mapping, which therefore stays. No reference to the bytes exists.
         Some(unsafe { Payload::foreign(self.start.as_ptr().add(offset as usize), len) })
     }
 }
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new` with this length; every user of its bytes borrows it, so there is none now.
+        // SAFETY: mapped in `new` with this length. Every user of the bytes borrows the mapping, so
+        // no user exists now.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-// SAFETY: the mapping is only copied from, by the thread that owns it.
+// SAFETY: only the owning thread copies from the mapping.
 unsafe impl Send for Borrowed {}
 
-/// Smallest payload that is lent, in bytes: below, the headers cost more than a second copy.
+/// Smallest payload that is lent, in bytes. For a smaller one, the headers cost more than a second
+/// copy.
 const LENT_BYTES_MIN: u32 = 4096;
 
-/// Pieces of memory that one of two processes lends to the other at a time, as many as it has.
+/// Maximum number of memory files that one process lends to another at a time: as many as a process
+/// has.
 const LENT_MAX: usize = 64;
 
-/// Bytes that one peer may have this process map, most of which may not exist: with the largest number of
-/// peers a fourth of the 2^47 bytes of addresses that a process has.
+/// Maximum number of bytes that one peer may make this process map; most of them may have no pages.
+/// With the maximum number of peers this is a fourth of a process's 2^47 bytes of address space.
 const BORROWED_BYTES_MAX: u64 = 1 << 39;

@@ -1,14 +1,16 @@
-//! A ring of frames in memory shared with another process: one writes, one reads.
+//! A ring of frames in memory shared with another process: one end writes, the other reads.
 //!
-//! Each record begins on a cache line of its own: two header words, behind them the headers of a frame,
-//! and its payload from the next line on. A small frame is all headers. The first word is the only
-//! thing the reader looks at to find out whether a frame is there, so that a small frame crosses from
-//! one processor to the other in one or two lines. The writer puts an empty header behind a record
-//! before it publishes the record. In place of a payload, a record can say where in lent memory it lies.
+//! Each record starts on its own cache line: two header words, then the headers of a frame, then
+//! its payload from the next line on. A small frame consists of headers only. The reader polls only
+//! the first word to find out whether a frame is there, so that a small frame moves from one
+//! processor to the other in one or two lines. The writer stores an empty header after a record
+//! before it publishes the record. Instead of a payload, a record can contain its location in lent
+//! memory.
 //!
-//! The other process is not trusted. Both ends keep their position to themselves; what is read from
-//! shared memory is read once, checked, and then used: headers are copied first, payload is only ever
-//! copied on. What the other end writes can make the ring useless, and nothing else.
+//! The other process is not trusted. Each end keeps its position in private memory. Values in
+//! shared memory are read once, checked, and then used: headers are copied first, and payload is
+//! only ever copied. By writing to the ring, the other end can make it unusable and cause no other
+//! harm.
 
 mod mapping;
 
@@ -23,50 +25,52 @@ use self::mapping::{Area, CONTROL_BYTES, DIRECTION_BYTES, LINE_BYTES};
 pub(super) use self::mapping::{FILE_BYTES, Mapping, RING_BYTES};
 
 impl Mapping {
-    /// Both ends of this process: frames leave in direction `out` and come in the other one.
+    /// Returns both ends for this process: the writer of direction `out` and the reader of the
+    /// other one.
     pub(super) fn ends(self: &Arc<Self>, out: usize) -> (Writer, Reader) {
         (Writer::new(self.direction(out)), Reader::new(self.direction(out + 1)))
     }
 }
 
-/// What a frame consists of.
+/// The sizes of a frame's parts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Shape {
-    /// Bytes of the headers, at least 1.
+    /// Bytes of headers, at least 1.
     pub(super) headers: usize,
-    /// Bytes of payload behind them; with the headers at most [`FRAME_BYTES_MAX`].
+    /// Bytes of payload after the headers; headers and payload have at most [`FRAME_BYTES_MAX`]
+    /// together.
     pub(super) payload: usize,
-    /// Where the payload lies, if not in the ring.
+    /// The place of the payload, if it is not in the ring.
     pub(super) lent: Option<LentPlace>,
 }
 
 /// A place in lent memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct LentPlace {
-    /// What the lender calls the memory.
+    /// The lender's number for the memory.
     pub(super) memory: u64,
-    /// Bytes before it.
+    /// Offset in the memory, in bytes.
     pub(super) offset: u64,
 }
 
 impl Shape {
-    /// Where the headers begin.
+    /// Returns the offset of the headers in the record.
     const fn headers_at(&self) -> usize {
         if self.lent.is_some() { HEADER_BYTES + LENT_PLACE_BYTES } else { HEADER_BYTES }
     }
 
-    /// Where the payload begins, if it is in the ring: there is where the record ends otherwise.
+    /// Returns the offset of the payload, if it is in the ring. Without one, the record ends there.
     const fn payload_at(&self) -> usize {
         (self.headers_at() + self.headers).next_multiple_of(LINE_BYTES)
     }
 
-    /// Bytes of the whole record, a whole number of lines.
+    /// Returns the size of the record in bytes, a multiple of the line size.
     const fn record_bytes(&self) -> usize {
         let inside = if self.lent.is_some() { 0 } else { self.payload };
         self.payload_at() + inside.next_multiple_of(LINE_BYTES)
     }
 
-    /// Whether a frame may look so.
+    /// Returns whether the sizes are those of a valid frame.
     const fn is_possible(&self) -> bool {
         let (headers, payload) = (self.headers, self.payload);
         headers >= 1
@@ -76,26 +80,26 @@ impl Shape {
     }
 }
 
-/// What became of a frame that was to be written.
+/// Result of writing a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Written {
-    /// It is in the ring.
+    /// The frame is in the ring.
     Yes,
-    /// There is no room.
+    /// The ring has no room.
     Full,
-    /// Its bytes are not wanted: what should have filled it failed.
+    /// The callback could not fill in the bytes, so no record was published.
     Abandoned,
-    /// The reader claims to have read what was never written.
+    /// The reader reported that it read more than was written.
     Broken,
 }
 
-/// The end of a ring that writes.
+/// The writing end of a ring.
 #[derive(Debug)]
 pub(super) struct Writer {
     area: Area,
-    /// Bytes written in all; modulo [`RING_BYTES`] where the next record begins.
+    /// Total number of bytes written. Modulo [`RING_BYTES`], the position of the next record.
     written: u64,
-    /// What the reader had read when last looked at, at most `written`.
+    /// Total number of bytes read, as last reported by the reader; at most `written`.
     consumed: u64,
 }
 
@@ -104,8 +108,9 @@ impl Writer {
         Self { area, written: 0, consumed: 0 }
     }
 
-    /// Writes a frame, whose `headers` and payload `fill` copies to the place it is given, headers first; unless that
-    /// fails. For lent payload it is given no place.
+    /// Writes a frame. `fill` copies the headers to its first argument and the payload to its
+    /// second, and returns whether it succeeded. For lent or empty payload the second argument is
+    /// `None`.
     #[inline]
     pub(super) fn write(
         &mut self,
@@ -117,7 +122,7 @@ impl Writer {
         let at = (self.written % RING_BYTES as u64) as usize;
         let to_end = RING_BYTES - at;
         let (skipped, start) = if record > to_end { (to_end, 0) } else { (0, at) };
-        // The line behind the record takes the empty header.
+        // The line after the record holds the empty header.
         match self.has_room((skipped + record + LINE_BYTES) as u64) {
             Ok(true) => {}
             Ok(false) => return Written::Full,
@@ -134,7 +139,8 @@ impl Writer {
             let mut words = [0; LENT_PLACE_BYTES];
             words[..8].copy_from_slice(&memory.to_ne_bytes());
             words[8..].copy_from_slice(&offset.to_ne_bytes());
-            // SAFETY: the record has so many bytes between its header and the frame's.
+            // SAFETY: the record has this many bytes between its header and the headers of the
+            // frame.
             unsafe {
                 mem::copy_foreign(
                     self.area.place(start, HEADER_BYTES),
@@ -153,17 +159,18 @@ impl Writer {
         Written::Yes
     }
 
-    /// Whether the reader sleeps and must be woken for what was written. To be called after writing.
+    /// Returns whether the reader sleeps and must be woken. Call it after writing.
     #[inline]
     pub(super) fn must_wake(&self) -> bool {
-        // Pairs with the fence of `Reader::announce_sleep`: either that one sees the frame, or this
-        // one sees that it sleeps.
+        // Pairs with the fence in `Reader::announce_sleep`: either the reader sees the frame, or
+        // this thread sees that the reader sleeps.
         fence(Ordering::SeqCst);
         let sleeps = self.area.reader_sleeps();
         sleeps.load(Ordering::Relaxed) != 0 && sleeps.swap(0, Ordering::AcqRel) != 0
     }
 
-    /// Announces to the reader that this end waits for room. Afterwards writing must be tried once more.
+    /// Announces to the reader that this end waits for room. The caller must then try to write once
+    /// more.
     #[cold]
     pub(super) fn announce_wait(&self) {
         self.area.writer_waits().store(1, Ordering::SeqCst);
@@ -185,33 +192,33 @@ impl Writer {
     }
 }
 
-/// What there was to read. Nothing is read or released as long as it is in use.
+/// Result of a read. The ring cannot be read or released while the result exists.
 #[derive(Debug)]
 pub(super) enum Read<'ring> {
-    /// A frame of so many bytes of headers, which were copied, and its payload.
+    /// A frame: the number of header bytes, which were copied, and the payload.
     Frame(usize, Outside<'ring>),
-    /// Nothing.
+    /// The ring is empty.
     Nothing,
-    /// Something that no writer of this protocol writes.
+    /// Bytes that no correct writer writes.
     Broken,
 }
 
-/// Where the payload of a frame is.
+/// The location of a frame's payload.
 #[derive(Debug)]
 pub(super) enum Outside<'ring> {
-    /// In the ring, or there is none.
+    /// In the ring, or empty.
     Ring(Payload<'ring>),
-    /// In lent memory; so many bytes.
+    /// In lent memory, with the number of bytes.
     Lent(LentPlace, usize),
 }
 
-/// The end of a ring that reads.
+/// The reading end of a ring.
 #[derive(Debug)]
 pub(super) struct Reader {
     area: Area,
-    /// Bytes read in all.
+    /// Total number of bytes read.
     read: u64,
-    /// The part of them that was reported to the writer.
+    /// Total number of bytes read, as last reported to the writer.
     reported: u64,
 }
 
@@ -220,7 +227,7 @@ impl Reader {
         Self { area, read: 0, reported: 0 }
     }
 
-    /// Copies the headers of the next frame to the beginning of `buffer`.
+    /// Copies the headers of the next frame to the start of `buffer`.
     #[inline]
     pub(super) fn read(&mut self, buffer: &mut [u8; FRAME_BYTES_MAX]) -> Read<'_> {
         let mut at = (self.read % RING_BYTES as u64) as usize;
@@ -231,7 +238,8 @@ impl Reader {
         if header == WRAP {
             let to_end = RING_BYTES - at;
             let first = self.area.header(0).load(Ordering::Acquire);
-            // At the beginning of the ring there is nothing to skip; and a frame follows.
+            // At the start of the ring there is nothing to skip, and a frame always follows a
+            // skipped end.
             if at == 0 || first == EMPTY {
                 return Read::Broken;
             }
@@ -246,9 +254,9 @@ impl Reader {
             return Read::Broken;
         }
         let from = self.area.place(at, shape.headers_at());
-        // SAFETY: the record ends within the ring, as checked with lengths that were read once; the
-        // buffer is at least that long. The other process may write meanwhile: the bytes are then of
-        // no use, as any frame's may be.
+        // SAFETY: the record ends within the ring, as checked with lengths that were read once, and
+        // the buffer is at least that long. If the other process writes meanwhile, the copied bytes
+        // are invalid, as those of any frame may be.
         unsafe { mem::copy_foreign(buffer.as_mut_ptr(), from, shape.headers) };
         self.read += shape.record_bytes() as u64;
         let outside = match lent {
@@ -256,19 +264,19 @@ impl Reader {
             None if payload == 0 => Outside::Ring(Payload::EMPTY),
             None => {
                 let from = self.area.place(at, shape.payload_at());
-                // SAFETY: the record ends within the ring, as above, and the result borrows this end: the mapping
-                // stays, and nothing is released. What the other process writes all the same is torn; nothing has a
-                // reference.
+                // SAFETY: the record ends within the ring, as above. The result borrows this end,
+                // so the mapping stays and no room is released. If the other process writes
+                // nevertheless, the copy is torn. No reference to the bytes exists.
                 Outside::Ring(unsafe { Payload::foreign(from, payload) })
             }
         };
         Read::Frame(shape.headers, outside)
     }
 
-    /// Where the payload of the record at a position lies, as the writer says.
+    /// Returns the place in lent memory that the record at `at` contains.
     fn lent_place(&self, at: usize) -> LentPlace {
         let mut words = [0; LENT_PLACE_BYTES];
-        // SAFETY: a record begins with a line, which has so many bytes behind the header.
+        // SAFETY: a record starts on a line, which has this many bytes after the header.
         unsafe {
             mem::copy_foreign(words.as_mut_ptr(), self.area.place(at, HEADER_BYTES), words.len());
         }
@@ -276,10 +284,12 @@ impl Reader {
         LentPlace { memory: word(0), offset: word(8) }
     }
 
-    /// Gives room back, when it is worth it; whether the writer waits for it and must be woken.
+    /// Reports read bytes to the writer, at most once per eighth of the ring. Returns whether the
+    /// writer waits for room and must be woken.
     ///
-    /// What was not yet reported to the writer is less than an eighth of the ring, and a largest frame with what is
-    /// skipped for it finds room in the rest: a writer that waits gets a report when all has been read.
+    /// Bytes read but not yet reported are less than an eighth of the ring. The largest frame, with
+    /// the end that may be skipped for it, fits into the rest. A waiting writer therefore gets a
+    /// report at the latest when everything was read.
     #[inline]
     pub(super) fn release(&mut self) -> bool {
         if self.read - self.reported < (RING_BYTES / 8) as u64 {
@@ -287,20 +297,20 @@ impl Reader {
         }
         self.reported = self.read;
         self.area.consumed().store(self.read, Ordering::Release);
-        // Pairs with the fence of `Writer::announce_wait`.
+        // Pairs with the fence in `Writer::announce_wait`.
         fence(Ordering::SeqCst);
         let waits = self.area.writer_waits();
         waits.load(Ordering::Relaxed) != 0 && waits.swap(0, Ordering::AcqRel) != 0
     }
 
-    /// Has the writer wake this end at its next frame. Afterwards [`Reader::has_frame`] must be asked
-    /// once more.
+    /// Makes the writer wake this end at its next frame. The caller must then check
+    /// [`Reader::has_frame`] once more.
     pub(super) fn announce_sleep(&self) {
         self.area.reader_sleeps().store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    /// Whether something waits to be read.
+    /// Returns whether a frame waits.
     #[inline]
     pub(super) fn has_frame(&self) -> bool {
         let at = (self.read % RING_BYTES as u64) as usize;
@@ -308,10 +318,10 @@ impl Reader {
     }
 }
 
-/// The other end does not keep to the protocol of the ring.
+/// The other end violated the protocol of the ring.
 struct Broken;
 
-/// Private memory that frames are read to.
+/// Allocates private memory for the headers of received frames.
 #[expect(
     clippy::large_stack_arrays,
     reason = "once, and the compiler sees that it goes to the heap"
@@ -320,10 +330,10 @@ pub(super) fn frame_buffer() -> Box<[u8; FRAME_BYTES_MAX]> {
     Box::new([0; FRAME_BYTES_MAX])
 }
 
-/// Reads and writes a ring in which the other process has written `bytes`: for fuzzing.
+/// Reads and writes a ring that the other process has overwritten with `bytes`: for fuzzing.
 ///
 /// # Panics
-/// If this process can make no shared memory.
+/// If this process cannot create shared memory.
 #[doc(hidden)]
 pub fn fuzz_shm_ring(bytes: &[u8]) {
     let file = super::socket::create_memory().expect("memory");
@@ -331,9 +341,9 @@ pub fn fuzz_shm_ring(bytes: &[u8]) {
     let (mut writer, mut reader) = mapping.ends(0);
     let mut buffer = frame_buffer();
     for chunk in bytes.chunks(4096) {
-        // What the peer writes lies over the beginning of both directions and of their rings.
+        // Overwrite the start of both directions and of their rings.
         for at in [0, CONTROL_BYTES, DIRECTION_BYTES, DIRECTION_BYTES + CONTROL_BYTES] {
-            // SAFETY: a chunk fits each of the four places, and no reference to them exists.
+            // SAFETY: a chunk fits at each of the four places, and no reference to them exists.
             unsafe {
                 let to = mapping.start.add(at).as_ptr();
                 mem::copy_foreign(to, chunk.as_ptr(), chunk.len());
@@ -344,7 +354,7 @@ pub fn fuzz_shm_ring(bytes: &[u8]) {
         {
             let shape = Shape { headers: 9, payload, lent };
             let written = writer.write(&shape, |headers, payload| {
-                // SAFETY: the record has room for what the shape says, as the buffer has.
+                // SAFETY: the record has room for the sizes in the shape, and so does the buffer.
                 unsafe {
                     mem::copy_foreign(headers, buffer.as_ptr(), 9);
                     if let Some(to) = payload {
@@ -366,19 +376,19 @@ pub fn fuzz_shm_ring(bytes: &[u8]) {
     }
 }
 
-/// Largest frame, in bytes: one is the 64 KiB of a batch, and its payload behind the 32 bytes of
-/// headers a whole number of lines, so that source and target of large operations stay aligned.
+/// Largest frame in bytes. With 32 bytes of headers, the payload is a multiple of the line size, so
+/// that source and target of large operations stay aligned. One such frame is a batch of 64 KiB.
 pub(super) const FRAME_BYTES_MAX: usize = 65_504;
 const HEADER_BYTES: usize = 8;
-/// Header where no record has begun.
+/// Header value at which no record has started.
 const EMPTY: u32 = 0;
-/// Header of a place from which on the ring is unused: the next record is at its beginning.
+/// Header value from which on the ring is unused: the next record is at the start of the ring.
 const WRAP: u32 = u32::MAX;
-/// Bit of the second word: the payload lies in lent memory.
+/// Bit of the second word: the payload is in lent memory.
 const LENT: u32 = 1 << 31;
 const LENT_PLACE_BYTES: usize = 16;
 
-/// No record is longer: headers and payload may each need a line that they do not fill.
+/// Largest record: headers and payload may each leave part of a line unused.
 const RECORD_BYTES_MAX: usize = HEADER_BYTES + FRAME_BYTES_MAX + 2 * LINE_BYTES;
 const _: () = assert!(
     2 * RECORD_BYTES_MAX + LINE_BYTES <= RING_BYTES - RING_BYTES / 8,

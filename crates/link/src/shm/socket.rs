@@ -1,5 +1,5 @@
-//! The Unix sockets by which two processes find each other, agree on shared memory, wake each other,
-//! lend each other memory and learn of each other's end.
+//! Unix sockets between two processes. Over them the processes find each other, agree on shared
+//! memory, wake each other, lend memory, and notice each other's end.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -10,12 +10,12 @@ use wire_edge::PeerAddr;
 
 use super::ring::{FILE_BYTES, FRAME_BYTES_MAX};
 
-/// What the one who connects says first, with one descriptor: that of the shared memory.
+/// The first message from the connecting end, sent with the descriptor of the shared memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Greeting {
-    /// The endpoint that connects.
+    /// The connecting endpoint.
     pub(super) from: PeerAddr,
-    /// The endpoint that is meant.
+    /// The endpoint to which it connects.
     pub(super) to: PeerAddr,
 }
 
@@ -42,9 +42,9 @@ impl Greeting {
     }
 }
 
-/// Numbers this host as its processes see it: what two processes share who can reach each other by
-/// abstract Unix sockets. A hash of the identifier of the running kernel and of the network
-/// namespace.
+/// Returns a number for this host as its processes see it: a hash of the running kernel's boot
+/// identifier and of the network namespace. Processes with equal numbers can reach each other by
+/// abstract Unix sockets.
 pub(super) fn host_identity() -> io::Result<u64> {
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id")?;
     let namespace = std::fs::metadata("/proc/self/ns/net")?;
@@ -56,7 +56,7 @@ pub(super) fn host_identity() -> io::Result<u64> {
     Ok(hash)
 }
 
-/// A number that cannot be predicted.
+/// Returns an unpredictable number.
 pub(super) fn random() -> io::Result<u64> {
     let mut bytes = [0_u8; 8];
     // SAFETY: the kernel writes at most eight bytes.
@@ -64,8 +64,8 @@ pub(super) fn random() -> io::Result<u64> {
     if got == 8 { Ok(u64::from_ne_bytes(bytes)) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A socket at which the endpoint of this number is reached. Its name is abstract: it is gone with
-/// the socket, however the process ends.
+/// Opens the listening socket of an endpoint. Its name is abstract, so it disappears with the
+/// socket, however the process ends.
 pub(super) fn listen(endpoint: u64) -> io::Result<OwnedFd> {
     let socket = open()?;
     let (name, len) = name_of(endpoint);
@@ -76,7 +76,7 @@ pub(super) fn listen(endpoint: u64) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A connection to the endpoint of this number, of the same user or of root.
+/// Connects to an endpoint of this number, if its process runs as the same user or as root.
 pub(super) fn connect(endpoint: u64) -> io::Result<OwnedFd> {
     let socket = open()?;
     let (name, len) = name_of(endpoint);
@@ -89,10 +89,10 @@ pub(super) fn connect(endpoint: u64) -> io::Result<OwnedFd> {
     }
 }
 
-/// The next connection, `None` if there is none. Strangers are turned away.
+/// Accepts the next connection; `None` if there is none. Rejects processes of other users.
 pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     loop {
-        // SAFETY: no address is asked for, so no memory is passed.
+        // SAFETY: the address pointers are null, so no memory is passed.
         let socket = unsafe {
             libc::accept4(
                 listener.as_raw_fd(),
@@ -105,7 +105,7 @@ pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
             let error = io::Error::last_os_error();
             return if is_nothing(&error) { Ok(None) } else { Err(error) };
         }
-        // SAFETY: the kernel has just given us this descriptor.
+        // SAFETY: the kernel just returned this descriptor; it has no other owner.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
         if is_trusted(socket.as_fd()).unwrap_or(false) {
             return Ok(Some(socket));
@@ -113,7 +113,7 @@ pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Whether the process at the other end runs as the same user, or as root.
+/// Returns whether the process at the other end runs as the same user, or as root.
 fn is_trusted(socket: BorrowedFd<'_>) -> io::Result<bool> {
     let mut peer = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -132,14 +132,14 @@ fn is_trusted(socket: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(peer.uid == own || peer.uid == 0)
 }
 
-/// Memory to be shared, zero and of [`FILE_BYTES`], whose size no process can change any more.
+/// Creates memory to share: [`FILE_BYTES`] of zeroes, whose size no process can change.
 pub(super) fn create_memory() -> io::Result<OwnedFd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a literal that ends with 0.
     let file = check(unsafe { libc::memfd_create(c"ethernot".as_ptr(), flags) })?;
-    // SAFETY: the kernel has just given us this descriptor.
+    // SAFETY: the kernel just returned this descriptor; it has no other owner.
     let file = unsafe { OwnedFd::from_raw_fd(file) };
-    // Memory that cannot be had is refused here, and does not become a fault later.
+    // Allocates all pages now: a shortage of memory is an error here, and not a fault later.
     // SAFETY: no memory is passed.
     check(unsafe {
         libc::fallocate(file.as_raw_fd(), 0, 0, FILE_BYTES.cast_signed() as libc::off_t)
@@ -149,31 +149,33 @@ pub(super) fn create_memory() -> io::Result<OwnedFd> {
     Ok(file)
 }
 
-/// Whether a descriptor is memory of [`FILE_BYTES`] whose size no process can change.
+/// Returns whether a descriptor is memory of [`FILE_BYTES`] whose size no process can change.
 pub(super) fn is_sealed_memory(file: BorrowedFd<'_>) -> bool {
     let (seals, size) = seals_and_size(file);
     seals & SEALS == SEALS && size == FILE_BYTES as u64
 }
 
-/// Whether a descriptor is memory that has at least `bytes` bytes, at least 1, and keeps them.
+/// Returns whether a descriptor is memory of at least `bytes`, which is not 0, and cannot shrink.
 pub(super) fn is_unshrinkable(file: BorrowedFd<'_>, bytes: u64) -> bool {
     let (seals, size) = seals_and_size(file);
     seals & libc::F_SEAL_SHRINK != 0 && (1..=size).contains(&bytes)
 }
 
-/// None and 0 for anything but files in memory of pages as every process has them. Pages of a file of huge ones can be
-/// given back even if the file is sealed, and a read where no other page can be had is a fault.
+/// Returns the flags `F_SEAL_*` and the size of a memory file with pages of normal size; zeroes for
+/// any other file. Pages of a file with huge pages can be freed even if the file is sealed, and a
+/// read faults if no page is available then.
 fn seals_and_size(file: BorrowedFd<'_>) -> (i32, u64) {
     // SAFETY: no memory is passed. Only files in memory can be sealed.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
     if seals < 0 {
-        // Nothing more is asked of other files: some ask a process, which may take its time to answer.
+        // Other files are not examined further: some are served by a process, which may delay its
+        // answer.
         return (0, 0);
     }
     let mut status = MaybeUninit::<libc::stat>::zeroed();
     let mut system = MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: each call writes one structure of the size it expects; both were zeroed, which is valid
-    // for them.
+    // SAFETY: each call writes one structure of the size it expects. Both were zeroed, and zero is
+    // valid for them.
     let (results, status, system) = unsafe {
         let results = [
             libc::fstat(file.as_raw_fd(), status.as_mut_ptr()),
@@ -187,7 +189,7 @@ fn seals_and_size(file: BorrowedFd<'_>) -> (i32, u64) {
     (seals, u64::try_from(status.st_size).unwrap_or(0))
 }
 
-/// Sends the greeting with the memory to a socket just connected, which has room.
+/// Sends the greeting and the memory over a socket that was just connected, and so has room.
 pub(super) fn greet(
     socket: BorrowedFd<'_>,
     greeting: &Greeting,
@@ -196,7 +198,7 @@ pub(super) fn greet(
     send(socket, &mut greeting.encode(), Some(memory))
 }
 
-/// Sends a message, perhaps with a descriptor.
+/// Sends a message, optionally with a descriptor.
 fn send(
     socket: BorrowedFd<'_>,
     bytes: &mut [u8],
@@ -207,7 +209,7 @@ fn send(
     let mut message = message(&mut piece, &mut control);
     message.msg_controllen = 0;
     if let Some(descriptor) = descriptor {
-        // SAFETY: the control buffer is large and aligned enough for one descriptor, so the macros
+        // SAFETY: the control buffer is large enough and aligned for one descriptor, so the macros
         // stay within it.
         unsafe {
             message.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as _;
@@ -224,7 +226,7 @@ fn send(
         }
     }
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: all that the message points to lives until the end of the call.
+    // SAFETY: all memory that the message points to outlives the call.
     let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
     match usize::try_from(sent) {
         Ok(sent) if sent == bytes.len() => Ok(()),
@@ -233,18 +235,18 @@ fn send(
     }
 }
 
-/// What came from one who connected.
+/// Result of reading a greeting.
 #[derive(Debug)]
 pub(super) enum Greeted {
-    /// Nothing yet.
+    /// No message arrived yet.
     NotYet,
-    /// A greeting and a descriptor, whatever it is.
+    /// A greeting and a descriptor, which is not checked yet.
     Well(Greeting, OwnedFd),
-    /// Something else, or its end.
+    /// Another message, or the end of the connection.
     Badly,
 }
 
-/// Reads the greeting from a socket just accepted.
+/// Reads the greeting from an accepted socket.
 pub(super) fn be_greeted(socket: BorrowedFd<'_>) -> Greeted {
     let mut bytes = [0_u8; GREETING_BYTES + 1];
     match receive(socket, &mut bytes) {
@@ -257,24 +259,25 @@ pub(super) fn be_greeted(socket: BorrowedFd<'_>) -> Greeted {
     }
 }
 
-/// Receives a message, and the descriptor that came with it if it was the only one.
+/// Receives a message, and its descriptor if the message has exactly one.
 fn receive(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> io::Result<(usize, Option<OwnedFd>)> {
     let mut control = Control::default();
     let mut piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     let mut message = message(&mut piece, &mut control);
     let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-    // SAFETY: all that the message points to lives until the end of the call.
+    // SAFETY: all memory that the message points to outlives the call.
     let got = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) };
     let got = usize::try_from(got).map_err(|_| io::Error::last_os_error())?;
     Ok((got, only_descriptor(&message)))
 }
 
-/// Takes the descriptors that came with a message: the only one is returned, several are closed.
+/// Takes ownership of the descriptors of a message. Returns the descriptor if there is only one,
+/// and closes several.
 fn only_descriptor(message: &libc::msghdr) -> Option<OwnedFd> {
     let mut found = None;
     let mut count = 0;
-    // SAFETY: the kernel has filled the control buffer up to `msg_controllen` with whole headers,
-    // within which the macros stay; each descriptor there is ours since the call.
+    // SAFETY: the kernel filled the control buffer up to `msg_controllen` with whole headers, and
+    // the macros stay within them. Since the call, this process owns each descriptor there.
     unsafe {
         let mut header = libc::CMSG_FIRSTHDR(message);
         while !header.is_null() {
@@ -296,24 +299,24 @@ fn only_descriptor(message: &libc::msghdr) -> Option<OwnedFd> {
     found.filter(|_| count == 1 && message.msg_flags & libc::MSG_CTRUNC == 0)
 }
 
-/// Wakes the other end; whether it is still there.
+/// Wakes the other end. Returns whether the other end still exists.
 pub(super) fn wake(socket: BorrowedFd<'_>) -> bool {
     let byte = 1_u8;
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     // SAFETY: one byte is read from a local variable.
     let sent = unsafe { libc::send(socket.as_raw_fd(), (&raw const byte).cast(), 1, flags) };
-    // With no room in the socket, earlier calls have not been heard yet, and one is enough.
+    // If the socket is full, the other end has not read earlier wake-ups yet, and one is enough.
     sent == 1 || is_nothing(&io::Error::last_os_error())
 }
 
-/// What one end reports to the other, over the socket.
+/// A notice from one end to the other, sent over the socket.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Notice {
-    /// The file that comes with it is memory of so many bytes to be read by this number.
+    /// Lends `len` bytes of the attached memory file, under the number `memory`.
     Lent { memory: u64, len: u64 },
-    /// The memory of this number is gone.
+    /// Memory with this number is no longer lent.
     Gone(u64),
-    /// What was lent cannot be mapped: payload must be copied.
+    /// Lent memory cannot be mapped, so payload must be copied.
     Refused,
 }
 
@@ -342,7 +345,7 @@ impl Notice {
     }
 }
 
-/// Sends a notice to the other end; false if that is not possible now.
+/// Sends a notice to the other end. Returns false if the socket cannot send it now.
 pub(super) fn send_notice(
     socket: BorrowedFd<'_>,
     notice: Notice,
@@ -351,20 +354,20 @@ pub(super) fn send_notice(
     send(socket, &mut notice.encode(), descriptor).is_ok()
 }
 
-/// What was heard from the other end.
+/// A message from the other end.
 #[derive(Debug)]
 pub(super) enum Heard {
-    /// Nothing more.
+    /// No message waits.
     Nothing,
-    /// Only that it calls.
+    /// A wake-up.
     Call,
-    /// Something, with the descriptor that came with it.
+    /// A notice, and the descriptor that was attached to it.
     Notice(Notice, Option<OwnedFd>),
-    /// It is not there any more, or does not keep to the protocol.
+    /// The other end is gone, or violated the protocol.
     End,
 }
 
-/// Hears what the other end says next.
+/// Reads the next message from the other end.
 pub(super) fn hear(socket: BorrowedFd<'_>) -> Heard {
     let mut bytes = [0_u8; NOTICE_BYTES + 1];
     match receive(socket, &mut bytes) {
@@ -379,10 +382,10 @@ pub(super) fn hear(socket: BorrowedFd<'_>) -> Heard {
     }
 }
 
-/// Takes any bytes for a greeting and for a notice: for fuzzing.
+/// Decodes any bytes as a greeting and as a notice: for fuzzing.
 ///
 /// # Panics
-/// If one that is taken is not what an encoder makes.
+/// If a decoded message does not encode to the same bytes.
 #[doc(hidden)]
 pub fn fuzz_shm_messages(bytes: &[u8]) {
     if let Some(greeting) = Greeting::decode(bytes) {
@@ -397,14 +400,14 @@ fn open() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no memory is passed.
     let socket = check(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })?;
-    // SAFETY: the kernel has just given us this descriptor.
+    // SAFETY: the kernel just returned this descriptor; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(socket) })
 }
 
 fn name_of(endpoint: u64) -> (libc::sockaddr_un, libc::socklen_t) {
     let mut name = libc::sockaddr_un { sun_family: libc::AF_UNIX as u16, sun_path: [0; 108] };
     let text = format!("ethernot-{endpoint:016x}");
-    // A name that begins with 0 is abstract.
+    // A name that starts with a zero byte is abstract.
     for (to, from) in name.sun_path.iter_mut().skip(1).zip(text.bytes()) {
         *to = libc::c_char::from_ne_bytes([from]);
     }
@@ -412,7 +415,7 @@ fn name_of(endpoint: u64) -> (libc::sockaddr_un, libc::socklen_t) {
 }
 
 fn message(piece: &mut libc::iovec, control: &mut Control) -> libc::msghdr {
-    // SAFETY: a structure of integers and pointers, for which zero is valid.
+    // SAFETY: the structure has only integers and pointers, for which zero is valid.
     let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
     message.msg_iov = piece;
     message.msg_iovlen = 1;
@@ -429,7 +432,7 @@ fn is_nothing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
 
-/// Room for a few descriptors, aligned as headers must be.
+/// A buffer for a few descriptors, aligned for control message headers.
 #[derive(Default)]
 struct Control([u64; 8]);
 
@@ -437,13 +440,14 @@ const MAGIC: &[u8] = b"ethernot shm 002";
 const GREETING_BYTES: usize = MAGIC.len() + 2 * 20 + 2 * 8;
 const SEALS: i32 = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 
-/// Connections that wait to be accepted: more are refused and tried again.
+/// Maximum number of connections that wait to be accepted. Further ones are refused, and the peer
+/// retries.
 const BACKLOG: i32 = 32;
 
-/// What kind of notice it is, and two numbers.
+/// Bytes of a notice: its kind and two numbers.
 const NOTICE_BYTES: usize = 1 + 2 * 8;
 
-/// FNV-1a of 64 bits (Fowler, Noll, Vo).
+/// Constants of the 64-bit FNV-1a hash (Fowler, Noll, Vo).
 const FNV_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 

@@ -65,7 +65,7 @@ fn a_sleeping_link_is_woken_by_its_descriptor() {
     let calls = a.statistics().send_calls;
     send(&mut a, &b, b"x");
     received(&mut b);
-    // The first frame of a channel calls, in case the other end sleeps already.
+    // The first frame of a channel sends a wake-up, in case the other end sleeps already.
     assert!(a.statistics().send_calls <= calls + 1);
     received(&mut b);
     for _ in 0..100 {
@@ -176,7 +176,7 @@ fn payload_of_a_large_buffer_is_lent_and_that_of_other_memory_copied() {
     ];
     for (payload, is_lasting, is_lent) in sources {
         assert_eq!(send_payload(&mut a, &b, payload, is_lasting).unwrap(), 1);
-        // What is lent is read when it arrives; what is copied, when it is sent.
+        // Lent payload is read when it arrives; copied payload, when it is sent.
         buffer.write(500_000, &[9; 10_000]);
         let frames = received(&mut b);
         let [frame] = frames.as_slice() else { panic!("{} frames", frames.len()) };
@@ -222,7 +222,7 @@ fn a_peer_that_cannot_map_what_it_is_lent_gets_copies() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     send(&mut a, &b, b"hello");
     received(&mut b);
-    // A file that can be made shorter is none to map.
+    // A file that can shrink must not be mapped.
     let file = memfd(1 << 20);
     let notice = Notice::Lent { memory: 5, len: 1 << 20 };
     assert!(socket::send_notice(a.channels[0].socket.as_fd(), notice, Some(file.as_fd())));
@@ -238,7 +238,7 @@ fn a_peer_that_cannot_map_what_it_is_lent_gets_copies() {
 
 #[test]
 fn memory_of_huge_pages_is_not_borrowed() {
-    // Sealing does not keep its pages, and only a signal shows that one is missing.
+    // Sealing such a file does not keep its pages, and only a signal would report a missing page.
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     send(&mut a, &b, b"hello");
     received(&mut b);
@@ -259,7 +259,7 @@ fn a_peer_cannot_use_up_the_addresses_of_a_process() {
     let (mut a, mut b) = (ShmLink::open().unwrap(), ShmLink::open().unwrap());
     send(&mut a, &b, b"hello");
     received(&mut b);
-    // Files that have no pages.
+    // The files have no pages allocated.
     let len = 1_u64 << 38;
     for memory in 0..10 {
         let file = memfd(len as usize);
@@ -273,7 +273,7 @@ fn a_peer_cannot_use_up_the_addresses_of_a_process() {
     assert!(socket::send_notice(a.channels[0].socket.as_fd(), gone, None));
     let file = memfd(len as usize);
     seal(&file);
-    // What is lent again under a number replaces the earlier memory.
+    // Lending again under a number replaces the earlier memory.
     for _ in 0..3 {
         let notice = Notice::Lent { memory: 1, len };
         assert!(socket::send_notice(a.channels[0].socket.as_fd(), notice, Some(file.as_fd())));
@@ -341,7 +341,7 @@ fn memory_that_is_deregistered_is_given_back_and_lent_again_when_it_is_registere
     }
 }
 
-/// A buffer that can be lent, and the table in which it is registered.
+/// Returns a buffer that can be lent, and the table in which it is registered.
 fn registered(len: u64) -> (MemoryTable, Arc<Buffer>) {
     let table = MemoryTable::new(TableLimits::default(), [1, 2]);
     let buffer = Buffer::new(len);
@@ -388,7 +388,7 @@ fn send_to(from: &mut ShmLink, to: PeerAddr, bytes: &[u8]) {
     assert_eq!(from.send(&batch).unwrap(), 1);
 }
 
-/// What waits, after a look at the sockets.
+/// Handles socket events, then returns the waiting frames.
 fn received(link: &mut ShmLink) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     link.attend();
@@ -413,10 +413,10 @@ fn memfd(bytes: usize) -> OwnedFd {
     memfd_of(bytes, 0).unwrap()
 }
 
-/// A file in memory, if there is such memory.
+/// Creates a memory file; `None` if the kernel has no memory of this kind.
 fn memfd_of(bytes: usize, kind: libc::c_uint) -> Option<OwnedFd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | kind;
-    // SAFETY: the name is a literal that ends with 0; the descriptor is new.
+    // SAFETY: the name is a literal that ends with 0, and the descriptor is new.
     unsafe {
         let file: RawFd = libc::memfd_create(c"test".as_ptr(), flags);
         if file < 0 {
@@ -434,7 +434,7 @@ fn seal(file: &OwnedFd) {
     assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) }, 0);
 }
 
-/// In a process of its own, as its limit of descriptors counts for all threads.
+/// Runs in its own process, because a process's limit of descriptors applies to all threads.
 #[test]
 fn a_listener_does_not_stay_ready_while_no_descriptor_is_left() {
     const INNER: &str = "LINK_TEST_WITHOUT_DESCRIPTORS";
@@ -450,12 +450,12 @@ fn a_listener_does_not_stay_ready_while_no_descriptor_is_left() {
     let is_ready = |link: &ShmLink| {
         let mut wanted =
             libc::pollfd { fd: link.epoll.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one entry, of a descriptor that is open.
+        // SAFETY: one entry, with an open descriptor.
         unsafe { libc::poll(&raw mut wanted, 1, 0) == 1 }
     };
     let caller = connect(endpoint).unwrap();
     assert!(is_ready(&link), "somebody connects");
-    // SAFETY: numbers.
+    // SAFETY: `limit` outlives both calls.
     let limit = |soft: u64| unsafe {
         let mut limit: libc::rlimit = std::mem::zeroed();
         libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);

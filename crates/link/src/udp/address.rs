@@ -1,4 +1,4 @@
-//! Addresses in the kernel's form.
+//! Socket addresses in the kernel's format.
 
 use std::mem::size_of;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -14,12 +14,12 @@ pub(super) enum Family {
 }
 
 impl Family {
-    /// The family that reaches `address`.
+    /// Returns the family that reaches `address`.
     pub(super) const fn of(address: &SocketAddr) -> Self {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
-    /// The kernel's number of the family.
+    /// Returns the kernel's number of the family.
     pub(super) const fn number(self) -> c_int {
         match self {
             Self::V4 => libc::AF_INET,
@@ -27,7 +27,7 @@ impl Family {
         }
     }
 
-    /// Bytes of IP and UDP headers in front of a frame.
+    /// Returns the number of bytes of IP and UDP headers before a frame.
     pub(super) const fn header_bytes(self) -> u32 {
         match self {
             Self::V4 => 20 + 8,
@@ -36,8 +36,8 @@ impl Family {
     }
 }
 
-/// A `sockaddr_in` or `sockaddr_in6`, as bytes: both begin with the family in host order and the
-/// port in network order; the address follows at byte 4 or 8.
+/// A `sockaddr_in` or `sockaddr_in6`, as bytes. Both start with the family in host byte order and
+/// the port in network byte order; the address follows at byte 4 or 8.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[repr(C, align(8))]
 pub(super) struct SocketName([u8; 28]);
@@ -46,10 +46,10 @@ const _: () = assert!(size_of::<libc::sockaddr_in6>() == 28);
 const _: () = assert!(size_of::<libc::sockaddr_in>() == 16);
 
 impl SocketName {
-    /// Room the kernel may fill.
+    /// Size of the buffer that the kernel may fill, in bytes.
     pub(super) const BYTES: socklen_t = 28;
 
-    /// The name of `address`.
+    /// Returns the name of `address`.
     pub(super) fn new(address: &SocketAddr) -> Self {
         let mut name = Self::default();
         match address {
@@ -59,10 +59,12 @@ impl SocketName {
         name
     }
 
-    /// The name of `peer` for a socket of `family`, or `None` if such a socket cannot reach it.
+    /// Returns the name of `peer` for a socket of `family`; `None` if such a socket cannot reach
+    /// the peer.
     ///
-    /// A [`PeerAddr`] has no room for the scope of a link-local address: the peer is on the link the
-    /// socket is bound to, so the scope of the socket's own address (`scope`) is the right one.
+    /// A [`PeerAddr`] does not contain the scope of a link-local address. Such a peer is on the
+    /// link to which the socket is bound, so the scope of the socket's own address (`scope`) is
+    /// correct.
     pub(super) fn of_peer(peer: PeerAddr, family: Family, scope: u32) -> Option<Self> {
         let mut name = Self::default();
         match (peer.to_socket()?, family) {
@@ -79,12 +81,12 @@ impl SocketName {
         Some(name)
     }
 
-    /// The peer of this name; `None` if it is no UDP address.
+    /// Returns the peer with this name; `None` if the name is not a UDP address.
     pub(super) fn peer(&self) -> Option<PeerAddr> {
         self.socket().map(PeerAddr::from)
     }
 
-    /// The socket address of this name; `None` if it is no UDP address.
+    /// Returns the socket address of this name; `None` if the name is not a UDP address.
     pub(super) fn socket(&self) -> Option<SocketAddr> {
         let b = &self.0;
         let port = u16::from_be_bytes([b[2], b[3]]);
@@ -99,18 +101,18 @@ impl SocketName {
         }
     }
 
-    /// Bytes in use.
+    /// Returns the number of bytes in use.
     pub(super) fn len(&self) -> socklen_t {
         let family = c_int::from(u16::from_ne_bytes([self.0[0], self.0[1]]));
         if family == libc::AF_INET { 16 } else { 28 }
     }
 
-    /// For the kernel to read.
+    /// Returns a pointer for the kernel to read.
     pub(super) const fn as_ptr(&self) -> *const sockaddr {
         self.0.as_ptr().cast()
     }
 
-    /// For the kernel to write, at most [`SocketName::BYTES`].
+    /// Returns a pointer for the kernel to write, at most [`SocketName::BYTES`].
     pub(super) const fn as_mut_ptr(&mut self) -> *mut sockaddr {
         self.0.as_mut_ptr().cast()
     }

@@ -1,28 +1,29 @@
-//! What can be chosen about a UDP link.
+//! Settings of a UDP link.
 
 use delivery::SettingError;
 
 use super::receive::MESSAGES_MAX;
 use crate::check_frame_bytes;
 
-/// Settings of a UDP link; the default suits hosts on one Ethernet.
+/// Settings of a UDP link. The defaults suit hosts on one Ethernet.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct UdpConfig {
-    /// Receive buffer to ask the kernel for, in bytes of full frames.
+    /// Receive buffer to request from the kernel, in bytes of full frames.
     ///
-    /// The default of 4 MiB holds 3 ms of a 10 Gb/s link, about what a busy host may keep a process
-    /// from running.
+    /// The default of 4 MiB holds 3 ms at 10 Gb/s. A busy host may keep a process from running for
+    /// about this long.
     pub receive_buffer_bytes: u32,
-    /// Send buffer to ask the kernel for, in bytes of full frames.
+    /// Send buffer to request from the kernel, in bytes of full frames.
     ///
-    /// The default of 1 MiB lets sixteen segmented messages wait in a device's queue.
+    /// The default of 1 MiB holds sixteen segmented messages in a device's queue.
     pub send_buffer_bytes: u32,
-    /// Upper bound of the frame size in bytes, whatever the interface carries.
+    /// Upper bound of the frame size in bytes; the interface may carry less.
     pub frame_bytes_max: u16,
-    /// Messages that one system call may receive, 1 to 16. One message may be many frames.
+    /// Maximum number of messages that one system call receives, 1 to 16. One message may contain
+    /// many frames.
     pub receive_messages: u8,
-    /// Which capabilities of the kernel may be used.
+    /// Capabilities of the kernel that may be used.
     pub features: UdpFeatures,
 }
 
@@ -35,7 +36,7 @@ delivery::setters!(UdpConfig {
 });
 
 impl UdpConfig {
-    /// Refuses what no link works with.
+    /// Rejects settings with which no link works.
     pub(super) fn check(&self) -> Result<(), SettingError> {
         check_frame_bytes(self.frame_bytes_max)?;
         let messages = 1..=MESSAGES_MAX as u8;
@@ -55,35 +56,39 @@ impl Default for UdpConfig {
     }
 }
 
-/// Largest frame a UDP link uses, in bytes: no jumbo Ethernet carries more (9216 with IP and UDP
-/// headers), and on loopback seven of them fill one segmented message of 64 KiB.
+/// Largest frame of a UDP link, in bytes. No jumbo Ethernet carries more (9216 with IP and UDP
+/// headers). On loopback, seven of them fill one segmented message of 64 KiB.
 pub(super) const FRAME_BYTES_MAX: u16 = 9200;
 
-/// Capabilities of the kernel that a UDP link makes use of, and can do without.
+/// Optional capabilities of the kernel for a UDP link.
 ///
-/// Given in [`UdpConfig`] they are what may be used; from `UdpLink::features` they are what is in
-/// use, after the link found out what works.
+/// In [`UdpConfig`] they are the capabilities that may be used. `UdpLink::features` returns those
+/// in use, after the link found out which ones work.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct UdpFeatures {
-    /// Many equal-sized frames in one message (`UDP_SEGMENT`). Else one message per frame.
+    /// Send many equal-sized frames in one message (`UDP_SEGMENT`). Otherwise one message per
+    /// frame.
     pub segmentation: bool,
-    /// Many received frames in one message (`UDP_GRO`). Else one message per frame.
+    /// Receive many frames in one message (`UDP_GRO`). Otherwise one message per frame.
     pub coalescing: bool,
-    /// Many messages in one system call (`sendmmsg`, `recvmmsg`). Else one system call per message.
+    /// Many messages in one system call (`sendmmsg`, `recvmmsg`). Otherwise one system call per
+    /// message.
     pub batching: bool,
-    /// The kernel's reception times (`SO_TIMESTAMPNS`). Else the time of the turn.
+    /// The kernel's receive times (`SO_TIMESTAMPNS`). Otherwise the time of the turn.
     pub timestamps: bool,
-    /// Congestion marks (`IP_TOS`, `IP_RECVTOS`). Else frames are sent as not capable of it.
+    /// ECN congestion marks (`IP_TOS`, `IP_RECVTOS`). Otherwise frames are sent as not ECN-capable.
     pub congestion_marks: bool,
-    /// ICMP errors (`IP_RECVERR`). Else no [`LinkEvent::Refused`](delivery::LinkEvent::Refused).
+    /// ICMP errors (`IP_RECVERR`). Otherwise no
+    /// [`LinkEvent::Refused`](delivery::LinkEvent::Refused).
     pub error_queue: bool,
-    /// Buffers beyond the system's limit (`SO_RCVBUFFORCE`, for the superuser). Else within it.
+    /// Buffers beyond the system's limit (`SO_RCVBUFFORCE`, for the superuser). Otherwise within
+    /// it.
     pub forced_buffers: bool,
-    /// The kernel's count of dropped frames (`SO_RXQ_OVFL`). Else drops go unnoticed.
+    /// The kernel's count of dropped frames (`SO_RXQ_OVFL`). Otherwise drops are not counted.
     pub drop_count: bool,
-    /// A second socket, connected to the peer that most frames are exchanged with, for a link that
-    /// is bound to one address. Else all peers are served by the one unconnected socket.
+    /// A second socket, connected to the peer with the most frames, for a link that is bound to one
+    /// address. Otherwise the one unconnected socket serves all peers.
     pub connected_peer: bool,
 }
 
@@ -100,7 +105,7 @@ delivery::setters!(UdpFeatures {
 });
 
 impl UdpFeatures {
-    /// Everything.
+    /// All capabilities.
     pub const ALL: Self = Self {
         segmentation: true,
         coalescing: true,
@@ -113,7 +118,7 @@ impl UdpFeatures {
         connected_peer: true,
     };
 
-    /// Nothing but sockets as they were in 1983.
+    /// No optional capability: only sockets as they were in 1983.
     pub const NONE: Self = Self {
         segmentation: false,
         coalescing: false,

@@ -1,40 +1,40 @@
-//! Control messages: what the kernel says about a datagram beside its bytes.
+//! Control messages: what the kernel reports about a datagram besides its bytes.
 
 use std::mem::{align_of, size_of};
 
 use libc::{c_int, cmsghdr};
 
-/// What the kernel said about one received message.
+/// The kernel's report about one received message.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Ancillary {
-    /// Size of each coalesced frame but the last, in bytes; 0 if the message is one frame.
+    /// Size of each coalesced frame except the last, in bytes; 0 if the message is one frame.
     pub(super) segment_bytes: u32,
-    /// Reception time on the wall clock in nanoseconds since 1970, if the kernel gave one.
+    /// Receive time on the wall clock in nanoseconds since 1970, if the kernel reported one.
     pub(super) wall_ns: Option<u64>,
     /// Whether the network marked congestion.
     pub(super) congestion_experienced: bool,
-    /// Frames the kernel dropped on this socket so far, modulo 2^32, if any.
+    /// Number of frames that the kernel has dropped on this socket, modulo 2^32, if reported.
     pub(super) drops: Option<u32>,
 }
 
-/// A report of the error queue.
+/// A report from the error queue.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct ErrorReport {
-    /// The `errno` it stands for.
+    /// The reported `errno`.
     pub(super) errno: c_int,
-    /// Whether this host, not the network, refused the datagram.
+    /// Whether this host rejected the datagram, and not the network.
     pub(super) is_local: bool,
-    /// Largest IP packet that passes, in bytes, when `errno` is `EMSGSIZE`.
+    /// Largest IP packet that passes, in bytes, if `errno` is `EMSGSIZE`.
     pub(super) info: u32,
 }
 
-/// Room for one control message of each kind that is asked for.
+/// Buffer size for one control message of each requested kind, in bytes.
 ///
 /// Timestamp 16 + 16, type of service 16 + 8, traffic class 16 + 8, segment size 16 + 8, drop count
-/// 16 + 8: 128 bytes. An error report takes 16 + 16 + 28 rounded up, 64 bytes.
+/// 16 + 8: 128 bytes. An error report takes 16 + 16 + 28, rounded up to 64 bytes.
 pub(super) const CONTROL_BYTES: usize = 128;
 
-/// Storage for control messages, aligned as the kernel wants it.
+/// A buffer for control messages, aligned as the kernel requires.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub(super) struct ControlBuffer(pub(super) [u8; CONTROL_BYTES]);
@@ -46,7 +46,7 @@ impl Default for ControlBuffer {
 }
 
 impl Ancillary {
-    /// Reads the control messages of a received message; unknown ones are passed over.
+    /// Parses the control messages of a received message; ignores unknown ones.
     pub(super) fn parse(control: &[u8]) -> Self {
         let mut ancillary = Self::default();
         for message in messages(control) {
@@ -57,7 +57,7 @@ impl Ancillary {
                 (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
                     ancillary.wall_ns = message.timespec_ns();
                 }
-                // One byte (IPv4) or an integer (IPv6); little more than the two ECN bits matters.
+                // One byte (IPv4) or an integer (IPv6). Only the two ECN bits are used.
                 (libc::IPPROTO_IP, libc::IP_TOS) => {
                     ancillary.congestion_experienced |=
                         message.data.first().is_some_and(|tos| tos & ECN_MASK == ECN_CE);
@@ -75,7 +75,7 @@ impl Ancillary {
 }
 
 impl ErrorReport {
-    /// Reads the control messages of a message from the error queue.
+    /// Parses the control messages of a message from the error queue.
     pub(super) fn parse(control: &[u8]) -> Option<Self> {
         messages(control).find_map(|message| match (message.level, message.kind) {
             (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) => {
@@ -91,7 +91,7 @@ impl ErrorReport {
     }
 }
 
-/// Control data of a sent message: the size of its segments.
+/// Control data of a sent message: its segment size.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(8))]
 pub(super) struct SegmentControl([u8; SEGMENT_CONTROL_BYTES]);
@@ -100,19 +100,19 @@ pub(super) struct SegmentControl([u8; SEGMENT_CONTROL_BYTES]);
 const SEGMENT_CONTROL_BYTES: usize = HEADER_BYTES + align(size_of::<u16>());
 
 impl SegmentControl {
-    /// Control data of segments of 0 bytes; see [`SegmentControl::set`].
+    /// Creates control data with a segment size of 0; [`SegmentControl::set`] changes it.
     pub(super) fn new() -> Self {
         let mut buffer = [0; SEGMENT_CONTROL_BYTES];
         put_header(&mut buffer, HEADER_BYTES + size_of::<u16>(), libc::SOL_UDP, libc::UDP_SEGMENT);
         Self(buffer)
     }
 
-    /// Sets the size of the segments, in bytes.
+    /// Sets the segment size, in bytes.
     pub(super) fn set(&mut self, segment_bytes: u16) {
         self.0[HEADER_BYTES..HEADER_BYTES + 2].copy_from_slice(&segment_bytes.to_ne_bytes());
     }
 
-    /// Bytes for the kernel to read.
+    /// Returns the bytes for the kernel to read.
     pub(super) const fn bytes(&self) -> &[u8] {
         &self.0
     }
@@ -131,7 +131,7 @@ impl Message<'_> {
 
     fn timespec_ns(&self) -> Option<u64> {
         let data = self.data.get(..size_of::<libc::timespec>())?;
-        // SAFETY: the slice is as long as a `timespec`, of which every bit pattern is valid.
+        // SAFETY: the slice has the length of a `timespec`, for which every bit pattern is valid.
         let time: libc::timespec =
             unsafe { data.as_ptr().cast::<libc::timespec>().read_unaligned() };
         let seconds = u64::try_from(time.tv_sec).ok().filter(|&seconds| seconds > 0)?;
@@ -139,12 +139,12 @@ impl Message<'_> {
     }
 }
 
-/// The control messages in `control`, up to the first malformed one.
+/// Iterates over the control messages in `control`, up to the first malformed one.
 fn messages(control: &[u8]) -> impl Iterator<Item = Message<'_>> {
     let mut rest = control;
     core::iter::from_fn(move || {
         let bytes = rest.get(..size_of::<cmsghdr>())?;
-        // SAFETY: the slice is as long as a `cmsghdr`, of which every bit pattern is valid.
+        // SAFETY: the slice has the length of a `cmsghdr`, for which every bit pattern is valid.
         let header: cmsghdr = unsafe { bytes.as_ptr().cast::<cmsghdr>().read_unaligned() };
         let len = header.cmsg_len as usize;
         let data = rest.get(HEADER_BYTES..len)?;
@@ -160,7 +160,7 @@ fn put_header(buffer: &mut [u8], len: usize, level: c_int, kind: c_int) {
     header.cmsg_len = len as _;
     header.cmsg_level = level;
     header.cmsg_type = kind;
-    // SAFETY: the buffer is at least as long as a `cmsghdr`, checked above.
+    // SAFETY: the buffer is at least as long as a `cmsghdr`, as checked above.
     unsafe { buffer.as_mut_ptr().cast::<cmsghdr>().write_unaligned(header) };
 }
 
@@ -171,7 +171,7 @@ const fn align(len: usize) -> usize {
 const HEADER_BYTES: usize = align(size_of::<cmsghdr>());
 const ECN_MASK: u8 = 0b11;
 const ECN_CE: u8 = 0b11;
-/// "ECN-capable transport (0)", RFC 3168: what every frame is sent with.
+/// "ECN-capable transport (0)", RFC 3168: the codepoint of every sent frame.
 pub(super) const ECN_CAPABLE: c_int = 0b10;
 
 #[cfg(test)]

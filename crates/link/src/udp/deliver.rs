@@ -1,4 +1,4 @@
-//! Frames that have come: from which of the sockets they are read, and how they are passed on.
+//! Receiving: the choice between the sockets, and passing frames on.
 
 use std::io;
 
@@ -13,7 +13,8 @@ use super::{ATTEMPTS_MAX, UdpLink, Which, fd_of};
 use crate::OnFrame;
 
 impl UdpLink {
-    /// Reads messages from one of the sockets and passes on their frames, about `limit` at most.
+    /// Reads messages from one of the sockets and passes their frames to `on_frame`, about `limit`
+    /// at most.
     pub(super) fn receive_from(
         &mut self,
         which: Which,
@@ -54,7 +55,7 @@ impl UdpLink {
             if let (Some(hot), Which::Hot) = (&mut self.hot, which) {
                 hot.note_frames(fullest, self.ring.streak());
             }
-            // One that was asked for alone leaves the rest to the next call.
+            // If only one message was requested, the next call reads the others.
             if messages < wanted || wanted == 1 {
                 break;
             }
@@ -62,7 +63,7 @@ impl UdpLink {
         Ok(delivered)
     }
 
-    /// Reads both sockets: the connected one always, the other one now and then.
+    /// Reads the connected socket always, and the other one occasionally.
     pub(super) fn receive_from_both(
         &mut self,
         now: Instant,
@@ -87,7 +88,7 @@ impl UdpLink {
         Ok(delivered)
     }
 
-    /// Reads what the connected socket holds, and closes it when that is nothing.
+    /// Reads the remaining frames of the connected socket, and closes the socket when it is empty.
     #[cold]
     fn give_up_hot(
         &mut self,
@@ -108,7 +109,7 @@ impl UdpLink {
         Ok(delivered)
     }
 
-    /// Opens a socket for a peer that alone has sent the latest messages.
+    /// Opens a socket for the peer that sent all of the latest messages.
     #[cold]
     pub(super) fn open_hot(&mut self, peer: PeerAddr) {
         let scope = self.transmitter.scope();
@@ -127,7 +128,7 @@ impl UdpLink {
         self.hot = opened;
     }
 
-    /// Passes on message `index` of the ring and returns the number of its frames.
+    /// Passes the frames of message `index` in the ring to `on_frame`; returns their number.
     fn deliver(
         &mut self,
         which: Which,

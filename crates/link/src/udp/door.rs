@@ -1,4 +1,4 @@
-//! Sockets beside the links: few datagrams come there, of groups or of strangers.
+//! UDP sockets beside the links, for the few datagrams of groups or strangers.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
@@ -8,10 +8,10 @@ use super::address::{Family, SocketName};
 use super::error::UdpError;
 use super::{interface, socket};
 
-/// A UDP socket that is read now and then, a datagram at a time, and never blocks.
+/// A UDP socket that is read occasionally, one datagram at a time, and never blocks.
 ///
-/// What an endpoint receives apart from its links comes in by such doors: what was sent to a group it is
-/// in, and what is asked at a port that is no link of its.
+/// An endpoint receives through such sockets what does not arrive on its links: datagrams to a
+/// group that it joined, and requests at a port that is not one of its links.
 #[derive(Debug)]
 pub struct DoorSocket {
     socket: UdpSocket,
@@ -20,34 +20,35 @@ pub struct DoorSocket {
 }
 
 impl DoorSocket {
-    /// Opens a door at this address, which no other socket of the host has, unless it says itself that it gives way
-    /// ([`give_way`]).
+    /// Opens a socket at this address. No other socket of the host can use the address, unless that
+    /// socket has yielded it with [`give_way`].
     ///
     /// # Errors
-    /// As for a link there.
+    /// The errors of [`UdpLink::bind`](crate::UdpLink::bind).
     pub fn bind(address: SocketAddr) -> Result<Self, UdpError> {
         let set = |socket: BorrowedFd<'_>, shares| {
             socket::set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, shares)
         };
         let door = Self::open(address, |socket| set(socket, 1))?;
-        // The next one asks whether this one shares its address.
+        // Stop sharing the address: the kernel checks this option when another socket binds.
         let failed = |source| UdpError::new("keep to oneself", address, source);
         set(door.socket.as_fd(), 0).map_err(failed)?;
         Ok(door)
     }
 
     //= protocol.md: datagram.8
-    /// Opens a door for what comes to a group by the interface that has the address `local`. Any number of
-    /// processes of the host may have one: each gets all.
+    /// Opens a socket for datagrams to a group that arrive on the interface with the address
+    /// `local`. Any number of processes of the host may do so; each receives all datagrams.
     ///
     /// # Errors
-    /// The group is none, or the interface has no way to it.
+    /// The address is not that of a group, or the interface has no route to it.
     pub fn join(group: IpAddr, local: IpAddr) -> Result<Self, UdpError> {
         let address = SocketAddr::new(group, GROUP_PORT);
         let failed = |source| UdpError::new("join the group of", address, source);
         let door = Self::open(address, |socket| {
             socket::set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
-            // Else it would get what others of the host have joined by other interfaces.
+            // Without this, the socket would also receive datagrams of groups that other processes
+            // joined on other interfaces.
             match Family::of(&address) {
                 Family::V4 => {
                     socket::set_option(socket, libc::IPPROTO_IP, libc::IP_MULTICAST_ALL, 0)
@@ -70,7 +71,7 @@ impl DoorSocket {
         Ok(door)
     }
 
-    /// A socket that `prepare` makes ready to be bound.
+    /// Opens a socket at `address`. `prepare` sets its options before it is bound.
     fn open(
         address: SocketAddr,
         prepare: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>,
@@ -85,13 +86,13 @@ impl DoorSocket {
         Ok(Self { socket, local, buffer })
     }
 
-    /// Returns the address it is bound to.
+    /// Returns the bound address.
     pub const fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// Takes the next datagram, and returns it with the address of its sender. Returns `None` if no datagram waits,
-    /// or if the socket reports only an error, which is about an answer to an earlier datagram.
+    /// Returns the next datagram and the address of its sender. Returns `None` if no datagram
+    /// waits, or after several errors, which concern earlier answers.
     pub fn receive(&mut self) -> Option<(&mut [u8], SocketAddr)> {
         for _ in 0..ERRORS_MAX {
             match self.socket.recv_from(&mut self.buffer) {
@@ -103,35 +104,35 @@ impl DoorSocket {
         None
     }
 
-    /// Sends an answer, if there is room for it.
+    /// Sends an answer, or drops it if the socket has no room.
     pub fn answer(&self, bytes: &[u8], to: SocketAddr) {
-        // A peer that gets no answer asks again.
+        // A peer that gets no answer retries.
         let _ = self.socket.send_to(bytes, to);
     }
 
-    /// Returns the descriptor, which is readable when something waits.
+    /// Returns the descriptor, which is readable when a datagram waits.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-/// Lets a [door](DoorSocket::bind) of the same user take the address of a socket that has only kept it, before the
-/// socket is closed. So at no moment does a peer that asks there find no listener. No other socket gets the
-/// address.
+/// Lets a [`DoorSocket`](DoorSocket::bind) of the same user bind the address of a socket that only
+/// reserved it, before that socket is closed. Without this there would be a moment at which a peer
+/// finds no listener. No socket of another user can bind the address.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system call.
 pub fn give_way(socket: &UdpSocket) -> io::Result<()> {
     socket::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)
 }
 
-/// UDP port of datagrams that are sent to groups: beside those of queue pairs, which begin behind it.
+/// UDP port of datagrams to groups. The ports of queue pairs follow it.
 pub const GROUP_PORT: u16 = 0xefff;
 
-/// Bytes of the largest datagram.
+/// Size of the largest datagram, in bytes.
 const BUFFER_BYTES: usize = 1 << 16;
 
-/// Errors passed over before the rest is left to the next look.
+/// Maximum number of errors skipped per call.
 const ERRORS_MAX: usize = 4;
 
 #[cfg(test)]
@@ -152,7 +153,7 @@ mod tests {
         assert_eq!(asks.recv(&mut answer).unwrap(), 6);
         let again = DoorSocket::bind(door.local());
         assert!(matches!(again, Err(UdpError::AddressInUse { .. })), "{again:?}");
-        // The address has no listener any more, which is reported to the door.
+        // The address has no listener any more; the socket reports that as an error.
         drop(asks);
         door.answer(b"late", from);
         assert!(door.receive().is_none());
@@ -175,7 +176,7 @@ mod tests {
     //= protocol.md: datagram.8
     #[test]
     fn all_doors_of_a_group_get_what_was_sent_to_it() {
-        // Other tests have other groups.
+        // Other tests use other groups.
         let group = IpAddr::from([239, 83, 1, 7]);
         let local = IpAddr::from(Ipv4Addr::LOCALHOST);
         let mut doors = [0, 1].map(|_| DoorSocket::join(group, local).unwrap());

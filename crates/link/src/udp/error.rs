@@ -1,4 +1,4 @@
-//! Why a UDP link cannot be made, and why a batch cannot be sent.
+//! Errors of opening a UDP link and of sending a batch.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,20 +6,20 @@ use std::net::SocketAddr;
 use delivery::SettingError;
 use thiserror::Error;
 
-/// Why a UDP link could not be made.
+/// Why a UDP link could not be opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum UdpError {
-    /// Nothing works with a setting.
+    /// A setting is out of range.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// Another socket has the address.
+    /// Another socket uses the address.
     #[error(
         "cannot bind UDP {address}: the address is in use by another socket \
          (`ss -ulpn` shows by whom); choose another port, or 0 for a free one"
     )]
     AddressInUse {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
     },
     /// The host does not have the address.
@@ -28,7 +28,7 @@ pub enum UdpError {
          (`ip address` lists them); use one of them, or the unspecified address for all"
     )]
     NoSuchAddress {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
     },
     /// The process may not use the port, or may not use sockets.
@@ -38,34 +38,34 @@ pub enum UdpError {
          a higher port"
     )]
     NoPermission {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
     },
-    /// The host has no sockets of the family.
+    /// The host does not support the address family.
     #[error(
         "cannot bind UDP {address}: this host has no sockets of that address family; use an \
          address of the other one"
     )]
     NoSuchFamily {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
     },
-    /// The process or the host has no descriptor left.
+    /// The process or the host has no free descriptor.
     #[error("cannot bind UDP {address}: no descriptor left; raise the limit with `ulimit -n`")]
     NoDescriptor {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// Anything else.
+    /// Any other error of the system.
     #[error("cannot {attempt} UDP {address}")]
     Io {
-        /// What was attempted.
+        /// The operation that failed.
         attempt: &'static str,
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
 }
@@ -83,19 +83,19 @@ impl UdpError {
     }
 }
 
-/// Payload memory of a frame could not be read: the application has unmapped it.
+/// Payload memory of a frame could not be read, because the application has unmapped it.
 ///
-/// Comes inside an [`io::Error`] of kind [`io::ErrorKind::InvalidInput`]; the operation the frame
-/// belongs to has failed, the link has not.
+/// It is returned inside an [`io::Error`] of kind [`io::ErrorKind::InvalidInput`]. The operation of
+/// the frame has failed; the link has not.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("payload memory of frame {frame} of the batch cannot be read; was it unmapped?")]
 pub struct PayloadUnmapped {
-    /// Index of the frame in its batch. All frames before it were sent, none after it.
+    /// Index of the frame in its batch. All frames before it were sent, and none after it.
     pub frame: usize,
 }
 
 impl PayloadUnmapped {
-    /// Returns the frame that could not be read, if that is what `error` says.
+    /// Returns the frame that could not be read, if `error` contains this error.
     pub fn from_io(error: &io::Error) -> Option<Self> {
         error.get_ref()?.downcast_ref().copied()
     }

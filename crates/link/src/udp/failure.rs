@@ -1,4 +1,5 @@
-//! What a failed system call means: often something about an earlier datagram, on which the error queue has more.
+//! Meaning of failed system calls. Often the error concerns an earlier datagram, and the error
+//! queue has the details.
 
 use std::io;
 
@@ -10,7 +11,8 @@ use super::transmit::Run;
 use super::{ATTEMPTS_MAX, UdpLink, Which, fd_of};
 
 impl UdpLink {
-    /// Decides what a failed receive means: an error of an earlier send is read from the error queue.
+    /// Classifies the error of a receive call. If it concerns an earlier send, reads the error
+    /// queue.
     #[cold]
     pub(super) fn on_receive_error(&mut self, error: io::Error) -> io::Result<Receiving> {
         match error.raw_os_error() {
@@ -30,7 +32,7 @@ impl UdpLink {
         }
     }
 
-    /// Decides what a failed send of `run` means.
+    /// Classifies the error of a send call for `run`.
     #[cold]
     pub(super) fn on_send_error(
         &mut self,
@@ -52,7 +54,7 @@ impl UdpLink {
                 Sending::Full
             }
             libc::EINTR => Sending::Again,
-            // Which frame is to blame is found by sending each on its own.
+            // Sending the frames one by one finds the bad one.
             libc::EFAULT | libc::EINVAL | libc::EIO if run.frames > 1 => Sending::Singly,
             libc::EFAULT => Sending::Failed,
             libc::ENOSYS if self.features.batching => {
@@ -63,7 +65,7 @@ impl UdpLink {
             _ => {
                 let drained = self.drain_errors();
                 if drained.any && !drained.local_too_big && attempts < ATTEMPTS_MAX {
-                    // The error was that of an earlier send and this one has not been tried.
+                    // The error concerned an earlier send; this one was not attempted.
                     return Sending::Again;
                 }
                 if errno == libc::EMSGSIZE {
@@ -83,7 +85,8 @@ impl UdpLink {
                     && hot.peer == batch.to()
                     && !hot.has_failed
                 {
-                    // Perhaps only the way that it keeps has become impossible.
+                    // The connected socket keeps its route, and perhaps only that route is
+                    // unusable.
                     hot.has_failed = true;
                     return Sending::Again;
                 }
@@ -96,7 +99,7 @@ impl UdpLink {
         }
     }
 
-    /// Reads the error queues and turns their reports into events.
+    /// Reads the error queues and converts their reports to events.
     #[cold]
     fn drain_errors(&mut self) -> Drained {
         let mut drained = Drained::default();
@@ -136,38 +139,39 @@ impl UdpLink {
     }
 }
 
-/// What a failed receive means.
+/// Meaning of a failed receive call.
 pub(super) enum Receiving {
-    /// Nothing waits.
+    /// No message waits.
     Empty,
-    /// The error was about something else; frames may wait.
+    /// The error concerned an earlier operation; frames may wait.
     Again,
 }
 
-/// What a failed send means.
+/// Meaning of a failed send call.
 pub(super) enum Sending {
-    /// The error was about something else; the same send may work.
+    /// The error concerned an earlier operation; a retry may succeed.
     Again,
     /// The kernel has no room.
     Full,
-    /// The host cannot send these frames to this peer, or has refused them for long.
+    /// The host cannot send these frames to this peer, or has refused them for too long.
     Lost,
-    /// The frames must be tried one by one.
+    /// The frames must be sent one by one.
     Singly,
-    /// The socket is of no use, or payload memory is gone.
+    /// The socket is unusable, or payload memory is unmapped.
     Failed,
 }
 
-/// What the error queue held.
+/// Summary of the reports in the error queues.
 #[derive(Clone, Copy, Default)]
 struct Drained {
-    /// Whether a report of the network was among it.
+    /// Whether there was a report from the network.
     any: bool,
-    /// Whether this host found the frame just sent too big.
+    /// Whether this host reported that a frame was too big.
     local_too_big: bool,
 }
 
-/// Errors that the socket reports about earlier datagrams, at whatever call comes next.
+/// Returns whether the socket reports this error about an earlier datagram, at whatever call is
+/// next.
 const fn is_asynchronous(errno: i32) -> bool {
     matches!(
         errno,
@@ -185,10 +189,11 @@ const fn is_asynchronous(errno: i32) -> bool {
     )
 }
 
-/// Errors that no other peer and no other frame would avoid.
+/// Returns whether the error would occur for every peer and frame.
 const fn is_failure_of_the_socket(errno: i32) -> bool {
     matches!(errno, libc::EBADF | libc::ENOTSOCK | libc::EPIPE | libc::ENOSYS)
 }
 
-/// Reports read from the error queue in one go; the rest is read after the next error.
+/// Maximum number of reports read from the error queue at a time. The next error triggers reading
+/// the others.
 const ERRORS_MAX: usize = 64;

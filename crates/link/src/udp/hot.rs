@@ -1,9 +1,9 @@
-//! A second socket, connected to the peer that most frames are exchanged with.
+//! A second socket, connected to the peer with the most frames.
 //!
-//! The kernel finds the way to the peer of a connected socket once, not for each message, and the
-//! socket of a message without asking whether others fit better. Both sockets have the same local
-//! address; the kernel gives each message to the one that fits it best, so what the connected one
-//! does not get comes to the other as before.
+//! The kernel looks up the route of a connected socket once, and not for each message. It also
+//! delivers a message to a connected socket without searching for a better match. Both sockets have
+//! the same local address. The kernel delivers each message to the socket that matches best, so the
+//! unconnected socket still receives the messages of all other peers.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,24 +20,24 @@ use super::{setup, socket};
 pub(super) struct HotSocket {
     pub(super) socket: OwnedFd,
     pub(super) peer: PeerAddr,
-    /// The kernel's drop count when it last reported it, modulo 2^32.
+    /// The kernel's drop count as last reported, modulo 2^32.
     pub(super) drops_reported: u32,
-    /// Sending failed for a reason that the unconnected socket may not know: nothing more is sent
-    /// through this one, and it is closed when next frames are received.
+    /// Whether sending failed for a reason that may not affect the unconnected socket. No more
+    /// frames are sent through this socket, and the next receive closes it.
     pub(super) has_failed: bool,
-    /// The kernel reports times of reception and congestion marks of this socket's messages.
+    /// Whether the kernel reports receive times and congestion marks of this socket's messages.
     reports_details: bool,
-    /// Calls in a row that found one frame at most.
+    /// Number of consecutive calls that found at most one frame.
     quiet_calls: u32,
     family: Family,
     features: UdpFeatures,
 }
 
 impl HotSocket {
-    /// A socket with the address of `main` (`local`) and its options, connected to `peer`.
+    /// Opens a socket with the address (`local`) and options of `main`, connected to `peer`.
     ///
     /// # Errors
-    /// Whatever the kernel refuses; `main` is as it was.
+    /// Any error of the kernel; `main` is unchanged.
     pub(super) fn open(
         main: &OwnedFd,
         local: &SocketName,
@@ -52,8 +52,8 @@ impl HotSocket {
             return Err(io::ErrorKind::Unsupported.into());
         }
         setup::ask_for_buffers(opened.as_fd(), config, &mut kept)?;
-        // The address is shared for a moment only, and with sockets of the same user: before and after, this socket
-        // alone has it.
+        // The address is shared only during these calls, and only with sockets of the same user.
+        // Before and after them, no further socket can bind it.
         share_address(main, true)?;
         let result = share_address(&opened, true)
             .and_then(|()| socket::bind(opened.as_fd(), local))
@@ -73,10 +73,11 @@ impl HotSocket {
         })
     }
 
-    /// Notes that a call found `frames` frames, `streak` calls in a row having found some. A long exchange of single
-    /// frames does not use times of reception, which the polling thread knows as well, nor marks, which report queues
-    /// that such an exchange does not make; without them a reception costs 0.2 µs less. With the first frames that come
-    /// close together they are reported again.
+    /// Notes that a call found `frames` frames, and that `streak` consecutive calls found some. A
+    /// long exchange of single frames needs neither receive times nor congestion marks: the polling
+    /// thread knows the time, and such an exchange builds no queues to be marked. Without these
+    /// reports, a receive costs 0.2 µs less. They are enabled again at the first frames that arrive
+    /// close together.
     #[inline]
     pub(super) fn note_frames(&mut self, frames: usize, streak: u8) {
         if frames > 1 || streak > 1 {
@@ -92,7 +93,7 @@ impl HotSocket {
         }
     }
 
-    /// What the kernel refuses here only costs or spares time, so its answer is not looked at.
+    /// Enables or disables the reports. Errors are ignored, because the reports only affect cost.
     #[cold]
     fn set_details(&mut self, reports_details: bool) {
         self.reports_details = reports_details;
@@ -116,20 +117,20 @@ fn share_address(socket: &OwnedFd, shared: bool) -> io::Result<()> {
     socket::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, shared.into())
 }
 
-/// Whom messages come from: finds the peer that is worth a socket, and when it no longer is.
+/// Statistics of senders: which peer deserves a connected socket, and when it no longer does.
 #[derive(Debug)]
 pub(super) struct Traffic {
-    /// Who sent the latest messages to the unconnected socket.
+    /// The sender of the latest messages to the unconnected socket.
     peer: PeerAddr,
-    /// How many messages in a row those are.
+    /// Number of consecutive messages from `peer`.
     run: u32,
-    /// Messages in a row that make a peer worth a socket.
+    /// Number of consecutive messages after which a peer gets a connected socket.
     run_min: u32,
-    /// Messages to the unconnected socket since the last one to the connected socket.
+    /// Number of messages to the unconnected socket since the last one to the connected socket.
     foreign: u32,
-    /// The unconnected socket may hold messages older than any of the connected one.
+    /// Whether the unconnected socket may contain messages older than those of the connected one.
     pub(super) has_older: bool,
-    /// Calls since the unconnected socket was looked at.
+    /// Number of calls since the unconnected socket was read.
     skipped: u8,
     looked_at: Instant,
 }
@@ -147,7 +148,7 @@ impl Traffic {
         }
     }
 
-    /// Notes a message to the unconnected socket.
+    /// Records a message to the unconnected socket.
     #[inline]
     pub(super) fn note_main(&mut self, from: PeerAddr) {
         self.foreign = self.foreign.saturating_add(1);
@@ -159,25 +160,25 @@ impl Traffic {
         }
     }
 
-    /// Notes a message to the connected socket.
+    /// Records a message to the connected socket.
     #[inline]
     pub(super) fn note_hot(&mut self) {
         self.foreign = 0;
     }
 
-    /// The peer that is worth a socket, if there is one.
+    /// Returns the peer that deserves a connected socket, if any.
     #[inline]
     pub(super) fn candidate(&self) -> Option<PeerAddr> {
         (self.run >= self.run_min).then_some(self.peer)
     }
 
-    /// Whether the connected socket has nothing to do while the other one has.
+    /// Returns whether messages arrive only at the unconnected socket.
     #[inline]
     pub(super) fn is_elsewhere(&self) -> bool {
         self.foreign >= RUN_MIN
     }
 
-    /// Notes that a socket was opened, or could not be. The next one must be worth more.
+    /// Records that a socket was opened, or could not be. The next socket requires more messages.
     pub(super) fn on_opened(&mut self, is_open: bool) {
         self.run = 0;
         self.foreign = 0;
@@ -185,8 +186,8 @@ impl Traffic {
         self.run_min = if is_open { (self.run_min * 2).min(RUN_MIN_MAX) } else { u32::MAX };
     }
 
-    /// Whether this call should look at the unconnected socket too, after the connected one was
-    /// looked at and had something (`is_busy`) or not.
+    /// Returns whether this call should also read the unconnected socket. `is_busy` means that the
+    /// connected socket had messages.
     #[inline]
     pub(super) fn is_main_due(&mut self, now: Instant, is_busy: bool) -> bool {
         let limit_ns = if is_busy { BUSY_NS_MAX } else { SKIPPED_NS_MAX };
@@ -201,25 +202,26 @@ impl Traffic {
     }
 }
 
-/// Messages in a row from one peer that make it worth a socket: at 20 µs for the socket and 0.3 µs
-/// saved per message, it has paid for itself when as many have come again.
+/// Number of consecutive messages after which a peer gets a connected socket. The socket costs 20
+/// µs and saves 0.3 µs per message, so it has paid off after the same number of further messages.
 pub(super) const RUN_MIN: u32 = 64;
 
-/// Receptions of single frames, with pauses between, after which times and marks are no longer reported: two system
-/// calls of 0.2 µs have paid for themselves after as many.
+/// Number of receives of single frames, with pauses between, after which the reports are disabled.
+/// Two system calls of 0.2 µs have paid off after the same number of further receives.
 const QUIET_CALLS_MIN: u32 = 64;
 
-/// It doubles with each socket, so that peers that take turns do not cause one each time; up to
-/// this, which is a second of ping-pong.
+/// Maximum of `run_min`. It doubles with each socket, so that peers that alternate do not cause a
+/// new socket each time. The maximum is a second of ping-pong.
 const RUN_MIN_MAX: u32 = 1 << 17;
 
-/// Calls in a row that may look at the connected socket alone. A look costs 0.3 µs.
+/// Maximum number of consecutive calls that read only the connected socket. Reading the other one
+/// costs 0.3 µs.
 const SKIPPED_MAX: u8 = 15;
 
-/// How long other peers may be kept waiting for a look, in nanoseconds: about a round trip.
+/// Longest time between reads of the unconnected socket, in nanoseconds: about a round trip.
 const SKIPPED_NS_MAX: u64 = 5_000;
 
-/// The same while the connected socket always has something.
+/// Longest time between these reads while the connected socket always has messages, in nanoseconds.
 const BUSY_NS_MAX: u64 = 50_000;
 
 #[cfg(test)]
@@ -248,7 +250,7 @@ mod tests {
 
     #[test]
     fn an_address_is_shared_with_sockets_of_the_same_user_alone() {
-        // Anybody's socket may ask for this sort of sharing, and would get what comes for ours.
+        // Any user's socket may request this kind of sharing, and would receive messages for ours.
         let reuse = |socket: &OwnedFd| {
             socket::set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)
         };

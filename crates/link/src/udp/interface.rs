@@ -1,4 +1,4 @@
-//! Which interface an IP address belongs to.
+//! Lookup of the interface of an IP address.
 
 use std::ffi::CStr;
 use std::io;
@@ -10,8 +10,9 @@ use libc::{c_int, c_uint};
 
 use crate::interface::{Interface, InterfaceName};
 
-/// The interface that has `address`; for an unspecified address the one with the smallest MTU among
-/// those that are up, loopback last. `None` if there is none.
+/// Returns the interface that has `address`. For an unspecified address returns the interface with
+/// the smallest MTU among those that are running, with loopback last. Returns `None` if there is
+/// none.
 pub(super) fn interface_of(
     socket: BorrowedFd<'_>,
     address: IpAddr,
@@ -27,28 +28,28 @@ pub(super) fn interface_of(
         } else if candidate == address.to_canonical()
             || (address.is_loopback() && candidate.is_loopback())
         {
-            // All of 127.0.0.0/8 is local though only 127.0.0.1 is listed.
+            // All of 127.0.0.0/8 is local, although only 127.0.0.1 is listed.
             return Interface::query(socket, name).map(Some);
         }
     }
     Ok(best)
 }
 
-/// Every IP address of the host and the name of its interface.
+/// Returns every IP address of the host with the name of its interface.
 fn addresses() -> io::Result<Vec<(InterfaceName, IpAddr)>> {
     let mut list: *mut libc::ifaddrs = ptr::null_mut();
-    // SAFETY: `list` outlives the call, which makes it a list to be given back below.
+    // SAFETY: `list` outlives the call, which sets it to a list that is freed below.
     if unsafe { libc::getifaddrs(&raw mut list) } < 0 {
         return Err(io::Error::last_os_error());
     }
     let mut found = Vec::new();
     let mut entry = list;
     while !entry.is_null() {
-        // SAFETY: a non-null link of the list made above is a valid entry until it is given back.
+        // SAFETY: a non-null pointer in the list is a valid entry until the list is freed.
         let item = unsafe { &*entry };
-        // SAFETY: the address, if any, is as long as its family says.
+        // SAFETY: the address, if any, has the length of its family.
         if let Some(address) = unsafe { ip_address(item.ifa_addr) } {
-            // SAFETY: every entry of the list has a name, a terminated string.
+            // SAFETY: every entry of the list has a name, which is a terminated string.
             let name = unsafe { CStr::from_ptr(item.ifa_name) };
             if let Some(name) = InterfaceName::new(name.to_bytes()) {
                 found.push((name, address));
@@ -56,18 +57,18 @@ fn addresses() -> io::Result<Vec<(InterfaceName, IpAddr)>> {
         }
         entry = item.ifa_next;
     }
-    // SAFETY: `list` came from `getifaddrs` and nothing refers to it any more.
+    // SAFETY: `list` came from `getifaddrs`, and no reference into it remains.
     unsafe { libc::freeifaddrs(list) };
     Ok(found)
 }
 
 /// # Safety
-/// `address` is null or points to a socket address as long as its family says.
+/// `address` must be null or point to a socket address with the length of its family.
 unsafe fn ip_address(address: *const libc::sockaddr) -> Option<IpAddr> {
     if address.is_null() {
         return None;
     }
-    // SAFETY: not null, and valid by the caller's promise; each cast follows the family.
+    // SAFETY: not null, and valid by the caller's guarantee. Each cast matches the family.
     unsafe {
         match c_int::from((*address).sa_family) {
             libc::AF_INET => {
@@ -83,7 +84,7 @@ unsafe fn ip_address(address: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// Index of the interface that has the address `ip`, 0 if none has.
+/// Returns the index of the interface that has the address `ip`; 0 if none has it.
 pub(super) fn index_of(ip: IpAddr) -> u32 {
     let list = addresses().unwrap_or_default();
     list.into_iter()
@@ -92,7 +93,8 @@ pub(super) fn index_of(ip: IpAddr) -> u32 {
         .map_or(0, |(name, _)| unsafe { libc::if_nametoindex(name.as_ptr()) as c_uint })
 }
 
-/// Index of the interface with the link-local address `ip`, 0 if `ip` is no such address.
+/// Returns the scope for `ip`: for a link-local address `given`, or the index of its interface if
+/// `given` is 0; otherwise 0.
 pub(super) fn scope_of(ip: IpAddr, given: u32) -> u32 {
     match ip {
         IpAddr::V6(v6) if v6.is_unicast_link_local() && given == 0 => index_of(ip),

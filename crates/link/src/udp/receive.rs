@@ -1,4 +1,4 @@
-//! Receiving: buffers the kernel fills and what it says about them.
+//! Receiving: buffers that the kernel fills, and the control data of messages.
 
 use std::alloc::{self, Layout};
 use std::io;
@@ -11,27 +11,28 @@ use libc::{c_uint, iovec, mmsghdr};
 use super::address::SocketName;
 use super::control::{Ancillary, CONTROL_BYTES, ControlBuffer};
 
-/// Most messages one system call receives: beyond it the call itself is below 2 % of the cost.
+/// Maximum number of messages received by one system call. With more, the call itself would already
+/// be below 2 % of the cost.
 pub(super) const MESSAGES_MAX: usize = 16;
 
-/// Bytes of one buffer: the kernel coalesces up to the largest IP packet, 65535 bytes.
+/// Size of one buffer, in bytes. The kernel coalesces up to the largest IP packet, 65535 bytes.
 const BUFFER_BYTES: usize = 1 << 16;
 
-/// Buffers for one system call's messages, and the descriptions of them that the kernel reads and
+/// Buffers for the messages of one system call, and the message headers that the kernel reads and
 /// writes.
 ///
-/// All of it lies behind raw pointers because the descriptions point at the buffers and at each
-/// other: it is set up once, and a call resets only what the call before has changed.
+/// All of it is behind raw pointers, because the message headers point to the buffers and to each
+/// other. They are set up once; a call resets only the fields that the last call has changed.
 #[derive(Debug)]
 pub(super) struct ReceiveRing {
     arena: NonNull<Arena>,
-    /// Messages whose description the last call has changed.
+    /// Number of messages whose headers the last call has changed.
     used: usize,
-    /// Messages in one call, 1 to [`MESSAGES_MAX`].
+    /// Maximum number of messages in one call, 1 to [`MESSAGES_MAX`].
     messages_max: usize,
-    /// Frames in the fullest of the latest messages; forgets by a quarter per call.
+    /// Estimate of the frames in the fullest message. It decays by a quarter per call.
     frames_per_message: usize,
-    /// Calls in a row that found something.
+    /// Number of consecutive calls that found messages.
     streak: u8,
 }
 
@@ -47,28 +48,28 @@ struct Slot {
     control: ControlBuffer,
 }
 
-/// One received message, lent by the ring.
+/// One received message, borrowed from the ring.
 #[derive(Debug)]
 pub(super) struct Received<'a> {
     pub(super) bytes: &'a mut [u8],
     pub(super) from: &'a SocketName,
     pub(super) ancillary: Ancillary,
-    /// Whether bytes are missing.
+    /// Whether the message was longer than the buffer.
     pub(super) is_truncated: bool,
 }
 
 impl ReceiveRing {
-    /// A ring for `messages_max` messages per call, brought into its range.
+    /// Creates a ring for `messages_max` messages per call, clamped to the valid range.
     pub(super) fn new(messages_max: usize) -> Self {
-        // Zeroed by the allocator, so that buffers never used cost no memory.
+        // The allocator zeroes the memory, so that unused buffers have no pages.
         let layout = Layout::new::<Arena>();
         // SAFETY: the layout is not empty.
         #[expect(clippy::cast_ptr_alignment, reason = "the allocator aligns as the layout asks")]
         let arena = unsafe { alloc::alloc_zeroed(layout) }.cast::<Arena>();
         let Some(owned) = NonNull::new(arena) else { alloc::handle_alloc_error(layout) };
         for index in 0..MESSAGES_MAX {
-            // SAFETY: `arena` points to a live allocation nothing else knows, all of whose fields may be zero; the
-            // index is below the length of each of its arrays.
+            // SAFETY: `arena` points to a live allocation that no other code refers to; all its
+            // fields may be zero. The index is below the length of each array.
             unsafe {
                 let slot = &raw mut (*arena).slots[index];
                 (*slot).vector.iov_base = (&raw mut (*arena).buffers[index]).cast();
@@ -89,11 +90,11 @@ impl ReceiveRing {
         }
     }
 
-    /// Messages to ask for when `frames` frames are wanted.
+    /// Returns the number of messages to request when `frames` frames are wanted.
     ///
-    /// One while single frames come now and then, as in an exchange of small messages: a call for
-    /// more would look again behind the one that came, and that look, which finds nothing, costs as
-    /// much as the reception itself.
+    /// Returns one while single frames arrive occasionally, as in an exchange of small messages.
+    /// With a larger request the kernel would search for a second message, and this futile search
+    /// costs as much as the receive itself.
     pub(super) fn messages_for(&self, frames: usize) -> usize {
         if self.frames_per_message == 1 && self.streak < STREAK_MIN {
             return 1;
@@ -101,31 +102,33 @@ impl ReceiveRing {
         frames.div_ceil(self.frames_per_message).clamp(1, self.messages_max)
     }
 
-    /// Notes whether the latest call found anything.
+    /// Records whether the latest call found messages.
     pub(super) fn note_found(&mut self, found: bool) {
         self.streak = if found { self.streak.saturating_add(1) } else { 0 };
     }
 
-    /// Calls in a row that found something.
+    /// Returns the number of consecutive calls that found messages.
     pub(super) const fn streak(&self) -> u8 {
         self.streak
     }
 
-    /// Notes that the latest call's fullest message held `frames` frames.
+    /// Records that the fullest message of the latest call had `frames` frames.
     pub(super) fn note_fullest(&mut self, frames: usize) {
         self.frames_per_message =
             frames.max(self.frames_per_message - self.frames_per_message / 4).max(1);
     }
 
-    /// Receives up to `messages` messages; fewer mean that no more wait.
+    /// Receives up to `messages` messages and returns their number. If it is lower, no more
+    /// messages wait.
     pub(super) fn fill(&mut self, socket: BorrowedFd<'_>, messages: usize) -> io::Result<usize> {
         assert!(messages <= self.messages_max);
         self.reset();
         let arena = self.arena.as_ptr();
         if messages == 1 {
-            // The C library's function is a point of cancellation, which costs two atomic operations in a program with
-            // threads; no thread is cancelled here. SAFETY: the description, set up in `new`, points into the arena,
-            // which lives as long as `self`; nothing borrows from it because `self` is borrowed mutably.
+            // The raw system call avoids the C library's function, which is a cancellation point
+            // and costs two atomic operations in a program with threads. No thread is cancelled
+            // here. SAFETY: the header, set up in `new`, points into the arena, which lives as long
+            // as `self`. The arena has no other borrow, because `self` is borrowed mutably.
             let received = unsafe {
                 libc::syscall(
                     libc::SYS_recvmsg,
@@ -142,7 +145,7 @@ impl ReceiveRing {
             self.used = 1;
             return Ok(1);
         }
-        // SAFETY: as above, for the first `messages` descriptions.
+        // SAFETY: as above, for the first `messages` headers.
         let received = unsafe {
             libc::recvmmsg(
                 socket.as_raw_fd(),
@@ -159,13 +162,13 @@ impl ReceiveRing {
         Ok(self.used)
     }
 
-    /// Message `index` of the latest call.
+    /// Returns message `index` of the latest call.
     pub(super) fn message(&mut self, index: usize) -> Received<'_> {
         assert!(index < self.used);
         let arena = self.arena.as_ptr();
-        // SAFETY: the arena lives as long as `self`, from which the result borrows mutably; `index`
-        // is in range; each reference is to a part of its own. The kernel has written at most
-        // BUFFER_BYTES bytes and zeroes were there before it.
+        // SAFETY: the arena lives as long as `self`, from which the result borrows mutably. `index`
+        // is in range, and the references are to distinct parts. The kernel has written at most
+        // `BUFFER_BYTES` bytes, and all bytes were initialised to zero before.
         unsafe {
             let header = &(*arena).headers[index];
             let slot = &(*arena).slots[index];
@@ -181,7 +184,7 @@ impl ReceiveRing {
         }
     }
 
-    /// Undoes what the last call did to the descriptions.
+    /// Resets the message headers that the last call has changed.
     fn reset(&mut self) {
         let arena = self.arena.as_ptr();
         for index in 0..self.used {
@@ -199,33 +202,33 @@ impl ReceiveRing {
 
 impl Drop for ReceiveRing {
     fn drop(&mut self) {
-        // SAFETY: it was allocated in `new` with this layout and is given back once; it holds
-        // nothing that wants dropping.
+        // SAFETY: the arena was allocated in `new` with this layout and is freed once. Its content
+        // needs no drop.
         unsafe { alloc::dealloc(self.arena.as_ptr().cast(), Layout::new::<Arena>()) };
     }
 }
 
-// SAFETY: the ring owns what its pointers point to.
+// SAFETY: the ring owns the memory that its pointers point to.
 unsafe impl Send for ReceiveRing {}
 
-/// A datagram that failed, as the error queue reports.
+/// A failed datagram in the error queue.
 pub(super) struct Failed {
-    /// Where it was sent.
+    /// The destination of the datagram.
     pub(super) name: SocketName,
-    /// Length of the control data.
+    /// Length of the control data, in bytes.
     pub(super) control_bytes: usize,
     head: [u8; HEAD_BYTES],
     head_bytes: usize,
 }
 
 impl Failed {
-    /// How it began, as far as the report quotes it.
+    /// Returns the start of the datagram, as quoted in the report.
     pub(super) fn head(&self) -> &[u8] {
         self.head.get(..self.head_bytes).unwrap_or(&self.head)
     }
 }
 
-/// Reads one message from the error queue, its control data into `control`.
+/// Reads one message from the error queue, with its control data into `control`.
 pub(super) fn receive_error(
     socket: BorrowedFd<'_>,
     control: &mut ControlBuffer,
@@ -242,7 +245,8 @@ pub(super) fn receive_error(
     header.msg_control = control.0.as_mut_ptr().cast();
     header.msg_controllen = CONTROL_BYTES as _;
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
-    // SAFETY: every pointer in `header` is to a local or to `control`, with its length.
+    // SAFETY: every pointer in `header` points to a local variable or to `control`, with its
+    // length.
     let received = unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) };
     if received < 0 {
         return Err(io::Error::last_os_error());
@@ -251,11 +255,11 @@ pub(super) fn receive_error(
     Ok(Failed { name, control_bytes, head, head_bytes: received.unsigned_abs() })
 }
 
-/// Bytes of a failed datagram that are read: more than it takes to know it.
+/// Number of bytes of a failed datagram that are read: more than identify its frame.
 const HEAD_BYTES: usize = 64;
 const _: () = assert!(HEAD_BYTES >= delivery::QUOTED_BYTES);
 
 const _: () = assert!(size_of::<SocketName>() >= SocketName::BYTES as usize);
-/// Calls in a row that find something after which more than one message is asked for: with fewer it
-/// is an exchange of small messages, with more a stream.
+/// Number of consecutive successful calls after which more than one message is requested. Fewer
+/// mean an exchange of small messages, more mean a stream.
 const STREAK_MIN: u8 = 2;

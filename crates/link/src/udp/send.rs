@@ -1,5 +1,4 @@
-//! Frames of a batch on their way out: which socket takes them, and what is done when the kernel
-//! refuses them.
+//! Sending a batch: the choice of the socket, and handling of errors.
 
 use std::io;
 
@@ -10,7 +9,7 @@ use super::transmit::{Run, SEGMENTS_SAFE};
 use super::{PayloadUnmapped, UdpLink, Which, fd_of};
 
 impl UdpLink {
-    /// The socket for this batch.
+    /// Returns the socket for this batch.
     #[inline]
     pub(super) fn choose(&mut self, batch: &TxBatch) -> Which {
         let is_hot = self.hot.as_ref().is_some_and(|hot| hot.peer == batch.to() && !hot.has_failed);
@@ -30,8 +29,8 @@ impl UdpLink {
         }
     }
 
-    /// Sends the frames of a run that was refused as a whole each on its own, which shows whether one frame cannot be
-    /// sent or the kernel cannot segment.
+    /// Sends the frames of a refused run one by one. This shows whether one frame cannot be sent,
+    /// or the kernel cannot segment.
     #[cold]
     pub(super) fn send_singly(
         &mut self,
@@ -63,7 +62,7 @@ impl UdpLink {
                     return Ok(frame - first);
                 }
                 Sending::Lost | Sending::Singly => {
-                    // A refusal of single frames says nothing about segmentation.
+                    // The refusal of a single frame does not mean that segmentation fails.
                     return Ok(frame + 1 - first);
                 }
                 Sending::Failed => return Err(error),

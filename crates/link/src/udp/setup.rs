@@ -1,4 +1,4 @@
-//! What is set and found out once, when a link is made.
+//! Set-up of a link's sockets.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -8,7 +8,8 @@ use super::config::{UdpConfig, UdpFeatures};
 use super::control::ECN_CAPABLE;
 use super::socket;
 
-/// Sets the options that stay, switches off what the kernel lacks and returns how much that is.
+/// Sets the permanent options and disables the features that the kernel lacks; returns their
+/// number.
 pub(super) fn set_options(
     socket: BorrowedFd<'_>,
     family: Family,
@@ -21,8 +22,8 @@ pub(super) fn set_options(
     };
     let level = |name, value| socket::set_option(socket, libc::SOL_SOCKET, name, value);
 
-    // A dual-stack socket needs both levels. Frames are never fragmented, and the engine finds path
-    // MTUs itself.
+    // A dual-stack socket needs the options of both levels. Frames are never fragmented, and the
+    // engine discovers path MTUs itself.
     ip(libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE)?;
     ipv6(libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE)?;
 
@@ -48,20 +49,20 @@ pub(super) fn set_options(
     attempt(&mut features.coalescing, &|| {
         socket::set_option(socket, libc::SOL_UDP, libc::UDP_GRO, 1)
     });
-    // Reading the default segment size, 0, shows whether the kernel knows segmentation at all.
+    // Reading the default segment size, 0, shows whether the kernel supports segmentation.
     attempt(&mut features.segmentation, &|| {
         socket::option(socket, libc::SOL_UDP, libc::UDP_SEGMENT).map(|_| ())
     });
     Ok(fallbacks)
 }
 
-/// Asks for the buffers and returns how many bytes of frames the receive buffer surely holds.
+/// Requests buffers and returns the number of frame bytes that the receive buffer reliably holds.
 ///
-/// The kernel doubles what it is asked for and charges each frame the memory it occupies: up to
-/// 4352 bytes for one of 1472 (a page and the descriptor), a third; and it returns the charge of
-/// frames already read in lumps of up to a quarter of the buffer. Three quarters of a third of the
-/// number it reports, or half of what was asked for, is what can be relied on. Coalesced frames
-/// need less.
+/// The kernel doubles the requested size. It charges each frame the memory that the frame occupies:
+/// up to 4352 bytes for a frame of 1472 bytes (a page and the descriptor), so a third of the buffer
+/// holds frames. The kernel also releases the charge of frames already read only in steps of up to
+/// a quarter of the buffer. Three quarters of a third of the size that the kernel reports, or half
+/// of the requested size, is therefore reliable. Coalesced frames need less memory.
 pub(super) fn size_buffers(
     socket: BorrowedFd<'_>,
     config: &UdpConfig,
@@ -88,7 +89,7 @@ pub(super) fn size_buffers(
     Ok(receive / 4)
 }
 
-/// Asks for the buffers, whatever comes of it.
+/// Requests the buffers; the kernel may grant less.
 pub(super) fn ask_for_buffers(
     socket: BorrowedFd<'_>,
     config: &UdpConfig,
@@ -108,7 +109,7 @@ pub(super) fn ask_for_buffers(
     size(config.send_buffer_bytes, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF)
 }
 
-/// Largest and safe frame size of an interface.
+/// Returns the largest and the safe frame size of an interface, in bytes.
 pub(super) fn frame_sizes(
     mtu_bytes: u32,
     is_loopback: bool,
@@ -127,8 +128,8 @@ pub(super) fn frame_sizes(
     (max, safe)
 }
 
-/// Frame that nearly every path carries when the interface's MTU is unusual, in bytes (RFC 9000,
-/// section 14: 1200).
+/// Frame size that nearly every path carries if the interface's MTU is below 1500, in bytes (RFC
+/// 9000, section 14: 1200).
 const FRAME_BYTES_SAFE: u16 = 1200;
 
 #[cfg(test)]

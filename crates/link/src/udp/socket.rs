@@ -1,4 +1,4 @@
-//! Socket calls that take no pointers from the caller.
+//! Safe wrappers of socket calls.
 
 use std::io;
 use std::mem::size_of;
@@ -8,7 +8,7 @@ use libc::{c_int, socklen_t};
 
 use super::address::{Family, SocketName};
 
-/// A non-blocking UDP socket that is closed on exec.
+/// Opens a non-blocking UDP socket that is closed on exec.
 pub(super) fn open(family: Family) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: `socket` takes no pointers.
@@ -16,29 +16,29 @@ pub(super) fn open(family: Family) -> io::Result<OwnedFd> {
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just gave us this descriptor and nothing else has it.
+    // SAFETY: the kernel just returned this descriptor; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Gives the socket its address.
+/// Binds the socket to an address.
 pub(super) fn bind(socket: BorrowedFd<'_>, name: &SocketName) -> io::Result<()> {
-    // SAFETY: `name` points to `name.len()` initialised bytes for the length of the call.
+    // SAFETY: `name` points to `name.len()` initialised bytes during the call.
     let result = unsafe { libc::bind(socket.as_raw_fd(), name.as_ptr(), name.len()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Gives the socket a peer: it receives from no other, and needs no address to send.
+/// Connects the socket to a peer: it receives from this peer only, and sends without an address.
 pub(super) fn connect(socket: BorrowedFd<'_>, name: &SocketName) -> io::Result<()> {
-    // SAFETY: `name` points to `name.len()` initialised bytes for the length of the call.
+    // SAFETY: `name` points to `name.len()` initialised bytes during the call.
     let result = unsafe { libc::connect(socket.as_raw_fd(), name.as_ptr(), name.len()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The address the socket was given.
+/// Returns the address to which the socket is bound.
 pub(super) fn local_name(socket: BorrowedFd<'_>) -> io::Result<SocketName> {
     let mut name = SocketName::default();
     let mut len = SocketName::BYTES;
-    // SAFETY: `name` has room for `len` bytes and the kernel writes no more than that.
+    // SAFETY: `name` has room for `len` bytes, and the kernel does not write more.
     let result = unsafe { libc::getsockname(socket.as_raw_fd(), name.as_mut_ptr(), &raw mut len) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(name) }
 }

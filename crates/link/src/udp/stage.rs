@@ -1,4 +1,4 @@
-//! A place where the pieces of a run are put together before they are sent.
+//! A buffer in which the entries of a run are gathered before the run is sent.
 
 use std::io;
 
@@ -7,32 +7,33 @@ use mem::FaultGuard;
 
 /// A buffer for one message.
 ///
-/// A segmented send of 44 frames is 88 pieces, and the kernel checks and copies each of them in a step of its
-/// own. The processor copies such pieces faster here, and the kernel then takes one. Where frames are large,
-/// the second copy costs more than the pieces do.
+/// A segmented send of 44 frames has 88 entries, and the kernel checks and copies each of them
+/// separately. Copying small entries here is faster, because the kernel then handles one entry. For
+/// large frames, the second copy costs more than the entries do.
 #[derive(Debug)]
 pub(super) struct Stage {
-    /// Always empty: only its capacity is used.
+    /// Always empty; only the capacity is used.
     bytes: Vec<u8>,
 }
 
 impl Stage {
-    /// With room for a message of so many bytes. Allocates.
+    /// Allocates a buffer for messages of at most this many bytes.
     pub(super) fn new(message_bytes_max: usize) -> Self {
         Self { bytes: Vec::with_capacity(message_bytes_max) }
     }
 
-    /// Whether a run of frames of this size, in so many pieces, is worth a copy.
+    /// Returns whether a copy pays off for a run with this number of entries and this frame size.
     #[inline]
     pub(super) const fn is_worth(pieces: usize, segment_bytes: usize) -> bool {
         pieces >= PIECES_MIN && segment_bytes <= SEGMENT_BYTES_MAX
     }
 
-    /// Copies pieces back to back and returns where they are. Returns `None` if only the kernel may read the
-    /// payload, because faults are not caught on this thread or the program has offered memory of devices.
+    /// Copies the entries back to back and returns the result as one entry. Returns `None` if only
+    /// the kernel may read the payload, because this thread cannot catch faults or the program has
+    /// registered its whole address space.
     ///
     /// # Errors
-    /// `EFAULT`, as the kernel would report it, if a piece is no longer mapped.
+    /// `EFAULT`, as the kernel would return it, if an entry is no longer mapped.
     #[inline]
     pub(super) fn copy(&mut self, pieces: &[iovec]) -> Option<io::Result<iovec>> {
         let guard = mem::is_payload_promised().then(FaultGuard::acquire).flatten()?;
@@ -40,8 +41,8 @@ impl Stage {
         let mut len = 0;
         for piece in pieces {
             assert!(piece.iov_len <= self.bytes.capacity() - len);
-            // SAFETY: there is room for the piece behind what was copied before, and nothing else refers to
-            // it. The source may be gone: then fewer bytes are copied.
+            // SAFETY: the buffer has room for the entry after those copied before, and no other
+            // reference to that room exists. If the source is unmapped, fewer bytes are copied.
             let copied = unsafe {
                 guard.copy(start.add(len), piece.iov_base.cast::<u8>().cast_const(), piece.iov_len)
             };
@@ -54,10 +55,10 @@ impl Stage {
     }
 }
 
-/// Fewest pieces that are worth a copy: two frames with outside payload, of which bare datagrams go out 7 %
-/// faster.
+/// Minimum number of entries for which a copy pays off: two frames with outside payload. Bare
+/// datagrams of this size are sent 7 % faster.
 const PIECES_MIN: usize = 4;
 
-/// Largest frame that is worth a copy: full Ethernet frames go out 10 to 25 % faster, frames of 9000 bytes
-/// 12 % slower.
+/// Largest frame for which a copy pays off, in bytes. Full Ethernet frames are sent 10 to 25 %
+/// faster, frames of 9000 bytes 12 % slower.
 const SEGMENT_BYTES_MAX: usize = 2048;

@@ -1,4 +1,4 @@
-//! Sending: runs of equal-sized frames become one message, straight from registered memory.
+//! Sending: runs of equal-sized frames become one message, read directly from registered memory.
 
 use std::io;
 use std::mem::zeroed;
@@ -13,22 +13,23 @@ use super::address::{Family, SocketName};
 use super::control::SegmentControl;
 use super::stage::Stage;
 
-/// Most frames in one segmented message that any kernel takes (`UDP_MAX_SEGMENTS` since 6.9).
+/// Maximum number of frames in one segmented message on any kernel (`UDP_MAX_SEGMENTS` since 6.9).
 pub(super) const SEGMENTS_MAX: usize = 128;
 
-/// Most frames in one segmented message that every kernel with segmentation takes.
+/// Number of frames in one segmented message that every kernel with segmentation accepts.
 pub(super) const SEGMENTS_SAFE: usize = 64;
 
-/// Messages in one `sendmmsg`.
+/// Maximum number of messages in one `sendmmsg`.
 const MESSAGES_MAX: usize = 64;
 
-/// Each frame is at most a header and a payload. Far below the kernel's limit of 1024.
+/// Maximum number of entries in a message: a header and a payload per frame. Far below the kernel's
+/// limit of 1024.
 const VECTORS_MAX: usize = 2 * SEGMENTS_MAX;
 
-/// Most bytes in one message: the largest IPv4 packet without its headers.
+/// Maximum number of bytes in one message: the largest IPv4 packet without its headers.
 const MESSAGE_BYTES_MAX: usize = 65_535 - 20 - 8;
 
-/// Everything a send needs that is not in the batch. Allocates only when made.
+/// State for sending, besides the batch. Allocates only when created.
 #[derive(Debug)]
 pub(super) struct Transmitter {
     vectors: Vec<iovec>,
@@ -37,26 +38,26 @@ pub(super) struct Transmitter {
     stage: Stage,
     family: Family,
     scope: u32,
-    /// Whom `name` names.
+    /// The peer that `name` names.
     peer: PeerAddr,
     name: SocketName,
-    /// The socket knows whom to send to.
+    /// Whether the next messages go through a connected socket and need no address.
     is_connected: bool,
 }
 
-/// Frames that go into one message.
+/// Frames that are sent as one message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Run {
     /// Number of frames, at least 1.
     pub(super) frames: usize,
-    /// Bytes of all of them.
+    /// Total number of bytes.
     pub(super) bytes: usize,
-    /// Bytes of each but the last, which may be shorter.
+    /// Number of bytes of each frame except the last, which may be shorter.
     pub(super) segment_bytes: usize,
 }
 
 impl Transmitter {
-    /// For a socket of `family` whose link-local peers are in `scope`.
+    /// Creates a transmitter for a socket of `family` whose link-local peers are in `scope`.
     pub(super) fn new(family: Family, scope: u32) -> Self {
         Self {
             vectors: Vec::with_capacity(VECTORS_MAX),
@@ -71,7 +72,7 @@ impl Transmitter {
         }
     }
 
-    /// Sets where the next messages go; false if the socket cannot reach `peer`.
+    /// Sets the destination of the next messages. Returns false if the socket cannot reach `peer`.
     #[must_use]
     pub(super) fn set_peer(&mut self, peer: PeerAddr) -> bool {
         if peer == self.peer {
@@ -83,25 +84,26 @@ impl Transmitter {
         true
     }
 
-    /// Whether the next messages go through a socket that is connected to the peer.
+    /// Sets whether the next messages go through a socket that is connected to the peer.
     pub(super) const fn set_connected(&mut self, is_connected: bool) {
         self.is_connected = is_connected;
     }
 
-    /// What was last set by [`Transmitter::set_connected`].
+    /// Returns the value last set by [`Transmitter::set_connected`].
     pub(super) const fn is_connected(&self) -> bool {
         self.is_connected
     }
 
-    /// The scope of link-local peers.
+    /// Returns the scope of link-local peers.
     pub(super) const fn scope(&self) -> u32 {
         self.scope
     }
 
-    /// Collects the longest run from frame `first` of the batch, at most `frames_max` frames.
+    /// Gathers the longest run that starts at frame `first` of the batch, at most `frames_max`
+    /// frames.
     ///
-    /// Frames without outside payload follow each other in the batch's arena without a gap, so that
-    /// any number of them is one piece for the kernel.
+    /// Frames without outside payload are adjacent in the batch's arena, so any number of them is
+    /// one entry for the kernel.
     pub(super) fn gather(&mut self, batch: &TxBatch, first: usize, frames_max: usize) -> Run {
         self.vectors.clear();
         let segment_bytes = batch.frame(first).len();
@@ -125,13 +127,13 @@ impl Transmitter {
         run
     }
 
-    /// Sends the run collected last as one message.
+    /// Sends the run that was gathered last as one message.
     pub(super) fn send_run(&mut self, socket: BorrowedFd<'_>, run: Run) -> io::Result<()> {
         if self.is_connected
             && run.frames == 1
             && let [piece] = self.vectors.as_slice()
         {
-            // SAFETY: the piece is as described below.
+            // SAFETY: the entry is as described below.
             let sent = unsafe { send_bytes(socket, piece) };
             return if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) };
         }
@@ -149,22 +151,22 @@ impl Transmitter {
             header.msg_control = self.control.bytes().as_ptr().cast_mut().cast();
             header.msg_controllen = self.control.bytes().len() as _;
         }
-        // SAFETY: name, control data and the array of pieces belong to `self` and are not written by
-        // the kernel. The pieces are header bytes of the batch, which is borrowed by the caller, and
-        // payload, which the kernel reads with checks of its own: memory that is gone gives EFAULT.
-        // Or they were copied into one, which belongs to `self`.
+        // SAFETY: the name, the control data and the array of entries belong to `self`, and the
+        // kernel does not write them. The entries are either header bytes of the batch, which the
+        // caller borrows, and payload, or they were copied into one buffer of `self`. The kernel
+        // checks its reads of payload: unmapped memory gives `EFAULT`.
         let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const header, SEND_FLAGS) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Copies the pieces of the run into one, where that is faster and allowed.
+    /// Copies the entries of the run into one buffer, if that is faster and permitted.
     #[inline]
     fn put_together(&mut self, run: Run) -> Option<io::Result<iovec>> {
         let is_worth = Stage::is_worth(self.vectors.len(), run.segment_bytes);
         if is_worth { self.stage.copy(&self.vectors) } else { None }
     }
 
-    /// Sends frames from `first` on as one message each, and returns how many, at least 1.
+    /// Sends frames from `first` on as one message each; returns their number, at least 1.
     pub(super) fn send_each(
         &mut self,
         socket: BorrowedFd<'_>,
@@ -179,8 +181,8 @@ impl Transmitter {
         for index in first..end {
             let start = self.vectors.len();
             push_frame(&mut self.vectors, &mut false, batch.frame(index));
-            // The vector never grows beyond its capacity (two pieces for each of 64 frames), so its
-            // memory stays where it is.
+            // The vector never exceeds its capacity (two entries for each of 64 frames), so its
+            // memory does not move.
             let header = self.header(vectors.wrapping_add(start), self.vectors.len() - start);
             self.messages.push(mmsghdr { msg_hdr: header, msg_len: 0 });
         }
@@ -216,15 +218,15 @@ impl Transmitter {
     }
 }
 
-/// Sends nothing but bytes: without a description to copy and check, the call is 5 % cheaper. Not
-/// through the C library, as in `ReceiveRing::fill`.
+/// Sends bytes without a message header. The call is 5 % cheaper, because there is no header to
+/// copy and check. It avoids the C library for the reason given in `ReceiveRing::fill`.
 ///
 /// # Safety
-/// The kernel reads the piece with checks of its own; the caller answers for what it sends.
+/// The kernel checks its reads of the entry. The caller must ensure that these bytes may be sent.
 unsafe fn send_bytes(socket: BorrowedFd<'_>, piece: &iovec) -> libc::c_long {
     let no_address: *const libc::sockaddr = ptr::null();
     let nothing: libc::c_ulong = 0;
-    // SAFETY: memory that is gone gives EFAULT; there is no address.
+    // SAFETY: unmapped memory gives `EFAULT`, and no address is passed.
     unsafe {
         libc::syscall(
             libc::SYS_sendto,
@@ -258,7 +260,7 @@ fn push_frame(vectors: &mut Vec<iovec>, continues: &mut bool, frame: delivery::T
     }
 }
 
-// SAFETY: the pieces are addresses of the last batch and are only used while it is borrowed.
+// SAFETY: the pointers are those of the last batch, and are used only while it is borrowed.
 unsafe impl Send for Transmitter {}
 
 #[cfg(test)]
@@ -269,7 +271,7 @@ mod tests {
 
     const MEMORY: [u8; 2000] = [0; 2000];
 
-    /// A batch of frames given as (header bytes, payload bytes).
+    /// Returns a batch of frames given as (header bytes, payload bytes).
     fn batch(frames: &[(usize, u32)]) -> TxBatch {
         let mut batch = TxBatch::new(256, 1 << 20);
         for &(header, payload) in frames {

@@ -1,4 +1,4 @@
-//! The system call for programs in the kernel.
+//! The system call `bpf`, for programs in the kernel.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -12,7 +12,7 @@ use super::instruction::Instruction;
 pub(super) struct SocketMap(OwnedFd);
 
 impl SocketMap {
-    /// An empty map for queues below `queues`.
+    /// Creates an empty map for queues below `queues`.
     pub(super) fn new(queues: u32) -> io::Result<Self> {
         let request = MapCreate {
             map_type: MAP_TYPE_SOCKETS,
@@ -24,7 +24,7 @@ impl SocketMap {
         call(MAP_CREATE, &request).map(Self)
     }
 
-    /// Frames of `queue` may go to `socket` from now on.
+    /// Permits frames of `queue` to be redirected to `socket`.
     pub(super) fn insert(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let value = socket.as_raw_fd();
         let request = MapUpdate {
@@ -37,18 +37,18 @@ impl SocketMap {
         status(MAP_UPDATE, &request)
     }
 
-    /// The descriptor that programs name the map by.
+    /// Returns the descriptor by which programs name the map.
     pub(super) fn descriptor(&self) -> i32 {
         self.0.as_raw_fd()
     }
 }
 
-/// A program the kernel has verified and loaded.
+/// A program that the kernel has verified and loaded.
 #[derive(Debug)]
 pub(super) struct Program(OwnedFd);
 
 impl Program {
-    /// Loads a program for frames as they come from the driver.
+    /// Loads a program that runs on frames from the driver.
     pub(super) fn load(code: &[Instruction]) -> io::Result<Self> {
         let mut request = ProgramLoad {
             program_type: PROGRAM_TYPE_XDP,
@@ -60,7 +60,7 @@ impl Program {
             ..ProgramLoad::default()
         };
         match call(PROGRAM_LOAD, &request) {
-            // Kernels before 5.18 know nothing of frames in several buffers.
+            // Kernels before 5.18 do not support frames in several buffers.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 request.flags = 0;
                 call(PROGRAM_LOAD, &request).map(Self)
@@ -69,8 +69,9 @@ impl Program {
         }
     }
 
-    /// Attaches the program to an interface until the attachment is dropped or the process ends in
-    /// whatever way: the kernel closes its descriptors then, and the last one takes the program off.
+    /// Attaches the program to an interface, until the attachment is dropped or the process ends in
+    /// whatever way: then the kernel closes the process's descriptors, and closing the last one
+    /// detaches the program.
     pub(super) fn attach(&self, interface: u32, mode: AttachMode) -> io::Result<Attachment> {
         let request = LinkCreate {
             program: self.0.as_raw_fd() as u32,
@@ -82,7 +83,7 @@ impl Program {
         call(LINK_CREATE, &request).map(Attachment)
     }
 
-    /// Runs the program once on `frame`, which comes from no interface, and gives its answer.
+    /// Runs the program once on `frame`, without an interface, and returns its result.
     #[cfg(test)]
     pub(super) fn run(&self, frame: &[u8]) -> io::Result<u32> {
         let mut request = TestRun {
@@ -93,8 +94,8 @@ impl Program {
             ..TestRun::default()
         };
         let answer = &raw mut request;
-        // SAFETY: the request is a local of the size given, which the kernel may write to; it reads
-        // the frame within its bounds.
+        // SAFETY: the request is a local variable of the size given, which the kernel may write.
+        // The kernel reads the frame within its bounds.
         let result =
             unsafe { libc::syscall(libc::SYS_bpf, TEST_RUN, answer, size_of::<TestRun>() as u32) };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(request.answer) }
@@ -111,12 +112,12 @@ pub(super) enum AttachMode {
     Native = 1 << 2,
 }
 
-/// A program at work on an interface.
+/// The attachment of a program to an interface.
 #[derive(Debug)]
 pub(super) struct Attachment(OwnedFd);
 
 impl Attachment {
-    /// Puts another program in the place of this one; no frame passes between the two unseen.
+    /// Replaces the program atomically: no frame passes without one of the two programs.
     pub(super) fn replace(&self, program: &Program) -> io::Result<()> {
         let request = LinkUpdate {
             link: self.0.as_raw_fd() as u32,
@@ -129,13 +130,13 @@ impl Attachment {
 
 impl Drop for Attachment {
     fn drop(&mut self) {
-        // A child that is just being made has a copy of the descriptor, which would keep the program
-        // at work for a moment. If the interface is gone, there is nothing to take off.
+        // A child process that is being created has a copy of the descriptor, which would keep the
+        // program attached for a moment. If the interface is gone, the call fails without effect.
         let _ = status(LINK_DETACH, &LinkDetach { link: self.0.as_raw_fd() as u32 });
     }
 }
 
-/// The name that the loader of program `id` gave it; empty if it gave none.
+/// Returns the name of program `id`; empty if its loader gave none.
 pub(super) fn program_name(id: u32) -> io::Result<String> {
     let program = call(PROGRAM_BY_ID, &ById { id, ..ById::default() })?;
     let mut info = MaybeUninit::<ProgramInfo>::zeroed();
@@ -145,34 +146,35 @@ pub(super) fn program_name(id: u32) -> io::Result<String> {
         info: info.as_mut_ptr().addr() as u64,
     };
     status(OBJECT_INFO, &request)?;
-    // SAFETY: it is plain numbers, zero before the kernel wrote to it.
+    // SAFETY: the structure has only numbers, and was zeroed before the kernel wrote to it.
     let info = unsafe { info.assume_init() };
     let name = info.name.iter().take_while(|&&byte| byte != 0).copied().collect();
     Ok(String::from_utf8(name).unwrap_or_default())
 }
 
-/// A command that answers with a descriptor.
+/// Runs a command that returns a descriptor.
 fn call<T>(command: i32, request: &T) -> io::Result<OwnedFd> {
     let result = raw(command, request)?;
-    // SAFETY: the kernel has just made this descriptor for us.
+    // SAFETY: the kernel just returned this descriptor; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }
 
-/// A command that answers with nothing.
+/// Runs a command that returns no value.
 fn status<T>(command: i32, request: &T) -> io::Result<()> {
     raw(command, request).map(drop)
 }
 
 fn raw<T>(command: i32, request: &T) -> io::Result<i32> {
-    // SAFETY: `T` is one of the requests below, as long as said; the addresses in it are those of
-    // locals and slices of our callers, which live through the call and are as large as it says.
+    // SAFETY: `T` is one of the requests below, with its size. The addresses in it point to local
+    // variables and slices of the callers, which outlive the call and have the sizes given in the
+    // request.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, command, ptr::from_ref(request), size_of::<T>() as u32)
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as i32) }
 }
 
-// Requests, as `union bpf_attr` of linux/bpf.h lays them out, up to the last field used.
+// Requests, in the layout of `union bpf_attr` of linux/bpf.h, up to the last field used.
 
 #[derive(Default)]
 #[repr(C)]
@@ -249,7 +251,7 @@ struct InfoOf {
     info: u64,
 }
 
-/// The start of what the kernel reports of a program.
+/// The first fields of the kernel's information about a program.
 #[repr(C)]
 struct ProgramInfo {
     program_type: u32,
@@ -288,7 +290,7 @@ struct TestRun {
     reserved: u32,
 }
 
-// Commands of the call and kinds of objects, from linux/bpf.h.
+// Commands of the system call and types of objects, from linux/bpf.h.
 const MAP_CREATE: i32 = 0;
 const MAP_UPDATE: i32 = 2;
 const PROGRAM_LOAD: i32 = 5;
@@ -302,9 +304,9 @@ const LINK_DETACH: i32 = 34;
 const MAP_TYPE_SOCKETS: u32 = 17;
 const PROGRAM_TYPE_XDP: u32 = 6;
 const ATTACH_TYPE_XDP: u32 = 37;
-/// The program does not mind frames that lie in several buffers.
+/// The program accepts frames that are spread over several buffers.
 const HAS_FRAGMENTS: u32 = 1 << 5;
-/// The functions that the program calls are for programs of any license.
+/// The functions that the program calls are available to programs of any license.
 const LICENSE: &[u8] = b"Apache-2.0\0";
-/// What `ip -details link` and `bpftool` show.
+/// The program's name in `ip -details link` and `bpftool`.
 const PROGRAM_NAME: [u8; 16] = *b"ethernot_rx\0\0\0\0\0";

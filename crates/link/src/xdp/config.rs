@@ -1,4 +1,4 @@
-//! What can be chosen about an `AF_XDP` link.
+//! Settings of an `AF_XDP` link.
 
 use std::fmt;
 
@@ -8,32 +8,33 @@ use std::fmt;
 pub struct XdpConfig {
     /// Name of the interface.
     pub interface: String,
-    /// The interface's receive queue to take frames from, and transmit queue to put them on.
+    /// The interface's queue: frames are received from its receive queue and sent on its transmit
+    /// queue.
     ///
-    /// Frames of ours that the interface puts on another queue are lost; most put what is not IP on
-    /// queue 0.
+    /// Frames of this link that the interface puts on another queue are lost. Most interfaces put
+    /// frames that are not IP on queue 0.
     pub queue: u32,
-    /// Port of the endpoint on this interface; 0 takes a free one.
+    /// Port of the endpoint on this interface; 0 chooses a free one.
     pub port: u16,
-    /// What marks our frames among all others; the same at both ends.
+    /// The `EtherType` that distinguishes our frames from all others; equal at both ends.
     pub ethertype: u16,
-    /// The VLAN, 1 to 4094, or none; the same at both ends. Where an interface takes the tags off
-    /// received frames, it must stop: `ethtool -K INTERFACE rxvlan off`.
+    /// The VLAN, 1 to 4094, or none; equal at both ends. If an interface removes the tags of
+    /// received frames, this must be disabled: `ethtool -K INTERFACE rxvlan off`.
     pub vlan: Option<u16>,
-    /// The one way to move frames that will do; by default the best that works.
+    /// The only mode to accept; by default the best mode that works.
     pub mode: Option<XdpMode>,
-    /// Most frames that may wait to be received, a power of two from 64 to 32768.
+    /// Maximum number of frames that wait to be received, a power of two from 64 to 32768.
     ///
-    /// The default of 2048 holds 2.5 ms of a 10 Gb/s link in full frames of 1500 bytes.
+    /// The default of 2048 holds 2.5 ms of full 1500-byte frames at 10 Gb/s.
     pub receive_frames: u32,
-    /// Most frames that may wait to be sent, a power of two from 64 to 32768.
+    /// Maximum number of frames that wait to be sent, a power of two from 64 to 32768.
     ///
-    /// The default of 512 is eight full batches.
+    /// The default of 512 is sixteen full batches.
     pub transmit_frames: u32,
-    /// Whether polling for frames drives the interface's queue, so that no interrupt has to; best
-    /// for a queue that serves nothing else. A poll that finds nothing becomes a system call.
+    /// Whether polls for frames drive the interface's queue, so that no interrupts are needed. Best
+    /// for a queue with no other traffic. A poll that finds no frame becomes a system call.
     pub busy_poll: bool,
-    /// Upper bound of the frame size in bytes, whatever the interface carries.
+    /// Upper bound of the frame size in bytes; the interface may carry less.
     pub frame_bytes_max: u16,
 }
 
@@ -51,7 +52,7 @@ delivery::setters!(XdpConfig {
 });
 
 impl XdpConfig {
-    /// Returns the defaults on `interface`.
+    /// Returns the defaults for `interface`.
     pub fn new(interface: impl Into<String>) -> Self {
         Self {
             interface: interface.into(),
@@ -68,15 +69,16 @@ impl XdpConfig {
     }
 }
 
-/// How frames come from the driver to the process.
+/// How frames reach the process from the driver.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub enum XdpMode {
-    /// The network stack sorts them out and copies them: for any driver.
+    /// The program runs in the network stack and the kernel copies the frames. Works with any
+    /// driver.
     Generic,
-    /// The driver sorts them out, the kernel copies them.
+    /// The program runs in the driver, and the kernel copies the frames.
     Native,
-    /// The driver sorts them out and receives into the memory of the process.
+    /// The program runs in the driver, which receives into the memory of the process.
     ZeroCopy,
 }
 
@@ -95,9 +97,9 @@ impl fmt::Display for XdpMode {
     }
 }
 
-/// Largest frame in bytes: no jumbo Ethernet carries more.
+/// Largest frame in bytes. No jumbo Ethernet carries more.
 pub(super) const FRAME_BYTES_MAX: u16 = 9200;
-/// Fewest entries of a ring: one full batch.
+/// Minimum number of entries of a ring: two full batches.
 pub(super) const RING_FRAMES_MIN: u32 = 64;
-/// Most entries of a ring, for 128 MiB of full frames.
+/// Maximum number of entries of a ring, for 128 MiB of full frames.
 pub(super) const RING_FRAMES_MAX: u32 = 32_768;

@@ -1,4 +1,4 @@
-//! What the kernel reports of an interface that matters to XDP alone.
+//! Properties of an interface that only XDP needs.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -9,16 +9,16 @@ use crate::interface::{Interface, request_socket};
 /// The queues and the program of an interface.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Device {
-    /// Receive queues or transmit queues, whichever are more.
+    /// Number of receive queues or of transmit queues, whichever is larger.
     pub(super) queues: u32,
-    /// Number of a program that sees the interface's frames.
+    /// Number of an XDP program that is attached to the interface.
     pub(super) program: Option<u32>,
-    /// Whether it is one of two connected virtual interfaces.
+    /// Whether the interface is one of a pair of virtual interfaces (veth).
     pub(super) is_veth: bool,
 }
 
 impl Device {
-    /// Asks the kernel about `interface`.
+    /// Queries the kernel about `interface`.
     pub(super) fn of(interface: &Interface) -> io::Result<Self> {
         let socket = route_socket()?;
         let mut device = Self::default();
@@ -26,7 +26,7 @@ impl Device {
         for attribute in ask(socket.as_fd(), interface.index, &mut answer)? {
             device.note(&attribute);
         }
-        // Drivers make room for as many queues as they may ever have; this names those in use.
+        // Drivers report the maximum number of queues there; this is the number in use.
         if let Some(queues) = channels(interface) {
             device.queues = queues;
         }
@@ -54,7 +54,7 @@ impl Device {
     }
 }
 
-/// One attribute of a message.
+/// One attribute of a netlink message.
 #[derive(Debug)]
 struct Attribute<'a> {
     kind: u16,
@@ -67,7 +67,7 @@ impl Attribute<'_> {
     }
 }
 
-/// The attributes in `bytes`, up to the first that is cut short.
+/// Iterates over the attributes in `bytes`, up to the first truncated one.
 fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = Attribute<'_>> {
     std::iter::from_fn(move || {
         let head = bytes.first_chunk::<ATTRIBUTE_BYTES>()?;
@@ -81,16 +81,16 @@ fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = Attribute<'_>> {
 
 fn route_socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-    // SAFETY: a call without pointers.
+    // SAFETY: the call takes no pointers.
     let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made this descriptor for us.
+    // SAFETY: the kernel just returned this descriptor; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Everything the kernel reports of interface number `index`.
+/// Returns all attributes that the kernel reports for interface number `index`.
 fn ask<'a>(
     socket: BorrowedFd<'_>,
     index: u32,
@@ -107,14 +107,14 @@ fn ask<'a>(
     request.header.nlmsg_type = libc::RTM_GETLINK;
     request.header.nlmsg_flags = libc::NLM_F_REQUEST as u16;
     request.interface.index = index.cast_signed();
-    // SAFETY: the request is a local of the length given.
+    // SAFETY: the request is a local variable of the length given.
     let sent = unsafe {
         libc::send(socket.as_raw_fd(), (&raw const request).cast(), size_of::<Request>(), 0)
     };
     if sent < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel writes at most the bytes that the slice has.
+    // SAFETY: the kernel writes at most the length of the slice.
     let received =
         unsafe { libc::recv(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) };
     if received < 0 {
@@ -133,17 +133,17 @@ fn ask<'a>(
     Ok(attributes(body.ok_or_else(malformed)?))
 }
 
-/// Queues in use, if the driver reports them.
+/// Returns the number of queues in use, if the driver reports it.
 fn channels(interface: &Interface) -> Option<u32> {
     let socket = request_socket().ok()?;
     let mut channels = Channels { command: GET_CHANNELS, ..Channels::default() };
     // SAFETY: all-zero bytes are a valid request.
     let mut request: libc::ifreq = unsafe { zeroed() };
-    // SAFETY: the name is terminated and as long as the field.
+    // SAFETY: the name is terminated and has the size of the field.
     request.ifr_name = unsafe { interface.name.as_ptr().cast::<[libc::c_char; 16]>().read() };
     request.ifr_ifru.ifru_data = (&raw mut channels).cast();
-    // SAFETY: the kernel reads and writes `request` and, at its address, `channels`, which has the
-    // layout it expects.
+    // SAFETY: the kernel reads and writes `request` and, at the address in it, `channels`, which
+    // has the expected layout.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
     let queues = channels.combined + channels.receive.max(channels.transmit);
     (result == 0 && queues > 0).then_some(queues)
@@ -177,15 +177,16 @@ struct Channels {
 
 const HEADER_BYTES: usize = size_of::<libc::nlmsghdr>();
 const ATTRIBUTE_BYTES: usize = 4;
-/// The kind without the bits that say how the value is written.
+/// Mask of the type without the bits that describe the encoding of the value.
 const KIND_MASK: u16 = 0x3fff;
-/// More than the kernel reports of an interface.
+/// Size of the answer buffer, more than the kernel reports for an interface.
 const ANSWER_BYTES_MAX: usize = 32 << 10;
 const GET_CHANNELS: u32 = 0x3c;
 const SIOCETHTOOL: u32 = 0x8946;
-/// What the kernel reports of programs, and within it the numbers of those in each mode, from `linux/if_link.h`.
+/// The attribute about XDP programs, from `linux/if_link.h`. `PROGRAMS` are the attributes within
+/// it that contain the program numbers of each mode.
 const IFLA_XDP: u16 = 43;
-/// The kind of a virtual interface, within `IFLA_LINKINFO`.
+/// The type of a virtual interface, within `IFLA_LINKINFO`.
 const KIND: u16 = 1;
 const VETH: &[u8] = b"veth\0";
 const PROGRAMS: [u16; 4] = [4, 5, 6, 7];

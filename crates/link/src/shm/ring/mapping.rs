@@ -1,4 +1,4 @@
-//! The memory that two processes share, and what lies where in it.
+//! The memory that two processes share, and its layout.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -13,9 +13,11 @@ pub(in crate::shm) struct Mapping {
 }
 
 impl Mapping {
-    /// Maps the first [`FILE_BYTES`] of a file, which must have that many and keep them.
+    /// Maps the first [`FILE_BYTES`] of a file. The file must have that size and be sealed against
+    /// shrinking.
     pub(in crate::shm) fn new(file: BorrowedFd<'_>) -> io::Result<Arc<Self>> {
-        // SAFETY: a new mapping at an address the kernel chooses touches nothing that exists.
+        // SAFETY: a new mapping at an address that the kernel chooses does not affect existing
+        // memory.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -33,7 +35,7 @@ impl Mapping {
         Ok(Arc::new(Self { start }))
     }
 
-    /// One of the two directions.
+    /// Returns the memory of one direction; `index` modulo 2 selects it.
     pub(super) fn direction(self: &Arc<Self>, index: usize) -> Area {
         let offset = (index % 2) * DIRECTION_BYTES;
         // SAFETY: both directions lie within the mapping of `FILE_BYTES`.
@@ -44,13 +46,14 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped with this length in `new`; every pointer into it lives in an `Area`, which
-        // keeps the mapping.
+        // SAFETY: mapped with this length in `new`. Every pointer into the mapping is in an `Area`,
+        // which keeps the mapping alive.
         unsafe { libc::munmap(self.start.as_ptr().cast(), FILE_BYTES) };
     }
 }
 
-// SAFETY: the mapping is only accessed by atomics and by copies that make no claim on what others do.
+// SAFETY: the mapping is accessed only with atomics, and with copies that tolerate concurrent
+// writes.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -66,61 +69,64 @@ pub(super) struct Area {
 unsafe impl Send for Area {}
 
 impl Area {
-    /// How many bytes the reader has read, in all.
+    /// Returns the total number of bytes that the reader has read.
     pub(super) fn consumed(&self) -> &AtomicU64 {
-        // SAFETY: within the control part, aligned to a line. Atomics tolerate other processes.
+        // SAFETY: within the control part and aligned to a line. Other processes may access an
+        // atomic.
         unsafe { AtomicU64::from_ptr(self.start.add(CONSUMED_AT).as_ptr().cast()) }
     }
 
-    /// Not 0 while the writer waits for room.
+    /// Returns a word that is not 0 while the writer waits for room.
     pub(super) fn writer_waits(&self) -> &AtomicU32 {
         // SAFETY: as above.
         unsafe { AtomicU32::from_ptr(self.start.add(WRITER_WAITS_AT).as_ptr().cast()) }
     }
 
-    /// Not 0 while the reader sleeps, or is about to.
+    /// Returns a word that is not 0 while the reader sleeps or is about to.
     pub(super) fn reader_sleeps(&self) -> &AtomicU32 {
         // SAFETY: as above.
         unsafe { AtomicU32::from_ptr(self.start.add(READER_SLEEPS_AT).as_ptr().cast()) }
     }
 
-    /// The header at a position of the ring.
+    /// Returns the first header word at a position of the ring.
     #[inline]
     pub(super) fn header(&self, at: usize) -> &AtomicU32 {
         debug_assert!(at.is_multiple_of(LINE_BYTES), "records begin with a line");
-        // SAFETY: the remainder keeps it within the ring, and a line has room for a header.
+        // SAFETY: the remainder is within the ring, and a line has room for a header.
         unsafe {
             AtomicU32::from_ptr(self.start.add(CONTROL_BYTES + at % RING_BYTES).as_ptr().cast())
         }
     }
 
-    /// The second word of the header at a position: bytes of payload, or [`LENT`](super::LENT) with them.
+    /// Returns the second header word at a position: bytes of payload, and the bit
+    /// [`LENT`](super::LENT).
     #[inline]
     pub(super) fn second(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: as for `header`: the word behind it lies in the same line.
+        // SAFETY: as for `header`: the next word is in the same line.
         unsafe {
             AtomicU32::from_ptr(self.start.add(CONTROL_BYTES + at % RING_BYTES + 4).as_ptr().cast())
         }
     }
 
-    /// What lies `behind` the beginning of the record at a position. It must lie within the ring.
+    /// Returns a pointer `behind` bytes after the start of the record at `at`. The result must be
+    /// within the ring.
     #[inline]
     pub(super) fn place(&self, at: usize, behind: usize) -> *mut u8 {
         debug_assert!(at + behind < RING_BYTES, "records do not wrap");
-        // SAFETY: as for `header`; the remainder keeps it within the ring.
+        // SAFETY: as for `header`; the remainder is within the ring.
         unsafe { self.start.add(CONTROL_BYTES + (at + behind) % RING_BYTES).as_ptr() }
     }
 }
 
-/// Bytes of the ring of one direction: three largest frames, and both directions stay within a
+/// Bytes of the ring of one direction. Three largest frames fit, and both directions fit into a
 /// second-level cache of 1 MiB.
 pub(in crate::shm) const RING_BYTES: usize = 256 * 1024;
 
-/// Bytes of shared memory of both directions.
+/// Bytes of shared memory for both directions.
 pub(in crate::shm) const FILE_BYTES: usize = 2 * DIRECTION_BYTES;
 
 pub(super) const DIRECTION_BYTES: usize = CONTROL_BYTES + RING_BYTES;
-/// A page in front of each ring, of which three lines are used.
+/// Bytes of control words before each ring: a page, of which three lines are used.
 pub(super) const CONTROL_BYTES: usize = 4096;
 const CONSUMED_AT: usize = 0;
 const WRITER_WAITS_AT: usize = 128;

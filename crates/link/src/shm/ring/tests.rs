@@ -74,7 +74,7 @@ proptest! {
         fuzz_shm_ring(&bytes);
     }
 
-    /// Lines that begin as records do, or nearly so, over the control words and the ring.
+    /// Writes lines over the control words and the ring that look like records, or nearly do.
     #[test]
     fn whatever_lines_a_peer_writes_nothing_panics(
         lines in prop::collection::vec((word(), word(), any::<u8>()), 1..200),
@@ -167,7 +167,7 @@ proptest! {
     }
 }
 
-/// Words that mean something at the beginning of a record, and any others.
+/// Generates words that have a meaning at the start of a record, and arbitrary ones.
 fn word() -> impl Strategy<Value = u32> {
     prop_oneof![
         Just(EMPTY),
@@ -200,10 +200,10 @@ fn put(writer: &mut Writer, frame: &[u8]) -> Written {
     })
 }
 
-/// Headers full of `byte`, and payload of its complement.
+/// Writes headers filled with `byte`, and payload filled with its complement.
 fn put_shape(writer: &mut Writer, shape: &Shape, byte: u8) -> Written {
     writer.write(shape, |headers, payload| {
-        // SAFETY: the record has room for what the shape says.
+        // SAFETY: the record has room for the sizes in the shape.
         unsafe {
             headers.write_bytes(byte, shape.headers);
             if let Some(to) = payload {
