@@ -1,4 +1,4 @@
-//! Why an `AF_XDP` link cannot be made.
+//! Errors of `AF_XDP` links.
 
 use std::io;
 
@@ -8,19 +8,19 @@ use thiserror::Error;
 use super::config::{RING_FRAMES_MAX, RING_FRAMES_MIN, XdpMode};
 use crate::ethernet::{ETHERTYPE_MIN, VLAN_MAX};
 
-/// Why an `AF_XDP` link could not be made.
+/// Why an `AF_XDP` link could not be opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum XdpError {
-    /// Nothing is called so.
+    /// The host has no interface with this name.
     #[error("no interface is called {interface:?}; there are: {}", known.join(", "))]
     NoSuchInterface {
-        /// The name asked for.
+        /// The requested name.
         interface: String,
-        /// The names there are.
+        /// The existing names.
         known: Vec<String>,
     },
-    /// The interface has no Ethernet addresses.
+    /// The interface is not an Ethernet interface.
     #[error(
         "{interface} is not an Ethernet interface, and AF_XDP links carry Ethernet frames; use \
          another interface, or a UDP link"
@@ -29,26 +29,26 @@ pub enum XdpError {
         /// The interface.
         interface: String,
     },
-    /// The administrator has switched the interface off.
+    /// The interface is down.
     #[error("{interface} is down; switch it on: ip link set {interface} up")]
     InterfaceDown {
         /// The interface.
         interface: String,
     },
-    /// The process may not.
+    /// The process lacks a capability.
     #[error(
         "cannot {attempt} {interface}: permission denied; it takes {capability}. Run as root, or \
          grant an AF_XDP link all it needs: setcap cap_net_raw,cap_net_admin,cap_bpf+ep PROGRAM"
     )]
     NoPermission {
-        /// What was attempted.
+        /// The operation that was refused.
         attempt: &'static str,
         /// The interface.
         interface: String,
-        /// What the kernel wants to see.
+        /// The required capability.
         capability: &'static str,
     },
-    /// Another program takes the interface's frames.
+    /// Another XDP program is attached to the interface.
     #[error(
         "{interface} has an XDP program already: {program}, number {id}. It was left alone. See who \
          put it there: bpftool net show; take it off: ip link set {interface} xdp off (if it is a \
@@ -57,12 +57,12 @@ pub enum XdpError {
     Occupied {
         /// The interface.
         interface: String,
-        /// The program's name, or that it has none.
+        /// The program's name, or a note that it has none.
         program: String,
         /// The program's number.
         id: u32,
     },
-    /// Another socket receives from the queue.
+    /// Another socket is bound to the queue.
     #[error(
         "queue {queue} of {interface} belongs to another AF_XDP socket; use another queue (a link \
          needs the whole interface, though), or a packet link"
@@ -70,20 +70,20 @@ pub enum XdpError {
     QueueBusy {
         /// The interface.
         interface: String,
-        /// The queue asked for.
+        /// The requested queue.
         queue: u32,
     },
-    /// The interface has fewer queues.
+    /// The interface does not have this queue.
     #[error("{interface} has no queue {queue}; choose one of its {queues}, counted from 0")]
     NoSuchQueue {
         /// The interface.
         interface: String,
-        /// The queue asked for.
+        /// The requested queue.
         queue: u32,
-        /// How many there are.
+        /// The number of queues.
         queues: u32,
     },
-    /// Another endpoint has the port.
+    /// Another endpoint uses the port.
     #[error(
         "port {port} of {interface} belongs to another endpoint (EtherType {ethertype:#06x}); \
          choose another port, or 0 for a free one"
@@ -91,12 +91,12 @@ pub enum XdpError {
     PortTaken {
         /// The interface.
         interface: String,
-        /// The port asked for; 0 if all are taken.
+        /// The requested port; 0 if no port is free.
         port: u16,
         /// The `EtherType`.
         ethertype: u16,
     },
-    /// The interface is set to larger packets than its driver can hand out.
+    /// The interface's MTU exceeds what its driver supports with XDP.
     #[error(
         "the driver of {interface} has no XDP for packets as large as its MTU, {mtu_bytes} bytes; \
          lower it: ip link set {interface} mtu {largest_bytes}"
@@ -104,12 +104,12 @@ pub enum XdpError {
     MtuTooLarge {
         /// The interface.
         interface: String,
-        /// Its MTU.
+        /// The interface's MTU, in bytes.
         mtu_bytes: u32,
-        /// What surely goes.
+        /// The largest MTU that every driver with XDP supports, in bytes.
         largest_bytes: u32,
     },
-    /// The interface is set to smaller packets than the protocol can do with.
+    /// The interface's MTU is below the smallest useful frame.
     #[error(
         "the MTU of {interface} is {mtu_bytes} bytes, and a link takes at least {least_bytes}; raise \
          it: ip link set {interface} mtu {least_bytes}"
@@ -117,12 +117,12 @@ pub enum XdpError {
     MtuTooSmall {
         /// The interface.
         interface: String,
-        /// Its MTU.
+        /// The interface's MTU, in bytes.
         mtu_bytes: u32,
-        /// What a link needs.
+        /// The smallest MTU that a link needs, in bytes.
         least_bytes: u32,
     },
-    /// The driver or the kernel does not have what was asked for.
+    /// The driver or the kernel does not support the mode.
     #[error(
         "{interface} cannot do AF_XDP in {mode} mode ({source}); leave the mode open to get the \
          best that works"
@@ -130,21 +130,21 @@ pub enum XdpError {
     ModeUnsupported {
         /// The interface.
         interface: String,
-        /// The mode asked for.
+        /// The requested mode.
         mode: XdpMode,
-        /// What the kernel said.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// The kernel was built without it.
+    /// The kernel was built without `AF_XDP`.
     #[error(
         "this kernel has no AF_XDP ({source}); it takes Linux 5.9 with CONFIG_XDP_SOCKETS and \
          CONFIG_BPF_SYSCALL; use a packet link"
     )]
     Unsupported {
-        /// What the kernel said.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// The memory for frames must not be locked.
+    /// The process may not lock the memory for frames.
     #[error(
         "the kernel does not let this process lock {bytes} bytes for frames on {interface}; raise \
          the limit (ulimit -l), grant CAP_IPC_LOCK, or ask for fewer frames"
@@ -152,41 +152,41 @@ pub enum XdpError {
     MemoryLimit {
         /// The interface.
         interface: String,
-        /// Bytes wanted.
+        /// The number of bytes to lock.
         bytes: usize,
     },
-    /// Nothing works with a setting.
+    /// A setting is out of range.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// Not a VLAN.
+    /// The VLAN number is out of range.
     #[error("VLAN {vlan} does not exist; choose one between 1 and {VLAN_MAX}")]
     Vlan {
-        /// The number asked for.
+        /// The requested number.
         vlan: u16,
     },
-    /// Not an `EtherType`.
+    /// The number is a length and not an `EtherType`.
     #[error("EtherType {ethertype:#06x} is a length; choose {ETHERTYPE_MIN:#06x} or above")]
     Ethertype {
-        /// The number asked for.
+        /// The requested number.
         ethertype: u16,
     },
-    /// Not a size that rings can have.
+    /// The number is not a valid ring size.
     #[error(
         "a ring cannot have {frames} frames; choose a power of two from {RING_FRAMES_MIN} to \
          {RING_FRAMES_MAX}"
     )]
     RingSize {
-        /// The number asked for.
+        /// The requested number.
         frames: u32,
     },
-    /// Anything else.
+    /// Any other error of the system.
     #[error("cannot {attempt} {interface}")]
     Io {
-        /// What was attempted.
+        /// The operation that failed.
         attempt: &'static str,
         /// The interface.
         interface: String,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
 }

@@ -1,11 +1,11 @@
-//! Instructions of the kernel's virtual machine (RFC 9669), as many as the redirect program needs.
+//! Instructions of the kernel's virtual machine (RFC 9669) that the redirect program needs.
 
-/// One instruction, in the form that the kernel reads.
+/// One instruction, in the kernel's format.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(C)]
 pub(super) struct Instruction {
     operation: u8,
-    /// Destination in the low four bits, source in the high ones.
+    /// Destination register in the low four bits, source register in the high four.
     registers: u8,
     offset: i16,
     immediate: i32,
@@ -13,7 +13,8 @@ pub(super) struct Instruction {
 
 const _: () = assert!(size_of::<Instruction>() == 8);
 
-/// A register. A call takes its arguments in R1 to R5, answers in R0, and leaves R6 to R9 alone.
+/// A register. A call takes its arguments in R1 to R5, returns its result in R0, and preserves R6
+/// to R9.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub(super) enum Register {
@@ -25,7 +26,7 @@ pub(super) enum Register {
     R6 = 6,
 }
 
-/// How many bytes a load takes, as its operation says it.
+/// Number of bytes of a load, as encoded in the operation.
 #[derive(Clone, Copy, Debug)]
 #[repr(u8)]
 pub(super) enum Width {
@@ -34,31 +35,32 @@ pub(super) enum Width {
     Word = 0x00,
 }
 
-/// Somewhere behind a jump, placed later by [`Assembler::place`].
+/// The target of a forward jump; [`Assembler::place`] sets its position.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Label(u8);
 
-/// A program in the making. Jumps go forward only, to labels.
+/// A program under construction. Jumps go forward only, to labels.
 #[derive(Debug, Default)]
 pub(super) struct Assembler {
     code: Vec<Instruction>,
-    /// Jumps whose offset is not known yet, and where they want to go.
+    /// Index of each jump without an offset, and its label.
     jumps: Vec<(usize, Label)>,
     labels: u8,
 }
 
 impl Assembler {
-    /// A place to jump to.
+    /// Creates a label to jump to.
     pub(super) fn label(&mut self) -> Label {
         self.labels += 1;
         Label(self.labels)
     }
 
-    /// The next instruction is where jumps to `label` go.
+    /// Places `label` at the next instruction.
     pub(super) fn place(&mut self, label: Label) {
         let here = self.code.len();
         for &(jump, _) in self.jumps.iter().filter(|(_, wanted)| *wanted == label) {
-            // Counted from the instruction behind the jump; a program has a few dozen instructions.
+            // The offset counts from the instruction after the jump. A program has a few dozen
+            // instructions, so the offset fits.
             self.code[jump].offset = ((here - jump - 1) as u16).cast_signed();
         }
         self.jumps.retain(|(_, wanted)| *wanted != label);
@@ -89,25 +91,26 @@ impl Assembler {
         self.push(AND_VALUE, to, Register::R0, 0, value);
     }
 
-    /// Goes to `label` if `left > right`.
+    /// Jumps to `label` if `left > right`.
     pub(super) fn jump_if_greater(&mut self, left: Register, right: Register, label: Label) {
         self.jumps.push((self.code.len(), label));
         self.push(JUMP_GREATER_REGISTER, left, right, 0, 0);
     }
 
-    /// Goes to `label` if `left != value`.
+    /// Jumps to `label` if `left != value`.
     pub(super) fn jump_unless_equal(&mut self, left: Register, value: u16, label: Label) {
         self.jumps.push((self.code.len(), label));
         self.push(JUMP_NOT_EQUAL_VALUE, left, Register::R0, 0, i32::from(value));
     }
 
-    /// Goes to `label`.
+    /// Jumps to `label`.
     pub(super) fn jump(&mut self, label: Label) {
         self.jumps.push((self.code.len(), label));
         self.push(JUMP_ALWAYS, Register::R0, Register::R0, 0, 0);
     }
 
-    /// `to = the map behind a descriptor`, which the kernel looks up when it loads the program.
+    /// `to = the map of this descriptor`. The kernel resolves the descriptor when it loads the
+    /// program.
     pub(super) fn load_map(&mut self, to: Register, descriptor: i32) {
         let registers = to as u8 | MAP_BY_DESCRIPTOR << 4;
         self.code.push(Instruction {
@@ -119,20 +122,20 @@ impl Assembler {
         self.push(0, Register::R0, Register::R0, 0, 0);
     }
 
-    /// Calls a function of the kernel.
+    /// Calls a kernel function.
     pub(super) fn call(&mut self, function: i32) {
         self.push(CALL, Register::R0, Register::R0, 0, function);
     }
 
-    /// Ends the program with R0 as its answer.
+    /// Ends the program with R0 as its result.
     pub(super) fn exit(&mut self) {
         self.push(EXIT, Register::R0, Register::R0, 0, 0);
     }
 
-    /// The program.
+    /// Returns the program.
     ///
     /// # Panics
-    /// If a label was jumped to and never placed.
+    /// If a label has jumps and was never placed.
     pub(super) fn finish(self) -> Vec<Instruction> {
         assert!(self.jumps.is_empty(), "labels without a place: {:?}", self.jumps);
         self.code
@@ -151,7 +154,8 @@ impl Assembler {
     }
 }
 
-// Operations: class in the low three bits; mode or code and source above (RFC 9669, sections 3 to 5).
+// Operations: class in the low three bits; above it mode, or code and source (RFC 9669, sections 3
+// to 5).
 const LOAD_MEMORY: u8 = 0x61;
 const LOAD_DOUBLE: u8 = 0x18;
 const MOVE_REGISTER: u8 = 0xbf;
@@ -163,7 +167,7 @@ const JUMP_GREATER_REGISTER: u8 = 0x2d;
 const JUMP_NOT_EQUAL_VALUE: u8 = 0x55;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
-/// Says in the source register that the value of [`LOAD_DOUBLE`] is a descriptor.
+/// Source register value that marks the value of [`LOAD_DOUBLE`] as a descriptor.
 const MAP_BY_DESCRIPTOR: u8 = 1;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! An open `AF_XDP` socket on a queue of an interface, and the program that feeds it.
+//! An open `AF_XDP` socket on a queue of an interface, and the program that redirects frames to it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,10 +16,10 @@ use crate::ethernet::Framing;
 use crate::interface::Interface;
 use crate::payload::PayloadCopier;
 
-/// A bound socket. Dropping it takes the program off the interface, if it is still there.
+/// A bound socket. Dropping it detaches the program from the interface.
 #[derive(Debug)]
 pub(crate) struct Live {
-    // Taken off first, so that no frame is lost in a socket that is about to close.
+    // Dropped first, so that no frame is lost in a socket that is about to close.
     attachment: Attachment,
     map: SocketMap,
     pub(crate) socket: XdpSocket,
@@ -27,12 +27,12 @@ pub(crate) struct Live {
     pub(super) transmitter: Transmitter,
     pub(crate) shape: Shape,
     pub(crate) mode: XdpMode,
-    /// What the interface was like.
+    /// The interface's queues and program when the socket was opened.
     pub(super) device: Device,
 }
 
 impl Live {
-    /// Begins to receive `framing`'s frames from the queue.
+    /// Starts to receive the frames that `framing` describes from the queue.
     pub(super) fn open(
         config: &XdpConfig,
         interface: &Interface,
@@ -56,8 +56,8 @@ impl Live {
         Ok(Self { attachment, map, socket, receiver, transmitter, shape, mode, device })
     }
 
-    /// Finds out whether [`Live::open`] would work, as far as possible without touching what the interface does for
-    /// others.
+    /// Checks whether [`Live::open`] would work, as far as possible without affecting other traffic
+    /// of the interface.
     pub(super) fn check(
         config: &XdpConfig,
         interface: &Interface,
@@ -69,13 +69,13 @@ impl Live {
         device.program.map_or(Ok(()), |id| Err(failures.occupied(id)))
     }
 
-    /// Takes frames of another description from now on.
+    /// Selects the frames of another framing from now on.
     pub(super) fn select(&self, framing: &Framing) -> io::Result<()> {
         self.attachment.replace(&Program::load(&selection(framing).program(&self.map))?)
     }
 }
 
-/// What can be made without the interface noticing.
+/// The parts that can be created without changing the interface.
 struct Prepared {
     device: Device,
     shape: Shape,
@@ -121,13 +121,14 @@ fn selection(framing: &Framing) -> Selection {
 
 fn set_options(socket: &XdpSocket, config: &XdpConfig, shape: &Shape) -> io::Result<()> {
     let fd = socket.as_fd();
-    // The kernel copies what it sends one by one and charges it to the socket, with overhead; what
-    // is charged at most is what the slots hold, as a queue behind us may keep all of it.
+    // The kernel copies the frames that it sends, and charges the copies with their overhead to the
+    // socket. A queue below the socket may keep all of them, so the limit is the charge of all
+    // slots.
     let send_bytes = (shape.slots * (shape.slot_bytes() + SEND_OVERHEAD_BYTES)).cast_signed();
     if set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &send_bytes).is_err() {
         set_option(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, &send_bytes)?;
     }
-    // Kernels before 6.18 do not have it and send 32 frames in a call.
+    // Kernels before 6.18 do not have this option and send 32 frames per call.
     let _ = set_option(fd, libc::SOL_XDP, TRANSMIT_BUDGET, &BUDGET_FRAMES);
     if config.busy_poll {
         set_option(fd, libc::SOL_SOCKET, PREFER_BUSY_POLL, &1_i32)?;
@@ -137,22 +138,22 @@ fn set_options(socket: &XdpSocket, config: &XdpConfig, shape: &Shape) -> io::Res
     Ok(())
 }
 
-/// Makes errors that name what they are about.
+/// Creates errors that name their interface and setting.
 struct Failures<'a> {
     config: &'a XdpConfig,
     interface: &'a Interface,
 }
 
 impl Failures<'_> {
-    /// Attaches in the best mode that is wanted and works.
+    /// Attaches the program in the best permitted mode that works.
     fn attach(
         &self,
         program: &Program,
         device: &Device,
     ) -> Result<(Attachment, AttachMode), XdpError> {
         let modes: &[AttachMode] = match self.config.mode {
-            // Between virtual interfaces frames come as the network stack has them, and turning
-            // them into a driver's takes longer than it saves.
+            // Between virtual interfaces, frames arrive in the buffers of the network stack.
+            // Converting them for native mode costs more than it saves.
             None if device.is_veth => &[AttachMode::Generic, AttachMode::Native],
             None => &[AttachMode::Native, AttachMode::Generic],
             Some(XdpMode::Generic) => &[AttachMode::Generic],
@@ -179,7 +180,7 @@ impl Failures<'_> {
         Err(self.unsupported(refusal))
     }
 
-    /// Binds to the queue the way that goes with where the program is.
+    /// Binds the socket to the queue, with the flags for the mode of the program.
     fn bind(
         &self,
         socket: &XdpSocket,
@@ -191,7 +192,7 @@ impl Failures<'_> {
             flags |= libc::XDP_USE_SG;
         }
         flags |= match (attached, self.config.mode) {
-            // The kernel takes zero-copy if the driver has it.
+            // The kernel uses zero-copy if the driver supports it.
             (AttachMode::Native, None) => 0,
             (AttachMode::Native, Some(XdpMode::ZeroCopy)) => libc::XDP_ZEROCOPY,
             _ => libc::XDP_COPY,
@@ -200,7 +201,7 @@ impl Failures<'_> {
             let (interface, queue) = (self.interface.name(), self.config.queue);
             match source.raw_os_error() {
                 Some(libc::EBUSY) => XdpError::QueueBusy { interface, queue },
-                // Kernels before 6.6 do not know frames in several chunks.
+                // Kernels before 6.6 do not support frames in several chunks.
                 Some(libc::EINVAL) if shape.has_fragments() => {
                     let mtu_bytes = self.interface.mtu_bytes;
                     XdpError::MtuTooLarge { interface, mtu_bytes, largest_bytes: MTU_SURE_BYTES }
@@ -211,17 +212,17 @@ impl Failures<'_> {
         })
     }
 
-    /// The driver does not do what was asked.
+    /// Returns the error for a driver that does not support the mode.
     fn unsupported(&self, source: io::Error) -> XdpError {
         let mode = self.config.mode.unwrap_or(XdpMode::Generic);
         XdpError::ModeUnsupported { interface: self.interface.name(), mode, source }
     }
 
-    /// The kernel says that a program is there.
+    /// Returns the error for an interface that already has a program.
     fn attached_already(&self, source: io::Error) -> XdpError {
         match Device::of(self.interface).map(|device| device.program) {
             Ok(Some(id)) => self.occupied(id),
-            // It has gone meanwhile, or does not show.
+            // The program has been detached meanwhile, or is not visible.
             _ => self.of("attach a program to", source),
         }
     }
@@ -270,14 +271,16 @@ impl AsFd for Live {
     }
 }
 
-/// What the kernel adds to a frame that it copies, at most.
+/// Maximum number of bytes that the kernel adds to a copied frame.
 const SEND_OVERHEAD_BYTES: u32 = 1024;
-/// Frames that one call sends, and that one busy poll receives: a full batch, which is also the most
-/// that the kernel allows for the latter without a privilege.
+/// Number of frames that one call sends, and that one busy poll receives. For busy polls, this is
+/// the most that the kernel allows without a privilege.
 const BUDGET_FRAMES: u32 = 64;
-/// How long the kernel may busy-poll in calls that wait; ours do not.
+/// Time in microseconds for which the kernel may busy-poll in calls that wait. Our calls do not
+/// wait.
 const BUSY_POLL_US: i32 = 20;
-/// What every driver with XDP takes: one page with the headroom and overhead of the kernel.
+/// Largest MTU that every driver with XDP supports, in bytes: one page without the kernel's
+/// headroom and overhead.
 const MTU_SURE_BYTES: u32 = 3498;
 // Socket options of asm-generic/socket.h and linux/if_xdp.h.
 const PREFER_BUSY_POLL: i32 = 69;

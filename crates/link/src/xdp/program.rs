@@ -1,24 +1,24 @@
-//! The program that picks our frames out of what an interface receives.
+//! The program that selects our frames among those that an interface receives.
 
 use super::bpf::SocketMap;
 use super::instruction::{Assembler, Instruction, Label, Register, Width};
 
-/// Which frames the program takes; everything else goes on to the kernel.
+/// The frames that the program selects. All others pass to the kernel.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Selection {
-    /// The station that frames must be for, unless they are for all.
+    /// The destination station, unless the frame is a broadcast.
     pub(super) station: [u8; 6],
-    /// The `EtherType` in front of the envelope.
+    /// The `EtherType` before the envelope.
     pub(super) ethertype: u16,
-    /// The identifier in the IEEE 802.1Q tag; without one, frames must have no tag.
+    /// The VLAN in the IEEE 802.1Q tag. If `None`, frames must have no tag.
     pub(super) vlan: Option<u16>,
-    /// The destination port in the envelope.
+    /// The destination port of the envelope.
     pub(super) port: u16,
 }
 
 impl Selection {
-    /// The program, for the sockets in `map`: a frame that is selected goes to the socket of the
-    /// queue it came from, or on to the kernel if that queue has none.
+    /// Returns the program for the sockets in `map`. It redirects a selected frame to the socket of
+    /// the queue that received the frame, or passes it to the kernel if that queue has no socket.
     pub(super) fn program(&self, map: &SocketMap) -> Vec<Instruction> {
         let mut code = Assembler::default();
         let pass = code.label();
@@ -45,7 +45,7 @@ impl Selection {
         code.finish()
     }
 
-    /// Ours or everybody's.
+    /// Checks that the destination is our station or broadcast.
     fn check_station(&self, code: &mut Assembler, pass: Label) {
         let (not_ours, checked) = (code.label(), code.label());
         for (offset, half) in [0, 2, 4].into_iter().zip(self.station.as_chunks::<2>().0) {
@@ -59,31 +59,31 @@ impl Selection {
         code.place(checked);
     }
 
-    /// The tag, if there must be one, and the `EtherType`.
+    /// Checks the tag, if one is required, and the `EtherType`.
     fn check_types(&self, code: &mut Assembler, pass: Label) {
         if let Some(vlan) = self.vlan {
             unless_half(code, ETHERTYPE_AT, TAG_ETHERTYPE, pass);
             code.load(Width::Half, VALUE, FRAME, ETHERTYPE_AT + 2);
-            // The upper four bits are priority and eligibility for being dropped.
+            // The upper four bits are priority and drop eligibility.
             code.and(VALUE, i32::from(loaded(VLAN_MASK)));
             code.jump_unless_equal(VALUE, loaded(vlan & VLAN_MASK), pass);
         }
         unless_half(code, self.envelope_at() - 2, self.ethertype, pass);
     }
 
-    /// Where the envelope begins in a frame.
+    /// Returns the offset of the envelope in a frame.
     const fn envelope_at(&self) -> i16 {
         ETHERTYPE_AT + 2 + if self.vlan.is_some() { TAG_BYTES } else { 0 }
     }
 }
 
-/// Goes to `otherwise` unless the two bytes at `offset` are `value`, the first byte the higher one.
+/// Jumps to `otherwise` unless the two bytes at `offset` are `value`, in network byte order.
 fn unless_half(code: &mut Assembler, offset: i16, value: u16, otherwise: Label) {
     code.load(Width::Half, VALUE, FRAME, offset);
     code.jump_unless_equal(VALUE, loaded(value), otherwise);
 }
 
-/// What a load in the host's byte order makes of a value on the wire.
+/// Returns the result of a load in host byte order for `value` in network byte order.
 const fn loaded(value: u16) -> u16 {
     value.to_be()
 }
@@ -97,19 +97,19 @@ const VALUE: Register = Register::R4;
 const CONTEXT_DATA: i16 = 0;
 const CONTEXT_DATA_END: i16 = 4;
 const CONTEXT_QUEUE: i16 = 16;
-/// The answer (and, as a flag of the redirection, the answer for lack of a socket) that leaves a
-/// frame to the kernel.
+/// The result that passes a frame to the kernel. As a flag of the redirection, it is the result if
+/// there is no socket.
 const PASS: i32 = 2;
-/// The function `bpf_redirect_map`.
+/// Number of the function `bpf_redirect_map`.
 const REDIRECT_MAP: i32 = 51;
 
 const ETHERTYPE_AT: i16 = 12;
 const TAG_ETHERTYPE: u16 = 0x8100;
 const TAG_BYTES: i16 = 4;
-/// Bits of a tag's second half that identify the virtual network.
+/// Bits of a tag's second half that contain the VLAN.
 const VLAN_MASK: u16 = 0x0fff;
 const ENVELOPE_BYTES: i16 = (wire_edge::ENVELOPE_BYTES as u16).cast_signed();
-/// Where the destination port stands in an envelope, and the only version there is.
+/// Offset of the destination port in an envelope, and the only version of envelopes.
 const ENVELOPE_PORT: i16 = 4;
 const ENVELOPE_VERSION: u16 = 1;
 
@@ -163,8 +163,8 @@ mod tests {
                 let (byte, mask) = (bit / 8, 0x80 >> (bit % 8));
                 let mut other = ours.clone();
                 other[byte] ^= mask;
-                // The source, priority bits of a tag, and what the envelope says besides version
-                // and destination are somebody else's to check.
+                // The program does not check the source, the priority bits of a tag, and the
+                // envelope's fields other than version and destination.
                 let is_free = (6..12).contains(&byte)
                     || (vlan.is_some() && byte == 14 && mask & 0xf0 != 0)
                     || (envelope + 1..envelope + 4).contains(&byte)
@@ -221,11 +221,11 @@ mod tests {
         assert_eq!(program.run(&ours).unwrap(), ON_TO_THE_KERNEL);
     }
 
-    /// A program with a socket for queue 0, where frames of a test come from.
+    /// A program with a socket for queue 0, the queue of test frames.
     struct Loaded {
         program: Program,
         _map: SocketMap,
-        // The map forgets a socket that is closed.
+        // Kept open: the map drops a closed socket.
         _socket: OwnedFd,
     }
 
@@ -256,7 +256,7 @@ mod tests {
         }
     }
 
-    /// A frame of ours behind whatever is given.
+    /// Returns a frame of ours after this Ethernet header.
     fn frame(
         to: [u8; 6],
         tag: &[u8],

@@ -1,34 +1,33 @@
-//! Receiving: chunks that the kernel has filled, handed out where they lie.
+//! Receiving: chunks that the kernel has filled are passed on in place.
 
 use std::slice;
 
 use super::shape::{HEADROOM_BYTES, Shape};
 use super::socket::XdpSocket;
 
-/// What is known between two frames, and a place to put a frame together that came in several
-/// chunks.
+/// State between two frames, and a buffer to reassemble a frame that arrived in several chunks.
 #[derive(Debug)]
 pub(super) struct Receiver {
     chunk_mask: u64,
-    /// The parts so far of a frame that lies in several chunks; never longer than its capacity.
+    /// The parts received so far of a frame in several chunks; never longer than its capacity.
     assembled: Vec<u8>,
-    /// Whether the frame being put together is longer than any frame may be.
+    /// Whether the frame that is being reassembled exceeds the maximum size.
     is_too_long: bool,
     ethernet_bytes_max: usize,
 }
 
-/// What is done with a received Ethernet frame.
+/// The receiver of Ethernet frames.
 pub(super) trait Consumer {
-    /// Takes a frame, borrowed until the return.
+    /// Handles a frame, which is borrowed until the return.
     fn take(&mut self, bytes: &mut [u8]);
-    /// A frame was longer than any may be.
+    /// Handles the loss of a frame that exceeded the maximum size.
     fn refuse_too_long(&mut self);
-    /// Whether enough was taken.
+    /// Returns whether the consumer wants no more frames.
     fn is_full(&self) -> bool;
 }
 
 impl Receiver {
-    /// Gives the kernel all chunks to receive into.
+    /// Puts all receive chunks into the fill ring.
     pub(super) fn new(shape: &Shape, socket: &mut XdpSocket) -> Self {
         for chunk in 0..shape.receive_chunks {
             socket.fill.push(u64::from(chunk) * u64::from(shape.chunk_bytes));
@@ -42,7 +41,8 @@ impl Receiver {
         }
     }
 
-    /// Hands out frames until none waits or the consumer has enough; whether any chunk was there.
+    /// Passes frames to the consumer until none waits or the consumer is full. Returns whether
+    /// there was any chunk.
     #[inline]
     pub(super) fn receive(&mut self, socket: &mut XdpSocket, consumer: &mut impl Consumer) -> bool {
         let mut any = false;
@@ -50,16 +50,17 @@ impl Receiver {
             if !socket.receive.has_entry() {
                 break;
             }
-            // Chunks come back in the order in which they were given, or nearly: the frame comes from the other
-            // processor's cache while its descriptor does.
+            // Chunks return in nearly the order in which they were pushed. Prefetching the expected
+            // chunk loads the frame from the other processor's cache at the same time as its
+            // descriptor.
             let expected = socket.fill.pushed(socket.receive.taken());
             socket.memory.prefetch((expected & self.chunk_mask) + u64::from(HEADROOM_BYTES));
             let Some(descriptor) = socket.receive.take() else { break };
             any = true;
             let length = u64::from(descriptor.len);
             assert!(socket.memory.holds(descriptor.addr, length), "chunk outside of the memory");
-            // SAFETY: inside the memory, as was just checked; the kernel has given the chunk to us
-            // and does not touch it before it is in the fill ring again.
+            // SAFETY: inside the memory, as just checked. The kernel has returned the chunk and
+            // does not access it before it is in the fill ring again.
             let bytes = unsafe {
                 let start = socket.memory.start().add(descriptor.addr as usize);
                 slice::from_raw_parts_mut(start.as_ptr(), descriptor.len as usize)

@@ -1,4 +1,4 @@
-//! Rings shared with the kernel, and the memory that their descriptors point into.
+//! Rings shared with the kernel, and the memory to which their descriptors point.
 
 use std::io;
 use std::marker::PhantomData;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use libc::{off_t, xdp_desc, xdp_ring_offset};
 
-/// Memory mapped for the life of the value.
+/// Memory that is mapped while the value exists.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     start: NonNull<u8>,
@@ -16,10 +16,10 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Fresh memory for frames.
+    /// Maps zeroed memory for frames.
     pub(crate) fn anonymous(bytes: usize) -> io::Result<Self> {
-        // Shared, so that a child of the process, which gets copies of private pages, does not make
-        // the pages here other ones than the kernel's.
+        // The mapping is shared, because private pages would be copied when the process forks. The
+        // pages here would then differ from those that the kernel uses.
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
         Self::map(bytes, flags, -1, 0)
     }
@@ -30,7 +30,7 @@ impl Mapping {
 
     fn map(bytes: usize, flags: i32, file: i32, offset: off_t) -> io::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a mapping wherever the kernel finds room touches no other memory.
+        // SAFETY: a mapping at an address that the kernel chooses does not affect existing memory.
         let start = unsafe { libc::mmap(ptr::null_mut(), bytes, access, flags, file, offset) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -41,17 +41,17 @@ impl Mapping {
         Ok(Self { start, bytes })
     }
 
-    /// Bytes mapped.
+    /// Returns the length of the mapping in bytes.
     pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Where the memory begins.
+    /// Returns the start of the mapping.
     pub(crate) const fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// Has the processor fetch the first cache lines at `offset`, if they lie inside.
+    /// Prefetches the first cache lines at `offset`, if they are inside the mapping.
     #[inline]
     pub(crate) fn prefetch(&self, offset: u64) {
         if self.holds(offset, PREFETCHED_BYTES as u64) {
@@ -62,7 +62,7 @@ impl Mapping {
         }
     }
 
-    /// Whether `bytes` bytes at `offset` lie inside.
+    /// Returns whether `bytes` bytes at `offset` are inside the mapping.
     pub(crate) const fn holds(&self, offset: u64, bytes: u64) -> bool {
         match offset.checked_add(bytes) {
             Some(end) => end <= self.bytes as u64,
@@ -73,20 +73,20 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and nothing refers to it any more: what points
-        // into it lives no longer than the value.
+        // SAFETY: mapped with this length. No pointer into the mapping outlives the value.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
-// SAFETY: the mapping is owned, and is the same for every thread.
+// SAFETY: the value owns the mapping, which all threads can access.
 unsafe impl Send for Mapping {}
 
-/// Has the processor fetch a cache line; only a hint, and nothing on others than `x86_64`.
+/// Prefetches a cache line. This is only a hint, and has no effect on processors other than
+/// `x86_64`.
 #[inline]
 fn prefetch_line(line: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch reads nothing that the program could notice, and faults at no address.
+    // SAFETY: a prefetch has no visible effect and does not fault at any address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(line.cast());
@@ -95,7 +95,7 @@ fn prefetch_line(line: *const u8) {
     let _ = line;
 }
 
-/// Which of the rings of a socket.
+/// One of the four rings of a socket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RingKind {
     Fill,
@@ -115,7 +115,7 @@ impl RingKind {
     }
 }
 
-/// A ring of entries `T`, of which the kernel is the other end.
+/// A ring of entries `T`, shared with the kernel as the other end.
 #[derive(Debug)]
 struct Ring<T> {
     _mapping: Mapping,
@@ -124,9 +124,10 @@ struct Ring<T> {
     flags: NonNull<AtomicU32>,
     entries: NonNull<T>,
     mask: u32,
-    /// Our own index, modulo 2^32: behind what we have taken or written, published to the kernel or not.
+    /// Our index, modulo 2^32: after the last entry that was taken or written, whether or not it
+    /// was published to the kernel.
     own: u32,
-    /// The kernel's index when it was last looked at.
+    /// The kernel's index as last read.
     other: u32,
     of: PhantomData<T>,
 }
@@ -142,8 +143,8 @@ impl<T: Copy> Ring<T> {
         let bytes = offsets.desc as usize + entries as usize * size_of::<T>();
         let mapping = Mapping::ring(socket, bytes, kind.place())?;
         let at = |offset: u64| {
-            // SAFETY: the kernel says where in the mapping, which is as large as it wants it, the
-            // parts of a ring are.
+            // SAFETY: the kernel returned the offsets of the ring's parts, and the mapping has the
+            // size that the kernel requires.
             unsafe { mapping.start.add(offset as usize) }
         };
         Ok(Self {
@@ -160,24 +161,24 @@ impl<T: Copy> Ring<T> {
     }
 
     fn entry(&self, index: u32) -> NonNull<T> {
-        // SAFETY: the masked index is below the number of entries mapped.
+        // SAFETY: the masked index is below the number of mapped entries.
         unsafe { self.entries.add((index & self.mask) as usize) }
     }
 
     #[inline]
     fn needs_wakeup(&self) -> bool {
-        // SAFETY: in the mapping, aligned by the kernel, and only ever accessed atomically.
+        // SAFETY: inside the mapping, aligned by the kernel, and accessed only atomically.
         let flags = unsafe { self.flags.as_ref() }.load(Ordering::Relaxed);
         flags & libc::XDP_RING_NEED_WAKEUP != 0
     }
 }
 
-/// A ring that we put entries into.
+/// A ring into which this process puts entries.
 #[derive(Debug)]
 pub(crate) struct ProducerRing<T>(Ring<T>);
 
 impl<T: Copy> ProducerRing<T> {
-    /// The ring of a socket, sized before by a socket option.
+    /// Maps a ring of a socket. A socket option must have set its size.
     pub(crate) fn map(
         socket: BorrowedFd<'_>,
         kind: RingKind,
@@ -187,51 +188,52 @@ impl<T: Copy> ProducerRing<T> {
         Ring::map(socket, kind, entries, offsets).map(Self)
     }
 
-    /// Writes the next entry; the kernel sees it after [`ProducerRing::submit`].
+    /// Writes the next entry. The kernel sees it after [`ProducerRing::submit`].
     #[inline]
     pub(crate) fn push(&mut self, entry: T) {
-        // SAFETY: the entry is mapped, and the kernel does not read it before `submit`. (Rings are made
-        // for everything that can be in them, or an entry the kernel has not read would be lost.)
+        // SAFETY: the entry is mapped, and the kernel does not read it before `submit`. The ring
+        // has room for every entry that can be in it, so the entry overwrites none that the kernel
+        // has yet to read.
         unsafe { self.0.entry(self.0.own).write(entry) };
         self.0.own = self.0.own.wrapping_add(1);
     }
 
-    /// Gives the kernel all that was pushed.
+    /// Publishes all pushed entries to the kernel.
     #[inline]
     pub(crate) fn submit(&mut self) {
-        // SAFETY: in the mapping, aligned by the kernel, and only ever accessed atomically.
+        // SAFETY: inside the mapping, aligned by the kernel, and accessed only atomically.
         unsafe { self.0.producer.as_ref() }.store(self.0.own, Ordering::Release);
     }
 
-    /// The entry that was pushed as number `index`, modulo 2^32, if fewer entries than the ring has
-    /// were pushed since.
+    /// Returns the entry that was pushed with number `index`, modulo 2^32. Valid only if fewer
+    /// entries than the ring has were pushed since.
     #[inline]
     pub(crate) fn pushed(&self, index: u32) -> T {
         // SAFETY: the entry is mapped, and only this process writes to this ring.
         unsafe { self.0.entry(index).read() }
     }
 
-    /// Entries that the kernel has not taken yet.
+    /// Returns the number of entries that the kernel has not taken yet.
     #[inline]
     pub(crate) fn untaken(&mut self) -> u32 {
-        // SAFETY: in the mapping, aligned by the kernel, and only ever accessed atomically.
+        // SAFETY: inside the mapping, aligned by the kernel, and accessed only atomically.
         self.0.other = unsafe { self.0.consumer.as_ref() }.load(Ordering::Acquire);
         self.0.own.wrapping_sub(self.0.other)
     }
 
-    /// Whether the kernel wants a system call before it goes on.
+    /// Returns whether the kernel needs a system call to continue.
     #[inline]
     pub(crate) fn needs_wakeup(&self) -> bool {
         self.0.needs_wakeup()
     }
 }
 
-/// A ring that we take entries from.
+/// A ring from which this process takes entries.
 #[derive(Debug)]
 pub(crate) struct ConsumerRing<T>(Ring<T>);
 
 impl<T: Copy> ConsumerRing<T> {
-    /// The ring of a socket, sized before by a socket option.
+    /// Maps a ring of a socket. A socket option must have set its size.
     pub(crate) fn map(
         socket: BorrowedFd<'_>,
         kind: RingKind,
@@ -241,37 +243,37 @@ impl<T: Copy> ConsumerRing<T> {
         Ring::map(socket, kind, entries, offsets).map(Self)
     }
 
-    /// Whether there is an entry to take.
+    /// Returns whether there is an entry to take.
     #[inline]
     pub(crate) fn has_entry(&mut self) -> bool {
         let ring = &mut self.0;
         if ring.own == ring.other {
-            // SAFETY: in the mapping, aligned by the kernel, and only ever accessed atomically.
+            // SAFETY: inside the mapping, aligned by the kernel, and accessed only atomically.
             ring.other = unsafe { ring.producer.as_ref() }.load(Ordering::Acquire);
         }
         ring.own != ring.other
     }
 
-    /// Entries taken so far, modulo 2^32.
+    /// Returns the number of entries taken so far, modulo 2^32.
     #[inline]
     pub(crate) const fn taken(&self) -> u32 {
         self.0.own
     }
 
-    /// The next entry, if there is one; it stays in the ring until [`ConsumerRing::release`].
+    /// Takes the next entry, if any. Its place stays occupied until [`ConsumerRing::release`].
     #[inline]
     pub(crate) fn take(&mut self) -> Option<T> {
         if !self.has_entry() {
             return None;
         }
         let ring = &mut self.0;
-        // SAFETY: the entry is mapped, and the kernel wrote it before it moved its index.
+        // SAFETY: the entry is mapped, and the kernel wrote it before it advanced its index.
         let entry = unsafe { ring.entry(ring.own).read() };
         ring.own = ring.own.wrapping_add(1);
         Some(entry)
     }
 
-    /// Gives the kernel the places of all entries taken.
+    /// Returns the places of all taken entries to the kernel.
     #[inline]
     pub(crate) fn release(&mut self) {
         // SAFETY: as in `take`.
@@ -279,10 +281,10 @@ impl<T: Copy> ConsumerRing<T> {
     }
 }
 
-// SAFETY: a ring owns its mapping, and one thread at a time has the value.
+// SAFETY: a ring owns its mapping, and only one thread at a time has the value.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 const _: () = assert!(size_of::<xdp_desc>() == 16);
 const CACHE_LINE_BYTES: usize = 64;
-/// A small frame with all its headers.
+/// Bytes to prefetch: a small frame with all its headers.
 const PREFETCHED_BYTES: usize = 2 * CACHE_LINE_BYTES;

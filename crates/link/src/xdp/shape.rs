@@ -1,30 +1,30 @@
-//! How the memory for frames is divided into chunks to receive and slots to send.
+//! The division of the memory for frames into receive chunks and send slots.
 
 use super::config::XdpConfig;
 use super::socket::SocketShape;
 use crate::ethernet::HEADERS_BYTES_MAX;
 
-/// The division of a socket's memory: chunks to receive into, then slots to send from.
+/// The division of a socket's memory: receive chunks, then send slots.
 ///
-/// The kernel receives into single chunks, wherever they are, and leaves room in front of each; a
-/// larger frame lies in several. A slot is as many chunks as the largest frame needs, so that frames
-/// to send are built in one piece.
+/// The kernel receives into single chunks anywhere in the memory, and leaves room at the start of
+/// each. A larger frame takes several chunks. A slot has as many adjacent chunks as the largest
+/// frame needs, so that frames to send are contiguous.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Shape {
-    /// Largest Ethernet frame, in bytes without check sequence.
+    /// Largest Ethernet frame, in bytes without its check sequence.
     pub(crate) ethernet_bytes_max: u32,
-    /// Bytes of a chunk.
+    /// Size of a chunk, in bytes.
     pub(crate) chunk_bytes: u32,
-    /// Chunks to receive into, a power of two.
+    /// Number of receive chunks, a power of two.
     pub(crate) receive_chunks: u32,
-    /// Slots to send from.
+    /// Number of send slots.
     pub(crate) slots: u32,
-    /// Chunks of a slot.
+    /// Number of chunks per slot.
     pub(crate) slot_chunks: u32,
 }
 
 impl Shape {
-    /// For edge frames of up to `frame_bytes_max` bytes.
+    /// Computes the division for edge frames of up to `frame_bytes_max` bytes.
     pub(crate) fn new(config: &XdpConfig, frame_bytes_max: u32) -> Self {
         let ethernet_bytes_max = frame_bytes_max + HEADERS_BYTES_MAX as u32;
         let fits = ethernet_bytes_max <= CHUNK_BYTES_MIN - HEADROOM_BYTES;
@@ -39,32 +39,33 @@ impl Shape {
         }
     }
 
-    /// Whether a frame may be received in more than one chunk.
+    /// Returns whether a received frame may take more than one chunk.
     pub(crate) const fn has_fragments(&self) -> bool {
         self.ethernet_bytes_max > self.chunk_bytes - HEADROOM_BYTES
     }
 
-    /// Bytes of a slot.
+    /// Returns the size of a slot, in bytes.
     pub(crate) const fn slot_bytes(&self) -> u32 {
         self.slot_chunks * self.chunk_bytes
     }
 
-    /// Where the slots begin, in bytes.
+    /// Returns the offset of the first slot, in bytes.
     pub(crate) const fn slots_at(&self) -> u64 {
         self.receive_chunks as u64 * self.chunk_bytes as u64
     }
 
-    /// Bytes of received frames that fit.
+    /// Returns the number of bytes of received frames that fit.
     pub(crate) const fn receive_bytes(&self) -> u32 {
         self.receive_chunks * (self.chunk_bytes - HEADROOM_BYTES)
     }
 
-    /// The socket for it.
+    /// Returns the sizes of the socket's rings and memory.
     pub(crate) const fn socket(&self) -> SocketShape {
         SocketShape {
             chunk_bytes: self.chunk_bytes,
             chunks: self.receive_chunks + self.slots * self.slot_chunks,
-            // Twice what is ever in it: the kernel says late what it has taken out.
+            // Twice the number of chunks, because the kernel reports late which entries it has
+            // taken.
             fill_entries: 2 * self.receive_chunks,
             receive_entries: self.receive_chunks,
             transmit_entries: (self.slots * self.slot_chunks).next_power_of_two(),
@@ -72,10 +73,10 @@ impl Shape {
     }
 }
 
-/// The kernel's limits of a chunk's size, in bytes.
+/// The kernel's limits on the size of a chunk, in bytes.
 const CHUNK_BYTES_MIN: u32 = 2048;
 const CHUNK_BYTES_MAX: u32 = 4096;
-/// What the kernel keeps free in front of a received frame.
+/// Number of bytes that the kernel leaves free before a received frame.
 pub(crate) const HEADROOM_BYTES: u32 = 256;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Sockets of the family `AF_XDP`.
+//! Sockets of the address family `AF_XDP`.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -12,32 +12,32 @@ use super::rings::{ConsumerRing, Mapping, ProducerRing, RingKind};
 /// Sizes of a socket's rings and memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SocketShape {
-    /// Bytes of one chunk of memory: 2048 or 4096.
+    /// Size of one chunk of memory, in bytes: 2048 or 4096.
     pub(crate) chunk_bytes: u32,
-    /// Chunks of memory in all.
+    /// Total number of chunks.
     pub(crate) chunks: u32,
-    /// Entries of the ring of chunks to receive into, a power of two.
+    /// Number of entries of the fill ring, a power of two.
     pub(crate) fill_entries: u32,
-    /// Entries of the ring of chunks received, a power of two.
+    /// Number of entries of the receive ring, a power of two.
     pub(crate) receive_entries: u32,
-    /// Entries of the rings of chunks to send and of chunks sent, a power of two.
+    /// Number of entries of the transmit ring and of the completion ring, a power of two.
     pub(crate) transmit_entries: u32,
 }
 
-/// A socket with its rings and memory, bound or not.
+/// A socket with its rings and memory; it may be unbound.
 #[derive(Debug)]
 pub(crate) struct XdpSocket {
     pub(crate) fill: ProducerRing<u64>,
     pub(crate) completion: ConsumerRing<u64>,
     pub(crate) receive: ConsumerRing<xdp_desc>,
     pub(crate) transmit: ProducerRing<xdp_desc>,
-    // Closed before the memory that its frames lie in is unmapped.
+    // Closed before the memory of its frames is unmapped.
     fd: OwnedFd,
     pub(crate) memory: Mapping,
 }
 
 impl XdpSocket {
-    /// A socket with `shape`, not bound.
+    /// Creates an unbound socket with rings and memory of these sizes.
     pub(crate) fn new(shape: &SocketShape) -> io::Result<Self> {
         let fd = open()?;
         let socket = fd.as_fd();
@@ -67,7 +67,7 @@ impl XdpSocket {
         })
     }
 
-    /// Binds to a queue of an interface.
+    /// Binds the socket to a queue of an interface.
     pub(crate) fn bind(&self, interface: u32, queue: u32, flags: u16) -> io::Result<()> {
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
@@ -76,7 +76,7 @@ impl XdpSocket {
             sxdp_queue_id: queue,
             sxdp_shared_umem_fd: 0,
         };
-        // SAFETY: the address is a local of the length given.
+        // SAFETY: the address is a local variable of the length given.
         let result = unsafe {
             libc::bind(
                 self.fd.as_raw_fd(),
@@ -87,14 +87,14 @@ impl XdpSocket {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Whether the driver moves frames without a copy.
+    /// Returns whether the driver moves frames without a copy.
     pub(crate) fn is_zero_copy(&self) -> bool {
         let mut options = libc::xdp_options { flags: 0 };
         get_option(self.fd.as_fd(), libc::XDP_OPTIONS, &mut options).is_ok()
             && options.flags & libc::XDP_OPTIONS_ZEROCOPY != 0
     }
 
-    /// What the kernel counted for the socket.
+    /// Returns the kernel's counters of the socket.
     pub(crate) fn statistics(&self) -> io::Result<xdp_statistics> {
         // SAFETY: all-zero bytes are valid counters.
         let mut statistics: xdp_statistics = unsafe { zeroed() };
@@ -102,11 +102,11 @@ impl XdpSocket {
         Ok(statistics)
     }
 
-    /// Has the kernel send what waits in the transmit ring, or a part of it.
+    /// Makes the kernel send frames of the transmit ring: all or some of them.
     #[inline]
     pub(crate) fn kick(&self) -> io::Result<()> {
-        // Past the C library, whose function is a point of cancellation.
-        // SAFETY: no bytes are sent and no address is given.
+        // The raw system call avoids the C library's function, which is a cancellation point.
+        // SAFETY: no bytes are sent, and no address is passed.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_sendto,
@@ -121,11 +121,11 @@ impl XdpSocket {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Has the driver look at the fill ring and, with busy polling, for frames.
+    /// Makes the driver read the fill ring and, with busy polling, poll for frames.
     #[inline]
     pub(crate) fn wake_receiver(&self) {
-        // SAFETY: no bytes are received and no address is asked for. Frames come or do not: there
-        // is nothing that an error would change.
+        // SAFETY: no bytes are received, and no address is requested. An error is ignored, because
+        // the caller polls the ring again anyway.
         unsafe {
             libc::syscall(
                 libc::SYS_recvfrom,
@@ -146,18 +146,18 @@ impl AsFd for XdpSocket {
     }
 }
 
-/// A socket without rings.
+/// Opens a socket without rings.
 pub(crate) fn open() -> io::Result<OwnedFd> {
-    // SAFETY: a call without pointers.
+    // SAFETY: the call takes no pointers.
     let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made this descriptor for us.
+    // SAFETY: the kernel just returned this descriptor; it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Gives one of the rings its size.
+/// Sets the size of one of the rings.
 pub(crate) fn set_ring(socket: BorrowedFd<'_>, option: c_int, entries: u32) -> io::Result<()> {
     set_option(socket, libc::SOL_XDP, option, &entries)
 }
@@ -168,7 +168,7 @@ pub(crate) fn set_option<T>(
     option: c_int,
     value: &T,
 ) -> io::Result<()> {
-    // SAFETY: the value is as long as said, and is read only.
+    // SAFETY: the value has the length given, and the kernel only reads it.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -181,10 +181,10 @@ pub(crate) fn set_option<T>(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Reads an option of plain numbers.
+/// Reads an option that consists of numbers.
 fn get_option<T: Copy>(socket: BorrowedFd<'_>, option: c_int, value: &mut T) -> io::Result<()> {
     let mut bytes = size_of::<T>() as socklen_t;
-    // SAFETY: the kernel writes no more than `bytes` to the value, which consists of numbers.
+    // SAFETY: the kernel writes at most `bytes` to the value, which consists of numbers.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

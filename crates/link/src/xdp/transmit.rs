@@ -1,4 +1,4 @@
-//! Sending: frames are built in slots that the kernel, or the card, reads.
+//! Sending: frames are built in slots, from which the kernel or the network card reads them.
 
 use std::io;
 use std::slice;
@@ -15,43 +15,43 @@ use crate::ethernet::{Framing, Station};
 use crate::payload::PayloadCopier;
 use crate::udp::PayloadUnmapped;
 
-/// Slots that are free, and frames on their way into others.
+/// The free slots, and the frames under construction in others.
 #[derive(Debug)]
 pub(super) struct Transmitter {
     shape: Shape,
-    /// Slots to use next; the one used last comes first, as it is in the cache.
+    /// Free slots. The slot freed last is used first, because it is in the cache.
     free: Vec<u32>,
-    /// Chunks of each slot that the kernel has not given back.
+    /// Number of chunks of each slot that the kernel has not returned.
     out: Vec<u8>,
     /// The frames of the batch that is being sent.
     building: Vec<Building>,
     copier: PayloadCopier,
-    /// Whether the kernel always has to be notified, as no driver looks at the ring by itself.
+    /// Whether every batch needs a notification, because no driver polls the ring.
     is_copying: bool,
 }
 
-/// A frame of the batch in a slot.
+/// A frame of the batch, in a slot.
 #[derive(Clone, Copy, Debug)]
 struct Building {
     slot: u32,
     ethernet_bytes: u32,
-    /// Its index in the batch.
+    /// The frame's index in the batch.
     frame: u32,
-    /// Whether it has payload of registered memory.
+    /// Whether the frame has payload in registered memory.
     has_payload: bool,
 }
 
-/// What became of a batch.
+/// Result of sending a batch.
 #[derive(Debug, Default)]
 pub(super) struct Sent {
-    /// Frames of it that were sent or lost.
+    /// Number of frames that were sent or lost.
     pub(super) frames: usize,
-    /// The frame whose payload could not be read.
+    /// Index of the frame whose payload could not be read.
     pub(super) unmapped: Option<usize>,
 }
 
 impl Transmitter {
-    /// All slots free.
+    /// Creates a transmitter with all slots free.
     pub(super) fn new(shape: &Shape, mode: XdpMode) -> Self {
         Self {
             shape: *shape,
@@ -63,8 +63,8 @@ impl Transmitter {
         }
     }
 
-    /// Builds frames of the batch and gives them to the kernel, as many as there is room for. Frames
-    /// that cannot be sent at all count as sent.
+    /// Builds frames of the batch and publishes them to the kernel, as far as there are free slots.
+    /// Frames that can never be sent count as sent.
     pub(super) fn send(
         &mut self,
         socket: &mut XdpSocket,
@@ -95,8 +95,8 @@ impl Transmitter {
             let Some(room) = bytes.get_mut(header_bytes..) else { continue };
             let (header, payload) = room.split_at_mut(frame.header.len());
             header.copy_from_slice(frame.header);
-            // SAFETY: the payload's room in the slot is ours until the frame is in the ring, and is
-            // used again only behind the copy.
+            // SAFETY: the slot is ours until the frame is in the ring, and its room for payload is
+            // not used before the copy.
             unsafe { self.copier.push(payload.as_mut_ptr(), frame.payload) };
         }
         sent.frames = room;
@@ -107,7 +107,7 @@ impl Transmitter {
         sent
     }
 
-    /// Sends an envelope without content, if there is room.
+    /// Sends an envelope without content, if there is a free slot.
     #[cold]
     pub(super) fn send_empty(
         &mut self,
@@ -127,7 +127,8 @@ impl Transmitter {
         }
     }
 
-    /// Has the kernel send what it was given, as far as it can; true if all was taken.
+    /// Makes the kernel send the published frames as far as possible. Returns whether the kernel
+    /// took all of them.
     #[inline]
     pub(super) fn kick(
         &self,
@@ -144,7 +145,7 @@ impl Transmitter {
             if result.is_ok() {
                 return Ok(true);
             }
-            // Frames wait if the call has sent its share, and if something was full.
+            // Frames still wait if the call has sent its maximum, or if a queue was full.
             let left = if self.is_copying { socket.transmit.untaken() } else { 0 };
             match result.map_err(|error| (error.raw_os_error(), error)) {
                 Ok(()) => return Ok(true),
@@ -160,7 +161,7 @@ impl Transmitter {
         }
     }
 
-    /// Takes back the slots of frames that are gone.
+    /// Frees the slots of frames that were sent.
     #[inline]
     pub(super) fn reap(&mut self, socket: &mut XdpSocket) {
         let mut any = false;
@@ -178,7 +179,7 @@ impl Transmitter {
         }
     }
 
-    /// Writes headers, puts all that was built into the ring.
+    /// Writes the headers of all built frames and publishes the frames.
     fn submit(
         &mut self,
         socket: &mut XdpSocket,
@@ -205,7 +206,7 @@ impl Transmitter {
         }
     }
 
-    /// Puts the chunks of one frame into the ring, which has an entry for every chunk.
+    /// Pushes the chunks of one frame to the ring, which has an entry for every chunk.
     #[inline]
     fn push(&mut self, socket: &mut XdpSocket, slot: u32, ethernet_bytes: u32) {
         let start = self.slot_at(slot);
@@ -221,7 +222,7 @@ impl Transmitter {
         self.out[slot as usize] = chunks as u8;
     }
 
-    /// Keeps the frames in front of the one whose payload could not be read.
+    /// Keeps the frames before the one whose payload could not be read, and frees the other slots.
     #[cold]
     fn give_up_after(&mut self, payloads_whole: usize) -> Sent {
         let with_payload = self.building.iter().enumerate().filter(|(_, b)| b.has_payload);
@@ -235,13 +236,13 @@ impl Transmitter {
         self.shape.slots_at() + slot as u64 * self.shape.slot_bytes() as u64
     }
 
-    /// The first `bytes` bytes of a slot that the kernel does not have.
+    /// Returns the first `bytes` bytes of a slot that the kernel does not own.
     #[inline]
     fn slot<'a>(&self, socket: &'a mut XdpSocket, slot: u32, bytes: u32) -> &'a mut [u8] {
         let start = self.slot_at(slot);
         assert!(socket.memory.holds(start, u64::from(bytes)));
-        // SAFETY: inside the memory, as was just checked; slots do not overlap, the kernel has not
-        // got this one, and the socket is borrowed while the result lives.
+        // SAFETY: inside the memory, as just checked. Slots do not overlap, the kernel does not own
+        // this one, and the result borrows the socket.
         unsafe {
             let start = socket.memory.start().add(start as usize);
             slice::from_raw_parts_mut(start.as_ptr(), bytes as usize)
@@ -249,7 +250,7 @@ impl Transmitter {
     }
 }
 
-/// The error for a batch of which a payload could not be read.
+/// Returns the error for a batch with a payload that could not be read.
 pub(super) fn unmapped(frame: usize) -> io::Error {
     PayloadUnmapped { frame }.into()
 }

@@ -1,10 +1,10 @@
-//! An `AF_XDP` socket and its rings without a link around them, to measure what they cost by themselves.
+//! An `AF_XDP` socket and its rings without a link, to measure the cost of the socket alone.
 
 use super::live::Live;
 use super::{XdpConfig, XdpError, claim, framing, open_patiently, usable};
 use crate::ethernet::{Framing, PortClaim};
 
-/// What [`crate::yardstick::xdp`] uses.
+/// The socket of [`crate::yardstick::xdp`].
 #[derive(Debug)]
 pub(crate) struct Bare {
     pub(crate) live: Live,
