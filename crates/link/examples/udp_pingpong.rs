@@ -1,10 +1,10 @@
-//! Round trips of single frames between two UDP links that are polled.
+//! Measures round trips of single frames between two polled UDP links.
 //!
 //! ```text
 //! udp_pingpong serve ADDRESS
 //! udp_pingpong ask PEER COUNT BYTES
 //! ```
-//! The server ends when nothing has come for three seconds. Without arguments both run as threads
+//! The server ends after three seconds without a frame. Without arguments, both ends run as threads
 //! on loopback. The environment variable `CORE` binds the process to one core.
 #![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     }
 }
 
-/// A link, without what the environment variable `WITHOUT` names.
+/// Opens a link without the capabilities that the environment variable `WITHOUT` names.
 fn bind(address: SocketAddr) -> Result<UdpLink, Box<dyn Error + Send + Sync>> {
     let without = env::var("WITHOUT").unwrap_or_default();
     let has = |name: &str| !without.split(',').any(|word| word == name);
@@ -116,7 +116,7 @@ fn ask(peer: SocketAddr, count: usize, bytes: usize) -> Result<(), Box<dyn Error
 }
 
 fn bind_to_core(core: usize) {
-    // SAFETY: all-zero bytes are an empty set; the set outlives the call.
+    // SAFETY: all-zero bytes are an empty set, and the set outlives the call.
     unsafe {
         let mut set: libc::cpu_set_t = core::mem::zeroed();
         libc::CPU_SET(core, &mut set);

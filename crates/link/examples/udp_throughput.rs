@@ -1,12 +1,12 @@
-//! Frames per second of a UDP link in one direction.
+//! Measures the frames per second of a UDP link in one direction.
 //!
 //! ```text
 //! udp_throughput rx ADDRESS SECONDS [LIMIT]
 //! udp_throughput tx PEER SECONDS HEADER_BYTES PAYLOAD_BYTES FRAMES
 //! ```
-//! The sender takes payload from a region of 1 MiB; with 0 payload bytes all lies in the batch.
-//! Without arguments both run as threads on loopback. The environment variable `WITHOUT` names
-//! capabilities to do without, as in `WITHOUT=coalescing,batching`.
+//! The sender reads payload from a region of 1 MiB; with 0 payload bytes, whole frames are in the
+//! batch. Without arguments, both ends run as threads on loopback. The environment variable
+//! `WITHOUT` names capabilities not to use, as in `WITHOUT=coalescing,batching`.
 #![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 
 use std::env;
@@ -52,7 +52,7 @@ struct Shape {
     frames: usize,
 }
 
-/// A link with the capabilities that the environment variable `WITHOUT` does not name.
+/// Opens a link without the capabilities that the environment variable `WITHOUT` names.
 fn bind(address: SocketAddr) -> Result<UdpLink, Box<dyn Error + Send + Sync>> {
     let without = env::var("WITHOUT").unwrap_or_default();
     let has = |name: &str| !without.split(',').any(|word| word == name);

@@ -1,5 +1,5 @@
-//! What a link is measured against: the least that a program can do over the same kernel interface,
-//! with no protocol, no checksum and no engine.
+//! Bare baselines for links: the least work with which a program can exchange messages over the
+//! same kernel interface, without protocol, checksum and engine.
 
 pub mod packet;
 pub mod shm;

@@ -1,4 +1,5 @@
-//! A UDP link follows its interface. Needs root: each test has a network namespace of its own.
+//! Tests that a UDP link follows its interface. Needs root: each test has its own network
+//! namespace.
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
 mod namespace;
@@ -48,7 +49,7 @@ fn frame_sizes_and_carrier_are_those_of_the_interface() {
 fn frames_that_the_queue_of_the_interface_never_takes_are_lost() {
     in_namespace(|| {
         let mut link = bind("10.9.9.1:0", UdpFeatures::ALL);
-        // A bucket too small for any of the frames.
+        // The bucket is too small for any of the frames.
         let shaper = "qdisc replace dev edge0 root tbf rate 100mbit burst 1200 latency 10ms";
         let tc = std::process::Command::new("tc").args(shaper.split(' ')).status();
         if !tc.is_ok_and(|status| status.success()) {
@@ -144,7 +145,8 @@ fn bind(address: &str, features: UdpFeatures) -> UdpLink {
     UdpLink::bind(address.parse().unwrap(), &config).unwrap()
 }
 
-/// Whether one of the link's descriptors is readable, or becomes so within `limit_ms`.
+/// Returns whether one of the link's descriptors is readable, or becomes readable within
+/// `limit_ms`.
 fn is_readable(link: &UdpLink, limit_ms: i32) -> bool {
     let mut polled: Vec<libc::pollfd> = link
         .wait_fds()
@@ -152,6 +154,6 @@ fn is_readable(link: &UdpLink, limit_ms: i32) -> bool {
         .flatten()
         .map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 })
         .collect();
-    // SAFETY: the array has the length that is given.
+    // SAFETY: the array has the length given.
     unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, limit_ms) > 0 }
 }

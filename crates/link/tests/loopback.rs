@@ -1,4 +1,4 @@
-//! UDP links on loopback: what is sent arrives, with every capability and without each of them.
+//! UDP links on loopback: sent frames arrive, with all capabilities and without each of them.
 #![expect(clippy::disallowed_methods, reason = "real sockets live in real time")]
 
 use std::io;
@@ -144,7 +144,7 @@ fn closed_port_is_reported_and_the_link_lives_on() {
     batch.header_mut().extend_from_slice(b"is anyone there?");
     batch.finish_frame(PayloadSlice::EMPTY);
     assert_eq!(pair.sender.send(&batch).unwrap(), 1);
-    // The report may interrupt either a receive or a send to somebody else.
+    // The error report may interrupt either a receive or a send to another peer.
     pair.exchange(&[(40, 0); 10]);
     pair.sender.receive(clock(), 16, &mut |_| {}).unwrap();
     let event = pair.sender.poll_event();
@@ -240,7 +240,7 @@ fn full_receive_buffer_is_noticed() {
         Pair { sender, receiver: bind("127.0.0.1:0", UdpFeatures::ALL).unwrap(), to: Some(to) };
     pair.send(&[(1000, 0); 100]);
     while receiver.receive(clock(), 1000, &mut |_| {}).unwrap() > 0 {}
-    // The count comes with the next frame that finds room.
+    // The kernel reports the count with the next frame that finds room.
     pair.send(&[(1000, 0); 1]);
     while receiver.receive(clock(), 1000, &mut |_| {}).unwrap() == 0 {}
     let statistics = receiver.statistics();
@@ -252,13 +252,14 @@ fn full_receive_buffer_is_noticed() {
 fn busy_peer_gets_a_socket_of_its_own_and_no_frame_is_lost_or_out_of_order() {
     for address in ["127.0.0.1:0", "[::1]:0"] {
         let Some(mut pair) = Pair::new(address, UdpFeatures::ALL) else { continue };
-        // Every switch happens with frames in flight: the receiver lags behind by up to 50.
+        // The connected socket is opened and closed while frames are in flight: the receiver lags
+        // by up to 50.
         for _ in 0..20 {
             pair.exchange(&[(40, 0), (41, 0), (42, 0), (43, 0), (44, 0)].repeat(10));
         }
         assert_eq!(pair.receiver.statistics().connected, 1);
         assert!(matches!(pair.receiver.poll_event(), Some(LinkEvent::Descriptors)));
-        // And back, through the connected socket.
+        // The reverse direction uses the connected socket.
         (pair.sender, pair.receiver) = (pair.receiver, pair.sender);
         for _ in 0..20 {
             pair.exchange(&[(40, 0); 5]);
@@ -274,7 +275,7 @@ fn times_of_reception_are_asked_for_only_while_frames_come_close_together() {
     let stamped_before = |pair: &mut Pair, frames: &[(usize, usize)]| {
         let mut left = pair.send(frames).len();
         let mut stamped_before = 0;
-        // Longer than two clocks can disagree about when the frames came.
+        // Longer than the difference of two clocks about the arrival of the frames.
         let sent_at = clock();
         while clock().since_ns(sent_at) < 500_000 {}
         while left > 0 {
@@ -284,7 +285,7 @@ fn times_of_reception_are_asked_for_only_while_frames_come_close_together() {
             });
             left -= came.unwrap();
         }
-        // A call that finds nothing: a pause.
+        // A call without a frame counts as a pause.
         assert_eq!(pair.receiver.receive(clock(), 64, &mut |_| {}).unwrap(), 0);
         stamped_before
     };
@@ -341,7 +342,7 @@ fn busy_peer_that_is_gone_is_reported() {
     let quoted = Evidence::Quoted(*b"is anyone there?");
     let expected = |event| matches!(event, Some(LinkEvent::Refused(peer, evidence)) if peer == gone_at && evidence == quoted);
     assert!(expected(event), "{event:?}");
-    // It comes back under the same address.
+    // The link opens again at the same address.
     let address = gone_at.to_socket().unwrap();
     pair.sender = UdpLink::bind(address, &UdpConfig::default()).unwrap();
     pair.exchange(&[(40, 0); 10]);
@@ -390,7 +391,7 @@ fn loopback_frames_are_large_and_safe() {
 struct Pair {
     sender: UdpLink,
     receiver: UdpLink,
-    /// Where frames go, if not to the receiver's own address.
+    /// Destination of the frames, if it is not the receiver's own address.
     to: Option<PeerAddr>,
 }
 
@@ -406,7 +407,7 @@ impl Pair {
         Some(Self { sender: bind()?, receiver: bind()?, to: None })
     }
 
-    /// Sends frames of (header bytes, payload bytes) and checks that they arrive as they were.
+    /// Sends frames of (header bytes, payload bytes) and checks that they arrive unchanged.
     fn exchange(&mut self, frames: &[(usize, usize)]) {
         let sent = self.send(frames);
         let from = self.sender.caps().local;
@@ -444,7 +445,7 @@ impl Pair {
     }
 }
 
-/// A pair whose receiver has a socket connected to the sender.
+/// Returns a pair whose receiver has a socket connected to the sender.
 fn busy_pair() -> Pair {
     let mut pair = Pair::new("127.0.0.1:0", UdpFeatures::ALL).unwrap();
     for _ in 0..200 {
@@ -458,7 +459,7 @@ fn bind(address: &str, features: UdpFeatures) -> Result<UdpLink, UdpError> {
     UdpLink::bind(address.parse().unwrap(), &UdpConfig::default().features(features))
 }
 
-/// Nanoseconds since the tests began.
+/// Returns the nanoseconds since the tests started.
 fn clock() -> Instant {
     static START: std::sync::LazyLock<time::Instant> = std::sync::LazyLock::new(time::Instant::now);
     Instant(START.elapsed().as_nanos() as u64)
@@ -467,7 +468,7 @@ fn clock() -> Instant {
 fn is_readable(link: &UdpLink) -> bool {
     link.wait_fds().into_iter().flatten().any(|fd| {
         let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one valid entry, no timeout.
+        // SAFETY: one valid entry, and a timeout of zero.
         unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
     })
 }

@@ -1,5 +1,5 @@
-//! Frames on raw Ethernet that fit nowhere: larger than what receives them, or from somebody who has
-//! our address. Needs root: each test has a network namespace of its own.
+//! Frames on raw Ethernet that must be dropped: larger than the receiver's slots, or from another
+//! station with our address. Needs root: each test has its own network namespace.
 
 #![expect(clippy::disallowed_methods, reason = "the clock bounds a test that fails")]
 
@@ -67,7 +67,7 @@ fn frames_of_another_station_with_our_address_are_dropped_and_counted() {
                 receiver.receive(Instant(0), 64, &mut |_| panic!("whose is it?")).unwrap();
                 receiver.statistics().receive_own_station == 1
             });
-            // With an address of its own it is heard.
+            // With its own address, the station is received.
             ip("link set edge0 address 02:00:00:00:00:08");
             let mut sender = PacketLink::open(&PacketConfig::new("edge0")).unwrap();
             send(&mut sender, local, b"from another");
@@ -93,7 +93,7 @@ fn two_interfaces_with_one_address_get_what_came_on_each() {
             ip(&format!("link set {interface} address 02:00:00:00:00:0{address}"));
             ip(&format!("link set {interface} up"));
         }
-        // The same station and port, twice: only the network distinguishes them.
+        // Both receivers have the same station and port; only the network distinguishes them.
         let open = |interface: &str, port| {
             let config = PacketConfig::new(interface).port(port);
             PacketLink::open(&config).unwrap()
@@ -122,7 +122,7 @@ fn two_interfaces_with_one_address_get_what_came_on_each() {
     });
 }
 
-/// Both ends of the pair carry jumbo frames; a link that sends them.
+/// Sets both ends of the pair to jumbo frames and returns a link that sends them.
 fn jumbo_sender() -> PacketLink {
     for end in ["edge0", "edge1"] {
         ip(&format!("link set {end} mtu 9000"));
@@ -132,7 +132,8 @@ fn jumbo_sender() -> PacketLink {
     sender
 }
 
-/// Jumbo frames of several sizes among small ones, of which only these arrive.
+/// Sends jumbo frames of several sizes among small ones, and checks that only the small ones
+/// arrive.
 fn send_and_receive_the_small_ones(
     sender: &mut PacketLink,
     receiver: &mut impl Link,
@@ -154,7 +155,8 @@ fn send_and_receive_the_small_ones(
     assert_eq!(received, [100, usize::from(SMALL), 1]);
 }
 
-/// A link that takes frames of up to `frame_bytes_max` bytes; nothing if there can be none here.
+/// Opens a link for frames of up to `frame_bytes_max` bytes; returns `None` if this host permits
+/// none.
 fn open_xdp(interface: &str, frame_bytes_max: u16, mode: XdpMode) -> Option<XdpLink> {
     let mode = Some(mode);
     match XdpLink::open(&XdpConfig::new(interface).frame_bytes_max(frame_bytes_max).mode(mode)) {
@@ -175,7 +177,7 @@ fn send(link: &mut PacketLink, to: PeerAddr, frame: &[u8]) {
     assert_eq!(link.send(&batch).unwrap(), 1);
 }
 
-/// Waits until `condition` holds.
+/// Waits until `condition` is true.
 fn until(mut condition: impl FnMut() -> bool) {
     let started = HostInstant::now();
     while !condition() {
@@ -183,9 +185,9 @@ fn until(mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// What the receivers have room for, in bytes, and how many of the frames sent to them are larger.
+/// Largest frame that the receivers accept, in bytes, and the number of larger frames sent to them.
 const SMALL: u16 = 1488;
 const JUMBOS: u64 = 3;
 
-/// Far longer than anything here takes: it only bounds a test that fails.
+/// Far longer than any test takes; it only bounds a failing test.
 const LIMIT: Duration = Duration::from_secs(20);

@@ -1,4 +1,4 @@
-//! A packet link on real interfaces. Needs root: each test has a network namespace of its own.
+//! Tests of a packet link on real interfaces. Needs root: each test has its own network namespace.
 
 #![expect(clippy::disallowed_methods, reason = "the clock bounds a test that fails")]
 
@@ -18,7 +18,7 @@ use mem::PayloadSlice;
 use namespace::{Carrier, await_carrier, in_namespace, ip, make_interfaces, may};
 use wire_edge::{ETHERTYPE_DEFAULT, PeerAddr};
 
-/// Far longer than anything here takes: it only bounds a test that fails.
+/// Far longer than any test takes; it only bounds a failing test.
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[test]
@@ -78,7 +78,7 @@ fn endpoints_on_one_interface_see_their_own_frames_only() {
         send(&mut a, c.caps().local, b"for c");
         assert_eq!(receive(&mut b, 1)[0].0, b"for b");
         assert_eq!(receive(&mut c, 1)[0].0, b"for c");
-        // The filter has kept away what was not for them: nothing was there to be refused.
+        // The filter dropped frames for others, so the link had none to drop.
         for link in [&b, &c] {
             let statistics = link.statistics();
             assert_eq!((statistics.receive_messages, statistics.receive_not_ours), (1, 0));
@@ -87,7 +87,7 @@ fn endpoints_on_one_interface_see_their_own_frames_only() {
         let error = PacketLink::open(&config).unwrap_err();
         assert!(matches!(error, PacketError::PortTaken { .. }), "{error}");
         drop(b);
-        // Another test that starts a program just now may hold a copy of the descriptor until the
+        // Another test that is just starting a program may have a copy of the descriptor until the
         // program runs.
         let started = HostInstant::now();
         while let Err(error) = PacketLink::open(&config) {
@@ -106,7 +106,7 @@ fn what_is_no_frame_of_ours_is_dropped_and_counted() {
         let header =
             |from: [u8; 6], ethertype: [u8; 2]| [&station[..], &from[..], &ethertype[..]].concat();
         let ours = [0x88, 0xb5];
-        // An envelope that announces five bytes and has a wrong checksum.
+        // The envelope announces five bytes and has a wrong checksum.
         let envelope = [1, 1, 5, 0, p0, p1, 0, 9, 1, 2, 3, 4];
         let content = *b"bytes";
         let inject = |parts: &[&[u8]]| inject("edge0", &parts.concat());
@@ -287,7 +287,7 @@ fn endpoints_are_found_by_port_and_stations_by_address() {
             assert!(matches!(elsewhere.unwrap_err(), PacketError::NoAnswer { .. }));
         });
 
-        // The far end answers for its addresses only from a namespace of its own.
+        // The far end answers for its addresses only from its own namespace.
         let neighbour = "02:00:00:00:00:09";
         ip(&format!("neighbour add 10.9.9.9 lladdr {neighbour} dev edge0"));
         ip(&format!("neighbour add fd00::9 lladdr {neighbour} dev edge0"));
@@ -394,7 +394,7 @@ fn open_in(interface: &str, vlan: Option<u16>) -> PacketLink {
     PacketLink::open(&PacketConfig::new(interface).vlan(vlan)).unwrap()
 }
 
-/// Sends one frame, which is in one piece.
+/// Sends one frame without outside payload.
 fn send(link: &mut PacketLink, to: PeerAddr, frame: &[u8]) {
     let mut batch = TxBatch::new(1, frame.len());
     batch.reset(to);
@@ -403,7 +403,7 @@ fn send(link: &mut PacketLink, to: PeerAddr, frame: &[u8]) {
     assert_eq!(link.send(&batch).unwrap(), 1);
 }
 
-/// The next `count` frames and who sent them, and no more.
+/// Receives `count` frames with their senders, and checks that no more arrive.
 fn receive(link: &mut PacketLink, count: usize) -> Vec<(Vec<u8>, PeerAddr)> {
     let started = HostInstant::now();
     let mut received = Vec::new();
@@ -433,7 +433,8 @@ fn next_event(link: &mut PacketLink) -> LinkEvent {
     }
 }
 
-/// Whether one of the link's descriptors is readable, or becomes so within `limit_ms`.
+/// Returns whether one of the link's descriptors is readable, or becomes readable within
+/// `limit_ms`.
 fn is_readable(link: &PacketLink, limit_ms: i32) -> bool {
     use std::os::fd::AsRawFd;
     let mut polled: Vec<libc::pollfd> = link
@@ -442,11 +443,11 @@ fn is_readable(link: &PacketLink, limit_ms: i32) -> bool {
         .flatten()
         .map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 })
         .collect();
-    // SAFETY: the array has the length that is given.
+    // SAFETY: the array has the length given.
     unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, limit_ms) > 0 }
 }
 
-/// Puts any bytes on the network.
+/// Sends any bytes as an Ethernet frame.
 fn inject(interface: &str, frame: &[u8]) {
     let index = Interface::named(interface).unwrap().index;
     // SAFETY: plain system calls; the address and the frame outlive them.

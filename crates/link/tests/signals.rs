@@ -1,4 +1,5 @@
-//! A signal ends a wait as it ends `read`. Signals are those of the process, so this is one test.
+//! A signal ends a wait as it ends `read`. This is a single test, because signal handlers belong to
+//! the whole process.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -8,16 +9,17 @@ use link::HeldSignals;
 
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 
-/// What is waited for comes when the handler runs.
+/// Makes the descriptor readable when the signal is handled.
 extern "C" fn handle(_signal: libc::c_int) {
     let one = 1_u64;
-    // SAFETY: eight bytes are read from `one`; the call is one that handlers may make.
+    // SAFETY: eight bytes are read from `one`, and handlers may call `write`.
     unsafe { libc::write(DESCRIPTOR.load(Ordering::SeqCst), (&raw const one).cast(), 8) };
 }
 
-/// Has signal `SIGUSR2` handled, and calls that it interrupts go on or not.
+/// Installs the handler for `SIGUSR2`. `flags` decide whether interrupted calls continue.
 fn handle_signal(flags: libc::c_int) {
-    // SAFETY: a zeroed action is valid, and the handler does only what handlers may do.
+    // SAFETY: a zeroed action is valid, and the handler calls only functions that handlers may
+    // call.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handle as extern "C" fn(libc::c_int) as libc::sighandler_t;
@@ -26,9 +28,10 @@ fn handle_signal(flags: libc::c_int) {
     }
 }
 
-/// How a wait ends before which the signal came, when signals were deferred already.
+/// Returns the result of a wait, if a signal arrives after signals were deferred and before the
+/// wait.
 fn waits() -> Result<(), ErrorKind> {
-    // SAFETY: a call with numbers gives a descriptor that nothing else has.
+    // SAFETY: the call takes only numbers and returns a new descriptor without another owner.
     let descriptor = unsafe { OwnedFd::from_raw_fd(libc::eventfd(0, 0)) };
     DESCRIPTOR.store(descriptor.as_raw_fd(), Ordering::SeqCst);
     let held = HeldSignals::hold().expect("a mask");

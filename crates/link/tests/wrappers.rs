@@ -1,4 +1,4 @@
-//! Capture and fault wrappers around a link in memory.
+//! Capture and fault wrappers around an in-memory link.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -52,7 +52,7 @@ fn reordered_frames_come_later_and_none_is_missing() {
     let mut link = faulty(Memory::with(0..1000), config);
     let mut seen = receive(&mut link, 0);
     assert!(!seen.is_sorted());
-    // Frames that are still held come when their time has passed.
+    // Frames that are still held are delivered when they are due.
     seen.extend(receive(&mut link, 10_000_000));
     let statistics = link.fault_statistics();
     assert_eq!(seen.len() as u64, 1000 + statistics.duplicated);
@@ -104,7 +104,7 @@ fn full_link_and_unmapped_payload_are_reported_in_frames_of_the_whole_batch() {
     let taken = link.send(&batch(1000)).unwrap();
     let sent = link.into_inner().sent;
     assert_eq!(sent.len(), 10);
-    // The frame after those taken was the first one the link had no room for.
+    // The frame after the accepted ones was the first for which the link had no room.
     assert!(sent.iter().all(|&frame| (frame as usize) < taken));
 
     let mut memory = Memory::with(0..0);
@@ -142,7 +142,7 @@ fn capture_has_every_frame_with_its_direction_and_time() {
         assert_eq!(*at_ns, 5_000_000_123);
         assert_eq!(*flags, if index < 3 { 1 } else { 2 });
         assert_eq!(packet[12..14], [8, 0], "IPv4");
-        // The payload, four bytes behind a header of four, was read from memory.
+        // The payload, four bytes after a header of four, was read from memory.
         let frame = (index % 3) as u32;
         assert_eq!(packet[42..46], frame.to_le_bytes());
         assert_eq!(packet.len(), 42 + if index < 3 { 4 } else { 8 });
@@ -214,7 +214,7 @@ fn wireshark_reads_a_capture() {
     }
 }
 
-/// A link that receives what it was given and remembers what was sent.
+/// A link that receives the given frames and records the sent ones.
 struct Memory {
     waiting: VecDeque<u32>,
     sent: Vec<u32>,
@@ -302,7 +302,7 @@ fn address(host: u8) -> PeerAddr {
     std::net::SocketAddr::from(([10, 0, 0, host], 4791)).into()
 }
 
-/// Numbers of all frames that come at `now_ns`.
+/// Returns the numbers of all frames that arrive at `now_ns`.
 fn receive(link: &mut impl Link, now_ns: u64) -> Vec<u32> {
     let mut seen = Vec::new();
     while link
@@ -315,7 +315,7 @@ fn receive(link: &mut impl Link, now_ns: u64) -> Vec<u32> {
     seen
 }
 
-/// Frames that carry their number and four bytes of payload.
+/// Returns frames that contain their number and four bytes of payload.
 fn batch(frames: u32) -> TxBatch {
     static PAYLOAD: [u8; 4] = *b"data";
     let mut batch = TxBatch::new(frames as usize, 4 * frames as usize);
@@ -327,7 +327,7 @@ fn batch(frames: u32) -> TxBatch {
     batch
 }
 
-/// Time, flags and bytes of every packet in a pcapng file.
+/// Returns time, flags and bytes of every packet in a pcapng file.
 fn packets(file: &[u8]) -> Vec<(u64, u32, Vec<u8>)> {
     let packets = blocks(file).into_iter().filter(|block| word(block, 0) == 6);
     let packet = |block: &[u8]| {
@@ -339,7 +339,7 @@ fn packets(file: &[u8]) -> Vec<(u64, u32, Vec<u8>)> {
     packets.map(packet).collect()
 }
 
-/// The blocks of a pcapng file.
+/// Returns the blocks of a pcapng file.
 fn blocks(mut file: &[u8]) -> Vec<&[u8]> {
     let mut found = Vec::new();
     while !file.is_empty() {

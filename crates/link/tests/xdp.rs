@@ -1,5 +1,4 @@
-//! `AF_XDP` links between virtual interfaces. Needs root: each test has network namespaces of its
-//! own.
+//! `AF_XDP` links between virtual interfaces. Needs root: each test has its own network namespaces.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -86,7 +85,7 @@ fn payload_that_was_unmapped_is_reported_and_frames_before_it_are_sent() {
             lengths.len() >= 3
         });
         assert_eq!(lengths, [140, 40, 140]);
-        // All slots but those in use are there again.
+        // All slots except those in use are free again.
         for _ in 0..600 {
             exchange(&mut first, &mut second, 300);
         }
@@ -154,7 +153,7 @@ fn requests_by_broadcast_are_answered() {
         let (station, port) = link.caps().local.to_mac().unwrap();
         let asking = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
         let asker = thread::spawn(move || {
-            // SAFETY: takes no pointers; only this thread changes its namespace.
+            // SAFETY: the call takes no pointers, and only this thread changes its namespace.
             assert_eq!(unsafe { libc::setns(asking.as_raw_fd(), libc::CLONE_NEWNET) }, 0);
             discover("edge1", ETHERTYPE_DEFAULT, None, port, Duration::from_secs(20))
         });
@@ -181,7 +180,7 @@ fn repeated_requests_are_answered_as_often_as_the_protocol_allows() {
         question.extend([2, 0, 0, 0, 0, 9]);
         question.extend(ETHERTYPE_DEFAULT.to_be_bytes());
         question.extend(Envelope { checksum, ..unsure }.encode());
-        // One more every 2 ms of the link's time, for less than 100 ms.
+        // Sends one request every 2 ms of the link's time, for less than 100 ms.
         let mut now = Instant(1_000_000_000);
         for asked in 1..=48 {
             inject("edge1", &question);
@@ -192,7 +191,7 @@ fn repeated_requests_are_answered_as_often_as_the_protocol_allows() {
             });
             now = now.after_ns(2_000_000);
         }
-        // What came last has been looked at when a frame behind it has.
+        // When a later frame has been counted, the last request has been handled.
         *question.last_mut().unwrap() ^= 1;
         inject("edge1", &question);
         until(|| {
@@ -224,15 +223,15 @@ fn frames_that_are_not_as_they_should_be_are_dropped_and_counted() {
         inject("edge1", &frame(station, 9, 64, &[0; 64]));
         inject("edge1", &frame([0xff; 6], 1, 64, &[0; 1480]));
         inject("edge1", &frame([2; 6], 1, 64, &[0; 64]));
-        // Somebody else has our address, or frames come back to us.
+        // Another station uses our address, or the network has a loop.
         let mut own = frame(station, 1, 64, &[0; 64]);
         own[6..12].copy_from_slice(&station);
         inject("edge1", &own);
-        // Frames of a VLAN that is not the link's are others' frames, which the program leaves alone.
+        // The program ignores frames of another VLAN.
         let mut tagged = frame(station, 1, 64, &[0; 64]);
         tagged.splice(12..12, [0x81, 0, 0, 5]);
         inject("edge1", &tagged);
-        // So are an envelope that ends before its end, and another protocol under our EtherType.
+        // It also ignores a truncated envelope, and another protocol under our `EtherType`.
         inject("edge1", &frame(station, 1, 64, &[])[..20]);
         let mut other = frame(station, 1, 64, &[0; 64]);
         other[14] = 7;
@@ -283,7 +282,7 @@ fn the_interface_is_as_before_however_the_process_ends() {
         for signal in [libc::SIGKILL, libc::SIGINT, libc::SIGTERM, libc::SIGSEGV] {
             in_namespace(move || {
                 let before = [describe("edge0"), describe("edge1")];
-                // As a test that runs in the background of a script ignores SIGINT.
+                // Without this, SIGINT is ignored if the tests run in the background of a script.
                 let mut child = Command::new("env")
                     .arg("--default-signal=INT")
                     .arg(env::current_exe().unwrap())
@@ -301,7 +300,8 @@ fn the_interface_is_as_before_however_the_process_ends() {
                     said.push(byte[0]);
                 }
                 assert!(describe("edge0").contains("xdp"), "{}", describe("edge0"));
-                // SAFETY: takes no pointers; the process is our child and not waited for yet.
+                // SAFETY: the call takes no pointers, and the process is our child, which was not
+                // waited for yet.
                 assert_eq!(unsafe { libc::kill(child.id().cast_signed(), signal) }, 0);
                 child.wait().unwrap();
                 until(|| [describe("edge0"), describe("edge1")] == before);
@@ -315,14 +315,14 @@ fn the_interface_is_as_before_however_the_process_ends() {
     }
 }
 
-/// What the child of the test above does.
+/// Runs in the child process of the test above.
 fn hold(what: &str) {
     let (interface, mode) = what.split_once(' ').unwrap();
     let mode = MODES.into_iter().find(|known| known.to_string() == mode);
     let link = XdpLink::open(&on(interface).mode(mode)).unwrap();
     print!("holding");
     std::io::stdout().flush().unwrap();
-    // Until the end, or until the parent is gone.
+    // Blocks until the process is killed, or until the parent ends.
     let _ = std::io::stdin().read(&mut [0]);
     drop(link);
 }
@@ -370,7 +370,7 @@ fn what_cannot_be_is_refused_with_a_reason() {
         }
         let ethertype = error(on("edge0").ethertype(1500));
         assert!(matches!(ethertype, XdpError::Ethertype { ethertype: 1500 }), "{ethertype}");
-        // Virtual interfaces have no queues that a card could receive into.
+        // Virtual interfaces have no hardware queues that could receive into user memory.
         for mtu in [1500, 9000] {
             ip(&format!("link set edge0 mtu {mtu}"));
             let mode = error(on("edge0").mode(Some(XdpMode::ZeroCopy)));
@@ -449,21 +449,21 @@ fn a_queue_that_was_taken_by_others_is_tried_for_again_although_everybody_sleeps
         until(|| turn(&mut link).iter().any(|event| matches!(event, LinkEvent::Down)));
         add_pair();
         let holder = open(&on("edge0").port(8));
-        // All there is to hear of is heard; the queue is another's.
+        // After all notifications have been handled, another link still owns the queue.
         for _ in 0..10 {
             let events = turn(&mut link);
             assert!(!events.iter().any(|event| matches!(event, LinkEvent::Changed(_))));
             thread::park_timeout(Duration::from_millis(5));
         }
         drop(holder);
-        // One turn only whenever the descriptors say so.
+        // Runs a turn only when a descriptor is readable.
         until(|| {
             let mut polled = link.wait_fds().map(|fd| libc::pollfd {
                 fd: fd.map_or(-1, |fd| fd.as_raw_fd()),
                 events: libc::POLLIN,
                 revents: 0,
             });
-            // SAFETY: the array has the length that is given and outlives the call.
+            // SAFETY: the array has the length given and outlives the call.
             let ready = unsafe { libc::poll(polled.as_mut_ptr(), 2, 1000) };
             ready > 0 && turn(&mut link).iter().any(|event| matches!(event, LinkEvent::Changed(_)))
         });
@@ -519,7 +519,7 @@ fn the_link_follows_its_interface() {
     }
 }
 
-/// Sends a few frames of `bytes` bytes, a part of them payload, and compares what arrives.
+/// Sends a few frames of `bytes` bytes, partly payload, and compares the received ones.
 fn exchange(from: &mut impl Link, to: &mut impl Link, bytes: usize) {
     let header_bytes = bytes.min(40);
     let payload: Vec<u8> = (0..bytes - header_bytes).map(|i| (i * 7 + bytes) as u8).collect();
@@ -557,8 +557,8 @@ fn on(interface: &str) -> XdpConfig {
     XdpConfig::new(interface)
 }
 
-/// Opens a link. Other tests make child processes, which for a moment hold copies of what a test
-/// has just closed.
+/// Opens a link. Retries, because other tests create child processes, which may have copies of
+/// descriptors that a test has just closed.
 fn open(config: &XdpConfig) -> XdpLink {
     let mut link = None;
     until(|| match XdpLink::open(config) {
@@ -572,7 +572,7 @@ fn open(config: &XdpConfig) -> XdpLink {
     link.unwrap()
 }
 
-/// What the kernel says of an interface, counters aside.
+/// Returns the kernel's description of an interface, without counters.
 fn describe(interface: &str) -> String {
     let output = Command::new("ip").args(["-d", "link", "show", interface]).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
@@ -626,7 +626,7 @@ impl Drop for Neighbour {
     }
 }
 
-/// A process that ends with the test.
+/// A process that is killed at the end of the test.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -636,19 +636,19 @@ impl Drop for Killed {
     }
 }
 
-/// Puts any bytes on the network.
+/// Sends any bytes as an Ethernet frame.
 fn inject(interface: &str, frame: &[u8]) {
     let index = Interface::named(interface).unwrap().index;
-    // SAFETY: takes no pointers.
+    // SAFETY: the call takes no pointers.
     let socket = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     assert!(socket >= 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: the kernel has just made this descriptor for us.
+    // SAFETY: the kernel just returned this descriptor; it has no other owner.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     // SAFETY: all-zero bytes are a valid address.
     let mut to: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     to.sll_family = libc::AF_PACKET as u16;
     to.sll_ifindex = index.cast_signed();
-    // SAFETY: the frame and the address have the lengths that are given.
+    // SAFETY: the frame and the address have the lengths given.
     let sent = unsafe {
         libc::sendto(
             socket.as_raw_fd(),
@@ -662,26 +662,26 @@ fn inject(interface: &str, frame: &[u8]) {
     assert_eq!(sent, frame.len().cast_signed(), "{}", std::io::Error::last_os_error());
 }
 
-/// Takes capabilities from the calling thread.
+/// Removes capabilities from the calling thread.
 fn drop_rights(bits: u64) {
     let header = [CAPABILITY_VERSION, 0];
     let mut sets = [0_u32; 6];
     // SAFETY: the kernel reads the header and writes two records of three numbers each.
     let result = unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) };
     assert_eq!(result, 0);
-    // Effective sets: the low word is first, the high word is fourth.
+    // The effective sets: the first number has the low word, the fourth the high word.
     sets[0] &= !(bits as u32);
     sets[3] &= !((bits >> 32) as u32);
-    // SAFETY: as above, read only.
+    // SAFETY: as above; the kernel only reads.
     let result = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
     assert_eq!(result, 0);
 }
 
-/// Runs `test` in a new namespace with a pair of interfaces `edge0` and `edge1`; the namespace goes
-/// with the thread.
+/// Runs `test` in a new namespace with two connected interfaces `edge0` and `edge1`. The namespace
+/// ends with the thread.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = thread::spawn(move || {
-        // SAFETY: takes no pointers; only this thread changes its namespace.
+        // SAFETY: the call takes no pointers, and only this thread changes its namespace.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             println!("skipped: a network namespace needs root");
             return;
@@ -708,7 +708,8 @@ fn add_pair() {
     put_up();
 }
 
-/// A link that is opened while its interface is not up yet counts what it is given as lost.
+/// Sets both interfaces up and waits. A link that is opened before its interface is running drops
+/// the frames it should send.
 fn put_up() {
     ip("link set edge0 up");
     ip("link set edge1 up");
@@ -720,7 +721,7 @@ fn ip(arguments: &str) {
     assert!(status.success(), "ip {arguments}");
 }
 
-/// Waits until `condition` holds, for at most about 20 seconds.
+/// Waits until `condition` is true, for at most about 20 seconds.
 fn until(mut condition: impl FnMut() -> bool) {
     for attempt in 0..4000 {
         if condition() {

@@ -5,12 +5,12 @@ use crate::octets::{get, put};
 use crate::parameters::ranged;
 use crate::{DecodeError, LinkIndex, MessageNumber, OperationNumber};
 
-/// Most link blocks in an ack section: one for each link index.
+/// Maximum number of link blocks in an ack section: one for each link index.
 pub const ACK_BLOCKS_MAX: usize = 16;
-/// Most bitmap words in a link block: 512 packets below the first gap, more than lie in a
-/// bandwidth-delay product of 100 Gb/s × 40 µs at 1472 bytes (340).
+/// Maximum number of bitmap words in a link block: 512 packets below the first gap. The
+/// bandwidth-delay product of 100 Gb/s × 40 µs is 340 packets of 1472 bytes.
 pub const ACK_BLOCK_WORDS_MAX: usize = 8;
-/// Bytes of the largest ack section.
+/// Size of the largest ack section, in bytes.
 pub const ACK_SECTION_BYTES_MAX: usize =
     SECTION_BYTES + ACK_BLOCKS_MAX * (BLOCK_BYTES + ACK_BLOCK_WORDS_MAX * WORD_BYTES);
 
@@ -22,16 +22,16 @@ const _: () = assert!(SECTION_BYTES == 12 && BLOCK_BYTES == 12);
 const _: () = assert!(fields::BLOCKS.range.1 == ACK_BLOCKS_MAX as u64);
 const _: () = assert!(fields::BLOCK_WORDS.range.1 == ACK_BLOCK_WORDS_MAX as u64);
 
-/// Time from the arrival of a packet to its acknowledgement, in units of 64 ns, saturating at
-/// 4.19 ms.
+/// Time from the arrival of a packet to its acknowledgement, in units of 64 ns. Saturates at 4.19
+/// ms.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct AckDelay(pub u16);
 
 impl AckDelay {
-    /// The unit.
+    /// The unit, in nanoseconds.
     pub const UNIT_NS: u64 = 64;
 
-    /// Returns the unit count of `delay_ns` nanoseconds, rounded down, or the largest delay there is.
+    /// Converts `delay_ns` nanoseconds to units, rounded down and limited to the largest value.
     #[inline]
     pub const fn from_ns(delay_ns: u64) -> Self {
         let units = delay_ns / Self::UNIT_NS;
@@ -45,23 +45,23 @@ impl AckDelay {
     }
 }
 
-/// What one link has received.
+/// Acknowledgement of the packets of one link.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct AckBlock {
-    /// The link whose packets this acknowledges.
+    /// The link of the acknowledged packets.
     pub link: LinkIndex,
-    /// Frames received with a congestion mark so far, modulo 2^16.
+    /// Number of frames received with a congestion mark so far, modulo 2^16.
     pub marked: u16,
-    /// From the arrival of `largest` to this acknowledgement.
+    /// Time from the arrival of `largest` to this acknowledgement.
     pub delay: AckDelay,
-    /// Packets received without a gap up to and including `largest`, at least 1.
+    /// Number of packets received without a gap up to and including `largest`, at least 1.
     pub run: u16,
     /// Low 32 bits of the largest packet number received.
     pub largest: u32,
-    /// Words of `bitmap` on the wire, 0 to 8.
+    /// Number of words of `bitmap` on the wire, 0 to 8.
     pub words: u8,
-    /// Bit `i` of word `w`: packet `largest − run − 1 − (64 w + i)` was received. Words that are
-    /// not on the wire are 0.
+    /// Bit `i` of word `w` is set if packet `largest − run − 1 − (64 w + i)` was received. Words
+    /// that are not on the wire are 0.
     pub bitmap: [u64; 8],
 }
 
@@ -73,7 +73,7 @@ impl AckBlock {
     }
 }
 
-/// The ack section of a frame, borrowed from it and checked.
+/// The ack section of a frame: checked, and borrowed from the frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct AckSection<'a> {
     delivered: OperationNumber,
@@ -82,7 +82,7 @@ pub struct AckSection<'a> {
 }
 
 impl<'a> AckSection<'a> {
-    /// Returns the operation number below which every operation of the peer is delivered.
+    /// Returns the operation number below which all operations of the peer are delivered.
     #[inline]
     pub const fn delivered(&self) -> OperationNumber {
         self.delivered
@@ -101,7 +101,7 @@ impl<'a> AckSection<'a> {
     }
 
     //= protocol.md: ack-section.1
-    /// The section at the start of `bytes`, and what follows it.
+    /// Decodes the section at the start of `bytes`; returns it and the bytes after it.
     #[inline]
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), DecodeError> {
         let truncated = |part, needed, found| DecodeError::Truncated { part, needed, found };
@@ -141,7 +141,7 @@ impl<'a> AckSection<'a> {
 /// Iterator over the link blocks of an [`AckSection`].
 #[derive(Clone, Debug)]
 pub struct AckBlocks<'a> {
-    /// Whole blocks; their fields were checked when the section was decoded.
+    /// Whole blocks, whose fields were checked when the section was decoded.
     bytes: &'a [u8],
 }
 

@@ -1,15 +1,15 @@
-//! Addresses of links in handshakes and control messages.
+//! Link addresses in handshakes and control messages.
 
 use crate::fields::{self, Layout, layout_end};
 use crate::octets::get;
 use crate::{DecodeError, PeerAddr};
 
-/// Bytes of an address on the wire.
+/// Size of an address on the wire, in bytes.
 pub(crate) const ADDRESS_BYTES: usize = layout_end(Layout::Address);
 
 //= protocol.md: address.1
-/// The address in these bytes: of a known family, and 0 where the family has no bytes, so that
-/// equal addresses have equal bytes.
+/// Decodes an address. Rejects unknown families, and bytes other than 0 where the family has none,
+/// so that equal addresses have equal bytes.
 pub(crate) fn decode_address(bytes: &[u8; ADDRESS_BYTES]) -> Result<PeerAddr, DecodeError> {
     let host = get!(bytes, fields::HOST);
     let used = match u8::from_le_bytes(get!(bytes, fields::FAMILY)) {
@@ -23,8 +23,8 @@ pub(crate) fn decode_address(bytes: &[u8; ADDRESS_BYTES]) -> Result<PeerAddr, De
     if zero { Ok(PeerAddr(*bytes)) } else { Err(DecodeError::Address(*bytes)) }
 }
 
-/// The addresses of the links of an endpoint, in the order of its link identifiers: from a slice
-/// to be encoded, or borrowed from a frame and checked.
+/// The addresses of an endpoint's links, in the order of link identifiers. Either a slice to
+/// encode, or checked and borrowed from a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses<'a>(Source<'a>);
 
@@ -35,15 +35,15 @@ enum Source<'a> {
 }
 
 impl<'a> Addresses<'a> {
-    /// No address.
+    /// An empty list.
     pub const NONE: Self = Self(Source::Slice(&[]));
 
-    /// Makes a list of these addresses; at most [`crate::ADDRESSES_MAX`] fit into a frame.
+    /// Creates a list of these addresses. At most [`crate::ADDRESSES_MAX`] fit into a frame.
     pub const fn from_slice(addresses: &'a [PeerAddr]) -> Self {
         Self(Source::Slice(addresses))
     }
 
-    /// The addresses in the bytes of a frame.
+    /// Decodes the addresses in the bytes of a frame.
     pub(crate) fn decode(addresses: &'a [[u8; ADDRESS_BYTES]]) -> Result<Self, DecodeError> {
         for address in addresses {
             decode_address(address)?;
@@ -59,7 +59,7 @@ impl<'a> Addresses<'a> {
         }
     }
 
-    /// Whether there is none.
+    /// Returns whether the list is empty.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }

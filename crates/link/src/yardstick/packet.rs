@@ -12,29 +12,29 @@ use crate::{PacketConfig, PacketError};
 /// How a bare packet socket receives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum BareReceive {
-    /// A ring in shared memory is polled: no system call until a frame is there, and none then.
+    /// Polls a ring in shared memory. Neither a poll nor receiving a frame needs a system call.
     Ring,
-    /// `recv` is called until a frame is there: what a program does that takes the least trouble.
+    /// Calls `recv` until a frame arrives, as the simplest program does.
     Calls,
 }
 
-/// A packet socket on an interface and frames of one size, sent and received as a program without
-/// any protocol would: one `send` per frame, and polling in one of two ways.
+/// A packet socket and frames of one size, sent and received as a program without a protocol would:
+/// one `send` per frame, and polling in one of two ways.
 ///
-/// The client sends and polls until something comes; the server polls and sends back.
+/// The client sends and polls until a frame arrives. The server polls and returns the frame.
 #[derive(Debug)]
 pub struct BarePacket {
     bare: Bare,
     receive: BareReceive,
-    /// The frame to send; the destination is put into it for each.
+    /// The frame to send. Each send writes the destination into it.
     frame: Vec<u8>,
-    /// Room for a frame that is received by a call.
+    /// Buffer for a frame received by a system call.
     room: Vec<u8>,
 }
 
 impl BarePacket {
-    /// Opens a socket for frames that carry `content_bytes` bytes behind Ethernet header and envelope. Both ends
-    /// need the same port.
+    /// Opens a socket for frames with `content_bytes` bytes after Ethernet header and envelope.
+    /// Both ends must use the same port.
     ///
     /// # Errors
     /// [`PacketError`], one variant for each cause.
@@ -60,7 +60,7 @@ impl BarePacket {
     /// Sends one frame.
     ///
     /// # Errors
-    /// Kind [`io::ErrorKind::WouldBlock`] if the kernel could not take it now.
+    /// [`io::ErrorKind::WouldBlock`] if the kernel has no room now.
     #[inline]
     pub fn send(&mut self, to: Station) -> io::Result<()> {
         if let Some(destination) = self.frame.first_chunk_mut::<6>() {
@@ -74,14 +74,15 @@ impl BarePacket {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Sends so many frames in one call, 32 at most, all with `number` in the first eight of
-    /// `content_bytes` bytes; returns how many the kernel took.
+    /// Sends `frames` frames in one call, at most 32. Each has `content_bytes` bytes of content and
+    /// starts it with `number`, eight bytes long. Returns the number of frames that the kernel
+    /// accepted.
     ///
     /// # Errors
-    /// Kind [`io::ErrorKind::WouldBlock`] if the kernel could not take any now.
+    /// [`io::ErrorKind::WouldBlock`] if the kernel has no room for a frame now.
     ///
     /// # Panics
-    /// If these bytes are fewer than eight, or more than frames were said to carry.
+    /// If `content_bytes` is below eight, or above the value passed to `open`.
     #[inline]
     pub fn send_numbers(
         &mut self,
@@ -95,21 +96,21 @@ impl BarePacket {
         frame[..to.len()].copy_from_slice(&to);
         frame[at..at + 8].copy_from_slice(&number.to_be_bytes());
         let mut piece = libc::iovec { iov_base: frame.as_mut_ptr().cast(), iov_len: frame.len() };
-        // SAFETY: a message of zeros has no name, no pieces and no control data.
+        // SAFETY: a zeroed message has no name, no entries and no control data.
         let mut message: libc::mmsghdr = unsafe { core::mem::zeroed() };
         message.msg_hdr.msg_iov = &raw mut piece;
         message.msg_hdr.msg_iovlen = 1;
         let mut messages = [message; FRAMES_MAX];
         let socket = self.bare.socket().as_raw_fd();
         let count = frames.min(FRAMES_MAX) as libc::c_uint;
-        // SAFETY: there are at least `count` messages, each with one piece, the frame, which the
-        // kernel only reads; it writes only the `msg_len` of each message.
+        // SAFETY: there are at least `count` messages. Each has one entry, the frame, which the
+        // kernel only reads. The kernel writes only the `msg_len` of each message.
         let sent =
             unsafe { libc::sendmmsg(socket, messages.as_mut_ptr(), count, libc::MSG_DONTWAIT) };
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(sent as usize) }
     }
 
-    /// Takes the next frame with a number that has come, if one has; of a socket with a ring.
+    /// Returns the next numbered frame, if one has arrived. The socket must have a ring.
     #[inline]
     pub fn poll_number(&mut self) -> Option<NumberedFrame> {
         let at = self.bare.framing.header_bytes();
@@ -125,12 +126,12 @@ impl BarePacket {
         found
     }
 
-    /// Takes the next frame that has come, if one has, and returns its sender.
+    /// Receives the next frame, if one has arrived, and returns its sender.
     #[inline]
     pub fn poll(&mut self) -> Option<Station> {
         if self.receive == BareReceive::Calls {
             let socket = self.bare.socket().as_fd().as_raw_fd();
-            // SAFETY: the kernel writes at most the length of the room.
+            // SAFETY: the kernel writes at most the length of the buffer.
             let received = unsafe {
                 libc::recv(
                     socket,
@@ -151,18 +152,18 @@ impl BarePacket {
 /// A frame of a bare stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct NumberedFrame {
-    /// Who sent it.
+    /// The sender's address.
     pub from: Station,
-    /// Its first eight bytes.
+    /// The number in the first eight bytes of its content.
     pub number: u64,
-    /// How many bytes it carries.
+    /// The length of its content, in bytes.
     pub content_bytes: usize,
 }
 
-/// Frames sent in one call.
+/// Maximum number of frames sent in one call.
 const FRAMES_MAX: usize = 32;
 
-/// Who sent an Ethernet frame.
+/// Returns the sender of an Ethernet frame.
 fn sender(frame: &[u8]) -> Option<Station> {
     let [_, _, _, _, _, _, s0, s1, s2, s3, s4, s5, _, _] =
         *frame.first_chunk::<ETHERNET_BYTES>()?;

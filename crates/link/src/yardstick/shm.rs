@@ -7,25 +7,25 @@ use std::path::{Path, PathBuf};
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One cache line in each direction: what a message costs that one processor writes and another
-/// waits for, with nothing around it.
+/// One cache line in each direction: the minimal cost of a message that one processor writes and
+/// another polls for.
 ///
-/// The client sends and polls until something comes; the server polls and sends back.
+/// The client sends and polls until a line arrives. The server polls and returns the line.
 #[derive(Debug)]
 pub struct BareShm {
     start: NonNull<u8>,
-    /// Where this end writes, in bytes; the other direction is where the other end does.
+    /// Offset of the page that this end writes, in bytes. The other end writes the other page.
     out: usize,
-    /// Messages sent.
+    /// Number of messages sent.
     sent: u64,
-    /// Messages received.
+    /// Number of messages received.
     received: u64,
-    /// Keeps the memory open for the other end to find it.
+    /// Keeps the memory open, so that the other end can open it by its path.
     file: File,
 }
 
 impl BareShm {
-    /// Makes the memory.
+    /// Creates the memory.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -35,13 +35,13 @@ impl BareShm {
         if file < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just given us this descriptor.
+        // SAFETY: the kernel just returned this descriptor; it has no other owner.
         let file = File::from(unsafe { OwnedFd::from_raw_fd(file) });
         file.set_len(2 * PAGE_BYTES as u64)?;
         Self::map(file, 0)
     }
 
-    /// Opens the memory that another process of the same user made.
+    /// Opens memory that another process of the same user created.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -53,7 +53,7 @@ impl BareShm {
         Self::map(file, PAGE_BYTES)
     }
 
-    /// Returns the path at which other processes find the memory, for as long as this exists.
+    /// Returns the path by which other processes open the memory while this value exists.
     pub fn path(&self) -> PathBuf {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
     }
@@ -61,7 +61,8 @@ impl BareShm {
     fn map(file: File, out: usize) -> io::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
-        // SAFETY: a new mapping at an address the kernel chooses touches nothing that exists.
+        // SAFETY: a new mapping at an address that the kernel chooses does not affect existing
+        // memory.
         let start =
             unsafe { libc::mmap(null_mut(), 2 * PAGE_BYTES, access, flags, file.as_raw_fd(), 0) };
         if start == libc::MAP_FAILED {
@@ -81,7 +82,7 @@ impl BareShm {
         self.word(self.out, 0).store(self.sent, Ordering::Release);
     }
 
-    /// Whether the next line has come, all of which is read.
+    /// Returns whether the next line has arrived. Reads the whole line.
     #[inline]
     pub fn poll(&mut self) -> bool {
         let from = PAGE_BYTES - self.out;
@@ -93,29 +94,30 @@ impl BareShm {
         (1..WORDS).all(|index| self.word(from, index).load(Ordering::Relaxed) == next)
     }
 
-    /// A word of the line at the beginning of one of the two pages.
+    /// Returns a word of the line at the start of one of the two pages.
     #[inline]
     fn word(&self, page: usize, index: usize) -> &AtomicU64 {
-        // SAFETY: both pages are mapped, and a line has so many words. Atomics tolerate other
-        // processes.
+        // SAFETY: both pages are mapped, and a line has this many words. Other processes may access
+        // an atomic.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(page + 8 * (index % WORDS)).cast()) }
     }
 }
 
 impl Drop for BareShm {
     fn drop(&mut self) {
-        // SAFETY: mapped in `map` with this length; no reference outlives a method.
+        // SAFETY: mapped in `map` with this length. No reference outlives a method.
         unsafe { libc::munmap(self.start.as_ptr().cast(), 2 * PAGE_BYTES) };
     }
 }
 
-// SAFETY: the mapping is only accessed by atomics.
+// SAFETY: the mapping is accessed only with atomics.
 unsafe impl Send for BareShm {}
 
-/// Words of a cache line.
+/// Number of words in a cache line.
 const WORDS: usize = 8;
 
-/// A page for each direction, so that nothing fetches the line of the other one beside its own.
+/// Size of the page of one direction, in bytes. Separate pages keep the processor from prefetching
+/// the line of the other direction.
 const PAGE_BYTES: usize = 4096;
 
 #[cfg(test)]

@@ -10,21 +10,22 @@ use crate::ethernet::{ETHERNET_BYTES, Framing, Station};
 use crate::xdp::yardstick::Bare;
 use crate::{XdpConfig, XdpError, XdpMode};
 
-/// One queue of an interface and frames of one size, sent and received as a good program without
-/// any protocol would: rings polled, one system call per frame sent where the kernel wants one.
+/// One queue of an interface and frames of one size, sent and received as a good program without a
+/// protocol would: it polls rings, and makes one system call per sent frame if the kernel requires
+/// one.
 ///
-/// The client sends and polls until something comes; the server polls and sends back.
+/// The client sends and polls until a frame arrives. The server polls and returns the frame.
 #[derive(Debug)]
 pub struct BareXdp {
     bare: Bare,
-    /// The frame to send; addresses are put into it for each.
+    /// The frame to send. Each send writes the destination into it.
     frame: Vec<u8>,
     next_slot: u32,
 }
 
 impl BareXdp {
-    /// Takes the queue for frames that carry `content_bytes` bytes behind Ethernet header and
-    /// envelope. Both ends need the same port.
+    /// Opens the queue for frames with `content_bytes` bytes after Ethernet header and envelope.
+    /// Both ends must use the same port.
     ///
     /// # Errors
     /// [`XdpError`], one variant for each cause.
@@ -42,7 +43,7 @@ impl BareXdp {
         self.bare.framing.station
     }
 
-    /// Returns how frames come to the process.
+    /// Returns the mode in which frames reach the process.
     pub const fn mode(&self) -> XdpMode {
         self.bare.live.mode
     }
@@ -50,8 +51,8 @@ impl BareXdp {
     /// Sends one frame.
     ///
     /// # Errors
-    /// What the kernel says; kind [`io::ErrorKind::TimedOut`] if it does not take the frame again and
-    /// again.
+    /// The kernel's error; [`io::ErrorKind::TimedOut`] if the kernel repeatedly does not accept the
+    /// frame.
     #[inline]
     pub fn send(&mut self, to: Station) -> io::Result<()> {
         let live = &mut self.bare.live;
@@ -63,13 +64,14 @@ impl BareXdp {
         if is_returned {
             socket.completion.release();
         }
-        // One frame is in flight at a time, so the slots, taken in turn, are free.
+        // Only one frame is in flight at a time, so cycling through the slots always finds a free
+        // one.
         let shape = &live.shape;
         self.next_slot = (self.next_slot + 1) % shape.slots;
         let address = shape.slots_at() + u64::from(self.next_slot) * u64::from(shape.slot_bytes());
         let length = self.frame.len();
         assert!(socket.memory.holds(address, length as u64));
-        // SAFETY: inside the memory, as was just checked; nothing else refers to the slot.
+        // SAFETY: inside the memory, as just checked. No other reference to the slot exists.
         let slot = unsafe {
             slice::from_raw_parts_mut(socket.memory.start().as_ptr().add(address as usize), length)
         };
@@ -84,7 +86,7 @@ impl BareXdp {
         }
         for _ in 0..KICKS_MAX {
             match socket.kick() {
-                // The frame is in the ring, so sending it once more would make two of it.
+                // The frame is already in the ring, so pushing it again would send it twice.
                 Err(error) if is_passing(&error) && socket.transmit.untaken() > 0 => {}
                 Err(error) if is_passing(&error) => return Ok(()),
                 result => return result,
@@ -93,14 +95,15 @@ impl BareXdp {
         Err(io::ErrorKind::TimedOut.into())
     }
 
-    /// Takes the next frame that has come, if one has, and returns its sender.
+    /// Receives the next frame, if one has arrived, and returns its sender.
     #[inline]
     pub fn poll(&mut self) -> Option<Station> {
         let socket = &mut self.bare.live.socket;
         let descriptor = socket.receive.take()?;
         let length = u64::from(descriptor.len);
         assert!(socket.memory.holds(descriptor.addr, length), "chunk outside of the memory");
-        // SAFETY: inside the memory, as was just checked; the kernel has given the chunk to us.
+        // SAFETY: inside the memory, as just checked. The kernel has returned the chunk to this
+        // process.
         let bytes = unsafe {
             let start = socket.memory.start().as_ptr().add(descriptor.addr as usize);
             slice::from_raw_parts(start, descriptor.len as usize)
@@ -122,5 +125,5 @@ fn is_passing(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|number| passing.contains(&number))
 }
 
-/// Far more system calls than the kernel ever wants for one frame.
+/// Maximum number of system calls for one frame, far more than the kernel ever needs.
 const KICKS_MAX: u32 = 1_000_000;

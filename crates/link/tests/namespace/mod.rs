@@ -1,13 +1,13 @@
-//! A network namespace for one test, with a pair of interfaces in it.
+//! A network namespace for one test, with a pair of interfaces.
 
 use std::process::Command;
 use std::thread;
 
-/// Runs `test` in a new namespace with a pair of interfaces `edge0` (10.9.9.1) and `edge1`
-/// (10.9.8.1) that are each other's far end; the namespace goes with the thread.
+/// Runs `test` in a new namespace with two connected interfaces `edge0` (10.9.9.1) and `edge1`
+/// (10.9.8.1). The namespace ends with the thread.
 pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = thread::spawn(move || {
-        // SAFETY: takes no pointers; only this thread changes its namespace.
+        // SAFETY: the call takes no pointers, and only this thread changes its namespace.
         if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
             println!("skipped: a network namespace needs root");
             return;
@@ -24,7 +24,7 @@ pub(crate) fn in_namespace(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Makes the pair of interfaces.
+/// Creates the pair of interfaces.
 pub(crate) fn make_interfaces() {
     ip("link add edge0 type veth peer name edge1");
     ip("address add 10.9.9.1/24 dev edge0");
@@ -34,7 +34,7 @@ pub(crate) fn make_interfaces() {
     await_carrier(Carrier::Up);
 }
 
-/// Whether `ip` has done what it was asked.
+/// Runs `ip` and returns whether it succeeded.
 pub(crate) fn may(arguments: &str) -> bool {
     Command::new("ip").args(arguments.split(' ')).output().unwrap().status.success()
 }
@@ -44,7 +44,7 @@ pub(crate) fn ip(arguments: &str) {
     assert!(status.success(), "ip {arguments}");
 }
 
-/// Waits until `edge0` is up or not: the kernel reports it some time after the carrier has changed.
+/// Waits until `edge0` is up or down: the kernel reports a changed carrier with a delay.
 pub(crate) fn await_carrier(wanted: Carrier) {
     loop {
         let output = Command::new("ip").args(["-o", "link", "show", "edge0"]).output().unwrap();
