@@ -6,9 +6,9 @@ use crate::octets::{get, put};
 use crate::parameters::ranged;
 use crate::{CloseReason, DecodeError, LinkIndex, MessageNumber, OperationNumber, PeerAddr};
 
-/// Most bytes of private data in a Close.
+/// Maximum number of bytes of private data in a Close.
 pub const CLOSE_PRIVATE_BYTES_MAX: usize = 128;
-/// Bytes of the largest control message, a Close with all its private data.
+/// Size of the largest control message in bytes: a Close with all its private data.
 pub const CONTROL_BYTES_MAX: usize = HEADER_BYTES + CLOSE_BYTES + CLOSE_PRIVATE_BYTES_MAX;
 
 const HEADER_BYTES: usize = layout_end(Layout::ControlMessage);
@@ -21,54 +21,54 @@ const GONE_BYTES: usize = layout_end(Layout::Gone);
 const NOT_READY_BYTES: usize = layout_end(Layout::NotReady);
 const _: () = assert!(CLOSE_BYTES + CLOSE_PRIVATE_BYTES_MAX <= u8::MAX as usize);
 
-/// What a link may be used for.
+/// The use that may be made of a link.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum LinkStatus {
-    /// For everything.
+    /// The link may be used for all frames.
     Available = 1,
-    /// Only while no available link works.
+    /// The link may be used only while no available link works.
     Backup = 2,
-    /// For nothing at present.
+    /// The link must not be used at present.
     Down = 3,
-    /// For nothing any more; its index is free.
+    /// The link is removed, and its index is free.
     Removed = 4,
 }
 
 /// A control message, borrowed from its frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Control<'a> {
-    /// Any bytes; written without any.
+    /// Padding: received with a body of any bytes, sent without a body.
     Padding,
     /// Asks for an acknowledgement.
     Ping,
     /// Asks for a [`Control::PathResponse`] with the same number on the same link.
     PathChallenge(u64),
-    /// Answers a [`Control::PathChallenge`].
+    /// The answer to a [`Control::PathChallenge`].
     PathResponse(u64),
-    /// The status of a link changes.
+    /// Announces the new status of a link.
     LinkStatus(LinkIndex, LinkStatus),
-    /// The connection ends.
+    /// Ends the connection.
     Close {
-        /// Why.
+        /// Why the connection ends.
         reason: CloseReason,
-        /// Operation at fault, else 0.
+        /// The operation that caused the error, or 0.
         operation: OperationNumber,
-        /// From the application, at most [`CLOSE_PRIVATE_BYTES_MAX`] bytes.
+        /// Data of the application, at most [`CLOSE_PRIVATE_BYTES_MAX`] bytes.
         private_data: &'a [u8],
     },
-    /// Answers a Close.
+    /// The answer to a Close.
     CloseAck,
-    /// One more link of the sender.
+    /// Announces the address of one more link of the sender.
     Address(PeerAddr),
-    /// Indices, a bit each, of the links that the sender has and that have answered it. Asks for an
-    /// acknowledgement.
+    /// A bit mask of link indices: the links that the sender has and on which the peer has
+    /// answered. Asks for an acknowledgement.
     Links(u16),
-    /// The answer to this read cannot be retransmitted, as its memory is gone.
+    /// The answer to this read cannot be retransmitted, because its memory is gone.
     Gone(OperationNumber),
-    /// There is no receive for this message now; what was sent of it was refused.
+    /// No receive is posted for this message now, so its frames were refused.
     NotReady(MessageNumber),
-    /// After [`Control::NotReady`]: there are receives again.
+    /// Receives are posted again, after [`Control::NotReady`].
     Ready,
 }
 
@@ -104,7 +104,7 @@ impl Control<'_> {
     }
 }
 
-/// Puts `fields` and `tail` to the start of `body`; returns how many bytes these are.
+/// Writes `fields` and then `tail` to the start of `body`; returns their length in bytes.
 fn fill(body: &mut [u8], fields: &[u8], tail: &[u8]) -> usize {
     let length = fields.len() + tail.len();
     body[..fields.len()].copy_from_slice(fields);
@@ -112,8 +112,8 @@ fn fill(body: &mut [u8], fields: &[u8], tail: &[u8]) -> usize {
     length
 }
 
-/// Returns an iterator over the messages in the payload of a control frame. Messages of unknown type are passed
-/// over; the first error is the last item.
+/// Returns an iterator over the messages in the payload of a control frame. It skips messages of
+/// unknown type and ends after the first error.
 pub const fn control_messages(payload: &[u8]) -> ControlMessages<'_> {
     ControlMessages { rest: payload }
 }
@@ -126,7 +126,7 @@ pub struct ControlMessages<'a> {
 
 impl<'a> ControlMessages<'a> {
     //= protocol.md: control.1, control.2
-    /// The next message, `None` if its type is unknown.
+    /// Decodes the next message; `None` if its type is unknown.
     fn message(&mut self) -> Result<Option<Control<'a>>, DecodeError> {
         let found = self.rest.len();
         let Some((header, rest)) = self.rest.split_first_chunk::<HEADER_BYTES>() else {
@@ -189,7 +189,7 @@ impl<'a> Iterator for ControlMessages<'a> {
     }
 }
 
-/// The body, if it has the length its type has.
+/// Returns the body, if it has the length of its type.
 fn exact<'a, const N: usize>(
     message: &'static str,
     body: &'a [u8],

@@ -1,25 +1,25 @@
-//! Datagrams: frames from queue pair to queue pair, of no connection (protocol.md §10).
+//! Datagrams: frames from queue pair to queue pair, without a connection (protocol.md §10).
 
 use crate::fields::{self, Layout, layout_end};
 use crate::octets::{get, put};
 use crate::{DecodeError, Flags, Kind, PeerAddr, QueuePairNumber};
 
-/// Bytes of a datagram before its payload.
+/// Number of bytes of a datagram before its payload.
 pub const DATAGRAM_HEADER_BYTES: usize = layout_end(Layout::Datagram);
 const _: () = assert!(DATAGRAM_HEADER_BYTES == 16);
 
 /// The header of a datagram.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Datagram {
-    /// Queue pair of the receiver.
+    /// Queue pair number of the receiver.
     pub destination: QueuePairNumber,
-    /// Queue pair of the sender.
+    /// Queue pair number of the sender.
     pub source: QueuePairNumber,
-    /// Must be the queue key of the receiver.
+    /// Queue key; it must equal the receiver's.
     pub key: u32,
-    /// Delivered with the completion.
+    /// Immediate data, delivered with the completion.
     pub immediate: Option<u32>,
-    /// The completion wakes a waiting application.
+    /// Whether the completion wakes a waiting application.
     pub solicited: bool,
 }
 
@@ -42,8 +42,8 @@ impl Datagram {
 }
 
 //= protocol.md: datagram.1
-/// Decodes the header of the datagram in these bytes, and returns it with the payload behind it. Of a frame whose
-/// payload lies elsewhere the bytes end with the header.
+/// Decodes the header of a datagram; returns it and the payload after it. If the payload is
+/// elsewhere, `bytes` must end with the header.
 ///
 /// # Errors
 /// The frame is malformed.
@@ -71,8 +71,8 @@ pub fn decode_datagram(bytes: &[u8]) -> Result<(Datagram, &[u8]), DecodeError> {
 }
 
 //= protocol.md: datagram.2
-/// Returns the largest payload, in bytes, of a datagram on a link that carries frames of at most `frame_bytes_max`
-/// bytes.
+/// Returns the maximum payload of a datagram, in bytes, on a link with frames of at most
+/// `frame_bytes_max` bytes.
 pub const fn datagram_payload_max(frame_bytes_max: u16) -> u16 {
     let room = frame_bytes_max.saturating_sub(DATAGRAM_HEADER_BYTES as u16);
     match room {
@@ -85,12 +85,12 @@ pub const fn datagram_payload_max(frame_bytes_max: u16) -> u16 {
     }
 }
 
-/// Bytes that stand before the payload in the receive of a datagram.
+/// Number of bytes before the payload in the receive of a datagram.
 pub const ROUTE_HEADER_BYTES: usize = 40;
 
 //= protocol.md: datagram.7
-/// Returns the bytes that stand before the payload in the receive of a datagram: the global route header of
-/// `InfiniBand`, which is laid out as the header of IPv6.
+/// Returns the bytes before the payload in the receive of a datagram: the global route header of
+/// `InfiniBand`, which has the layout of the IPv6 header.
 pub fn route_header(from: PeerAddr, to: PeerAddr, payload_bytes: u16) -> [u8; ROUTE_HEADER_BYTES] {
     let mut bytes = [0; ROUTE_HEADER_BYTES];
     bytes[0] = 6 << 4;
@@ -102,10 +102,10 @@ pub fn route_header(from: PeerAddr, to: PeerAddr, payload_bytes: u16) -> [u8; RO
     bytes
 }
 
-/// What follows is a packet of `InfiniBand` (volume 1, 8.3).
+/// Next-header value of an `InfiniBand` packet (volume 1, 8.3).
 const NEXT_HEADER: u8 = 0x1b;
 
-/// The hop limit is the largest there can be, because routers are not counted.
+/// Largest possible hop limit, because routers are not counted.
 const HOP_LIMIT: u8 = 0xff;
 
 #[cfg(test)]
@@ -173,7 +173,7 @@ mod tests {
             0xad, 0xde,
         ];
         assert_eq!(datagram.encode(), bytes);
-        // Other flags are ignored, and so is an immediate that none announces.
+        // Other flags are ignored, and so is the immediate if its flag is not set.
         let mut odd = bytes;
         odd[1] = 0x6f;
         let plain = Datagram { immediate: None, solicited: false, ..datagram };

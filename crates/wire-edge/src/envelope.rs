@@ -1,47 +1,47 @@
-//! The envelope of a frame on raw Ethernet: what UDP and IP say elsewhere.
+//! The envelope of a frame on raw Ethernet. It has the fields that UDP and IP provide elsewhere.
 
 use crate::DecodeError;
 use crate::fields::{self, Field, Layout, layout_end};
 use crate::octets::{get, put};
 
-/// Bytes of an envelope, between the `EtherType` and the frame.
+/// Size of an envelope in bytes. It is between the `EtherType` and the frame.
 pub const ENVELOPE_BYTES: usize = layout_end(Layout::Envelope);
 
-/// The `EtherType` unless another is configured: IEEE 802's first for local experiments.
+/// The default `EtherType`: the first one that IEEE 802 reserves for local experiments.
 pub const ETHERTYPE_DEFAULT: u16 = 0x88b5;
 
-/// What an envelope holds.
+/// The content of an envelope.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum EnvelopeKind {
     /// An edge frame.
     Frame = 1,
-    /// Nothing: it asks, by broadcast, who receives at the destination port.
+    /// No content: asks by broadcast which station receives at the destination port.
     Discover = 2,
-    /// Nothing: it answers a Discover, to the port and the station that asked.
+    /// No content: answers a Discover, to the port and station that sent it.
     Here = 3,
 }
 
-/// The start of everything the edge protocol puts on raw Ethernet.
+/// The start of every edge frame and message on raw Ethernet.
 ///
-/// Ethernet says neither how long a short frame is nor whose it is on the host, and a virtual one
-/// protects no byte.
+/// An Ethernet header contains neither the length of a short frame nor the endpoint on the host,
+/// and virtual Ethernet has no check sequence.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Envelope {
-    /// What follows.
+    /// The kind of the content.
     pub kind: EnvelopeKind,
-    /// Bytes that follow, without padding.
+    /// Length of the content in bytes, without padding.
     pub length: u16,
     /// Port of the endpoint on the receiving host.
     pub destination_port: u16,
     /// Port of the endpoint on the sending host.
     pub source_port: u16,
-    /// CRC-32C (RFC 3720, appendix B.4) of the first eight bytes of the envelope and of what
-    /// follows it.
+    /// CRC-32C (RFC 3720, appendix B.4) of the first eight bytes of the envelope and of the
+    /// content.
     pub checksum: u32,
 }
 
-/// Leading bytes of an envelope that the checksum covers: all but itself.
+/// Number of bytes of an envelope that the checksum covers: all before the checksum.
 pub const ENVELOPE_BYTES_COVERED: usize = fields::ENVELOPE_CHECKSUM.offset;
 
 impl Envelope {
@@ -58,8 +58,8 @@ impl Envelope {
         bytes
     }
 
-    /// Takes the envelope off what stood behind the `EtherType`, with the padding. The checksum is
-    /// not compared.
+    /// Decodes the bytes after the `EtherType`; returns the envelope and its content without
+    /// padding. Does not verify the checksum.
     ///
     /// # Errors
     /// The bytes end too early, or the version or kind is unknown.

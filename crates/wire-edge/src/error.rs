@@ -1,46 +1,46 @@
-//! Why received bytes are not a frame.
+//! Errors of decoding received bytes.
 
 use crate::{Flags, Kind, LinkIndex};
 
-/// Why bytes from a peer are not what they should be. One variant per cause; the bytes are dropped
-/// and the cause is counted.
+/// Why bytes from a peer are malformed, one variant per cause. The bytes are dropped and the cause
+/// is counted.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
     /// The bytes end inside a part of the frame.
     #[error("{part} needs {needed} bytes and {found} are left")]
     Truncated {
-        /// Which part.
+        /// Name of the part.
         part: &'static str,
-        /// Bytes the part has.
+        /// Number of bytes that the part needs.
         needed: usize,
-        /// Bytes there are.
+        /// Number of bytes left.
         found: usize,
     },
-    /// Bytes follow the last part of a frame whose length is fixed by its fields.
+    /// Bytes follow the last part of a frame whose fields determine its length.
     #[error("{bytes} bytes follow the end of {part}")]
     Trailing {
         /// The last part.
         part: &'static str,
-        /// Bytes too many.
+        /// Number of extra bytes.
         bytes: usize,
     },
-    /// The kind nibble is one of the reserved values.
+    /// The kind nibble has a reserved value.
     #[error("frame of reserved kind {0}")]
     Kind(u8),
-    /// A handshake frame where a connection frame is decoded.
+    /// A handshake frame where a connection frame was expected.
     #[error("a handshake frame is not a connection frame")]
     Handshake,
-    /// A datagram where a connection frame is decoded.
+    /// A datagram where a connection frame was expected.
     #[error("a datagram is not a connection frame")]
     Datagram,
-    /// Another frame where a datagram is decoded.
+    /// Another frame where a datagram was expected.
     #[error("a frame of kind {0:?} is not a datagram")]
     NotDatagram(Kind),
     /// A datagram with a link index in the high nibble of its first byte.
     #[error("datagram with link index {0}, not 0")]
     DatagramLink(u8),
-    /// A connection frame where a handshake frame is decoded.
+    /// A connection frame where a handshake frame was expected.
     #[error("a frame of kind {0:?} is not a handshake frame")]
     NotHandshake(Kind),
     /// A handshake frame with a link index in the high nibble of its first byte.
@@ -49,13 +49,13 @@ pub enum DecodeError {
     /// The magic of the preamble is not "ETHN".
     #[error("handshake frame with magic {0:02x?}")]
     Magic([u8; 4]),
-    /// The frame is of another version; [`crate::preamble`] returns the address to answer.
+    /// The frame has another version; [`crate::preamble`] returns the address to answer.
     #[error("handshake frame of version {0}, not {own}", own = crate::VERSION)]
     Version(u16),
     /// The step of the handshake is unknown.
     #[error("unknown handshake step {0}")]
     Step(u8),
-    /// A flag that frames of this kind must have is missing.
+    /// A flag that this kind of frame requires is missing.
     #[error("frame of kind {kind:?} without flag {flag:?}")]
     FlagMissing {
         /// Kind of the frame.
@@ -63,7 +63,7 @@ pub enum DecodeError {
         /// The missing flag.
         flag: Flags,
     },
-    /// A flag announces a part that frames of this kind do not have.
+    /// A flag announces a part that this kind of frame does not have.
     #[error("frame of kind {kind:?} with flag {flag:?}")]
     FlagForbidden {
         /// Kind of the frame.
@@ -71,18 +71,18 @@ pub enum DecodeError {
         /// The flag.
         flag: Flags,
     },
-    /// A field is outside the range the protocol gives it.
+    /// The value of a field is outside its range.
     #[error("{field} is {value}")]
     Range {
         /// Name of the field in protocol.md.
         field: &'static str,
-        /// Its value.
+        /// The value.
         value: u64,
     },
     /// `offset + payload length`, or the length of a read, is above 2^31.
     #[error("operation reaches to byte {end}, beyond 2^31")]
     OperationLength {
-        /// Where the operation ends at the least, in bytes from its start.
+        /// Smallest possible end of the operation, in bytes from its start.
         end: u64,
     },
     /// `address - offset` is below 0: the operation would start before the address space.
@@ -98,23 +98,22 @@ pub enum DecodeError {
     AddressWraps {
         /// Remote address of the first byte.
         address: u64,
-        /// Bytes named.
+        /// Number of bytes.
         length: u64,
     },
-    /// A frame of Write, Send or `ReadResponse` without payload that is not an operation of no
-    /// bytes.
+    /// A Write, Send or `ReadResponse` frame without payload that is not an empty operation.
     #[error("frame without payload at offset {offset}")]
     PayloadEmpty {
         /// The frame's offset.
         offset: u32,
     },
-    /// Two blocks of an ack section are about the same link.
+    /// Two blocks of an ack section name one link.
     #[error("ack section with two blocks for link {0:?}")]
     AckLinkTwice(LinkIndex),
-    /// A Control frame without a message.
+    /// A Control frame contains no message.
     #[error("control frame without a message")]
     ControlEmpty,
-    /// The body of a control message has a length that its type cannot have.
+    /// The body of a control message has the wrong length for its type.
     #[error("control message {message} with a body of {found} bytes")]
     ControlLength {
         /// Name of the message.
@@ -122,7 +121,7 @@ pub enum DecodeError {
         /// Length of the body in bytes.
         found: usize,
     },
-    /// An address is of an unknown family, or bytes its family does not use are not 0.
+    /// An address has an unknown family, or bytes that its family does not use are not 0.
     #[error("malformed address {0:02x?}")]
     Address([u8; 20]),
 }

@@ -1,19 +1,19 @@
-//! Every field of every frame in one table.
+//! A table of every field of every frame.
 //!
-//! The codec takes offsets, sizes and ranges from the constants here, at compile time; the
-//! Wireshark dissector is generated from the same table. Layouts of connection headers count
-//! offsets from the start of the frame, as protocol.md does; all other layouts from their own
-//! start.
+//! The codec uses offsets, sizes and ranges from these constants at compile time. The Wireshark
+//! dissector is generated from the same table. Offsets in layouts of connection headers count from
+//! the start of the frame, as in protocol.md. Offsets in all other layouts count from the start of
+//! the layout.
 
 use crate::{
     AtomicOpcode, CloseReason, EnvelopeKind, Features, Flags, Kind, LinkStatus, RejectReason,
 };
 
-/// A group of fields that stand together in a frame.
+/// A group of fields that are adjacent in a frame.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum Layout {
-    /// Between the `EtherType` and the frame on raw Ethernet.
+    /// The envelope between the `EtherType` and the frame on raw Ethernet.
     Envelope,
     /// Start of every connection frame.
     Common,
@@ -21,17 +21,17 @@ pub enum Layout {
     Operation,
     /// Offset of the payload within the operation.
     Offset,
-    /// In a `ReadRequest`, in the place of the offset.
+    /// Length of a read: in a `ReadRequest`, at the position of the offset.
     Length,
-    /// In an Atomic, in the place of the offset.
+    /// Atomic operation: in an Atomic, at the position of the offset.
     Opcode,
     /// Message number of a Send.
     Message,
     /// Remote key and address.
     Tagged,
-    /// Immediate; follows the header that is there.
+    /// Immediate data, after the headers.
     Immediate,
-    /// In the last frame of a `SendInvalidate`, in the place of the immediate.
+    /// Key in the last frame of a `SendInvalidate`, at the position of the immediate.
     Invalidated,
     /// Operands of an Atomic.
     Operands,
@@ -67,7 +67,7 @@ pub enum Layout {
     Counts,
     /// Body of Reject; private data follows.
     Reject,
-    /// Private data of a Reject that names where the service is.
+    /// Private data of a Reject that names the endpoint with the service.
     Moved,
     /// Body of Reset.
     Reset,
@@ -77,56 +77,56 @@ pub enum Layout {
     Datagram,
 }
 
-/// What the bytes of a field mean.
+/// The interpretation of a field's bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Value {
     /// An unsigned number.
     Decimal,
-    /// An unsigned number best read in base 16.
+    /// An unsigned number that is displayed in base 16.
     Hexadecimal,
-    /// An unsigned number of these units.
+    /// An unsigned number in these units.
     Quantity(&'static str),
-    /// An unsigned number whose values have names.
+    /// An unsigned number with named values.
     Names(&'static [Name]),
-    /// Bits that have names.
+    /// Bits with names.
     Bits(&'static [Name]),
-    /// The low four bits, whose values have names.
+    /// The low four bits, with named values.
     LowNibble(&'static [Name]),
     /// The high four bits.
     HighNibble,
     /// A port, big-endian.
     Port,
-    /// Bytes without inner structure.
+    /// Bytes without structure.
     Bytes,
-    /// Sent as 0, ignored on receipt.
+    /// Reserved: sent as 0, ignored on receipt.
     Reserved,
 }
 
-/// A number that has a name.
+/// A number with a name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Name {
     /// The number, or the mask of a bit.
     pub value: u64,
-    /// Its name.
+    /// The name.
     pub name: &'static str,
 }
 
 /// A field of a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Field {
-    /// The group it stands in.
+    /// The layout that contains the field.
     pub layout: Layout,
-    /// Its name in protocol.md.
+    /// The field's name in protocol.md.
     pub name: &'static str,
-    /// Of its first byte, in bytes; from where is said at [`Layout`].
+    /// Offset of the first byte, in bytes; [`fields`](self) describes its origin.
     pub offset: usize,
-    /// In bytes.
+    /// Size in bytes.
     pub size: usize,
-    /// What the bytes mean.
+    /// The interpretation of the bytes.
     pub value: Value,
-    /// Least and greatest number a decoder accepts.
+    /// Smallest and largest number that a decoder accepts.
     pub range: (u64, u64),
-    /// What it is, for a reader of a trace.
+    /// A description for a reader of a trace.
     pub description: &'static str,
 }
 
@@ -136,14 +136,14 @@ impl Field {
         self.offset + self.size
     }
 
-    /// Whether a decoder accepts `value` in this field.
+    /// Returns whether a decoder accepts `value` in this field.
     #[inline]
     pub const fn accepts(&self, value: u64) -> bool {
         self.range.0 <= value && value <= self.range.1
     }
 }
 
-/// How the frames of a kind are put together: common header, headers, ack section, rest.
+/// The parts of a kind of frame: common header, headers, ack section, rest.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct KindLayout {
     /// The kind.
@@ -152,20 +152,20 @@ pub struct KindLayout {
     pub headers: &'static [Layout],
     /// Flags that must be set.
     pub required: Flags,
-    /// Flags that must not be set, as they announce parts that the kind does not have.
+    /// Flags that must not be set, because they announce parts that the kind does not have.
     pub forbidden: Flags,
     /// Flags that must be set if LAST is.
     pub with_last: Flags,
-    /// What the flag IMMEDIATE announces, which follows the headers.
+    /// The layout that the flag IMMEDIATE announces; it follows the headers.
     pub immediate: Layout,
-    /// What follows the headers and the ack section.
+    /// The part after the headers and the ack section.
     pub rest: Rest,
 }
 
-/// What follows the headers and the ack section of a connection frame.
+/// The part of a connection frame after the headers and the ack section.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rest {
-    /// Nothing.
+    /// No bytes.
     Nothing,
     /// Bytes of the operation.
     Payload,
@@ -175,12 +175,12 @@ pub enum Rest {
     Padding,
 }
 
-/// What the body of a handshake frame is made of, after the preamble.
+/// The parts of a handshake frame's body, after the preamble.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct StepLayout {
     /// Number of the step.
     pub step: u8,
-    /// Layouts one after the other.
+    /// The layouts in their order.
     pub parts: &'static [Layout],
 }
 
@@ -189,9 +189,9 @@ pub struct StepLayout {
 pub struct ControlLayout {
     /// Number of the type.
     pub control: u8,
-    /// Layout of the body's start, if it has fields.
+    /// Layout of the start of the body, if it has fields.
     pub body: Option<Layout>,
-    /// Most bytes that may follow the fields.
+    /// Maximum number of bytes after the fields.
     pub tail_bytes_max: usize,
 }
 
@@ -323,7 +323,7 @@ fields! {
     DATAGRAM_IMMEDIATE = Datagram, "immediate", 12, 4, Hexadecimal, 0..=ANY, "Delivered with the completion if IMMEDIATE is set, else 0";
 }
 
-/// Returns the number of bytes of a layout: the offset at which its last field ends.
+/// Returns the size of a layout in bytes: the end of its last field.
 pub const fn layout_end(layout: Layout) -> usize {
     let mut fields = FIELDS;
     let mut end = 0;
@@ -336,7 +336,7 @@ pub const fn layout_end(layout: Layout) -> usize {
     end
 }
 
-/// "ETHN": the first bytes of a handshake frame after kind, step and version.
+/// "ETHN", the magic number of handshake frames. It follows kind, step and version.
 pub const MAGIC_BYTES: [u8; 4] = *b"ETHN";
 
 const fn name(value: u64, name: &'static str) -> Name {
@@ -411,7 +411,7 @@ pub const CONTROL_TYPES: &[Name] = &[
     name(11, "Ready"),
 ];
 
-/// What a link may be used for.
+/// Statuses of links.
 pub const LINK_STATUSES: &[Name] = &[
     name(LinkStatus::Available as u64, "available"),
     name(LinkStatus::Backup as u64, "backup"),
@@ -468,7 +468,7 @@ const fn kind(
     KindLayout { kind, headers, required, forbidden, with_last, immediate, rest }
 }
 
-/// How each kind of connection frame is put together.
+/// The parts of each kind of connection frame.
 pub const KIND_LAYOUTS: &[KindLayout] = &[
     kind(Kind::Ack, &[], Flags::ACK, Flags::IMMEDIATE, Rest::Nothing),
     kind(Kind::Control, &[], Flags::NONE, Flags::IMMEDIATE, Rest::Messages),
@@ -524,7 +524,8 @@ pub const KIND_LAYOUTS: &[KindLayout] = &[
     ),
 ];
 
-/// The bodies of handshake frames; addresses and private data follow Counts, private data Reject.
+/// The bodies of handshake frames. Addresses and private data follow Counts; private data follows
+/// Reject.
 pub const STEP_LAYOUTS: &[StepLayout] = &[
     StepLayout { step: 1, parts: &[Layout::Parameters, Layout::Cookie, Layout::Counts] },
     StepLayout { step: 2, parts: &[Layout::Cookie] },

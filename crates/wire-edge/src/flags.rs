@@ -2,33 +2,34 @@
 
 use crate::DecodeError;
 
-/// What a frame is (protocol.md §1.2). The discriminant is the low nibble of byte 0.
+/// The kind of a frame (protocol.md §1.2). The discriminant is the low nibble of byte 0.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum Kind {
-    /// Connection set-up, and answers to frames that find no connection.
+    /// Connection set-up, and answers to frames without a connection.
     Handshake = 0,
-    /// An ack section and nothing else; is itself never acknowledged.
+    /// An ack section only. An Ack is never acknowledged.
     Ack,
     /// Control messages.
     Control,
     /// Bytes for a memory region of the receiver.
     Write,
-    /// Asks for bytes of a memory region of the receiver.
+    /// A request for bytes of a memory region of the receiver.
     ReadRequest,
-    /// Bytes the receiver asked for.
+    /// Bytes that the receiver requested.
     ReadResponse,
-    /// Bytes for the receive that the message number names.
+    /// Bytes for the receive with this message number.
     Send,
-    /// Asks for an atomic operation on eight bytes of the receiver's memory.
+    /// A request for an atomic operation on eight bytes of the receiver's memory.
     Atomic,
-    /// What the memory held before the atomic operation.
+    /// The value of the memory before the atomic operation.
     AtomicResponse,
-    /// Padding, to find out whether frames of this size arrive.
+    /// Padding, which tests whether frames of this size arrive.
     Probe,
-    /// A datagram of a queue pair, which belongs to no connection.
+    /// A datagram of a queue pair, without a connection.
     Datagram,
-    /// Bytes for the receive that the message number names; then a key of the receiver ends.
+    /// Bytes for the receive with this message number; the last frame also invalidates a key of the
+    /// receiver.
     SendInvalidate,
 }
 
@@ -58,7 +59,7 @@ impl Kind {
     }
 
     //= protocol.md: ack.4
-    /// Whether a frame of this kind asks for an acknowledgement.
+    /// Returns whether a frame of this kind elicits an acknowledgement.
     #[inline]
     pub const fn is_ack_eliciting(self) -> bool {
         !matches!(self, Self::Handshake | Self::Ack | Self::Datagram)
@@ -66,20 +67,21 @@ impl Kind {
 }
 
 /// Flags of a connection frame (protocol.md §3.1). A flag without meaning for a kind is sent as 0
-/// and ignored, except where a header or section depends on it.
+/// and ignored, unless a header or section depends on it.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Flags(pub u8);
 
 impl Flags {
-    /// The frame holds the last byte of the operation.
+    /// The frame contains the last byte of the operation.
     pub const LAST: Self = Self(1 << 0);
-    /// Nothing of this operation is placed or delivered before all earlier ones are delivered.
+    /// No byte of this operation is placed or delivered before all earlier operations are
+    /// delivered.
     pub const FENCE_BEFORE: Self = Self(1 << 1);
     /// Later operations carry `FENCE_BEFORE` until this one is delivered and answered; informative.
     pub const FENCE_AFTER: Self = Self(1 << 2);
-    /// The strict ordering rules hold for this operation.
+    /// The strict ordering rules apply to this operation.
     pub const STRICT: Self = Self(1 << 3);
-    /// An immediate follows the operation's header; in `SendInvalidate` a key.
+    /// An immediate follows the operation's header; in a `SendInvalidate`, a key.
     pub const IMMEDIATE: Self = Self(1 << 4);
     /// The receiver acknowledges at once.
     pub const ACK_NOW: Self = Self(1 << 5);
@@ -90,13 +92,13 @@ impl Flags {
     /// No flag.
     pub const NONE: Self = Self(0);
 
-    /// Whether all of `flags` are set.
+    /// Returns whether all of `flags` are set.
     #[inline]
     pub const fn contains(self, flags: Self) -> bool {
         self.0 & flags.0 == flags.0
     }
 
-    /// Whether at least one of `flags` is set.
+    /// Returns whether at least one of `flags` is set.
     #[inline]
     pub const fn intersects(self, flags: Self) -> bool {
         self.0 & flags.0 != 0
@@ -109,7 +111,7 @@ impl Flags {
         Self(self.0 | flags.0)
     }
 
-    /// Returns these flags except `flags`.
+    /// Returns these flags without `flags`.
     #[inline]
     #[must_use]
     pub const fn without(self, flags: Self) -> Self {

@@ -8,11 +8,11 @@ use crate::{
     OperationNumber, RemoteKey, handshake,
 };
 
-/// Bytes of the common header.
+/// Size of the common header, in bytes.
 pub const COMMON_BYTES: usize = layout_end(Layout::Common);
-/// Bytes of the largest header of any kind, from the first byte of the frame.
+/// Size of the largest header of any kind, in bytes from the start of the frame.
 pub const HEADER_BYTES_MAX: usize = ATOMIC_BYTES;
-/// Most bytes of one operation.
+/// Maximum number of bytes of one operation.
 pub const OPERATION_BYTES_MAX: u64 = 1 << 31;
 
 const OFFSET_BYTES: usize = layout_end(Layout::Offset);
@@ -24,13 +24,13 @@ const VALUE_BYTES: usize = layout_end(Layout::Value);
 const _: () = assert!(COMMON_BYTES == 12 && OFFSET_BYTES == 20 && TAGGED_BYTES == 32);
 const _: () = assert!(TAGGED_BYTES + IMMEDIATE_BYTES <= HEADER_BYTES_MAX);
 
-/// The immediate of a Write, which has the longest header before it.
+/// The immediate of a Write, which follows the longest header.
 const TAGGED_IMMEDIATE: fields::Field = fields::Field { offset: TAGGED_BYTES, ..fields::IMMEDIATE };
 /// The immediate of a Send.
 const MESSAGE_IMMEDIATE: fields::Field =
     fields::Field { offset: MESSAGE_BYTES, ..fields::IMMEDIATE };
 
-/// The key of a `SendInvalidate`, in the place of the immediate.
+/// The key of a `SendInvalidate`, at the position of the immediate.
 const MESSAGE_INVALIDATED: fields::Field =
     fields::Field { offset: MESSAGE_BYTES, ..fields::INVALIDATED };
 const _: () = assert!(layout_end(Layout::Invalidated) == IMMEDIATE_BYTES);
@@ -38,15 +38,15 @@ const _: () = assert!(layout_end(Layout::Invalidated) == IMMEDIATE_BYTES);
 /// The common header of a connection frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Prefix {
-    /// What the frame is. [`encode_header`] takes it from the header instead.
+    /// The kind of the frame. [`encode_header`] uses the kind of the header instead.
     pub kind: Kind,
-    /// The link the packet number belongs to, 0 to 15.
+    /// The link of the packet number, 0 to 15.
     pub link: LinkIndex,
-    /// Flags. [`encode_header`] sets and clears those that the header decides.
+    /// The flags. [`encode_header`] sets and clears those that follow from the header.
     pub flags: Flags,
-    /// What the receiver chose for this life of the connection.
+    /// The number that the receiver chose for this life of the connection.
     pub epoch: Epoch,
-    /// What the receiver calls the connection.
+    /// The receiver's number for the connection.
     pub connection: ConnectionId,
     /// Low 32 bits of the packet number.
     pub packet: u32,
@@ -58,14 +58,14 @@ pub struct Prefix {
 pub enum AtomicOpcode {
     /// Adds the operand.
     FetchAdd = 1,
-    /// Stores the operand if the memory holds the value to compare with.
+    /// Stores the operand if the memory equals the compare value.
     CompareSwap = 2,
 }
 
 /// The header of a connection frame after the common header.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Header {
-    /// An ack section and nothing else.
+    /// No header: an ack section follows.
     Ack,
     /// Control messages.
     Control,
@@ -75,71 +75,72 @@ pub enum Header {
     Write {
         /// The operation.
         operation: OperationNumber,
-        /// Of the payload's first byte within the operation.
+        /// Offset of the payload's first byte within the operation.
         offset: u32,
-        /// The memory region.
+        /// The key of the memory region.
         key: RemoteKey,
         /// Remote address of the payload's first byte.
         address: u64,
         /// Delivered with the completion; only with [`Flags::LAST`].
         immediate: Option<u32>,
     },
-    /// Asks for bytes of a memory region of the receiver.
+    /// A request for bytes of a memory region of the receiver.
     ReadRequest {
         /// The operation.
         operation: OperationNumber,
-        /// Bytes to read, at most 2^31.
+        /// Number of bytes to read, at most 2^31.
         length: u32,
-        /// The memory region.
+        /// The key of the memory region.
         key: RemoteKey,
         /// Remote address of the first byte.
         address: u64,
     },
-    /// Bytes the receiver asked for.
+    /// Bytes that the receiver requested.
     ReadResponse {
         /// The operation of the request.
         operation: OperationNumber,
-        /// Of the payload's first byte within the operation.
+        /// Offset of the payload's first byte within the operation.
         offset: u32,
     },
     /// Bytes for a posted receive.
     Send {
         /// The operation.
         operation: OperationNumber,
-        /// Of the payload's first byte within the operation.
+        /// Offset of the payload's first byte within the operation.
         offset: u32,
-        /// Ordinal of the receive it consumes.
+        /// Number of the receive that the message consumes.
         message: MessageNumber,
         /// Delivered with the completion; only with [`Flags::LAST`].
         immediate: Option<u32>,
     },
-    /// Bytes for a posted receive; with the last of them a key of the receiver ends.
+    /// Bytes for a posted receive. The last frame also invalidates a key of the receiver.
     SendInvalidate {
         /// The operation.
         operation: OperationNumber,
-        /// Of the payload's first byte within the operation.
+        /// Offset of the payload's first byte within the operation.
         offset: u32,
-        /// Ordinal of the receive it consumes.
+        /// Number of the receive that the message consumes.
         message: MessageNumber,
-        /// What ends when the message is delivered; with [`Flags::LAST`], and only then.
+        /// Key that is invalidated when the message is delivered; present exactly with
+        /// [`Flags::LAST`].
         key: Option<RemoteKey>,
     },
-    /// Asks for an atomic operation.
+    /// A request for an atomic operation.
     Atomic {
         /// The operation.
         operation: OperationNumber,
-        /// What to do.
+        /// The atomic operation to perform.
         opcode: AtomicOpcode,
-        /// The memory region.
+        /// The key of the memory region.
         key: RemoteKey,
         /// Remote address of the eight bytes.
         address: u64,
-        /// Addend, or the value to store.
+        /// The addend, or the value to store.
         operand: u64,
-        /// Value to compare with, 0 for fetch-and-add.
+        /// The value to compare with; 0 for fetch-and-add.
         compare: u64,
     },
-    /// What the memory held before the atomic operation.
+    /// The value of the memory before the atomic operation.
     AtomicResponse {
         /// The operation of the request.
         operation: OperationNumber,
@@ -167,27 +168,27 @@ impl Header {
     }
 }
 
-/// A connection frame, borrowed and checked.
+/// A connection frame: checked, and borrowed from the received bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Frame<'a> {
     /// The common header.
     pub prefix: Prefix,
-    /// The header of its kind.
+    /// The header of the frame's kind.
     pub header: Header,
-    /// The ack section, if there is one.
+    /// The ack section, if present.
     pub acks: Option<AckSection<'a>>,
-    /// What follows: bytes of the operation, control messages, or the padding of a Probe.
+    /// The bytes after them: payload of the operation, control messages, or the padding of a Probe.
     pub payload: &'a [u8],
 }
 
 //= protocol.md: frame.2
-/// Writes the common header and the header of a frame to the start of `out` and returns their
-/// length in bytes.
+/// Writes the common header and the header of a frame to the start of `out`; returns their length
+/// in bytes.
 ///
-/// The kind comes from `header`, and so do the flags that go with it: [`Flags::IMMEDIATE`] is set
-/// if there is an immediate (or a key in its place) and cleared if not, [`Flags::LAST`] is set for requests and answers
-/// that are always one frame (`ReadRequest`, `Atomic`, `AtomicResponse`), [`Flags::ACK`] is set for
-/// Ack. With [`Flags::ACK`] the caller puts an ack section after the header.
+/// The kind and some flags follow from `header`. [`Flags::IMMEDIATE`] is set exactly if there is an
+/// immediate, or a key at its position. [`Flags::LAST`] is set for requests and answers that are
+/// always one frame (`ReadRequest`, `Atomic`, `AtomicResponse`). [`Flags::ACK`] is set for Ack. If
+/// [`Flags::ACK`] is set, the caller must append an ack section.
 #[inline]
 pub fn encode_header(prefix: &Prefix, header: &Header, out: &mut [u8; HEADER_BYTES_MAX]) -> usize {
     let mut flags = prefix.flags.without(Flags::IMMEDIATE);
@@ -261,10 +262,11 @@ pub fn encode_header(prefix: &Prefix, header: &Header, out: &mut [u8; HEADER_BYT
     length
 }
 
-/// Returns what identifies the connection of a frame: kind, connection id and epoch.
+/// Returns the values that identify the connection of a frame: kind, connection id and epoch.
 ///
-/// A handshake frame has no epoch (0 is returned); its connection id is the destination in its
-/// preamble, 0 if the sender knows none. A datagram has neither. The rest of the frame is not looked at.
+/// For a handshake frame, the connection id is the destination in its preamble, 0 if the sender
+/// knows none, and the epoch is 0. For a datagram, both are 0. The other bytes of the frame are not
+/// read.
 ///
 /// # Errors
 /// The bytes are too few, or the kind is reserved.
@@ -285,10 +287,10 @@ pub fn peek(bytes: &[u8]) -> Result<(Kind, ConnectionId, Epoch), DecodeError> {
     Ok((kind, prefix.connection, prefix.epoch))
 }
 
-/// Decodes the common header of the connection frame that begins with these bytes, of which there may be no more.
+/// Decodes the common header of a connection frame. `bytes` may end after it.
 ///
 /// # Errors
-/// The bytes are too few, the kind is reserved, or it is a handshake frame or a datagram.
+/// There are too few bytes, the kind is reserved, or the frame is a handshake frame or a datagram.
 pub fn peek_prefix(bytes: &[u8]) -> Result<Prefix, DecodeError> {
     let Some(common) = bytes.first_chunk::<COMMON_BYTES>() else {
         return Err(truncated("common header", COMMON_BYTES, bytes));
@@ -300,10 +302,10 @@ pub fn peek_prefix(bytes: &[u8]) -> Result<Prefix, DecodeError> {
 }
 
 //= protocol.md: peer.2
-/// Decodes the connection frame in these bytes, if it keeps all rules of protocol.md §3 that can be checked without
-/// knowing the connection.
+/// Decodes a connection frame. Checks all rules of protocol.md §3 that do not depend on the state
+/// of the connection.
 ///
-/// The messages in the payload of a control frame are checked by [`crate::control_messages`].
+/// [`crate::control_messages`] checks the messages in the payload of a control frame.
 ///
 /// # Errors
 /// The frame is malformed; the error says which rule it breaks.
@@ -312,15 +314,16 @@ pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, DecodeError> {
     decode_split(bytes, 0)
 }
 
-/// Decodes a connection frame as [`decode`] does, with `outside` bytes of payload that lie elsewhere. If `outside`
-/// is not 0, only frames with bytes of an operation are possible, and `bytes` must end with their headers.
+/// Decodes a connection frame as [`decode`] does, with `outside` bytes of payload that are
+/// elsewhere. If `outside` is not 0, only frames with bytes of an operation are accepted, and
+/// `bytes` must end with their headers.
 ///
 /// # Errors
-/// As for [`decode`].
+/// The errors of [`decode`].
 #[inline]
 pub fn decode_split(bytes: &[u8], outside: usize) -> Result<Frame<'_>, DecodeError> {
-    // Nearly all frames of a large transfer are these, and those of small ones: a Write without an
-    // immediate.
+    // Fast path for a Write without an immediate: nearly all frames of large transfers, and those
+    // of small ones.
     if let Some((header, payload)) = bytes.split_first_chunk::<TAGGED_BYTES>()
         && header[0] & 0x0f == Kind::Write as u8
         && header[1] & Flags::IMMEDIATE.0 == 0
@@ -343,7 +346,7 @@ pub fn decode_split(bytes: &[u8], outside: usize) -> Result<Frame<'_>, DecodeErr
     decode_any(bytes, outside)
 }
 
-/// [`decode_split`] for frames of all kinds and shapes.
+/// Decodes frames of all kinds, for [`decode_split`].
 fn decode_any(bytes: &[u8], outside: usize) -> Result<Frame<'_>, DecodeError> {
     let Some(common) = bytes.first_chunk::<COMMON_BYTES>() else {
         return Err(truncated("common header", COMMON_BYTES, bytes));
@@ -368,7 +371,7 @@ fn decode_any(bytes: &[u8], outside: usize) -> Result<Frame<'_>, DecodeError> {
     Ok(Frame { prefix, header, acks, payload })
 }
 
-/// The header of a frame of this kind, and what follows it.
+/// Decodes the header of a frame of this kind; returns it and the bytes after it.
 fn decode_header(kind: Kind, flags: Flags, bytes: &[u8]) -> Result<(Header, &[u8]), DecodeError> {
     let error = |part, needed| truncated(part, needed, bytes);
     Ok(match kind {
@@ -441,7 +444,7 @@ fn decode_immediate(flags: Flags, bytes: &[u8]) -> Result<(Option<u32>, &[u8]), 
     Ok((Some(u32::from_le_bytes(get!(immediate, fields::IMMEDIATE))), rest))
 }
 
-/// The common header, which every longer header starts with.
+/// Decodes the common header, with which every longer header starts.
 #[inline]
 fn prefix<const N: usize>(kind: Kind, header: &[u8; N]) -> Prefix {
     Prefix {
@@ -459,7 +462,7 @@ fn operation<const N: usize>(header: &[u8; N]) -> OperationNumber {
     OperationNumber(u32::from_le_bytes(get!(header, fields::OPERATION)))
 }
 
-/// Operation, offset or length, key and address.
+/// Decodes operation, offset or length, key and address.
 #[inline]
 fn tagged(header: &[u8; TAGGED_BYTES]) -> (OperationNumber, u32, RemoteKey, u64) {
     (
@@ -534,7 +537,7 @@ mod tests {
             prop_assert_eq!(decode(&bytes), decode_any(&bytes, 0));
         }
 
-        /// Wherever the payload of a frame lies, it is the same frame.
+        /// A split frame decodes like the whole, wherever its payload is.
         #[test]
         fn a_split_frame_decodes_as_the_whole(
             parts in frame_parts(),

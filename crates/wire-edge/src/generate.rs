@@ -1,4 +1,4 @@
-//! Arbitrary valid frames for the tests of this crate.
+//! Generators of arbitrary valid frames for the tests of this crate.
 
 use std::vec::Vec;
 
@@ -14,7 +14,7 @@ use crate::{
     RejectReason, RemoteKey, encode_acks, encode_header,
 };
 
-/// What a connection frame is made of.
+/// The parts of a connection frame.
 #[derive(Clone, Debug)]
 pub(crate) struct FrameParts {
     pub(crate) prefix: Prefix,
@@ -39,7 +39,7 @@ impl FrameParts {
 }
 
 prop_compose! {
-    /// A frame of any kind that keeps all rules, its flags as the encoder makes them.
+    /// A valid frame of any kind, with the flags that the encoder produces.
     pub(crate) fn frame_parts()(
         (header, payload) in header_and_payload(),
         flag_bits: u8,
@@ -82,7 +82,7 @@ prop_compose! {
     }
 }
 
-/// The numbers most headers have, and bytes for a payload.
+/// Numbers that most headers contain, and bytes for a payload.
 type Numbers = (OperationNumber, u32, RemoteKey, u64, Option<u32>, Vec<u8>);
 
 fn header_and_payload() -> impl Strategy<Value = (Header, Vec<u8>)> {
@@ -148,7 +148,7 @@ prop_compose! {
     }
 }
 
-/// Blocks for different links.
+/// Generates blocks for different links.
 pub(crate) fn ack_blocks() -> impl Strategy<Value = Vec<AckBlock>> {
     let links: Vec<u8> = (0..=LinkIndex::MAX).collect();
     subsequence(links, 0..=16)
@@ -279,7 +279,7 @@ pub(crate) fn reject_reason() -> impl Strategy<Value = RejectReason> {
     prop_oneof![0..7_u16, any::<u16>()].prop_map(RejectReason::from_code)
 }
 
-/// A change that makes another frame of a valid one.
+/// A change that turns a valid frame into another frame.
 #[derive(Clone, Debug)]
 pub(crate) enum Mutation {
     Set(proptest::sample::Index, u8),
@@ -310,7 +310,7 @@ pub(crate) fn mutations() -> impl Strategy<Value = Vec<Mutation>> {
     vec(mutation, 1..6)
 }
 
-/// The kinds of connection frames, all of which [`frame_parts`] makes.
+/// The kinds of connection frames; [`frame_parts`] generates all of them.
 pub(crate) const CONNECTION_KINDS: [Kind; 10] = [
     Kind::Ack,
     Kind::Control,

@@ -6,13 +6,13 @@ use crate::octets::{get, put};
 use crate::parameters::{PARAMETERS_BYTES, Parameters, ranged};
 use crate::{ConnectionId, DecodeError, Epoch, Kind, RejectReason, VERSION};
 
-/// Bytes of a cookie.
+/// Size of a cookie, in bytes.
 pub const COOKIE_BYTES: usize = layout_end(Layout::Cookie);
-/// Most addresses in a frame: one for each link index.
+/// Maximum number of addresses in a frame: one for each link index.
 pub const ADDRESSES_MAX: usize = 16;
-/// Most bytes of private data in a frame.
+/// Maximum number of bytes of private data in a frame.
 pub const PRIVATE_BYTES_MAX: usize = 512;
-/// Bytes of the largest handshake frame, a Hello with all addresses and private data.
+/// Size of the largest handshake frame in bytes: a Hello with all addresses and private data.
 pub const HANDSHAKE_BYTES_MAX: usize = PREAMBLE_BYTES
     + PARAMETERS_BYTES
     + COOKIE_BYTES
@@ -29,30 +29,30 @@ const _: () = assert!(PREAMBLE_BYTES == 16 && COUNTS_BYTES == 8 && COOKIE_BYTES 
 const _: () = assert!(fields::ADDRESS_COUNT.range.1 == ADDRESSES_MAX as u64);
 const _: () = assert!(fields::PRIVATE_LENGTH.range.1 == PRIVATE_BYTES_MAX as u64);
 
-/// What every handshake frame of every version starts with.
+/// The start of every handshake frame of every version.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Preamble {
-    /// Step of the handshake, a number of [`fields::STEPS`] if the version is known.
+    /// Step of the handshake; in a known version, one of [`fields::STEPS`].
     pub step: u8,
-    /// Version of the protocol the frame is of.
+    /// Version of the protocol.
     pub version: u16,
-    /// Connection id the receiver chose, 0 if it has chosen none.
+    /// Connection id that the receiver chose, or 0.
     pub destination: ConnectionId,
-    /// Connection id the sender chose, 0 if none.
+    /// Connection id that the sender chose, or 0.
     pub source: ConnectionId,
 }
 
 /// A handshake frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct HandshakeFrame<'a> {
-    /// Version of the protocol; after decoding [`VERSION`], except in
+    /// Version of the protocol. After decoding it is [`VERSION`], except in
     /// [`Handshake::VersionMismatch`].
     pub version: u16,
-    /// Connection id the receiver chose, 0 if it has chosen none.
+    /// Connection id that the receiver chose, or 0.
     pub destination: ConnectionId,
-    /// Connection id the sender chose, 0 if none.
+    /// Connection id that the sender chose, or 0.
     pub source: ConnectionId,
-    /// What the frame says.
+    /// The body of the frame.
     pub body: Handshake<'a>,
 }
 
@@ -61,56 +61,57 @@ pub struct HandshakeFrame<'a> {
 pub enum Handshake<'a> {
     /// Asks for a connection.
     Hello {
-        /// Of the initiator.
+        /// The initiator's parameters.
         parameters: Parameters,
-        /// From a Retry, else 0.
+        /// The cookie of a Retry, or 0.
         cookie: [u8; 24],
-        /// Of the initiator's links.
+        /// Addresses of the initiator's links.
         addresses: Addresses<'a>,
-        /// From the application, at most [`PRIVATE_BYTES_MAX`] bytes.
+        /// Data of the application, at most [`PRIVATE_BYTES_MAX`] bytes.
         private_data: &'a [u8],
     },
-    /// Asks for the same Hello with this cookie.
+    /// Asks the initiator to repeat the Hello with this cookie.
     Retry {
-        /// Proves that the initiator receives at its address.
+        /// The cookie. Repeating it proves that the initiator receives at its address.
         cookie: [u8; 24],
     },
-    /// The connection exists.
+    /// Accepts the connection, which now exists.
     Accept {
-        /// Of the responder; their service is sent as 0.
+        /// The responder's parameters; their service is sent as 0.
         parameters: Parameters,
-        /// Of the responder's links.
+        /// Addresses of the responder's links.
         addresses: Addresses<'a>,
-        /// From the application, at most [`PRIVATE_BYTES_MAX`] bytes.
+        /// Data of the application, at most [`PRIVATE_BYTES_MAX`] bytes.
         private_data: &'a [u8],
     },
-    /// There will be no connection.
+    /// Rejects the connection.
     Reject {
-        /// Why.
+        /// Why the connection is rejected.
         reason: RejectReason,
-        /// From the application, at most [`PRIVATE_BYTES_MAX`] bytes.
+        /// Data of the application, at most [`PRIVATE_BYTES_MAX`] bytes.
         private_data: &'a [u8],
     },
-    /// The listener has the request and has not decided.
+    /// The listener has received the request and has not decided yet.
     Pending,
     /// A connection frame found no connection.
     Reset {
-        /// Of that frame.
+        /// Epoch of the connection frame.
         epoch: Epoch,
-        /// Of that frame.
+        /// Packet number of the connection frame.
         packet: u32,
     },
-    /// The receiver's Hello was of a version the sender does not speak. Alike in all versions.
+    /// The sender does not support the version of the receiver's Hello. This body is identical in
+    /// all versions.
     VersionMismatch {
-        /// Lowest version the sender speaks.
+        /// Lowest version that the sender supports.
         lowest: u16,
-        /// Highest version the sender speaks.
+        /// Highest version that the sender supports.
         highest: u16,
     },
 }
 
 impl Handshake<'_> {
-    /// Returns the number of the step.
+    /// Returns the number of the handshake step.
     pub const fn step(&self) -> u8 {
         match self {
             Self::Hello { .. } => 1,
@@ -181,25 +182,26 @@ impl HandshakeFrame<'_> {
 
 /// Decodes the preamble of a handshake frame of any version.
 ///
-/// Of the versions it does not speak a receiver answers Hello only, so that two endpoints never
-/// answer each other's answers: with a [`Handshake::VersionMismatch`] to the preamble's source.
+/// If a receiver does not support the version, it answers only a Hello, with a
+/// [`Handshake::VersionMismatch`] to the preamble's source. Therefore two endpoints never answer
+/// each other's answers.
 ///
 /// # Errors
-/// The bytes are too few, the kind, magic or link index is wrong.
+/// There are too few bytes, or the kind, magic or link index is wrong.
 #[inline]
 pub fn preamble(bytes: &[u8]) -> Result<Preamble, DecodeError> {
     split_preamble(bytes).map(|(preamble, _)| preamble)
 }
 
 //= protocol.md: preamble.1
-/// Decodes the handshake frame in these bytes, if it keeps all rules of protocol.md §2 that can be checked without
-/// knowing the connection.
+/// Decodes a handshake frame. Checks all rules of protocol.md §2 that do not depend on the state of
+/// the connection.
 ///
-/// A frame of another version is [`DecodeError::Version`], unless it is a `VersionMismatch`;
+/// A frame of another version gives [`DecodeError::Version`], unless it is a `VersionMismatch`.
 /// [`preamble`] returns the address to answer.
 ///
 /// # Errors
-/// The frame is malformed, or [`DecodeError::Version`] if it is of another version.
+/// The frame is malformed; [`DecodeError::Version`] if it has another version.
 pub fn decode_handshake(bytes: &[u8]) -> Result<HandshakeFrame<'_>, DecodeError> {
     let (preamble, rest) = split_preamble(bytes)?;
     if preamble.version != VERSION && preamble.step != 7 {
@@ -279,7 +281,7 @@ fn split_preamble(bytes: &[u8]) -> Result<(Preamble, &[u8]), DecodeError> {
     Ok((preamble, rest))
 }
 
-/// Takes one part of a frame after the other.
+/// Reads the parts of a frame in order.
 struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -311,7 +313,7 @@ impl<'a> Reader<'a> {
         self.take_slice("private data", length.into())
     }
 
-    /// Counts, addresses and private data.
+    /// Reads counts, addresses and private data.
     fn take_lists(&mut self) -> Result<(Addresses<'a>, &'a [u8]), DecodeError> {
         let counts = self.take::<COUNTS_BYTES>("counts")?;
         let count = u8::from_le_bytes(get!(counts, fields::ADDRESS_COUNT));
@@ -324,10 +326,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Puts one part of a frame after the other.
+/// Writes the parts of a frame in order.
 struct Writer<'a> {
     out: &'a mut [u8],
-    /// Bytes put so far.
+    /// Number of bytes written so far.
     at: usize,
 }
 
@@ -506,7 +508,7 @@ mod tests {
         assert_eq!(encoded(&frame).len(), HANDSHAKE_BYTES_MAX);
     }
 
-    /// What a handshake frame is made of.
+    /// The parts of a handshake frame.
     #[derive(Clone, Debug)]
     struct Parts {
         step: u8,

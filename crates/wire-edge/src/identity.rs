@@ -1,31 +1,32 @@
-//! The names of things on the wire, each with only the arithmetic that means something.
+//! Identifiers on the wire, each with only the arithmetic that is meaningful.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Names a connection at the endpoint that chose it; unguessable.
+/// A connection, numbered by the endpoint that chose the id; unguessable.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ConnectionId(pub u32);
 
-/// Sixteen random bits a receiver chose for one life of one connection; every frame carries them.
+/// Sixteen random bits that a receiver chose for one life of one connection. Every frame carries
+/// them.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Epoch(pub u16);
 
-/// Position of a link within one connection, 0 to [`LinkIndex::MAX`]; both ends agree on it.
+/// Index of a link within one connection, 0 to [`LinkIndex::MAX`]. Both ends agree on it.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct LinkIndex(pub u8);
 
 impl LinkIndex {
-    /// The largest index: four bits on the wire.
+    /// The largest index: the wire has four bits.
     pub const MAX: u8 = 15;
 }
 
-/// Number of a packet on one link of one connection in one direction. Never reused.
+/// Number of a packet on one link of one connection in one direction; never reused.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct PacketNumber(pub u64);
 
 impl PacketNumber {
-    /// Returns the low 32 bits, as the wire carries them.
+    /// Returns the low 32 bits, which the wire carries.
     pub const fn truncate(self) -> u32 {
         self.0 as u32
     }
@@ -33,7 +34,7 @@ impl PacketNumber {
     //= protocol.md: packet.2
     /// Returns the packet number nearest to `expected` whose low 32 bits are `wire`.
     ///
-    /// Correct while the true number is within 2^31 of `expected`.
+    /// Correct if the true number is within 2^31 of `expected`.
     pub const fn expand(wire: u32, expected: Self) -> Self {
         let distance = wire.wrapping_sub(expected.0 as u32).cast_signed();
         Self(expected.0.wrapping_add_signed(distance as i64))
@@ -46,8 +47,8 @@ impl PacketNumber {
     }
 }
 
-/// Operation sequence number: the position of an operation in what one side of a connection asked
-/// of the other, modulo 2^32. Compared only within a window far smaller than 2^31.
+/// Sequence number of an operation, modulo 2^32: its position among the operations that one side of
+/// a connection requested from the other. Compared only within a window far smaller than 2^31.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct OperationNumber(pub u32);
 
@@ -58,13 +59,14 @@ impl OperationNumber {
         Self(self.0.wrapping_add(1))
     }
 
-    /// Counts the operations from `earlier` to this one; negative if this one came before.
+    /// Returns the number of operations from `earlier` to this one; negative if this one is
+    /// earlier.
     pub const fn since(self, earlier: Self) -> i32 {
         self.0.wrapping_sub(earlier.0).cast_signed()
     }
 }
 
-/// Ordinal of a message among those that consume a posted receive, modulo 2^32.
+/// Sequence number of a message among those that consume a posted receive, modulo 2^32.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct MessageNumber(pub u32);
 
@@ -75,39 +77,41 @@ impl MessageNumber {
         Self(self.0.wrapping_add(1))
     }
 
-    /// Counts the messages from `earlier` to this one; negative if this one came before.
+    /// Returns the number of messages from `earlier` to this one; negative if this one is earlier.
     pub const fn since(self, earlier: Self) -> i32 {
         self.0.wrapping_sub(earlier.0).cast_signed()
     }
 }
 
-/// Names a memory region to a peer (iWARP: `STag`); unguessable, new on every registration.
+/// The key of a memory region for peers (iWARP: `STag`); unguessable, and new for each
+/// registration.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct RemoteKey(pub u32);
 
-/// Names a queue pair at its address: 24 bits.
+/// Number of a queue pair at its address: 24 bits.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct QueuePairNumber(u32);
 
 impl QueuePairNumber {
-    /// The largest number, which names all queue pairs that have joined the group a datagram was sent to.
+    /// The largest number. It addresses all queue pairs that joined the group to which a datagram
+    /// was sent.
     pub const GROUP: Self = Self((1 << 24) - 1);
 
-    /// Returns the queue pair of this number, or `None` if it has more than 24 bits.
+    /// Returns the queue pair with this number; `None` if the number has more than 24 bits.
     pub const fn new(number: u32) -> Option<Self> {
         if number <= Self::GROUP.0 { Some(Self(number)) } else { None }
     }
 
     //= protocol.md: slot.1
-    /// Returns the queue pair at an index of a slot, of 12 bits each; `None` for a number that means something
-    /// else: a group, or 0 and 1.
+    /// Returns the queue pair at an index of a slot, 12 bits each. Returns `None` for a number with
+    /// another meaning: a group, or 0 and 1.
     pub const fn at(slot: u16, index: u16) -> Option<Self> {
         let number = (slot as u32) << 12 | index as u32;
         let is_own = slot < 1 << 12 && index < 1 << 12 && number > 1 && number != Self::GROUP.0;
         if is_own { Some(Self(number)) } else { None }
     }
 
-    /// Returns the slot: the number of the queue pair's port on its host.
+    /// Returns the slot: it determines the queue pair's port on its host.
     pub const fn slot(self) -> u16 {
         (self.0 >> 12) as u16
     }
@@ -123,30 +127,31 @@ impl QueuePairNumber {
         self.0
     }
 
-    /// As a frame carries it.
+    /// Returns the number in the encoding of a frame.
     #[inline]
     pub(crate) const fn to_le_bytes(self) -> [u8; 3] {
         let [low, middle, high, _] = self.0.to_le_bytes();
         [low, middle, high]
     }
 
-    /// From a frame.
+    /// Decodes the number of a frame.
     #[inline]
     pub(crate) const fn from_le_bytes([low, middle, high]: [u8; 3]) -> Self {
         Self(u32::from_le_bytes([low, middle, high, 0]))
     }
 }
 
-/// Address of a peer on one link: a UDP socket address, a MAC address and the port of an endpoint
-/// there, or a host and the number of an endpoint that shares memory with others on it.
+/// Address of a peer on one link. It is a UDP socket address, or a MAC address with the port of an
+/// endpoint, or a host with the number of an endpoint that shares memory with other processes of
+/// that host.
 ///
 /// Layout, 20 bytes: family (4, 6, 1 for a MAC or 2 for shared memory), one zero byte, port
-/// big-endian, then 16 address bytes of which unused ones are zero.
+/// big-endian, then 16 address bytes; unused address bytes are zero.
 #[derive(Clone, Copy, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct PeerAddr(pub [u8; 20]);
 
 impl PeerAddr {
-    /// Makes the address of the endpoint at `port` of the station `mac`.
+    /// Creates the address of the endpoint at `port` of the station `mac`.
     pub const fn mac(mac: [u8; 6], port: u16) -> Self {
         let mut bytes = [0; 20];
         bytes[0] = 1;
@@ -164,7 +169,8 @@ impl PeerAddr {
         Some(([a[4], a[5], a[6], a[7], a[8], a[9]], u16::from_be_bytes([a[2], a[3]])))
     }
 
-    /// Makes the address of the endpoint of this number on the host of this identity, for peers on the same host.
+    /// Creates the address of endpoint number `endpoint` on the host with identity `host`, for
+    /// peers on that host.
     pub const fn shared_memory(host: u64, endpoint: u64) -> Self {
         let mut bytes = [0; 20];
         bytes[0] = 2;
@@ -173,7 +179,7 @@ impl PeerAddr {
         Self(bytes)
     }
 
-    /// Returns the identity of the host and the number of the endpoint, if this is an address of shared memory.
+    /// Returns the host's identity and the endpoint's number, if this is a shared-memory address.
     pub fn to_shared_memory(self) -> Option<(u64, u64)> {
         let number = |at: usize| {
             let bytes = self.0.get(at..at + 8)?;
@@ -182,13 +188,13 @@ impl PeerAddr {
         if self.is_shared_memory() { number(4).zip(number(12)) } else { None }
     }
 
-    /// Whether this is an address of shared memory.
+    /// Returns whether this is a shared-memory address.
     #[inline]
     pub const fn is_shared_memory(&self) -> bool {
         self.0[0] == 2
     }
 
-    /// Returns the address without its port or number, which is the same for all endpoints of a host.
+    /// Returns the address without its port or endpoint number. All endpoints of a host share it.
     #[must_use]
     pub fn host(self) -> Self {
         let mut bytes = self.0;
@@ -199,7 +205,8 @@ impl PeerAddr {
         Self(bytes)
     }
 
-    /// Whether this is an address of many hosts: multicast or broadcast of IP, a group of Ethernet.
+    /// Returns whether this is a group address: multicast or broadcast of IP, or multicast of
+    /// Ethernet.
     pub fn is_group(self) -> bool {
         match self.to_socket().map(|socket| socket.ip().to_canonical()) {
             Some(IpAddr::V4(ip)) => ip.is_multicast() || ip.is_broadcast(),
@@ -208,8 +215,9 @@ impl PeerAddr {
         }
     }
 
-    /// Returns the address as a global identifier (GID) of 16 bytes: that of IPv6, or of IPv4 mapped into it. A
-    /// station, and an endpoint that shares memory, have a link-local address made from their numbers.
+    /// Returns the address as a global identifier (GID) of 16 bytes: the IPv6 address, or the IPv4
+    /// address mapped to IPv6. For a station and for a shared-memory endpoint it is a link-local
+    /// address derived from their numbers.
     pub fn to_gid(self) -> [u8; 16] {
         let mut gid = [0; 16];
         match self.0[0] {
@@ -219,7 +227,7 @@ impl PeerAddr {
             }
             6 => gid.copy_from_slice(&self.0[4..]),
             1 => {
-                // RFC 4291, appendix A.
+                // The derivation of RFC 4291, appendix A.
                 gid[..2].copy_from_slice(&[0xfe, 0x80]);
                 gid[8..11].copy_from_slice(&self.0[4..7]);
                 gid[8] ^= 2;
@@ -234,7 +242,7 @@ impl PeerAddr {
         gid
     }
 
-    /// Returns the socket address, if this is one.
+    /// Returns the socket address, if this is a UDP address.
     pub fn to_socket(self) -> Option<SocketAddr> {
         let port = u16::from_be_bytes([self.0[2], self.0[3]]);
         let mut address = [0; 16];

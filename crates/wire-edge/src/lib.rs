@@ -1,17 +1,18 @@
-//! Frame formats of the edge protocol: encode and checked decode.
+//! Frame formats of the edge protocol: encoding, and decoding with all checks.
 //!
-//! The normative text is `docs/protocol.md`; a number in this crate and a number there are the
-//! same number, and both change in one commit. Offsets, sizes, ranges and names come from one
-//! table, [`fields`], from which the Wireshark dissector is made as well.
+//! The normative text is `docs/protocol.md`. Numbers in this crate equal the numbers in that text,
+//! and a commit changes both. Offsets, sizes, ranges and names come from one table, [`fields`],
+//! from which the Wireshark dissector is generated too.
 //!
-//! * A connection frame: [`peek`] finds the connection, [`decode`] the rest. To send one,
-//!   [`encode_header`], then [`encode_acks`] if [`Flags::ACK`] is set, then the payload.
-//! * A handshake frame: [`decode_handshake`] and [`HandshakeFrame::encode`].
-//! * A datagram of no connection: [`decode_datagram`] and [`Datagram::encode`].
-//! * What stands around a frame on raw Ethernet: [`Envelope`].
-//! * The payload of a control frame: [`control_messages`] and [`Control::encode`].
+//! * Connection frames: [`peek`] finds the connection and [`decode`] decodes the frame. To send
+//!   one, call [`encode_header`], then [`encode_acks`] if [`Flags::ACK`] is set, then append the
+//!   payload.
+//! * Handshake frames: [`decode_handshake`] and [`HandshakeFrame::encode`].
+//! * Datagrams without a connection: [`decode_datagram`] and [`Datagram::encode`].
+//! * Envelopes of frames on raw Ethernet: [`Envelope`].
+//! * Payloads of control frames: [`control_messages`] and [`Control::encode`].
 //!
-//! What a decoder returns obeys every rule of the text that can be checked without knowing the
+//! A decoded frame obeys every rule of the text that does not depend on the state of the
 //! connection.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -74,5 +75,5 @@ pub use parameters::{Features, PARAMETERS_BYTES, Parameters};
 pub use permutation::KeyedPermutation;
 pub use reason::{CloseReason, RejectReason};
 
-/// The version of the protocol this crate speaks.
+/// The protocol version that this crate implements.
 pub const VERSION: u16 = 1;

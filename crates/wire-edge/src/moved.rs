@@ -1,24 +1,24 @@
-//! Where a service has moved: what a Reject says with reason 5 (protocol.md §2.2).
+//! The new place of a service: the private data of a Reject with reason 5 (protocol.md §2.2).
 
 use crate::address::decode_address;
 use crate::fields::{self, Layout, layout_end};
 use crate::octets::{get, put};
 use crate::{DecodeError, PeerAddr};
 
-/// Where to ask for a service instead.
+/// The endpoint that now has the service.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Moved {
-    /// The endpoint; a host of zeros is the one that says so.
+    /// The endpoint's address. A host of zeroes means the sender's host.
     pub address: PeerAddr,
-    /// The number of the service there.
+    /// The number of the service at that endpoint.
     pub service: u32,
 }
 
-/// Bytes of a [`Moved`] on the wire.
+/// Size of a [`Moved`] on the wire, in bytes.
 pub const MOVED_BYTES: usize = layout_end(Layout::Moved);
 
 impl Moved {
-    /// Encodes the private data of the Reject.
+    /// Encodes the private data of a Reject.
     pub fn encode(&self) -> [u8; MOVED_BYTES] {
         let mut bytes = [0; MOVED_BYTES];
         put!(&mut bytes, fields::MOVED_ADDRESS, self.address.0);
@@ -30,7 +30,7 @@ impl Moved {
     /// Decodes the private data of a Reject.
     ///
     /// # Errors
-    /// They have another length, or the address is malformed.
+    /// The data has the wrong length, or the address is malformed.
     pub fn decode(private_data: &[u8]) -> Result<Self, DecodeError> {
         let Ok(bytes) = <&[u8; MOVED_BYTES]>::try_from(private_data) else {
             let (needed, found) = (MOVED_BYTES, private_data.len());
@@ -42,8 +42,8 @@ impl Moved {
     }
 
     //= protocol.md: moved.1, moved.2
-    /// Returns the address to ask next when `from` has sent this, if it can be trusted: an address of one host, of
-    /// the same family.
+    /// Returns the address to connect to next, for a message received from `from`. Returns `None`
+    /// if the address must not be trusted: a group address, or one of another family.
     pub fn seen_from(&self, from: PeerAddr) -> Option<PeerAddr> {
         let mut address = self.address;
         if address.0[4..] == [0; 16] {

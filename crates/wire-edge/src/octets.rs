@@ -1,21 +1,20 @@
-//! Reads and writes of table fields in arrays of known length: checked by the compiler, not at run
-//! time.
+//! Loads and stores of table fields in arrays of known length. The compiler checks the bounds.
 
-/// The `SIZE` bytes at offset `AT`; does not compile if they leave the array.
+/// Returns the `SIZE` bytes at offset `AT`. Does not compile if they exceed the array.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "one load after constant folding, in every decoder")]
 pub(crate) const fn load<const AT: usize, const SIZE: usize, const N: usize>(
     bytes: &[u8; N],
 ) -> [u8; SIZE] {
     const { assert!(AT + SIZE <= N) }
-    // Not `copy_from_slice`, which remains a call of `memcpy` where crates are compiled on their own.
+    // `copy_from_slice` would remain a call of `memcpy` if crates are compiled separately.
     match bytes.split_at(AT).1.first_chunk() {
         Some(value) => *value,
         None => [0; SIZE],
     }
 }
 
-/// Puts `value` at offset `AT`; does not compile if it leaves the array.
+/// Stores `value` at offset `AT`. Does not compile if it exceeds the array.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "one store after constant folding, in every encoder")]
 pub(crate) const fn store<const AT: usize, const SIZE: usize, const N: usize>(
@@ -28,7 +27,8 @@ pub(crate) const fn store<const AT: usize, const SIZE: usize, const N: usize>(
     }
 }
 
-/// The bytes of a field of [`crate::fields`] in an array reference, as an array of the field's size.
+/// Returns the bytes of a field of [`crate::fields`] in an array reference, as an array of the
+/// field's size.
 macro_rules! get {
     ($bytes:expr, $field:expr) => {
         $crate::octets::load::<{ $field.offset }, { $field.size }, _>($bytes)

@@ -1,28 +1,28 @@
-//! What an endpoint announces to its peer in Hello and Accept.
+//! The parameters that an endpoint announces to its peer in Hello and Accept.
 
 use crate::fields::{self, Field, Layout, layout_end};
 use crate::octets::{get, put};
 use crate::{DecodeError, Epoch, MessageNumber};
 
-/// Bytes of the parameters on the wire.
+/// Size of the parameters on the wire, in bytes.
 pub const PARAMETERS_BYTES: usize = layout_end(Layout::Parameters);
 const _: () = assert!(PARAMETERS_BYTES == 64);
 
-/// The features an endpoint has (protocol.md §2.3).
+/// Features of an endpoint (protocol.md §2.3).
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Features(pub u64);
 
 impl Features {
-    /// Frames end in a 16-byte authentication tag; reserved, never negotiated in version 1.
+    /// Frames end with a 16-byte authentication tag. Reserved; never negotiated in version 1.
     pub const PSK: Self = Self(1 << 0);
-    /// The sender exposes its address space under remote key `0xffff_ffff`.
+    /// The sender exposes its whole address space under remote key `0xffff_ffff`.
     pub const WHOLE_ADDRESS_SPACE: Self = Self(1 << 1);
-    /// The connection is a queue pair of verbs (protocol.md §5.8).
+    /// The connection is a queue pair in the sense of verbs (protocol.md §5.8).
     pub const QUEUE_PAIR: Self = Self(1 << 2);
     /// No feature.
     pub const NONE: Self = Self(0);
 
-    /// Whether all of `features` are there.
+    /// Returns whether all of `features` are set.
     pub const fn contains(self, features: Self) -> bool {
         self.0 & features.0 == features.0
     }
@@ -33,45 +33,45 @@ impl Features {
         Self(self.0 | features.0)
     }
 
-    /// Returns the features that both sides have.
+    /// Returns the features that are in both sets.
     #[must_use]
     pub const fn intersection(self, features: Self) -> Self {
         Self(self.0 & features.0)
     }
 }
 
-/// What the sender of a Hello or an Accept announces (protocol.md §2.2).
+/// The announcement in a Hello or an Accept (protocol.md §2.2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Parameters {
-    /// Random per start of the sending endpoint.
+    /// Random number, chosen at each start of the sending endpoint.
     pub incarnation: u64,
-    /// Features the sender has; unknown bits are kept.
+    /// Features of the sender; unknown bits are kept.
     pub features: Features,
-    /// What the peer puts into every frame it sends to the sender.
+    /// The epoch that the peer must put into every frame to the sender.
     pub epoch: Epoch,
-    /// Links the sender accepts on this connection, 1 to 16.
+    /// Maximum number of links that the sender accepts on this connection, 1 to 16.
     pub links_max: u16,
-    /// Largest frame the sender receives, 256 to 65507 bytes.
+    /// Largest frame that the sender receives, 256 to 65507 bytes.
     pub frame_bytes_max: u16,
-    /// Reads and atomics the sender serves at a time, 0 to 4096.
+    /// Maximum number of reads and atomics that the sender serves at a time, 0 to 4096.
     pub read_depth: u16,
-    /// Operations the sender tracks beyond the last delivered one, 1 to 65536.
+    /// Number of operations that the sender tracks beyond the last delivered one, 1 to 65536.
     pub operation_window: u32,
-    /// Bytes the sender holds for operations that must wait.
+    /// Number of bytes that the sender can hold for operations that must wait.
     pub order_pool_bytes: u32,
-    /// Bytes of frames in flight on one link that the sender's driver can buffer.
+    /// Number of bytes of frames in flight on one link that the sender's driver can buffer.
     pub receive_buffer_bytes: u32,
-    /// Longest time the sender holds back an acknowledgement, in nanoseconds.
+    /// Longest time for which the sender delays an acknowledgement, in nanoseconds.
     pub ack_delay_max_ns: u32,
     /// Message number up to which (exclusive) receives are posted.
     pub receive_credit: MessageNumber,
-    /// Which listener of the endpoint is meant; 0 by default, and always in Accept.
+    /// Number of the listener at the receiving endpoint; 0 by default, and always in Accept.
     pub service: u32,
 }
 
 impl Parameters {
     //= protocol.md: feature.1
-    /// The parameters in these bytes, each in its range.
+    /// Decodes the parameters; rejects values out of range.
     pub(crate) fn decode(bytes: &[u8; PARAMETERS_BYTES]) -> Result<Self, DecodeError> {
         Ok(Self {
             incarnation: u64::from_le_bytes(get!(bytes, fields::INCARNATION)),
@@ -102,7 +102,7 @@ impl Parameters {
     }
 
     //= protocol.md: frame.2
-    /// The bytes of these parameters.
+    /// Encodes the parameters.
     pub(crate) fn encode(&self) -> [u8; PARAMETERS_BYTES] {
         let mut bytes = [0; PARAMETERS_BYTES];
         let out = &mut bytes;
@@ -123,7 +123,7 @@ impl Parameters {
 }
 
 //= protocol.md: preamble.1
-/// `value` if the field may have it.
+/// Returns `value` if the field accepts it.
 pub(crate) fn ranged<T: Copy + Into<u64>>(field: &Field, value: T) -> Result<T, DecodeError> {
     if field.accepts(value.into()) {
         Ok(value)

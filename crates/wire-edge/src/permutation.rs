@@ -1,22 +1,22 @@
-//! A keyed permutation of 32-bit numbers, so that tables can hand out unguessable names that still
-//! lead to their entry in constant time.
+//! A keyed permutation of 32-bit numbers. With it, tables hand out unguessable names from which the
+//! entry is found in constant time.
 
-/// A keyed permutation of the 32-bit numbers: every key gives another bijection.
+/// A keyed permutation of the 32-bit numbers: each key selects a different bijection.
 ///
-/// A balanced Feistel network over 16-bit halves. The round function is a multiply-shift hash
-/// `(a·x + b) >> 48` with its own pair of 64-bit subkeys in every round; a single such round is
-/// strongly universal, and eight of them leave no structure that a table index and a counter could
-/// shine through. Being a Feistel network, it is a bijection whatever the round function does.
+/// A balanced Feistel network over 16-bit halves. The round function is a multiply-shift hash `(a·x
+/// + b) >> 48`, with its own pair of 64-bit subkeys in every round. One such round is strongly
+/// universal; eight rounds leave no visible structure of the table index and the counter in a name.
+/// A Feistel network is a bijection for any round function.
 ///
-/// It hides which names are in use; it is no cipher for secrets. An attacker who guesses a name has one try
-/// per connection, because a wrong one ends the connection.
+/// The permutation hides which names are in use. It is not a cipher for secrets. An attacker has
+/// one guess per connection, because a wrong name ends the connection.
 #[derive(Clone, Debug)]
 pub struct KeyedPermutation {
     rounds: [Round; ROUNDS],
 }
 
 impl KeyedPermutation {
-    /// Makes the permutation of a 128-bit `key`, which should be random.
+    /// Creates the permutation for a 128-bit `key`, which should be random.
     pub const fn new(key: [u64; 2]) -> Self {
         let mut rounds = [Round { factor: 0, addend: 0 }; ROUNDS];
         let mut index = 0;
@@ -41,7 +41,8 @@ impl KeyedPermutation {
         ((left as u32) << 16) | right as u32
     }
 
-    /// Returns the number that the permutation maps to `sealed`: the inverse of [`KeyedPermutation::encrypt`].
+    /// Returns the number that the permutation maps to `sealed`. This is the inverse of
+    /// [`KeyedPermutation::encrypt`].
     #[inline]
     pub const fn decrypt(&self, sealed: u32) -> u32 {
         let (mut left, mut right) = ((sealed >> 16) as u16, sealed as u16);
@@ -68,24 +69,25 @@ impl Round {
     }
 }
 
-/// Subkey `position`: a function of both words of the key, each mixed in full.
+/// Returns subkey `position`: a function of both words of the key, each mixed fully.
 const fn subkey(key: [u64; 2], position: u64) -> u64 {
     let first = mix(key[0].wrapping_add((position + 1).wrapping_mul(GOLDEN_RATIO)));
     mix((first ^ key[1]).wrapping_add(GOLDEN_RATIO))
 }
 
-/// The finalizer of `SplitMix64`: a bijection in which every input bit reaches every output bit.
+/// The finaliser of `SplitMix64`: a bijection in which every input bit affects every output bit.
 const fn mix(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
 }
 
-/// Four rounds make a pseudorandom permutation of pseudorandom functions (Luby and Rackoff); the
-/// round function here is weaker than that, hence twice as many.
+/// Number of rounds. Four rounds turn pseudorandom functions into a pseudorandom permutation (Luby
+/// and Rackoff). The round function here is weaker, so the number is doubled.
 const ROUNDS: usize = 8;
 
-/// 2^64 divided by the golden ratio, odd: steps by it visit all 64-bit numbers, well spread.
+/// 2^64 divided by the golden ratio, odd: its multiples visit all 64-bit numbers and are well
+/// spread.
 const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
@@ -123,7 +125,7 @@ mod tests {
                 let distance = permutation.encrypt(value) ^ permutation.encrypt(value + 1);
                 flipped += u64::from(distance.count_ones());
             }
-            // 16 of 32 bits are expected to differ; 4096 pairs leave no room for chance.
+            // On average 16 of 32 bits differ; with 4096 pairs, a random deviation is negligible.
             let mean_in_tenths = flipped * 10 / 4096;
             assert!((155..=165).contains(&mean_in_tenths), "{mean_in_tenths} tenths of a bit");
         }

@@ -1,16 +1,16 @@
-//! Why a connection ended or did not come about.
+//! Reasons for the end or the rejection of a connection.
 
 /// Why a connection was closed (protocol.md §3.5).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// Both sides have what they wanted.
+    /// Both sides have finished.
     Finished,
     /// The application closed the connection.
     Application,
     /// Access denied: no region has this key.
     UnknownKey,
-    /// Access denied: the range leaves the region.
+    /// Access denied: the range exceeds the region.
     OutOfRange,
     /// Access denied: the region does not grant this right.
     RightMissing,
@@ -24,9 +24,9 @@ pub enum CloseReason {
     ResourceLimit,
     /// The peer has restarted and no longer knows the connection.
     PeerRestarted,
-    /// Local memory of an operation is gone.
+    /// Local memory of an operation was deregistered.
     LocalMemoryGone,
-    /// A reason this version does not know.
+    /// A reason that this version does not know.
     Other(u16),
 }
 
@@ -68,11 +68,11 @@ impl CloseReason {
     }
 }
 
-/// Why a request for a connection was refused (protocol.md §2.2).
+/// Why a request for a connection was rejected (protocol.md §2.2).
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum RejectReason {
-    /// The application refused.
+    /// The application rejected the request.
     Application,
     /// No endpoint listens for this service.
     NoListener,
@@ -80,9 +80,9 @@ pub enum RejectReason {
     ConnectionLimit,
     /// The parameters are unacceptable.
     Parameters,
-    /// The service is elsewhere; [`crate::Moved`] says where.
+    /// Another endpoint has the service; [`crate::Moved`] names it.
     Moved,
-    /// A reason this version does not know.
+    /// A reason that this version does not know.
     Other(u16),
 }
 

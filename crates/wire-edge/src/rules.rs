@@ -1,10 +1,10 @@
-//! What the numbers and flags of a connection frame must keep to, and to each other (protocol.md
-//! §3.1 and §3.2).
+//! Rules for the numbers and flags of a connection frame (protocol.md §3.1 and §3.2).
 
 use crate::{DecodeError, Flags, Header, Kind, OPERATION_BYTES_MAX};
 
 //= protocol.md: flag.1, send-invalidate.1
-/// The flags that announce parts, or say that a frame is a whole operation, fit the kind.
+/// Checks that the flags fit the kind: flags that announce parts, and flags that mark a whole
+/// operation.
 pub(crate) fn check_flags(kind: Kind, flags: Flags) -> Result<(), DecodeError> {
     let (required, forbidden) = match kind {
         Kind::Handshake => return Err(DecodeError::Handshake),
@@ -29,7 +29,7 @@ pub(crate) fn check_flags(kind: Kind, flags: Flags) -> Result<(), DecodeError> {
 }
 
 //= protocol.md: length.1
-/// The numbers of a header and the bytes that follow it agree.
+/// Checks that the numbers of a header and the length of the payload are consistent.
 pub(crate) fn check_ranges(
     flags: Flags,
     header: &Header,
@@ -59,7 +59,7 @@ pub(crate) fn check_ranges(
 }
 
 //= protocol.md: length.2
-/// A Write stays within the operation, and the operation within the address space.
+/// Checks that a Write stays within the operation, and the operation within the address space.
 #[inline]
 pub(crate) fn check_write(
     flags: Flags,
@@ -75,7 +75,7 @@ pub(crate) fn check_write(
 }
 
 //= protocol.md: length.1, length.3
-/// The payload lies in the operation; there is none only if the operation has no bytes.
+/// Checks that the payload is within the operation, and is empty only for an empty operation.
 #[inline]
 fn check_offset(flags: Flags, offset: u32, payload: usize) -> Result<(), DecodeError> {
     let end = u64::from(offset) + payload as u64;
@@ -89,7 +89,7 @@ fn check_offset(flags: Flags, offset: u32, payload: usize) -> Result<(), DecodeE
 }
 
 //= protocol.md: length.2
-/// These remote bytes exist.
+/// Checks that the remote bytes are within the address space.
 #[inline]
 fn check_address(address: u64, length: u64) -> Result<(), DecodeError> {
     match address.checked_add(length) {
@@ -99,7 +99,7 @@ fn check_address(address: u64, length: u64) -> Result<(), DecodeError> {
 }
 
 //= protocol.md: length.4
-/// Nothing follows.
+/// Checks that no bytes follow `part`.
 pub(crate) fn check_end(part: &'static str, rest: usize) -> Result<(), DecodeError> {
     if rest == 0 { Ok(()) } else { Err(DecodeError::Trailing { part, bytes: rest }) }
 }

@@ -1,4 +1,5 @@
-//! Frames that no sender of this version makes: what a decoder must ignore in them, and what it must refuse.
+//! Frames that no sender of this version produces: what a decoder must ignore in them, and what it
+//! must reject.
 
 use wire_edge::{
     Addresses, ConnectionId, DecodeError, Epoch, Features, Flags, HANDSHAKE_BYTES_MAX,
@@ -6,10 +7,10 @@ use wire_edge::{
     Parameters, PeerAddr, Prefix, VERSION, decode, decode_handshake, encode_header,
 };
 
-/// Bytes of the preamble of a handshake frame, in front of the parameters.
+/// Size of the preamble of a handshake frame in bytes; the parameters follow it.
 const PREAMBLE_BYTES: usize = 16;
 
-/// A Hello that names one address.
+/// Returns a Hello with one address.
 fn hello(address: PeerAddr) -> Vec<u8> {
     let parameters = Parameters {
         incarnation: 1,
@@ -44,7 +45,7 @@ fn hello(address: PeerAddr) -> Vec<u8> {
     bytes
 }
 
-/// A frame without payload, and the place of its flags.
+/// Returns a frame without payload, and the offset of its flags.
 fn frame(header: &Header) -> (Vec<u8>, usize) {
     let prefix = Prefix {
         kind: header.kind(),
@@ -90,7 +91,7 @@ fn unknown_features_are_no_error() {
 fn an_address_with_bytes_that_its_family_has_not_is_malformed() {
     let good = ethernet().0;
     assert!(decode_handshake(&hello(PeerAddr(good))).is_ok());
-    // The family, the zero byte, and what follows the six bytes of a station.
+    // Changes the family, the zero byte, and bytes after the six of a station.
     for (at, value) in [(0, 3), (1, 1), (10, 1), (19, 1)] {
         let mut odd = good;
         odd[at] = value;
