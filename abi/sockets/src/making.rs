@@ -51,7 +51,7 @@ unsafe fn listening(fd: c_int) -> Option<c_int> {
     match table::kind(fd) {
         Kind::Private => return Some(fail(libc::EBADF, -1)),
         Kind::Unconnected if this_process::is_home() => {
-            connection_table::lock().forget_unconnected(fd)
+            connection_table::lock().forget_unconnected(fd);
         }
         _ => {}
     }

@@ -3,8 +3,8 @@
 
 /// A keyed permutation of the 32-bit numbers: each key selects a different bijection.
 ///
-/// A balanced Feistel network over 16-bit halves. The round function is a multiply-shift hash `(a·x
-/// + b) >> 48`, with its own pair of 64-bit subkeys in every round. One such round is strongly
+/// A balanced Feistel network over 16-bit halves. The round function is the multiply-shift hash
+/// `(a·x + b) >> 48`, with its own pair of 64-bit subkeys in every round. One such round is strongly
 /// universal; eight rounds leave no visible structure of the table index and the counter in a name.
 /// A Feistel network is a bijection for any round function.
 ///
