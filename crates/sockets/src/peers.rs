@@ -61,13 +61,13 @@ impl Peers {
         self.known.get(&service).is_some_and(|known| known.lasting >= LASTING_MIN)
     }
 
-    /// Records that a connection has lasted, and then moved.
+    /// Records that a connection has lasted and then moved.
     pub fn on_lasting(&mut self, now: Duration, service: Service) {
         let known = self.entry(now, service);
         known.lasting = known.lasting.saturating_add(1);
     }
 
-    /// Records that a connection was short, or its peer did not expect it to last.
+    /// Records that a connection was short, or that its peer did not expect it to last.
     pub fn on_short(&mut self, now: Duration, service: Service) {
         if let Some(known) = self.known.get_mut(&service) {
             (known.used, known.lasting) = (now, 0);

@@ -40,7 +40,7 @@ pub struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// Returns the port of the service: where the accepting side listens.
+    /// Returns the port of the service, at which the accepting side listens.
     pub fn port(&self) -> u16 {
         match self.role {
             Role::Connecting => self.peer.port(),
