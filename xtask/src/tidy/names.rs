@@ -96,7 +96,7 @@ const KNOWN: &[(&str, usize)] = &[
     ("report", 1),
     ("runtime", 56),
     ("semantics", 5),
-    ("sockets", 3),
+    ("sockets", 2),
     ("tools", 2),
     ("verbs", 5),
     ("verbs-edge", 20),
