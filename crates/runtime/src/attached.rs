@@ -7,7 +7,7 @@ use crate::counters::RuntimeCounters;
 
 pub(crate) struct Attached {
     pub(crate) driver: Box<dyn Link>,
-    /// The link is over shared memory: receiving needs no system call.
+    /// The link uses shared memory: receiving needs no system call.
     pub(crate) shares_memory: bool,
     /// When frames were last asked for, and when the link last delivered some.
     pub(crate) asked_at: Instant,

@@ -24,6 +24,7 @@
 
 mod arming;
 mod attached;
+mod attaching;
 mod auxiliary;
 mod beside;
 mod cell;

@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use delivery::{Instant, LinkId, SettingError};
 use engine::{ConnectionHandle, DatagramPort, Engine, EngineConfig};
-use link::{Link, LinkStatistics, start_thread};
+use link::{Link, start_thread};
 use mem::{MemoryAccess, MemoryTable, TableLimits};
 use semantics::{CompletionQueue, PieceList, PostError, StatusTable};
 use thiserror::Error;
-use wire_edge::{Moved, PeerAddr};
+use wire_edge::Moved;
 
 use crate::arming::Arming;
 use crate::auxiliary::{Auxiliary, Readiness};
@@ -28,7 +28,6 @@ use crate::exit;
 use crate::fork::{Forked, HomeProcess, Inherited};
 use crate::hooks::Hooks;
 use crate::lookers::Lookers;
-use crate::machine::{Machine, MachineError, MachineId};
 use crate::park::{Interest, Polling, Waiters};
 use crate::progress_thread;
 use crate::retired::Retired;
@@ -533,23 +532,6 @@ impl Runtime {
         }
     }
 
-    /// Attaches another link.
-    ///
-    /// # Errors
-    /// [`AttachError`], one variant for each cause.
-    pub fn attach_link(&self, link: Box<dyn Link>) -> Result<LinkId, AttachError> {
-        self.shared.command(move |driver, host, _now, _memory| driver.attach(host, link))?
-    }
-
-    /// Detaches a link; connections continue over their other links. Returns false if there is no
-    /// such link.
-    ///
-    /// # Errors
-    /// [`Forked`] in a child process after `fork`.
-    pub fn detach_link(&self, link: LinkId) -> Result<bool, Forked> {
-        self.shared.command(move |driver, host, _now, _memory| driver.detach(host, link))
-    }
-
     /// Adds a datagram port to an IP multicast group: the port receives what is sent to the group
     /// and arrives at the interface of `link`, which must be a UDP link. The port also receives
     /// what this host sends to the group.
@@ -613,58 +595,6 @@ impl Runtime {
             driver.close_datagram_port(host, port)
         };
         Ok(self.shared.command(close)??)
-    }
-
-    /// Returns the attached links, each with the address at which peers reach it.
-    ///
-    /// # Errors
-    /// [`Forked`] in a child process after `fork`.
-    pub fn link_addresses(&self) -> Result<Vec<(LinkId, PeerAddr)>, Forked> {
-        self.shared.command(|driver, _host, _now, _memory| driver.link_addresses())
-    }
-
-    /// Returns the counters of a link's driver, or `None` if there is no such link.
-    ///
-    /// # Errors
-    /// [`Forked`] in a child process after `fork`.
-    pub fn link_statistics(&self, link: LinkId) -> Result<Option<LinkStatistics>, Forked> {
-        self.shared.command(move |driver, _host, _now, _memory| driver.link_statistics(link))
-    }
-
-    /// Attaches another protocol, which the same threads drive beside the engine.
-    ///
-    /// # Errors
-    /// [`MachineError`], one for each cause. The machine is then dropped.
-    pub fn attach_machine(&self, machine: Box<dyn Machine>) -> Result<MachineId, MachineError> {
-        let shared = Arc::downgrade(&self.shared);
-        self.shared.command(move |driver, host, _now, _memory| {
-            driver.attach_machine(host, shared, machine)
-        })?
-    }
-
-    /// Detaches a protocol and returns it. Its descriptors are no longer watched.
-    ///
-    /// # Errors
-    /// [`MachineError::NotThere`] if this runtime has no such machine.
-    pub fn detach_machine(&self, id: MachineId) -> Result<Box<dyn Machine>, MachineError> {
-        self.shared.command(move |driver, host, _now, _memory| {
-            driver.machines.detach(&host.sleeper.auxiliary, id)
-        })?
-    }
-
-    /// Runs `work` with a machine inside the engine and waits for its result: the control path. A
-    /// turn of the machine follows.
-    ///
-    /// # Errors
-    /// [`MachineError::NotThere`] if this runtime has no such machine, or the machine is not of type `M`.
-    pub fn with_machine<M: Machine, R: Send + 'static>(
-        &self,
-        id: MachineId,
-        work: impl FnOnce(&mut M, &MemoryAccess<'_>, Instant) -> R + Send + 'static,
-    ) -> Result<R, MachineError> {
-        self.shared.command(move |driver, _host, now, memory| {
-            driver.machines.get(id).map(|machine| work(machine, memory.begun(), now))
-        })?
     }
 
     /// Watches a descriptor that belongs to no link: the hooks are called with `key` when it is
