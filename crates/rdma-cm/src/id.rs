@@ -153,7 +153,9 @@ impl Id {
             PortSpace::Ib => true,
         };
         if !is_known {
-            return Err(Error::Invalid(format!("{service:?} queue pairs of port space {space:?}")));
+            return Err(Error::Invalid(format!(
+                "port space {space:?} has no {service:?} queue pairs"
+            )));
         }
         Ok(Self::make(host, channel, space, service, Inner::default(), None))
     }

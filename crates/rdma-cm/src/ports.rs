@@ -124,7 +124,7 @@ impl Claim {
         }
         let mut claimed = self.host.claimed();
         let Some(known) = claimed.get_mut(&self.at) else {
-            return Err(Error::Invalid("the port was given back".into()));
+            return Err(Error::Invalid("the port was released".into()));
         };
         let mut socket = known.socket.take();
         let listen = |device: &&ManagedDevice| {
@@ -189,7 +189,7 @@ pub(crate) fn source_of(to: IpAddr) -> Result<SocketAddr, Error> {
         socket.connect(at)?;
         socket.local_addr()
     });
-    local.map_err(|error| system("finding the way to", at, &error))
+    local.map_err(|error| system("finding the route to", at, &error))
 }
 
 /// Returns the unspecified address of the family.

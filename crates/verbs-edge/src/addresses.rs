@@ -41,7 +41,7 @@ impl Places {
             match spec {
                 LinkSpec::Udp { port: Some(_), .. } | LinkSpec::Interface { port: Some(_), .. } => {
                     let what =
-                        "names a port, but the numbers of queue pairs say which ports they have";
+                        "names a port, but queue pair numbers determine the ports; remove the port";
                     return Err(Error::Invalid(format!("link {spec} {what}")));
                 }
                 LinkSpec::Udp { place: UdpPlace::Address { ip, zone: None }, .. } => {

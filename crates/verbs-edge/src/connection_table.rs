@@ -430,8 +430,9 @@ impl ConnectionTable {
         }
         let number = greeting.destination.number;
         let (source, gid) = (greeting.source.number, greeting.source.gid.address());
-        let what =
-            format_args!("queue pair {number:#x} is asked for by {source:#x} at {gid} ({from})");
+        let what = format_args!(
+            "queue pair {number:#x} gets a request from {source:#x} at {gid} ({from})"
+        );
         self.log.note(LogLevel::Debug, what);
         let mut tables = self.tables();
         if !tables.entries.contains_key(&number) {
@@ -579,7 +580,7 @@ impl ConnectionTable {
         (number, ends): (u32, Ends),
         (handle, reason, ending): (ConnectionHandle, Closed, Ending),
     ) -> Then {
-        let what = format_args!("the connection of queue pair {number:#x} is over: {reason}");
+        let what = format_args!("the connection of queue pair {number:#x} has ended: {reason}");
         self.log.note(LogLevel::Info, what);
         let Some(entry) = tables.entries.get_mut(&number) else { return Then::Nothing };
         let source = Arc::clone(&entry.source);

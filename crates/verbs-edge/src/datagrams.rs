@@ -442,13 +442,17 @@ impl Wire for DatagramWire {
             (true, Some(_)) => {}
             (true, None) => {
                 if groups.len() >= GROUPS_MAX {
-                    return Err(Error::NoRoom(format!("it is in {GROUPS_MAX} groups")));
+                    return Err(Error::NoRoom(format!(
+                        "the queue pair is in {GROUPS_MAX} groups already"
+                    )));
                 }
                 self.links_to(group.address())?;
                 port.map_or(Ok(()), |port| self.join(port, group))?;
                 groups.push(group);
             }
-            (false, None) => return Err(Error::Invalid("it is not in this group".into())),
+            (false, None) => {
+                return Err(Error::Invalid("the queue pair is not in this group".into()));
+            }
             (false, Some(at)) => {
                 groups.swap_remove(at);
                 if let Some(port) = port {

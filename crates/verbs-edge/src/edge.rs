@@ -150,7 +150,7 @@ impl Provider for Edge {
         if started_in == 0 || started_in == forks() + 1 {
             return Ok(());
         }
-        let what = "it belongs to the parent process; a forked child opens its own";
+        let what = "the device belongs to the parent process; list the devices again in the child";
         Err(Error::NoDevice(what.into()))
     }
 

@@ -234,7 +234,7 @@ impl Instance {
         })?;
         let peer_gid = attributes.path.gid;
         if !attributes.path.is_global || peer_gid.is_group() || peer_gid == Gid::default() {
-            let what = "a queue pair is connected by the GID of its peer";
+            let what = "the path to the peer needs a GID that is not multicast";
             return Err(Error::Invalid(what.into()));
         }
         let is_sending = queue_pair.state() == QueuePairState::ReadyToSend;

@@ -552,7 +552,7 @@ impl Manager {
         }
         let Some(there) = moved_to(door.ip(), links) else {
             return Err(Error::System {
-                what: format!("no link carries what comes to {door}"),
+                what: format!("no link has an address of the family of {door}"),
                 number: Errno::EADDRNOTAVAIL as i32,
             });
         };
@@ -695,8 +695,11 @@ impl Call {
     /// peer.
     fn taken(&self, queue_pair: &Arc<QueuePair>) -> Result<Taken, Error> {
         let (manager, home) = self.manager()?;
-        let not_free =
-            || Error::Invalid("the queue pair has a connection, or no such device".into());
+        let not_free = || {
+            Error::Invalid(
+                "the queue pair is connected already, or belongs to another device".into(),
+            )
+        };
         let source = manager.table.lend(queue_pair).ok_or_else(not_free)?;
         let wanted = home.wanted(&source)?;
         Ok((source, wanted))

@@ -252,7 +252,7 @@ fn the_log_reports_what_happens_to_connections() {
     let expected = [
         format!("queue pair {number:#x} looks for {peer:#x} at 127.0.0.1"),
         format!("queue pair {number:#x} is connected to {peer:#x} at 127.0.0.1"),
-        format!("the connection of queue pair {number:#x} is over: closed by the peer"),
+        format!("the connection of queue pair {number:#x} has ended: closed by the peer"),
     ];
     loop {
         one.poll();

@@ -76,7 +76,7 @@ pub fn answer_to(
         return Err(Error::Invalid("the completion has no route header".into()));
     }
     let (source, destination) = addresses(route_header)
-        .ok_or_else(|| Error::Invalid("the route header is that of no IP packet".into()))?;
+        .ok_or_else(|| Error::Invalid("the route header is not that of an IP packet".into()))?;
     let own = context.gids()?.into_iter().find(|entry| entry.gid == destination);
     let source_index = own.map_or(0, |entry| entry.index as u8);
     Ok(AddressVectorAttributes {

@@ -577,7 +577,10 @@ impl CompletionQueue {
         self.context.provider().check()?;
         check_entries(entries, self.context.device().attributes().completions_max)?;
         if (entries as usize) < self.held() || self.soon_exceeds(entries) {
-            return Err(Error::Invalid(format!("{} completions are there", self.held())));
+            return Err(Error::Invalid(format!(
+                "the queue holds {} completions; poll some first",
+                self.held()
+            )));
         }
         let resized = self.work.resize(self.places(entries));
         resized.map_err(|error| Error::Invalid(error.to_string()))?;

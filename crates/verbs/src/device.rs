@@ -134,7 +134,7 @@ impl Context {
         check_port(port)?;
         let gids = self.gids()?;
         let entry = gids.into_iter().find(|entry| entry.index == index);
-        entry.ok_or_else(|| Error::Invalid(format!("GID index {index}")))
+        entry.ok_or_else(|| Error::Invalid(format!("there is no GID with index {index}")))
     }
 
     /// Returns the partition key at an index; the table has one entry.
@@ -144,7 +144,7 @@ impl Context {
     pub fn query_partition_key(&self, port: u8, index: u16) -> Result<u16, Error> {
         check_port(port)?;
         if index != 0 {
-            return Err(Error::Invalid(format!("partition key index {index}")));
+            return Err(Error::Invalid(format!("there is no partition key with index {index}")));
         }
         Ok(DEFAULT_PARTITION_KEY)
     }

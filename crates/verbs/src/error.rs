@@ -22,7 +22,7 @@ pub enum Error {
     #[error("no device: {0}")]
     NoDevice(String),
     /// `EAGAIN`: there is no event now.
-    #[error("nothing is there now")]
+    #[error("no event is available now")]
     Again,
     /// `ETIMEDOUT`: no peer answers.
     #[error("timed out: {0}")]

@@ -176,7 +176,7 @@ fn insert(
 fn check_length(domain: &ProtectionDomain, length: u64) -> Result<(), Error> {
     let max = domain.context().device().attributes().region_bytes_max;
     if length > max {
-        return Err(Error::Invalid(format!("{length} bytes are more than a region has ({max})")));
+        return Err(Error::Invalid(format!("{length} bytes: a region has at most {max}")));
     }
     Ok(())
 }

@@ -105,7 +105,7 @@ impl MemoryWindow {
             return invalid("windows are bound on connected queue pairs");
         }
         if !Arc::ptr_eq(queue_pair.protection_domain(), &self.domain) {
-            return invalid("the window is of another protection domain than the queue pair");
+            return invalid("the window and the queue pair belong to different protection domains");
         }
         binding.access.of_window()?;
         let replaced = self.key();
@@ -141,7 +141,7 @@ impl MemoryWindow {
     ) -> Result<u32, Error> {
         let invalid = |what: &str| Err(Error::Invalid(what.into()));
         if !Arc::ptr_eq(&region.domain(), &self.domain) {
-            return invalid("the window is of another protection domain than the region");
+            return invalid("the window and the region belong to different protection domains");
         }
         if !region.access().contains(AccessFlags::WINDOW_BIND) {
             return invalid("the region was not registered for windows");
@@ -150,7 +150,9 @@ impl MemoryWindow {
         if binding.access.intersects(changing)
             && !region.access().contains(AccessFlags::LOCAL_WRITE)
         {
-            return invalid("a window that peers change needs a region that may be written to");
+            return invalid(
+                "a window with remote write or atomic access needs a region with local write access",
+            );
         }
         let offset = binding.address.checked_sub(region.remote_address());
         let is_inside = offset

@@ -26,7 +26,7 @@ impl Uses {
     /// Removes a user.
     pub(crate) fn end(&self) {
         let before = self.count.fetch_sub(1, Ordering::AcqRel);
-        assert!(before & !DESTROYED > 0, "an object is let go by who did not use it");
+        assert!(before & !DESTROYED > 0, "a use ends that had not begun");
     }
 
     /// Marks the object as destroyed if it has no users.

@@ -32,7 +32,7 @@ impl Id {
                 let peer = if is_datagram { None } else { Some(inner.peer()?) };
                 Ok(to_send(&inner, peer, self.service))
             }
-            _ => Err(Error::Invalid(format!("an id says nothing of {to:?}"))),
+            _ => Err(Error::Invalid(format!("an id has no attributes for {to:?}"))),
         }
     }
 

@@ -167,7 +167,7 @@ impl Id {
         let mut inner = self.lock();
         inner.check("establishing", |state| state == State::Answered)?;
         if inner.queue_pair.is_some() {
-            return Err(Error::Invalid("the queue pair of the id is connected by the id".into()));
+            return Err(Error::Invalid("the id connects its queue pair itself".into()));
         }
         inner.state = State::Connected;
         Ok(())
@@ -187,7 +187,7 @@ impl Id {
             inner.check("disconnecting", is_allowed)?;
         }
         if self.service == QueuePairType::Datagram {
-            return Err(Error::Invalid("datagrams know no connection".into()));
+            return Err(Error::Invalid("an id for datagrams has no connection".into()));
         }
         self.fail_queue_pair();
         if let Some(exchange) = self.exchange() {

@@ -19,7 +19,7 @@ impl Id {
     pub fn join(&self, group: SocketAddr, cookie: usize, only_sends: bool) -> Result<(), Error> {
         let ip = group.ip().to_canonical();
         if !ip.is_multicast() {
-            return Err(Error::Invalid(format!("{ip} is no group")));
+            return Err(Error::Invalid(format!("{ip} is not a multicast address")));
         }
         if self.service != QueuePairType::Datagram {
             return Err(Error::Invalid("only ids for datagrams are in groups".into()));

@@ -150,11 +150,11 @@ impl Id {
             return Ok((local, device));
         }
         if to.ip().is_unspecified() {
-            return Err(Error::Invalid("no port has the address 0".into()));
+            return Err(Error::Invalid("the destination address is unspecified".into()));
         }
         let source = source_of(to.ip())?;
         let Some(device) = self.device_at(source.ip())? else {
-            return Err(Error::Invalid(format!("no address reaches {to}")));
+            return Err(Error::Invalid(format!("no local address reaches {to}")));
         };
         let port = bound.map_or(source.port(), |(local, _)| local.port());
         Ok((SocketAddr::new(source.ip(), port), device))

@@ -176,7 +176,10 @@ impl QueuePair {
     fn check_mask(&self, change: &Modification, from: State, to: State) -> Result<(), Error> {
         let mask = change.mask;
         if mask.contains(AttributeMask::CURRENT_STATE) && change.current != from {
-            return Err(Error::Invalid(format!("it is in {from:?}, not {:?}", change.current)));
+            return Err(Error::Invalid(format!(
+                "the queue pair is in {from:?}, not in {:?}",
+                change.current
+            )));
         }
         let Some(known) = transitions::attributes(self.service, from, to) else {
             let what = format!("no {:?} queue pair goes from {from:?} to {to:?}", self.service);
@@ -187,7 +190,7 @@ impl QueuePair {
         let unwanted = mask.without(allowed);
         if missing != AttributeMask::NONE || unwanted != AttributeMask::NONE {
             return Err(Error::Invalid(format!(
-                "from {from:?} to {to:?}: attributes {:#x} are missing and {:#x} are not to be said",
+                "from {from:?} to {to:?}: attributes {:#x} are missing and {:#x} are not allowed",
                 missing.0, unwanted.0
             )));
         }
@@ -230,7 +233,10 @@ impl QueuePair {
         if mask.contains(AttributeMask::PATH_MTU)
             && ![256, 512, 1024, 2048, 4096].contains(&attributes.path_mtu)
         {
-            return Err(Error::Invalid(format!("a path MTU of {}", attributes.path_mtu)));
+            return Err(Error::Invalid(format!(
+                "invalid path MTU of {} bytes",
+                attributes.path_mtu
+            )));
         }
         if mask.contains(AttributeMask::PATH) {
             address_handle::check(&self.domain, &attributes.path)?;

@@ -118,7 +118,8 @@ impl QueuePair {
 
     fn check_send(&self, request: &SendRequest<'_>) -> Result<(), Error> {
         if !is_carried(self.service, &request.opcode) {
-            let what = format!("{:?} on a queue pair of {:?}", request.opcode, self.service);
+            let what =
+                format!("{:?} is not possible on {:?} queue pairs", request.opcode, self.service);
             return Err(Error::Invalid(what));
         }
         if self.service == QueuePairType::Datagram && request.to.is_none() {
@@ -142,7 +143,7 @@ impl QueuePair {
             SendOpcode::Write { .. } | SendOpcode::Send { .. } | SendOpcode::SendInvalidate { .. }
         );
         if !is_source {
-            return Err(Error::Invalid("only what is sent or written is given by value".into()));
+            return Err(Error::Invalid("only sends and writes may have inline bytes".into()));
         }
         if length > self.limits.inline as usize {
             let what = format!("{length} inline bytes: there is room for {}", self.limits.inline);
@@ -259,7 +260,7 @@ pub(crate) fn check_pieces(pieces: &[ScatterGather], max: u32) -> Result<(), Err
     let bytes = bytes_of(pieces);
     if bytes > u64::from(work::OPERATION_BYTES_MAX) {
         let max = work::OPERATION_BYTES_MAX;
-        return Err(Error::Invalid(format!("{bytes} bytes: a message has {max}")));
+        return Err(Error::Invalid(format!("{bytes} bytes: a message has at most {max}")));
     }
     Ok(())
 }
