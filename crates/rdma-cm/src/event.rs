@@ -46,7 +46,7 @@ pub enum EventKind {
     TimewaitExit,
 }
 
-/// An event. Its id cannot be destroyed until the event is acknowledged: [`Event::acknowledge`].
+/// An event. Destroying its id waits until the event is acknowledged: [`Event::acknowledge`].
 #[derive(Debug)]
 pub struct Event {
     /// The id that the event is about; for [`EventKind::ConnectRequest`], the id of the new

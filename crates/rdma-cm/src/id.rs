@@ -106,7 +106,7 @@ pub enum IdOption {
     TypeOfService(u8),
     /// Other ids may use the same port.
     ReuseAddress(bool),
-    /// An id for IPv6 accepts no IPv4: accepted, without effect.
+    /// Whether an id for IPv6 rejects IPv4. This option has no effect.
     OneFamily(bool),
     /// Timeout code of the queue pair.
     AcknowledgementTimeout(u8),

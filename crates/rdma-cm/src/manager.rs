@@ -94,9 +94,8 @@ pub trait Exchange: Send + Sync {
     /// Fails if the request was withdrawn.
     fn reject(&self, refusal: &Refusal) -> Result<(), Error>;
 
-    /// Ends the exchange in any state, and notifies the peer that the connection has ended. A queue
-    /// pair that has taken over the connection may have ended it before; the requester is notified
-    /// now.
+    /// Ends the exchange in any state, and notifies the peer that the connection has ended. If the
+    /// queue pair that has taken over the connection has ended it before, the id is notified now.
     fn close(&self);
 }
 

@@ -83,7 +83,7 @@ pub struct PeerReport {
 /// Statistics of a completion queue.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct CompletionQueueReport {
-    /// Number of completions that the queue can hold at least.
+    /// Minimum number of completions that the queue can hold.
     pub entries: u32,
     /// Number of completions that wait to be polled.
     pub waiting: u32,

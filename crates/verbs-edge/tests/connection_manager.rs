@@ -68,7 +68,7 @@ fn connect(client: &Process, server: &Process, to: SocketAddr) -> [(Arc<Id>, End
     [(asks, here), (asked, there)]
 }
 
-/// Disconnects one end, and destroys both.
+/// Disconnects the requester, and destroys both ends.
 fn disconnect(client: &Process, server: &Process, ends: [(Arc<Id>, End); 2]) {
     let [(asks, here), (asked, there)] = ends;
     asks.disconnect().expect("there is a connection");

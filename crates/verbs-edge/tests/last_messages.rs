@@ -52,7 +52,8 @@ fn last_messages_before_a_process_is_killed_arrive() {
         kill(Pid::this(), Signal::SIGKILL).expect("it is this process");
     }
     let name = "last_messages_before_a_process_is_killed_arrive";
-    // Over UDP the server would notice the end only after a second.
+    // Use the links with shared memory, since over UDP the server would notice the end only after a
+    // second.
     assert_eq!(of_processes(name, LINKS[1], MESSAGES), MESSAGES);
 }
 

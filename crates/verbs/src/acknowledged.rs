@@ -2,8 +2,8 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Number of an object's events that the program has read and not acknowledged. The object cannot
-/// be destroyed while there are any.
+/// Number of an object's events that the program has read and not acknowledged. Destroying the
+/// object waits until there are none.
 #[derive(Debug, Default)]
 pub struct Unacknowledged {
     count: Mutex<u32>,

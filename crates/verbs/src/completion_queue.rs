@@ -244,7 +244,7 @@ impl CompletionQueue {
         self.channel.as_ref()
     }
 
-    /// Returns the number of completions that the queue can hold at least.
+    /// Returns the minimum number of completions that the queue can hold.
     pub fn entries(&self) -> u32 {
         self.entries.load(Ordering::Acquire)
     }
@@ -717,6 +717,6 @@ const KNOWN: usize = 8;
 const RESIZE_TURNS: u32 = 64;
 
 /// Number of extra places for each side of a queue pair: completions that only mark where its
-/// flushed work begins. A wire has at most this many outstanding. Programs size queues without
-/// them.
+/// flushed work begins. A wire has at most this many outstanding. Programs do not count them when
+/// they size a queue.
 pub(crate) const MARKS: u32 = 256;

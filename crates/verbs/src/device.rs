@@ -183,7 +183,7 @@ impl Context {
     /// nanoseconds.
     ///
     /// # Errors
-    /// As for [`Context::create_completion_queue`].
+    /// The errors of [`Context::create_completion_queue`].
     pub fn create_stamped_completion_queue(
         self: &Arc<Self>,
         entries: u32,

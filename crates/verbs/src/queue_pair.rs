@@ -51,7 +51,7 @@ pub struct QueuePairInit {
     pub receive_queue: Arc<CompletionQueue>,
     /// Shared receive queue, if the queue pair uses one.
     pub shared_queue: Option<Arc<SharedReceiveQueue>>,
-    /// Sizes that it needs at least. [`QueuePair::limits`] returns the actual sizes.
+    /// Minimum sizes. [`QueuePair::limits`] returns the actual sizes.
     pub limits: QueuePairLimits,
     /// Every send is signalled.
     pub signals_all: bool,

@@ -16,8 +16,9 @@ pub(crate) fn register(
     rights: Rights,
 ) -> Result<Region, RegisterError> {
     let start = std::ptr::with_exposed_provenance_mut(address);
-    // SAFETY: a program that registers memory promises to keep it mapped until it deregisters it;
-    // verbs have no other way to use memory. Rust code accesses it by raw pointers only.
+    // SAFETY: a program that registers memory with a device promises that it stays mapped and
+    // accessible until it is deregistered; verbs have no other way to use memory. Rust code
+    // accesses it by raw pointers only.
     unsafe { table.register_raw_lazily(domain, start, length, remote_address, rights) }
 }
 

@@ -130,7 +130,7 @@ pub struct AddressVector {
 pub struct SendRequest<'a> {
     /// Returned in the completion.
     pub id: u64,
-    /// What it does.
+    /// Operation, with its parameters.
     pub opcode: SendOpcode,
     /// Flags.
     pub flags: SendFlags,

@@ -37,8 +37,8 @@ fn two_ends_that_run_meet_at_once() {
 }
 
 //= protocol.md: verbs.6
-/// A connection takes four frames each way, which with these delays takes longer than the first
-/// attempt.
+/// Establishing a connection takes four frames each way. With these delays that is longer than the
+/// first attempt.
 #[test]
 fn an_attempt_lasts_longer_than_the_one_before_it() {
     for delay_ns in [600_000_000, 900_000_000, 1_200_000_000] {

@@ -120,7 +120,7 @@ impl QueuePair {
     /// wire: the wire is connected already, or the connection manager is about to connect it.
     ///
     /// # Errors
-    /// Those of [`QueuePair::modify`].
+    /// The errors of [`QueuePair::modify`].
     pub fn modify_met(&self, change: &Modification) -> Result<(), Error> {
         self.change(change, true)
     }

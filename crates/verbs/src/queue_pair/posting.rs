@@ -81,7 +81,7 @@ impl QueuePair {
     /// Posts receives, up to the first that is refused.
     ///
     /// # Errors
-    /// As for [`QueuePair::post_send`].
+    /// As for [`QueuePair::post_send`]: the index of the refused receive, and why.
     pub fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, Error)> {
         let mut posting = self.begin_receives().map_err(|error| (0, error))?;
         let added = requests

@@ -1,4 +1,4 @@
-//! Asynchronous events.
+//! Tests of asynchronous events.
 
 use std::sync::Arc;
 
