@@ -377,8 +377,8 @@ impl ConnectionTable {
             Ok(handle) => {
                 search.asked = Some(Side { handle, greeting: None, is_established: false });
             }
-            // The attempt is repeated when a link may be back, or another connection may have made
-            // room.
+            // Try again at `ask_at`. Until then a link may come back, or another connection may end
+            // and make room.
             Err(_) => self.look_at(search.ask_at),
         }
     }

@@ -150,7 +150,8 @@ impl Provider for Edge {
         if started_in == 0 || started_in == forks() + 1 {
             return Ok(());
         }
-        let what = "the device belongs to the parent process; list the devices again in the child";
+        let what =
+            "the device belongs to the parent process; a forked child must open the device again";
         Err(Error::NoDevice(what.into()))
     }
 

@@ -202,9 +202,9 @@ impl QueuePairState {
 /// Sizes of the queues of a queue pair.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct QueuePairLimits {
-    /// Number of sends outstanding at a time.
+    /// Maximum number of outstanding sends.
     pub sends: u32,
-    /// Number of receives outstanding at a time.
+    /// Maximum number of outstanding receives.
     pub receives: u32,
     /// Scatter/gather entries of a send.
     pub send_pieces: u32,
