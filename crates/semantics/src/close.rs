@@ -5,8 +5,8 @@ use wire_edge::CloseReason;
 
 use crate::{AccessFault, OperationError};
 
-/// What the operation at fault learns when the peer closes for `reason`. On a queue pair, a receive at fault has
-/// another name at its sender than at its owner.
+/// Returns the error of the operation at fault when the peer closes for `reason`. On a queue pair,
+/// the sender gets a different error for a faulty receive than the owner of the receive.
 pub(crate) const fn error_of_close(reason: CloseReason, queue_pair: bool) -> OperationError {
     match reason {
         CloseReason::MessageTooLong if queue_pair => OperationError::RemoteInvalidRequest,
@@ -23,7 +23,7 @@ pub(crate) const fn error_of_close(reason: CloseReason, queue_pair: bool) -> Ope
 }
 
 //= protocol.md: violation.3
-/// What the requester gets when this side refuses one of its accesses.
+/// Returns the reason for the requester when this side refuses one of its accesses.
 pub(crate) const fn close_reason_of(error: AccessError) -> CloseReason {
     match error {
         AccessError::Bounds { .. } | AccessError::Unmapped { .. } => CloseReason::OutOfRange,

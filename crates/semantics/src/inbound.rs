@@ -1,5 +1,5 @@
-//! Operations of the peer: which bytes are placed and when, in what order operations are delivered, and
-//! that each happens exactly once (protocol.md §5).
+//! The receiving half of a connection's operations: which bytes are placed and when, in what order
+//! operations are delivered, and that each happens exactly once (protocol.md §5).
 
 mod deliver;
 mod operation;
@@ -34,7 +34,7 @@ use yielding::Place;
 #[cfg(test)]
 pub(crate) use yielding::STEPS;
 
-/// What this side grants its peer.
+/// Limits that this side grants its peer.
 #[derive(Clone, Copy, Debug)]
 pub struct InboundLimits {
     /// Operations tracked beyond the last delivered one.
@@ -43,53 +43,56 @@ pub struct InboundLimits {
     pub read_depth: u16,
     /// Payload bytes held for operations that must wait.
     pub order_pool_bytes: u32,
-    /// Receives that can be posted.
+    /// Receives that can be posted at a time.
     pub receives: u32,
-    /// What the peer may do to memory at most, whatever the regions allow.
+    /// Rights of the peer, in addition to the limits of each region.
     pub rights: Rights,
 }
 
-/// What became of a fragment.
+/// How a fragment was handled.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Verdict {
-    /// Placed, executed or held; acknowledge it.
+    /// Placed, executed or held; its packet must be acknowledged.
     Accepted,
-    /// It was here before; acknowledge it again, touch nothing.
+    /// It had arrived before. Its packet must be acknowledged again, and no memory changes.
     Duplicate,
-    /// There is no room for it now; do not acknowledge it, it will come again.
+    /// There is no room for it now. Its packet must not be acknowledged, so that the peer
+    /// retransmits it.
     Refused(Refusal),
-    /// The peer broke a rule, or asked for memory it may not touch: close the connection.
+    /// The peer broke a rule, or asked for memory that it has no right to: the connection must be
+    /// closed.
     Violation {
-        /// What to report to the peer.
+        /// Reason to report to the peer.
         reason: CloseReason,
         /// The operation at fault.
         operation: OperationNumber,
     },
 }
 
-/// Why there is no room for a fragment.
+/// Why a fragment was refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Refusal {
-    /// It belongs to an operation beyond the window.
+    /// Its operation is beyond the window.
     Window,
-    /// The order pool or the records are all in use.
+    /// The order pool or the records are used up.
     Pool,
-    /// It would open one hole too many.
+    /// It would create one gap too many.
     Ranges,
-    /// There is no receive for this message now, on a connection that shares them: notify the peer.
+    /// The connection shares receives, and none is left for this message: notify the peer.
     NotReady(MessageNumber),
-    /// It may not go where it is to go, on a queue pair: who sent it learns when earlier operations are delivered.
+    /// It may not be placed at its destination on a queue pair, but earlier operations are not
+    /// delivered yet. The peer learns of the error after them.
     Early,
 }
 
-/// Everything a fragment may need besides the state of its own connection.
+/// State that a fragment may need, apart from the state of its own connection.
 #[derive(Debug)]
 pub struct Surroundings<'a, 'm> {
-    /// Application memory, for this turn.
+    /// Application memory, during this turn.
     pub memory: &'a MemoryAccess<'m>,
-    /// The endpoint's records.
+    /// The records of the endpoint.
     pub pools: &'a mut Pools,
-    /// Where answers to reads and atomics go.
+    /// The sending half, which sends answers to reads and atomics.
     pub outbound: &'a mut Outbound,
 }
 
@@ -100,37 +103,40 @@ pub struct Inbound {
     domain: ProtectionDomain,
     /// Every operation before this one is delivered.
     expected: OperationNumber,
-    /// Open operations, ascending; [`NIL`] when each frame so far completed its operation.
+    /// First of the open operations, in ascending order; [`NIL`] while each frame completes its
+    /// operation.
     head: u32,
-    /// Record of the operation that the last general fragment belonged to.
+    /// Record of the operation of the last fragment that did not complete its operation at once.
     current: u32,
-    /// How many operations are open.
+    /// Number of open operations: those with a record.
     open: u32,
-    /// Ranges of open operations that are here, beyond the first of each.
+    /// Ranges of bytes received of open operations, not counting the first range of each.
     extra_ranges: u32,
     held_bytes: u32,
-    /// Blocks of the order pool they are in.
+    /// Blocks of the order pool used by these bytes.
     held_blocks: u32,
-    /// Open operations some of whose bytes were placed before their turn, which has not come yet.
+    /// Open operations that are not in turn and of which bytes were placed already.
     placed_early: u32,
     limits: InboundLimits,
     next_message: MessageNumber,
-    /// Delivery waits for room in the completion queue or for an answer to be finished.
+    /// Whether delivery waits for room in the completion queue or for an answer to be finished.
     stalled: bool,
-    /// Both ends want the rules of queue pairs.
+    /// Whether both ends agreed on the rules of queue pairs.
     queue_pair: bool,
     /// The region last written to.
     known: Option<(RemoteKey, Target)>,
     outlet: Outlet,
     pub(crate) receives: Option<Box<ReceiveQueue>>,
-    /// Where the receives come from, if not from the application for this connection alone.
+    /// Shared source of receives; `None` if receives are posted for this connection alone.
     share: Option<Box<Share>>,
-    /// The message whose receive has ended the connection, and what that receive learns.
+    /// The message whose receive ended the connection, and the error with which that receive
+    /// completes.
     failed: Option<(MessageNumber, OperationError)>,
 }
 
 impl Inbound {
-    /// Creates the receiving half of the connection `owner`, whose peer may touch regions of `domain`.
+    /// Creates the receiving half of the connection `owner`, whose peer may access regions of
+    /// `domain`.
     pub fn new(
         owner: Owner,
         domain: ProtectionDomain,
@@ -160,22 +166,24 @@ impl Inbound {
         }
     }
 
-    /// Begins with other numbers than 0, as the peer must, to see them wrap around. Before any receive.
+    /// Starts with other numbers than 0, for tests in which numbers wrap around. The peer must
+    /// start with the same numbers. Call before the first receive.
     pub const fn begin_at(&mut self, operation: OperationNumber, message: MessageNumber) {
         self.expected = operation;
         self.next_message = message;
     }
 
-    /// Follows the rules of queue pairs from now on, as both ends agreed. Before any operation.
+    /// Applies the rules of queue pairs from now on, as both ends agreed. Call before the first
+    /// operation.
     pub const fn be_queue_pair(&mut self) {
         self.queue_pair = true;
     }
 
     //= protocol.md: operation.4, operation.5, invalidate.3
-    /// Handles one operation fragment of the peer. Costs a key lookup and a copy when fragments come
-    /// in order, and never allocates.
+    /// Handles a fragment of an operation of the peer. If fragments arrive in order, the cost is a
+    /// key lookup and a copy; it never allocates.
     ///
-    /// `header` must be of a request: answers go to [`Outbound::handle_answer`].
+    /// `header` must be that of a request. Answers go to [`Outbound::handle_answer`].
     pub fn handle<'p>(
         &mut self,
         around: &mut Surroundings<'_, '_>,
@@ -227,19 +235,19 @@ impl Inbound {
         self.handle_part(around, &part)
     }
 
-    /// Goes on with deliveries that had to wait. Call when [`Inbound::is_stalled`] and a completion
-    /// may have been polled or an answer finished (of any connection: they share records).
+    /// Resumes deliveries that had to wait. Call if [`Inbound::is_stalled`], once a completion may
+    /// have been polled or an answer of any connection has finished (connections share records).
     pub fn resume(&mut self, around: &mut Surroundings<'_, '_>) -> Verdict {
         self.stalled = false;
         self.advance(around)
     }
 
-    /// Posts a buffer for the next message without one.
+    /// Posts a buffer for the next message that has none.
     ///
     /// # Errors
-    /// [`PostError::LocalAccess`] if the memory may not be written, [`PostError::ReceiveQueueFull`], and
-    /// [`PostError::CompletionQueueFull`] if there is no place for its completion;
-    /// [`PostError::ReceivesShared`].
+    /// [`PostError::LocalAccess`] if the memory may not be written,
+    /// [`PostError::ReceiveQueueFull`], [`PostError::CompletionQueueFull`] if there is no room for
+    /// the completion, and [`PostError::ReceivesShared`].
     pub fn post_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -256,8 +264,8 @@ impl Inbound {
         Err(PostError::ReceiveQueueFull(self.limits.receives))
     }
 
-    /// Posts a buffer for the next message without one. A slot of the status table reports the message, in place of
-    /// a completion, which needs no place in the queue.
+    /// Posts a buffer for the next message that has none. A slot of the status table reports the
+    /// message instead of a completion, so no room in the queue is needed.
     ///
     /// # Errors
     /// As for [`Inbound::post_receive`], without [`PostError::CompletionQueueFull`].
@@ -272,7 +280,7 @@ impl Inbound {
         Ok(())
     }
 
-    /// Whether [`Inbound::post_followed_receive`] would post it.
+    /// Checks whether [`Inbound::post_followed_receive`] would succeed.
     ///
     /// # Errors
     /// As for [`Inbound::post_followed_receive`].
@@ -322,8 +330,8 @@ impl Inbound {
         Ok(())
     }
 
-    /// Posts a receive of which is known that there is no such memory: it fails when a message comes for it, as one whose
-    /// memory has gone meanwhile.
+    /// Posts a receive whose memory is known not to exist. It fails when a message arrives for it,
+    /// as a receive does whose memory was deregistered after posting.
     ///
     /// # Errors
     /// As for [`Inbound::post_receive`].
@@ -343,8 +351,8 @@ impl Inbound {
         self.receives.get_or_insert_with(|| Box::new(ReceiveQueue::new(capacity, first)))
     }
 
-    /// Frees every record and completes every posted receive: the one that ended the connection with what
-    /// was wrong with it, the others with `others`.
+    /// Frees all records and completes all posted receives: the receive that ended the connection
+    /// with its own error, the others with `others`.
     pub fn flush(&mut self, pools: &mut Pools, others: OperationError) {
         while self.head != NIL {
             self.close_head(pools);
@@ -383,12 +391,12 @@ impl Inbound {
         self.outlet.complete(&mut pools.notices, &completion);
     }
 
-    /// Returns the operation number below which every operation of the peer is delivered.
+    /// Returns the number before which every operation of the peer is delivered.
     pub const fn delivered(&self) -> OperationNumber {
         self.expected
     }
 
-    /// Returns the number of the first message that was not delivered.
+    /// Returns the number of the first message not delivered.
     pub const fn next_message(&self) -> MessageNumber {
         self.next_message
     }
@@ -402,23 +410,23 @@ impl Inbound {
         self.receives.as_ref().map_or(self.next_message, |receives| receives.credit())
     }
 
-    /// Whether a completion was lost for want of room: the connection cannot go on.
+    /// Returns whether a completion was lost because its queue was full; the connection must end.
     pub const fn is_overrun(&self) -> bool {
         self.outlet.is_overrun()
     }
 
-    /// Whether deliveries wait for [`Inbound::resume`].
+    /// Returns whether deliveries wait for [`Inbound::resume`].
     pub const fn is_stalled(&self) -> bool {
         self.stalled
     }
 
-    /// Whether the operation in turn has a record.
+    /// Returns whether the operation in turn has a record.
     fn is_turn_open(&self, pools: &Pools) -> bool {
         pools.incoming.get(self.head).is_some_and(|head| head.number == self.expected)
     }
 
-    /// The operation in turn, here whole: the common case of small operations. Needs a record only
-    /// if it cannot be delivered at once.
+    /// Handles the operation in turn if one fragment contains all of it, as with most small
+    /// operations. It needs a record only if it cannot be delivered at once.
     #[inline]
     fn handle_whole(&mut self, around: &mut Surroundings<'_, '_>, part: &Part<'_>) -> Verdict {
         let Part { number, flags, ref kind, immediate, payload, .. } = *part;
@@ -442,7 +450,7 @@ impl Inbound {
         }
     }
 
-    /// Keeps an operation that is placed but not delivered until it can be.
+    /// Opens a record for an operation that is placed but cannot be delivered yet.
     #[cold]
     fn open_stalled(&mut self, pools: &mut Pools, part: &Part<'_>) -> Verdict {
         let slot = match self.find_or_open(pools, part.number, part.flags, &part.kind) {
@@ -467,8 +475,8 @@ impl Inbound {
             Err(verdict) => return verdict,
         };
         let verdict = self.accept_part(around, slot, part);
-        // Without its end the operation cannot be complete, and what it held was placed when its turn
-        // came.
+        // An operation cannot be complete before its end has arrived, and held bytes were placed
+        // when its turn came.
         let may_advance = number == self.expected && around.pools.incoming[slot].total.is_some();
         if may_advance && verdict == Verdict::Accepted {
             return self.advance(around);
@@ -528,7 +536,7 @@ impl Inbound {
     }
 
     //= protocol.md: operation.7, relaxed.1
-    /// Places those bytes of a fragment that are not here yet.
+    /// Places those bytes of a fragment that have not arrived before.
     #[inline]
     fn place_new(
         &mut self,
@@ -569,7 +577,8 @@ impl Inbound {
     }
 
     //= protocol.md: answer.2, fault.1, fault.2
-    /// What a failed access means for the connection: of a message, the receive is at fault.
+    /// Returns the verdict on a failed access. If the access was for a message, its receive is at
+    /// fault.
     #[cold]
     fn fault(&mut self, kind: InKind, error: AccessError, operation: OperationNumber) -> Verdict {
         if self.queue_pair && operation != self.expected {
@@ -590,11 +599,12 @@ impl Inbound {
     }
 }
 
-/// Ranges of operations that wait for their turn, beyond the first of each: twelve operations of as many as
-/// one may have. All are looked at for each frame that is placed while it has to yield.
+/// Most ranges of operations that wait for their turn, not counting the first of each: twelve
+/// operations with the most ranges that one may have. Each frame that has to yield is compared with
+/// all of them.
 const EXTRA_RANGES_MAX: u32 = 2048;
 
-/// Whether a receive may have bytes there.
+/// Checks that a receive may write to `piece`.
 fn check_sink(memory: &MemoryAccess<'_>, piece: &Piece) -> Result<(), AccessError> {
     if piece.length > 0 {
         let length = u64::from(piece.length);

@@ -1,11 +1,12 @@
-//! What operations mean, apart from how their bytes get there: writes, reads, sends, immediates and
-//! atomics; fences, order, exactly once, credits. Does no I/O, reads no clock, holds no socket.
+//! The meaning of operations, independent of how their bytes travel: writes, reads, sends,
+//! immediates and atomics; fences, order, exactly-once delivery and credits. The crate does no I/O,
+//! reads no clock and holds no socket.
 //!
-//! [`Outbound`] is what one side of a connection asks of the other (and its answers to the other's
-//! reads and atomics): it cuts operations into fragments, takes back those that were lost, and
-//! completes operations in the order they were posted. [`Inbound`] is what the other side asks of
-//! this one: it decides for each fragment whether, when and where its bytes are placed, and delivers
-//! operations in order. Neither knows links or packet numbers.
+//! [`Outbound`] handles the operations that one side of a connection posts, and its answers to the
+//! peer's reads and atomics. It cuts operations into fragments, takes back lost fragments, and
+//! completes operations in the order of posting. [`Inbound`] handles the operations of the peer. It
+//! decides for each fragment whether, when and where its bytes are placed, and delivers operations
+//! in order. Neither knows links or packet numbers.
 #![forbid(unsafe_code)]
 
 mod close;
@@ -33,7 +34,7 @@ pub use outbound::{
 pub use pools::{PoolUse, Pools, SHARE_BYTES};
 pub use range_set::{Full, RangeSet};
 pub use shared_receives::{SharedReceives, Unfit};
-// What this crate is asked in, so that its users need not name the crate that all wires share.
+// The types in which users talk to this crate, so that they need not name the crate `work`.
 pub use work::{
     AccessFault, Arm, Arrival, Completion, CompletionKind, CompletionQueue, Cut, INLINE_BYTES_MAX,
     OPERATION_BYTES_MAX, Operation, OperationError, OperationFlags, OperationStatus, Order, Owner,

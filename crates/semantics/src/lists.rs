@@ -1,4 +1,4 @@
-//! Lists of pieces of memory that pending operations and receives are made of.
+//! Lists of memory pieces that pending operations and receives use.
 
 use work::{PieceList, PostError, StoredPieces};
 
@@ -6,12 +6,12 @@ use crate::limits::{LIST_SHARE, LISTS_MAX};
 use crate::pools::Pools;
 use crate::slab::Slab;
 
-/// Lists, each named by a slot. Memory is taken when lists come and kept for those that come later, so that
-/// an endpoint without any has none.
+/// Lists of pieces, each in a slot. Memory is allocated when lists are stored and kept for later
+/// ones, so an endpoint without lists uses none.
 #[derive(Debug)]
 pub(crate) struct Lists {
     stored: Slab<Box<StoredPieces>>,
-    /// Memory of lists that were given up.
+    /// Memory of removed lists, for reuse.
     #[expect(clippy::vec_box, reason = "the memory goes to and fro, and nothing is copied")]
     spare: Vec<Box<StoredPieces>>,
 }
@@ -24,10 +24,11 @@ impl Default for Lists {
 
 impl Lists {
     //= protocol.md: pool.6
-    /// Keeps a copy of `list` under the slot returned, for the half of a connection that has `own` of them.
+    /// Stores a copy of `list` for the half of a connection that already has `own` lists. Returns
+    /// its slot.
     ///
     /// # Errors
-    /// [`PostError::NoListLeft`] if no more are left for others.
+    /// [`PostError::NoListLeft`] if the half may not have another.
     pub(crate) fn store(&mut self, list: PieceList<'_>, own: u32) -> Result<u32, PostError> {
         if !self.grants_another(own) {
             return Err(PostError::NoListLeft(own));
@@ -35,38 +36,39 @@ impl Lists {
         Ok(self.keep(list))
     }
 
-    /// The same, for a half that is [granted](Lists::grants_another) one.
+    /// Stores a copy of `list` for a half that may [have another](Lists::grants_another). Returns
+    /// its slot.
     pub(crate) fn keep(&mut self, list: PieceList<'_>) -> u32 {
         let mut kept = self.spare.pop().unwrap_or_else(|| Box::new(StoredPieces::EMPTY));
         kept.store(list);
         self.stored.insert_growing(kept)
     }
 
-    /// Whether the half of a connection that has `own` lists may have another.
+    /// Returns whether the half of a connection that has `own` lists may have another.
     pub(crate) const fn grants_another(&self, own: u32) -> bool {
         own < LIST_SHARE || Pools::grants_another(own, self.stored.room())
     }
 
-    /// The list under `slot`.
+    /// Returns the list in `slot`.
     ///
     /// # Panics
-    /// If there is none: a broken invariant of this crate.
+    /// If the slot is free. That breaks an invariant of this crate.
     #[inline]
     pub(crate) fn get(&self, slot: u32) -> PieceList<'_> {
         self.stored[slot].list()
     }
 
-    /// Gives up the list under `slot`, which must be kept.
+    /// Removes the list in `slot`, which must be in use.
     pub(crate) fn remove(&mut self, slot: u32) {
         self.spare.push(self.stored.remove(slot));
     }
 
-    /// The lists that are kept.
+    /// Returns an iterator over the stored lists.
     pub(crate) fn iter(&self) -> impl Iterator<Item = PieceList<'_>> {
         self.stored.iter().map(|kept| kept.list())
     }
 
-    /// Lists that are kept.
+    /// Returns the number of stored lists.
     pub(crate) const fn used(&self) -> u32 {
         self.stored.used()
     }

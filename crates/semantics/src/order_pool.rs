@@ -1,19 +1,19 @@
-//! The order pool: memory for payload that has arrived and must not be placed yet, in blocks.
+//! The order pool: memory, in blocks, for payload that has arrived but must not be placed yet.
 
 use mem::Payload;
 
 use crate::limits::ORDER_BLOCK_BYTES;
 use crate::slab::NIL;
 
-/// Blocks of payload that wait for earlier operations. Allocates only in [`OrderPool::new`], unless it
-/// is [growing](OrderPool::growing).
+/// Blocks of payload that wait for earlier operations. Only [`OrderPool::new`] allocates, except in
+/// a [growing](OrderPool::growing) pool.
 #[derive(Debug)]
 pub(crate) struct OrderPool {
     bytes: Vec<u8>,
     blocks: Vec<Block>,
     free: u32,
     used: u32,
-    /// Blocks there may be at a time.
+    /// Most blocks at a time.
     limit: u32,
 }
 
@@ -25,7 +25,7 @@ struct Block {
     len: u32,
 }
 
-/// The held payload of one operation, its tail last.
+/// The held payload of one operation; its tail is last.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldList {
     head: u32,
@@ -59,29 +59,29 @@ impl OrderPool {
         }
     }
 
-    /// As many blocks, allocated when they are needed.
+    /// Creates a pool of at most `blocks` blocks that are allocated when needed.
     pub(crate) const fn growing(blocks: u32) -> Self {
         Self { bytes: Vec::new(), blocks: Vec::new(), free: NIL, used: 0, limit: blocks }
     }
 
-    /// Blocks that one piece of `len` bytes takes.
+    /// Returns the number of blocks for a piece of `len` bytes.
     pub(crate) const fn blocks_for(len: u32) -> u32 {
         len.div_ceil(ORDER_BLOCK_BYTES as u32)
     }
 
-    /// Blocks that are free.
+    /// Returns the number of free blocks.
     pub(crate) const fn room(&self) -> u32 {
         self.limit - self.used
     }
 
-    /// Blocks in use.
+    /// Returns the number of blocks in use.
     pub(crate) const fn used(&self) -> u32 {
         self.used
     }
 
-    /// Adds `payload`, for which there must be room ([`OrderPool::room`]), to `list`: if it ends
-    /// with the last byte of its operation (`is_tail`) its last block goes behind all others, the
-    /// rest before them, so that the tail is the last thing placed.
+    /// Adds `payload` to `list`; there must be room for it ([`OrderPool::room`]). If the payload
+    /// ends its operation (`is_tail`), its last block goes behind all others, so that the tail is
+    /// placed last. All other blocks go in front.
     pub(crate) fn hold(
         &mut self,
         list: &mut HeldList,
@@ -114,14 +114,14 @@ impl OrderPool {
         }
     }
 
-    /// The first block of `list`: its offset and bytes.
+    /// Returns the offset and the bytes of the first block of `list`.
     pub(crate) fn front(&self, list: &HeldList) -> Option<(u32, &[u8])> {
         let block = self.blocks.get(list.head as usize)?;
         let start = list.head as usize * ORDER_BLOCK_BYTES;
         Some((block.offset, &self.bytes[start..start + block.len as usize]))
     }
 
-    /// Frees the first block of `list`, if there is one, and returns its length.
+    /// Frees the first block of `list`, if there is one, and returns its length in bytes.
     pub(crate) fn pop(&mut self, list: &mut HeldList) -> u32 {
         let index = list.head;
         let Some(block) = self.blocks.get_mut(index as usize) else { return 0 };
@@ -137,7 +137,7 @@ impl OrderPool {
         len
     }
 
-    /// Adds a block to the free ones.
+    /// Allocates a block.
     #[cold]
     fn grow(&mut self) -> u32 {
         let index = self.blocks.len() as u32;
@@ -146,7 +146,7 @@ impl OrderPool {
         index
     }
 
-    /// Frees all payload of `list` and returns how many blocks that was.
+    /// Frees all payload of `list` and returns the number of freed blocks.
     pub(crate) fn clear(&mut self, list: &mut HeldList) -> u32 {
         let before = self.used;
         while !list.is_empty() {

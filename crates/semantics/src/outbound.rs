@@ -1,4 +1,5 @@
-//! Operations of this side, from posting to completion, and its answers to the peer's reads and atomics.
+//! The sending half of a connection's operations, from posting to completion, and answers to the
+//! peer's reads and atomics.
 
 mod answers;
 mod asking;
@@ -32,31 +33,33 @@ pub use fragments::{Carried, CarriedKind, Fragment, FragmentPayload, LocalFault}
 use local::LocalWork;
 pub use rest::OutboundAtRest;
 
-/// What the peer granted when the connection was made.
+/// Limits that the peer granted when the connection was set up.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerLimits {
-    /// Operations the peer tracks beyond the last delivered one.
+    /// Operations that the peer tracks beyond the last delivered one.
     pub operation_window: u32,
-    /// Reads and atomics the peer answers at a time.
+    /// Reads and atomics that the peer answers at a time.
     pub read_depth: u16,
-    /// Bytes the peer holds for operations that must wait.
+    /// Bytes that the peer holds for operations that must wait.
     pub order_pool_bytes: u32,
-    /// Receives the peer had posted when it accepted or asked.
+    /// Receives posted at the peer when it accepted or requested the connection.
     pub credit: MessageNumber,
 }
 
-/// How much is posted on a connection, and whether more of it could begin.
+/// How many operations are posted on a connection, and how many more may be.
 ///
-/// Records are for what is in flight. If the peer lacks receives, work that is posted all the same holds records and
-/// does nothing: it waits better where it is, but for [`OPERATION_SHARE`](crate::OPERATION_SHARE) operations.
+/// Records are meant for operations in flight. If the peer lacks receives, posted operations use
+/// records without progress. Beyond [`OPERATION_SHARE`](crate::OPERATION_SHARE) operations, work
+/// should then stay with the application.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct PostingRoom {
-    /// Operations that are posted and not complete.
+    /// Operations posted and not complete.
     pub outstanding: u32,
-    /// Receives of the peer for messages that are not posted yet. Below 0 if messages that are posted lack receives.
+    /// Receives of the peer left for messages not yet posted; negative if posted messages lack
+    /// receives.
     pub credit: i32,
-    /// Operations that may be posted at a time. It grows with each that the peer delivers, so that a peer that takes
-    /// nothing holds few records.
+    /// Most operations that should be posted at a time. It grows with each operation that the peer
+    /// delivers, so that a peer that delivers none uses few records.
     pub window: u32,
 }
 
@@ -65,19 +68,19 @@ pub struct PostingRoom {
 pub(crate) struct OutOperation {
     connection: u32,
     number: OperationNumber,
-    /// The operation posted next on this connection.
+    /// Slot of the operation posted next on this connection.
     next: u32,
     kind: OutKind,
-    /// Order and notification flags, the same in every fragment.
+    /// Order and notification flags, repeated in every fragment.
     flags: Flags,
     length: u32,
-    /// Bytes handed out for a first transmission.
+    /// Bytes cut into fragments for the first time.
     sent: u32,
-    /// The last fragment (or the request of a read) was handed out.
+    /// Whether the last fragment, or the request of a read, was handed out.
     all_sent: bool,
     signalled: bool,
     waits_for_answers: bool,
-    /// Bytes acknowledged, or of a read arrived.
+    /// Bytes acknowledged; for a read, bytes received.
     progressed: u32,
     /// Bytes in flight that the peer may have to hold.
     at_risk: u32,
@@ -92,24 +95,24 @@ pub(crate) struct OutOperation {
 enum OutKind {
     Write {
         source: Bytes,
-        /// The receive that it takes at the peer of a queue pair, if there is an immediate.
+        /// Number of the receive that it consumes on a queue pair, if `takes_receive`.
         message: MessageNumber,
         takes_receive: bool,
     },
     Send {
         source: Bytes,
         message: MessageNumber,
-        /// The peer ends the key of the operation with it.
+        /// Whether the peer invalidates the key of the operation.
         invalidates: bool,
     },
     Read {
         sink: RegionId,
         sink_offset: u64,
-        /// List of pieces that the bytes go to instead, or [`NIL`].
+        /// List of pieces that receives the bytes instead, or [`NIL`].
         list: u32,
-        /// Bytes that are here without a gap from the first one on.
+        /// Bytes received without a gap from the first one on.
         prefix: u32,
-        /// Record of all that is here; [`NIL`] for as long as that is the prefix.
+        /// Record of all bytes received; [`NIL`] while they are just the prefix.
         ranges: u32,
         arrived: bool,
     },
@@ -120,11 +123,11 @@ enum OutKind {
         sink: Option<Sink>,
         value: Option<u64>,
     },
-    /// Has no number of its own, but that of the next operation that the peer hears of.
+    /// Local work. It has the number of the next operation that is sent to the peer.
     Local { work: LocalWork, completes_as: CompletionKind },
 }
 
-/// Where the bytes of a write or send are.
+/// Source of the bytes of a write or send.
 #[derive(Clone, Copy, Debug)]
 enum Bytes {
     Region {
@@ -132,18 +135,18 @@ enum Bytes {
         offset: u64,
     },
     Inline([u8; INLINE_BYTES_MAX]),
-    /// In the pieces of this list.
+    /// The pieces of the list in this slot.
     Pieces(u32),
 }
 
-/// A fragment that was lost, or taken back by a driver, and waits to be retransmitted.
+/// A fragment that was lost, or that a driver returned, and waits to be retransmitted.
 #[derive(Debug)]
 pub(crate) struct Retransmission {
     carried: Carried,
     next: u32,
 }
 
-/// A list of such fragments.
+/// A list of fragments to retransmit.
 #[derive(Clone, Copy, Debug)]
 struct Chain {
     head: u32,
@@ -152,10 +155,10 @@ struct Chain {
 
 /// The sending half of the operations of one connection.
 ///
-/// Operations form a list in the order they were posted; a cursor walks it as they are cut into
-/// fragments. An operation is complete when the peer has delivered it (acknowledgements carry the
-/// number of the first operation not delivered) and, for reads and atomics, the answer is here.
-/// So the ledger of which fragment was acknowledged serves progress and retransmission only.
+/// Operations form a list in the order of posting; a cursor walks it as operations are cut into
+/// fragments. An operation is complete when the peer has delivered it and, for reads and atomics,
+/// the answer has arrived. Acknowledgements carry the number of the first operation not delivered.
+/// So the acknowledgement of single fragments serves only progress reports and retransmission.
 #[derive(Debug)]
 pub struct Outbound {
     owner: Owner,
@@ -170,33 +173,36 @@ pub struct Outbound {
     answering: u32,
     next_number: OperationNumber,
     next_message: MessageNumber,
-    /// First operation the peer has not delivered.
+    /// First operation that the peer has not delivered.
     delivered: OperationNumber,
-    /// The latest operation with a forward fence that was (partly) sent and is not complete: delivered
-    /// is not enough, as a read's bytes leave the peer's memory later.
+    /// The latest operation with a forward fence that was at least partly sent and is not complete.
+    /// Delivery is not enough, because the bytes of a read leave the peer's memory after it.
     last_fence: Option<OperationNumber>,
     peer: PeerLimits,
     at_risk_bytes: u32,
-    /// Reads and atomics sent and not answered.
+    /// Reads and atomics sent and not yet answered.
     asked: u32,
     /// Operations posted and not complete.
     outstanding: u32,
     /// See [`PostingRoom::window`].
     window: u32,
-    /// Nothing more of the operation at the cursor may be sent before the peer says more.
+    /// Whether the operation at the cursor must wait for an acknowledgement, an answer or a credit.
     blocked: bool,
     answer_turn: bool,
-    /// Both ends want the rules of queue pairs.
+    /// Whether both ends agreed on the rules of queue pairs.
     queue_pair: bool,
-    /// The first operation that failed on this side. Nothing of it and of later ones is sent any more.
+    /// The first operation that failed on this side. No more fragments of it or of later operations
+    /// are sent.
     fault: Option<(OperationNumber, OperationError)>,
-    /// An operation that failed on this side is complete, as are all before it.
+    /// Whether an operation that failed on this side is complete, as are all before it.
     is_faulty: bool,
     /// The first operation for which the peer has no receive now.
     not_ready: Option<OperationNumber>,
-    /// Its operations beyond its share take nothing from others, as they wait for the peer.
+    /// Whether its operations beyond its share are not counted against other connections, because
+    /// they wait for the peer.
     is_spared: bool,
-    /// What is to be retransmitted of it and of later ones, once the peer is ready.
+    /// Fragments of the operation `not_ready` and of later ones, to retransmit once the peer is
+    /// ready.
     held: Chain,
     backlog_bytes: u64,
     outlet: Outlet,
@@ -237,33 +243,35 @@ impl Outbound {
         }
     }
 
-    /// Sets what the peer granted, once the handshake says it.
+    /// Sets the limits that the peer granted in the handshake.
     pub const fn set_peer_limits(&mut self, peer: PeerLimits) {
         self.peer = peer;
         self.unblock();
     }
 
-    /// Begins with other numbers than 0, as the peer must, to see them wrap around.
+    /// Starts with other numbers than 0, for tests in which numbers wrap around. The peer must
+    /// start with the same numbers.
     pub const fn begin_at(&mut self, operation: OperationNumber, message: MessageNumber) {
         self.next_number = operation;
         self.delivered = operation;
         self.next_message = message;
     }
 
-    /// Follows the rules of queue pairs from now on, as both ends agreed. Before any operation.
+    /// Applies the rules of queue pairs from now on, as both ends agreed. Call before the first
+    /// operation.
     pub const fn be_queue_pair(&mut self) {
         self.queue_pair = true;
     }
 
     //= protocol.md: operation.1, queue-pair.7
-    /// Accepts an operation. Allocates nothing; its fragments come from
-    /// [`Outbound::next_fragment`].
+    /// Posts an operation, without allocating memory. [`Outbound::next_fragment`] returns its
+    /// fragments.
     ///
     /// # Errors
-    /// What [`Operation::check`] refuses; [`PostError::ReadsRefused`] if the peer serves no reads,
-    /// [`PostError::QueuePairOnly`] if it knows no such request;
-    /// [`PostError::NoOperationLeft`] or [`PostError::CompletionQueueFull`] if there is no record or no place for
-    /// its completion.
+    /// The errors of [`Operation::check`]; [`PostError::ReadsRefused`] if the peer answers no
+    /// reads; [`PostError::QueuePairOnly`] if the peer does not know such a request;
+    /// [`PostError::NoOperationLeft`] or [`PostError::CompletionQueueFull`] if there is no record
+    /// or no room for the completion.
     pub fn post(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -283,9 +291,9 @@ impl Outbound {
         Ok(number)
     }
 
-    /// Posts an operation as [`Outbound::post`] does, of which the bytes come from these pieces, or go to them if
-    /// it is a read. It is as long as the list; length and place in the request are ignored. Lists serve writes,
-    /// reads and sends only.
+    /// Posts an operation as [`Outbound::post`] does, with the bytes in the pieces of `list`: the
+    /// source of a write or send, the destination of a read. The operation is as long as the list;
+    /// its own length and location are ignored. Other requests ignore the list.
     ///
     /// # Errors
     /// As for [`Outbound::post`], and [`PostError::NoListLeft`].
@@ -313,8 +321,7 @@ impl Outbound {
         self.accept(pools, &operation, slot).inspect_err(|_| pools.lists.remove(slot))
     }
 
-    /// Puts an operation that can be performed behind the others; its bytes are in the pieces of `list`, if that is
-    /// not [`NIL`].
+    /// Appends a checked operation. Its bytes are in the pieces of `list`, unless that is [`NIL`].
     #[inline]
     fn accept(
         &mut self,
@@ -327,11 +334,11 @@ impl Outbound {
         Ok(self.append(pools, record))
     }
 
-    /// Makes sure of a record and of a place for the completion.
+    /// Checks that a record is free, and reserves room for the completion.
     #[inline]
     fn admit(&self, pools: &Pools, operation: &Operation) -> Result<(), PostError> {
         pools.check_room(self.outstanding)?;
-        // As `OutOperation::has_place` says of the record.
+        // Must agree with `OutOperation::has_place`.
         let has_place = operation.flags.signalled || operation.status.is_none();
         if has_place {
             self.outlet.promise()?;
@@ -339,7 +346,7 @@ impl Outbound {
         Ok(())
     }
 
-    /// Puts an operation that was admitted behind the others.
+    /// Appends an admitted operation to the list.
     #[inline]
     fn append(&mut self, pools: &mut Pools, record: OutOperation) -> OperationNumber {
         let number = record.number;
@@ -367,10 +374,11 @@ impl Outbound {
     }
 
     //= protocol.md: credit.1, complete.2
-    /// Handles what an acknowledgement says besides packets: every operation before `delivered` is
-    /// delivered, and receives are posted for messages before `credit`. Completes operations.
+    /// Handles the part of an acknowledgement that concerns operations: every operation before
+    /// `delivered` is delivered, and receives are posted for all messages before `credit`.
+    /// Completes operations.
     ///
-    /// False if the peer claims to have delivered what was never sent.
+    /// Returns false if the peer claims to have delivered an operation that was not wholly sent.
     #[must_use]
     pub fn on_delivered(
         &mut self,
@@ -400,7 +408,7 @@ impl Outbound {
         true
     }
 
-    /// Records that a fragment arrived at the peer.
+    /// Records that a fragment has arrived at the peer.
     pub fn on_acknowledged(&mut self, pools: &mut Pools, carried: Carried) {
         match carried.kind {
             CarriedKind::Request => {
@@ -425,8 +433,9 @@ impl Outbound {
     }
 
     //= protocol.md: again.1
-    /// Queues a lost fragment for retransmission. On a queue pair those of the operation in turn go first: it may
-    /// be all that the peer has room for, and the lists of others are many fragments.
+    /// Queues a lost fragment for retransmission. On a queue pair, fragments of the first operation
+    /// not delivered go first: the peer may have room for that operation only, and later ones may
+    /// have many fragments queued.
     pub fn on_lost(&mut self, pools: &mut Pools, carried: Carried) {
         if self.is_wanted(pools, &carried) {
             let is_first = self.queue_pair
@@ -440,17 +449,19 @@ impl Outbound {
         }
     }
 
-    /// Takes back a fragment that a driver did not take: it is the next to be sent. Call newest first.
+    /// Takes back a fragment that a driver did not accept; it becomes the next to send. Call newest
+    /// first.
     pub fn on_returned(&mut self, pools: &mut Pools, carried: Carried) {
         if self.is_wanted(pools, &carried) {
             self.queue_retransmission(pools, carried, End::Front);
         }
     }
 
-    /// Handles an answer of the peer to a read or atomic of ours. False if it breaks the protocol.
+    /// Handles an answer of the peer to a read or atomic: [`Answer::Violation`] if it breaks the
+    /// protocol.
     ///
     /// # Errors
-    /// The local memory of the read is gone: the connection cannot go on.
+    /// If the local memory of the read is gone; the connection must end.
     pub fn handle_answer<'p>(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -472,21 +483,22 @@ impl Outbound {
     }
 
     //= protocol.md: answer.8
-    /// Whether something is missing of the peer's answer to this operation of ours.
+    /// Returns whether a part of the peer's answer to operation `number` has not arrived.
     pub fn lacks_answer(&self, pools: &Pools, number: OperationNumber) -> bool {
         let slot = pools.reads_index.get(self.owner.index(), number);
         slot.is_some_and(|slot| !pools.operations[slot].is_answered())
     }
 
     //= protocol.md: close.4, queue-pair.6
-    /// Returns the error of the operation at fault when the peer closes for `reason`: [flush](Outbound::flush) with
-    /// it, after [`Outbound::on_delivered`] has completed what the Close reports.
+    /// Returns the error of the operation at fault when the peer closes the connection for
+    /// `reason`. First call [`Outbound::on_delivered`] with what the Close reports, then
+    /// [`Outbound::flush`] with this error.
     pub const fn error_of_close(&self, reason: CloseReason) -> OperationError {
         error_of_close(reason, self.queue_pair)
     }
 
-    /// Completes every operation: the one numbered `at_fault` with `fault`, the others with `others`.
-    /// Frees every record.
+    /// Completes every operation, the one numbered `at_fault` with its error, all others with
+    /// `others`. Frees all records.
     pub fn flush(
         &mut self,
         pools: &mut Pools,
@@ -516,22 +528,22 @@ impl Outbound {
         self.blocked = false;
     }
 
-    /// Whether [`Outbound::next_fragment`] may have something.
+    /// Returns whether [`Outbound::next_fragment`] may return a fragment.
     pub const fn wants_to_send(&self) -> bool {
         !self.again.is_empty() || self.answer_cursor != NIL || (self.cursor != NIL && !self.blocked)
     }
 
-    /// Returns about how many payload bytes are not handed out yet.
+    /// Returns the approximate number of payload bytes not yet handed out.
     pub const fn backlog_bytes(&self) -> u64 {
         self.backlog_bytes
     }
 
-    /// Whether a completion was lost for want of room: the connection cannot go on.
+    /// Returns whether a completion was lost because its queue was full; the connection must end.
     pub const fn is_overrun(&self) -> bool {
         self.outlet.is_overrun()
     }
 
-    /// Returns the first operation that the peer is not known to have delivered.
+    /// Returns the first operation that is not known to be delivered.
     pub const fn delivered(&self) -> OperationNumber {
         self.delivered
     }
@@ -547,7 +559,7 @@ impl Outbound {
         if left > 0 { left.cast_unsigned() } else { 0 }
     }
 
-    /// Returns what decides how much work of an application is to be posted now: see [`PostingRoom`].
+    /// Returns how much work of the application should be posted now: see [`PostingRoom`].
     pub const fn posting_room(&self) -> PostingRoom {
         let credit = self.peer.credit.since(self.next_message);
         PostingRoom {
@@ -562,23 +574,24 @@ impl Outbound {
         self.answering
     }
 
-    /// Whether progress depends on something the peer must say or send.
+    /// Returns whether progress depends on a frame from the peer.
     pub const fn waits_for_peer(&self) -> bool {
         self.outstanding > 0 || self.answering > 0
     }
 
-    /// What kept the operation at the cursor back may be over.
+    /// Lets the operation at the cursor be tried again, unless the connection is halted.
     #[inline]
     const fn unblock(&mut self) {
         self.blocked = self.is_halted();
     }
 
-    /// Whether nothing of the operation at the cursor may be sent, whatever the peer says of it.
+    /// Returns whether no fragment of the operation at the cursor may be sent, whatever the peer
+    /// reports.
     const fn is_halted(&self) -> bool {
         self.fault.is_some() || self.is_faulty || self.not_ready.is_some()
     }
 
-    /// Number of the first operation that was not wholly handed out.
+    /// Returns the number of the first operation not wholly handed out.
     fn first_unsent(&self, pools: &Pools) -> OperationNumber {
         pools.operations.get(self.cursor).map_or(self.next_number, |operation| operation.number)
     }
@@ -612,7 +625,7 @@ impl Chain {
         self.head == NIL
     }
 
-    /// Adds a fragment that no list has.
+    /// Adds a fragment that is on no list.
     fn add(&mut self, pools: &mut Pools, slot: u32, end: End) {
         if self.head == NIL {
             *self = Self { head: slot, tail: slot };
@@ -630,7 +643,7 @@ impl Chain {
         }
     }
 
-    /// Adds the fragments of another list.
+    /// Appends the fragments of another list.
     fn append(&mut self, pools: &mut Pools, other: Self) {
         if self.is_empty() {
             *self = other;
@@ -640,7 +653,7 @@ impl Chain {
         }
     }
 
-    /// Takes the first fragment out and forgets it.
+    /// Removes and returns the first fragment.
     fn take_first(&mut self, pools: &mut Pools) -> Option<Carried> {
         if self.head == NIL {
             return None;
@@ -660,7 +673,7 @@ enum End {
     Back,
 }
 
-/// The operation a fragment belongs to, unless it is complete by now and its record used again.
+/// Returns the operation of a fragment, unless it is complete and its record was reused.
 fn own_operation<'a>(
     operations: &'a mut Slab<OutOperation>,
     connection: u32,

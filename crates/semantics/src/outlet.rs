@@ -1,16 +1,16 @@
-//! Where one half of a connection puts its completions.
+//! The path of completions of one half of a connection to their queue.
 
 use std::sync::Arc;
 
 use crate::pools::Notices;
 use crate::{Completion, CompletionQueue, PostError, Push};
 
-/// A completion queue, and whether places in it are promised when work is posted.
+/// A completion queue, and whether room in it is reserved when work is posted.
 #[derive(Debug)]
 pub(crate) struct Outlet {
     queue: Arc<CompletionQueue>,
     promises: bool,
-    /// A completion was lost, as there was no room for it and none had been promised.
+    /// Whether a completion was lost because the queue was full and no room was reserved.
     is_overrun: bool,
 }
 
@@ -27,7 +27,7 @@ impl Outlet {
         self.is_overrun
     }
 
-    /// Makes sure of a place for a completion, if this outlet does.
+    /// Reserves room for a completion, if this outlet reserves room.
     #[inline]
     pub(crate) fn promise(&self) -> Result<(), PostError> {
         if !self.promises || self.queue.promise() {
@@ -36,7 +36,7 @@ impl Outlet {
         Err(PostError::CompletionQueueFull(self.queue.capacity()))
     }
 
-    /// Gives up a place that [`Outlet::promise`] made sure of.
+    /// Releases room that [`Outlet::promise`] reserved.
     #[inline]
     pub(crate) fn withdraw(&self) {
         if self.promises {
@@ -44,7 +44,7 @@ impl Outlet {
         }
     }
 
-    /// Puts a completion into the queue for which [`Outlet::promise`] was called.
+    /// Pushes a completion for which [`Outlet::promise`] was called.
     #[inline]
     pub(crate) fn complete(&mut self, to: &mut Notices, found: &Completion) {
         let pushed =
@@ -52,7 +52,7 @@ impl Outlet {
         self.note(to, pushed);
     }
 
-    /// Puts a completion into the queue for which nothing was promised; false if it must wait for room.
+    /// Pushes a completion without reserved room; returns false if it must wait for room.
     #[inline]
     pub(crate) fn offer(&mut self, to: &mut Notices, found: &Completion) -> bool {
         if self.promises {
@@ -76,7 +76,8 @@ impl Outlet {
         }
     }
 
-    /// A completion that was promised nothing is lost. The queue is reported as one that fires, since its other users fail, too.
+    /// Handles the loss of a completion without reserved room. The queue is reported as fired,
+    /// because its other users fail as well.
     #[cold]
     fn on_no_room(&mut self, to: &mut Notices) {
         if !self.promises && !self.is_overrun {

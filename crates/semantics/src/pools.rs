@@ -1,4 +1,4 @@
-//! The records all connections of an endpoint share.
+//! Records that all connections of an endpoint share.
 
 use core::hash::{BuildHasherDefault, Hasher};
 use std::collections::{HashMap, HashSet};
@@ -20,46 +20,46 @@ use crate::receive_queue::Destination;
 use crate::slab::Slab;
 use crate::{SharedReceives, Unfit};
 
-/// Records of operations, shared by the connections of an endpoint. An idle connection holds none of
-/// them.
+/// Records of operations, shared by the connections of an endpoint. An idle connection uses none.
 #[derive(Debug)]
 pub struct Pools {
     pub(crate) operations: Slab<OutOperation>,
     pub(crate) incoming: Slab<InOperation>,
-    /// Which bytes of the operation in the same slot of `incoming` are here, placed or held.
+    /// Bytes received, placed or held, of the operation in the `incoming` slot with this index.
     pub(crate) received: Vec<RangeSet>,
     pub(crate) responses: Slab<Response>,
-    /// Answers to peers that were begun so far.
+    /// Answers to peers begun so far.
     pub(crate) answers_begun: u64,
     pub(crate) reads: Slab<RangeSet>,
     pub(crate) retransmissions: Slab<Retransmission>,
     pub(crate) order: OrderPool,
-    /// Where the bytes of operations and receives made of pieces are.
+    /// Lists of pieces of operations and receives.
     pub(crate) lists: Lists,
     pub(crate) incoming_index: OperationIndex,
     pub(crate) reads_index: OperationIndex,
     pub(crate) status: Arc<StatusTable>,
     pub(crate) notices: Notices,
-    /// Shared queues of receives of which fewer are left than somebody wanted to hear of.
+    /// Shared queues with fewer receives left than the limit that the application armed.
     pub(crate) below_limit: Vec<Arc<SharedReceives>>,
-    /// Shared queues that got receives back for which connections wait.
+    /// Shared queues that got receives back while connections wait for some.
     pub(crate) refilled: Vec<Arc<SharedReceives>>,
     pub(crate) room: RoomAwaited,
     pub(crate) beyond: Beyond,
 }
 
-/// Bytes of the records that a connection gets in any case, whatever others have: of its operations, of lists of pieces
-/// for both of its halves, of the operation of its peer that is in turn, and of one answer.
+/// Bytes of the records that a connection gets in any case: those of its share of operations, of
+/// lists of pieces for both of its halves, of the operation of its peer that is in turn, and of one
+/// answer.
 pub const SHARE_BYTES: usize = OPERATION_SHARE as usize * size_of::<OutOperation>()
     + 2 * LIST_SHARE as usize * size_of::<StoredPieces>()
     + size_of::<InOperation>()
     + size_of::<RangeSet>()
     + size_of::<Response>();
 
-/// Connections whose work waits with the application until they have room.
+/// Connections with work that the application will post when they have room.
 #[derive(Debug, Default)]
 pub(crate) struct RoomAwaited {
-    /// By the bits of their owners.
+    /// The connections that wait for room, as the bits of their owners.
     awaited_by: HashSet<u64, BuildHasherDefault<KeyMixer>>,
     there_for: Vec<Owner>,
 }
@@ -73,17 +73,18 @@ impl RoomAwaited {
     }
 }
 
-/// Operations that connections have beyond their shares. Shares take nothing from others.
+/// Operations of connections beyond their shares. Operations within shares do not reduce the room
+/// of others.
 #[derive(Debug, Default)]
 pub(crate) struct Beyond {
-    /// Those that take from what is left for others.
+    /// Operations that reduce the room of other connections.
     common: u32,
-    /// Those that wait for a receive of the peer, and do not.
+    /// Operations that wait for a receive of the peer and do not reduce the room of others.
     waiting: u32,
 }
 
 impl Beyond {
-    /// A connection has posted one; it is spared while it waits for a receive.
+    /// Adds an operation. Its connection is spared while it waits for a receive.
     #[inline]
     pub(crate) const fn add(&mut self, is_spared: bool) {
         if is_spared {
@@ -93,7 +94,7 @@ impl Beyond {
         }
     }
 
-    /// One operation of a connection has ended.
+    /// Removes an operation that has ended.
     #[inline]
     pub(crate) const fn remove(&mut self, is_spared: bool) {
         if is_spared {
@@ -103,7 +104,9 @@ impl Beyond {
         }
     }
 
-    /// A connection with so many begins to wait for a receive. False if too many wait already: then it takes from others.
+    /// Spares a connection with `count` such operations, which begins to wait for a receive.
+    /// Returns false if too many operations wait already; then its operations still reduce the room
+    /// of others.
     pub(crate) const fn spare(&mut self, count: u32) -> bool {
         if self.waiting + count > WAITING_MAX {
             return false;
@@ -113,24 +116,25 @@ impl Beyond {
         true
     }
 
-    /// A connection with so many goes on.
+    /// Ends the sparing of a connection with `count` such operations.
     pub(crate) const fn take_back(&mut self, count: u32) {
         self.waiting -= count;
         self.common += count;
     }
 }
 
-/// What was reported to the application.
+/// Reports made to the application.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
     /// Queues that got a completion for which the application waits.
     pub(crate) fired: Vec<Arc<CompletionQueue>>,
-    /// How often something was reported to it.
+    /// Number of reports made.
     pub(crate) count: u64,
 }
 
 impl Pools {
-    /// Creates pools of the sizes in `limits`; handles of operations read their state from `status`.
+    /// Creates pools with the sizes in `limits`. Handles of operations read their state from
+    /// `status`.
     pub fn new(limits: &PoolLimits, status: Arc<StatusTable>) -> Self {
         Self {
             operations: Slab::reserving(limits.operations),
@@ -153,8 +157,8 @@ impl Pools {
         }
     }
 
-    /// Creates pools as [`Pools::new`] does, but allocates memory when records are first used: for simulations of
-    /// thousands of endpoints, most of which use few.
+    /// Creates pools as [`Pools::new`] does, but allocates memory when records are first used. For
+    /// simulations of thousands of endpoints, most of which use few records.
     pub fn growing(limits: &PoolLimits, status: Arc<StatusTable>) -> Self {
         Self {
             operations: Slab::growing(limits.operations),
@@ -178,40 +182,42 @@ impl Pools {
     }
 
     //= protocol.md: pool.5
-    /// Whether a connection that has `own` records of a kind may have another, of which `room` are free:
-    /// as long as no more are its own than are left for others. Alone it gets half of all, two get a third
-    /// each, and something is left for those that come later. What a connection cannot go on without it
-    /// gets in any case.
+    /// Returns whether a connection with `own` records of a kind may have another while `room` are
+    /// free: it may while it has fewer than are free. So a single connection gets half of all
+    /// records, two get a third each, and some remain for connections that come later. A record
+    /// without which a connection could not make progress is granted in any case.
     pub(crate) const fn grants_another(own: u32, room: u32) -> bool {
         own < room
     }
 
     //= protocol.md: pool.6
-    /// Whether a connection with `own` operations that are posted and not complete may have another record.
+    /// Returns whether a connection with `own` operations posted and not complete may have another
+    /// record.
     pub(crate) const fn grants_operation(&self, own: u32) -> bool {
         let room = self.operations.limit().saturating_sub(self.beyond.common);
         own < OPERATION_SHARE || Self::grants_another(own - OPERATION_SHARE, room)
     }
 
-    /// Lets [`Pools::take_room`] name this connection when one of its operations is complete, the peer grants it
-    /// more messages, or one of its receives is consumed: work of the application waits for that.
+    /// Makes [`Pools::take_room`] return this connection once one of its operations completes, the
+    /// peer grants it more messages, or one of its receives is consumed. Work of the application
+    /// waits for that.
     pub fn await_room(&mut self, owner: Owner) {
         self.room.awaited_by.insert(owner.bits());
     }
 
-    /// Takes a connection that has room again for which work [waits](Pools::await_room). Call until it returns
-    /// `None`.
+    /// Removes and returns a connection that has room again and for which work
+    /// [waits](Pools::await_room). Call until it returns `None`.
     pub fn take_room(&mut self) -> Option<Owner> {
         self.room.there_for.pop()
     }
 
-    /// Whether there is such a connection.
+    /// Returns whether [`Pools::take_room`] would return a connection.
     #[inline]
     pub const fn has_room_news(&self) -> bool {
         !self.room.there_for.is_empty()
     }
 
-    /// This connection may have room that it lacked.
+    /// Records that this connection may have room again.
     #[inline]
     pub(crate) fn note_room(&mut self, owner: Owner) {
         if !self.room.awaited_by.is_empty() {
@@ -219,17 +225,17 @@ impl Pools {
         }
     }
 
-    /// Which bytes of the operation in `slot` are here: none, as its record is new.
+    /// Resets the bytes received for the new record in `slot`.
     #[inline]
     pub(crate) fn clear_received(&mut self, slot: u32) {
         match self.received.get_mut(slot as usize) {
             Some(received) => received.clear(),
-            // Records that are allocated later come one after the other.
+            // Records allocated later are appended one by one.
             None => self.received.push(RangeSet::default()),
         }
     }
 
-    /// Gives up what a receive that has ended had of these records.
+    /// Frees the records that an ended receive used.
     #[inline]
     pub(crate) fn forget(&mut self, destination: Destination) {
         if let Destination::List(slot) = destination {
@@ -237,35 +243,36 @@ impl Pools {
         }
     }
 
-    /// Takes a completion queue that was armed and got what it was armed for, or that is overrun: wake the threads
-    /// that wait for it. Call until it returns `None`.
+    /// Removes and returns a completion queue that is overrun, or that was armed and got a
+    /// completion that it was armed for. Wake the threads that wait for it. Call until it returns
+    /// `None`.
     pub fn take_fired(&mut self) -> Option<Arc<CompletionQueue>> {
         self.notices.fired.pop()
     }
 
-    /// Returns how often something was reported to the application, by a completion or by a slot of the status
-    /// table.
+    /// Returns how often an event was reported to the application, by a completion or by a slot of
+    /// the status table.
     #[inline]
     pub const fn report_count(&self) -> u64 {
         self.notices.count
     }
 
-    /// Ends what a slot of the status table follows.
+    /// Finishes the operation or receive that a slot of the status table follows.
     #[inline]
     pub(crate) fn finish(&mut self, status: u32, result: Result<u64, OperationError>) {
         self.notices.count += 1;
         self.status.finish(status, result);
     }
 
-    /// A message has come for a receive that a slot of the status table follows.
+    /// Reports the arrival of a message for a receive that a slot of the status table follows.
     #[inline]
     pub(crate) fn arrive(&mut self, status: u32, arrival: Arrival) {
         self.notices.count += 1;
         self.status.arrive(status, arrival);
     }
 
-    /// Puts a completion into a queue of no connection, for which nothing was promised; false if there is no
-    /// room, which overruns the queue.
+    /// Pushes a completion that belongs to no connection and has no reserved room. Returns false if
+    /// there is no room, which overruns the queue.
     pub fn push(&mut self, queue: &Arc<CompletionQueue>, completion: &Completion) -> bool {
         match queue.push(completion) {
             Push::Added => {
@@ -284,11 +291,11 @@ impl Pools {
         }
     }
 
-    /// Fills the oldest receive of a shared queue with something of `bytes` bytes that belongs to no connection: `place`
-    /// gets the context of the receive and where its bytes are.
+    /// Fills the oldest receive of a shared queue with `bytes` bytes that belong to no connection.
+    /// `place` gets the context and the pieces of the receive.
     ///
     /// # Errors
-    /// [`Unfit`]; then all receives are there as before. One that others wait for is none.
+    /// [`Unfit`]; then all receives are unchanged. Receives that connections wait for are not used.
     pub fn fill_shared<R>(
         &mut self,
         queue: &Arc<SharedReceives>,
@@ -300,7 +307,7 @@ impl Pools {
         Ok(placed)
     }
 
-    /// A receive was taken from a shared queue: somebody may want to hear of it.
+    /// Checks the limit of a shared queue after a receive was removed from it.
     #[inline]
     pub(crate) fn note_limit(&mut self, queue: &Arc<SharedReceives>) {
         if queue.falls_below_limit() {
@@ -308,30 +315,32 @@ impl Pools {
         }
     }
 
-    /// Takes a shared queue with fewer receives than its [limit](SharedReceives::arm_limit): notify the thread that
-    /// armed it. Call until it returns `None`.
+    /// Removes and returns a shared queue with fewer receives than its
+    /// [limit](SharedReceives::arm_limit): notify the thread that armed it. Call until it returns
+    /// `None`.
     pub fn take_below_limit(&mut self) -> Option<Arc<SharedReceives>> {
         self.below_limit.pop()
     }
 
-    /// Takes a shared queue that got receives back from a connection that has ended, while others wait for some:
-    /// see [`SharedReceives::next_ready`]. Call until it returns `None`.
+    /// Removes and returns a shared queue that got receives back from an ended connection while
+    /// other connections wait for some: see [`SharedReceives::next_ready`]. Call until it returns
+    /// `None`.
     pub fn take_refilled(&mut self) -> Option<Arc<SharedReceives>> {
         self.refilled.pop()
     }
 
-    /// Whether there is such a queue.
+    /// Returns whether [`Pools::take_refilled`] would return a queue.
     #[inline]
     pub const fn has_refilled(&self) -> bool {
         !self.refilled.is_empty()
     }
 
-    /// Returns how many answers to reads and atomics of peers were begun so far.
+    /// Returns the number of answers to reads and atomics of peers begun so far.
     pub const fn answers_begun(&self) -> u64 {
         self.answers_begun
     }
 
-    /// Whether a connection that has `own` operations may post another.
+    /// Checks whether a connection with `own` operations may post another.
     ///
     /// # Errors
     /// [`PostError::NoOperationLeft`].
@@ -339,7 +348,7 @@ impl Pools {
         if self.grants_operation(own) { Ok(()) } else { Err(PostError::NoOperationLeft(own)) }
     }
 
-    /// Returns how many records are in use: 0 everywhere when no connection has anything pending.
+    /// Returns the numbers of records in use: all 0 while no connection has operations pending.
     pub fn in_use(&self) -> PoolUse {
         PoolUse {
             operations: self.operations.used(),
@@ -353,34 +362,35 @@ impl Pools {
     }
 }
 
-/// How many records of each kind are in use.
+/// Numbers of records in use, by kind.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct PoolUse {
     /// Operations posted and not complete.
     pub operations: u32,
-    /// Operations of peers that are partly here or wait.
+    /// Operations of peers that have partly arrived or wait.
     pub incoming: u32,
     /// Reads and atomics of peers being answered.
     pub responses: u32,
-    /// Own reads whose answers have come out of order.
+    /// Reads of this side whose answers have arrived out of order.
     pub reads: u32,
     /// Fragments that wait to be retransmitted.
     pub retransmissions: u32,
-    /// Blocks of the order pool.
+    /// Blocks of the order pool in use.
     pub order_blocks: u32,
     /// Lists of pieces.
     pub lists: u32,
 }
 
-/// Finds the record of an operation by connection and number. Grows beyond its first size with the
-/// records only.
+/// Finds the record of an operation by connection and number. It grows beyond its first size only
+/// with the records.
 #[derive(Debug)]
 pub(crate) struct OperationIndex(HashMap<u64, u32, BuildHasherDefault<KeyMixer>>);
 
 impl OperationIndex {
     fn new(capacity: u32) -> Self {
-        // Twice the records, so that removals never force the table to grow: it cleans in place.
+        // Twice the records, so that removals never force the table to grow: it is cleaned in
+        // place.
         Self(HashMap::with_capacity_and_hasher(
             capacity as usize * 2,
             BuildHasherDefault::default(),
@@ -408,8 +418,8 @@ const fn key(connection: u32, number: OperationNumber) -> u64 {
     (connection as u64) << 32 | number.0 as u64
 }
 
-/// Mixes a key of two small integers. A peer can choose operation numbers only inside its window,
-/// so that it cannot make many keys collide; no secret is needed.
+/// Mixes a key of two small integers. It needs no secret: a peer can choose operation numbers only
+/// within its window, so it cannot make many keys collide.
 #[derive(Debug, Default)]
 pub(crate) struct KeyMixer(u64);
 
@@ -425,7 +435,8 @@ impl Hasher for KeyMixer {
     }
 
     fn write_u64(&mut self, value: u64) {
-        // Multiplication by the golden ratio spreads low bits upwards; the fold brings them back.
+        // Multiplication by the golden ratio spreads low bits upwards; the fold brings high bits
+        // down.
         let product = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = product ^ product >> 32;
     }

@@ -1,19 +1,21 @@
-//! Which bytes of one operation have arrived.
+//! The bytes of one operation that have arrived.
 
-/// Most disjoint ranges one operation may have at a time.
+/// Most disjoint ranges of one operation at a time.
 ///
-/// Frames of a link alternate with those of others, so what a link that fell silent had in flight makes
-/// as many holes: 144 frames and a short window, until its silence is noticed. Two links that differ by
-/// 2 ms at 1 Gb/s are 170 frames apart, in runs of 14 frames. A frame that would open one more range is refused and retransmitted later.
+/// Frames of a link alternate with those of other links, so each frame in flight on a link that
+/// falls silent leaves a gap: 144 frames and a short window, until the silence is noticed. Two
+/// links at 1 Gb/s whose delays differ by 2 ms are 170 frames apart, in runs of 14 frames. A frame
+/// that would add one more range is refused and retransmitted later.
 pub(crate) const RANGES_MAX: usize = 168;
 
-/// A sorted set of disjoint, non-adjacent ranges of byte offsets, in place and without allocation.
+/// A sorted set of disjoint, non-adjacent ranges of byte offsets, stored in place without
+/// allocation.
 ///
-/// In-order arrival extends the last range and never searches.
+/// Bytes that arrive in order extend the last range without a search.
 #[derive(Clone, Debug)]
 pub struct RangeSet {
     len: u8,
-    /// `(start, end)`, end exclusive; the first `len` are valid, ascending, with gaps between.
+    /// `(start, end)`, end exclusive. The first `len` are valid, ascending, with gaps in between.
     ranges: [(u32, u32); RANGES_MAX],
 }
 
@@ -28,7 +30,7 @@ impl Default for RangeSet {
 }
 
 impl RangeSet {
-    /// Forgets everything.
+    /// Removes all ranges.
     pub const fn clear(&mut self) {
         self.len = 0;
     }
@@ -36,7 +38,7 @@ impl RangeSet {
     /// Adds `[start, end)`.
     ///
     /// # Errors
-    /// [`Full`], with nothing changed, if that needs more than `RANGES_MAX` ranges.
+    /// [`Full`], with the set unchanged, if it would need more than `RANGES_MAX` ranges.
     #[inline]
     pub fn insert(&mut self, start: u32, end: u32) -> Result<(), Full> {
         if start >= end {
@@ -55,20 +57,21 @@ impl RangeSet {
         self.insert_inside(start, end)
     }
 
-    /// Whether [`RangeSet::insert`] of `[start, end)` succeeds.
+    /// Returns whether [`RangeSet::insert`] of `[start, end)` would succeed.
     #[inline]
     pub fn takes(&self, start: u32, end: u32) -> bool {
         usize::from(self.len) < RANGES_MAX || !self.is_apart(start, end)
     }
 
-    /// Whether `[start, end)` touches none of several ranges or one, so that it would be one more.
+    /// Returns whether `[start, end)` touches no range of a set that is not empty, so that it would
+    /// add a range.
     pub(crate) fn is_apart(&self, start: u32, end: u32) -> bool {
         start < end
             && self.len > 0
             && !self.as_slice().iter().any(|range| range.0 <= end && start <= range.1)
     }
 
-    /// Ranges beyond the first.
+    /// Returns the number of ranges beyond the first.
     #[inline]
     pub(crate) fn extra(&self) -> u32 {
         u32::from(self.len.saturating_sub(1))
@@ -109,18 +112,18 @@ impl RangeSet {
         }
     }
 
-    /// Whether all of `[start, end)` is in the set.
+    /// Returns whether all of `[start, end)` is in the set.
     #[inline]
     pub fn contains(&self, start: u32, end: u32) -> bool {
         start >= end || self.as_slice().iter().any(|range| range.0 <= start && end <= range.1)
     }
 
-    /// Whether any byte of `[start, end)` is in the set.
+    /// Returns whether any byte of `[start, end)` is in the set.
     pub fn intersects(&self, start: u32, end: u32) -> bool {
         start < end && self.as_slice().iter().any(|range| range.0 < end && start < range.1)
     }
 
-    /// Returns the ranges, ascending.
+    /// Returns the ranges in ascending order.
     #[inline]
     pub fn as_slice(&self) -> &[(u32, u32)] {
         &self.ranges[..usize::from(self.len)]

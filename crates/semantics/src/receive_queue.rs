@@ -1,4 +1,4 @@
-//! Receives an application posted, in the order messages will consume them.
+//! Receives posted by an application, in the order in which messages consume them.
 
 use std::collections::VecDeque;
 
@@ -12,28 +12,28 @@ use crate::slab::NIL;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
     pub(crate) context: u64,
-    /// Longest message.
+    /// Longest message, in bytes.
     pub(crate) length: u32,
     pub(crate) destination: Destination,
-    /// Slot of the status table that reports the message, in place of a completion queue; [`NIL`] if none is.
+    /// Slot of the status table that reports the message instead of a completion; [`NIL`] if none.
     pub(crate) status: u32,
 }
 
 impl Posted {
-    /// A receive that a completion reports.
+    /// Creates a receive that is reported by a completion.
     pub(crate) const fn new(context: u64, length: u32, destination: Destination) -> Self {
         Self { context, length, destination, status: NIL }
     }
 }
 
-/// Where a message goes.
+/// Destination of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Destination {
     Region {
         region: RegionId,
         offset: u64,
     },
-    /// Into the pieces of the list in this slot of [`Pools::lists`](crate::Pools).
+    /// The pieces of the list in this slot of [`Pools::lists`](crate::Pools).
     List(u32),
 }
 
@@ -43,7 +43,7 @@ impl From<Receive> for Posted {
     }
 }
 
-/// Posted receives of one connection. Allocated once, at the first posted receive.
+/// Posted receives of one connection. Memory is allocated once, with the first posted receive.
 #[derive(Debug)]
 pub(crate) struct ReceiveQueue {
     entries: VecDeque<Posted>,
@@ -53,13 +53,13 @@ pub(crate) struct ReceiveQueue {
 }
 
 impl ReceiveQueue {
-    /// A queue whose first receive will be consumed by message `first`.
+    /// Creates a queue whose first receive will be consumed by message `first`.
     pub(crate) fn new(capacity: u32, first: MessageNumber) -> Self {
         let capacity = capacity as usize;
         Self { entries: VecDeque::with_capacity(capacity), capacity, first }
     }
 
-    /// The same, but memory is taken when receives come.
+    /// Creates such a queue, but allocates memory as receives are added.
     pub(crate) const fn growing(capacity: u32, first: MessageNumber) -> Self {
         Self { entries: VecDeque::new(), capacity: capacity as usize, first }
     }
@@ -70,7 +70,7 @@ impl ReceiveQueue {
         assert!(is_added, "a queue of receives holds more than it has room for");
     }
 
-    /// Appends a receive; false when the queue is full.
+    /// Appends a receive; returns false if the queue is full.
     pub(crate) fn push(&mut self, receive: Posted) -> bool {
         if self.is_full() {
             return false;
@@ -79,22 +79,22 @@ impl ReceiveQueue {
         true
     }
 
-    /// The receives that were not consumed, oldest first.
+    /// Returns the receives not consumed yet, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Posted> {
         self.entries.iter()
     }
 
-    /// Receives that were not consumed.
+    /// Returns the number of receives not consumed yet.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether nothing more can be posted.
+    /// Returns whether no more receives can be posted.
     pub(crate) fn is_full(&self) -> bool {
         self.entries.len() >= self.capacity
     }
 
-    /// The receive that `message` consumes, if it is posted and not consumed yet.
+    /// Returns the receive that `message` will consume, if it is posted and not consumed yet.
     pub(crate) fn get(&self, message: MessageNumber) -> Option<&Posted> {
         let index = usize::try_from(message.since(self.first)).ok()?;
         self.entries.get(index)
@@ -110,7 +110,7 @@ impl ReceiveQueue {
         Some(receive)
     }
 
-    /// Takes all receives that were not consumed, each with the message that would have consumed it.
+    /// Removes all receives not consumed yet, each with the message that would have consumed it.
     pub(crate) fn drain(
         &mut self,
     ) -> impl DoubleEndedIterator<Item = (MessageNumber, Posted)> + '_ {
@@ -120,7 +120,7 @@ impl ReceiveQueue {
             .map(move |(index, receive)| (MessageNumber(first.wrapping_add(index as u32)), receive))
     }
 
-    /// Message number up to which (exclusive) receives are posted.
+    /// Returns the message number before which receives are posted for all messages.
     pub(crate) fn credit(&self) -> MessageNumber {
         MessageNumber(self.first.0.wrapping_add(self.entries.len() as u32))
     }

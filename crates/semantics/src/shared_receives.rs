@@ -1,4 +1,4 @@
-//! Receives that several connections take from one queue.
+//! A queue of receives shared by several connections.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -29,40 +29,42 @@ use crate::{Owner, PieceList, PostError, Receive};
 
 /// A bounded queue of receives for any number of connections of one endpoint (the shared receive queue of verbs).
 ///
-/// Any thread posts, without a lock. The thread inside the engine takes, for the message that needs a receive, and
-/// in the order in which they were posted. A connection that finds none waits: it gets one before any that came
-/// later.
+/// Any thread may post, without a lock. The thread inside the engine takes receives in the order of
+/// posting, when a message needs one. A connection that finds no receive waits, and gets one before
+/// connections that began to wait later.
 #[derive(Debug)]
 pub struct SharedReceives {
     posted: ArrayQueue<Entry>,
-    /// Memory of lists of pieces whose receives were taken.
+    /// Memory for lists of pieces, reused after their receives were taken.
     spare: ArrayQueue<Box<StoredPieces>>,
-    /// How many connections wait.
+    /// Number of connections that wait for a receive.
     waiting: AtomicUsize,
-    /// How many others want to hear of receives that are posted.
+    /// Number of users without a connection that wait for a receive.
     wanting: AtomicUsize,
-    /// How many receives have come back.
+    /// Number of receives that were returned and not taken since.
     returned: AtomicUsize,
-    /// An event is wanted when fewer receives than this are left; 0 if none is.
+    /// Report an event when fewer receives than this are left; 0 for none.
     limit: AtomicU32,
     rare: Mutex<Rare>,
 }
 
-/// What only the thread inside the engine asks for, and only when receives are short or a connection has ended.
+/// State that only the thread inside the engine uses, and only when receives are scarce or a
+/// connection has ended.
 #[derive(Debug, Default)]
 struct Rare {
-    /// Receives that a connection had taken and not consumed when it ended. They are older than any posted.
+    /// Receives that connections had taken and not consumed when they ended. They are older than
+    /// any in `posted`.
     returned: VecDeque<Entry>,
-    /// Connections that wait, the one that has waited longest first.
+    /// Connections that wait, in the order in which they began to wait.
     waiters: VecDeque<Owner>,
 }
 
-/// Why a shared queue has no receive for something.
+/// Why a shared queue cannot provide a receive.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Unfit {
-    /// There is none, or others wait for those there are.
+    /// There is no receive, or connections wait for all that are left.
     NoReceive,
-    /// The oldest is too short.
+    /// The oldest receive is too short.
     TooShort,
 }
 
@@ -70,12 +72,12 @@ pub enum Unfit {
 #[derive(Debug)]
 struct Entry {
     receive: Receive,
-    /// Where the message goes instead, if it goes to several places.
+    /// Destination of the message if it consists of several pieces.
     pieces: Option<Box<StoredPieces>>,
 }
 
 impl SharedReceives {
-    /// Creates a queue of `capacity` receives, at least 1 and at most [`SHARED_RECEIVES_MAX`].
+    /// Creates a queue with room for `capacity` receives, from 1 to [`SHARED_RECEIVES_MAX`].
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.clamp(1, SHARED_RECEIVES_MAX);
         Self {
@@ -89,10 +91,11 @@ impl SharedReceives {
         }
     }
 
-    /// Posts a buffer for a message. The memory is checked when a message comes.
+    /// Posts a buffer for a message. The memory is checked only when a message arrives.
     ///
-    /// True if a connection waits for it: see to it that [`SharedReceives::next_ready`] is called inside the
-    /// engine, and that the parts that [want](SharedReceives::begin_wanting) one look for it.
+    /// Returns true if a connection or another user waits for a receive. Then the caller must make
+    /// sure that [`SharedReceives::next_ready`] is called inside the engine, and that users that
+    /// [want](SharedReceives::begin_wanting) a receive try again.
     ///
     /// # Errors
     /// [`PostError::ReceiveQueueFull`].
@@ -100,7 +103,8 @@ impl SharedReceives {
         self.push(Entry { receive, pieces: None })
     }
 
-    /// Posts pieces of memory, one after the other, for a message; otherwise as [`SharedReceives::post`].
+    /// Posts pieces of memory, one after the other, for a message. Otherwise like
+    /// [`SharedReceives::post`].
     ///
     /// # Errors
     /// [`PostError::ReceiveQueueFull`].
@@ -109,8 +113,9 @@ impl SharedReceives {
         self.push(Entry { receive, pieces: Some(self.keep(list)) })
     }
 
-    /// Records that something that belongs to no connection lacks a receive: posting one reports it, as if a
-    /// connection waited. Returns whether there is one already. Only the thread inside the engine may call it.
+    /// Records that a user without a connection lacks a receive. From now on
+    /// [`SharedReceives::post`] returns true, as if a connection waited. Returns whether a receive
+    /// is already available. Only the thread inside the engine may call it.
     #[must_use]
     pub fn begin_wanting(&self) -> bool {
         self.wanting.fetch_add(1, SeqCst);
@@ -119,7 +124,7 @@ impl SharedReceives {
         self.left() > 0
     }
 
-    /// Ends [`SharedReceives::begin_wanting`]: a receive is not lacked any more.
+    /// Ends [`SharedReceives::begin_wanting`]: the user no longer lacks a receive.
     pub fn end_wanting(&self) {
         self.wanting.fetch_sub(1, SeqCst);
     }
@@ -129,27 +134,28 @@ impl SharedReceives {
         self.posted.len() + self.returned.load(Relaxed)
     }
 
-    /// Whether there is nothing to take.
+    /// Returns whether no receive is left.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns how many receives can be posted and not taken.
+    /// Returns how many receives may be posted and not taken at a time.
     pub fn capacity(&self) -> usize {
         self.posted.capacity()
     }
 
-    /// Arms the limit: [`Pools::take_below_limit`](crate::Pools::take_below_limit) returns the queue once when
-    /// fewer than `limit` receives are left; 0 disarms it. Returns true if fewer are left now, and arms nothing
-    /// then. Only the thread inside the engine may call it.
+    /// Arms the limit: [`Pools::take_below_limit`](crate::Pools::take_below_limit) returns the
+    /// queue once, when fewer than `limit` receives are left. A limit of 0 disarms it. If fewer are
+    /// left already, returns true and does not arm the limit. Only the thread inside the engine may
+    /// call it.
     #[must_use]
     pub fn arm_limit(&self, limit: u32) -> bool {
         self.limit.store(limit, Relaxed);
         self.falls_below_limit()
     }
 
-    /// Returns the connection that has waited longest for a receive, if there is one for it: let it [take the
-    /// receive](crate::Inbound::on_ready). Call until it returns `None`.
+    /// Removes and returns the connection that has waited longest, if there is a receive: let it
+    /// [take the receive](crate::Inbound::on_ready). Call until it returns `None`.
     pub fn next_ready(&self) -> Option<Owner> {
         if self.waiting.load(SeqCst) == 0 || self.is_empty() {
             return None;
@@ -161,12 +167,12 @@ impl SharedReceives {
     }
 
     //= protocol.md: datagram.4
-    /// Lets `place` fill the oldest receive that a message that does not wait may have with something of `bytes` bytes that
-    /// belongs to no connection; it gets the context of the receive and where its bytes are. Only the thread inside
-    /// the engine may call it.
+    /// Lets `place` fill the oldest receive with `bytes` bytes that belong to no connection.
+    /// `place` gets the context and the pieces of the receive. Receives that connections wait for
+    /// are not used. Only the thread inside the engine may call it.
     ///
     /// # Errors
-    /// [`Unfit`]; then all receives are there as before.
+    /// [`Unfit`]; then all receives are unchanged.
     pub(crate) fn fill<R>(
         &self,
         bytes: usize,
@@ -183,17 +189,17 @@ impl SharedReceives {
             return Ok(place(context, &[Piece { region, offset, length }]));
         };
         let placed = place(context, pieces.list().pieces());
-        // If there is no room for the memory, it is given back.
+        // If `spare` is full, the memory is freed.
         let _ = self.spare.push(pieces);
         Ok(placed)
     }
 
-    /// Receives that a message that does not wait may take: each that waits will have one.
+    /// Returns the number of receives beyond those that waiting connections will get.
     pub(crate) fn left(&self) -> usize {
         self.len().saturating_sub(self.waiting.load(Relaxed))
     }
 
-    /// Takes the oldest receive that a message that does not wait may have.
+    /// Takes the oldest receive, unless waiting connections need all that are left.
     #[inline]
     pub(crate) fn take(&self, lists: &mut Lists) -> Option<Posted> {
         if self.waiting.load(Relaxed) > 0 && self.left() == 0 {
@@ -208,19 +214,21 @@ impl SharedReceives {
         let Entry { receive, pieces } = self.take_entry()?;
         let Some(pieces) = pieces else { return Some(receive.into()) };
         let slot = lists.keep(pieces.list());
-        // If there is no room for the memory either, it is given back.
+        // If `spare` is full, the memory is freed.
         let _ = self.spare.push(pieces);
         let Receive { length, context, .. } = receive;
         Some(Posted::new(context, length, Destination::List(slot)))
     }
 
-    /// Has `owner` wait, which must not wait yet. False if there is a receive for it by now.
+    /// Makes `owner` wait, which must not be waiting already. Returns false, and does not wait, if
+    /// a receive has become available.
     #[cold]
     pub(crate) fn wait(&self, owner: Owner) -> bool {
         let mut rare = self.rare();
         rare.waiters.push_back(owner);
         self.waiting.store(rare.waiters.len(), SeqCst);
-        // A thread that posts looks for waiters afterwards: if it did before there was this one, his receive is here.
+        // A thread that posts checks for waiters afterwards. If it checked before this waiter was
+        // added, its receive is visible here.
         fence(SeqCst);
         if self.len() < rare.waiters.len() {
             return true;
@@ -230,7 +238,7 @@ impl SharedReceives {
         false
     }
 
-    /// Whether the event that was wanted is due, which it is once.
+    /// Returns whether fewer receives than the armed limit are left, and disarms the limit then.
     #[inline]
     pub(crate) fn falls_below_limit(&self) -> bool {
         let limit = self.limit.load(Relaxed);
@@ -241,8 +249,8 @@ impl SharedReceives {
         falls
     }
 
-    /// Takes back what a connection that ends has taken and not consumed, oldest first, and forgets that it waits.
-    /// True if there is something for others that wait.
+    /// Takes back the receives that an ending connection has taken and not consumed, oldest first,
+    /// and ends its waiting. Returns true if connections wait and a receive is left for them.
     pub(crate) fn take_back(
         &self,
         owner: Owner,
@@ -267,7 +275,7 @@ impl SharedReceives {
         !rare.waiters.is_empty() && !self.is_empty()
     }
 
-    /// Puts receives back, each before all that are there.
+    /// Returns receives to the queue, each in front of all that are there.
     fn put_back(&self, entries: impl IntoIterator<Item = Entry>) {
         let mut rare = self.rare();
         for entry in entries {
@@ -280,7 +288,7 @@ impl SharedReceives {
         if self.posted.push(entry).is_err() {
             return Err(PostError::ReceiveQueueFull(self.capacity() as u32));
         }
-        // See `wait`.
+        // Pairs with the fence in `wait`.
         fence(SeqCst);
         Ok(self.waiting.load(SeqCst) > 0 || self.wanting.load(SeqCst) > 0)
     }
@@ -310,8 +318,8 @@ impl SharedReceives {
     }
 }
 
-/// What is used of the queue in atomics that loom knows: how many it holds is all that a thread learns without
-/// taking one.
+/// The part of the queue that is used here, in atomics that loom models. The only operation that
+/// removes no entry is `len`.
 #[cfg(loom)]
 mod seen_by_loom {
     use std::collections::VecDeque;
@@ -369,7 +377,7 @@ mod tests {
         let shared = SharedReceives::new(4);
         let (first, second) = (Owner::new(0, 1), Owner::new(1, 1));
         let receive = Receive { region: RegionId::NONE, offset: 0, length: 0, context: 5 };
-        // Looked, and found none. Then one is posted, and no connection waits yet.
+        // A message found no receive. Then one is posted, and no connection waits yet.
         assert!(shared.take(&mut Lists::default()).is_none());
         assert_eq!(shared.post(receive), Ok(false));
         assert!(!shared.wait(first));

@@ -1,16 +1,16 @@
 //! Fixed-capacity storage with stable indices.
 
-/// No index; the end of a list.
+/// Stands for no index; ends a list.
 pub(crate) const NIL: u32 = u32::MAX;
 
-/// Values at stable indices, recycled through a free list. Allocates only in [`Slab::new`], unless it
-/// is [growing](Slab::growing).
+/// Values at stable indices, recycled through a free list. Only [`Slab::new`] allocates, except in
+/// a [growing](Slab::growing) slab.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     entries: Vec<Entry<T>>,
     free: u32,
     used: u32,
-    /// Values there may be at a time.
+    /// Most values at a time.
     limit: u32,
 }
 
@@ -22,7 +22,7 @@ enum Entry<T> {
 }
 
 impl<T> Slab<T> {
-    /// Room for `capacity` values; `capacity` must be below `u32::MAX`.
+    /// Creates a slab with room for `capacity` values; `capacity` must be below `u32::MAX`.
     pub(crate) fn new(capacity: u32) -> Self {
         let last = capacity.checked_sub(1);
         Self {
@@ -35,17 +35,18 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Room for `limit` values, allocated now. The memory is touched when it is first used.
+    /// Creates a slab whose memory for `limit` values is reserved now, and touched only when first
+    /// used.
     pub(crate) fn reserving(limit: u32) -> Self {
         Self { entries: Vec::with_capacity(limit as usize), ..Self::growing(limit) }
     }
 
-    /// Room for `limit` values, allocated when they come.
+    /// Creates a slab for `limit` values that allocates memory as values are inserted.
     pub(crate) const fn growing(limit: u32) -> Self {
         Self { entries: Vec::new(), free: NIL, used: 0, limit }
     }
 
-    /// Stores `value`, or gives it back when the slab is full.
+    /// Stores `value`, or returns it if the slab is full.
     #[inline]
     pub(crate) fn insert(&mut self, value: T) -> Result<u32, T> {
         let index = self.free;
@@ -61,8 +62,8 @@ impl<T> Slab<T> {
         Ok(index)
     }
 
-    /// Stores `value`, in newly allocated memory if the slab is full. For values whose number is
-    /// bounded elsewhere, so that the capacity is what is expected and not what is possible.
+    /// Stores `value`, allocating memory if the slab is full. For values whose number is bounded
+    /// elsewhere: the capacity is then the expected number, not the possible one.
     pub(crate) fn insert_growing(&mut self, value: T) -> u32 {
         self.insert(value).unwrap_or_else(|value| self.grow(value))
     }
@@ -90,7 +91,7 @@ impl<T> Slab<T> {
         self.used -= 1;
     }
 
-    /// The value at `index`, if it is in use.
+    /// Returns the value at `index`, if it is in use.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
         match self.entries.get(index as usize) {
@@ -99,7 +100,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The value at `index`, if it is in use.
+    /// Returns the value at `index`, if it is in use.
     #[inline]
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         match self.entries.get_mut(index as usize) {
@@ -108,7 +109,8 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The values stored. It looks no further than behind the last of them, so few values cost little.
+    /// Returns an iterator over the stored values. It stops after the last of them, so few values
+    /// cost little.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         let values = self.entries.iter().filter_map(|entry| match entry {
             Entry::Used(value) => Some(value),
@@ -117,17 +119,17 @@ impl<T> Slab<T> {
         values.take(self.used as usize)
     }
 
-    /// Values stored.
+    /// Returns the number of stored values.
     pub(crate) const fn used(&self) -> u32 {
         self.used
     }
 
-    /// Values there may be at a time.
+    /// Returns the most values that may be stored at a time.
     pub(crate) const fn limit(&self) -> u32 {
         self.limit
     }
 
-    /// Values that still fit, whatever was stored beyond the capacity.
+    /// Returns how many values still fit, 0 if more than the limit are stored.
     pub(crate) const fn room(&self) -> u32 {
         self.limit.saturating_sub(self.used)
     }
@@ -145,7 +147,7 @@ impl<T> core::ops::Index<u32> for Slab<T> {
     type Output = T;
 
     /// # Panics
-    /// If `index` is free: a broken invariant of this crate, never a peer's doing.
+    /// If `index` is free. That breaks an invariant of this crate; a peer cannot cause it.
     #[inline]
     fn index(&self, index: u32) -> &T {
         match &self.entries[index as usize] {

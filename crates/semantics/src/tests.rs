@@ -1,5 +1,5 @@
-//! Both halves of a connection against each other, over a network that loses, repeats, reorders and
-//! cuts frames again, in real registered memory.
+//! Both halves of a connection against each other, with real registered memory, over a network that
+//! loses, duplicates and reorders frames and cuts them into other fragments.
 
 mod everything;
 mod exactly_once;

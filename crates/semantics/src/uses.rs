@@ -1,6 +1,6 @@
-//! Which regions of this side work in progress uses: for a scan before a region is deregistered.
+//! Finds the regions of this side that pending work uses, before a region is deregistered.
 //!
-//! The scan takes the place of a count in each region, which every operation would have to keep.
+//! Such a scan replaces a counter in each region, which every operation would have to update.
 
 use mem::RegionId;
 
@@ -9,8 +9,9 @@ use crate::pools::Pools;
 use crate::receive_queue::{Destination, ReceiveQueue};
 
 impl Pools {
-    /// Calls `visit` with the regions that operations of this side use, and those of all lists of pieces, which also
-    /// receives are made of. Answers to peers use none, as the rights of peers end before.
+    /// Calls `visit` with the regions that operations of this side use, and with those of all lists
+    /// of pieces, including the lists of receives. Answers to peers use no regions, because the
+    /// peers' rights end first.
     pub fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
         for operation in self.operations.iter() {
             operation.region().into_iter().for_each(&mut *visit);
@@ -20,14 +21,14 @@ impl Pools {
         }
     }
 
-    /// Records that [`Pools::visit_regions`] looks at.
+    /// Returns the number of records that [`Pools::visit_regions`] visits.
     pub const fn visited_count(&self) -> u32 {
         self.operations.used() + self.lists.used()
     }
 }
 
 impl Inbound {
-    /// Calls `visit` with the region of each posted receive, but for those that are made of pieces.
+    /// Calls `visit` with the region of each posted receive, except receives made of pieces.
     pub fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
         visit_receives(self.receives.as_deref(), visit);
     }

@@ -1,4 +1,4 @@
-//! Receives that another thread posts than the one inside the engine.
+//! Receives posted by another thread than the one inside the engine.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::{Arc, mpsc};
@@ -13,7 +13,7 @@ use wire_edge::{Flags, Header, MessageNumber, OperationNumber};
 
 const COUNT: u64 = if cfg!(miri) { 50 } else { 20_000 };
 
-/// Posts receives, and says so whenever somebody waits for one.
+/// Posts receives, and reports when a connection waits for one.
 fn post_all(shared: &SharedReceives, receive: Receive, ring: &mpsc::Sender<()>) {
     let mut posted = 0;
     while posted < COUNT {
@@ -74,7 +74,7 @@ fn no_connection_waits_for_a_receive_that_another_thread_has_posted() {
                 break;
             }
             while shared.next_ready().is_none() {
-                rung.recv().expect("whoever waits is told of the next receive");
+                rung.recv().expect("a waiting connection is notified of the next receive");
             }
             assert_eq!(inbound.on_ready(&mut around), Verdict::Accepted);
         }

@@ -1,4 +1,4 @@
-//! The record of an operation of the peer of which some fragments are here.
+//! The record of an operation of the peer that has partly arrived.
 
 use mem::Payload;
 use wire_edge::{AtomicOpcode, CloseReason, Flags, MessageNumber, OperationNumber, RemoteKey};
@@ -7,25 +7,25 @@ use super::{Verdict, violation};
 use crate::order_pool::HeldList;
 use crate::range_set::RangeSet;
 
-/// An operation of the peer that is partly here, or waits for earlier ones. Which bytes of it are
-/// here, placed or held, is kept beside it in [`Pools::received`](crate::Pools), so that opening and
-/// closing a record moves little memory.
+/// An operation of the peer that has partly arrived or waits for earlier ones. The bytes received,
+/// placed or held, are recorded separately in [`Pools::received`](crate::Pools), so that opening
+/// and closing a record moves little memory.
 #[derive(Debug)]
 pub(crate) struct InOperation {
     pub(super) number: OperationNumber,
-    /// The next later open operation of the connection.
+    /// Slot of the next later open operation of the connection.
     pub(super) next: u32,
     pub(super) flags: Flags,
     pub(super) kind: InKind,
-    /// Length, once the last fragment is here.
+    /// Length in bytes, once the last fragment has arrived.
     pub(super) total: Option<u32>,
     pub(super) immediate: Option<u32>,
-    /// Bytes that are here and not placed; the last byte of the operation is in the last block.
+    /// Bytes received and not placed. The last byte of the operation is in the last block.
     pub(super) held: HeldList,
-    /// Of the bytes from this offset on none is placed: those that are here are held. `u32::MAX`
-    /// when nothing is held.
+    /// Offset from which on no byte is placed: bytes received beyond it are held. `u32::MAX` if
+    /// none are held.
     pub(super) held_from: u32,
-    /// Some of its bytes were placed before its turn, which has not come yet.
+    /// Whether bytes were placed before the operation was in turn, and it is not in turn yet.
     pub(super) placed_early: bool,
 }
 
@@ -35,7 +35,7 @@ pub(super) enum InKind {
         key: RemoteKey,
         base: u64,
     },
-    /// With `ends_key` the immediate is a key that ends.
+    /// With `ends_key`, the immediate is a key to invalidate.
     Send {
         message: MessageNumber,
         ends_key: bool,
@@ -54,7 +54,7 @@ pub(super) enum InKind {
     },
 }
 
-/// One fragment of a request.
+/// A fragment of a request.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'a> {
     pub(super) number: OperationNumber,
@@ -66,7 +66,7 @@ pub(super) struct Part<'a> {
 }
 
 impl InOperation {
-    /// An operation of which nothing is here yet.
+    /// Creates the record of an operation of which no byte has arrived yet.
     pub(super) const fn new(number: OperationNumber, flags: Flags, kind: InKind) -> Self {
         Self {
             number,
@@ -82,7 +82,8 @@ impl InOperation {
     }
 
     //= protocol.md: operation.2
-    /// Whether a fragment that ends at `end` fits what is known of its operation.
+    /// Checks that a fragment that ends at `end` agrees with the earlier fragments of its
+    /// operation.
     pub(super) fn check(
         &self,
         received: &RangeSet,

@@ -1,4 +1,4 @@
-//! Placement: to which memory bytes of a fragment go, and which must be held in the order pool.
+//! Placement: where bytes of a fragment are placed, and which must be held in the order pool.
 
 use mem::{AccessError, MemoryAccess, Payload, RegionId, Rights, Target};
 use wire_edge::{Flags, MessageNumber, RemoteKey};
@@ -22,8 +22,8 @@ pub(super) enum Tail {
 
 impl Inbound {
     //= protocol.md: strict.3
-    /// Places bytes of an operation. If it is strict, "the late writer yields": bytes that a newer
-    /// open operation (`later` and those behind it in the list) has written stay as they are.
+    /// Places bytes of an operation. For a strict operation "the late writer yields": bytes that a
+    /// newer open operation (`later` and its successors in the list) has written stay unchanged.
     #[expect(clippy::too_many_arguments, reason = "one call per piece, on the hot path")]
     #[inline]
     pub(super) fn place_yielding(
@@ -45,16 +45,16 @@ impl Inbound {
         }
     }
 
-    /// Whether a newer operation, `later` or one behind it in the list, may have written where an operation
-    /// with these flags must leave its bytes alone.
+    /// Returns whether an operation with these flags must leave out bytes that a newer operation,
+    /// `later` or a successor in the list, may have written.
     #[inline]
     pub(super) fn yields(&self, later: u32, flags: Flags) -> bool {
         self.placed_early > 0 && later != NIL && flags.contains(Flags::STRICT)
     }
 
     //= protocol.md: fence.1
-    /// Places what the operation in turn holds: all of it if it is `complete`, else what needs not
-    /// wait for its own body.
+    /// Places the held bytes of the operation in turn: all of them if it is `complete`, else all
+    /// but a tail that must wait for its own body.
     pub(super) fn place_held(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -88,8 +88,8 @@ impl Inbound {
     }
 
     //= protocol.md: fence.1
-    /// Holds a whole fragment of a fenced operation, apart from what is held of it already. False
-    /// if there is no room, and then nothing has happened.
+    /// Holds the bytes of a fragment of a fenced operation that are not held yet. Returns false and
+    /// changes nothing if there is no room.
     pub(super) fn hold_fenced(
         &mut self,
         pools: &mut Pools,
@@ -121,9 +121,9 @@ impl Inbound {
     }
 
     //= protocol.md: strict.2
-    /// Holds the ordered tail of a strict operation: all of the fragment, also bytes that are placed
-    /// already (as body, by a shorter fragment), so that from `held_from` on nothing counts as
-    /// placed. False if there is no room, and then nothing has happened.
+    /// Holds the ordered tail of a strict operation: the whole fragment, including bytes that a
+    /// shorter fragment placed as part of the body, so that no byte from `held_from` on counts as
+    /// placed. Returns false and changes nothing if there is no room.
     pub(super) fn hold_tail(
         &mut self,
         pools: &mut Pools,
@@ -208,8 +208,8 @@ impl Inbound {
     }
 
     //= protocol.md: window.2
-    /// Remembers the region under `key`, so that the next fragments need no look-up. Windows are not
-    /// remembered: they may end at any time while their region goes on.
+    /// Remembers the region under `key`, so that the next fragments need no look-up. Windows are
+    /// not remembered, because they may end at any time while their region remains.
     #[cold]
     pub(super) fn know(&mut self, memory: &MemoryAccess<'_>, key: RemoteKey, address: u64) {
         if !self.limits.rights.contains(Rights::REMOTE_WRITE) {
@@ -219,7 +219,7 @@ impl Inbound {
         self.known = region.ok().map(|target| (key, target));
     }
 
-    /// Looks `key` up for a write, and names the cause if that fails.
+    /// Looks up `key` for a write, and returns the cause of a failure.
     #[inline(never)]
     pub(super) fn resolve(
         &self,
@@ -232,7 +232,7 @@ impl Inbound {
     }
 
     //= protocol.md: window.1, granted.1
-    /// What the peer reaches under `key`, in a region or a window.
+    /// Returns the memory that the peer reaches under `key`, in a region or a window.
     #[inline]
     pub(super) fn reach(
         &self,
@@ -250,7 +250,7 @@ impl Inbound {
     }
 
     //= protocol.md: message.1, credit.3, violation.5
-    /// The receive that bytes of a message go to, if it is long enough.
+    /// Returns the receive for bytes of a message, if it is long enough.
     fn receive_of(
         &self,
         message: MessageNumber,
@@ -268,7 +268,7 @@ impl Inbound {
 }
 
 //= protocol.md: violation.6
-/// Memory of a receive; that it cannot be written to is never the fault of the message's length.
+/// Returns memory of a receive. A failure is never reported as a message that is too long.
 #[inline]
 fn sink(
     memory: &MemoryAccess<'_>,
@@ -283,8 +283,8 @@ fn sink(
     })
 }
 
-/// Places bytes in pieces of memory, from `offset` bytes behind the start of all together: one after the other,
-/// so that the last of an ordered tail become visible after all others.
+/// Places bytes in a list of pieces, from `offset` on, counted from the start of the list. Pieces
+/// are filled in order, so that the last bytes of an ordered tail become visible after all others.
 #[inline(never)]
 fn place_in_pieces(
     memory: &MemoryAccess<'_>,

@@ -1,4 +1,4 @@
-//! Records of open operations: opened, linked in order, closed.
+//! Records of open operations: opening, linking in order, closing.
 
 use wire_edge::{Flags, OperationNumber};
 
@@ -9,7 +9,7 @@ use crate::slab::NIL;
 
 impl Inbound {
     //= protocol.md: operation.8, pool.4
-    /// The record of operation `number`, opened if there is none yet.
+    /// Returns the record of operation `number`; opens one if there is none.
     #[inline]
     pub(super) fn find_or_open(
         &mut self,
@@ -26,7 +26,8 @@ impl Inbound {
         self.find_or_open_other(pools, number, flags, kind)
     }
 
-    /// Like [`Inbound::find_or_open`], for another operation than the last fragment's.
+    /// Does the work of [`Inbound::find_or_open`] for an operation other than that of the last
+    /// fragment.
     #[inline(never)]
     fn find_or_open_other(
         &mut self,
@@ -42,8 +43,8 @@ impl Inbound {
         if number != self.expected && !Pools::grants_another(self.open, pools.incoming.room()) {
             return Err(Verdict::Refused(Refusal::Pool));
         }
-        // Later operations are delivered, and their records freed, only after the one in turn: that
-        // one gets a record in any case.
+        // Later operations are delivered, and their records freed, only after the operation in
+        // turn. Therefore that operation gets a record in any case.
         let slot = pools.incoming.insert_growing(InOperation::new(number, flags, *kind));
         self.open += 1;
         pools.clear_received(slot);
@@ -68,8 +69,8 @@ impl Inbound {
         self.head = operation.next;
     }
 
-    /// Puts a record into the ascending list. Operations mostly open in order, so the walk starts
-    /// at the record used last if that is an earlier one.
+    /// Inserts a record into the ascending list. Operations mostly open in order, so the walk
+    /// starts at the record used last if that one is earlier.
     fn link(&mut self, pools: &mut Pools, slot: u32, number: OperationNumber) {
         let start = match pools.incoming.get(self.current) {
             Some(current) if current.number.since(number) < 0 => self.current,

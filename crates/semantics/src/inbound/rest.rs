@@ -1,4 +1,4 @@
-//! What a resting connection keeps of the operations of its peer.
+//! The receiving half of operations while a connection is at rest.
 
 use mem::ProtectionDomain;
 use wire_edge::{MessageNumber, OperationNumber};
@@ -9,17 +9,17 @@ use crate::receive_queue::ReceiveQueue;
 use crate::slab::NIL;
 use crate::{Owner, Queues};
 
-/// The receiving half of the operations of a connection at rest.
+/// The compressed receiving half of operations of a connection at rest.
 #[derive(Debug)]
 pub struct InboundAtRest {
     domain: ProtectionDomain,
     expected: OperationNumber,
     next_message: MessageNumber,
-    /// Nothing, if it has no receives and is no queue pair.
+    /// `None` if the connection has no receives and is no queue pair.
     rare: Option<Box<Rare>>,
 }
 
-/// What most connections have not.
+/// State that most connections do not have.
 #[derive(Debug, Default)]
 struct Rare {
     queue_pair: bool,
@@ -28,20 +28,20 @@ struct Rare {
 }
 
 impl Inbound {
-    /// Whether no operation of the peer is open or waits.
+    /// Returns whether no operation of the peer is open or waits.
     pub const fn is_at_rest(&self) -> bool {
         self.head == NIL && !self.stalled
     }
 
-    /// Takes out what must be kept while the half is at rest; the half itself is of no use any more.
-    /// Which region was written to last is forgotten, and found again by its key.
+    /// Extracts the state to keep while the half is at rest; the half itself must not be used any
+    /// more. The region last written to is not kept; its key finds it again.
     ///
     /// # Panics
     /// If it is not [at rest](Inbound::is_at_rest).
     pub fn rest(&mut self) -> InboundAtRest {
         assert!(self.is_at_rest(), "operations of the peer are open");
         let (queue_pair, share) = (self.queue_pair, self.share.take());
-        // Memory for what is taken of a shared queue comes back with the next message.
+        // Memory for receives from a shared queue is allocated again with the next message.
         let receives =
             self.receives.take().filter(|receives| share.is_none() || receives.len() > 0);
         let is_rare = queue_pair || receives.is_some();
@@ -55,12 +55,12 @@ impl Inbound {
 }
 
 impl InboundAtRest {
-    /// The receives that were posted, if there are any.
+    /// Returns the posted receives, if there are any.
     pub(crate) fn receives(&self) -> Option<&ReceiveQueue> {
         self.rare.as_ref()?.receives.as_deref()
     }
 
-    /// Restores the half as it was; all but what was kept is as in [`Inbound::new`].
+    /// Restores the half. State that was not kept is as in [`Inbound::new`].
     #[must_use]
     pub fn wake(self, owner: Owner, limits: InboundLimits, queues: &Queues) -> Inbound {
         let Self { domain, expected, next_message, rare } = self;

@@ -1,4 +1,5 @@
-//! Receives that the connection shares with others (protocol.md §5.8): taken when a message begins.
+//! Receives that a connection shares with others (protocol.md §5.8). They are taken when a message
+//! begins.
 
 use std::sync::Arc;
 
@@ -12,36 +13,37 @@ use crate::pools::Pools;
 use crate::receive_queue::{Posted, ReceiveQueue};
 use crate::{Owner, PostError, SharedReceives};
 
-/// The queue that a connection takes its receives from.
+/// The queue from which a connection takes receives.
 #[derive(Debug)]
 pub(super) struct Share {
     queue: Arc<SharedReceives>,
-    /// The first message that was found to lack a receive, while the connection waits for one.
+    /// The first message found to lack a receive, while the connection waits for one.
     lacking: Option<MessageNumber>,
 }
 
 impl Inbound {
-    /// Takes its receives from `queue` from now on. Before any operation, and only of a queue pair: no place in
-    /// the completion queue is promised to receives of others.
+    /// Makes the connection take its receives from `queue` from now on. Call before the first
+    /// operation, and only on a queue pair: no room in the completion queue is reserved for shared
+    /// receives.
     ///
     /// # Panics
-    /// If it is no queue pair, or has receives of its own.
+    /// If the connection is no queue pair, or has receives of its own.
     pub fn share_receives(&mut self, queue: Arc<SharedReceives>) {
         assert!(self.queue_pair && !self.outlet.promises(), "only queue pairs share receives");
         assert!(self.receives.is_none(), "the connection has receives of its own");
         self.share = Some(Box::new(Share { queue, lacking: None }));
     }
 
-    /// Returns the first message that lacks a receive, if this connection [waits](SharedReceives::next_ready) for
-    /// one. If [`Inbound::is_stalled`] too, all of the message is here, and the peer is to be notified
-    /// nevertheless.
+    /// Returns the first message that lacks a receive, if this connection
+    /// [waits](SharedReceives::next_ready) for one. If [`Inbound::is_stalled`] as well, the whole
+    /// message has arrived, and the peer must still be notified.
     pub fn lacks_receive(&self) -> Option<MessageNumber> {
         self.share.as_ref()?.lacking
     }
 
     //= protocol.md: shared.3
-    /// Takes the receive it has waited for, of which [`SharedReceives::next_ready`] spoke, and goes on with
-    /// deliveries that waited for it. The peer is to be notified that there are receives again.
+    /// Takes the receive that [`SharedReceives::next_ready`] announced, and resumes deliveries that
+    /// waited for it. Notify the peer that there are receives again.
     pub fn on_ready(&mut self, around: &mut Surroundings<'_, '_>) -> Verdict {
         let first = self.next_message;
         if let Some(share) = self.share.as_mut() {
@@ -54,7 +56,7 @@ impl Inbound {
         if self.stalled { self.resume(around) } else { Verdict::Accepted }
     }
 
-    /// Sees to it that there is a receive for a fragment, if it must have one now.
+    /// Ensures that there is a receive for a fragment, if it needs one now.
     #[inline(never)]
     pub(super) fn see_to_receive(
         &mut self,
@@ -64,7 +66,8 @@ impl Inbound {
         let number = part.number;
         let message = match part.kind {
             InKind::Send { message, .. } => message,
-            // Of a write with an immediate. Which message it is, is known in its turn.
+            // A write with an immediate. The number of its message is known only when it is in
+            // turn.
             _ if self.share.is_some() && number == self.expected => self.next_message,
             _ => return Ok(()),
         };
@@ -75,8 +78,8 @@ impl Inbound {
     }
 
     //= protocol.md: credit.3, shared.2, shared.5
-    /// Sees to it that there are receives for `message`, which a fragment of operation `number` needs, and for all
-    /// before it.
+    /// Ensures that there are receives for `message`, which a fragment of operation `number` needs,
+    /// and for all messages before it.
     pub(super) fn begin_message(
         &mut self,
         pools: &mut Pools,
@@ -87,7 +90,7 @@ impl Inbound {
         let ahead = u32::try_from(message.since(first));
         let is_granted = ahead.is_ok_and(|ahead| ahead < window);
         let Some(share) = self.share.as_mut().filter(|_| is_granted) else {
-            // No peer sends a message before a receive is posted for it: credits say how many are.
+            // A peer must not send a message without a receive; credits report how many are posted.
             return Err(violation(CloseReason::ProtocolViolation, number));
         };
         let receives = own_queue(&mut self.receives, first);
@@ -105,7 +108,8 @@ impl Inbound {
         Ok(())
     }
 
-    /// The receive that the operation in turn, of which all is here, consumes.
+    /// Returns the receive that the operation in turn consumes; all bytes of the operation have
+    /// arrived.
     #[cold]
     pub(super) fn receive_in_turn(
         &mut self,
@@ -123,18 +127,19 @@ impl Inbound {
         }
     }
 
-    /// Whether the application posts receives for this connection alone.
+    /// Checks that the application posts receives for this connection alone.
     pub(super) const fn check_own_receives(&self) -> Result<(), PostError> {
         if self.share.is_some() { Err(PostError::ReceivesShared) } else { Ok(()) }
     }
 
     //= protocol.md: shared.6
-    /// Gives the receives back that no message has consumed, but for one that was at fault.
+    /// Returns the receives that no message has consumed to the shared queue, except one that was
+    /// at fault.
     pub(super) fn give_back(&mut self, pools: &mut Pools) {
         let Some(share) = self.share.as_mut() else { return };
         share.lacking = None;
         let mut own = self.receives.take();
-        // On a queue pair a fault is that of the message in turn.
+        // On a queue pair, a fault concerns the message in turn.
         let failed = self.failed.and_then(|(message, error)| {
             let receive = own.as_mut().and_then(|own| own.pop(message));
             receive.map(|receive| (receive, error))
@@ -148,14 +153,14 @@ impl Inbound {
         }
     }
 
-    /// How many messages beyond the last delivered one the peer may send.
+    /// Returns how many messages beyond the last delivered one the peer may send.
     pub(super) fn shared_window(&self) -> u32 {
         self.limits.operation_window.min(SHARED_WINDOW)
     }
 }
 
 impl Share {
-    /// Takes a receive; if there is none for `owner`, it waits.
+    /// Takes a receive. If none is left for `owner`, the connection starts to wait.
     #[inline]
     fn take(&mut self, pools: &mut Pools, owner: Owner, message: MessageNumber) -> Option<Posted> {
         while self.lacking.is_none() {
@@ -171,15 +176,15 @@ impl Share {
         None
     }
 
-    /// Whether a connection that has `own` receives taken may take another before it needs it. That there is none
-    /// is another matter.
+    /// Returns whether a connection that has taken `own` receives may take another before it needs
+    /// one. Returns true as well if none is left; that case is reported differently.
     fn leaves_enough(&self, own: u32) -> bool {
         let left = self.queue.left() as u32;
         left == 0 || Pools::grants_another(own, left)
     }
 }
 
-/// The receives that a connection has taken.
+/// Returns the receives that a connection has taken.
 #[inline]
 fn own_queue(receives: &mut Option<Box<ReceiveQueue>>, first: MessageNumber) -> &mut ReceiveQueue {
     receives.get_or_insert_with(|| Box::new(ReceiveQueue::growing(SHARED_WINDOW, first)))

@@ -1,4 +1,5 @@
-//! The late writer yields (protocol.md §5.3): strict writes leave out what newer ones have written.
+//! The late writer yields (protocol.md §5.3): strict writes leave out bytes that newer writes have
+//! placed.
 
 use core::cell::OnceCell;
 
@@ -12,24 +13,25 @@ use crate::pools::Pools;
 use crate::range_set::RangeSet;
 use crate::slab::NIL;
 
-/// A place in memory as a peer names it.
+/// A location in memory as the peer names it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) key: RemoteKey,
     /// Address of byte 0 of the operation.
     pub(super) base: u64,
-    /// Of the first byte meant, within the operation.
+    /// Offset of the first byte within the operation.
     pub(super) offset: u32,
 }
 
 impl Inbound {
     //= protocol.md: strict.3
-    /// Places those of `bytes` that are not in `own`, the bytes of the operation that are here, and that no
-    /// operation from `later` on has written.
+    /// Places `bytes`, except those in `own` (bytes of the operation that have arrived) and those
+    /// that an operation from `later` on has written.
     ///
-    /// The newer operations and their ranges are looked at twice at most, however the bytes of all lie:
-    /// that is as many as the window has and [`EXTRA_RANGES_MAX`](super::EXTRA_RANGES_MAX) more. Only of
-    /// frames longer than [`MASK_BYTES`] each part costs that.
+    /// Walks the newer operations and their ranges at most twice, however the bytes overlap: at
+    /// most one step for each operation in the window and
+    /// [`EXTRA_RANGES_MAX`](super::EXTRA_RANGES_MAX) more. Frames longer than [`MASK_BYTES`] cost
+    /// that for each part.
     #[cold]
     #[expect(clippy::too_many_arguments, reason = "the slow path of `place_yielding`")]
     pub(super) fn place_around(
@@ -63,7 +65,8 @@ impl Inbound {
                 put(0, length)?;
                 continue;
             }
-            // Bytes that yield are reached as well: their key may have ended since the newer ones were written.
+            // Bytes that yield must be accessible as well: their key may have ended since the newer
+            // bytes were written.
             let mut wanted = Mask::without(length, own, offset);
             while let Some((low, high)) = wanted.next_gap() {
                 let address = base.wrapping_add(u64::from(offset + low));
@@ -78,8 +81,8 @@ impl Inbound {
         Ok(())
     }
 
-    /// Calls `visit` with what operations from `later` on have written of the `length` bytes from `place`
-    /// on, counted from there.
+    /// Calls `visit` with each range that operations from `later` on have written, within the
+    /// `length` bytes from `place` on. Ranges are relative to `place`.
     fn newer_writes(
         &self,
         memory: &MemoryAccess<'_>,
@@ -118,9 +121,9 @@ impl Inbound {
         }
     }
 
-    /// Where byte 0 of a newer write lies, in the addresses of the region that `key` names; None if
-    /// it has placed nothing. The same memory may be registered twice, under two addresses: where `from`
-    /// lies, once that was needed, is kept in `located`.
+    /// Returns the address of byte 0 of a newer write, relative to the region that `key` names, or
+    /// `None` if that write has placed no bytes. The same memory may be registered twice, at two
+    /// addresses; `located` caches the memory address of `from`.
     fn base_seen_from(
         &self,
         memory: &MemoryAccess<'_>,
@@ -152,7 +155,7 @@ impl Inbound {
 struct Mask {
     words: [u64; MASK_BYTES / 64],
     length: u32,
-    /// Bytes before it were looked at.
+    /// Bytes before this one were searched.
     at: u32,
 }
 
@@ -161,7 +164,8 @@ impl Mask {
         Self { words: [0; MASK_BYTES / 64], length, at: 0 }
     }
 
-    /// One of `length` bytes from `offset` of an operation on, to which those of `own` are added.
+    /// Creates a mask for `length` bytes from `offset` of an operation on, with the bytes of `own`
+    /// added.
     fn without(length: u32, own: Option<&RangeSet>, offset: u32) -> Self {
         let mut mask = Self::new(length);
         for &(low, high) in own.map_or(&[][..], RangeSet::as_slice) {
@@ -170,7 +174,7 @@ impl Mask {
         mask
     }
 
-    /// Adds `[low, high)`, but for what is beyond the end.
+    /// Adds `[low, high)`, without the part beyond the end.
     fn add(&mut self, low: u32, high: u32) {
         let high = high.min(self.length);
         let mut low = low;
@@ -183,14 +187,14 @@ impl Mask {
         }
     }
 
-    /// The next stretch that was not added.
+    /// Returns the next range that was not added.
     fn next_gap(&mut self) -> Option<(u32, u32)> {
         let low = self.skip(0);
         let high = self.skip(u64::MAX);
         (low < high).then_some((low, high))
     }
 
-    /// Goes on to the first byte whose bit differs from those that are skipped: 1, or 0 with `inverted`.
+    /// Advances to the first bit that is 0, or to the first that is 1 if `inverted` is all ones.
     fn skip(&mut self, inverted: u64) -> u32 {
         while self.at < self.length {
             let word = self.words[self.at as usize / 64] ^ inverted;
@@ -206,12 +210,12 @@ impl Mask {
     }
 }
 
-/// Bytes of which a mask holds the bits, which are 8 KiB: more than any frame has.
+/// Bytes of a frame that a mask covers: more than any frame has. The mask takes 8 KiB.
 const MASK_BYTES: usize = 1 << 16;
 
 #[cfg(test)]
 thread_local! {
-    /// Operations and ranges that were looked at for what a late writer yields to.
+    /// Operations and ranges examined for yielding.
     pub(crate) static STEPS: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
 }
 

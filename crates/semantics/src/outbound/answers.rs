@@ -7,7 +7,7 @@ use super::{Carried, Outbound};
 use crate::pools::Pools;
 use crate::slab::NIL;
 
-/// An answer that is not wholly acknowledged yet.
+/// An answer that is not fully acknowledged yet.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(super) connection: u32,
@@ -22,7 +22,7 @@ pub(crate) struct Response {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Content {
-    /// Of a read of no bytes, which lies in no region.
+    /// The answer to a read of no bytes, which belongs to no region.
     NoBytes,
     Read(Target),
     Atomic(u64),
@@ -40,7 +40,7 @@ impl Outbound {
         self.answer(pools, number, Content::Read(target), length);
     }
 
-    /// Queues the answer to read `number` of no bytes. The caller has checked that there is room.
+    /// Queues the answer to read `number` of zero bytes. The caller has checked that there is room.
     pub(crate) fn answer_no_bytes(&mut self, pools: &mut Pools, number: OperationNumber) {
         self.answer(pools, number, Content::NoBytes, 0);
     }
@@ -61,10 +61,10 @@ impl Outbound {
     }
 
     //= protocol.md: answer.5
-    /// Counts acknowledged bytes; an answer that is acknowledged whole is freed.
+    /// Adds acknowledged bytes, and frees the answer once all its bytes are acknowledged.
     ///
-    /// Every byte is in exactly one packet or retransmission at a time, so that no byte is counted
-    /// twice and no packet refers to a freed answer.
+    /// Every byte is in exactly one packet or retransmission at a time. So no byte is added twice,
+    /// and no packet refers to a freed answer.
     pub(super) fn on_answer_acknowledged(&mut self, pools: &mut Pools, carried: Carried) {
         let Some(response) = self.own_answer(pools, &carried) else { return };
         response.acknowledged += u32::from(carried.length);
@@ -78,8 +78,8 @@ impl Outbound {
     }
 
     //= protocol.md: fault.3
-    /// Abandons the answer to the request `from` of the peer and all answers behind it: nothing more of them is
-    /// sent.
+    /// Abandons the answer to the peer's request `from` and all later answers: no more fragments of
+    /// them are sent.
     pub fn abandon_answers(&mut self, pools: &mut Pools, from: OperationNumber) {
         let is_kept = |slot: u32| {
             pools.responses.get(slot).is_some_and(|answer| answer.number.since(from) < 0)
@@ -149,7 +149,7 @@ impl Outbound {
         self.backlog_bytes += u64::from(length.max(1));
     }
 
-    /// Takes an answer out of the list. Answers finish nearly in order, so the walk is short.
+    /// Removes an answer from the list. Answers finish nearly in order, so the walk is short.
     fn unlink_answer(&mut self, pools: &mut Pools, slot: u32, next: u32) {
         if self.answer_head == slot {
             self.answer_head = next;

@@ -1,4 +1,4 @@
-//! Reads and atomics of this side: what becomes of the peer's answers.
+//! Reads and atomics of this side: handling of the peer's answers.
 
 use mem::{AccessError, MemoryAccess, Payload, RegionId, Rights};
 use wire_edge::OperationNumber;
@@ -10,17 +10,17 @@ use crate::range_set::RangeSet;
 use crate::slab::{NIL, Slab};
 use crate::{Piece, Sink};
 
-/// What became of an answer of the peer.
+/// How an answer of the peer was handled.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Answer {
-    /// It is where it belongs; acknowledge it.
+    /// Placed; acknowledge its packet.
     Accepted,
-    /// It was here before; acknowledge it again.
+    /// It had arrived before; acknowledge its packet again.
     Duplicate,
-    /// It would open one hole too many, or a first one when all records for that are in use; do not
-    /// acknowledge it.
+    /// It would create one gap too many, or a first gap while all records for gaps are in use. Do
+    /// not acknowledge its packet.
     NoRoom,
-    /// It fits no question: close the connection.
+    /// It fits no read or atomic that was sent: close the connection.
     Violation,
 }
 
@@ -134,7 +134,8 @@ impl Outbound {
     }
 
     //= protocol.md: answer.12
-    /// An answer that no operation waits for: a late duplicate, unless the question was never sent.
+    /// Handles an answer that no operation waits for: it is a late duplicate, unless the operation
+    /// was never sent.
     #[cold]
     fn answer_without_question(&self, pools: &Pools, number: OperationNumber) -> Answer {
         if number.since(self.first_unsent(pools)) >= 0 {
@@ -144,7 +145,7 @@ impl Outbound {
     }
 }
 
-/// Copies bytes of an answer to their place in a region, the last ones last.
+/// Copies bytes of an answer to their location in a region, the last bytes last.
 #[inline]
 fn place_at(
     memory: &MemoryAccess<'_>,
@@ -156,7 +157,7 @@ fn place_at(
     memory.place_tail(&target, 0, bytes)
 }
 
-/// The same to these pieces, which are as long together.
+/// Copies bytes of an answer to these pieces, which have the same total length.
 fn place_in_pieces(
     memory: &MemoryAccess<'_>,
     pieces: Cut<'_>,
@@ -171,8 +172,8 @@ fn place_in_pieces(
     Ok(())
 }
 
-/// Takes a record of what arrived of a read, of which `[0, prefix)` is here; false if there is none
-/// left.
+/// Allocates a record of the ranges received of a read, of which `[0, prefix)` has arrived. Returns
+/// false if no record is left.
 #[cold]
 fn open_ranges(reads: &mut Slab<RangeSet>, prefix: u32, ranges: &mut u32) -> bool {
     let mut record = RangeSet::default();

@@ -1,4 +1,4 @@
-//! Completing operations of this side, in the order they were posted.
+//! Completing operations of this side, in the order of posting.
 
 use mem::RegionId;
 use wire_edge::AtomicOpcode;
@@ -11,7 +11,7 @@ use crate::{Completion, CompletionKind, OperationError};
 
 impl Outbound {
     //= protocol.md: complete.1
-    /// Completes operations from the oldest on, in the order they were posted.
+    /// Completes operations in the order of posting, from the oldest on.
     pub(super) fn complete_ready(&mut self, pools: &mut Pools) {
         if self.is_faulty {
             return;
@@ -42,7 +42,8 @@ impl Outbound {
         }
     }
 
-    /// Whether the peer has done all that was asked of it, and it did not fail here.
+    /// Returns whether the peer has delivered and answered the operation, and it did not fail on
+    /// this side.
     #[inline]
     pub(super) fn is_done(&self, operation: &OutOperation) -> bool {
         operation.number.since(self.delivered) < 0
@@ -50,7 +51,7 @@ impl Outbound {
             && self.fault.is_none_or(|(fault, _)| fault != operation.number)
     }
 
-    /// Frees an operation that has left the list and notifies its poster.
+    /// Frees an operation that was removed from the list, and reports its completion.
     pub(super) fn finish(
         &mut self,
         pools: &mut Pools,
@@ -116,20 +117,20 @@ impl Outbound {
         if has_place {
             self.outlet.complete(&mut pools.notices, &completion);
         } else {
-            // If there is no room, the handle alone reports it.
+            // If there is no room, only the handle reports the error.
             self.outlet.offer(&mut pools.notices, &completion);
         }
     }
 }
 
 impl OutOperation {
-    /// Whether a place in the completion queue is kept for it: not if a handle reports how it ended, and it
-    /// is not signalled.
+    /// Returns whether room in the completion queue is reserved for it. That is not so if it is
+    /// unsignalled and a handle reports its result.
     const fn has_place(&self) -> bool {
         self.signalled || self.status.is_none()
     }
 
-    /// Whether, apart from delivery at the peer, the operation is complete.
+    /// Returns whether the operation is complete apart from its delivery at the peer.
     pub(super) const fn is_answered(&self) -> bool {
         match self.kind {
             OutKind::Write { .. } | OutKind::Send { .. } => true,
@@ -139,14 +140,14 @@ impl OutOperation {
         }
     }
 
-    /// The region that its bytes are in, if they are in one.
+    /// Returns the region of its bytes, if they lie in one region.
     pub(crate) const fn region(&self) -> Option<RegionId> {
         match self.kind {
             OutKind::Write { source: Bytes::Region { region, .. }, .. }
             | OutKind::Send { source: Bytes::Region { region, .. }, .. } => Some(region),
             OutKind::Read { sink, list: NIL, .. } => Some(sink),
             OutKind::Atomic { sink: Some(sink), .. } => Some(sink.region),
-            // Lists are looked at by themselves.
+            // Lists are visited separately.
             OutKind::Write { .. }
             | OutKind::Send { .. }
             | OutKind::Read { .. }

@@ -1,4 +1,4 @@
-//! Cutting operations into fragments: what goes next, and what must wait for the peer.
+//! Cutting operations into fragments: what is sent next, and what must wait for the peer.
 
 use mem::{AccessError, MemoryAccess, PayloadSlice, RegionId, Target};
 use wire_edge::{Flags, Header, OperationNumber};
@@ -10,30 +10,30 @@ use crate::pools::Pools;
 use crate::slab::NIL;
 use crate::{Piece, PieceList};
 
-/// What a packet carried: comes back when it is acknowledged or lost. 16 bytes.
+/// The content of a packet: returned when the packet is acknowledged or lost. 16 bytes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Carried {
-    /// Record of the operation or answer; for [`CarriedKind::Control`] the engine's to use.
+    /// Record of the operation or answer; for [`CarriedKind::Control`], a value of the engine.
     pub slot: u32,
     /// Number of the operation.
     pub number: OperationNumber,
-    /// First byte within the operation.
+    /// Offset of the first byte within the operation.
     pub offset: u32,
-    /// Bytes.
+    /// Number of bytes.
     pub length: u16,
-    /// Whose the packet is.
+    /// Kind of content.
     pub kind: CarriedKind,
-    /// It holds the end of the operation.
+    /// Whether the fragment ends the operation.
     pub last: bool,
 }
 
-/// Whose a packet is.
+/// Kind of content of a packet.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum CarriedKind {
-    /// Nothing that would have to be retransmitted.
+    /// No content that would have to be retransmitted.
     #[default]
     Nothing,
-    /// A fragment of an operation of ours.
+    /// A fragment of an operation of this side.
     Request,
     /// A fragment of an answer to the peer.
     Answer,
@@ -41,52 +41,52 @@ pub enum CarriedKind {
     Control,
 }
 
-/// One frame's worth of an operation, good for as long as the access to memory that it was cut with.
+/// One frame's part of an operation, valid as long as the memory access with which it was cut.
 #[derive(Clone, Copy, Debug)]
 pub struct Fragment<'a> {
-    /// The header behind the common one.
+    /// The header that follows the common header.
     pub header: Header,
     /// Flags of the operation, and `LAST`.
     pub flags: Flags,
-    /// The bytes.
+    /// The payload bytes.
     pub payload: FragmentPayload<'a>,
-    /// What to remember of the packet.
+    /// What to remember about the packet.
     pub carried: Carried,
 }
 
-/// Where the payload of a fragment is.
+/// Location of the payload of a fragment.
 #[derive(Clone, Copy, Debug)]
 pub enum FragmentPayload<'a> {
-    /// Nowhere: there is none.
+    /// The fragment has no payload.
     None,
-    /// In registered memory, for the driver to read.
+    /// In registered memory, to be read by the driver.
     Outside(PayloadSlice<'a>),
     /// In a local region, short enough to be copied behind the header.
     Region(RegionId, u64, u32),
-    /// In memory the peer reads, short enough to be copied behind the header.
+    /// In memory that the peer reads, short enough to be copied behind the header.
     Target(Target, u64, u32),
-    /// In the record of the operation: [`Pools::inline_payload`] has the bytes, until the next call
-    /// of a method of [`Outbound`].
+    /// In the record of the operation. [`Pools::inline_payload`] returns the bytes until another
+    /// method of [`Outbound`] is called.
     Inline,
-    /// In several pieces of the list of the operation, to be copied behind the header:
-    /// [`Pools::gather`] does, until the next call of a method of [`Outbound`].
+    /// In several pieces of the operation's list, to be copied behind the header. [`Pools::gather`]
+    /// copies them, until another method of [`Outbound`] is called.
     Pieces,
-    /// A Control message instead of bytes: the memory that this read found is gone, so that what was
-    /// sent of it before cannot be retransmitted.
+    /// A Control message instead of bytes: the memory of this read is gone, so that a part of the
+    /// answer cannot be retransmitted.
     Gone(OperationNumber),
 }
 
 /// Local memory that a frame needs is gone.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LocalFault {
-    /// That of an operation of ours.
+    /// Memory of an operation of this side.
     Operation(OperationNumber),
-    /// What the answer to this read of the peer is to be taken from.
+    /// Memory from which the answer to this read of the peer is sent.
     Answer(OperationNumber),
 }
 
 impl LocalFault {
-    /// Describes the fault that the memory of what this packet carries is gone.
+    /// Returns the fault for a packet with this content whose memory is gone.
     pub const fn of(carried: &Carried) -> Self {
         match carried.kind {
             CarriedKind::Answer => Self::Answer(carried.number),
@@ -95,19 +95,19 @@ impl LocalFault {
     }
 }
 
-/// Payloads up to this many bytes are copied behind the header, so that a batch of small frames is
-/// one piece of memory to the kernel. A piece of its own costs the kernel 15–20 ns, a copy of 256
+/// Largest payload that is copied behind the header, in bytes, so that a batch of small frames is
+/// one piece of memory for the kernel. A separate piece costs the kernel 15–20 ns, a copy of 256
 /// bytes about 10 ns.
 const COPY_BYTES_MAX: u32 = 256;
 
 impl Outbound {
-    /// Returns the next fragment to send, at most `room` bytes of header (behind the common one) and payload;
-    /// `room` is at least 128. Returns `None` when nothing may be sent now.
+    /// Returns the next fragment to send, or `None` if none may be sent now. Header (after the
+    /// common one) and payload have at most `room` bytes; `room` is at least 128.
     ///
-    /// Lost fragments go first, then answers and requests in turn.
+    /// Lost fragments go first, then answers and requests alternate.
     ///
     /// # Errors
-    /// The local memory of a fragment is gone; the connection cannot go on.
+    /// If the local memory of a fragment is gone; the connection must end.
     pub fn next_fragment<'a>(
         &mut self,
         memory: &'a MemoryAccess<'_>,
@@ -140,11 +140,11 @@ impl Outbound {
         Ok(None)
     }
 
-    /// Returns the fragment of an own operation that was handed out as `carried` and not sent; `None` if no
-    /// operation waits for it any more.
+    /// Returns the fragment of an operation of this side that was handed out as `carried` and not
+    /// sent. Returns `None` if no operation needs it any more.
     ///
     /// # Errors
-    /// The local memory of the fragment is gone; the connection cannot go on.
+    /// If the local memory of the fragment is gone; the connection must end.
     pub fn cut_again<'a>(
         &self,
         memory: &'a MemoryAccess<'_>,
@@ -160,8 +160,8 @@ impl Outbound {
         operation.fragment(lists, memory, carried.slot, &cut)
     }
 
-    /// Whether the next fragment is the first of a write that is longer than `bytes` and which the peer may take
-    /// before what was handed out last: it waits for nothing, and nothing is held for it.
+    /// Returns whether the next fragment begins a write longer than `bytes` that the peer may place
+    /// before the fragment handed out last: the write need not wait, and the peer does not hold it.
     #[inline]
     pub fn is_next_independent(&self, pools: &Pools, bytes: u32) -> bool {
         let is_independent = |operation: &OutOperation| {
@@ -179,7 +179,8 @@ impl Outbound {
             && pools.operations.get(self.cursor).is_some_and(is_independent)
     }
 
-    /// A fragment of the oldest retransmission; None if no operation waits for it any more.
+    /// Returns a fragment of the oldest retransmission, or `None` if no operation needs it any
+    /// more.
     fn next_retransmission<'a>(
         &mut self,
         memory: &'a MemoryAccess<'_>,
@@ -275,9 +276,9 @@ impl Outbound {
     }
 
     //= protocol.md: answer.7
-    /// A part of an answer that was sent before. The peer may have it, and its application may have had
-    /// that reported to the owner of the memory, before the acknowledgement is here: then the memory may be
-    /// gone, and only the peer knows whether anything is missing.
+    /// Returns a part of an answer that was sent before. The peer may have received it and its
+    /// application may have let the owner free the memory, although no acknowledgement has arrived.
+    /// Then the memory may be gone, and only the peer knows whether a part is missing.
     fn answer_again<'a>(
         memory: &'a MemoryAccess<'_>,
         pools: &Pools,
@@ -303,7 +304,8 @@ impl Outbound {
         }
     }
 
-    /// What of the operation at the cursor may be sent now; None if the peer must say more first.
+    /// Returns the part of the operation at the cursor that may be sent now, or `None` if it must
+    /// wait for the peer.
     #[inline]
     fn cut_request(&mut self, pools: &mut Pools, room: u32) -> Option<Cut> {
         let Pools { operations, lists, .. } = pools;
@@ -319,7 +321,7 @@ impl Outbound {
     }
 
     //= protocol.md: operation.10, fence.3
-    /// The next fragment of the operation at the cursor.
+    /// Returns the next fragment of the operation at the cursor.
     #[inline]
     fn next_request<'a>(
         &mut self,
@@ -352,12 +354,12 @@ impl Outbound {
     }
 
     //= protocol.md: operation.9, fence.2, fence.4, answer.10, credit.2, queue-pair.1
-    /// Whether the first fragment of an operation may be sent now.
+    /// Returns whether the first fragment of an operation may be sent now.
     fn may_begin(&self, operation: &OutOperation) -> bool {
         let in_window =
             (operation.number.since(self.delivered) as u32) < self.peer.operation_window;
-        // A read is delivered when the peer begins to answer it, and its bytes leave the peer's
-        // memory later: what is fenced against it waits here for the answer.
+        // The peer delivers a read when it begins to answer, and the bytes leave its memory later.
+        // Therefore an operation fenced against the read waits here for the answer.
         let is_fenced =
             operation.flags.contains(Flags::FENCE_BEFORE) || operation.waits_for_answers;
         let fence_holds = self.asked > 0 && is_fenced;
@@ -375,7 +377,8 @@ impl Outbound {
     }
 
     //= protocol.md: pool.2, pool.3
-    /// Whether the peer could hold this fragment if it had to: the oldest operation never waits.
+    /// Returns whether the peer can hold this fragment if it must. The oldest operation need not
+    /// wait.
     fn may_risk(&self, operation: &OutOperation, cut: Cut) -> bool {
         cut.len == 0
             || !operation.is_at_risk(cut)
@@ -384,17 +387,18 @@ impl Outbound {
     }
 }
 
-/// A stretch of an operation, for one fragment.
+/// A part of an operation, for one fragment.
 #[derive(Clone, Copy)]
 struct Cut {
     offset: u32,
     len: u32,
-    /// It ends the operation, and carries the immediate.
+    /// Whether it ends the operation; then it carries the immediate.
     last: bool,
 }
 
 impl Pools {
-    /// Returns the bytes of a fragment whose payload is [`FragmentPayload::Inline`]; none of any other.
+    /// Returns the bytes of a fragment whose payload is [`FragmentPayload::Inline`]; empty for
+    /// others.
     #[inline]
     pub fn inline_payload(&self, carried: &Carried) -> &[u8] {
         let operation = self.operations.get(carried.slot).map(|operation| &operation.kind);
@@ -406,7 +410,7 @@ impl Pools {
         bytes.get(start..start + usize::from(carried.length)).unwrap_or(&[])
     }
 
-    /// Copies the bytes of a fragment whose payload is [`FragmentPayload::Pieces`] to the end of `out`.
+    /// Appends the bytes of a fragment whose payload is [`FragmentPayload::Pieces`] to `out`.
     ///
     /// # Errors
     /// As for [`MemoryAccess::copy_out`].
@@ -435,7 +439,7 @@ impl Pools {
 }
 
 impl OutOperation {
-    /// How much of `[offset, end)` goes into one fragment with `room` for headers and payload.
+    /// Returns the part of `[offset, end)` for a fragment with `room` bytes for header and payload.
     #[inline]
     fn cut(&self, lists: &Lists, offset: u32, end: u32, room: u32) -> Cut {
         let (header_bytes, source) = match &self.kind {
@@ -451,29 +455,30 @@ impl OutOperation {
         }
         let mut last = offset + len == self.length;
         if last && self.has_tail() && header_bytes + IMMEDIATE_BYTES + len > room {
-            // The immediate, or the key, does not fit behind this much payload: a few bytes are left for the tail.
+            // The immediate or the key does not fit behind this much payload, so a few bytes are
+            // left for the tail.
             len -= IMMEDIATE_BYTES;
             last = false;
         }
         Cut { offset, len, last }
     }
 
-    /// Whether the last fragment carries an immediate, or a key in its place.
+    /// Returns whether the last fragment carries an immediate, or a key in its place.
     const fn has_tail(&self) -> bool {
         self.immediate.is_some() || matches!(self.kind, OutKind::Send { invalidates: true, .. })
     }
 
     //= protocol.md: pool.2
-    /// Whether the peer may have to hold the fragment: all of a fenced operation, the tail of a
-    /// strict one.
+    /// Returns whether the peer may have to hold the fragment: all of a fenced operation, the tail
+    /// of a strict one.
     #[inline]
     const fn is_at_risk(&self, cut: Cut) -> bool {
         self.flags.contains(Flags::FENCE_BEFORE) || (cut.last && self.flags.contains(Flags::STRICT))
     }
 
     //= protocol.md: operation.2
-    /// The fragment of a stretch, always some: in the form in which it is handed out, so that it is
-    /// written where its taker wants it and not moved.
+    /// Returns the fragment for a part, never `None`. The return type is that of the callers, so
+    /// that the fragment is constructed in place and not moved.
     #[inline]
     fn fragment<'a>(
         &self,
@@ -529,17 +534,18 @@ impl OutOperation {
         Ok(Some(Fragment { header, flags, payload, carried }))
     }
 
-    /// Payload bytes to hand out; 1 if there are none, as something is to be sent all the same.
+    /// Returns the payload bytes to hand out; 1 if there are none, because a fragment must be sent
+    /// anyway.
     pub(super) const fn backlog_bytes(&self) -> u32 {
         if self.is_question() || self.length == 0 { 1 } else { self.length }
     }
 
-    /// Whether the operation is complete only with an answer of the peer.
+    /// Returns whether the operation needs an answer of the peer to complete.
     const fn is_question(&self) -> bool {
         matches!(self.kind, OutKind::Read { .. } | OutKind::Atomic { .. })
     }
 
-    /// The one fragment of a read request or atomic.
+    /// Returns the only fragment of a read request or atomic.
     fn question(&self, slot: u32) -> Fragment<'static> {
         let operation = self.number;
         let (key, address) = (self.key, self.address);
@@ -562,7 +568,7 @@ impl OutOperation {
     }
 }
 
-/// Bytes of one region: copied behind the header if they are few.
+/// Returns a payload from one region, to be copied behind the header if it is short.
 #[inline]
 fn in_region<'a>(
     memory: &'a MemoryAccess<'_>,
@@ -576,8 +582,9 @@ fn in_region<'a>(
     memory.source(region, at, len).map(FragmentPayload::Outside)
 }
 
-/// How many of the `len` bytes from `offset` on go into one fragment. What lies in one piece goes out as it is; a
-/// fragment that spans pieces is copied together, and so ends before that if it has enough without.
+/// Returns how many of the `len` bytes from `offset` on go into one fragment. A fragment within one
+/// piece is sent from where it lies. One that spans pieces is copied, so it ends with its first
+/// piece if that has enough bytes.
 #[cold]
 fn stretch(list: PieceList<'_>, offset: u32, len: u32) -> u32 {
     match list.cut(offset, len).next() {
@@ -586,11 +593,12 @@ fn stretch(list: PieceList<'_>, offset: u32, len: u32) -> u32 {
     }
 }
 
-/// A fragment that begins with more bytes of one piece than these has none of the next: a frame of its own costs
-/// less than a copy of so much. Frames of Ethernet are shorter, or not much longer.
+/// A fragment that begins with more bytes of one piece than this does not continue with the next
+/// piece, because a separate frame costs less than such a copy. Ethernet frames are shorter, or not
+/// much longer.
 const GATHERED_BYTES_MAX: u32 = 4096;
 
-/// Bytes of the headers behind the common one (protocol.md §3.2).
+/// Sizes of the headers that follow the common one, in bytes (protocol.md §3.2).
 const WRITE_BYTES: u32 = 20;
 const SEND_BYTES: u32 = 12;
 const READ_RESPONSE_BYTES: u32 = 8;

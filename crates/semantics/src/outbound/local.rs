@@ -1,4 +1,5 @@
-//! What a queue pair does on this side only: windows, and work that fails here.
+//! Work that a queue pair performs on this side only: memory windows, and operations that fail
+//! here.
 
 use mem::{MemoryAccess, ProtectionDomain, Window};
 use wire_edge::{Flags, OperationNumber, RemoteKey};
@@ -8,7 +9,7 @@ use crate::pools::Pools;
 use crate::slab::NIL;
 use crate::{Operation, OperationError, PostError};
 
-/// Work of which the peer hears nothing.
+/// Work that sends no frame to the peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum LocalWork {
     Bind {
@@ -21,15 +22,15 @@ pub(super) enum LocalWork {
         key: RemoteKey,
     },
     Done,
-    /// Completes so when all before it is complete.
+    /// Completes with this error when all earlier operations are complete.
     Failed(OperationError),
 }
 
 impl Outbound {
     //= protocol.md: queue-pair.3
-    /// Accepts an operation that cannot be performed, as its local memory is not there or for whatever other
-    /// reason: it completes with `error` when all before it is complete, and then the connection
-    /// [is faulty](Outbound::is_faulty). Nothing posted behind it is sent.
+    /// Posts an operation that cannot be performed, for example because its local memory does not
+    /// exist. It completes with `error` when all earlier operations are complete, and then the
+    /// connection [is faulty](Outbound::is_faulty). Operations posted after it are not sent.
     ///
     /// # Errors
     /// [`PostError::QueuePairOnly`], [`PostError::NoOperationLeft`] or [`PostError::CompletionQueueFull`].
@@ -50,9 +51,10 @@ impl Outbound {
     }
 
     //= protocol.md: queue-pair.3
-    /// Fails an operation that has begun, or is next to begin, for a fault of this side: its memory is gone. Those
-    /// before it go on. When they are complete, it completes with `error`, and then the connection [is
-    /// faulty](Outbound::is_faulty). Nothing more of it and of later ones is sent.
+    /// Fails an operation that has begun or is the next to begin, because its memory on this side
+    /// is gone. Earlier operations continue. Once they are complete, the operation completes with
+    /// `error`, and then the connection [is faulty](Outbound::is_faulty). No more fragments of it
+    /// or of later operations are sent.
     pub fn fail(&mut self, pools: &mut Pools, number: OperationNumber, error: OperationError) {
         let is_first = self.fault.is_none_or(|(known, _)| number.since(known) < 0);
         if self.is_faulty || !is_first || !self.is_under_way(pools, number) {
@@ -63,14 +65,14 @@ impl Outbound {
         self.complete_ready(pools);
     }
 
-    /// Whether an operation has failed on this side and is complete, as are all before it: the connection must end
-    /// now, and all later operations are to be [flushed](Outbound::flush).
+    /// Returns whether an operation that failed on this side is complete, as are all before it. The
+    /// connection must end now, and all later operations must be [flushed](Outbound::flush).
     pub const fn is_faulty(&self) -> bool {
         self.is_faulty
     }
 
     //= protocol.md: queue-pair.2, queue-pair.3
-    /// How the oldest operation ended, if that was decided on this side.
+    /// Returns the result of the oldest operation, if it was decided on this side.
     #[cold]
     pub(super) fn local_result(
         &self,
@@ -91,8 +93,8 @@ impl Outbound {
     }
 
     //= protocol.md: queue-pair.2
-    /// Does the work at the cursor that is done on this side, up to an operation that the peer must hear of, or to
-    /// work that must wait. Whether any was done, and something else is next.
+    /// Performs the local work at the cursor, up to an operation that must be sent or local work
+    /// that must wait. Returns whether any was performed and an operation may be sent next.
     #[cold]
     pub(super) fn pass_local(&mut self, memory: &MemoryAccess<'_>, pools: &mut Pools) -> bool {
         let mut has_passed = false;
@@ -122,14 +124,15 @@ impl Outbound {
         self.cursor != NIL && !self.blocked
     }
 
-    /// Whether what the operation is fenced against has ended.
+    /// Returns whether all operations that the operation is fenced against have ended.
     fn fence_lets_begin(&self, operation: &OutOperation) -> bool {
         let is_fenced = operation.flags.contains(Flags::FENCE_BEFORE);
         let waits = is_fenced || operation.waits_for_answers;
         !(waits && self.asked > 0 || is_fenced && operation.number.since(self.delivered) > 0)
     }
 
-    /// Whether the operation with this number was posted, and lacks more than that those before it are complete.
+    /// Returns whether the operation with this number was posted and is not yet done, apart from
+    /// waiting for earlier ones.
     fn is_under_way(&self, pools: &Pools, number: OperationNumber) -> bool {
         let mut slot = self.head;
         while let Some(operation) = pools.operations.get(slot) {
@@ -143,7 +146,7 @@ impl Outbound {
 }
 
 impl LocalWork {
-    /// Does the work for a connection.
+    /// Performs the work for a connection.
     fn perform(&self, memory: &MemoryAccess<'_>, connection: u64) -> Result<(), OperationError> {
         let table = memory.table();
         match *self {
@@ -165,7 +168,7 @@ impl LocalWork {
 }
 
 impl OutOperation {
-    /// Whether the peer hears nothing of it.
+    /// Returns whether the operation sends no frame to the peer.
     #[inline]
     pub(super) const fn is_local(&self) -> bool {
         matches!(self.kind, OutKind::Local { .. })

@@ -1,4 +1,4 @@
-//! Accepting operations: what is checked, and the record that is made.
+//! Posting operations: the checks, and the record of an operation.
 
 use wire_edge::{AtomicOpcode, Flags, MessageNumber, OperationNumber, RemoteKey};
 
@@ -8,7 +8,7 @@ use crate::{CompletionKind, Operation, Order, PostError, Request, Source};
 
 impl Outbound {
     //= protocol.md: length.5
-    /// Whether the peer can be asked for it.
+    /// Checks that the peer supports the request.
     pub(super) fn check(&self, operation: &Operation) -> Result<(), PostError> {
         match operation.request {
             Request::Write { .. } | Request::Send { .. } => Ok(()),
@@ -29,7 +29,7 @@ impl Outbound {
     }
 
     //= protocol.md: message.1, queue-pair.1
-    /// The number of the next receive of the peer, which an operation consumes.
+    /// Returns the number of the peer's next receive, for an operation that consumes it.
     const fn take_message(&mut self) -> MessageNumber {
         let message = self.next_message;
         self.next_message = message.next();
@@ -88,7 +88,7 @@ impl Outbound {
         self.record_of(operation, what, number)
     }
 
-    /// The record of what is to be done under `key` at `address`, and else as the operation says.
+    /// Returns the record for `kind` with `key` and `address`, and the rest from `operation`.
     #[inline]
     pub(super) fn record_of(
         &self,
@@ -136,7 +136,7 @@ impl Outbound {
     }
 }
 
-/// Where the bytes of an operation are that was posted with this source, and with this list unless it is [`NIL`].
+/// Returns the source of an operation's bytes: `list`, unless it is [`NIL`], else `source`.
 const fn bytes_of(source: Source, list: u32) -> Bytes {
     match source {
         _ if list != NIL => Bytes::Pieces(list),

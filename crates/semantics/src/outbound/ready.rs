@@ -9,12 +9,13 @@ use crate::pools::Pools;
 
 impl Outbound {
     //= protocol.md: queue-pair.4, control.5
-    /// Records that the peer has no receive for this message now. Nothing of that operation and of later ones is
-    /// sent until [`Outbound::on_ready`]. The caller takes back the fragments that are in flight, without a sign of
-    /// congestion, and gives each to [`Outbound::on_returned`] or [`Outbound::on_lost`].
+    /// Records that the peer has no receive for this message now. No fragments of its operation and
+    /// of later ones are sent until [`Outbound::on_ready`]. The caller takes back the fragments in
+    /// flight, which is no sign of congestion, and passes each to [`Outbound::on_returned`] or
+    /// [`Outbound::on_lost`].
     ///
-    /// False if that changes nothing: it is known already, or the message was not sent, or is delivered by now, or the
-    /// connection is no queue pair.
+    /// Returns false if the report changes nothing: it is already known, the message was not sent
+    /// or is already delivered, or the connection is no queue pair.
     pub fn on_not_ready(&mut self, pools: &mut Pools, message: MessageNumber) -> bool {
         if !self.queue_pair {
             return false;
@@ -42,7 +43,8 @@ impl Outbound {
     }
 
     //= protocol.md: queue-pair.4
-    /// Sends what was held back, because the peer has receives again, or it is time to see whether it has.
+    /// Sends the fragments that were held back, because the peer has receives again or because it
+    /// is time to try.
     pub fn on_ready(&mut self, pools: &mut Pools) {
         self.not_ready = None;
         if core::mem::take(&mut self.is_spared) {
@@ -53,13 +55,13 @@ impl Outbound {
         self.unblock();
     }
 
-    /// Operations beyond the share that it has in any case.
+    /// Returns the number of operations beyond the share of the connection.
     const fn beyond_share(&self) -> u32 {
         self.outstanding.saturating_sub(OPERATION_SHARE)
     }
 
-    /// Returns the operation that waits for nothing but a receive of the peer: the peer said that it has none, or
-    /// has reported none, and everything posted before is delivered.
+    /// Returns the operation that waits only for a receive of the peer: the peer reported that it
+    /// has none, or granted no credit for it, and all earlier operations are delivered.
     pub fn waits_for_receive(&self, pools: &Pools) -> Option<OperationNumber> {
         if self.fault.is_some() || self.is_faulty {
             return None;
@@ -75,21 +77,21 @@ impl Outbound {
     }
 
     //= protocol.md: queue-pair.5
-    /// Fails the operation that has [waited for a receive](Outbound::waits_for_receive) long enough, as
-    /// [`Outbound::fail`] does.
+    /// Fails the operation that has [waited for a receive](Outbound::waits_for_receive) too long,
+    /// as [`Outbound::fail`] does.
     pub fn give_up_on_receive(&mut self, pools: &mut Pools) {
         if let Some(number) = self.waits_for_receive(pools) {
             self.fail(pools, number, OperationError::ReceiverNotReady);
         }
     }
 
-    /// Whether a fragment waits until the peer is ready.
+    /// Returns whether a fragment waits until the peer is ready.
     pub fn is_held(&self, carried: &Carried) -> bool {
         let waiting = self.not_ready.filter(|_| carried.kind == CarriedKind::Request);
         waiting.is_some_and(|waiting| carried.number.since(waiting) >= 0)
     }
 
-    /// The operation that takes this message, if it has begun and is not known to be delivered.
+    /// Returns the operation with this message, if it has begun and is not known to be delivered.
     fn sent_message(&self, pools: &Pools, message: MessageNumber) -> Option<OperationNumber> {
         let mut slot = self.head;
         while let Some(operation) = pools.operations.get(slot) {
@@ -108,7 +110,7 @@ impl Outbound {
 }
 
 impl OutOperation {
-    /// The message it is to the peer, if it takes a receive there.
+    /// Returns the number of its message, if it consumes a receive of the peer.
     const fn message(&self) -> Option<MessageNumber> {
         match self.kind {
             OutKind::Write { message, takes_receive: true, .. } | OutKind::Send { message, .. } => {

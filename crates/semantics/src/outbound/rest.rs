@@ -1,4 +1,4 @@
-//! What a resting connection keeps of its own operations.
+//! The sending half of operations while a connection is at rest.
 
 use wire_edge::{MessageNumber, OperationNumber};
 
@@ -6,7 +6,7 @@ use super::{Outbound, PeerLimits};
 use crate::slab::NIL;
 use crate::{Owner, Queues};
 
-/// The sending half of the operations of a connection at rest.
+/// The compressed sending half of operations of a connection at rest.
 #[derive(Clone, Copy, Debug)]
 pub struct OutboundAtRest {
     next_number: OperationNumber,
@@ -19,7 +19,7 @@ pub struct OutboundAtRest {
 }
 
 impl Outbound {
-    /// Whether no operation and no answer is in flight.
+    /// Returns whether no operation and no answer is pending.
     pub const fn is_at_rest(&self) -> bool {
         self.head == NIL
             && self.answer_head == NIL
@@ -29,12 +29,12 @@ impl Outbound {
             && !self.is_faulty
     }
 
-    /// Returns what must be kept while the half is at rest.
+    /// Returns the state to keep while the half is at rest.
     ///
     /// # Panics
     /// If it is not [at rest](Outbound::is_at_rest).
     pub fn rest(&self) -> OutboundAtRest {
-        assert!(self.is_at_rest(), "operations or answers are under way");
+        assert!(self.is_at_rest(), "operations or answers are pending");
         OutboundAtRest {
             next_number: self.next_number,
             next_message: self.next_message,
@@ -48,7 +48,7 @@ impl Outbound {
 }
 
 impl OutboundAtRest {
-    /// Restores the half as it was; all but what was kept is as in [`Outbound::new`].
+    /// Restores the half. State that was not kept is as in [`Outbound::new`].
     #[must_use]
     pub fn wake(self, owner: Owner, queues: &Queues) -> Outbound {
         let Self { next_number, next_message, delivered, window, peer, answer_turn, queue_pair } =

@@ -1,4 +1,4 @@
-//! All that queue pairs have, at once.
+//! All features of queue pairs together.
 
 use std::sync::Arc;
 
@@ -13,12 +13,12 @@ use crate::{
     Request, SharedReceives, Sink, Surroundings, Verdict,
 };
 
-/// Operations of a run.
+/// Operations of each run.
 const COUNT: usize = 20;
-/// Where messages go: behind what is written, and 400 bytes each.
+/// Offset of the buffers for messages, behind the memory that writes use; each has 400 bytes.
 const MESSAGES_AT: u64 = 2048;
 
-/// Keys of windows at either side, one for each operation.
+/// Returns the key of a window on either side, one for each operation.
 const fn key_of(index: usize) -> RemoteKey {
     RemoteKey(0xabc_0000 + index as u32)
 }
@@ -27,12 +27,12 @@ fn bind_at(side: &Side, index: usize) -> Window {
     let reach = Reach::Connection(Owner::new(7, 1).bits());
     let (region, rights) = (side.region.id, Rights::REMOTE_READ);
     let window = Window { region, offset: 0, len: 64, remote_start: 0, rights, reach };
-    // Bound now only if a peer's message is to end it.
+    // Bound now only if a message of the peer will invalidate it.
     side.table.bind(key_of(index), window).unwrap();
     window
 }
 
-/// An operation of any kind, `length` bytes long.
+/// Returns an operation of a random kind, `length` bytes long.
 fn any_operation(pair: &mut Pair, index: usize, length: u32) -> Operation {
     let offset = 8 * pair.random.below(100) as u64;
     let (key, address) = remote(pair, offset);
@@ -70,7 +70,7 @@ fn any_operation(pair: &mut Pair, index: usize, length: u32) -> Operation {
     operation
 }
 
-/// The bytes of an operation in pieces of the same memory: as they are, but cut.
+/// Returns pieces that together cover the bytes of an operation, in the same memory.
 fn pieces_of(pair: &mut Pair, index: usize, operation: &Operation) -> Vec<Piece> {
     let (region, mut offset) = match operation.request {
         Request::Read { sink, .. } => (sink, 0),
@@ -89,7 +89,7 @@ fn pieces_of(pair: &mut Pair, index: usize, operation: &Operation) -> Vec<Piece>
     pieces
 }
 
-/// Posts it, as a list or not, or as work that fails here.
+/// Posts an operation directly, as a list, or as work that fails here.
 fn post(pair: &mut Pair, index: usize, operation: &Operation, fails: bool) {
     let as_list = pair.random.chance(40);
     let pieces = pieces_of(pair, index, operation);
@@ -107,7 +107,7 @@ fn post(pair: &mut Pair, index: usize, operation: &Operation, fails: bool) {
     posted.unwrap();
 }
 
-/// Gives the peer some receives, and what waited for them goes on.
+/// Posts some receives at the peer, and resumes messages that waited for them.
 fn post_receives(pair: &mut Pair, shared: &SharedReceives, posted: &mut u64) {
     for _ in 0..pair.random.below(3) {
         let (region, context) = (pair.sides[1].region.id, *posted);
@@ -126,7 +126,7 @@ fn post_receives(pair: &mut Pair, shared: &SharedReceives, posted: &mut u64) {
     }
 }
 
-/// How the operations of a run ended.
+/// Returns the completions of a run.
 fn run(seed: u64) -> Vec<Completion> {
     let mut pair = queue_pairs(seed);
     let shared = Arc::new(SharedReceives::new(64));

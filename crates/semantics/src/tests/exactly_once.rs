@@ -1,4 +1,4 @@
-//! A late duplicate of a finished operation never touches memory.
+//! A late duplicate of a finished operation never changes memory.
 
 use std::collections::HashSet;
 
@@ -55,8 +55,8 @@ fn delivered_ranges_are_left_alone_while_others_are_under_way() {
 }
 
 //= protocol.md: operation.6, operation.7
-/// Each byte of an operation is placed once, also while the operation is in flight: what the
-/// application changes after it was placed stays changed. (Relaxed: strict tails may be held whole.)
+/// Each byte of an operation is placed once, even while the operation is in flight: a change by the
+/// application after that persists. The writes are relaxed, because strict tails may be held whole.
 #[test]
 fn a_placed_byte_is_not_placed_again_by_an_overlapping_fragment() {
     let mut pair = Pair::new(Config::default(), 1);
@@ -115,7 +115,7 @@ fn a_small_completion_queue_only_slows_things_down() {
 }
 
 //= protocol.md: notify.1
-/// The peer's queue is full of notifications until it polls.
+/// The peer's queue is full of notifications until it is polled.
 #[test]
 fn notifications_wait_for_room_and_come_once_and_in_order() {
     let mut stalled = false;
@@ -149,8 +149,8 @@ fn notifications_wait_for_room_and_come_once_and_in_order() {
 }
 
 //= protocol.md: notify.2
-/// A stalled notification is the only thing that waits: its bytes are placed once, and duplicates
-/// meanwhile change nothing.
+/// Only the notification waits: its bytes are placed once, and duplicates that arrive meanwhile
+/// change nothing.
 #[test]
 fn a_duplicate_of_a_stalled_operation_is_not_placed() {
     let mut pair = Pair::new(Config { queue: 1, ..Config::default() }, 1);
@@ -185,7 +185,7 @@ fn a_duplicate_of_a_stalled_operation_is_not_placed() {
     assert_eq!(side.pools.in_use(), crate::PoolUse::default());
 }
 
-/// Posts a mix, stops somewhere, and flushes.
+/// Posts various operations, stops at a random point, and flushes.
 #[test]
 fn a_flush_completes_everything_once_in_order_and_frees_every_record() {
     use crate::OperationError;

@@ -1,4 +1,4 @@
-//! A peer that lies: nothing panics, nothing is touched that it may not touch, records are bounded.
+//! A peer that lies: this side does not panic, protects its memory and bounds its records.
 
 use proptest::prelude::*;
 use wire_edge::{
@@ -93,7 +93,7 @@ fn messages_without_a_receive_end_the_connection() {
     side.post_receive(100, 100, 1).unwrap();
     assert_eq!(side.handle(Flags::LAST, &send(1, 2), &[1; 8]), BROKEN);
     assert_eq!(side.handle(Flags::LAST, &send(1, u32::MAX), &[1; 8]), BROKEN);
-    // Two operations for one message: the second finds the receive consumed.
+    // Two operations for one message: for the second, the receive is already consumed.
     assert_eq!(side.handle(Flags::LAST, &send(1, 0), &[1; 8]), Verdict::Accepted);
     assert_eq!(side.handle(Flags::LAST, &send(0, 0), &[1; 8]), BROKEN);
     assert_eq!(side.inbound.delivered(), OperationNumber(1));
@@ -246,7 +246,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
 
     //= protocol.md: peer.2
-    /// Any frames at all that a decoder lets through, with both halves busy.
+    /// Sends arbitrary frames that a decoder accepts, while both halves are busy.
     #[test]
     fn no_sequence_of_frames_panics_or_leaks(
         lies in proptest::collection::vec(lie(), 1..120),
@@ -330,7 +330,7 @@ proptest! {
                 }
                 _ => {}
             }
-            // The operation in turn has one in any case.
+            // The operation in turn gets a record in any case.
             prop_assert!(side.pools.in_use().incoming <= 4 + 1);
         }
         let side = &mut pair.sides[1];

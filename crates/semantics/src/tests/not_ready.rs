@@ -17,12 +17,12 @@ fn send(pair: &Pair, index: usize, length: u32) -> Operation {
     operation(Request::Send { source: source(pair, index, length) }, index, length, PLAIN)
 }
 
-/// A write with an immediate.
+/// Returns a write with an immediate.
 fn noted(pair: &Pair, index: usize) -> Operation {
     Operation { immediate: Some(1), ..write(pair, index, 0, 8, PLAIN) }
 }
 
-/// A queue pair of which these operations are in flight, a fragment each.
+/// Returns a queue pair with these operations in flight, one fragment each.
 fn in_flight(operations: impl Fn(&Pair) -> Vec<Operation>) -> (Pair, Vec<Carried>) {
     let mut pair = queue_pairs(1);
     let operations = operations(&pair);
@@ -50,7 +50,7 @@ fn results(side: &mut Side) -> Vec<(u64, Result<(), OperationError>)> {
     side.completions.drain(..).map(|found| (found.context, found.result)).collect()
 }
 
-/// A write, two messages, a write, and a message.
+/// Returns a write, two messages, a write, and a message.
 fn mixed(pair: &Pair) -> Vec<Operation> {
     let plain = |index| write(pair, index, 0, 8, PLAIN);
     vec![plain(0), send(pair, 1, 8), noted(pair, 2), plain(3), send(pair, 4, 8)]
@@ -112,7 +112,7 @@ fn old_news_of_a_message_holds_nothing() {
     }
     lose(side, carried[4]);
     assert_eq!(sends_of(side), [4]);
-    // It is delivered all the same: what was refused had come twice.
+    // It is delivered nevertheless: the frame that was refused was a duplicate.
     assert!(not_ready(side, 2));
     lose(side, carried[4]);
     assert_eq!(sends_of(side), []);
@@ -209,7 +209,7 @@ fn what_waits_for_something_else_waits_for_no_receive() {
     side.post(&send).unwrap();
     side.post(&fenced).unwrap();
     assert_eq!(side.outbound.waits_for_receive(&side.pools), None);
-    // The second has begun.
+    // The second operation has begun.
     assert!(side.fragment(128).is_some() && side.fragment(128).is_some());
     acknowledge(side, 1, 2);
     assert_eq!(side.outbound.waits_for_receive(&side.pools), None);

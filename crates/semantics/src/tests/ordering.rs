@@ -1,4 +1,4 @@
-//! Order of placement against a sequential oracle.
+//! Compares the order of placement with a sequential oracle.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -10,7 +10,7 @@ use super::pair::{
 };
 use crate::{Operation, OperationFlags, Order, Request, Source};
 
-/// The range of one write, and its order.
+/// The range of a write, and its order.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     offset: u64,
@@ -18,7 +18,7 @@ struct Piece {
     flags: OperationFlags,
 }
 
-/// Bytes of the target that pieces write to.
+/// Size of the part of the target that pieces write to, in bytes.
 const ARENA_BYTES: usize = 1200;
 
 fn pieces(random: &mut Random, count: usize, order: Order, fences: u64) -> Vec<Piece> {
@@ -50,7 +50,8 @@ fn sequential(pieces: &[Piece]) -> Vec<u8> {
     memory
 }
 
-/// A thread that sees the last byte of an operation sees all earlier ones, or newer bytes in their place.
+/// Checks that a thread that sees the last byte of an operation sees all earlier bytes, or newer
+/// bytes in their place.
 fn check_tails(pieces: &[Piece], memory: &[u8]) {
     let newest_seen = pieces.iter().enumerate().rev().find(|(index, piece)| {
         let end = piece.offset as usize + piece.length as usize;
@@ -64,8 +65,9 @@ fn check_tails(pieces: &[Piece], memory: &[u8]) {
     }
 }
 
-/// Nothing of a fenced operation is visible before all earlier ones are delivered, and nothing that
-/// comes after a forward fence before that is.
+/// Checks that no byte of a fenced operation is visible before all earlier operations are
+/// delivered, and no byte of a later operation before an operation with a forward fence is
+/// delivered.
 fn check_fences(pieces: &[Piece], side: &Side, first: OperationNumber, memory: &[u8]) {
     let delivered = side.inbound.delivered().since(first) as usize;
     let mut fenced_from = usize::MAX;
@@ -146,7 +148,7 @@ fn order_holds_when_every_pool_is_tiny() {
     }
 }
 
-/// Frames of several blocks of the order pool, cut again by smaller ones.
+/// Frames that fill several blocks of the order pool, retransmitted in smaller frames.
 #[test]
 fn order_holds_when_frames_differ_much_in_size() {
     const ARENA: usize = 6000;
@@ -212,7 +214,7 @@ fn relaxed_writes_all_arrive_and_fences_hold() {
             let written = pieces.iter().any(covers);
             assert_eq!(byte != 0, written, "byte {at}");
             assert!(byte == 0 || covers(&pieces[usize::from(byte) - 1]), "byte {at}");
-            // What is fenced wins against everything before it.
+            // A fenced write wins against all earlier writes.
             let fence = pieces.iter().rposition(|piece| piece.flags.fence_before && covers(piece));
             let older = fence.is_some_and(|fence| usize::from(byte) <= fence);
             assert!(!older, "byte {at} is older than its fence");
@@ -229,7 +231,7 @@ fn a_late_writer_yields_by_memory_and_not_by_address() {
         let mut pair = Pair::new(config, seed);
         let side = &pair.sides[1];
         let rights = mem::Rights::REMOTE_WRITE;
-        // A second name for the memory of the first region.
+        // A second region over the memory of the first.
         let buffer = side.memory.clone();
         let alias = side.table.register_as(side.domain, buffer, 1000, rights).unwrap();
         let start = side.region.start;
@@ -298,8 +300,8 @@ proptest! {
     }
 }
 
-/// Fragments of some operations, none of which ends, in any order and under two names of the memory, against
-/// a model that looks at single bytes.
+/// A fragment of an operation that never ends. Fragments arrive in any order, under two names of
+/// the memory, and are compared with a model of single bytes.
 #[derive(Clone, Copy, Debug)]
 struct Scrap {
     operation: u32,
@@ -320,7 +322,7 @@ proptest! {
     //= protocol.md: strict.3
     #[test]
     fn late_bytes_yield_to_each_newer_byte_and_to_no_other(
-        // For each operation: where it begins, whether it is strict, which name it uses.
+        // For each operation: its start, whether it is strict, and whether it uses the alias.
         shapes in proptest::collection::vec((0_u64..120, any::<bool>(), any::<bool>()), 6),
         scraps in proptest::collection::vec(scrap(), 1..80),
     ) {
@@ -329,7 +331,7 @@ proptest! {
         let rights = mem::Rights::REMOTE_WRITE;
         let alias = side.table.register_as(side.domain, side.memory.clone(), 77_000, rights).unwrap();
         let mut model = vec![0; MEMORY_BYTES as usize];
-        // Which operations have which bytes, by their place in memory.
+        // For each byte of memory, the operations of which this byte has arrived.
         let mut here = vec![[false; 6]; MEMORY_BYTES as usize];
         for (index, scrap) in scraps.iter().enumerate() {
             let (base, is_strict, is_alias) = shapes[scrap.operation as usize];
@@ -392,7 +394,7 @@ fn a_late_writer_does_not_yield_to_another_region_at_the_same_address() {
 }
 
 //= protocol.md: strict.2
-/// A longer tail that comes after a shorter one of the same operation was cut and partly placed.
+/// A longer tail arrives after a shorter part of it was placed as body.
 #[test]
 fn a_tail_cut_differently_does_not_hide_what_was_placed() {
     use wire_edge::Header;
@@ -412,7 +414,7 @@ fn a_tail_cut_differently_does_not_hide_what_was_placed() {
         let verdict = side.handle(flags, &header, &vec![number as u8 + 1; (to - from) as usize]);
         assert_eq!(verdict, crate::Verdict::Accepted);
     };
-    // Operation 1: a piece of its tail comes first, as body; then the uncut tail; then its body.
+    // Operation 1: first a part of its tail arrives as body, then the whole tail, then its body.
     handle(1, 1000, 1100, 1440);
     handle(1, 700, 1440, 1440);
     handle(0, 900, 1440, 1440);
@@ -422,7 +424,8 @@ fn a_tail_cut_differently_does_not_hide_what_was_placed() {
     assert_eq!(pair.sides[1].inbound.delivered(), OperationNumber(2));
 }
 
-/// What is held of a tail is not held again with a longer one: there is room for it once.
+/// If a longer tail arrives, the part already held is not held again; the pool has room for it only
+/// once.
 #[test]
 fn a_longer_tail_is_held_without_what_is_held_already() {
     use wire_edge::Header;
@@ -443,7 +446,7 @@ fn a_longer_tail_is_held_without_what_is_held_already() {
 }
 
 //= protocol.md: operation.8
-/// Many pieces of one frame need a block of the order pool each.
+/// Each of many pieces of one frame needs a block of the order pool.
 #[test]
 fn a_fragment_in_many_pieces_is_refused_when_the_blocks_are_too_few() {
     use wire_edge::Header;
@@ -470,7 +473,7 @@ fn a_fragment_in_many_pieces_is_refused_when_the_blocks_are_too_few() {
 }
 
 //= protocol.md: length.3, operation.3
-/// A region may be empty of the source, so that only the order counts.
+/// Writes of zero bytes: only their order matters.
 #[test]
 fn operations_of_no_bytes_are_delivered_in_order() {
     for seed in 0..50 {

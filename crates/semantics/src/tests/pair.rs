@@ -1,4 +1,4 @@
-//! Two sides and a bad network between them, driven by a seed.
+//! Two sides and an unreliable network between them, driven by a seed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::{
     PoolUse, Pools, Queues, Receive, Refusal, Request, Source, StatusTable, Surroundings, Verdict,
 };
 
-/// Splitmix64: small, seedable, good enough to shuffle packets.
+/// Splitmix64: small, seedable, and good enough to shuffle packets.
 #[derive(Clone, Debug)]
 pub(super) struct Random(pub(super) u64);
 
@@ -27,7 +27,7 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// A number below `end`, which is not 0.
+    /// Returns a number below `end`, which must not be 0.
     pub(super) fn below(&mut self, end: usize) -> usize {
         (self.next() % end as u64) as usize
     }
@@ -45,14 +45,14 @@ pub(super) struct Config {
     pub(super) read_depth: u16,
     pub(super) receives: u32,
     pub(super) queue: usize,
-    /// Places in the queue are promised.
+    /// Whether room in the queue is reserved when work is posted.
     pub(super) promises: bool,
     pub(super) queue_pair: bool,
     pub(super) first: OperationNumber,
-    /// Percentages.
+    /// Percentages of packets that are lost and repeated.
     pub(super) lose: u64,
     pub(super) repeat: u64,
-    /// Frames of these sizes are cut, behind the common header.
+    /// Sizes of the frames that are cut, without the common header.
     pub(super) rooms: &'static [u32],
 }
 
@@ -95,10 +95,10 @@ pub(super) struct Side {
     pub(super) inbound: Inbound,
     pub(super) queue: Arc<CompletionQueue>,
     pub(super) status: Arc<StatusTable>,
-    /// What the peer may touch.
+    /// Memory that the peer may access.
     pub(super) memory: Arc<Buffer>,
     pub(super) region: Region,
-    /// What own operations send from.
+    /// Memory that operations of this side send from.
     pub(super) sources: Arc<Buffer>,
     pub(super) source: RegionId,
     pub(super) completions: Vec<Completion>,
@@ -203,8 +203,8 @@ impl Side {
         self.outbound.handle_answer(&memory, &mut self.pools, flags, header, payload).unwrap()
     }
 
-    /// The next fragment, for longer than the access to memory that it was cut with: nothing of it is read
-    /// once its region is gone.
+    /// Returns the next fragment, with a lifetime beyond the memory access with which it was cut.
+    /// It must not be read once its region is gone.
     pub(super) fn fragment(&mut self, room: u32) -> Option<Fragment<'static>> {
         let memory = self.table.access();
         let cut = self.outbound.next_fragment(&memory, &mut self.pools, room).unwrap();
@@ -244,7 +244,7 @@ impl Side {
         self.memory.write(offset, &vec![value; len]);
     }
 
-    /// What a driver would send behind the header.
+    /// Returns the bytes that a driver would send behind the header.
     pub(super) fn payload(&self, fragment: &Fragment<'_>) -> Vec<u8> {
         let memory = self.table.access();
         match fragment.payload {
@@ -295,13 +295,13 @@ pub(super) struct Pair {
     pub(super) random: Random,
     pub(super) sides: [Side; 2],
     network: Vec<Packet>,
-    /// Packets whose fate their sender does not know.
+    /// Packets whose fate is unknown to their sender.
     in_flight: BTreeMap<u64, (usize, Carried)>,
     acknowledged: Vec<u64>,
     next_id: u64,
-    /// Every packet ever sent, if wanted.
+    /// Every packet sent so far, if recorded.
     pub(super) history: Option<Vec<Packet>>,
-    /// Flags that are taken off every frame: a fault that oracles must notice.
+    /// Flags removed from every frame, as a fault that oracles must detect.
     pub(super) stripped: Flags,
 }
 
@@ -320,7 +320,7 @@ impl Pair {
         }
     }
 
-    /// Cuts one fragment on `side` and puts it into the network. False if there is none.
+    /// Cuts a fragment on `side` and puts it into the network. Returns false if there is none.
     pub(super) fn emit(&mut self, side: usize) -> bool {
         let room = self.config.rooms[self.random.below(self.config.rooms.len())];
         let Some(fragment) = self.sides[side].fragment(room) else { return false };
@@ -344,7 +344,7 @@ impl Pair {
         true
     }
 
-    /// Delivers one random packet of the network. None if there is none.
+    /// Delivers a random packet of the network. Returns `None` if there is none.
     pub(super) fn deliver(&mut self) -> Option<Verdict> {
         if self.network.is_empty() {
             return None;
@@ -388,7 +388,7 @@ impl Pair {
         }
     }
 
-    /// Acknowledges packets that arrived, some of them or all.
+    /// Acknowledges some or all packets that arrived.
     pub(super) fn acknowledge(&mut self) {
         for id in core::mem::take(&mut self.acknowledged) {
             if self.random.chance(10) {
@@ -401,7 +401,7 @@ impl Pair {
         }
     }
 
-    /// Gives everything that a side has in flight back to it, newest first.
+    /// Returns all packets of a side in flight to that side, newest first.
     fn take_back(&mut self, from: usize) {
         let Side { outbound, pools, .. } = &mut self.sides[from];
         let taken = self.in_flight.extract_if(.., |_, (side, _)| *side == from);
@@ -440,7 +440,7 @@ impl Pair {
         }
     }
 
-    /// One random thing happens. `seen` looks at the sides after each frame.
+    /// Performs a random step. Calls `seen` with the sides after each frame.
     pub(super) fn step(&mut self, seen: &mut impl FnMut(&[Side; 2])) {
         match self.random.below(12) {
             0..=2 => {
@@ -470,7 +470,7 @@ impl Pair {
         self.sides.iter().all(|side| !side.outbound.waits_for_peer())
     }
 
-    /// Posts `operations` on side 0 as places allow, and runs until all is complete.
+    /// Writes of zero bytes: only their order matters.
     pub(super) fn run(&mut self, operations: &[Operation], seen: &mut impl FnMut(&[Side; 2])) {
         let mut next = 0;
         let mut steps = 0;
@@ -497,7 +497,8 @@ impl Pair {
         assert_eq!(self.in_use(), [PoolUse::default(); 2]);
     }
 
-    /// Records in use on both sides, once what no operation waits for is forgotten.
+    /// Returns the records in use on both sides, after discarding retransmissions that no operation
+    /// needs.
     pub(super) fn in_use(&mut self) -> [PoolUse; 2] {
         for side in 0..2 {
             while self.sides[side].outbound.wants_to_send()
@@ -508,13 +509,13 @@ impl Pair {
     }
 }
 
-/// The key and address of `offset` in the memory of side 1.
+/// Returns the key and address of `offset` in the memory of side 1.
 pub(super) fn remote(pair: &Pair, offset: u64) -> (RemoteKey, u64) {
     let region = pair.sides[1].region;
     (region.key, region.start + offset)
 }
 
-/// Operation `index` writes `index + 1` into every byte of its range.
+/// Returns a write by which operation `index` stores `index + 1` in every byte of its range.
 pub(super) fn write(
     pair: &Pair,
     index: usize,
@@ -527,7 +528,7 @@ pub(super) fn write(
     operation(Request::Write { source, key, address }, index, length, flags)
 }
 
-/// Bytes `index + 1`, by value if they are few and the index is even.
+/// Returns a source of bytes `index + 1`: inline if they are few and the index is even.
 pub(super) fn source(pair: &Pair, index: usize, length: u32) -> Source {
     let value = index as u8 + 1;
     if length <= 64 && index.is_multiple_of(2) {

@@ -1,4 +1,4 @@
-//! What is different at the target of a queue pair.
+//! Differences at the target of a queue pair.
 
 use mem::{Buffer, RegionId, Rights};
 use wire_edge::{CloseReason, Flags, MessageNumber, OperationNumber, RemoteKey};
@@ -10,7 +10,7 @@ use crate::{
     Refusal, Verdict,
 };
 
-/// The target of a queue pair.
+/// Returns the target of a queue pair.
 pub(super) fn target(seed: u64) -> Side {
     let config = Config { promises: false, receives: 32, ..Config::default() };
     let mut side = Side::new(&config, seed);
@@ -160,7 +160,7 @@ fn receives_are_consumed_in_the_order_of_operations_however_frames_come() {
     }
 }
 
-/// What is wrong with an operation.
+/// The fault of an operation.
 #[derive(Clone, Copy, Debug)]
 enum Wrong {
     Key,
@@ -178,15 +178,15 @@ const WRONG: [(Wrong, CloseReason); 5] = [
     (Wrong::MemoryGone, CloseReason::LocalMemoryGone),
 ];
 
-/// Operations of a peer of which one is at fault.
+/// Operations of a peer, one of which is at fault.
 struct Doomed {
     side: Side,
     frames: Vec<Frame>,
-    /// Operations that write 200 bytes, each to its own place, and are not at fault.
+    /// Operations without a fault that write 200 bytes, each to its own range.
     writes: Vec<u32>,
-    /// Receives that were posted.
+    /// Number of posted receives.
     contexts: u64,
-    /// The receive at fault.
+    /// Context of the receive at fault.
     failed: Option<u64>,
 }
 
@@ -247,7 +247,7 @@ impl Doomed {
         self.contexts += 1;
     }
 
-    /// What ends the connection.
+    /// Returns the verdict that ends the connection.
     fn run(&mut self, random: &mut Random) -> Verdict {
         for _ in 0..100_000 {
             let frame = &self.frames[random.below(self.frames.len())];

@@ -1,4 +1,5 @@
-//! Completions of queue pairs: nothing is promised, and what is not to be reported takes no place.
+//! Completions of queue pairs: no room is reserved, and an operation that reports no completion
+//! uses none.
 
 use std::sync::Arc;
 
@@ -13,12 +14,12 @@ use crate::{
 const SIGNALLED: OperationFlags = flags(Order::Relaxed);
 const UNSIGNALLED: OperationFlags = OperationFlags { signalled: false, ..SIGNALLED };
 
-/// A pair whose first side has a queue of `capacity` that promises nothing.
+/// Returns a pair whose first side has a queue of `capacity` without reserved room.
 fn pair(capacity: usize) -> Pair {
     Pair::new(Config { promises: false, queue: capacity, ..Config::default() }, 1)
 }
 
-/// Posts and sends these, and has the peer deliver all.
+/// Posts and sends these operations, and reports all as delivered.
 fn deliver(side: &mut Side, operations: &[Operation]) {
     for operation in operations {
         side.post(operation).unwrap();

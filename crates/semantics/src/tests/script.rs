@@ -1,4 +1,4 @@
-//! What the peer of a queue pair sends, frame by frame: for what an honest requester does, and in any order.
+//! Frames of the peer of a queue pair: those of an honest requester, in any order.
 
 use wire_edge::{Flags, Header, MessageNumber, OperationNumber, RemoteKey};
 
@@ -29,14 +29,14 @@ impl Frame {
     }
 }
 
-/// Counts operations and messages as a requester does.
+/// Numbers operations and messages as a requester does.
 #[derive(Clone, Debug)]
 pub(super) struct Script {
     pub(super) operation: u32,
     pub(super) message: u32,
     /// Flags of every frame.
     pub(super) flags: Flags,
-    /// Bytes of a frame.
+    /// Payload bytes of a frame.
     pub(super) frame_bytes: usize,
 }
 
@@ -97,7 +97,7 @@ impl Script {
     }
 }
 
-/// Brings frames to `side` in any order, some more than once, until all operations are delivered.
+/// Delivers frames to `side` in any order, some repeatedly, until all operations are delivered.
 pub(super) fn deliver_all(side: &mut Side, random: &mut Random, frames: &[Frame]) {
     let end = frames.iter().map(Frame::operation).max().map_or(0, |last| last + 1);
     let mut steps = 0;

@@ -79,7 +79,8 @@ impl Targets {
         inbound.handle(&mut around, frame.flags, &frame.header, &frame.payload[..])
     }
 
-    /// Has connections that waited take what there is, and says which they are. Their peers are honest.
+    /// Lets connections that waited take the receives left, and returns these connections. Their
+    /// peers are honest.
     fn notify_ready(&mut self) -> Vec<usize> {
         let ready = self.ready_and_verdicts().map(|(index, verdict)| {
             assert_eq!(verdict, Verdict::Accepted);
@@ -231,7 +232,7 @@ fn early_messages_of_one_connection_do_not_take_all_receives() {
     let mut script = SCRIPT;
     let frames: Vec<_> = (0..20).map(|index| send(&mut script, index)).collect();
     let pool = Verdict::Refused(Refusal::Pool);
-    // Five receives are taken, for the first five messages.
+    // Five receives are taken for the first five messages.
     let verdicts: Vec<_> = (1..20).map(|index| targets.handle(0, &frames[index])).collect();
     assert_eq!(verdicts[..4], [Verdict::Accepted; 4]);
     assert!(verdicts[4..].iter().all(|verdict| *verdict == pool));
@@ -427,15 +428,15 @@ fn lists_of_pieces_are_shared_and_given_back_like_other_receives() {
     assert_eq!(targets.pools.in_use(), PoolUse::default());
 }
 
-/// What a peer has to send, and what it knows of the target.
+/// The frames that a peer has to send, and what it knows about the target.
 struct Peer {
     frames: Vec<Frame>,
-    /// Operations from this one on are kept back.
+    /// The peer keeps back operations from this one on.
     held: Option<u32>,
     /// Length, immediate and kind of each message, in order.
     messages: Vec<(u32, Option<u32>, bool)>,
     operations: u32,
-    /// The operation that names a key that does not exist.
+    /// Operation that names a key that does not exist.
     at_fault: Option<u32>,
     ended: bool,
 }
@@ -467,13 +468,13 @@ impl Peer {
         Self { frames, held: None, messages, operations, at_fault, ended: false }
     }
 
-    /// One frame that a requester might send now.
+    /// Returns a random frame that a requester might send now.
     fn next(&self, random: &mut Random) -> Option<&Frame> {
         let frame = self.frames.get(random.below(self.frames.len().max(1)))?;
         (self.held.is_none_or(|held| frame.operation() < held)).then_some(frame)
     }
 
-    /// Whether the connection goes on.
+    /// Handles a verdict; returns whether the connection continues.
     fn hear(&mut self, verdict: Verdict, operation: u32) -> bool {
         match verdict {
             Verdict::Refused(Refusal::NotReady(_)) => {
@@ -490,7 +491,7 @@ impl Peer {
     }
 }
 
-/// Several peers of one endpoint, all honest, some of which ask for too much.
+/// Several peers of one endpoint, all honest; some of their operations are at fault.
 struct Interplay {
     random: Random,
     targets: Targets,
@@ -533,7 +534,7 @@ impl Interplay {
         let ready: Vec<_> = self.targets.ready_and_verdicts().collect();
         for (index, verdict) in ready {
             self.peers[index].held = None;
-            // What waited may have kept a fault behind it from its turn.
+            // A message that waited may have kept a faulty operation behind it from its turn.
             if !self.peers[index].hear(verdict, 0) {
                 self.end(index);
             }
@@ -548,7 +549,7 @@ impl Interplay {
         }
     }
 
-    /// One frame of one peer arrives.
+    /// Delivers a frame of a random peer.
     fn step(&mut self) {
         let index = self.random.below(5);
         if self.peers[index].ended {
@@ -568,7 +569,8 @@ impl Interplay {
         self.end(index);
     }
 
-    /// Each receive is consumed once or still there, and each message was reported in order.
+    /// Checks that each receive was consumed once or is still posted, and that the messages were
+    /// reported in order.
     fn check(mut self) {
         let completions = self.targets.completions();
         for (index, peer) in self.peers.iter().enumerate() {
@@ -608,7 +610,7 @@ fn every_message_meets_one_shared_receive_whatever_happens_between_connections()
 }
 
 impl Lie {
-    /// The frame, of a peer that can name a region, a window and a key that is neither.
+    /// Returns the frame of a peer that can name a region, a window and an unknown key.
     fn frame(&self, targets: &Targets) -> Frame {
         let operation = OperationNumber(self.number);
         let keys = [targets.region.key, WINDOW, RemoteKey(5), targets.region.key];
@@ -646,7 +648,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..Default::default() })]
 
     //= protocol.md: peer.2
-    /// Any frames at all that a decoder lets through, to connections that end and begin again.
+    /// Sends arbitrary frames that a decoder accepts to connections that end and begin again.
     #[test]
     fn no_sequence_of_frames_to_queue_pairs_panics_or_loses_a_receive(
         lies in proptest::collection::vec((0..3_usize, lie()), 1..200),

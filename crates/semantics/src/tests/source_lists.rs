@@ -1,4 +1,4 @@
-//! Operations whose bytes come from pieces of memory, or of reads go to such.
+//! Operations with their bytes in lists of pieces: as source, or as the destination of reads.
 
 use mem::RegionId;
 use wire_edge::RemoteKey;
@@ -12,16 +12,16 @@ use crate::{
     PostError, Request, Source,
 };
 
-/// What a request says of the place of its bytes when these are in a list.
+/// The source in a request whose bytes are in a list.
 const NOWHERE: Source = Source::Region { region: RegionId::NONE, offset: u64::MAX };
 
-/// A write of any length to the beginning of the peer's memory.
+/// Returns a write of any length to the beginning of the peer's memory.
 fn write(pair: &Pair) -> Operation {
     let (key, address) = remote(pair, 0);
     operation(Request::Write { source: NOWHERE, key, address }, 0, 0, flags(Order::Strict))
 }
 
-/// Pieces of the memory that operations send from, where and how long.
+/// Returns pieces of the memory that operations send from, by offset and length.
 fn pieces(side: &Side, ranges: &[(u64, u32)]) -> Vec<Piece> {
     let region = side.source;
     ranges.iter().map(|&(offset, length)| Piece { region, offset, length }).collect()
@@ -52,7 +52,7 @@ fn a_fragment_inside_a_piece_is_not_copied_and_one_that_spans_pieces_is() {
     }
     let outside = (1000, "outside");
     let gathered = (1000, "gathered");
-    // The piece ends where a fragment does, and the other ends with the last.
+    // Each piece ends where a fragment ends, so no fragment is gathered.
     assert_eq!(
         seen,
         [outside, outside, outside, outside, outside, outside, (100, "behind the header")]
@@ -112,7 +112,7 @@ fn pieces_that_are_not_there_are_refused_and_leave_nothing_behind() {
     let side = &mut pair.sides[0];
     let beyond = pieces(side, &[(0, 8), (SOURCE_BYTES - 7, 8)]);
     assert!(matches!(post(side, &write, &beyond), Err(PostError::LocalAccess(_))));
-    // No access may write there.
+    // Accesses may not write to this memory.
     let constant = pieces(side, &[(0, 8)]);
     assert!(matches!(post(side, &read, &constant), Err(PostError::LocalAccess(_))));
     let request = Request::Write { source: NOWHERE, key, address: u64::MAX - 3 };
@@ -149,7 +149,7 @@ fn memory_that_goes_while_pieces_of_it_are_sent_is_a_fault_of_the_operation() {
     }
 }
 
-/// Pieces of `length` bytes of the memory that operations send from, each byte of which is the one expected.
+/// Returns pieces of the source memory with `length` bytes in all, filled with the expected values.
 fn filled(pair: &mut Pair, index: usize, length: u32) -> Vec<Piece> {
     let (mut list, mut left) = (Vec::new(), length);
     let start = index as u64 * 16_384;

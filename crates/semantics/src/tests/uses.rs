@@ -1,4 +1,4 @@
-//! Which regions work in progress uses.
+//! The regions that pending work uses.
 
 use std::collections::HashSet;
 

@@ -8,14 +8,14 @@ use super::queue_pair::{flags_of, target};
 use super::script::{Script, deliver_all};
 use crate::{OperationError, Owner, Verdict};
 
-/// As tests of `mem` choose it; no region has it.
+/// A key chosen as in the tests of `mem`; no region has it.
 const KEY: RemoteKey = RemoteKey(0x1234_5678);
 const START: u64 = 1 << 40;
 
 /// The owner of every target in these tests.
 pub(super) const OWNER: Owner = Owner::new(7, 1);
 
-/// Binds 1000 bytes from `offset` on.
+/// Binds a window to 1000 bytes from `offset` on.
 pub(super) fn bind(side: &Side, key: RemoteKey, offset: u64, rights: Rights, reach: Reach) {
     let window =
         Window { region: side.region.id, offset, len: 1000, remote_start: START, rights, reach };
@@ -59,7 +59,8 @@ fn a_window_is_reached_by_its_key_and_by_no_connection_it_is_not_for() {
 #[test]
 fn a_window_that_ends_in_the_middle_of_a_write_is_reached_no_more() {
     let mut side = target(1);
-    // At the region's own addresses, under which it would still be found if it were remembered.
+    // The window has the region's own addresses: if it were remembered, the write would still find
+    // it.
     let window = Window {
         region: side.region.id,
         offset: 0,
@@ -217,7 +218,7 @@ fn a_write_whose_key_has_ended_is_denied_though_all_of_it_yields() {
     let mut script = Script::new(Flags::STRICT, 64);
     let message = script.send_invalidate(&[2; 10], KEY);
     let hidden = script.write((KEY, START), &[3; 20], None);
-    // What it leaves out was written by this one, while the key was good.
+    // The bytes that it leaves out were written by this newer one while the key was valid.
     let newer = script.write((KEY, START), &[4; 100], None);
     assert_eq!(newer[0].arrive_at(&mut side), Verdict::Accepted);
     assert_eq!(hidden[0].arrive_at(&mut side), Verdict::Accepted);

@@ -1,4 +1,4 @@
-//! One thread: what a queue does, against what a list would do.
+//! Tests on one thread: a queue against a model made of a list.
 
 use std::collections::VecDeque;
 
@@ -49,7 +49,7 @@ fn a_queue_with_a_depth_is_overrun_by_the_first_completion_beyond_it_and_not_by_
     let push = |context| queue.push(&numbered(context));
     assert_eq!([push(0), push(1), push(0), push(2), push(0)], [Push::Added; 5]);
     assert_eq!([queue.poll(), queue.poll()], [Some(numbered(0)), Some(numbered(1))]);
-    // It was polled, and the program has not got it yet.
+    // This completion was polled, but the program has not received it yet.
     queue.set_kept(1);
     queue.set_depth(3);
     assert_eq!((push(3), queue.is_overrun()), (Push::Added, false));
@@ -64,7 +64,7 @@ fn a_queue_with_a_depth_is_overrun_by_the_first_completion_beyond_it_and_not_by_
 fn completions_have_the_time_when_they_were_put_in() {
     static NOW_NS: AtomicU64 = AtomicU64::new(0);
     let queue = CompletionQueue::new(4).with_clock(|| NOW_NS.load(Relaxed));
-    // The low bits of the time go around between the two.
+    // The low bits of the time wrap around between the two completions.
     let times = [(1 << 45) - 7, (1 << 45) + 5];
     for (context, at_ns) in (1..).zip(times) {
         NOW_NS.store(at_ns, Relaxed);
@@ -94,7 +94,7 @@ fn a_queue_that_held_as_much_before_takes_no_more_memory() {
         (0..count).for_each(|context| assert_eq!(queue.push(&numbered(context)), Push::Added));
         (0..count).for_each(|context| assert_eq!(queue.poll(), Some(numbered(context))));
     };
-    // As many turns as make each slot of the last ring used.
+    // Enough turns to use each slot of the last ring.
     (0..8).for_each(|_| turn(3000));
     let taken = queue.bytes();
     assert!(taken < 4 * 3000 * 64, "{taken} bytes");
@@ -194,7 +194,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a queue is, without the trouble of threads and memory.
+/// A model of a queue, without threads and memory management.
 struct Model {
     list: VecDeque<Completion>,
     capacity: usize,
@@ -221,7 +221,8 @@ proptest! {
         for step in steps {
             match step {
                 Step::Push(count) => {
-                    // Seldom too many, as nothing can be put in after that.
+                    // Pushes beyond the capacity are rare, because an overrun queue accepts no more
+                    // completions.
                     for _ in 0..count {
                         let fits = model.has_room();
                         if !fits && count % 16 > 0 {
