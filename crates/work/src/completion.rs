@@ -1,33 +1,33 @@
-//! What an application learns when something is finished.
+//! The report of a finished operation, receive or notification.
 
 use wire_edge::RemoteKey;
 
 use crate::{CompletionStatus, OperationError};
 
-/// What an application learns when an operation, a receive or a notification is finished.
+/// Reports to the application that an operation, a receive or a notification is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
-    /// The value the application gave when it posted; 0 for a notification.
+    /// The value that the application passed when it posted; 0 for a notification.
     pub context: u64,
-    /// Whose it is.
+    /// The connection it belongs to.
     pub owner: Owner,
-    /// What finished.
+    /// Kind of the finished work.
     pub kind: CompletionKind,
-    /// How it ended.
+    /// Result of the work.
     pub result: Result<(), OperationError>,
-    /// Bytes written, read, sent, received or notified about.
+    /// Bytes written, read, sent or received, or the length of the write of a notification.
     pub bytes: u32,
-    /// The immediate value that came from the peer with a message or notification.
+    /// Immediate value of the peer's message or write.
     pub immediate: Option<u32>,
-    /// The peer asked that a waiting application be woken.
+    /// Whether the peer asked to wake a waiting application.
     pub solicited: bool,
-    /// Atomics: what the memory held before. Notification: the address written to. Receive: see
-    /// [`Completion::is_of_write`] and [`Completion::invalidated`]. Else 0.
+    /// For an atomic the old value of the memory; for a notification the address written to; for a
+    /// receive see [`Completion::is_of_write`] and [`Completion::invalidated`]; else 0.
     pub value: u64,
 }
 
 impl Completion {
-    /// Returns how the operation ended, in the terms of the verbs.
+    /// Returns the result in the terms of verbs.
     pub const fn status(&self) -> CompletionStatus {
         match self.result {
             Ok(()) => CompletionStatus::Success,
@@ -38,7 +38,7 @@ impl Completion {
     /// [`Completion::value`] of a receive that a write with an immediate consumed.
     pub const OF_WRITE: u64 = 1 << 32;
 
-    /// Returns the key of this side that the message invalidated.
+    /// Returns the key of this side that the message invalidated, if any.
     pub const fn invalidated(&self) -> Option<RemoteKey> {
         let is_key = 0 < self.value && self.value < Self::OF_WRITE;
         if is_key && matches!(self.kind, CompletionKind::Receive) {
@@ -47,25 +47,26 @@ impl Completion {
         None
     }
 
-    /// Whether it is a receive that a write consumed: the bytes are where the write put them, and nothing is in
-    /// the memory of the receive.
+    /// Returns whether it is a receive that a write consumed. The bytes are where the write placed
+    /// them, and the memory of the receive is unchanged.
     pub const fn is_of_write(&self) -> bool {
         matches!(self.kind, CompletionKind::Receive) && self.value == Self::OF_WRITE
     }
 }
 
-/// Whose a completion is: the place of a connection at its endpoint, and how many have had that place before.
-/// Places are used again, so the place alone would confuse what is left of one connection with the next.
+/// The connection that a completion belongs to: its slot at the endpoint, and the number of this
+/// use of the slot. Slots are reused, so the slot alone would confuse late completions of one
+/// connection with those of the next.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Owner(u64);
 
 impl Owner {
-    /// Names the `life`-th connection at place `index`.
+    /// Creates the owner for use number `life` of the slot `index`.
     pub const fn new(index: u32, life: u32) -> Self {
         Self((life as u64) << 32 | index as u64)
     }
 
-    /// Returns index and life in one number, which no other connection of the endpoint ever has.
+    /// Returns index and life in one number, which is unique among all connections of the endpoint.
     pub const fn bits(self) -> u64 {
         self.0
     }
@@ -75,13 +76,13 @@ impl Owner {
         self.0 as u32
     }
 
-    /// Returns the number of the connection among those that had this place one after the other.
+    /// Returns the number of the connection among those that used its slot one after the other.
     pub const fn life(self) -> u32 {
         (self.0 >> 32) as u32
     }
 }
 
-/// What finished.
+/// Kind of the work that finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionKind {
     /// A remote write: every byte is in the peer's memory.
@@ -94,13 +95,13 @@ pub enum CompletionKind {
     CompareSwap,
     /// A send: the peer's receive is complete.
     Send,
-    /// A posted receive: a message is in it, or a write of a queue pair has consumed it.
+    /// A posted receive: it contains a message, or a write on a queue pair has consumed it.
     Receive,
-    /// The peer wrote here and asked for a notification (`MultiEdge`'s notification).
+    /// The peer wrote to local memory and asked for a notification (`MultiEdge`'s notification).
     Notification,
     /// A memory window of this side was bound.
     BindWindow,
-    /// A memory window of this side was ended.
+    /// The key of a memory window of this side was invalidated.
     Invalidate,
 }
 
@@ -118,20 +119,20 @@ impl CompletionKind {
     ];
 }
 
-/// Words in which a queue keeps a completion.
+/// Words of a packed completion.
 pub(crate) const WORDS: usize = 5;
 
 const CODE_SHIFT: u32 = 8;
 const HAS_IMMEDIATE: u64 = 1 << 16;
 const IS_SOLICITED: u64 = 1 << 17;
-/// In the last word: the completion takes a place of the depth of its queue.
+/// In the last word: the completion counts against the depth of its queue.
 pub(crate) const TAKES_PLACE: u64 = 1 << 18;
-/// In the last word, from this bit on: the low bits of the time when the completion was put in, in nanoseconds. The 45
-/// bits are nine hours.
+/// In the last word, from this bit on: the low bits of the time of the push, in nanoseconds. The 45
+/// bits cover nine hours.
 pub(crate) const STAMP_SHIFT: u32 = 19;
 
 impl Completion {
-    /// The completion as plain words, which threads can write and read without a lock.
+    /// Packs the completion into words, which threads can write and read without a lock.
     #[inline]
     pub(crate) const fn pack(&self) -> [u64; WORDS] {
         let code = match self.result {
@@ -148,7 +149,7 @@ impl Completion {
         [self.context, self.owner.0, self.value, sizes, marks]
     }
 
-    /// The completion of which [`Completion::pack`] made these words.
+    /// Returns the completion that [`Completion::pack`] packed into these words.
     #[inline]
     pub(crate) fn unpack([context, owner, value, sizes, marks]: [u64; WORDS]) -> Self {
         let kind = CompletionKind::ALL.get(usize::from(marks as u8)).copied();

@@ -1,4 +1,4 @@
-//! The queue completions go to.
+//! The queue of completions.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -25,155 +25,162 @@ use crate::ring::{CHUNK_SLOTS, Ring, Seen};
 
 /// A bounded queue of completions: the thread inside the engine fills it, any thread empties it.
 ///
-/// Any number of connections fill one queue, with what they asked for and with what they were sent.
-/// Memory is taken for what the queue holds, not for what it may hold, and kept: completions go to a ring,
-/// and when that is full to a new one twice as large, as soon as the first is empty for good. Nothing is
-/// allocated while a queue holds no more than it once did.
+/// Any number of connections fill one queue, with completions of operations, receives and
+/// notifications. Memory is allocated for the completions in the queue, not for its capacity, and
+/// is kept. Completions go to a ring; if that is full, they go to a new ring twice as large, and
+/// the old ring is no longer filled. A queue allocates no memory while it holds no more completions
+/// than it once did.
 ///
-/// There are two ways to fill it. [`CompletionQueue::push`] promises nothing: if it finds no room the queue is
-/// overrun, an error that ends the connections that use it, and so a program of verbs must not post more than
-/// it has room for. An application that would rather be refused when it posts has a place
-/// [promised](CompletionQueue::promise) for each completion.
+/// There are two ways to fill it. [`CompletionQueue::push`] reserves no room: if it finds none, the
+/// queue is overrun. That error ends the connections that use the queue, so a program of verbs must
+/// not post more work than the queue has room for. An application that prefers to be refused when
+/// it posts has a place [reserved](CompletionQueue::promise) for each completion.
 ///
-/// Only the thread inside the engine may call what fills the queue, promises, or changes its size: a
-/// program enters the engine for that. It is one at a time, and what one has done the next one sees.
+/// Only the thread inside the engine may call functions that fill the queue, reserve room or change
+/// its size; a program enters the engine for that. One thread at a time is inside the engine, and
+/// the next one sees everything that it has done.
 #[derive(Debug)]
 pub struct CompletionQueue {
-    /// Each with twice the slots of the one before. Made when needed.
+    /// Rings, each with twice the slots of the one before, allocated when needed.
     rings: [OnceLock<Ring>; RINGS],
     taking: Taking,
     filling: Filling,
-    /// Which completion the application waits for, a number of [`Arm`]; 0 if for none. Nothing if it never
-    /// does.
+    /// The completion that the application waits for: a number of [`Arm`], or 0 for none. `None` if
+    /// the queue cannot be armed.
     armed: Option<AtomicU8>,
-    /// What most queues have not.
+    /// Features that most queues do not use.
     more: Option<Box<More>>,
 }
 
-/// What a queue may have beside.
+/// Optional features of a queue.
 #[derive(Debug, Default)]
 struct More {
-    /// Fewer places for some completions.
+    /// A smaller limit for some completions.
     depth: Option<Depth>,
-    /// Completions are stamped with its time.
+    /// The clock that stamps completions.
     clock: Option<Clock>,
 }
 
-/// Nanoseconds since some moment.
+/// Returns nanoseconds since a fixed time.
 type Clock = fn() -> u64;
 
-/// Which completions take a place of the depth that a program asked for, and how many there are.
+/// The limit for completions that count against the depth that a program asked for, and how many
+/// there are.
 struct Depth {
     entries: AtomicUsize,
     takes_place: Box<dyn Fn(&Completion) -> bool + Send + Sync>,
-    /// Those that were put in so far.
+    /// Such completions pushed so far.
     added: AtomicU64,
-    /// Those that were polled so far.
+    /// Such completions polled so far.
     taken: AtomicU64,
-    /// Those that were polled and keep their place.
+    /// Polled completions that still count.
     kept: AtomicUsize,
 }
 
-/// What those who take completions write.
+/// State that polling threads write.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Taking {
-    /// Completions taken so far: the position of the oldest one that is there.
+    /// Completions taken so far, which is the position of the oldest one in the queue.
     head: AtomicU64,
-    /// A ring that has not ended before the oldest completion, or that was left a moment ago.
+    /// Index of the ring with the oldest completion, or of an earlier ring whose end was just
+    /// reached.
     ring: AtomicUsize,
 }
 
-/// What the thread inside the engine writes.
+/// State that the thread inside the engine writes.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Filling {
-    /// Completions put in so far: the position of the next.
+    /// Completions pushed so far, which is the position of the next one.
     tail: AtomicU64,
-    /// The head when it was last looked at, which costs more than all the rest: it is another thread's.
+    /// Last known value of `Taking::head`. Loading that is expensive, because another thread writes
+    /// it.
     head: AtomicU64,
-    /// The ring that is filled.
+    /// Index of the ring that is filled.
     ring: AtomicUsize,
     capacity: AtomicUsize,
-    /// Places promised to completions to come.
+    /// Places reserved for later completions.
     promised: AtomicUsize,
     overrun: AtomicBool,
-    /// The position after the last completion that is solicited or has failed. Only counted in a queue that can be armed.
+    /// Position after the last completion that is solicited or has failed. Maintained only in a
+    /// queue that can be armed.
     solicited_tail: AtomicU64,
-    /// The one endpoint that fills it; 0 if none has yet.
+    /// The endpoint that fills the queue; 0 if none does yet.
     endpoint: AtomicU64,
-    /// Slots of the first ring.
+    /// Number of slots of the first ring.
     first_slots: u64,
 }
 
-/// Where the completions of a connection go, and under which terms.
+/// The completion queues of a connection, and whether room in them is reserved.
 #[derive(Clone, Debug)]
 pub struct Queues {
-    /// Those of operations.
+    /// Queue for completions of operations.
     pub send: Arc<CompletionQueue>,
-    /// Those of receives and notifications; may be the same.
+    /// Queue for completions of receives and for notifications; may be the queue for operations.
     pub receive: Arc<CompletionQueue>,
-    /// Places are promised: posting is refused when there is none, and notifications wait. Otherwise nothing is
-    /// promised, work that is not signalled takes no place, and who posts more than there is room for overruns the
-    /// queue.
+    /// Whether room is reserved when work is posted. If so, posting is refused without room, and
+    /// notifications wait for room. If not, unsignalled work uses no room, and an application that
+    /// posts more work than there is room for overruns the queue.
     pub promises: bool,
 }
 
 impl Queues {
-    /// Makes the queues of a queue pair, in which no places are promised.
+    /// Creates the queues of a queue pair, in which no room is reserved.
     pub const fn of_queue_pair(send: Arc<CompletionQueue>, receive: Arc<CompletionQueue>) -> Self {
         Self { send, receive, promises: false }
     }
 }
 
 impl From<Arc<CompletionQueue>> for Queues {
-    /// One queue for both directions, whose places are promised.
+    /// Uses one queue for both directions, with reserved room.
     fn from(queue: Arc<CompletionQueue>) -> Self {
         Self { send: Arc::clone(&queue), receive: queue, promises: true }
     }
 }
 
-/// Rings, each twice the one before, from one slot to [`COMPLETIONS_MAX`].
+/// Number of rings, each twice as large as the one before, from one slot to [`COMPLETIONS_MAX`].
 const RINGS: usize = COMPLETIONS_MAX.ilog2() as usize + 1;
 
-/// What became of a completion.
+/// The result of adding a completion.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[must_use]
 pub enum Push {
-    /// It is in the queue.
+    /// The completion is in the queue.
     Added,
-    /// It is in the queue, and the application waits for it: wake it. The queue is not armed any more.
+    /// The completion is in the queue, and the application waits for it: wake the application. The
+    /// queue is disarmed.
     Fired,
-    /// There is no room; nothing was changed but what [`CompletionQueue::is_overrun`] says.
+    /// There is no room. Nothing has changed, except possibly [`CompletionQueue::is_overrun`].
     NoRoom,
 }
 
-/// For which completion an application waits.
+/// The completions for which an application waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Arm {
-    /// For one whose sender asked that it be woken, or that failed.
+    /// A completion whose sender asked to wake the application, or one that failed.
     Solicited = 1,
-    /// For the next, whichever it is.
+    /// The next completion of any kind.
     Next = 2,
 }
 
-/// Why a queue cannot have another size. It is as it was.
+/// Why the size of a queue cannot be changed. The queue is unchanged.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ResizeError {
-    /// It holds more than would fit.
+    /// The queue holds more completions than would fit.
     #[error(
         "{capacity} places are too few for the {held} completions that are there or were promised a place; poll \
          it first"
     )]
     TooSmall {
-        /// What was asked for.
+        /// Requested capacity.
         capacity: usize,
-        /// Completions in the queue, and places promised.
+        /// Completions in the queue, and reserved places.
         held: usize,
     },
-    /// No queue is as large.
+    /// A queue cannot be that large.
     #[error(
         "{0} places are more than a completion queue can have ({COMPLETIONS_MAX}); make several"
     )]
@@ -181,14 +188,14 @@ pub enum ResizeError {
 }
 
 impl CompletionQueue {
-    /// Creates a queue of `capacity` completions, at least 1 and at most [`COMPLETIONS_MAX`], which no thread waits
-    /// for.
+    /// Creates a queue of `capacity` completions, from 1 to [`COMPLETIONS_MAX`], that cannot be
+    /// armed.
     pub fn new(capacity: usize) -> Self {
         Self::make(capacity, None)
     }
 
-    /// Creates a queue that can be [armed](CompletionQueue::arm). It costs the filling thread some nanoseconds a
-    /// completion.
+    /// Creates a queue that can be [armed](CompletionQueue::arm). This costs the filling thread
+    /// some nanoseconds for each completion.
     pub fn with_events(capacity: usize) -> Self {
         Self::make(capacity, Some(AtomicU8::new(0)))
     }
@@ -214,8 +221,9 @@ impl CompletionQueue {
         }
     }
 
-    /// Limits the completions of which `takes_place` says so to `entries`, whatever other completions there are. One more
-    /// [overruns](CompletionQueue::is_overrun) the queue. The thread inside the engine calls `takes_place`.
+    /// Limits the completions for which `takes_place` returns true to `entries`, independent of
+    /// other completions. One more of them [overruns](CompletionQueue::is_overrun) the queue. The
+    /// thread inside the engine calls `takes_place`.
     ///
     /// ```
     /// # use work::{Completion, CompletionKind, CompletionQueue, Owner, Push};
@@ -249,8 +257,8 @@ impl CompletionQueue {
         self
     }
 
-    /// Stamps completions with the time of a clock, in nanoseconds, when they are put in:
-    /// [`CompletionQueue::poll_stamped`] returns it.
+    /// Stamps each completion with the time of a clock, in nanoseconds, when it is pushed.
+    /// [`CompletionQueue::poll_stamped`] returns the stamp.
     ///
     /// ```
     /// # use work::{Completion, CompletionKind, CompletionQueue, Owner};
@@ -274,7 +282,7 @@ impl CompletionQueue {
         self
     }
 
-    /// Returns the time of the clock of the queue in nanoseconds, if it has one.
+    /// Returns the time of the queue's clock, in nanoseconds, if it has a clock.
     pub fn now_ns(&self) -> Option<u64> {
         Some(self.more.as_ref()?.clock?())
     }
@@ -283,38 +291,42 @@ impl CompletionQueue {
         self.more.as_ref()?.depth.as_ref()
     }
 
-    /// Changes the limit that [`CompletionQueue::with_depth`] set. Without one it does nothing.
+    /// Changes the limit that [`CompletionQueue::with_depth`] set; does nothing without such a
+    /// limit.
     pub fn set_depth(&self, entries: usize) {
         if let Some(depth) = self.depth() {
             depth.entries.store(entries, Relaxed);
         }
     }
 
-    /// Sets how many completions that were polled still take a place of the [depth](CompletionQueue::with_depth),
-    /// because the program has not got them yet.
+    /// Sets how many polled completions still count against the
+    /// [depth](CompletionQueue::with_depth), because the program has not received them yet.
     pub fn set_kept(&self, count: usize) {
         if let Some(depth) = self.depth() {
             depth.kept.store(count, Relaxed);
         }
     }
 
-    /// Marks the queue as [overrun](CompletionQueue::is_overrun): a completion had no place that did not come this way.
+    /// Marks the queue as [overrun](CompletionQueue::is_overrun), because a completion that
+    /// bypassed the queue found no room.
     pub fn overrun(&self) {
         self.filling.overrun.store(true, Relaxed);
     }
 
-    /// Takes the oldest completion.
+    /// Removes and returns the oldest completion.
     #[inline]
     pub fn poll(&self) -> Option<Completion> {
         Some(Completion::unpack(self.take()?))
     }
 
-    /// Takes the oldest completion, and the time when it was put in: 0 if the queue has no
-    /// [clock](CompletionQueue::with_clock). It may have been there for nine hours at most.
+    /// Removes and returns the oldest completion and the time of its push: 0 if the queue has no
+    /// [clock](CompletionQueue::with_clock). The time is right if the completion was in the queue
+    /// for less than nine hours.
     pub fn poll_stamped(&self) -> Option<(Completion, u64)> {
         let words = self.take()?;
         let stamp = words[WORDS - 1] >> STAMP_SHIFT;
-        // The stamp is what there is room for of the time: that is not later than now.
+        // The stamp has only the low bits of the time; the time is the latest with these bits that
+        // is not after now.
         let ago_ns = |now_ns: u64| now_ns.wrapping_sub(stamp) & (u64::MAX >> STAMP_SHIFT);
         let at_ns = self.now_ns().map_or(0, |now_ns| now_ns.saturating_sub(ago_ns(now_ns)));
         Some((Completion::unpack(words), at_ns))
@@ -323,14 +335,16 @@ impl CompletionQueue {
     #[inline]
     fn take(&self) -> Option<[u64; WORDS]> {
         loop {
-            // In this order: a thread that left a ring had seen a head beyond it, and the head only grows.
+            // Load the ring before the head. A thread advances the ring only after it saw a head
+            // beyond that ring, and the head only grows.
             let index = self.taking.ring.load(Acquire);
             let ring = self.rings[index].get()?;
             let head = self.taking.head.load(Acquire);
             match ring.read(head) {
                 Seen::Words(words) => {
                     let taken = self.taking.head.compare_exchange(head, head + 1, AcqRel, Relaxed);
-                    // The filling thread changes no slot at or after the head: nothing was written meanwhile.
+                    // The filling thread reuses a slot only once the head is beyond it. The head
+                    // was here, so the words are intact.
                     if taken.is_ok() {
                         if let Some(depth) = self.depth() {
                             depth.on_taken(&words);
@@ -353,25 +367,26 @@ impl CompletionQueue {
         self.filling.tail.load(Acquire).saturating_sub(head) as usize
     }
 
-    /// Whether nothing waits to be polled.
+    /// Returns whether no completion waits to be polled.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether a completion that is solicited or has failed waits to be polled. Always false if the queue was made without
-    /// events. After [`CompletionQueue::arm`], a completion that this misses fires.
+    /// Returns whether a completion that is solicited or has failed waits to be polled. Always
+    /// false if the queue cannot be armed. A completion that this misses after
+    /// [`CompletionQueue::arm`] fires.
     pub fn has_solicited(&self) -> bool {
         let head = self.taking.head.load(Acquire);
         self.filling.solicited_tail.load(Acquire) > head
     }
 
-    /// Returns the most completions that the queue holds, promised places included.
+    /// Returns the capacity: the most completions in the queue, reserved places included.
     pub fn capacity(&self) -> usize {
         self.filling.capacity.load(Relaxed)
     }
 
-    /// Whether a completion was lost because there was no room. The queue takes no completions after that; those
-    /// that are in it can be polled.
+    /// Returns whether a completion was lost because there was no room. The queue then accepts no
+    /// more completions; those in the queue can still be polled.
     pub fn is_overrun(&self) -> bool {
         self.filling.overrun.load(Relaxed)
     }
@@ -382,20 +397,22 @@ impl CompletionQueue {
         size_of::<Self>() + rings
     }
 
-    /// Reports the next completion of that kind by [`Push::Fired`], once. Completions that are in the queue until
-    /// then may not count, so poll afterwards, before waiting. False if the queue was made without events.
+    /// Makes the next completion of that kind return [`Push::Fired`], once. Completions already in
+    /// the queue do not fire, so poll after arming and before waiting. Returns false if the queue
+    /// was created without events.
     #[must_use]
     pub fn arm(&self, what: Arm) -> bool {
         let Some(armed) = &self.armed else { return false };
-        // Who waits for any completion waits for a solicited one as well.
+        // An application armed for any completion also waits for a solicited one.
         armed.fetch_max(what as u8, AcqRel);
-        // See `fires`.
+        // Pairs with the fence in `fires`.
         fence(SeqCst);
         true
     }
 
-    /// Takes back what [`CompletionQueue::arm`] did. False if it was not armed, or [`Push::Fired`] has been said of a completion
-    /// already: then the thread that added it is about to notify.
+    /// Undoes [`CompletionQueue::arm`]. Returns false if the queue was not armed, or if
+    /// [`Push::Fired`] was already returned: then the thread that added the completion is about to
+    /// notify.
     ///
     /// ```
     /// # use work::{Arm, CompletionQueue};
@@ -409,21 +426,22 @@ impl CompletionQueue {
         self.armed.as_ref().is_some_and(|armed| armed.swap(0, AcqRel) != 0)
     }
 
-    /// Takes the queue for an endpoint, a number not 0. False if it is that of another: it is filled by one
-    /// thread at a time, and two endpoints are two.
+    /// Claims the queue for an endpoint, whose number must not be 0. Returns false if another
+    /// endpoint has claimed it: only one thread at a time may fill the queue, and two endpoints
+    /// have two threads.
     #[must_use]
     pub fn claim(&self, endpoint: u64) -> bool {
         let claimed = self.filling.endpoint.compare_exchange(0, endpoint, Relaxed, Relaxed);
         claimed.is_ok() || claimed == Err(endpoint)
     }
 
-    /// Whether another endpoint than this fills it.
+    /// Returns whether another endpoint has claimed the queue.
     #[inline]
     pub fn is_foreign_to(&self, endpoint: u64) -> bool {
         ![0, endpoint].contains(&self.filling.endpoint.load(Relaxed))
     }
 
-    /// Adds a completion that was promised nothing. If there is no room the queue is overrun.
+    /// Adds a completion without reserved room. If there is no room, the queue is overrun.
     #[inline]
     pub fn push(&self, completion: &Completion) -> Push {
         let pushed = self.offer(completion);
@@ -433,7 +451,7 @@ impl CompletionQueue {
         pushed
     }
 
-    /// Adds a completion if there is a place that was promised to no operation. That there is none is no error.
+    /// Adds a completion if there is room that is not reserved. A lack of room is no error.
     #[inline]
     pub fn offer(&self, completion: &Completion) -> Push {
         if self.is_overrun() || !self.has_room() {
@@ -446,7 +464,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Promises a place; false when all are taken or promised.
+    /// Reserves a place; returns false if all places are used or reserved.
     #[inline]
     #[must_use]
     pub fn promise(&self) -> bool {
@@ -456,7 +474,7 @@ impl CompletionQueue {
         has_room
     }
 
-    /// Takes a promise back.
+    /// Releases a reserved place.
     #[inline]
     pub fn withdraw(&self) {
         let promised = self.filling.promised.load(Relaxed);
@@ -464,7 +482,7 @@ impl CompletionQueue {
         self.filling.promised.store(promised - 1, Relaxed);
     }
 
-    /// Adds a completion for which a place was promised.
+    /// Adds a completion for which a place was reserved.
     #[inline]
     pub fn keep_promise(&self, completion: &Completion) -> Push {
         self.withdraw();
@@ -475,11 +493,12 @@ impl CompletionQueue {
         self.add(completion, words)
     }
 
-    /// Makes the queue larger or smaller. Where no place is promised, any thread may: a thread that fills it
-    /// meanwhile finds room by the one size or the other.
+    /// Changes the capacity of the queue. If no room is ever reserved in it, any thread may call
+    /// this; the filling thread then uses the old or the new capacity.
     ///
     /// # Errors
-    /// [`ResizeError::TooSmall`] if it holds more than that, [`ResizeError::TooLarge`].
+    /// [`ResizeError::TooSmall`] if the queue holds more completions than that,
+    /// [`ResizeError::TooLarge`].
     pub fn resize(&self, capacity: usize) -> Result<(), ResizeError> {
         let held = self.len() + self.filling.promised.load(Relaxed);
         if capacity < held.max(1) {
@@ -492,14 +511,14 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// Whether there is a place that is neither taken nor promised.
+    /// Returns whether there is a place that is neither used nor reserved.
     #[inline]
     fn has_room(&self) -> bool {
         let places = self.capacity().saturating_sub(self.filling.promised.load(Relaxed));
         self.holds_less_than(places as u64)
     }
 
-    /// Whether fewer completions than that are in the queue.
+    /// Returns whether fewer than `count` completions are in the queue.
     #[inline]
     fn holds_less_than(&self, count: u64) -> bool {
         let tail = self.filling.tail.load(Relaxed);
@@ -511,7 +530,7 @@ impl CompletionQueue {
         tail - head < count
     }
 
-    /// Adds a completion for which there is room, as these words.
+    /// Adds a completion, packed into `words`, for which there is room.
     #[inline]
     fn add(&self, completion: &Completion, words: [u64; WORDS]) -> Push {
         let tail = self.filling.tail.load(Relaxed);
@@ -525,7 +544,7 @@ impl CompletionQueue {
         if fires(armed, is_solicited) { Push::Fired } else { Push::Added }
     }
 
-    /// The ring with room for what comes at `tail`.
+    /// Returns the ring with room for the completion at `tail`.
     #[inline]
     fn ring_to_fill(&self, tail: u64) -> &Ring {
         let index = self.filling.ring.load(Relaxed);
@@ -536,8 +555,8 @@ impl CompletionQueue {
         self.begin_ring(index, tail)
     }
 
-    /// Leaves a ring that is full for the next. As it has more slots than completions are in the queue, and
-    /// no queue holds more than its capacity, the last one is never full.
+    /// Ends a full ring and begins the next, which has twice the slots. The last ring has at least
+    /// as many slots as any queue has places, so it is never full.
     #[cold]
     fn begin_ring(&self, index: usize, tail: u64) -> &Ring {
         let slots = self.filling.first_slots << (index + 1);
@@ -551,7 +570,8 @@ impl CompletionQueue {
 }
 
 impl More {
-    /// Adds to the words of a completion what is noted of it. False if it finds no place.
+    /// Adds the stamp and the mark of the depth to the words of a completion. Returns false if it
+    /// finds no place.
     #[cold]
     fn admit(&self, completion: &Completion, words: &mut [u64; WORDS]) -> bool {
         self.stamp(words);
@@ -566,7 +586,8 @@ impl More {
 }
 
 impl Depth {
-    /// Marks the words of a completion if it takes a place. False if it finds none.
+    /// Marks the words of a completion if it counts against the depth. Returns false if no place is
+    /// left.
     fn admit(&self, completion: &Completion, words: &mut [u64; WORDS]) -> bool {
         if !(self.takes_place)(completion) {
             return true;
@@ -582,7 +603,7 @@ impl Depth {
         true
     }
 
-    /// A completion of these words was polled.
+    /// Records that a completion with these words was polled.
     #[cold]
     fn on_taken(&self, words: &[u64; WORDS]) {
         if words[WORDS - 1] & TAKES_PLACE != 0 {
@@ -597,11 +618,11 @@ impl core::fmt::Debug for Depth {
     }
 }
 
-/// Whether the application waits for the completion that was just added; it waits for no other then.
+/// Returns whether the application waits for the completion just added, and disarms the queue then.
 ///
-/// Why none is missed: here a completion is written before the mark is read, there (in
-/// [`CompletionQueue::arm`]) the mark is written before the queue is polled. With a fence between the two on both
-/// sides, at least one sees what the other wrote.
+/// No completion is missed. This side writes the completion before it reads the mark;
+/// [`CompletionQueue::arm`] writes the mark before the caller polls the queue. A fence between
+/// these steps on each side ensures that at least one side sees what the other wrote.
 #[inline]
 fn fires(armed: &AtomicU8, is_solicited: bool) -> bool {
     if !cfg!(loom_mutation) {

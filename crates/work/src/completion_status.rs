@@ -1,48 +1,49 @@
-//! How work ended, in the words that all programs for RDMA know.
+//! The result of work in the terms of verbs.
 
 use crate::{AccessFault, CompletionKind, OperationError};
 
-/// The statuses of a work completion, named and numbered as the verbs do.
+/// The statuses of a work completion, named and numbered as in verbs.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum CompletionStatus {
-    /// It has happened.
+    /// The work succeeded.
     Success = 0,
-    /// The message is longer than the receive, or the work longer than the connection carries.
+    /// The message is longer than the receive, or the operation is longer than the connection
+    /// supports.
     LocalLength = 1,
-    /// The work contradicts itself or its queue pair.
+    /// The work request is inconsistent in itself or with its queue pair.
     LocalQueuePairOperation = 2,
-    /// The local memory may not be used as the work would.
+    /// The work may not use its local memory.
     LocalProtection = 4,
-    /// The queue pair had failed before, or was ended.
+    /// The queue pair had failed or was closed before.
     Flushed = 5,
     /// A memory window could not be bound.
     WindowBind = 6,
-    /// The answer of the peer fits nothing that was asked.
+    /// The answer of the peer matches no request.
     BadResponse = 7,
-    /// The local memory of a receive was at fault while a message was written to it.
+    /// The local memory of a receive could not be written while a message arrived.
     LocalAccess = 8,
-    /// The peer found the request impossible: a message too long, an atomic out of alignment.
+    /// The peer found the request invalid: the message is too long, or an atomic is misaligned.
     RemoteInvalidRequest = 9,
     /// The peer does not allow the access.
     RemoteAccess = 10,
-    /// The peer could not do it, for a fault of its own.
+    /// The peer could not perform the operation for a fault on its side.
     RemoteOperation = 11,
     /// The peer does not answer.
     TransportRetryExceeded = 12,
-    /// The peer posted no receive for too long.
+    /// The peer posted no receive within the time limit.
     RnrRetryExceeded = 13,
-    /// The peer aborted it.
+    /// The peer aborted the operation.
     RemoteAborted = 16,
     /// The device failed.
     Fatal = 19,
-    /// None of the others.
+    /// Any other error.
     General = 21,
 }
 
 impl OperationError {
-    /// Returns what the completion of a `kind` that failed so says in the terms of the verbs. One fault has
-    /// different names on the two sides.
+    /// Returns the status of a completion of this `kind` that failed with this error. The two sides
+    /// report one fault by different statuses.
     pub const fn status(self, kind: CompletionKind) -> CompletionStatus {
         let is_receive = matches!(kind, CompletionKind::Receive);
         match self {

@@ -1,25 +1,27 @@
-//! Why operations cannot be posted, and why they fail.
+//! Errors of posting operations, and errors of operations.
 
 use mem::AccessError;
 use thiserror::Error;
 
 use crate::limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX};
 
-/// Why an operation could not be posted. Nothing happened.
+/// Why an operation could not be posted. Nothing has changed.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum PostError {
-    /// Every place is taken by a completion that was not polled, or promised to an operation or receive
-    /// in flight. Operations that are not signalled and have a handle need none.
+    /// Every place of the queue is used by a completion that was not polled, or reserved for an
+    /// operation or receive in flight. Unsignalled operations with a handle need no place.
     #[error(
-        "all {0} places of the completion queue hold completions or are kept for operations and receives \
-         under way; poll it, wait until some are complete, or make a larger queue"
+        "all {0} places of the completion queue hold completions or are reserved for operations and \
+         receives in flight; poll it, wait until some are complete, or make a larger queue"
     )]
     CompletionQueueFull(usize),
     /// The connection is closed or not yet established.
-    #[error("the connection is not established; wait until it is, or connect again if it is over")]
+    #[error(
+        "the connection is not established; wait until it is, or connect again if it was closed"
+    )]
     NotConnected,
-    /// The local bytes are not there.
+    /// The operation may not use its local memory.
     #[error("local memory of the operation: {0}")]
     LocalAccess(#[from] AccessError),
     /// Operations carry at most 2^31 bytes.
@@ -45,12 +47,14 @@ pub enum PostError {
         "an atomic needs an address that is a multiple of 8, not {0:#x}; let words begin at one"
     )]
     Misaligned(u64),
-    /// The connection has so many operations in flight, its share of those of the endpoint; wait for completions.
+    /// The number of operations of the connection in flight, which is its share of the endpoint's
+    /// records; wait for completions.
     #[error(
         "{0} operations of the connection are in flight, its share of those of the endpoint; wait for completions"
     )]
     NoOperationLeft(u32),
-    /// The connection has so many lists of pieces in use, its share of those of the endpoint; wait for completions.
+    /// The number of lists of pieces that the connection uses, which is its share of the endpoint's
+    /// lists; wait for completions.
     #[error(
         "{0} lists of pieces of the connection are in use, its share of those of the endpoint; wait for completions"
     )]
@@ -60,15 +64,15 @@ pub enum PostError {
         "all {0} receives of the connection are posted; wait for messages, or raise `receives_max`"
     )]
     ReceiveQueueFull(u32),
-    /// Only the peer of a queue pair knows what to do with it.
+    /// The peer must be the other end of a queue pair for this request.
     #[error(
         "only queue pairs have this kind of work, and the connection is none; set `Terms::queue_pair` on both sides"
     )]
     QueuePairOnly,
-    /// The connection takes its receives from a queue that it shares with others.
+    /// The connection takes its receives from a queue shared with other connections.
     #[error("the connection takes its receives from a shared queue; post them there")]
     ReceivesShared,
-    /// The peer serves no reads and atomics.
+    /// The peer grants no reads and atomics.
     #[error(
         "the peer serves no reads and atomics on this connection; have it grant a read depth above 0"
     )]
@@ -92,9 +96,9 @@ pub enum AccessFault {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// This side ended the connection before the operation was complete: the application closed it, or
-    /// another operation failed here. It may or may not have happened, as with everything that ends with
-    /// its connection.
+    /// This side ended the connection before the operation was complete: the application closed it,
+    /// or another operation failed here. The operation may or may not have been performed, as with
+    /// every operation that ends with its connection.
     #[error("flushed: this side ended the connection before the operation was complete")]
     Flushed,
     /// The application of the peer closed the connection before the operation was complete.
@@ -102,14 +106,15 @@ pub enum OperationError {
         "the peer closed the connection before the operation was complete; connect again if that was not meant"
     )]
     ClosedByPeer,
-    /// The peer ended the connection, or did not want it, for a reason that the connection reports: another
-    /// operation, which learns what was wrong with it.
+    /// The peer ended or rejected the connection for a reason that the connection reports, such as
+    /// another operation, which fails with its own error.
     #[error(
         "the peer ended the connection, for another reason than this operation; the connection says which"
     )]
     EndedByPeer,
-    /// It was posted while another thread was inside the engine, which found the connection over.
-    #[error("the connection was over before the operation could be posted; connect again")]
+    /// The operation was posted while another thread was inside the engine, and that thread found
+    /// the connection closed.
+    #[error("the connection was closed before the operation could be posted; connect again")]
     NotConnected,
     /// The peer refused the access, and the connection is closed.
     #[error("the peer refused the remote access: {}", match .0 {
@@ -124,50 +129,54 @@ pub enum OperationError {
         "the local memory of the operation is no longer registered or mapped; keep it until the operation is complete"
     )]
     LocalAccess,
-    /// The message does not fit the receive it met, of which both sides learn: who sent it, and who
-    /// posted the receive.
+    /// The message is longer than its receive. The sender and the owner of the receive both get
+    /// this error.
     #[error("the message is longer than the receive posted for it; post larger ones, or send less")]
     MessageTooLong,
-    /// No link reached the peer for the whole silence budget, or nothing listens at its address any more.
+    /// No link reached the peer for the whole silence budget, or no process listens at its address
+    /// any more.
     #[error(
         "the peer is not reached: it was silent for the whole silence budget, or nothing listens at its \
          address any more; is it running?"
     )]
     Unreachable,
-    /// The peer knows nothing of the connection: it restarted, or gave the connection up, as it heard nothing of this
-    /// side for too long.
+    /// The peer does not know the connection. It restarted, or it closed the connection because it
+    /// heard nothing from this side for too long.
     #[error(
         "the peer does not know the connection: it restarted, or heard nothing of this side for too long; connect again"
     )]
     PeerRestarted,
-    /// It was posted while another thread was inside the engine, which found it impossible.
+    /// The operation was posted while another thread was inside the engine, and that thread found
+    /// the operation impossible.
     #[error(
         "the operation could not be posted: its range, length or alignment is impossible; the same call by one thread \
          says which"
     )]
     NotPosted,
-    /// The peer posted no receive for the message in all the time that the operation was to wait for one.
+    /// The peer posted no receive for the message during the time that the operation was allowed to
+    /// wait.
     #[error(
         "the peer posted no receive for the message in time; have it post more of them, or wait longer"
     )]
     ReceiverNotReady,
-    /// The peer could not do it, for a fault of its own: the memory of the receive it met is not there.
+    /// The peer could not perform the operation for a fault on its side: the memory of the receive
+    /// is gone.
     #[error(
         "the peer could not do it: the memory of its receive is no longer registered or mapped; have it keep \
          that until a message came"
     )]
     RemoteOperation,
-    /// The peer found the request impossible: the message is longer than the receive it met.
+    /// The peer found the request invalid: the message is longer than its receive.
     #[error(
         "the peer found the request impossible: the message is longer than its receive; send less, or have it post \
          larger ones"
     )]
     RemoteInvalidRequest,
-    /// The memory window could not be bound: its range is not in the region, the region does not grant its
-    /// rights, or the key is not one the window can have.
+    /// The memory window could not be bound: its range is not in the region, the region does not
+    /// grant its rights, or the window cannot have this key.
     #[error("the memory window could not be bound so; look at its key, range and rights")]
     WindowBind,
-    /// The peer's fault or ours: a rule of the protocol was broken.
+    /// This side or the peer broke a rule of the protocol.
     #[error(
         "the connection ended because a rule of the protocol was broken; report it, with a capture of the link"
     )]
@@ -200,7 +209,7 @@ impl OperationError {
         }
     }
 
-    /// Returns the error with this code; [`OperationError::Flushed`] for an unknown one.
+    /// Returns the error with this code, or [`OperationError::Flushed`] if the code is unknown.
     #[inline]
     pub const fn from_code(code: u8) -> Self {
         match code {

@@ -1,8 +1,9 @@
-//! What applications ask for and what is reported to them, whatever the wire: operations and receives on the one side,
-//! completions and the queues they go to on the other. Does no I/O, reads no clock, starts no thread.
+//! The requests of applications and the reports to them, independent of the wire: operations and
+//! receives on one side, completions and their queues on the other. The crate does no I/O, reads no
+//! clock and starts no thread.
 //!
-//! Nothing here knows how an operation happens. Who carries operations out takes an [`Operation`] or a
-//! [`Receive`], and in the end puts a [`Completion`] into a [`CompletionQueue`].
+//! The crate does not know how an operation is performed. The code that performs operations takes
+//! an [`Operation`] or a [`Receive`], and finally adds a [`Completion`] to a [`CompletionQueue`].
 #![forbid(unsafe_code)]
 
 mod completion;

@@ -1,4 +1,4 @@
-//! What an application asks for.
+//! The operations and receives that an application posts.
 
 use mem::{MemoryAccess, ProtectionDomain, RegionId, Rights, Window};
 use wire_edge::RemoteKey;
@@ -6,25 +6,25 @@ use wire_edge::RemoteKey;
 use crate::limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX};
 use crate::{CompletionKind, Piece, PieceList, PostError};
 
-/// One operation, as posted.
+/// An operation to post.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
     /// What to do.
     pub request: Request,
-    /// Bytes, 0 to 2^31 (8 for atomics).
+    /// Length in bytes, 0 to 2^31 (8 for atomics).
     pub length: u32,
     /// Order and notification.
     pub flags: OperationFlags,
-    /// Delivered to the peer with a message, or with the notification of a write, which it implies.
+    /// Delivered to the peer with a message, or with a write, which then causes a notification.
     pub immediate: Option<u32>,
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub context: u64,
-    /// Slot of the status table that follows this operation, if somebody holds a handle.
+    /// Slot of the status table for this operation, if the application has a handle.
     pub status: Option<u32>,
 }
 
 impl Operation {
-    /// Whether it is possible as far as this side knows without its connection: lengths, ranges,
+    /// Checks the operation as far as this is possible without its connection: lengths, ranges,
     /// alignment, local memory.
     ///
     /// # Errors
@@ -41,8 +41,8 @@ impl Operation {
         }
     }
 
-    /// Checks work of a queue pair as [`Operation::check`] does, except for alignment: the peer finds out that an
-    /// atomic is misaligned, and both ends fail as those of adapters do.
+    /// Checks an operation of a queue pair as [`Operation::check`] does, except for alignment. The
+    /// peer detects a misaligned atomic, and both ends report the errors that adapters report.
     ///
     /// # Errors
     /// As for [`Operation::check`], without [`PostError::Misaligned`].
@@ -81,8 +81,8 @@ impl Operation {
         }
     }
 
-    /// Checks an operation as [`Operation::check`] does, of which the bytes come from these pieces, or go to them
-    /// if it is a read; ignores the local memory named in the request. Of writes, reads and sends.
+    /// Checks a write, read or send with its local bytes in the pieces of `list`, as
+    /// [`Operation::check`] does. Ignores the local memory named in the request.
     ///
     /// # Errors
     /// As for [`Operation::check`].
@@ -103,7 +103,7 @@ impl Operation {
         Ok(())
     }
 
-    /// What is asked of the peer is within what an operation can be.
+    /// Checks the length and the range at the peer.
     fn check_peer(&self) -> Result<(), PostError> {
         let length = self.length;
         let check_remote = |address: u64, length: u32| {
@@ -128,41 +128,41 @@ impl Operation {
     }
 }
 
-/// What an operation does.
+/// The kind and the parameters of an operation.
 #[derive(Clone, Copy, Debug)]
 pub enum Request {
     /// Copies local bytes to the peer's memory.
     Write {
-        /// Where the bytes are.
+        /// Source of the bytes.
         source: Source,
         /// Key of the peer's region.
         key: RemoteKey,
         /// Address in the peer's memory.
         address: u64,
     },
-    /// Copies bytes of the peer's memory here.
+    /// Copies bytes of the peer's memory to local memory.
     Read {
-        /// Local region the bytes go to; of a read of no bytes any, or [`RegionId::NONE`].
+        /// Local region for the bytes; for a read of zero bytes any region, or [`RegionId::NONE`].
         sink: RegionId,
-        /// Where in that region, bytes from its start.
+        /// Offset in that region, in bytes.
         sink_offset: u64,
         /// Key of the peer's region.
         key: RemoteKey,
         /// Address in the peer's memory.
         address: u64,
     },
-    /// Adds to 8 bytes of the peer's memory; the completion carries what they held before.
+    /// Adds to 8 bytes of the peer's memory. The completion carries their old value.
     FetchAdd {
         /// Key of the peer's region.
         key: RemoteKey,
         /// Address, a multiple of 8.
         address: u64,
-        /// Added modulo 2^64.
+        /// Number to add, modulo 2^64.
         operand: u64,
-        /// Where what the memory held before is stored here, if anywhere, before the completion is reported.
+        /// Local memory in which the old value is stored before the completion is reported, if any.
         sink: Option<Sink>,
     },
-    /// Stores `swap` in 8 bytes of the peer's memory if they hold `compare`.
+    /// Stores `swap` in 8 bytes of the peer's memory if their value is `compare`.
     CompareSwap {
         /// Key of the peer's region.
         key: RemoteKey,
@@ -172,34 +172,35 @@ pub enum Request {
         compare: u64,
         /// New value.
         swap: u64,
-        /// As for [`Request::FetchAdd`].
+        /// As in [`Request::FetchAdd`].
         sink: Option<Sink>,
     },
-    /// Sends a message into the receive that the peer posted.
+    /// Sends a message to the next receive of the peer.
     Send {
-        /// Where the bytes are.
+        /// Source of the bytes.
         source: Source,
     },
-    /// Sends a message as [`Request::Send`] does, and ends a key of the peer with it: when the peer learns of the
-    /// message, no access succeeds under that key. Of queue pairs only, and without an immediate.
+    /// Sends a message as [`Request::Send`] does, and invalidates a key of the peer: once the peer
+    /// gets the completion of its receive, no access with that key succeeds. On queue pairs only,
+    /// and without an immediate.
     SendInvalidate {
-        /// Where the bytes are.
+        /// Source of the bytes.
         source: Source,
         /// Key of one of the peer's memory windows.
         key: RemoteKey,
     },
-    /// Binds a memory window of this side, in its turn: operations posted before have begun, and none posted after
-    /// it. The peer learns nothing of it. Of queue pairs only.
+    /// Binds a memory window of this side, in the order of posting: after earlier operations have
+    /// begun, and before later ones begin. Sends nothing to the peer. On queue pairs only.
     BindWindow {
-        /// A key that ends before, as the window had it until now.
+        /// Previous key of the window, which is invalidated first.
         replaced: Option<RemoteKey>,
-        /// Its key from now on.
+        /// New key of the window.
         key: RemoteKey,
-        /// What it opens; nothing if the window shall be bound to nothing.
+        /// Memory that the window covers; `None` to bind the window to no memory.
         window: Option<Window>,
     },
-    /// Ends the key of a memory window of this side that was bound for this connection, in its turn as
-    /// [`Request::BindWindow`]. Of queue pairs only.
+    /// Invalidates the key of a memory window of this side that was bound for this connection, in
+    /// the order of posting as with [`Request::BindWindow`]. On queue pairs only.
     Invalidate {
         /// The domain of the connection.
         domain: ProtectionDomain,
@@ -223,26 +224,27 @@ impl Request {
     }
 }
 
-/// Where the result of an atomic goes: 8 bytes of a region, in the byte order of this processor.
+/// Destination of the result of an atomic: 8 bytes of a region, in the byte order of this
+/// processor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Sink {
-    /// The region.
+    /// The region of the bytes.
     pub region: RegionId,
-    /// Bytes from its start.
+    /// Offset in the region, in bytes.
     pub offset: u64,
 }
 
-/// Where the bytes of a write or send come from.
+/// Source of the bytes of a write or send.
 #[derive(Clone, Copy, Debug)]
 pub enum Source {
     /// Registered memory, which must not change until the operation is complete.
     Region {
-        /// The region.
+        /// The region of the bytes.
         region: RegionId,
-        /// Bytes from its start.
+        /// Offset in the region, in bytes.
         offset: u64,
     },
-    /// Bytes carried by value: the first `length` of these.
+    /// Inline bytes: the first `length` of these.
     Inline([u8; INLINE_BYTES_MAX]),
 }
 
@@ -252,40 +254,41 @@ pub enum Order {
     /// Bytes are placed as they arrive (`MultiEdge`'s default).
     #[default]
     Relaxed,
-    /// As a reliable connection of verbs: a thread that sees the last byte of an operation sees every
-    /// byte of all earlier ones, and of two writes to one place the later one wins.
+    /// Order of a reliable connection of verbs: a thread that sees the last byte of an operation
+    /// sees every byte of all earlier ones, and of two writes to the same bytes the later one wins.
     Strict,
 }
 
 /// Order and notification of an operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OperationFlags {
-    /// Performed only after all earlier operations of this connection (backward fence).
+    /// Perform the operation only after all earlier operations of this connection (backward fence).
     pub fence_before: bool,
-    /// All later operations are performed only after this one (forward fence).
+    /// Perform later operations only after this one (forward fence).
     pub fence_after: bool,
-    /// Begun only when all earlier reads and atomics of this connection are complete (the fence of verbs). Earlier
-    /// writes and sends may be in flight; the peer is not notified.
+    /// Begin the operation only when all earlier reads and atomics of this connection are complete
+    /// (the fence of verbs). Earlier writes and sends may be in flight; no fence is sent to the
+    /// peer.
     pub waits_for_answers: bool,
-    /// Free or strict order.
+    /// Relaxed or strict order.
     pub order: Order,
-    /// The peer is notified: an application that waits there is woken. A completion is queued there for a
-    /// message, and for a write that carries an immediate.
+    /// Wake an application that waits at the peer. A completion is queued there for a message, and
+    /// for a write with an immediate.
     pub notify: bool,
-    /// A completion is queued when the operation succeeds. (When it fails, one is queued in any case, but
-    /// if a slot of the status table follows the operation, only if the queue has room.)
+    /// Queue a completion when the operation succeeds. A failure always queues a completion, except
+    /// that an operation with a slot of the status table queues one only if the queue has room.
     pub signalled: bool,
 }
 
 /// A buffer for one message.
 #[derive(Clone, Copy, Debug)]
 pub struct Receive {
-    /// Where the message goes; of a receive of no bytes any, or [`RegionId::NONE`].
+    /// Region for the message; for a receive of zero bytes any region, or [`RegionId::NONE`].
     pub region: RegionId,
-    /// Bytes from the start of the region.
+    /// Offset in the region, in bytes.
     pub offset: u64,
     /// Longest message, in bytes.
     pub length: u32,
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub context: u64,
 }

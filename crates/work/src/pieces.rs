@@ -1,60 +1,60 @@
-//! Lists of pieces of local memory: where the bytes of one operation come from or go to.
+//! Lists of pieces of local memory: the source or the destination of the bytes of one operation.
 
 use mem::RegionId;
 use thiserror::Error;
 
 use crate::limits::{OPERATION_BYTES_MAX, PIECES_MAX};
 
-/// Some bytes of a region.
+/// A range of bytes in a region (a scatter/gather entry).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Piece {
-    /// The region.
+    /// The region of the bytes.
     pub region: RegionId,
-    /// Bytes from its start.
+    /// Offset in the region, in bytes.
     pub offset: u64,
-    /// How many.
+    /// Number of bytes.
     pub length: u32,
 }
 
 impl Piece {
-    /// No bytes of no region.
+    /// A piece of zero bytes in no region.
     pub const NOTHING: Self = Self { region: RegionId::NONE, offset: 0, length: 0 };
 }
 
-/// Pieces one after the other, which together are the bytes of an operation or a receive.
+/// A list of pieces. Together, in this order, they are the bytes of an operation or a receive.
 ///
-/// Not more than [`PIECES_MAX`], and together not more bytes than an operation has.
+/// It has at most [`PIECES_MAX`] pieces, and together at most the bytes of the largest operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PieceList<'a> {
     pieces: &'a [Piece],
     length: u32,
 }
 
-/// Why pieces are no list.
+/// Why pieces do not form a list.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum PieceListError {
-    /// There are too many.
+    /// There are too many pieces.
     #[error(
         "{0} pieces are more than an operation is made of ({PIECES_MAX}); post several operations"
     )]
     TooMany(usize),
-    /// Together they are too long.
+    /// Together the pieces are too long.
     #[error(
         "the pieces have {0} bytes together, and an operation carries {OPERATION_BYTES_MAX}; post several"
     )]
     TooLong(u64),
-    /// No region has bytes at an offset beyond 2^64.
+    /// A piece ends at an offset beyond 2^64, which no region has.
     #[error("piece {0} ends beyond 2^64; name bytes that its region has")]
     Range(usize),
 }
 
 impl<'a> PieceList<'a> {
-    /// Makes a list of these pieces, of which any may be empty, and all. Does not check whether the regions have
-    /// such bytes.
+    /// Creates a list of these pieces; any of them, even all, may be empty. Does not check whether
+    /// the regions have these bytes.
     ///
     /// # Errors
-    /// [`PieceListError`], one for each rule.
+    /// A [`PieceListError`] for each rule.
     pub fn new(pieces: &'a [Piece]) -> Result<Self, PieceListError> {
         if pieces.len() > PIECES_MAX {
             return Err(PieceListError::TooMany(pieces.len()));
@@ -63,7 +63,7 @@ impl<'a> PieceList<'a> {
         if let Some(index) = pieces.iter().position(|piece| !ends(piece)) {
             return Err(PieceListError::Range(index));
         }
-        // 32 lengths below 2^32 are less than 2^37.
+        // The sum of 32 lengths below 2^32 is below 2^37.
         let total = pieces.iter().map(|piece| u64::from(piece.length)).sum();
         match u32::try_from(total) {
             Ok(length) if length <= OPERATION_BYTES_MAX => Ok(Self { pieces, length }),
@@ -81,8 +81,8 @@ impl<'a> PieceList<'a> {
         self.length
     }
 
-    /// Returns where the bytes `[offset, offset + length)` of the list lie in its regions, in order; of a range
-    /// that reaches beyond the list, the part inside it. No piece that comes out is empty.
+    /// Returns the pieces for the bytes `[offset, offset + length)` of the list, in order. A range
+    /// beyond the end of the list is cut off there. No returned piece is empty.
     #[inline]
     pub fn cut(&self, offset: u32, length: u32) -> Cut<'a> {
         let inside = self.length.saturating_sub(offset);
@@ -90,7 +90,7 @@ impl<'a> PieceList<'a> {
     }
 }
 
-/// A list that is kept: as many bytes as the longest has.
+/// A stored copy of a list, with room for the longest.
 #[derive(Clone, Debug)]
 pub struct StoredPieces {
     pieces: [Piece; PIECES_MAX],
@@ -99,10 +99,10 @@ pub struct StoredPieces {
 }
 
 impl StoredPieces {
-    /// A list of nothing.
+    /// The empty list.
     pub const EMPTY: Self = Self { pieces: [Piece::NOTHING; PIECES_MAX], count: 0, length: 0 };
 
-    /// Keeps this list instead.
+    /// Replaces the stored list.
     #[inline]
     pub fn store(&mut self, list: PieceList<'_>) {
         self.count = list.pieces.len().min(PIECES_MAX);
@@ -124,9 +124,9 @@ impl StoredPieces {
 #[derive(Clone, Debug)]
 pub struct Cut<'a> {
     pieces: &'a [Piece],
-    /// Bytes of the first piece, and of those after it, that come before the range.
+    /// Bytes to skip in the remaining pieces, before the range begins.
     skip: u32,
-    /// Bytes of the range that are still to come.
+    /// Bytes of the range not yet returned.
     left: u32,
 }
 
@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    /// Pieces of a region, each so long, ten bytes apart.
+    /// Returns pieces of a region with these lengths, ten bytes apart.
     fn pieces(lengths: &[u32]) -> Vec<Piece> {
         let table = MemoryTable::new(TableLimits::default().regions_max(1).domains_max(1), [7, 8]);
         let domain = table.allocate_domain();

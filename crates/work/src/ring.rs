@@ -1,4 +1,4 @@
-//! A ring of completions in chunks, each made when it is first used.
+//! A ring of completions in chunks that are allocated when first used.
 
 #[cfg(not(loom))]
 use core::sync::atomic::AtomicU64;
@@ -13,25 +13,27 @@ use crate::completion::WORDS;
 #[cfg(loom)]
 pub(crate) use seen_by_loom::OnceLock;
 
-/// Completions in a chunk: 256 × 64 B = 16 KiB, what the thread inside the engine clears at a time when a
-/// queue is filled for the first time.
+/// Completions in a chunk: 256 × 64 B = 16 KiB. The thread inside the engine clears this much at a
+/// time when a queue is filled for the first time.
 pub(crate) const CHUNK_SLOTS: u64 = if cfg!(loom) { 1 } else { 256 };
 
-/// Slots by position: completions are counted, and one's number says in which slot it is.
+/// Slots by position: completions are numbered, and the number determines the slot.
 ///
-/// One thread writes, any number read. A slot has a stamp, one more than the position of what is in it. It is
-/// written last, so who reads it sees the words. A thread that read the words has them only if no other thread took the
-/// completion meanwhile; the position from which on none is taken says so, and belongs to the queue.
+/// One thread writes, any number of threads read. The stamp of a slot is one more than the position
+/// of its content. It is written last, so a thread that reads a stamp sees the words that belong to
+/// it. The words that a thread has read are valid only if no other thread took the completion
+/// meanwhile. The queue checks that by its head, the position of the oldest completion not taken.
 #[derive(Debug)]
 pub(crate) struct Ring {
     chunks: Box<[OnceLock<Box<[Slot]>>]>,
-    /// A power of two.
+    /// Number of slots; a power of two.
     slots: u64,
     /// Completions from this position on are in the next ring.
     end: AtomicU64,
 }
 
-/// On its own cache line: the thread that writes one slot does not disturb the thread that reads another.
+/// A slot on its own cache line, so that writing one slot does not disturb a thread that reads
+/// another.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Slot {
@@ -39,24 +41,25 @@ struct Slot {
     words: [AtomicU64; WORDS],
 }
 
-/// What is at a position.
+/// The content of a position.
 pub(crate) enum Seen {
-    /// These words, unless somebody took them meanwhile.
+    /// These words, unless another thread took the completion meanwhile.
     Words([u64; WORDS]),
-    /// Nothing yet.
+    /// No completion yet.
     Nothing,
-    /// Something newer: somebody took what was there.
+    /// A newer completion: the one at this position was taken.
     Newer,
 }
 
 impl Ring {
-    /// A ring of so many slots, a power of two.
+    /// Creates a ring of `slots` slots, a power of two.
     pub(crate) fn new(slots: u64) -> Self {
         let chunks = (0..slots.div_ceil(CHUNK_SLOTS)).map(|_| OnceLock::new()).collect();
         Self { chunks, slots, end: AtomicU64::new(u64::MAX) }
     }
 
-    /// Writes what is at `position`; whatever was in its slot must have been taken. For one thread at a time.
+    /// Writes the completion at `position`. The previous content of its slot must have been taken.
+    /// For one thread at a time.
     #[inline]
     pub(crate) fn write(&self, position: u64, words: [u64; WORDS]) {
         let (chunk, slot) = self.place(position);
@@ -68,7 +71,7 @@ impl Ring {
         slot.stamp.store(position + 1, Release);
     }
 
-    /// What is at `position`.
+    /// Reads the content of `position`.
     #[inline]
     pub(crate) fn read(&self, position: u64) -> Seen {
         let (chunk, slot) = self.place(position);
@@ -84,17 +87,17 @@ impl Ring {
         }
     }
 
-    /// Has completions from `position` on go to the next ring, which must be there.
+    /// Makes completions from `position` on go to the next ring, which must exist.
     pub(crate) fn end_at(&self, position: u64) {
         self.end.store(position, Release);
     }
 
-    /// Whether what is at `position` is in a later ring.
+    /// Returns whether the completion at `position` is in a later ring.
     pub(crate) fn ends_before(&self, position: u64) -> bool {
         position >= self.end.load(Acquire)
     }
 
-    /// Bytes allocated so far.
+    /// Returns the bytes allocated so far.
     pub(crate) fn bytes(&self) -> usize {
         let made: usize =
             self.chunks.iter().filter_map(|chunk| chunk.get()).map(|chunk| chunk.len()).sum();
@@ -117,7 +120,8 @@ impl Ring {
     }
 }
 
-/// The lock of the standard library, with a mark that loom sees: who finds it set has seen what was made.
+/// The lock of the standard library, with a flag that loom models: a thread that finds the flag set
+/// sees the content.
 #[cfg(loom)]
 mod seen_by_loom {
     use loom::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! The progress of operations and receives, as their handles see it.
+//! The progress of operations and receives, as seen through their handles.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -20,27 +20,27 @@ use std::sync::{
 
 use crate::{OperationError, Wakeups};
 
-/// How far an operation is.
+/// The progress of an operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OperationStatus {
-    /// In flight; so many bytes were acknowledged (or, of a read, arrived).
+    /// In flight.
     Pending {
-        /// Bytes acknowledged so far; never falls.
+        /// Bytes acknowledged, or for a read received, so far; never decreases.
         bytes: u32,
     },
-    /// Complete. Of an atomic: what the memory held before.
+    /// Complete.
     Done {
-        /// Old value of an atomic; of a receive what [`Arrival`] reads; else 0.
+        /// Old value for an atomic; for a receive the value that [`Arrival`] is made from; else 0.
         value: u64,
     },
     /// Failed.
     Failed(OperationError),
 }
 
-/// Slots through which the engine reports to handles the progress of their operations.
+/// Slots through which the engine reports the progress of operations to their handles.
 ///
-/// A slot is free again when both its operation is finished and its handle is dropped, in
-/// whichever order and on whichever threads; no allocation after construction, and no lock unless a task
+/// A slot is free again when its operation is finished and its handle is dropped, in any order and
+/// on any threads. Nothing is allocated after construction, and no lock is taken unless a task
 /// waits.
 #[derive(Debug)]
 pub struct StatusTable {
@@ -49,31 +49,31 @@ pub struct StatusTable {
     wakeups: Wakeups,
 }
 
-/// What has come for a receive that a slot follows.
+/// The message that arrived for a receive with a slot.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Arrival {
     /// Bytes of the message.
     pub bytes: u32,
-    /// What came with it.
+    /// Immediate of the message, if it has one.
     pub immediate: Option<u32>,
 }
 
 #[derive(Debug)]
 struct Slot {
-    /// [`FINISHED`], [`RELEASED`] and [`WATCHED`], and the error code from bit 8 on.
+    /// [`FINISHED`], [`RELEASED`] and [`WATCHED`]; the error code from bit 8 on.
     state: AtomicU32,
     bytes: AtomicU32,
     value: AtomicU64,
-    /// The task that waits, if one does. Only the holder of the handle puts one here.
+    /// The waiting task, if any. Only the holder of the handle stores one here.
     waker: Mutex<Option<Waker>>,
 }
 
 const FINISHED: u32 = 1;
 const RELEASED: u32 = 2;
-/// A task waits, or did.
+/// A task waits, or has waited.
 const WATCHED: u32 = 4;
 const CODE_SHIFT: u32 = 8;
-/// Of the value of a receive: an immediate is in the lower half.
+/// In the value of a receive: the lower half is an immediate.
 const HAS_IMMEDIATE: u64 = 1 << 32;
 
 impl StatusTable {
@@ -88,13 +88,14 @@ impl StatusTable {
         Self { slots: (0..capacity).map(|_| Slot::new()).collect(), free, wakeups: Wakeups::new() }
     }
 
-    /// Returns the tasks to be woken: those that wait for what these slots follow, and others that the holder adds.
+    /// Returns the tasks to wake: those that wait for operations with these slots, and others that
+    /// the caller adds.
     #[inline]
     pub fn wakeups(&self) -> &Wakeups {
         &self.wakeups
     }
 
-    /// Takes a slot for a new operation, if one is free.
+    /// Allocates a slot for a new operation, if one is free.
     pub fn acquire(&self) -> Option<u32> {
         let index = self.free.pop()?;
         let slot = self.slots.get(index as usize)?;
@@ -104,7 +105,7 @@ impl StatusTable {
         Some(index)
     }
 
-    /// Returns what is known of the operation in `slot`.
+    /// Returns the status of the operation in `slot`.
     pub fn status(&self, slot: u32) -> OperationStatus {
         let Some(slot) = self.slots.get(slot as usize) else {
             return OperationStatus::Failed(OperationError::Flushed);
@@ -119,7 +120,7 @@ impl StatusTable {
         }
     }
 
-    /// Returns the message that arrived for the receive that `slot` follows, once its status is done.
+    /// Returns the message that arrived for the receive in `slot`, once its status is done.
     pub fn arrival(&self, slot: u32) -> Option<Arrival> {
         let slot = self.slots.get(slot as usize)?;
         let value = slot.value.load(Ordering::Relaxed);
@@ -127,44 +128,45 @@ impl StatusTable {
         Some(Arrival { bytes: slot.bytes.load(Ordering::Relaxed), immediate })
     }
 
-    /// Wakes a task when what `slot` follows is finished, in place of another that may wait. False if it is
-    /// finished. Only for the holder of the handle, from one thread at a time.
+    /// Registers a task to wake when the operation in `slot` finishes, instead of any earlier task.
+    /// Returns false if it has already finished. Only the holder of the handle may call it, from
+    /// one thread at a time.
     #[must_use]
     pub fn watch(&self, slot: u32, waker: &Waker) -> bool {
         self.slots.get(slot as usize).is_some_and(|slot| slot.watch(waker))
     }
 
-    /// Lets go of the task that waits, if one does. Only for the holder of the handle.
+    /// Drops the waiting task, if any. Only the holder of the handle may call it.
     pub fn forget(&self, slot: u32) {
         if let Some(slot) = self.slots.get(slot as usize) {
             slot.forget_waker();
         }
     }
 
-    /// Releases the slot of a handle.
+    /// Releases the slot on behalf of its handle.
     pub fn release(&self, index: u32) {
         self.forget(index);
         self.finish_or_release(index, RELEASED);
     }
 
-    /// Releases the slot of an operation that was never posted.
+    /// Releases the slot on behalf of an operation that was never posted.
     pub fn cancel(&self, slot: u32) {
         self.finish_or_release(slot, FINISHED);
     }
 
-    /// Ends an operation as failed that the engine never took.
+    /// Finishes an operation that the engine never accepted, as failed.
     pub fn fail(&self, slot: u32, error: OperationError) {
         self.finish(slot, Err(error));
     }
 
-    /// Records that `bytes` bytes of the operation in `slot` are acknowledged, or have arrived.
+    /// Records that `bytes` bytes of the operation in `slot` were acknowledged, or have arrived.
     pub fn progress(&self, slot: u32, bytes: u32) {
         if let Some(slot) = self.slots.get(slot as usize) {
             slot.bytes.store(bytes, Ordering::Relaxed);
         }
     }
 
-    /// Ends the operation in `slot`; an atomic with the value that was there before.
+    /// Finishes the operation in `slot`; the value of an atomic is the old value of the memory.
     pub fn finish(&self, index: u32, result: Result<u64, OperationError>) {
         let Some(slot) = self.slots.get(index as usize) else { return };
         let code = match result {
@@ -177,7 +179,7 @@ impl StatusTable {
         self.finish_or_release(index, FINISHED | code << CODE_SHIFT);
     }
 
-    /// Records that a message arrived for the receive that the slot `index` follows.
+    /// Records that a message arrived for the receive in the slot `index`.
     pub fn arrive(&self, index: u32, arrival: Arrival) {
         self.progress(index, arrival.bytes);
         let immediate = arrival.immediate.map(|immediate| HAS_IMMEDIATE | u64::from(immediate));
@@ -221,22 +223,24 @@ impl Slot {
         if before & FINISHED == 0 || cfg!(loom_mutation) {
             return true;
         }
-        // Who finished it did not see the task, or has woken it.
+        // The finishing thread either did not see the task, or has already woken it.
         self.forget_waker();
         false
     }
 
-    /// Sets bits of the state; returns what it was, and the task to be woken if it has ended by that.
+    /// Sets bits of the state. Returns the state before, and the task to wake if this finished the
+    /// operation.
     ///
-    /// A task that is taken here may be one of the slot's next life, if this thread was held up in between: it is
-    /// woken for nothing, and waits again.
+    /// If this thread is delayed in between, the task may belong to the next user of the slot. That
+    /// task is woken spuriously, and waits again.
     fn end(&self, bits: u32) -> (u32, Option<Waker>) {
         let before = self.state.fetch_or(bits, Ordering::AcqRel);
         let ends = bits & FINISHED != 0 && before & WATCHED != 0;
         (before, if ends { self.take_waker() } else { None })
     }
 
-    /// Lets go of the task, before the handle is given up: afterwards the slot may be another's.
+    /// Drops the task before the handle is released, because after that the slot may have another
+    /// user.
     fn forget_waker(&self) {
         if self.state.load(Ordering::Acquire) & WATCHED != 0 {
             drop(self.take_waker());

@@ -1,4 +1,4 @@
-//! Tasks that wait for something that has happened, until somebody wakes them.
+//! Tasks to wake, collected inside the engine and woken outside it.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -15,12 +15,13 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// Tasks to be woken. Who finds out what they wait for is inside the engine and must not run the code of an
-/// executor there, which may call the engine: it adds them here, and wakes them when it has left.
+/// Tasks to wake. The thread inside the engine finds that a task can continue, but must not run the
+/// code of an executor there, because that code may call the engine. So the thread adds the task
+/// here, and wakes it after leaving the engine.
 #[derive(Debug)]
 pub struct Wakeups {
     due: Mutex<VecDeque<Waker>>,
-    /// `due` may not be empty.
+    /// False only if `due` is empty.
     has_any: AtomicBool,
 }
 
@@ -38,13 +39,13 @@ impl Wakeups {
         self.has_any.store(true, Ordering::Release);
     }
 
-    /// Whether tasks are to be woken. Who has added one sees it.
+    /// Returns whether there are tasks to wake. A thread that has added a task sees true.
     #[inline]
     pub fn has_any(&self) -> bool {
         self.has_any.load(Ordering::Relaxed)
     }
 
-    /// Wakes them, outside of the engine.
+    /// Wakes all tasks. Call outside the engine.
     #[cold]
     pub fn wake(&self) {
         loop {
@@ -60,5 +61,5 @@ impl Wakeups {
     }
 }
 
-/// Tasks at a time for which no allocation is needed.
+/// Number of tasks that need no further allocation.
 const EXPECTED: usize = 64;

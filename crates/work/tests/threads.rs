@@ -1,4 +1,4 @@
-//! Real threads at one completion queue; every interleaving of few steps is in the models.
+//! Real threads at one completion queue. The loom models cover every interleaving of few steps.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

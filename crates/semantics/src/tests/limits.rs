@@ -98,7 +98,7 @@ fn connections_that_wait_for_receives_leave_others_their_whole_share() {
     let send = operation(Request::Send { source }, 0, 8, flags(Order::Strict));
     let side = &mut pair.sides[0];
     // Most connections meet a missing receive with their first operation; some have a whole window
-    // in flight by then.
+    // in flight.
     let mut waiting = Vec::new();
     for connection in 0..4000 {
         let count = if connection < 200 { 256 } else { OPERATION_SHARE };

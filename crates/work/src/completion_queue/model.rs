@@ -1,11 +1,12 @@
-//! What threads do to each other at a queue, in every interleaving:
+//! Models threads that use one queue, in every interleaving:
 //!
 //! ```sh
 //! ./x loom
 //! ```
 //!
-//! Chunks have one slot here, so that rings end soon. With `--cfg loom_mutation` in RUSTFLAGS the filling thread
-//! reads the mark without a fence, and `a_thread_that_arms_and_finds_nothing_is_woken` must fail.
+//! Chunks have one slot here, so that rings end soon. With `--cfg loom_mutation` in RUSTFLAGS, the
+//! filling thread reads the mark without a fence, and
+//! `a_thread_that_arms_and_finds_nothing_is_woken` must fail.
 
 use loom::sync::Arc;
 use loom::thread as modelled;
@@ -32,7 +33,7 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// Polls so often and returns what was there.
+/// Polls `times` times and returns the contexts of the completions.
 fn take(queue: &CompletionQueue, times: usize) -> Vec<u64> {
     let found: Vec<_> = (0..times).filter_map(|_| queue.poll()).collect();
     assert!(found.iter().all(|found| *found == numbered(found.context)), "a torn completion");

@@ -1,11 +1,11 @@
-//! A task that waits against the thread that finishes what it waits for, in every interleaving:
+//! Models a waiting task and the thread that finishes the operation, in every interleaving:
 //!
 //! ```sh
 //! ./x loom
 //! ```
 //!
-//! With `--cfg loom_mutation` in RUSTFLAGS it does not look again after it said that it waits, and the model must
-//! fail.
+//! With `--cfg loom_mutation` in RUSTFLAGS, the task does not check again after it has registered,
+//! and the model must fail.
 
 use std::task::Wake;
 
@@ -14,7 +14,7 @@ use loom::thread as modelled;
 
 use super::*;
 
-/// Counts how often it is woken.
+/// A waker that counts how often it is called.
 #[derive(Debug, Default)]
 struct Count(std::sync::atomic::AtomicUsize);
 
@@ -67,7 +67,8 @@ fn a_task_that_changes_is_woken_as_it_is_last() {
     });
 }
 
-/// The thread that finishes is held up, while the handle is given up, the slot is taken again and another task waits.
+/// The finishing thread is delayed while the handle is released, the slot is reused and another
+/// task waits.
 #[test]
 fn a_task_of_the_next_life_is_not_lost() {
     loom::model(|| {
@@ -84,7 +85,7 @@ fn a_task_of_the_next_life_is_not_lost() {
         slot.forget_waker();
         let (before, _) = slot.end(RELEASED);
         if before & FINISHED != 0 {
-            // This thread frees it, and takes it.
+            // This thread frees the slot and reuses it.
             slot.state.store(0, Ordering::Release);
             let new = std::sync::Arc::new(Count::default());
             let waits = slot.watch(&Waker::from(std::sync::Arc::clone(&new)));
