@@ -19,7 +19,7 @@ pub struct LinkCaps {
     pub frame_bytes_safe: u16,
     /// Frames of equal size to one peer that the driver accepts in one call; at least 1.
     pub segments: u16,
-    /// Whether that many frames cost about as much as one (UDP GSO).
+    /// Whether `segments` frames cost about as much as one (UDP GSO).
     pub offloads: bool,
     /// Bytes of frames that the driver's receive buffer holds before it drops frames.
     pub receive_buffer_bytes: u32,

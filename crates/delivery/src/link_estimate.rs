@@ -108,8 +108,8 @@ impl LinkEstimate {
     /// Returns the rate to assume for the link when choosing among several, in bytes per second,
     /// for frames of `frame_bytes`. That is the measured rate, or twice that rate while the link
     /// delivers all that it is given and has no queue. Without this, a link believed to be slow
-    /// would get little data and so stay slow. A link whose first frames were late would stay slow
-    /// as well: the rate that a few late frames show is not used as an estimate.
+    /// would get little data and so stay slow. If the only measurement is from a few frames that
+    /// may have been late, returns the speed that the link reports instead.
     pub fn worth_trying(&self, now: Instant, frame_bytes: u32) -> Option<u64> {
         if self.is_vague {
             return self.nominal();

@@ -20,9 +20,9 @@ const REORDER_WINDOW_NS_MIN: u64 = 1_000;
 /// The verdict of the loss rule on a packet that a later acknowledged one has overtaken.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Verdict {
-    /// It may only be late. It is lost if it is still unacknowledged at this time.
+    /// The packet may only be late. It is lost if it is still unacknowledged at this time.
     NotLostYet(Instant),
-    /// It is lost.
+    /// The packet is lost.
     Lost,
 }
 

@@ -6,7 +6,7 @@ use crate::{Instant, Pack, Packer, Unpacker};
 /// The state of a link of a connection.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum LinkState {
-    /// New: the peer has not answered on it yet.
+    /// New: the peer has not answered on the link yet.
     Validating,
     /// Carries data.
     Up,

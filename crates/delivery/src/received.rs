@@ -32,14 +32,14 @@ impl Eliciting {
 /// How a received packet number compares with the numbers received before.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Arrival {
-    /// Seen for the first time.
+    /// The packet arrived for the first time.
     New {
-        /// The full number.
+        /// The full packet number.
         packet: PacketNumber,
-        /// A larger number of the same link arrived before it.
+        /// Whether a packet of the link with a larger number arrived before it.
         out_of_order: bool,
     },
-    /// Seen before.
+    /// The packet arrived before.
     Duplicate,
     /// Too far below the largest number: the receiver no longer remembers whether it arrived.
     TooOld,

@@ -55,7 +55,8 @@ pub enum Next {
     },
     /// Send no frame before a window opens, an acknowledgement arrives, or time `until`.
     Wait {
-        /// When to ask again about a link that was held back; [`Instant::NEVER`] if none was.
+        /// When the link opens for which another link is held back; [`Instant::NEVER`] if none is
+        /// held back.
         until: Instant,
     },
 }
@@ -129,7 +130,7 @@ pub fn next(
     chosen
 }
 
-/// Round robin: chooses the link whose turn it is, if it has room.
+/// Chooses the link whose turn it is by round robin, if it has room.
 fn turn_of(backlog_bytes: u64, links: &[LinkView], state: &mut SchedulerState) -> Next {
     let eligible = eligible(links);
     let mut turns = (0..links.len()).map(|step| (state.turn + step) % links.len());
@@ -142,7 +143,7 @@ fn turn_of(backlog_bytes: u64, links: &[LinkView], state: &mut SchedulerState) -
     }
 }
 
-/// Earliest delivery: see [`next`].
+/// Chooses the link with the earliest delivery: see [`next`].
 fn earliest(
     backlog_bytes: u64,
     now: Instant,

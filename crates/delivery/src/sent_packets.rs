@@ -62,12 +62,12 @@ const NONE: u16 = u16::MAX;
 
 const _: () = assert!(size_of::<Record<[u64; 2]>>() == 56);
 
-/// Memory for the records of connections that have packets in flight.
+/// Memory for the records of links that have packets in flight.
 ///
-/// A connection takes one vector of records with its first packet, and returns it when no packet is
-/// in flight, so that an idle connection uses none. If no prepared vector is left, a small one is
-/// allocated, which grows with the packets in flight and is not kept afterwards. It starts small,
-/// because ten thousand connections with one frame each must not use a gigabyte.
+/// A link of a connection takes one vector of records with its first packet, and returns it when no
+/// packet is in flight, so that an idle link uses none. If no prepared vector is left, a small one
+/// is allocated, which grows with the packets in flight and is not kept afterwards. It starts
+/// small, because ten thousand links with one frame each must not use a gigabyte.
 #[derive(Debug)]
 pub struct SentPool<T> {
     free: Vec<Vec<Record<T>>>,

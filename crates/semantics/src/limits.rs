@@ -22,8 +22,7 @@ pub const OPERATION_SHARE: u32 = 16;
 pub(crate) const WAITING_MAX: u32 = 1 << 16;
 
 /// Lists of pieces that each half of a connection may use in any case: one for a receive that is
-/// being filled, one for the next message, and two for receives whose completions the application
-/// has not polled yet.
+/// being filled, one for the next message, and two in reserve.
 pub(crate) const LIST_SHARE: u32 = 4;
 
 /// Messages beyond the last delivered one that a peer may send while receives are shared, whatever

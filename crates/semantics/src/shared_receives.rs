@@ -119,7 +119,7 @@ impl SharedReceives {
     #[must_use]
     pub fn begin_wanting(&self) -> bool {
         self.wanting.fetch_add(1, SeqCst);
-        // As in `wait`.
+        // Pairs with the fence in `push`.
         fence(SeqCst);
         self.left() > 0
     }
@@ -288,7 +288,7 @@ impl SharedReceives {
         if self.posted.push(entry).is_err() {
             return Err(PostError::ReceiveQueueFull(self.capacity() as u32));
         }
-        // Pairs with the fence in `wait`.
+        // Pairs with the fences in `wait` and `begin_wanting`.
         fence(SeqCst);
         Ok(self.waiting.load(SeqCst) > 0 || self.wanting.load(SeqCst) > 0)
     }

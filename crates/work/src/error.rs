@@ -37,9 +37,9 @@ pub enum PostError {
         "{length} bytes at remote address {address:#x} reach beyond the address space; name bytes of the peer's region"
     )]
     RemoteRange {
-        /// First byte.
+        /// Address of the first byte.
         address: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u32,
     },
     /// Atomics work on 8 aligned bytes.

@@ -204,7 +204,7 @@ pub enum Request {
     Invalidate {
         /// The domain of the connection.
         domain: ProtectionDomain,
-        /// The key.
+        /// Key of the window.
         key: RemoteKey,
     },
 }

@@ -141,7 +141,7 @@ mod seen_by_loom {
             self.is_set.load(Ordering::Acquire).then(|| self.lock.get())?
         }
 
-        /// For one thread only.
+        /// Only one thread may call it.
         pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
             let content = self.lock.get_or_init(make);
             self.is_set.store(true, Ordering::Release);

@@ -341,7 +341,7 @@ mod tests {
 
     const FRAME: u32 = 1_000;
 
-    /// A round trip of 100 µs at 1 GB/s: 100 kB in flight, and bursts of 10 kB.
+    /// Returns a sample of a round trip of 100 µs at 1 GB/s: 100 kB in flight, bursts of 10 kB.
     fn round(marked_frames: u32) -> AckSample {
         AckSample {
             acked_bytes: 100 * FRAME,

@@ -97,7 +97,7 @@ fn bitmap_begins_below_the_gap() {
     let mut f = Fixture::new();
     f.send(8);
     f.advance_us(100);
-    // 7 and 6 arrived, 5 is the gap, bit 0 is 4, bit 2 is 2.
+    // Packets 7 and 6 arrived, and 5 did not. Bit 0 stands for packet 4, bit 2 for packet 2.
     f.ack(7, 2, 0b101);
     let acked: Vec<_> = f.reported().into_iter().filter(|(fate, _)| *fate == Fate::Acked).collect();
     assert_eq!(acked, [2, 4, 6, 7].map(|content| (Fate::Acked, content)));
@@ -108,7 +108,7 @@ fn a_packet_overtaken_by_three_is_lost_and_one_overtaken_by_one_after_a_while() 
     let mut f = Fixture::new();
     f.send(6);
     f.advance_us(100);
-    // 0 and 4 are missing.
+    // Packets 0 and 4 are missing.
     f.ack(5, 1, 0b111);
     assert_eq!(f.reported().last(), Some(&(Fate::Lost, 0)));
     assert_eq!(f.half.in_flight_bytes(), 1000);
