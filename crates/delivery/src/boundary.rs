@@ -72,7 +72,7 @@ impl Evidence {
 #[derive(Debug)]
 pub struct RxFrame<'a> {
     /// The edge frame, or only its headers if the payload lies elsewhere. Mutable, so that it can
-    /// be decoded in place.
+    /// be changed in place.
     pub bytes: &'a mut [u8],
     /// The payload if it lies in memory shared with another process; otherwise empty.
     pub outside: Payload<'a>,

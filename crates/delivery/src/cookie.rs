@@ -31,10 +31,10 @@ pub struct CookieJar {
 /// Why a cookie is rejected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum CookieError {
-    /// It was issued here, but too long ago. A new cookie helps.
+    /// The cookie was issued here, but too long ago. A new cookie helps.
     #[error("the cookie was issued more than {} s ago", COOKIE_LIFETIME_NS / 1_000_000_000)]
     Expired,
-    /// It was not issued here, or not to this peer for this request.
+    /// The cookie was not issued here, or not to this peer for this request.
     #[error("the cookie was not issued to this peer for this request")]
     Forged,
 }

@@ -107,7 +107,7 @@ counters! {
         dropped_decode,
         /// Frames dropped: of an earlier epoch of the connection.
         dropped_epoch,
-        /// Frames dropped: no room to hold a fragment until its turn.
+        /// Frames dropped: no room or no receive for the fragment now.
         dropped_no_room,
         /// Frames dropped: their operation is outside the window of operations.
         dropped_outside_window,

@@ -349,8 +349,8 @@ const ANSWERS_UNTIL_UP: u8 = 3;
 const CHALLENGE_NS: u64 = 10_000_000;
 
 /// Longest pause between challenges: an unplugged cable costs five small frames per second. After
-/// it is plugged in again, the link carries data after three answers: one such pause, twice the
-/// first pause and the round trips.
+/// it is plugged in again, the link carries data after three answers. They take this pause, twice
+/// the first pause and the round trips.
 const CHALLENGE_NS_MAX: u64 = 200_000_000;
 
 /// Nonces remembered. With pauses from 10 ms up, four nonces cover round trips of at least 70 ms.

@@ -256,8 +256,8 @@ impl RateEstimator {
     /// With short messages the link is empty after each, so no average is ever taken, and the
     /// largest sample behind a token bucket is the speed of the interface. But frames that wait
     /// longer than it took to send them have kept the link busy. They show the rate that the next
-    /// message will find. A bucket that is refilled between two messages makes the link look faster
-    /// than it is in the long run; for such messages it is that fast.
+    /// message will find. If a token bucket is refilled between two messages, the link looks faster
+    /// than it is in the long run, but short messages do pass at that rate.
     pub(crate) fn on_train(
         &mut self,
         now: Instant,
@@ -315,8 +315,8 @@ impl RateEstimator {
         let average = u128::from(self.average_bytes) * 1_000_000_000 / u128::from(passed_ns);
         let average = u64::try_from(average).unwrap_or(u64::MAX);
         self.untried = self.average_limited && average >= self.steady - self.steady / 4;
-        // As long as only such data is known, an average limited by the application is no better
-        // than a short train.
+        // While all known data was limited by the application, an average is no better than a short
+        // train.
         let is_from_few = self.trained_at != Instant::default() || self.steady == 0;
         self.steady = match (self.average_limited, self.steady) {
             (true, known) => known.max(average),

@@ -56,7 +56,8 @@ pub struct AckPolicy {
     /// Longest time that an acknowledgement waits for more packets or for a data frame to ride on,
     /// in nanoseconds, after the last packet of an operation.
     pub ack_delay_ns: u32,
-    /// Longest such time while more packets of the operation follow, in nanoseconds.
+    /// Longest wait of an acknowledgement while more packets of the operation follow, in
+    /// nanoseconds.
     pub midway_delay_ns: u32,
 }
 

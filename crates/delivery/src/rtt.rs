@@ -2,9 +2,9 @@
 
 use crate::Instant;
 
-/// Time for which a minimum is trusted without being seen again: so many round trips, but between
-/// these two limits in nanoseconds. After that the sender must drain its queue for about two round
-/// trips to see the minimum. Once in 500 round trips this costs less than 0.4 % of the link.
+/// Time for which a minimum is trusted without being seen again: this many round trips, but between
+/// these two limits in nanoseconds. After that time the sender must drain its queue for about two
+/// round trips to see the minimum. Once in 500 round trips this costs less than 0.4 % of the link.
 const MIN_LIFETIME_ROUND_TRIPS: u64 = 500;
 const MIN_LIFETIME_NS: (u64, u64) = (1_000_000_000, 10_000_000_000);
 
@@ -27,8 +27,8 @@ const CONFIRMS_SHIFT: u32 = 5;
 /// set up and probe the link; some are a hundred times those of a millisecond later.
 const KNOWN_SAMPLES: u8 = 8;
 
-/// Smoothed round-trip time, its variation (RFC 6298) and its minimum, in nanoseconds, all without
-/// the time that the two hosts add; and that time.
+/// Smoothed round-trip time, its variation (RFC 6298) and its minimum, without the time that the
+/// two hosts add, and separately the time that the hosts add; all in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RttEstimator {
     smoothed_ns: u64,

@@ -52,15 +52,14 @@ pub struct InboundLimits {
 /// How a fragment was handled.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Verdict {
-    /// Placed, executed or held; its packet must be acknowledged.
+    /// The fragment was placed, executed or held. Acknowledge its packet.
     Accepted,
-    /// It had arrived before. Its packet must be acknowledged again, and no memory changes.
+    /// The fragment had arrived before. Acknowledge its packet again, and change no memory.
     Duplicate,
-    /// There is no room for it now. Its packet must not be acknowledged, so that the peer
+    /// There is no room for the fragment now. Do not acknowledge its packet, so that the peer
     /// retransmits it.
     Refused(Refusal),
-    /// The peer broke a rule, or asked for memory that it has no right to: the connection must be
-    /// closed.
+    /// The peer broke a rule, or asked for memory that it has no right to. Close the connection.
     Violation {
         /// Reason to report to the peer.
         reason: CloseReason,
@@ -72,16 +71,16 @@ pub enum Verdict {
 /// Why a fragment was refused.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Refusal {
-    /// Its operation is beyond the window.
+    /// The operation of the fragment is beyond the window.
     Window,
     /// The order pool or the records are used up.
     Pool,
-    /// It would create one gap too many.
+    /// The fragment would create one gap too many.
     Ranges,
     /// The connection shares receives, and none is left for this message: notify the peer.
     NotReady(MessageNumber),
-    /// It may not be placed at its destination on a queue pair, but earlier operations are not
-    /// delivered yet. The peer learns of the error after them.
+    /// The fragment may not be placed at its destination on a queue pair, but earlier operations
+    /// are not delivered yet. The peer learns of the error after they are.
     Early,
 }
 

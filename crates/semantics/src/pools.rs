@@ -104,9 +104,9 @@ impl Beyond {
         }
     }
 
-    /// Spares a connection with `count` such operations, which begins to wait for a receive.
-    /// Returns false if too many operations wait already; then its operations still reduce the room
-    /// of others.
+    /// Spares a connection that begins to wait for a receive and has `count` operations beyond its
+    /// share. Returns false if too many operations wait already; then these operations still reduce
+    /// the room of others.
     pub(crate) const fn spare(&mut self, count: u32) -> bool {
         if self.waiting + count > WAITING_MAX {
             return false;
@@ -116,7 +116,7 @@ impl Beyond {
         true
     }
 
-    /// Ends the sparing of a connection with `count` such operations.
+    /// Ends the sparing of a connection with `count` operations beyond its share.
     pub(crate) const fn take_back(&mut self, count: u32) {
         self.waiting -= count;
         self.common += count;

@@ -59,7 +59,7 @@ impl ReceiveQueue {
         Self { entries: VecDeque::with_capacity(capacity), capacity, first }
     }
 
-    /// Creates such a queue, but allocates memory as receives are added.
+    /// Creates a queue as [`ReceiveQueue::new`] does, but allocates memory as receives are added.
     pub(crate) const fn growing(capacity: u32, first: MessageNumber) -> Self {
         Self { entries: VecDeque::new(), capacity: capacity as usize, first }
     }

@@ -103,8 +103,8 @@ impl SharedReceives {
         self.push(Entry { receive, pieces: None })
     }
 
-    /// Posts pieces of memory, one after the other, for a message. Otherwise like
-    /// [`SharedReceives::post`].
+    /// Posts pieces of memory, one after the other, for a message, as [`SharedReceives::post`]
+    /// posts a buffer.
     ///
     /// # Errors
     /// [`PostError::ReceiveQueueFull`].

@@ -1,6 +1,6 @@
 //! Finds the regions of this side that pending work uses, before a region is deregistered.
 //!
-//! Such a scan replaces a counter in each region, which every operation would have to update.
+//! This scan replaces a counter in each region, which every operation would have to update.
 
 use mem::RegionId;
 

@@ -4,7 +4,7 @@ use wire_edge::RemoteKey;
 
 use crate::{CompletionStatus, OperationError};
 
-/// Reports to the application that an operation, a receive or a notification is finished.
+/// A report to the application that an operation, a receive or a notification is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The value that the application passed when it posted; 0 for a notification.

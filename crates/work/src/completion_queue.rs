@@ -69,11 +69,11 @@ type Clock = fn() -> u64;
 struct Depth {
     entries: AtomicUsize,
     takes_place: Box<dyn Fn(&Completion) -> bool + Send + Sync>,
-    /// Such completions pushed so far.
+    /// Completions of the depth pushed so far.
     added: AtomicU64,
-    /// Such completions polled so far.
+    /// Completions of the depth polled so far.
     taken: AtomicU64,
-    /// Polled completions that still count.
+    /// Polled completions that still count against the depth.
     kept: AtomicUsize,
 }
 

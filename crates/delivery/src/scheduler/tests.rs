@@ -64,7 +64,7 @@ fn a_better_link_with_a_closed_window_is_worth_waiting_for() {
     views[0].window_left_bytes = 0;
     views[0].idle_at = NOW.after_ns(10_000);
     assert_eq!(decide(1_500, &views), NOTHING);
-    // It does, if that link opens so late that the other delivers earlier.
+    // Link 1 sends if link 0 opens so late that link 1 delivers earlier.
     views[0].opens_at = NOW.after_ns(200_000);
     assert_eq!(decide(1_500, &views), Next::Frame { link: 1 });
 }

@@ -5,7 +5,7 @@ use crate::sent_packets::SentPackets;
 use crate::{Pack, Packer, Unpacker};
 
 impl<T: Copy> SendHalf<T> {
-    /// Returns whether no packet is in flight or remembered. Only such a half may be packed.
+    /// Returns whether no packet is in flight or remembered. Only then may the half be packed.
     pub const fn is_at_rest(&self) -> bool {
         self.packets.is_at_rest()
     }

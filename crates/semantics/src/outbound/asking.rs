@@ -13,14 +13,14 @@ use crate::{Piece, Sink};
 /// How an answer of the peer was handled.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Answer {
-    /// Placed; acknowledge its packet.
+    /// The answer was placed; acknowledge its packet.
     Accepted,
-    /// It had arrived before; acknowledge its packet again.
+    /// The answer had arrived before; acknowledge its packet again.
     Duplicate,
-    /// It would create one gap too many, or a first gap while all records for gaps are in use. Do
-    /// not acknowledge its packet.
+    /// The answer would create one gap too many, or a first gap while all records for gaps are in
+    /// use. Do not acknowledge its packet.
     NoRoom,
-    /// It fits no read or atomic that was sent: close the connection.
+    /// The answer fits no read or atomic that was sent: close the connection.
     Violation,
 }
 

@@ -593,9 +593,9 @@ fn stretch(list: PieceList<'_>, offset: u32, len: u32) -> u32 {
     }
 }
 
-/// A fragment that begins with more bytes of one piece than this does not continue with the next
-/// piece, because a separate frame costs less than such a copy. Ethernet frames are shorter, or not
-/// much longer.
+/// Most bytes of one piece with which a fragment that spans pieces may begin. If there are more,
+/// the fragment ends with that piece, because a separate frame costs less than copying so much.
+/// Ethernet frames are shorter, or not much longer.
 const GATHERED_BYTES_MAX: u32 = 4096;
 
 /// Sizes of the headers that follow the common one, in bytes (protocol.md §3.2).

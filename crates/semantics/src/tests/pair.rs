@@ -204,7 +204,7 @@ impl Side {
     }
 
     /// Returns the next fragment, with a lifetime beyond the memory access with which it was cut.
-    /// It must not be read once its region is gone.
+    /// The caller must not read the fragment once its region is gone.
     pub(super) fn fragment(&mut self, room: u32) -> Option<Fragment<'static>> {
         let memory = self.table.access();
         let cut = self.outbound.next_fragment(&memory, &mut self.pools, room).unwrap();
