@@ -24,10 +24,10 @@ pub enum FaultSharesError {
     #[error("{0:?} has no value; write it as in loss=0.01")]
     NoValue(String),
     /// The name is not that of a fault.
-    #[error("{0:?} is no fault; name loss, dup or reorder")]
+    #[error("{0:?} is not a fault; use loss, dup or reorder")]
     Name(String),
     /// The value is not a share.
-    #[error("{0:?} is no share; give a number between 0 and 1")]
+    #[error("{0:?} is not a share; use a number between 0 and 1")]
     Share(String),
 }
 

@@ -95,7 +95,7 @@ impl PacketLink {
             caps: caps(config, &framing, &interface, &port),
             clock: ReceiveClock::new(),
             answers: AnswerLimit::new(),
-            requests: request_socket().map_err(failed("open a socket to watch"))?,
+            requests: request_socket().map_err(failed("open a socket for requests"))?,
             watch,
             refusals: Refusals::default(),
             doubtful: 0,

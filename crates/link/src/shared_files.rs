@@ -43,7 +43,7 @@ fn open(path: &Path, how: &mut OpenOptions) -> io::Result<File> {
     };
     let found = file.metadata()?;
     if is_shared && (!found.is_file() || found.nlink() != 1) {
-        let what = "it is a link or no file, in a folder that everyone may write to; name a file in a folder of your own";
+        let what = "the path is a link or not a regular file, in a folder that everyone may write to; name a file in a folder of your own";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     }
     Ok(file)

@@ -29,9 +29,7 @@ use crate::{Link, LinkStatistics, OnFrame, PayloadUnmapped, WaitFds};
 
 /// Why a link over shared memory could not be opened.
 #[derive(Debug, Error)]
-#[error(
-    "cannot {attempt} for shared memory (do without it, by `EndpointBuilder::shared_memory(false)`?)"
-)]
+#[error("cannot {attempt} for shared memory; `EndpointBuilder::shared_memory(false)` disables it")]
 pub struct ShmError {
     /// The operation that failed.
     pub attempt: &'static str,
@@ -100,12 +98,12 @@ impl ShmLink {
     pub fn open() -> Result<Self, ShmError> {
         let failed = |attempt| move |source| ShmError { attempt, source };
         let host = socket::host_identity().map_err(failed("identify this host"))?;
-        let endpoint = socket::random().map_err(failed("draw a number"))?;
+        let endpoint = socket::random().map_err(failed("get a random number"))?;
         let listener = socket::listen(endpoint).map_err(failed("listen on a Unix socket"))?;
         // SAFETY: no memory is passed.
         let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         if epoll < 0 {
-            return Err(failed("make an epoll descriptor")(io::Error::last_os_error()));
+            return Err(failed("create an epoll descriptor")(io::Error::last_os_error()));
         }
         // SAFETY: the kernel just returned this descriptor; it has no other owner.
         let epoll = unsafe { OwnedFd::from_raw_fd(epoll) };

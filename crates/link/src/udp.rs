@@ -92,7 +92,7 @@ impl UdpLink {
                 let local = name.peer().ok_or(io::ErrorKind::Unsupported)?;
                 Ok((name, local))
             })
-            .map_err(failed("read the address bound to"))?;
+            .map_err(failed("read the address of the socket for"))?;
 
         let mut features = config.features;
         let fallbacks = setup::set_options(socket.as_fd(), family, &mut features)

@@ -79,7 +79,7 @@ impl XdpLink {
             move |source| XdpError::Io { attempt, interface, source }
         };
         let claim = claim(config, &interface)?;
-        let requests = request_socket().map_err(failed("ask about"))?;
+        let requests = request_socket().map_err(failed("query"))?;
         let framing = framing(config, station, claim.port());
         let frame_bytes_max = interface.raw_frame_bytes(config.frame_bytes_max);
         let live = open_patiently(config, &interface, &framing, frame_bytes_max)?;
@@ -135,21 +135,21 @@ impl XdpLink {
         let name = self.interface.name;
         if live.device.queues > 1 {
             hints.push(format!(
-                "{name} has {} receive queues and the link sees one, {}: if frames of peers do not \
-                 arrive, make it the only one: ethtool -L {name} combined 1",
+                "{name} has {} receive queues and the link uses only queue {}; if frames of peers \
+                 do not arrive, reduce the queues to one: ethtool -L {name} combined 1",
                 live.device.queues, self.config.queue
             ));
         }
         if self.framing.vlan.is_some() && !live.device.is_veth {
             hints.push(format!(
-                "if {name} takes VLAN tags off received frames, the link does not see that they are \
-                 its own: ethtool -K {name} rxvlan off"
+                "if {name} removes VLAN tags from received frames, the link does not recognise its \
+                 frames: ethtool -K {name} rxvlan off"
             ));
         }
         if live.mode == XdpMode::Generic && !live.device.is_veth {
             hints.push(format!(
-                "the driver of {name} has no XDP, so frames take the way through the network stack: \
-                 a packet link may do as well"
+                "the driver of {name} does not support XDP, so frames pass through the network \
+                 stack; a packet link may be as fast"
             ));
         }
         hints
@@ -432,7 +432,7 @@ fn usable(config: &XdpConfig) -> Result<(Interface, Station), XdpError> {
         {
             XdpError::NoSuchInterface { interface: named(), known: Interface::names() }
         } else {
-            XdpError::Io { attempt: "ask about", interface: named(), source }
+            XdpError::Io { attempt: "query", interface: named(), source }
         }
     })?;
     let station = interface.station.filter(|_| !interface.is_loopback);

@@ -68,7 +68,7 @@ fn frames_that_the_queue_of_the_interface_never_takes_are_lost() {
             link.receive(Instant(ms * 1_000_000), 64, &mut |_| {}).unwrap();
             link.send(&batch).unwrap()
         });
-        assert!(taken.sum::<usize>() > 0, "refused for ever");
+        assert!(taken.sum::<usize>() > 0, "every frame was refused");
     });
 }
 

@@ -181,7 +181,7 @@ fn send(link: &mut PacketLink, to: PeerAddr, frame: &[u8]) {
 fn until(mut condition: impl FnMut() -> bool) {
     let started = HostInstant::now();
     while !condition() {
-        assert!(started.elapsed() < LIMIT, "it never came to pass");
+        assert!(started.elapsed() < LIMIT, "the condition never became true");
     }
 }
 

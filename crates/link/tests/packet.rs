@@ -171,7 +171,7 @@ fn frame_that_the_far_end_of_the_cable_never_takes_is_lost() {
             link.receive(Instant(ms * 1_000_000), 64, &mut |_| {}).unwrap();
             link.send(&batch).unwrap()
         });
-        assert!(taken.sum::<usize>() > 0, "refused for ever");
+        assert!(taken.sum::<usize>() > 0, "every frame was refused");
     });
 }
 

@@ -731,7 +731,7 @@ fn until(mut condition: impl FnMut() -> bool) {
             thread::park_timeout(Duration::from_millis(5));
         }
     }
-    panic!("it never came to pass");
+    panic!("the condition never became true");
 }
 
 const FRAMES: usize = 5;

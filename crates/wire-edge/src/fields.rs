@@ -211,7 +211,7 @@ macro_rules! fields {
             };
         )*
 
-        /// All fields; those of one layout stand together in the order of their offsets.
+        /// All fields. The fields of a layout are adjacent, in the order of their offsets.
         pub const FIELDS: &[Field] = &[$($constant),*];
     };
 }

@@ -269,7 +269,7 @@ pub fn encode_header(prefix: &Prefix, header: &Header, out: &mut [u8; HEADER_BYT
 /// read.
 ///
 /// # Errors
-/// The bytes are too few, or the kind is reserved.
+/// There are too few bytes, or the kind is reserved.
 #[inline]
 pub fn peek(bytes: &[u8]) -> Result<(Kind, ConnectionId, Epoch), DecodeError> {
     let Some(common) = bytes.first_chunk::<COMMON_BYTES>() else {

@@ -23,8 +23,8 @@ pub enum PacketError {
     },
     /// The interface is not an Ethernet interface.
     #[error(
-        "interface {interface} is no Ethernet (a tunnel or a point-to-point link, perhaps); use a \
-         UDP link there"
+        "interface {interface} is not an Ethernet interface (perhaps a tunnel or a point-to-point \
+         link); use a UDP link there"
     )]
     NotEthernet {
         /// The requested interface.
@@ -144,7 +144,7 @@ impl PacketError {
             let known = Names(Interface::names());
             return Self::NoSuchInterface { interface: name.to_string(), known };
         }
-        Self::new(name, "ask what it is", source)
+        Self::new(name, "query its state", source)
     }
 }
 

@@ -28,7 +28,7 @@ pub fn resolve(interface: &str, address: IpAddr, limit: Duration) -> Result<Stat
         return Ok(own);
     }
     let failed = |attempt| move |source| PacketError::new(interface, attempt, source);
-    let mut table = Table::open().map_err(failed("ask for neighbours"))?;
+    let mut table = Table::open().map_err(failed("open a netlink socket"))?;
     let deadline = HostInstant::now() + limit;
     let mut knock_at = None;
     loop {

@@ -54,7 +54,7 @@ fn the_end_of_a_peer_is_reported_after_its_last_frame() {
     assert!(
         matches!(b.poll_event(), Some(LinkEvent::Refused(peer, Evidence::Local)) if peer == address)
     );
-    assert!(b.poll_event().is_none(), "it is said once to whoever asks");
+    assert!(b.poll_event().is_none(), "the event is reported once");
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_full_ring_takes_no_more_and_loses_nothing() {
         assert_eq!(frame[..8], (index as u64).to_le_bytes());
         assert!(frame[8..] == payload);
     }
-    assert!(is_readable(&a), "it is told that there is room");
+    assert!(is_readable(&a), "the sender is notified of room");
     assert!(a.send(&batch).unwrap() > 0);
 }
 
@@ -454,7 +454,7 @@ fn a_listener_does_not_stay_ready_while_no_descriptor_is_left() {
         unsafe { libc::poll(&raw mut wanted, 1, 0) == 1 }
     };
     let caller = connect(endpoint).unwrap();
-    assert!(is_ready(&link), "somebody connects");
+    assert!(is_ready(&link), "a connection waits");
     // SAFETY: `limit` outlives both calls.
     let limit = |soft: u64| unsafe {
         let mut limit: libc::rlimit = std::mem::zeroed();

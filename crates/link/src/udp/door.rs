@@ -31,7 +31,7 @@ impl DoorSocket {
         };
         let door = Self::open(address, |socket| set(socket, 1))?;
         // Stop sharing the address: the kernel checks this option when another socket binds.
-        let failed = |source| UdpError::new("keep to oneself", address, source);
+        let failed = |source| UdpError::new("reserve the address of", address, source);
         set(door.socket.as_fd(), 0).map_err(failed)?;
         Ok(door)
     }
@@ -81,7 +81,7 @@ impl DoorSocket {
         prepare(socket.as_fd()).map_err(failed("set the options of"))?;
         socket::bind(socket.as_fd(), &SocketName::new(&address)).map_err(failed("bind"))?;
         let socket = UdpSocket::from(socket);
-        let local = socket.local_addr().map_err(failed("read the address bound to"))?;
+        let local = socket.local_addr().map_err(failed("read the address of the socket for"))?;
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
         Ok(Self { socket, local, buffer })
     }

@@ -44,7 +44,7 @@ pub enum UdpError {
     /// The host does not support the address family.
     #[error(
         "cannot bind UDP {address}: this host has no sockets of that address family; use an \
-         address of the other one"
+         address of the other family"
     )]
     NoSuchFamily {
         /// The requested address.

@@ -13,7 +13,7 @@ use crate::ethernet::{ETHERTYPE_MIN, VLAN_MAX};
 #[non_exhaustive]
 pub enum XdpError {
     /// The host has no interface with this name.
-    #[error("no interface is called {interface:?}; there are: {}", known.join(", "))]
+    #[error("no interface is called {interface:?}; this host has: {}", known.join(", "))]
     NoSuchInterface {
         /// The requested name.
         interface: String,
@@ -37,8 +37,8 @@ pub enum XdpError {
     },
     /// The process lacks a capability.
     #[error(
-        "cannot {attempt} {interface}: permission denied; it takes {capability}. Run as root, or \
-         grant an AF_XDP link all it needs: setcap cap_net_raw,cap_net_admin,cap_bpf+ep PROGRAM"
+        "cannot {attempt} {interface}: permission denied; this needs {capability}. Run as root, \
+         or grant all rights that an AF_XDP link needs: setcap cap_net_raw,cap_net_admin,cap_bpf+ep PROGRAM"
     )]
     NoPermission {
         /// The operation that was refused.
@@ -50,9 +50,9 @@ pub enum XdpError {
     },
     /// Another XDP program is attached to the interface.
     #[error(
-        "{interface} has an XDP program already: {program}, number {id}. It was left alone. See who \
-         put it there: bpftool net show; take it off: ip link set {interface} xdp off (if it is a \
-         process that holds it, as another AF_XDP link does, end that); or use a packet link"
+        "{interface} has an XDP program already: {program}, number {id}. It was not changed. Find its \
+         owner: bpftool net show; detach it: ip link set {interface} xdp off (if a process holds \
+         it, as another AF_XDP link does, end that process); or use a packet link"
     )]
     Occupied {
         /// The interface.
@@ -111,7 +111,7 @@ pub enum XdpError {
     },
     /// The interface's MTU is below the smallest useful frame.
     #[error(
-        "the MTU of {interface} is {mtu_bytes} bytes, and a link takes at least {least_bytes}; raise \
+        "the MTU of {interface} is {mtu_bytes} bytes, and a link needs at least {least_bytes}; raise \
          it: ip link set {interface} mtu {least_bytes}"
     )]
     MtuTooSmall {
@@ -124,8 +124,8 @@ pub enum XdpError {
     },
     /// The driver or the kernel does not support the mode.
     #[error(
-        "{interface} cannot do AF_XDP in {mode} mode ({source}); leave the mode open to get the \
-         best that works"
+        "{interface} does not support AF_XDP in {mode} mode ({source}); set no mode to get the best \
+         one that works"
     )]
     ModeUnsupported {
         /// The interface.
@@ -137,7 +137,7 @@ pub enum XdpError {
     },
     /// The kernel was built without `AF_XDP`.
     #[error(
-        "this kernel has no AF_XDP ({source}); it takes Linux 5.9 with CONFIG_XDP_SOCKETS and \
+        "this kernel has no AF_XDP ({source}); AF_XDP needs Linux 5.9 with CONFIG_XDP_SOCKETS and \
          CONFIG_BPF_SYSCALL; use a packet link"
     )]
     Unsupported {

@@ -94,7 +94,7 @@ impl Prepared {
         let failures = Failures { config, interface };
         PayloadCopier::probe()
             .map_err(|source| failures.of("copy this process's memory for", source))?;
-        let device = Device::of(interface).map_err(|source| failures.of("ask about", source))?;
+        let device = Device::of(interface).map_err(|source| failures.of("query", source))?;
         if config.queue >= device.queues {
             let (interface, queue) = (interface.name(), config.queue);
             return Err(XdpError::NoSuchQueue { interface, queue, queues: device.queues });
