@@ -23,7 +23,7 @@ pub enum FaultSharesError {
     /// A part has no `=` and share.
     #[error("{0:?} has no value; write it as in loss=0.01")]
     NoValue(String),
-    /// The name is not that of a fault.
+    /// No fault has this name.
     #[error("{0:?} is not a fault; use loss, dup or reorder")]
     Name(String),
     /// The value is not a share.

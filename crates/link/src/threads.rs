@@ -1,4 +1,4 @@
-//! Threads beside those of the program. The signals of the program are not delivered to them.
+//! Threads of this library. The program's signals are not delivered to them.
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -315,7 +315,7 @@ fn fd_of<'a>(main: &'a OwnedFd, hot: Option<&'a HotSocket>, which: Which) -> Bor
 /// Maximum number of retries after errors that concern earlier operations.
 const ATTEMPTS_MAX: usize = 4;
 
-/// MTU assumed if no interface is known, in bytes: that of every Ethernet.
+/// MTU assumed if no interface is known, in bytes. Every Ethernet carries it.
 const MTU_UNKNOWN_BYTES: u32 = 1500;
 
 #[cfg(test)]

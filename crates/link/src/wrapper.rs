@@ -17,7 +17,7 @@ pub(crate) trait Wrapper: Send {
     /// Returns the inner link.
     fn inner_mut(&mut self) -> &mut Self::Inner;
 
-    /// Returns the capabilities of this link, given those of the inner link.
+    /// Returns this link's capabilities. `inner` are the inner link's.
     fn caps_around(&self, inner: LinkCaps) -> LinkCaps {
         inner
     }

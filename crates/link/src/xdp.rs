@@ -45,7 +45,7 @@ pub use self::error::XdpError;
 /// frames keep arriving, receiving takes no system call. Sending takes one per batch, or none if
 /// the driver polls the ring.
 ///
-/// An interface has room for one such program, and so for one such link. The program is removed
+/// Only one XDP program fits on an interface, so only one `XdpLink` does. The program is removed
 /// with the link, or when the process ends in whatever way.
 #[derive(Debug)]
 pub struct XdpLink {

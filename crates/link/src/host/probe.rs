@@ -27,7 +27,7 @@ pub enum ProbeError {
     Io(#[from] io::Error),
 }
 
-/// A Linux capability: one of the rights into which those of the superuser are divided.
+/// A Linux capability: one of the superuser's rights, which can be granted separately.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 #[non_exhaustive]
 pub enum Capability {

@@ -256,7 +256,7 @@ impl Reader {
         let from = self.area.place(at, shape.headers_at());
         // SAFETY: the record ends within the ring, as checked with lengths that were read once, and
         // the buffer is at least that long. If the other process writes meanwhile, the copied bytes
-        // are invalid, as those of any frame may be.
+        // are arbitrary; the decoder checks them as it checks every frame.
         unsafe { mem::copy_foreign(buffer.as_mut_ptr(), from, shape.headers) };
         self.read += shape.record_bytes() as u64;
         let outside = match lent {
@@ -376,8 +376,8 @@ pub fn fuzz_shm_ring(bytes: &[u8]) {
     }
 }
 
-/// Largest frame in bytes. With 32 bytes of headers, the payload is a multiple of the line size, so
-/// that source and target of large operations stay aligned. One such frame is a batch of 64 KiB.
+/// Largest frame in bytes: about 64 KiB, as much as a batch. With 32 bytes of headers, the payload
+/// is a multiple of the line size, so that source and target of large operations stay aligned.
 pub(super) const FRAME_BYTES_MAX: usize = 65_504;
 const HEADER_BYTES: usize = 8;
 /// Header value at which no record has started.

@@ -41,7 +41,7 @@ impl DoorSocket {
     /// `local`. Any number of processes of the host may do so; each receives all datagrams.
     ///
     /// # Errors
-    /// The address is not that of a group, or the interface has no route to it.
+    /// `group` is not a group address, or the interface has no route to it.
     pub fn join(group: IpAddr, local: IpAddr) -> Result<Self, UdpError> {
         let address = SocketAddr::new(group, GROUP_PORT);
         let failed = |source| UdpError::new("join the group of", address, source);

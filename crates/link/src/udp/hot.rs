@@ -93,7 +93,8 @@ impl HotSocket {
         }
     }
 
-    /// Enables or disables the reports. Errors are ignored, because the reports only affect cost.
+    /// Enables or disables the kernel's reports of receive times and congestion marks. Errors are
+    /// ignored, because these reports only affect cost.
     #[cold]
     fn set_details(&mut self, reports_details: bool) {
         self.reports_details = reports_details;

@@ -11,8 +11,8 @@ use libc::{c_int, c_uint};
 use crate::interface::{Interface, InterfaceName};
 
 /// Returns the interface that has `address`. For an unspecified address returns the interface with
-/// the smallest MTU among those that are running, with loopback last. Returns `None` if there is
-/// none.
+/// the smallest MTU, but prefers a running interface, and one that is not loopback. Returns `None`
+/// if there is none.
 pub(super) fn interface_of(
     socket: BorrowedFd<'_>,
     address: IpAddr,

@@ -127,8 +127,9 @@ impl ReceiveRing {
         if messages == 1 {
             // The raw system call avoids the C library's function, which is a cancellation point
             // and costs two atomic operations in a program with threads. No thread is cancelled
-            // here. SAFETY: the header, set up in `new`, points into the arena, which lives as long
-            // as `self`. The arena has no other borrow, because `self` is borrowed mutably.
+            // here.
+            // SAFETY: the header, set up in `new`, points into the arena, which lives as long as
+            // `self`. The arena has no other borrow, because `self` is borrowed mutably.
             let received = unsafe {
                 libc::syscall(
                     libc::SYS_recvmsg,
