@@ -1,14 +1,14 @@
-//! A shared object that contains this crate, for tests of several in one process.
+//! A shared object that contains this crate, for tests with several copies in one process.
 
 use mem::FaultGuard;
 
-/// Returns whether faults of this copy are caught on the calling thread, after one was.
+/// Makes this copy of the crate catch a fault on the calling thread. Returns whether it did.
 #[unsafe(no_mangle)]
 pub extern "C" fn copy_catches_a_fault() -> bool {
     let Some(guard) = FaultGuard::acquire() else { return false };
     let mut byte = 1;
     // The lowest page is never mapped.
     let nowhere = std::ptr::without_provenance(64);
-    // SAFETY: there is room for a byte, and of the source nothing is required.
+    // SAFETY: the target has one byte, and the source may be any address.
     unsafe { guard.copy(&raw mut byte, nowhere, 1) == 0 }
 }

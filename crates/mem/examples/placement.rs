@@ -1,4 +1,5 @@
-//! Prints what lookups and placements cost: `cargo run --release -p ethernot-mem --example placement`.
+//! Prints the cost of lookups and placements: `cargo run --release -p ethernot-mem --example
+//! placement`.
 #![expect(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 
 use std::hint::black_box;
@@ -50,7 +51,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Takes turns with the frames of a region.
+/// Returns the address of a frame of the region; successive rounds cycle through the frames.
 fn frame_at(region: &Region, round: u64) -> u64 {
     region.start + round % FRAMES * FRAME as u64
 }
@@ -126,7 +127,7 @@ fn measure_words(
     Ok(())
 }
 
-/// Prints the shortest mean of several runs, the one least disturbed.
+/// Prints the shortest mean of several runs, which is the least disturbed one.
 fn measure(name: &str, mut action: impl FnMut(u64)) {
     const ROUNDS: u64 = 50_000;
     const RUNS: u32 = 15;

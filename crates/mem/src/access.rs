@@ -1,4 +1,5 @@
-//! Access to regions during one turn: keys are looked up and checked, bytes placed and read, atomics done.
+//! Access to regions during one engine turn: looks up and checks keys, places and reads bytes,
+//! performs atomics.
 
 use core::cell::Cell;
 use core::fmt;
@@ -17,15 +18,16 @@ use crate::{
 
 /// The right to look regions up and touch their memory, for one engine turn on one thread.
 ///
-/// While it lives, memory of a region that a method has accepted stays registered in the sense that
-/// [`MemoryTable::deregister`] does not return; the next use of the region is refused all the same.
+/// While it lives, [`MemoryTable::deregister`] of a region that a method has accepted does not
+/// return, so the region's memory stays mapped. Further uses of the region are refused
+/// nevertheless.
 pub struct MemoryAccess<'a> {
     table: &'a MemoryTable,
     phase: Phase,
-    /// The key looked up last. The frames of a turn come in runs of the same operation, and opening
-    /// a key costs half as much as placing a full frame.
+    /// The key of the last lookup. The frames of a turn come in runs of the same operation, and
+    /// decrypting a key costs half as much as placing a full frame.
     last_key: Cell<OpenedKey>,
-    /// It is counted in a variable of its thread.
+    /// Makes the type `!Send`: the access is counted in a thread-local variable.
     on_this_thread: PhantomData<*const ()>,
 }
 
@@ -36,7 +38,7 @@ impl<'a> MemoryAccess<'a> {
         Self { table, phase, last_key, on_this_thread: PhantomData }
     }
 
-    /// Returns the table whose regions are accessed, to bind and end windows during a turn.
+    /// Returns the table of the regions, to bind and end windows during a turn.
     pub const fn table(&self) -> &'a MemoryTable {
         self.table
     }
@@ -44,18 +46,19 @@ impl<'a> MemoryAccess<'a> {
     /// Returns the region as it was registered.
     ///
     /// # Errors
-    /// [`AccessError::InvalidKey`] if the region has ended, [`AccessError::ForeignRegion`] if it is of another table.
+    /// [`AccessError::InvalidKey`] if the region has ended, [`AccessError::ForeignRegion`] if it
+    /// belongs to another table.
     pub fn region(&self, id: RegionId) -> Result<Region, AccessError> {
         let found = self.find(id)?;
         let key = self.table.key_of(id, found.state);
         Ok(Region { id, key, start: found.start(), len: found.len(), rights: found.state.rights() })
     }
 
-    /// Returns bytes of a region for a driver to send from, until the access ends.
+    /// Returns bytes of a region for a driver to send. The slice is valid until the access ends.
     ///
     /// # Errors
     /// [`AccessError::InvalidKey`] or [`AccessError::ForeignRegion`] if there is no such region,
-    /// [`AccessError::Bounds`] if the `len` bytes from `offset` on are not within it.
+    /// [`AccessError::Bounds`] if the `len` bytes from `offset` are not within it.
     #[inline]
     pub fn source(
         &self,
@@ -67,10 +70,11 @@ impl<'a> MemoryAccess<'a> {
         Ok(PayloadSlice::at(place.memory(), len))
     }
 
-    /// Copies bytes of a region out: payloads so small that they are sent behind their header.
+    /// Copies bytes of a region to `out`, for short payloads that are sent behind their header.
     ///
     /// # Errors
-    /// As for [`MemoryAccess::source`], and [`AccessError::Unmapped`] if the memory is gone and the kernel can say so.
+    /// The errors of [`MemoryAccess::source`], and [`AccessError::Unmapped`] if the memory is not
+    /// mapped and the fault can be caught.
     #[inline]
     pub fn copy_out(
         &self,
@@ -81,13 +85,15 @@ impl<'a> MemoryAccess<'a> {
         self.find(region)?.local(offset, out.len() as u64)?.read(out)
     }
 
-    /// Validates a peer's access to `[address, address + len)` under `key`: the key is registered,
-    /// in the connection's `domain`, with all rights of `want`, and the range lies in the region.
+    /// Validates a peer's access to `[address, address + len)` under `key`. The key must be
+    /// registered in the connection's `domain` with all rights of `want`, and the range must lie in
+    /// the region.
     ///
     /// An empty range is validated like any other; it may lie at the end of the region.
     ///
     /// # Errors
-    /// [`AccessError`]: no such key, a foreign domain, a right that is missing, or a range outside of the region.
+    /// [`AccessError`]: an unknown key, a wrong domain, a missing right, or a range outside the
+    /// region.
     #[inline]
     pub fn resolve(
         &self,
@@ -105,11 +111,12 @@ impl<'a> MemoryAccess<'a> {
         found.validate(id, address, len, want)
     }
 
-    /// Finds the region of a range of the owner's memory as [`MemoryAccess::resolve`] does, and returns it with the
-    /// offset of the range in it, in bytes. A caller that posts work by key and address keeps these.
+    /// Finds the region of a range of local memory as [`MemoryAccess::resolve`] does. Returns the
+    /// region and the range's offset in it, in bytes. For callers that post work by key and
+    /// address.
     ///
     /// # Errors
-    /// As for [`MemoryAccess::resolve`].
+    /// The errors of [`MemoryAccess::resolve`].
     #[inline]
     pub fn locate(
         &self,
@@ -124,13 +131,15 @@ impl<'a> MemoryAccess<'a> {
         Ok((target.region, target.address.wrapping_sub(start)))
     }
 
-    /// Validates a peer's access as [`MemoryAccess::resolve`] does, for a connection, which also reaches
-    /// [windows](crate::Window) by their keys. `connection` is the number that windows name.
+    /// Validates a peer's access as [`MemoryAccess::resolve`] does, but also finds
+    /// [windows](crate::Window) by their keys. `connection` is the connection number that windows
+    /// are bound to.
     ///
-    /// The target of a window must not be widened by [`MemoryAccess::resolve_again`], which knows regions only.
+    /// Do not pass the target of a window to [`MemoryAccess::resolve_again`]: it checks the
+    /// region's bounds, not the window's.
     ///
     /// # Errors
-    /// As for [`MemoryAccess::resolve`].
+    /// The errors of [`MemoryAccess::resolve`].
     #[inline]
     pub fn resolve_for(
         &self,
@@ -149,7 +158,8 @@ impl<'a> MemoryAccess<'a> {
         }
     }
 
-    /// The target as its region names it, with the rights of the owner: those of peers are the window's.
+    /// Resolves an access through a window to a target in the window's region. The target has the
+    /// rights of the region's owner, because the peer's rights are those of the window.
     #[cold]
     fn resolve_window(
         &self,
@@ -179,7 +189,7 @@ impl<'a> MemoryAccess<'a> {
     /// Ends a window, as [`MemoryTable::invalidate`] does.
     ///
     /// # Errors
-    /// [`AccessError::InvalidKey`] if there is none that was bound for this very connection.
+    /// [`AccessError::InvalidKey`] if no window with this key was bound for this connection.
     pub fn invalidate(
         &self,
         domain: ProtectionDomain,
@@ -189,12 +199,11 @@ impl<'a> MemoryAccess<'a> {
         self.table.invalidate(domain, connection, key)
     }
 
-    /// Validates another range of the region that `known` lies in, for the same rights, without
-    /// looking the key up again: what [`MemoryAccess::resolve`] would answer for the same domain and
-    /// key.
+    /// Validates another range of the region of `known`, for the same rights, without a key lookup.
+    /// The result is that of [`MemoryAccess::resolve`] for the same domain and key.
     ///
     /// # Errors
-    /// As for [`MemoryAccess::resolve`].
+    /// The errors of [`MemoryAccess::resolve`].
     #[inline]
     pub fn resolve_again(
         &self,
@@ -205,13 +214,13 @@ impl<'a> MemoryAccess<'a> {
         self.find(known.region)?.validate(known.region, address, len, known.rights)
     }
 
-    /// Validates an access of the owner, such as the sink of a read or a receive: `offset` counts
-    /// from the start of the region.
+    /// Validates a local access, such as the sink of a read or a receive. `offset` is in bytes from
+    /// the start of the region.
     ///
     /// # Errors
     /// [`AccessError::InvalidKey`] or [`AccessError::ForeignRegion`] if there is no such region,
-    /// [`AccessError::Permission`] if it lacks a right of `want`, [`AccessError::Bounds`] if the `len` bytes
-    /// from `offset` on are not within it.
+    /// [`AccessError::Permission`] if the region lacks a right of `want`, [`AccessError::Bounds`]
+    /// if the `len` bytes from `offset` are not within it.
     #[inline]
     pub fn resolve_local(
         &self,
@@ -227,15 +236,16 @@ impl<'a> MemoryAccess<'a> {
         found.validate(region, address, len, want)
     }
 
-    /// Copies `bytes` to the target, `offset` bytes behind its start. The bytes become visible in
+    /// Copies `bytes` to the target, `offset` bytes after its start. The bytes become visible in
     /// any order.
     ///
     /// The target must have been resolved for [`Rights::LOCAL_WRITE`] or [`Rights::REMOTE_WRITE`].
     ///
     /// # Errors
-    /// As for all uses of a target: [`AccessError::InvalidKey`] if its region has ended,
-    /// [`AccessError::Permission`] if it was resolved for something else, [`AccessError::Bounds`] if the range is
-    /// not within it, [`AccessError::Unmapped`] if the memory is gone and the kernel can say so.
+    /// For this and every other use of a target: [`AccessError::InvalidKey`] if its region has
+    /// ended, [`AccessError::Permission`] if it was resolved for other rights,
+    /// [`AccessError::Bounds`] if the range is not within it, [`AccessError::Unmapped`] if the
+    /// memory is not mapped and the fault can be caught.
     #[inline]
     pub fn place<'p>(
         &self,
@@ -248,21 +258,23 @@ impl<'a> MemoryAccess<'a> {
         if !place.state.is_plain() {
             return self.place_elsewhere(&place, bytes, copy::write_fault_safe);
         }
-        // SAFETY: the region is live in this access, so its memory is mapped and writable by the
-        // contract of its registration, and the bounds were checked. A payload is readable.
+        // SAFETY: the region is live during this access, so its memory is mapped and writable by
+        // the contract of its registration. The bounds were checked. A payload is readable.
         let copied = unsafe { fault::copy(place.memory, bytes.as_ptr(), bytes.len()) };
         place.check(copied, bytes.len())
     }
 
     //= protocol.md: relaxed.2
-    /// Stores bytes as [`MemoryAccess::place`] does, but the last ones, up to 8, after all others (and after
-    /// everything this thread placed before) with release semantics.
+    /// Copies bytes as [`MemoryAccess::place`] does, but stores the last ones, at most 8, after all
+    /// others and with release semantics. They also follow everything that this thread placed
+    /// before.
     ///
-    /// They are the widest naturally aligned word that ends the range, so that a word whose last
-    /// byte a program polls on is never seen torn. In the whole-address-space region it is one byte.
+    /// The last bytes are the widest naturally aligned word that ends the range, so that a program
+    /// which polls on the last byte of a word never sees the word torn. In the whole-address-space
+    /// region the word is one byte.
     ///
     /// # Errors
-    /// As for [`MemoryAccess::place`].
+    /// The errors of [`MemoryAccess::place`].
     #[inline]
     pub fn place_tail<'p>(
         &self,
@@ -275,29 +287,31 @@ impl<'a> MemoryAccess<'a> {
         if !place.state.is_plain() {
             return self.place_elsewhere(&place, bytes, copy::write_tail_fault_safe);
         }
-        // SAFETY: as in `place`.
+        // SAFETY: the same as in `place`.
         let copied = unsafe { copy::copy_tail(place.memory, bytes.as_ptr(), bytes.len()) };
         place.check(copied, bytes.len())
     }
 
-    /// Returns the address in the memory of this process at which the target begins: regions that name the same
-    /// memory by different addresses can be compared by it.
+    /// Returns the target's first address in the memory of this process. It serves to compare
+    /// regions that peers reach by different addresses.
     ///
     /// The target must have been resolved for [`Rights::LOCAL_WRITE`] or [`Rights::REMOTE_WRITE`].
     ///
     /// # Errors
-    /// As for [`MemoryAccess::place`], but memory that is gone is not noticed.
+    /// The errors of [`MemoryAccess::place`], except that unmapped memory is not detected.
     pub fn memory_address(&self, target: &Target) -> Result<u64, AccessError> {
         let place = self.find_target(target, 0, target.len, Use::Write)?;
         Ok(place.memory().addr() as u64)
     }
 
-    /// Returns bytes of a target for a driver to send from, until the access ends: the source of a peer's read.
+    /// Returns bytes of a target for a driver to send: the source of a peer's read. The slice is
+    /// valid until the access ends.
     ///
-    /// The target must have been resolved for [`Rights::REMOTE_READ`], or locally.
+    /// The target must have been resolved for [`Rights::REMOTE_READ`], or by
+    /// [`MemoryAccess::resolve_local`].
     ///
     /// # Errors
-    /// As for [`MemoryAccess::place`], but memory that is gone is not noticed.
+    /// The errors of [`MemoryAccess::place`], except that unmapped memory is not detected.
     #[inline]
     pub fn source_of(
         &self,
@@ -309,12 +323,13 @@ impl<'a> MemoryAccess<'a> {
         Ok(PayloadSlice::at(place.memory(), len))
     }
 
-    /// Copies bytes of a target out, from `offset` bytes behind its start.
+    /// Copies bytes of a target to `out`, from `offset` bytes after its start.
     ///
-    /// The target must have been resolved for [`Rights::REMOTE_READ`], or locally.
+    /// The target must have been resolved for [`Rights::REMOTE_READ`], or by
+    /// [`MemoryAccess::resolve_local`].
     ///
     /// # Errors
-    /// As for [`MemoryAccess::place`].
+    /// The errors of [`MemoryAccess::place`].
     #[inline]
     pub fn copy_from(
         &self,
@@ -326,26 +341,29 @@ impl<'a> MemoryAccess<'a> {
     }
 
     //= protocol.md: answer.3
-    /// Adds `operand` to the first eight bytes of the target, in one step with respect to every
-    /// processor, and returns what they held. Native byte order; the address is a multiple of 8.
+    /// Adds `operand` to the first eight bytes of the target and returns their old value. The
+    /// addition is atomic for every processor. Bytes are in native order; the address is a multiple
+    /// of 8.
     ///
     /// The target must have been resolved for [`Rights::REMOTE_ATOMIC`] or [`Rights::LOCAL_WRITE`].
     ///
     /// # Errors
-    /// As for [`MemoryAccess::place`], and [`AccessError::Misaligned`] if the address is not a multiple of 8.
+    /// The errors of [`MemoryAccess::place`], and [`AccessError::Misaligned`] if the address is not
+    /// a multiple of 8.
     pub fn fetch_add(&self, target: &Target, operand: u64) -> Result<u64, AccessError> {
         let word = self.word(target)?;
-        // SAFETY: `word` checked alignment, and bounds and rights of a live region.
+        // SAFETY: `word` checked the alignment, and the bounds and rights of a live region.
         let held = unsafe { fault::fetch_add(word, operand) };
         held.ok_or(AccessError::Unmapped { address: target.address })
     }
 
     //= protocol.md: answer.3
-    /// Stores `swap` in the first eight bytes of the target if they equal `compare`, otherwise like
+    /// Stores `swap` in the first eight bytes of the target if they equal `compare`, and returns
+    /// their old value. Atomicity, byte order and required rights are those of
     /// [`MemoryAccess::fetch_add`].
     ///
     /// # Errors
-    /// As for [`MemoryAccess::fetch_add`].
+    /// The errors of [`MemoryAccess::fetch_add`].
     pub fn compare_swap(
         &self,
         target: &Target,
@@ -353,7 +371,7 @@ impl<'a> MemoryAccess<'a> {
         swap: u64,
     ) -> Result<u64, AccessError> {
         let word = self.word(target)?;
-        // SAFETY: as in `fetch_add`.
+        // SAFETY: the same as in `fetch_add`.
         let held = unsafe { fault::compare_swap(word, compare, swap) };
         held.ok_or(AccessError::Unmapped { address: target.address })
     }
@@ -361,7 +379,7 @@ impl<'a> MemoryAccess<'a> {
     /// Returns the first eight bytes of the target, in native byte order.
     ///
     /// # Errors
-    /// As for [`MemoryAccess::place`], for the 8 bytes.
+    /// The errors of [`MemoryAccess::place`], for the 8 bytes.
     pub fn read_value(&self, target: &Target) -> Result<u64, AccessError> {
         let mut bytes = [0; 8];
         self.copy_from(target, 0, &mut bytes)?;
@@ -369,15 +387,16 @@ impl<'a> MemoryAccess<'a> {
     }
 
     /// Places `value` at the start of the target in native byte order, as
-    /// [`MemoryAccess::place_tail`] does: the result of the owner's own atomic operation.
+    /// [`MemoryAccess::place_tail`] does. Used for the result of a local atomic operation.
     ///
     /// # Errors
-    /// As for [`MemoryAccess::place`], for the 8 bytes.
+    /// The errors of [`MemoryAccess::place`], for the 8 bytes.
     pub fn write_value(&self, target: &Target, value: u64) -> Result<(), AccessError> {
         self.place_tail(target, 0, &value.to_ne_bytes())
     }
 
-    /// Bytes that no plain copy places: through the kernel, or into the log of ghosts.
+    /// Places bytes where a plain copy cannot: through the kernel, or into the log of ghost
+    /// regions.
     #[cold]
     fn place_elsewhere(
         &self,
@@ -433,7 +452,7 @@ impl<'a> MemoryAccess<'a> {
         }
     }
 
-    /// Everything a target was validated for is checked again: it costs little.
+    /// Checks again everything that the target was validated for, which costs little.
     #[inline]
     fn find_target(
         &self,
@@ -469,7 +488,7 @@ impl<'a> MemoryAccess<'a> {
 
     fn word(&self, target: &Target) -> Result<*mut u8, AccessError> {
         let place = self.find_target(target, 0, 8, Use::Atomic)?;
-        // A region that peers name by another address may differ in alignment from its memory.
+        // If peers address the region by other addresses, the alignment of its memory may differ.
         let memory = place.memory();
         if !target.address.is_multiple_of(8) || !memory.addr().is_multiple_of(8) {
             return Err(AccessError::Misaligned { address: target.address });
@@ -496,14 +515,14 @@ impl fmt::Debug for MemoryAccess<'_> {
     }
 }
 
-/// A validated range of a region. It may be kept across turns: each use checks that the region is
-/// still there.
+/// A validated range of a region. It may be kept across turns, because each use checks that the
+/// region has not ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
     address: u64,
     len: u64,
     region: RegionId,
-    /// What the range was resolved for.
+    /// The rights that the range was resolved for.
     rights: Rights,
 }
 
@@ -519,12 +538,12 @@ impl Target {
         self.len
     }
 
-    /// Returns the region the range lies in.
+    /// Returns the region that contains the range.
     pub const fn region(&self) -> RegionId {
         self.region
     }
 
-    /// Returns the rights it was resolved for.
+    /// Returns the rights that the range was resolved for.
     pub const fn rights(&self) -> Rights {
         self.rights
     }
@@ -563,7 +582,7 @@ impl Found<'_> {
         Ok(Target { address, len, region, rights: want })
     }
 
-    /// How far `address` lies behind the start of the region, if `len` bytes from there lie in it.
+    /// Returns the offset of `address` in the region, if `len` bytes from there lie in the region.
     #[inline]
     fn offset_of(&self, address: u64, len: u64) -> Result<u64, AccessError> {
         let limit = self.len();
@@ -591,7 +610,7 @@ impl Found<'_> {
         })
     }
 
-    /// Why the rights do not suffice: to peers, a region that was revoked has ended.
+    /// Returns the error for missing rights. Peers see a revoked region as ended.
     #[cold]
     fn lacks(&self, region: RegionId, wanted: Rights) -> AccessError {
         if self.state.is_revoked() && wanted.intersects(Rights::REMOTE) {
@@ -606,12 +625,12 @@ impl Found<'_> {
     }
 }
 
-/// Where checked bytes lie.
+/// The location of checked bytes.
 struct Place {
     memory: *mut u8,
-    /// As peers name it; in the whole-address-space region also where the bytes lie.
+    /// The address that peers use. In the whole-address-space region it is also the local address.
     address: u64,
-    /// Of the region's entry in the table; it says of which kind the region is.
+    /// State of the region's table entry, which contains the kind of the region.
     state: SlotState,
 }
 
@@ -630,13 +649,13 @@ impl Place {
         if !self.state.is_plain() {
             return self.read_elsewhere(out);
         }
-        // SAFETY: a place is made of a live region and checked bounds, within an access; so its
-        // memory is mapped and readable by the contract of the registration.
+        // SAFETY: a place has a live region and checked bounds, and is used within the access. So
+        // its memory is mapped and readable by the contract of the registration.
         let copied = unsafe { fault::copy(out.as_mut_ptr(), self.memory, out.len()) };
         self.check(copied, out.len())
     }
 
-    /// Whether all bytes were copied.
+    /// Checks that all bytes were copied.
     #[inline]
     fn check(&self, copied: usize, len: usize) -> Result<(), AccessError> {
         if copied == len { Ok(()) } else { Err(self.unmapped(copied)) }
@@ -657,7 +676,7 @@ impl Place {
     }
 }
 
-/// What a target is used for.
+/// The use of a target.
 #[derive(Clone, Copy)]
 enum Use {
     Read,

@@ -1,4 +1,4 @@
-//! Memory that is registered in one piece and stays as long as anything uses it.
+//! Memory that is registered in one piece and stays allocated while it is used.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -11,34 +11,36 @@ use crate::lendable::LendablePages;
 use crate::mapped::MappedPages;
 use crate::{BufferError, Integer, Word, copy};
 
-/// Memory for registration, shared between its user and the table: page-aligned zeroed memory of its own
-/// ([`Buffer::new`]), or bytes that were there before ([`Buffer::from_vec`], [`Buffer::from_shared`],
-/// [`Buffer::from_owner`]).
+/// Memory for registration, shared between its user and the table. It is either new page-aligned
+/// zeroed memory ([`Buffer::new`]) or existing bytes ([`Buffer::from_vec`],
+/// [`Buffer::from_shared`], [`Buffer::from_owner`]).
 ///
-/// It stays allocated as long as anything holds it, a registered region included, so registering it
-/// is safe. Its bytes are foreign memory like any other: they are copied in and out, and no
-/// reference to them exists.
+/// The memory stays allocated while any reference to the buffer exists, including that of a
+/// registered region, so registering it is safe. Its bytes are foreign memory: they are copied in
+/// and out, and no Rust reference to them exists.
 ///
 /// # What may be torn
 ///
-/// [`Buffer::read`] and [`Buffer::write`] copy bytes, and peers place and read bytes, in any order: what races with
-/// them may be torn at any byte, and nothing worse happens. An integer is never torn that is accessed by [`Buffer::word`]
-/// on all sides, or by atomics of a peer (64 bits). Of what a peer writes, the last bytes are stored last
-/// and with release semantics, as the widest aligned word of at most 8 bytes that ends the write, where the write is
-/// strict or ends by itself in one word: who loads that word with acquire semantics and finds it new has all of the write.
+/// [`Buffer::read`] and [`Buffer::write`] copy bytes in any order, and so do peers. Bytes that race
+/// may be torn at any byte; the race has no other effect. An integer is never torn if all sides
+/// access it by [`Buffer::word`] or by remote atomics (64 bits). The last bytes of a peer's write
+/// are stored last and with release semantics, if the write is strict or fits in one word. These
+/// bytes are the widest aligned word of at most 8 bytes that ends the write. A thread that loads
+/// this word with acquire semantics and sees its new value sees the whole write.
 ///
 /// # Who else sees it
 ///
-/// The memory of large buffers, of 64 KiB and more, is read in place by a process of this host and user (or
-/// root) that something of 4 KiB or more is written or sent to from it over shared memory: one copy instead
-/// of two. That process is given *all* of the buffer to read, not only the bytes that are sent, and what is
-/// written to it later, too; it cannot write to it. It is given a buffer only while all of it is registered,
-/// not if parts are, and is asked to give it back when it is deregistered everywhere. A process that does not
-/// do so goes on seeing it: the kernel takes back neither a file that was passed nor its pages.
-/// What such a peer must not see belongs into another buffer, one below 64 KiB or registered in part;
-/// endpoints that share no memory lend nothing.
+/// Large buffers, of 64 KiB and more, can be lent over shared memory, which saves one of two
+/// copies. When a write or send of 4 KiB or more goes from such a buffer to a process of this host,
+/// of the same user or root, that process reads the bytes in place. It can read *all* of the
+/// buffer, not only the bytes that are sent, including bytes that are written later; it cannot
+/// write. A buffer is lent only while all of it is registered, not if only parts are. When its last
+/// such registration ends, the process is asked to return it. A process that does not return it can
+/// still read it, because the kernel revokes neither a file that was passed nor its pages. Keep
+/// data that such a peer must not see in another buffer, below 64 KiB or registered in part.
+/// Endpoints without shared-memory links lend no buffer.
 ///
-/// A child that this process forks has the bytes of large buffers, too, not a copy of its own.
+/// A forked child shares the bytes of large buffers with this process; it gets no copy.
 pub struct Buffer {
     start: NonNull<u8>,
     len: usize,
@@ -89,10 +91,10 @@ impl Buffer {
         self.start.as_ptr().expose_provenance() as u64
     }
 
-    /// Copies bytes from `offset` on into `out`. What is written meanwhile may come out torn, byte by byte.
+    /// Copies bytes from `offset` to `out`. Bytes that are written meanwhile may be torn.
     ///
     /// # Errors
-    /// [`BufferError::Bounds`] if the range leaves the buffer; `out` is as it was.
+    /// [`BufferError::Bounds`] if the range exceeds the buffer; `out` is unchanged.
     pub fn try_read(&self, offset: u64, out: &mut [u8]) -> Result<(), BufferError> {
         let from = self.at(offset, out.len())?;
         // SAFETY: `at` checked that the source lies in the buffer; `out` is its own memory.
@@ -100,32 +102,32 @@ impl Buffer {
         Ok(())
     }
 
-    /// Copies `bytes` to `offset`. Who reads meanwhile may see them torn, byte by byte.
+    /// Copies `bytes` to `offset`. Threads that read meanwhile may see them torn.
     ///
     /// # Errors
-    /// [`BufferError::Bounds`] if the range leaves the buffer, [`BufferError::ReadOnly`] if its bytes must not change;
-    /// nothing was written.
+    /// [`BufferError::Bounds`] if the range exceeds the buffer, [`BufferError::ReadOnly`] if the
+    /// bytes of the buffer must not change. No byte is written then.
     pub fn try_write(&self, offset: u64, bytes: &[u8]) -> Result<(), BufferError> {
         self.check_writable()?;
         let to = self.at(offset, bytes.len())?;
-        // SAFETY: `at` checked that the destination lies in the buffer, of which no reference
-        // exists.
+        // SAFETY: `at` checked that the destination lies in the buffer, and no reference to the
+        // buffer's bytes exists.
         unsafe { copy::copy(to, bytes.as_ptr(), bytes.len()) }
         Ok(())
     }
 
-    /// Copies bytes out as [`Buffer::try_read`] does, where the range is known to be right.
+    /// Copies bytes as [`Buffer::try_read`] does, for ranges that are known to be valid.
     ///
     /// # Panics
-    /// If the range leaves the buffer.
+    /// If the range exceeds the buffer.
     pub fn read(&self, offset: u64, out: &mut [u8]) {
         self.try_read(offset, out).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Copies bytes in as [`Buffer::try_write`] does, where the range is known to be right.
+    /// Copies bytes as [`Buffer::try_write`] does, for ranges that are known to be valid.
     ///
     /// # Panics
-    /// If the range leaves the buffer, or its bytes must not change.
+    /// If the range exceeds the buffer, or the bytes of the buffer must not change.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
         self.try_write(offset, bytes).unwrap_or_else(|error| panic!("{error}"));
     }
@@ -133,42 +135,45 @@ impl Buffer {
     /// Returns the integer at `offset`, for atomics and volatile accesses.
     ///
     /// # Errors
-    /// [`BufferError::Bounds`] if it leaves the buffer, [`BufferError::Misaligned`] if its address is not a multiple
-    /// of its length (that of a buffer of its own begins at one), [`BufferError::ReadOnly`] if the bytes must not change.
+    /// [`BufferError::Bounds`] if the integer exceeds the buffer, [`BufferError::Misaligned`] if
+    /// its address is not a multiple of its length (the start of a [new](Buffer::new) buffer is
+    /// aligned for every integer), [`BufferError::ReadOnly`] if the bytes of the buffer must not
+    /// change.
     pub fn word<T: Integer>(&self, offset: u64) -> Result<Word<'_, T>, BufferError> {
         self.check_writable()?;
         Word::new(self, offset)
     }
 
-    /// Loads the eight bytes at `offset` in native order, as one with acquire semantics: what was placed before
-    /// them is visible afterwards.
+    /// Loads the eight bytes at `offset` as one word, in native order and with acquire semantics.
+    /// Bytes that were placed before the word are visible afterwards.
     ///
     /// # Panics
-    /// If the bytes leave the buffer or `offset` is not a multiple of 8.
+    /// If the bytes exceed the buffer or `offset` is not a multiple of 8.
     pub fn load_u64(&self, offset: u64) -> u64 {
         let word = self.known_word::<u64>(offset);
         if self.home.is_writable() {
             return word.load(Ordering::Acquire);
         }
-        // Nothing changes these.
+        // The bytes of a read-only buffer do not change.
         let mut bytes = [0; 8];
         self.read(offset, &mut bytes);
         u64::from_ne_bytes(bytes)
     }
 
-    /// Stores eight bytes at `offset` in native order, as one and with release semantics.
+    /// Stores eight bytes at `offset` as one word, in native order and with release semantics.
     ///
     /// # Panics
-    /// If the bytes leave the buffer or must not change, or `offset` is not a multiple of 8.
+    /// If the bytes exceed the buffer or must not change, or `offset` is not a multiple of 8.
     pub fn store_u64(&self, offset: u64, value: u64) {
         let word = self.word(offset).unwrap_or_else(|error| panic!("{error}"));
         word.store(value, Ordering::Release);
     }
 
-    /// Loads the byte at `offset` with acquire semantics: for a program that polls on the last byte of a message.
+    /// Loads the byte at `offset` with acquire semantics, for a program that polls on the last byte
+    /// of a message.
     ///
     /// # Panics
-    /// If `offset` is outside of the buffer.
+    /// If `offset` is outside the buffer.
     pub fn load_u8(&self, offset: u64) -> u8 {
         let word = self.known_word::<u8>(offset);
         if self.home.is_writable() {
@@ -179,14 +184,14 @@ impl Buffer {
         byte[0]
     }
 
-    /// All of it is registered, once more: it may be lent.
+    /// Counts a registration of the whole buffer, which allows lending it.
     pub(crate) fn on_registered(&self) {
         if let Some(pages) = self.home.pages() {
             pages.on_registered();
         }
     }
 
-    /// A registration of all of it has ended.
+    /// Counts the end of a registration of the whole buffer.
     pub(crate) fn on_deregistered(&self) {
         if let Some(pages) = self.home.pages() {
             pages.on_deregistered();
@@ -204,7 +209,7 @@ impl Buffer {
         if self.home.is_writable() { Ok(()) } else { Err(BufferError::ReadOnly) }
     }
 
-    /// Whether `length` bytes from `offset` on lie in the buffer.
+    /// Checks that `length` bytes from `offset` lie in the buffer.
     pub(crate) const fn check(&self, offset: u64, length: u64) -> Result<(), BufferError> {
         let limit = self.len();
         match offset.checked_add(length) {
@@ -213,14 +218,16 @@ impl Buffer {
         }
     }
 
-    /// The address of `offset`, from which `len` bytes lie in the buffer.
+    /// Returns the address of `offset`, after checking that `len` bytes from there lie in the
+    /// buffer.
     fn at(&self, offset: u64, len: usize) -> Result<*mut u8, BufferError> {
         self.check(offset, len as u64)?;
         // SAFETY: `offset` is at most `self.len`, the length of the allocation.
         Ok(unsafe { self.start.as_ptr().add(offset as usize) })
     }
 
-    /// Also of an empty buffer one byte is allocated: it has an address then.
+    /// Returns the layout of a new buffer. An empty buffer gets one byte, so that it has an
+    /// address.
     fn layout(len: usize) -> Layout {
         let layout = Layout::from_size_align(len.max(1), Self::ALIGNMENT);
         assert!(layout.is_ok(), "a buffer of {len} bytes cannot exist");
@@ -230,7 +237,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: these are the buffer's bytes, and nothing uses them after it.
+        // SAFETY: these are the buffer's bytes, and the buffer is not used afterwards.
         unsafe { self.home.free(self.start, self.len) }
     }
 }
@@ -241,10 +248,10 @@ impl fmt::Debug for Buffer {
     }
 }
 
-// SAFETY: the buffer or its owner keeps the bytes, and every access to them is a copy or an atomic that makes no
-// claim on what other threads do.
+// SAFETY: the buffer or its owner keeps the bytes. Every access to them is a copy or an atomic,
+// which assumes nothing about other threads.
 unsafe impl Send for Buffer {}
-// SAFETY: as above.
+// SAFETY: the same as for `Send`.
 unsafe impl Sync for Buffer {}
 
 #[cfg(test)]

@@ -9,15 +9,15 @@ use crate::{AccessError, Payload};
 /// Copies `len` bytes; the ranges may overlap.
 ///
 /// # Safety
-/// `from` is readable and `to` writable for `len` bytes, and no Rust reference to the foreign one of
-/// the two exists. Other threads may access the foreign bytes meanwhile.
+/// `from` is readable and `to` is writable for `len` bytes. No Rust reference to the foreign one of
+/// the two ranges exists. Other threads may access the foreign bytes meanwhile.
 #[inline]
 pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     if cfg!(miri) {
-        // SAFETY: as promised by the caller.
+        // SAFETY: promised by the caller.
         unsafe { core::ptr::copy(from, to, len) }
     } else {
-        // SAFETY: `MEMMOVE` is initialised and never changes; the rest is promised by the caller.
+        // SAFETY: `MEMMOVE` is initialised and never changes. The rest is promised by the caller.
         unsafe {
             let memmove = (&raw const MEMMOVE).read_volatile();
             memmove(to.cast(), from.cast(), len);
@@ -26,21 +26,21 @@ pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
 }
 
 //= protocol.md: relaxed.2
-/// Copies `len` bytes, but stores the last of them after all others with release semantics, as the
-/// widest naturally aligned word of at most 8 bytes that ends the range. Returns how many bytes were
-/// copied, like [`fault::copy`].
+/// Copies `len` bytes, but stores the last ones after all others and with release semantics. The
+/// last bytes are the widest naturally aligned word of at most 8 bytes that ends the range. Returns
+/// the number of copied bytes, as [`fault::copy`] does.
 ///
 /// # Safety
-/// As for [`fault::copy`].
+/// The contract of [`fault::copy`].
 #[inline]
 pub(crate) unsafe fn copy_tail(to: *mut u8, from: *const u8, len: usize) -> usize {
     let width = tail_width(to as usize, len);
     let body = len - width;
     // SAFETY: `body + width` is `len`, and `tail_width` made the end of the body a multiple of
-    // `width`, so that each word is aligned. The source may be foreign, too: it is read as bytes,
-    // which need no alignment, and as volatile, about which the compiler draws no conclusions.
+    // `width`, so each word is aligned. The source may be foreign memory, too. It is read as bytes,
+    // which need no alignment, and as volatile, so the compiler draws no conclusions from it.
     unsafe {
-        // A word by itself, which is what small operations write, has no body.
+        // A single word has no body. Small operations write single words.
         if body > 0 {
             let copied = fault::copy(to, from, body);
             if copied < body {
@@ -59,7 +59,8 @@ pub(crate) unsafe fn copy_tail(to: *mut u8, from: *const u8, len: usize) -> usiz
     }
 }
 
-/// The widest power of two up to 8 that divides the end of the range and fits in it; 0 for no bytes.
+/// Returns the widest power of two up to 8 that divides the address of the range's end and is at
+/// most `len`; 0 for an empty range.
 #[inline]
 fn tail_width(start: usize, len: usize) -> usize {
     let aligned = 1 << (start.wrapping_add(len) | 8).trailing_zeros();
@@ -71,50 +72,52 @@ fn tail_width(start: usize, len: usize) -> usize {
 }
 
 //= protocol.md: answer.4
-/// Adds `operand` to the word in one step and returns what it held.
+/// Adds `operand` to the word atomically and returns the old value.
 ///
 /// # Safety
 /// The word at `address` is aligned to 8 and writable.
 #[inline]
 pub(crate) unsafe fn fetch_add(address: *mut u8, operand: u64) -> u64 {
-    // SAFETY: promised by the caller. The reference to the atomic, which tolerates other writers,
-    // ends with the statement.
+    // SAFETY: promised by the caller. The reference to the atomic tolerates other writers and ends
+    // with the statement.
     unsafe { AtomicU64::from_ptr(address.cast()).fetch_add(operand, Ordering::SeqCst) }
 }
 
-/// Stores `swap` if the word equals `compare`, in one step, and returns what it held.
+/// Stores `swap` if the word equals `compare`, atomically, and returns the old value.
 ///
 /// # Safety
-/// As for [`fetch_add`].
+/// The contract of [`fetch_add`].
 #[inline]
 pub(crate) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> u64 {
-    // SAFETY: as for `fetch_add`.
+    // SAFETY: the same as in `fetch_add`.
     let word = unsafe { AtomicU64::from_ptr(address.cast()) };
     match word.compare_exchange(compare, swap, Ordering::SeqCst, Ordering::SeqCst) {
         Ok(held) | Err(held) => held,
     }
 }
 
-/// Copies to an address of this process through the kernel, which refuses instead of faulting.
+/// Copies to an address of this process through the kernel, which returns an error instead of a
+/// fault.
 ///
-/// Bytes below the address in the error are written.
+/// On an error, the bytes below the address in the error have been written.
 #[cold]
 pub(crate) fn write_fault_safe(address: u64, bytes: Payload<'_>) -> Result<(), AccessError> {
     through_kernel(address, bytes.len(), |done| {
         let left = bytes.slice(done..bytes.len());
         let local = libc::iovec { iov_base: left.as_ptr().cast_mut().cast(), iov_len: left.len() };
         let remote = foreign(address + done as u64, left.len());
-        // SAFETY: `local` describes `bytes`, which the kernel reads; the kernel checks `remote`,
-        // memory of this process as seen from outside, like a write to `/proc/self/mem`.
+        // SAFETY: `local` describes `bytes`, which the kernel reads. The kernel checks `remote`,
+        // which it accesses as another process would, like a write to `/proc/self/mem`.
         unsafe {
             libc::process_vm_writev(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
         }
     })
 }
 
-/// Like [`write_fault_safe`], but the last byte is written after all others.
+/// Copies as [`write_fault_safe`] does, but writes the last byte after all others.
 ///
-/// It is only one byte because the kernel's copy promises no order among the bytes of a longer one.
+/// The last part is only one byte, because the kernel does not promise an order among the bytes of
+/// one copy.
 #[cold]
 pub(crate) fn write_tail_fault_safe(address: u64, bytes: Payload<'_>) -> Result<(), AccessError> {
     let Some(body) = bytes.len().checked_sub(1) else { return Ok(()) };
@@ -123,22 +126,24 @@ pub(crate) fn write_tail_fault_safe(address: u64, bytes: Payload<'_>) -> Result<
     write_fault_safe(address + body as u64, bytes.slice(body..bytes.len()))
 }
 
-/// Copies from an address of this process through the kernel, which refuses instead of faulting.
+/// Copies from an address of this process through the kernel, which returns an error instead of a
+/// fault.
 #[cold]
 pub(crate) fn read_fault_safe(address: u64, out: &mut [u8]) -> Result<(), AccessError> {
     let len = out.len();
     through_kernel(address, len, |done| {
         let local = libc::iovec { iov_base: out[done..].as_mut_ptr().cast(), iov_len: len - done };
         let remote = foreign(address + done as u64, len - done);
-        // SAFETY: `local` describes `out`, which nothing else uses; the kernel checks `remote`.
+        // SAFETY: `local` describes `out`, which is borrowed exclusively. The kernel checks
+        // `remote`.
         unsafe {
             libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0)
         }
     })
 }
 
-/// Repeats `copy(done)` until all bytes are copied: the kernel stops early at a page that is
-/// missing, and says so only when asked again.
+/// Repeats `copy(done)` until all bytes are copied. The kernel stops early at a missing page and
+/// reports the error only at the next call.
 fn through_kernel(
     address: u64,
     len: usize,
@@ -167,8 +172,9 @@ fn foreign(address: u64, len: usize) -> libc::iovec {
 
 type Memmove = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 
-/// Read as volatile before each call, so that the compiler sees some foreign function and not a copy
-/// about which it may reason. Costs one load and an indirect call, about 1 ns.
+/// The C library's `memmove`. A volatile read before each call hides it from the compiler, which
+/// then sees a call of an unknown function and not a copy to reason about. This costs one load and
+/// an indirect call, about 1 ns.
 static MEMMOVE: Memmove = libc::memmove;
 
 #[cfg(test)]

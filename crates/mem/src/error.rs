@@ -1,15 +1,15 @@
-//! Why memory could not be registered or accessed.
+//! Errors of registration and of access to memory.
 
 use wire_edge::RemoteKey;
 
 use crate::{ProtectionDomain, RegionId, Rights};
 
-/// Why an access to registered memory was refused. Nothing was touched, unless it is
+/// Reason why an access to registered memory was refused. No byte was touched, except with
 /// [`AccessError::Unmapped`]: then bytes below `address` were.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessError {
-    /// The key or handle names no region, or none any more.
+    /// The key or handle names no region, or one that has ended.
     #[error(
         "no memory region is registered under key or handle {name:#x}; register it, and send peers its new key"
     )]
@@ -26,15 +26,15 @@ pub enum AccessError {
         /// The region.
         region: RegionId,
     },
-    /// The region belongs to another protection domain. A peer gets the same error as for an unknown
-    /// key, or it could find out which keys exist.
+    /// The region belongs to another protection domain. A peer gets the error of an unknown key
+    /// instead, so that it cannot find out which keys exist.
     #[error(
         "the region belongs to domain {owner:?}, the access came from {accessor:?}; register it in the connection's"
     )]
     WrongDomain {
-        /// Whose access it was.
+        /// The domain of the connection that made the access.
         accessor: ProtectionDomain,
-        /// Whose region it is.
+        /// The domain of the region.
         owner: ProtectionDomain,
     },
     /// The region, or the target validated in it, lacks a right.
@@ -42,12 +42,13 @@ pub enum AccessError {
         "the access needs the rights [{wanted}], granted are [{granted}]; register the region with these, too"
     )]
     Permission {
-        /// Rights the access needs; for the use of a [`crate::Target`], one of them.
+        /// The rights that the access needs. For the use of a [`crate::Target`], one of these
+        /// rights suffices.
         wanted: Rights,
-        /// Rights there are.
+        /// The rights that were granted.
         granted: Rights,
     },
-    /// The range leaves the region or the target.
+    /// The range exceeds the region or the target.
     #[error(
         "{len} bytes at {address:#x} leave the {limit} bytes at {start:#x}; name bytes within these"
     )]
@@ -56,19 +57,19 @@ pub enum AccessError {
         address: u64,
         /// Bytes of the refused range.
         len: u64,
-        /// First byte of what is accessible.
+        /// First accessible byte.
         start: u64,
-        /// Bytes accessible.
+        /// Number of accessible bytes.
         limit: u64,
     },
-    /// An atomic needs an address divisible by eight.
+    /// The address of an atomic is not divisible by eight.
     #[error("atomic access to {address:#x}, which is not a multiple of 8; let words begin at one")]
     Misaligned {
         /// The address.
         address: u64,
     },
-    /// Nothing accessible is mapped there: within the whole-address-space region, or because the
-    /// program has unmapped what it had registered.
+    /// The address is not mapped, or not accessible: in the whole-address-space region, or because
+    /// the program unmapped registered memory.
     #[error(
         "nothing accessible is mapped at {address:#x}; keep memory mapped while it is registered"
     )]
@@ -88,50 +89,51 @@ pub enum AccessError {
     },
 }
 
-/// Why bytes of a [`Buffer`](crate::Buffer) were not accessed. Nothing was touched.
+/// Reason why bytes of a [`Buffer`](crate::Buffer) were not accessed. No byte was touched.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BufferError {
-    /// The range leaves the buffer.
+    /// The range exceeds the buffer.
     #[error(
         "{length} bytes at offset {offset} leave a buffer of {limit} bytes; make it larger, or access less"
     )]
     Bounds {
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
-        /// Bytes of the buffer.
+        /// Length of the buffer in bytes.
         limit: u64,
     },
-    /// An integer begins where processors do not access it in one step.
+    /// The integer's address is not aligned, so processors would not access it in one step.
     #[error(
         "the address at offset {offset} is not a multiple of {alignment}; atomics and words need their own alignment"
     )]
     Misaligned {
-        /// Where it was to begin.
+        /// Offset of the integer in the buffer.
         offset: u64,
-        /// Its length, of which its address must be a multiple.
+        /// Length of the integer in bytes. Its address must be a multiple of the length.
         alignment: u64,
     },
-    /// The buffer is of bytes that must not change, by [`Buffer::from_shared`](crate::Buffer::from_shared) or the like.
+    /// The bytes of the buffer must not change, for example because
+    /// [`Buffer::from_shared`](crate::Buffer::from_shared) made it.
     #[error("the bytes of this buffer must not change; copy them into a buffer of their own")]
     ReadOnly,
 }
 
-/// Why memory was not registered or deregistered.
+/// Reason why memory was not registered or deregistered.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The range goes beyond the end of the address space.
+    /// The range exceeds the address space.
     #[error("{len} bytes at {start:#x} wrap around the address space; let them end below 2^64")]
     Wraps {
-        /// First byte.
+        /// Address of the first byte.
         start: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
-    /// The part of a buffer that was to be registered is not within it.
+    /// The part to register is not within the buffer.
     #[error(
         "bytes {start} to {end} are not a part of a buffer of {buffer_bytes} bytes; name a range within it"
     )]
@@ -140,7 +142,7 @@ pub enum RegisterError {
         start: u64,
         /// End of the part, exclusive.
         end: u64,
-        /// Bytes of the buffer.
+        /// Length of the buffer in bytes.
         buffer_bytes: u64,
     },
     /// A page of the range is not mapped or cannot be read.
@@ -155,7 +157,7 @@ pub enum RegisterError {
         /// First byte of the range in the offending page.
         address: u64,
     },
-    /// A page of the range cannot be written, which the rights would need.
+    /// A page of the range cannot be written, but the rights include writing.
     #[error(
         "registering {len} bytes at {start:#x}: the page at {address:#x} is not writable; map it so, or grant no right to change it"
     )]
@@ -167,24 +169,24 @@ pub enum RegisterError {
         /// First byte of the range in the offending page.
         address: u64,
     },
-    /// The buffer is of bytes that must not change, and the rights would let them.
+    /// The bytes of the buffer must not change, but the rights include changing them.
     #[error(
         "the bytes of this buffer must not change, which the rights [{wanted}] would let them; grant no more than remote \
          reads, or copy them into a buffer of their own"
     )]
     ReadOnly {
-        /// The rights that were to be granted.
+        /// The requested rights.
         wanted: Rights,
     },
-    /// The table holds as many regions as its limits allow.
+    /// The table has reached its limit of regions.
     #[error(
         "all {regions_max} memory regions are in use; deregister some, or register larger ones"
     )]
     TableFull {
-        /// The limit.
+        /// The limit of regions.
         regions_max: u32,
     },
-    /// The domain was never allocated, or is released.
+    /// The domain was never allocated, or has been released.
     #[error("there is no protection domain {domain:?}; allocate one, and keep it while it is used")]
     UnknownDomain {
         /// The domain.
@@ -204,7 +206,7 @@ pub enum RegisterError {
     DomainBusy {
         /// The domain.
         domain: ProtectionDomain,
-        /// Its regions.
+        /// Number of its regions.
         regions: u32,
     },
     /// The domain's whole address space is registered already.
@@ -213,13 +215,14 @@ pub enum RegisterError {
         /// The domain.
         domain: ProtectionDomain,
     },
-    /// The kernel does not offer fault-safe copies to this process (a system call filter, usually).
+    /// The kernel does not offer fault-safe copies to this process, usually because of a
+    /// system-call filter.
     #[error(
         "the kernel offers no fault-safe copies: process_vm_readv failed with error {errno}; allow that call, or register \
          buffers"
     )]
     NoFaultSafeCopies {
-        /// The `errno`.
+        /// The `errno` of `process_vm_readv`.
         errno: i32,
     },
     /// The region was registered at another endpoint of this process.
@@ -228,7 +231,7 @@ pub enum RegisterError {
         /// The region.
         region: RegionId,
     },
-    /// The region was never registered, or is deregistered.
+    /// The region was never registered, or has been deregistered.
     #[error("there is no memory region {region:?}; it was deregistered before")]
     UnknownRegion {
         /// The region.
@@ -237,49 +240,49 @@ pub enum RegisterError {
     /// Windows are bound to the region.
     #[error("memory region {region:?} has {windows} windows; unbind them first")]
     WindowsBound {
-        /// The region; it is still registered.
+        /// The region, which is still registered.
         region: RegionId,
-        /// Its windows.
+        /// Number of its windows.
         windows: u32,
     },
-    /// The key is that of a region or a window, or no key at all.
+    /// The key belongs to a region or a window, or is reserved.
     #[error("key {:#x} is in use or reserved; bind the window to another", key.0)]
     KeyInUse {
         /// The key.
         key: RemoteKey,
     },
-    /// The window is not within its region.
+    /// The window exceeds its region.
     #[error(
         "a window of {len} bytes at offset {offset} leaves its region of {region_bytes} bytes; bind a smaller one"
     )]
     OutsideRegion {
-        /// First byte of the window, from the start of the region.
+        /// Offset of the window in the region, in bytes.
         offset: u64,
-        /// Bytes of the window.
+        /// Length of the window in bytes.
         len: u64,
-        /// Bytes of the region.
+        /// Length of the region in bytes.
         region_bytes: u64,
     },
-    /// Peers could change bytes through the window that this side may not have changed.
+    /// Peers could change bytes through the window, but the region lacks [`Rights::LOCAL_WRITE`].
     #[error(
         "a window with the rights [{wanted}] needs a region that its owner may write to, and it grants [{granted}]; \
          register it with local writing"
     )]
     WindowRights {
-        /// Rights of the window.
+        /// The rights of the window.
         wanted: Rights,
-        /// Rights of the region.
+        /// The rights of the region.
         granted: Rights,
     },
-    /// As many windows are bound as there may be regions.
+    /// The table has reached its limit of windows, which equals the largest number of regions.
     #[error("all windows are bound; unbind some")]
     TooManyWindows,
-    /// The calling thread is inside an engine turn, whose end it would wait for.
+    /// The calling thread is inside an engine turn, so the call would wait for that turn.
     #[error(
         "deregistering {region:?} inside an engine turn would wait for itself; do it after the turn"
     )]
     InsideAccess {
-        /// The region; it is still registered.
+        /// The region, which is still registered.
         region: RegionId,
     },
 }

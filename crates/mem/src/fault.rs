@@ -1,45 +1,47 @@
-//! Copies that end where memory is missing, instead of ending the process.
+//! Copies that stop at unmapped memory instead of ending the process.
 //!
-//! A program may unmap registered memory without saying so. The kernel can copy such memory with an
-//! error for an answer (`process_vm_readv`), which takes more than a microsecond a call for looking
-//! up and holding each page. Here the processor copies, and a fault is caught: foreign memory is
-//! touched by a handful of instructions only, whose addresses a handler of `SIGSEGV` and `SIGBUS`
-//! knows. When one of them faults, the handler makes it give up; every other signal goes to whom it
-//! would have gone without us.
+//! A program may unmap registered memory without notice. The kernel can copy such memory and report
+//! an error (`process_vm_readv`), but that takes more than a microsecond a call, because it looks
+//! up and holds each page. Here the processor copies, and a handler catches the fault. Only a
+//! handful of instructions touch foreign memory, and the handler of `SIGSEGV` and `SIGBUS` knows
+//! their addresses. When one of them faults, the handler makes it give up. It passes every other
+//! signal to the handler that was installed before.
 //!
 //! # When faults are caught
 //!
-//! On x86-64 with a quick `rep movsb` (ERMS: Intel since 2012, AMD since 2020), and not under Miri.
-//! The handler is installed when it is first of use: by [`FaultGuard::acquire`], or when memory is
-//! registered that is not a [`Buffer`](crate::Buffer) of our own, which stays mapped. Afterwards
-//! two things put it out of force:
+//! On x86-64 with a fast `rep movsb` (ERMS: Intel since 2012, AMD since 2020), and not under Miri.
+//! The handler is installed at its first use: by [`FaultGuard::acquire`], or when a program
+//! registers memory other than a [`Buffer`](crate::Buffer) (buffers stay mapped). Two things
+//! disable it afterwards:
 //!
 //! * The program installs a handler of its own, for the whole process.
 //! * A thread blocks `SIGSEGV` or `SIGBUS`: the kernel ends the process when a fault raises a signal
 //!   that is blocked.
 //!
-//! There is no notification of either, so that [`FaultGuard::acquire`] looks, and a caller that it refuses asks the
-//! kernel to copy. Three system calls would be too much for each batch of frames; a thread looks
-//! again when 2^17 ticks of the processor's clock have passed, 26 to 131 µs. A program that does one
-//! of the two and also breaks its promise about registered memory, all of it between a look and a
-//! copy, gets the signal that its own access would raise.
+//! The process gets no notification of either, so [`FaultGuard::acquire`] checks. A caller that it
+//! refuses lets the kernel copy. The check costs three system calls, too many for each batch of
+//! frames, so a thread repeats it only after 2^17 ticks of the processor's clock, 26 to 131 µs. A
+//! program that disables the handler and unmaps registered memory, both between a check and a copy,
+//! gets the signal that its own access would raise.
 //!
-//! Neither do we unblock the signals: that is one more system call before and after each turn on a
-//! thread of the application, and a signal that waits there for a `sigwait` would be taken from it.
-//! Nor do we install the handler again: the program's later choice counts.
+//! This crate does not unblock the signals: that would take one more system call before and after
+//! each turn on an application thread, and would steal a pending signal from a `sigwait`. It does
+//! not reinstall the handler either, because the program's later choice has priority.
 //!
-//! Placing does not look at all: where faults are not caught, it raises the signal. It has no other
-//! way for which a look could decide, since a copy by the kernel for each frame is too slow.
+//! Placing never checks: where faults are not caught, it raises the signal. A check would not help,
+//! because the only alternative, a copy by the kernel for each frame, is too slow.
 //!
 //! # Several copies
 //!
-//! Each shared object that contains this crate has a handler of its own. The one that is installed last passes on what is not
-//! its own, and is known by a mark, so that the others remain in force behind it.
+//! Each shared object that contains this crate has its own handler. The handler that was installed
+//! last passes on foreign faults. The other copies recognize it by a mark, so their handlers remain
+//! effective behind it.
 //!
 //! # Unloading
 //!
-//! The handler stays for as long as the process lives: others may have noted it as the one to call
-//! after theirs. A shared library that contains this crate must not be unloaded once it was used.
+//! The handler stays installed until the process ends, because handlers installed later may have
+//! stored its address to call it. So a shared library that contains this crate must not be unloaded
+//! once the handler is installed.
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -56,17 +58,16 @@ use elsewhere as processor;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 use x86_64 as processor;
 
-/// The knowledge that faults of copies are caught on this thread; to be asked for again for each
-/// batch of copies.
+/// Proof that this thread catches the faults of copies. Acquire it again for each batch of copies.
 #[derive(Debug)]
 pub struct FaultGuard {
-    /// Signals are blocked by threads.
+    /// Makes the type `!Send`, because each thread blocks signals separately.
     on_this_thread: PhantomData<*const ()>,
 }
 
 impl FaultGuard {
-    /// Installs the handler if that has not been done, and looks, now and then, whether it is in
-    /// force. None if it is not: then only the kernel copies safely.
+    /// Installs the handler if necessary, and checks from time to time whether it is effective.
+    /// Returns `None` if it is not; then only the kernel can copy safely.
     #[inline]
     pub fn acquire() -> Option<Self> {
         let now = processor::ticks();
@@ -76,13 +77,14 @@ impl FaultGuard {
         is_caught.then_some(Self { on_this_thread: PhantomData })
     }
 
-    /// Copies `len` bytes and returns how many were copied: fewer if memory is missing behind them.
+    /// Copies `len` bytes and returns the number of copied bytes, which is less than `len` if
+    /// memory is missing.
     ///
-    /// Bytes that others change meanwhile may be torn.
+    /// Bytes that other threads change meanwhile may be torn.
     ///
     /// # Safety
-    /// `to` is writable for `len` bytes, and no Rust reference to them exists but those that `to`
-    /// was made of. The ranges do not overlap. Of `from` nothing is required.
+    /// `to` is writable for `len` bytes, and no Rust reference to them exists except the one that
+    /// `to` was derived from. The ranges do not overlap. `from` may be any address.
     #[inline]
     #[must_use]
     pub unsafe fn copy(&self, to: *mut u8, from: *const u8, len: usize) -> usize {
@@ -99,19 +101,19 @@ impl FaultGuard {
     }
 }
 
-/// Installs the handler, once for the process, if this processor can do with it.
+/// Installs the handler, once per process, if the processor supports it.
 pub(crate) fn install() {
     processor::install();
 }
 
-/// Copies `len` bytes and returns how many were copied: fewer if memory is missing behind them and
-/// faults are caught.
+/// Copies `len` bytes and returns the number of copied bytes, which is less than `len` if memory is
+/// missing and faults are caught.
 ///
 /// # Safety
-/// As for [`copy::copy`], but if faults are caught, memory may be missing.
+/// The contract of [`copy::copy`], except that memory may be missing if faults are caught.
 #[inline]
 pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
-    // The processor's copy goes upwards, which is wrong if the target begins within the source.
+    // The processor copies upwards, which is wrong if the target begins within the source.
     let begins_within = to.addr().wrapping_sub(from.addr()) < len;
     // SAFETY: promised by the caller.
     unsafe {
@@ -123,11 +125,11 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
     len
 }
 
-/// Words that are stored with release semantics, or not at all: then memory is missing and faults
+/// A word that is stored with release semantics. The store fails if memory is missing and faults
 /// are caught.
 pub(crate) trait Word: Copy {
     /// # Safety
-    /// `to` is aligned for the word, and writable; but if faults are caught, memory may be missing.
+    /// `to` is aligned for the word, and writable. If faults are caught, memory may be missing.
     unsafe fn store(self, to: *mut u8) -> bool;
 }
 
@@ -136,8 +138,8 @@ macro_rules! word {
         impl Word for $word {
             #[inline]
             unsafe fn store(self, to: *mut u8) -> bool {
-                // SAFETY: promised by the caller. The reference to the atomic, which tolerates other
-                // accesses, ends with the statement.
+                // SAFETY: promised by the caller. The reference to the atomic tolerates other
+                // accesses and ends with the statement.
                 unsafe {
                     if processor::is_installed() {
                         return processor::store(to, self);
@@ -155,11 +157,11 @@ word!(u16, AtomicU16);
 word!(u32, AtomicU32);
 word!(u64, AtomicU64);
 
-/// Adds `operand` to the word in one step and returns what it held; none if memory is missing and
-/// faults are caught.
+/// Adds `operand` to the word atomically and returns the old value, or `None` if memory is missing
+/// and faults are caught.
 ///
 /// # Safety
-/// The word at `address` is aligned to 8, and writable; but if faults are caught, memory may be
+/// The word at `address` is aligned to 8, and writable. If faults are caught, memory may be
 /// missing.
 #[inline]
 pub(crate) unsafe fn fetch_add(address: *mut u8, operand: u64) -> Option<u64> {
@@ -172,11 +174,11 @@ pub(crate) unsafe fn fetch_add(address: *mut u8, operand: u64) -> Option<u64> {
     }
 }
 
-/// Stores `swap` if the word equals `compare`, in one step, and returns what it held; none if memory
-/// is missing and faults are caught.
+/// Stores `swap` if the word equals `compare`, atomically, and returns the old value, or `None` if
+/// memory is missing and faults are caught.
 ///
 /// # Safety
-/// As for [`fetch_add`].
+/// The contract of [`fetch_add`].
 #[inline]
 pub(crate) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> Option<u64> {
     // SAFETY: promised by the caller.
@@ -188,10 +190,10 @@ pub(crate) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> 
     }
 }
 
-/// What was found the last time.
+/// Result of the last check.
 #[derive(Clone, Copy)]
 struct Look {
-    /// When, in ticks.
+    /// Time of the check, in ticks.
     at: u64,
     is_caught: bool,
 }
@@ -200,8 +202,8 @@ thread_local! {
     static LOOK: Cell<Look> = const { Cell::new(Look { at: 0, is_caught: false }) };
 }
 
-/// Ticks of the processor's clock, which makes 1 to 5 in a nanosecond, after which a thread looks
-/// again.
+/// Ticks of the processor's clock, at 1 to 5 per nanosecond, after which a thread repeats the
+/// check.
 const LOOK_TICKS: u64 = 1 << 17;
 
 #[cfg(test)]

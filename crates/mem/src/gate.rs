@@ -1,4 +1,4 @@
-//! The gate of turns: who deregisters waits for the turns that have begun, and holds up none that begins.
+//! The turn gate: a deregistration waits for the turns that have begun, without delaying new turns.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::SeqCst;
@@ -13,33 +13,33 @@ use self::fenced::{AtomicBool, AtomicU64, AtomicUsize};
 #[cfg(loom)]
 use loom::sync::{Condvar, Mutex};
 
-/// Counts the accesses in progress so that a deregistration can wait for those that may still see
-/// the region: sleepable read-copy-update with two counters.
+/// Counts the accesses in progress, so that a deregistration can wait for those that may still see
+/// the region. It is a sleepable read-copy-update with two counters.
 ///
-/// An access adds itself to the counter the current phase names, and takes itself off at the end.
-/// A waiter waits for one counter to be empty, turns new accesses to it, then waits for the other.
-/// Accesses that begin meanwhile cannot hold it up, and it never holds up an access: unlike a
-/// reader-writer lock, whose waiting writer makes new readers sleep, and which deadlocks when a turn
-/// takes a second access.
+/// An access increments the counter that the current phase selects, and decrements it at its end. A
+/// waiter waits until one counter is zero, directs new accesses to that counter, and then waits for
+/// the other counter. Accesses that begin meanwhile cannot delay the waiter, and the waiter never
+/// delays an access. With a reader-writer lock, a waiting writer would block new readers, and a
+/// turn that begins a second access would deadlock.
 ///
-/// Why nothing is missed: the region is marked dead before [`TurnGate::wait`], and all operations
-/// here and on the mark are sequentially consistent. An access counts itself first and looks at the
-/// mark later. If the waiter saw the counter without the access, the access sees the mark; if it saw
-/// the access, it waited for it.
+/// Why the waiter misses no access: the region is marked dead before [`TurnGate::wait`], and all
+/// operations here and on the mark are sequentially consistent. An access first increments its
+/// counter and then reads the mark. If the waiter read the counter before the increment, the access
+/// sees the mark. If it read the counter after the increment, it waits for the access.
 #[derive(Debug)]
 pub(crate) struct TurnGate {
-    /// Which counter new accesses use; its parity counts.
+    /// The parity of the phase selects the counter that new accesses use.
     phase: AtomicUsize,
     inside: [Counter; 2],
-    /// Somebody waits, so the access that empties a counter must wake it.
+    /// Set while a thread waits: the access that empties a counter must then wake it.
     waited_for: AtomicBool,
-    /// One waiter at a time.
+    /// Held by the waiter, so that only one thread waits at a time.
     waiter: Mutex<()>,
     sleep: Mutex<()>,
     emptied: Condvar,
 }
 
-/// On its own cache line: written twice per turn.
+/// A counter on its own cache line, because each turn writes it twice.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Counter(AtomicU64);
@@ -56,14 +56,14 @@ impl TurnGate {
         }
     }
 
-    /// Begins an access. The result goes to [`TurnGate::leave`], once.
+    /// Begins an access. Pass the result to [`TurnGate::leave`] exactly once.
     #[inline]
     pub(crate) fn enter(&self) -> Phase {
         self.count_in(self.phase.load(SeqCst) & 1)
     }
 
-    /// The phase may have changed since it was read, even twice; that is why a waiter waits for
-    /// both counters.
+    /// Increments the counter `parity`. The phase may have changed since the caller read it, even
+    /// twice, so a waiter waits for both counters.
     #[inline]
     fn count_in(&self, parity: usize) -> Phase {
         self.inside[parity].0.fetch_add(1, SeqCst);
@@ -89,7 +89,7 @@ impl TurnGate {
         let phase = self.phase.load(SeqCst);
         self.wait_until_empty((phase + 1) & 1);
         self.phase.store(phase.wrapping_add(1), SeqCst);
-        // The mistake that the model must find: waiting for one counter only.
+        // The loom model must detect this mutation: waiting for one counter only.
         if !cfg!(loom_mutation) {
             self.wait_until_empty(phase & 1);
         }
@@ -103,15 +103,15 @@ impl TurnGate {
         }
     }
 
-    /// Taking the lock first means that a waiter has either not looked at the counter yet or
-    /// already sleeps.
+    /// Wakes the waiter. Taking the lock first ensures that the waiter either has not read the
+    /// counter yet or already sleeps.
     #[cold]
     fn wake(&self) {
         drop(self.sleep.lock().unwrap_or_else(PoisonError::into_inner));
         self.emptied.notify_all();
     }
 
-    /// Whether the calling thread is inside an access, of this gate or another.
+    /// Returns whether the calling thread is inside an access, of this gate or another.
     pub(crate) fn inside_this_thread() -> bool {
         ACCESSES_OF_THREAD.with(|count| count.get() != 0)
     }
@@ -122,17 +122,18 @@ impl TurnGate {
     }
 }
 
-/// Which counter an access is counted in.
+/// Index of the counter that counts an access.
 #[derive(Debug)]
 pub(crate) struct Phase(usize);
 
 thread_local! {
-    /// Accesses the thread is inside of, over all tables.
+    /// Number of accesses that the thread is inside, over all tables.
     static ACCESSES_OF_THREAD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Loom takes sequentially consistent accesses for weaker ones, but knows such fences. Between two of
-/// them an access is what the gate relies on: all that it does is of this kind.
+/// Loom models sequentially consistent accesses as weaker ones, but models such fences exactly. An
+/// access between two fences has the strength that the gate relies on. All accesses of the gate are
+/// made so.
 #[cfg(loom)]
 mod fenced {
     use loom::sync::atomic::{self, Ordering, fence};
@@ -162,13 +163,14 @@ mod fenced {
     fenced!(AtomicU64 of u64: load() -> u64, fetch_add(value: u64) -> u64, fetch_sub(value: u64) -> u64);
 }
 
-/// Interleavings of turns with a deregistration. To run it:
+/// Explores interleavings of turns with a deregistration. To run it:
 ///
 /// ```sh
 /// ./x loom
 /// ```
 ///
-/// With `--cfg loom_mutation` in RUSTFLAGS a waiter looks at one counter only, and the test must fail.
+/// With `--cfg loom_mutation` in RUSTFLAGS the waiter checks one counter only, and the test must
+/// fail.
 #[cfg(all(test, loom))]
 mod model {
     use loom::cell::UnsafeCell;
@@ -177,15 +179,15 @@ mod model {
 
     use super::*;
 
-    /// What a turn looks at: the mark, and memory that is the waiter's alone after the wait.
+    /// What a turn reads: the mark, and memory that only the waiter may touch after the wait.
     struct Shared {
         gate: TurnGate,
         is_dead: AtomicBool,
         memory: UnsafeCell<u32>,
     }
 
-    /// `threads` of so many turns each, and somebody who deregisters. A lost wake-up is a deadlock,
-    /// which loom reports.
+    /// Runs `threads` threads of `turns` turns each, and one deregistration. A lost wake-up is a
+    /// deadlock, which loom reports.
     fn check(threads: usize, turns: usize, waits_before: usize, preemptions: usize) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(preemptions);

@@ -1,33 +1,33 @@
-//! Regions without bytes, for simulations in which only lengths and addresses matter.
+//! Regions without memory, for simulations in which only lengths and addresses matter.
 //!
-//! A payload that leaves such a region is known by its *stamp*: its first bytes are the address it
-//! comes from. A simulated network carries the address instead of the bytes, writes the stamp where the
-//! payload would begin, and what is placed says by its stamp whence it came.
+//! A payload from such a region is identified by its *stamp*: its first bytes are its source
+//! address. A simulated network carries the address instead of the bytes, and writes the stamp
+//! where the payload would begin. The stamp of a placement then shows where the payload came from.
 
 use crate::Payload;
 
-/// Something that was placed in a ghost region.
+/// A placement in a ghost region.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct GhostPlacement {
-    /// Its first byte, by the address that peers name it by.
+    /// Address of the first byte, as peers address the region.
     pub address: u64,
-    /// How many bytes.
+    /// Length in bytes.
     pub len: u32,
-    /// The first bytes of it, at most [`STAMP_BYTES`], as a number in little-endian order.
+    /// The first bytes of the payload, at most [`STAMP_BYTES`], as a little-endian number.
     pub stamp: u64,
 }
 
-/// Bytes of a stamp; a shorter payload has only the first of them.
+/// Length of a stamp in bytes. A shorter payload contains only its first bytes.
 pub const STAMP_BYTES: usize = 8;
 
-/// Writes the stamp of a payload that comes from `address` to where the payload begins.
+/// Writes the stamp of a payload from `address` to the beginning of `payload`.
 pub fn write_stamp(address: u64, payload: &mut [u8]) {
     for (byte, stamp) in payload.iter_mut().zip(address.to_le_bytes()) {
         *byte = stamp;
     }
 }
 
-/// The stamp of a payload.
+/// Returns the stamp of a payload.
 pub(crate) fn read_stamp(payload: Payload<'_>) -> u64 {
     let mut stamp = [0; STAMP_BYTES];
     let bytes = payload.len().min(STAMP_BYTES);

@@ -1,12 +1,12 @@
-//! Prefetching: hints to the processor what will be read soon.
+//! Prefetching: hints to the processor about the next reads.
 
-/// Asks the processor to bring what is referred to near, without waiting for it. Only a hint: on
-/// processors other than `x86_64` nothing happens.
+/// Asks the processor to bring the value into its cache, without waiting for it. Does nothing on
+/// processors other than `x86_64`.
 #[inline]
 pub fn prefetch<T>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch reads nothing that the program could notice and faults at no address; every
-    // processor of this architecture has it.
+    // SAFETY: a prefetch has no effect that the program can observe, and faults at no address.
+    // Every processor of this architecture supports it.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast());

@@ -1,4 +1,4 @@
-//! Where the bytes of a buffer are, and what becomes of them when it goes.
+//! The location of a buffer's bytes, and how they are freed.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -10,21 +10,22 @@ use crate::Buffer;
 use crate::lendable::LendablePages;
 use crate::mapped::MappedPages;
 
-/// Where the bytes of a buffer are.
+/// The location of a buffer's bytes.
 pub(crate) enum Home {
-    /// On the heap, allocated by the buffer.
+    /// The heap. The buffer allocated the bytes.
     Heap(Layout),
-    /// On pages that other processes may be lent.
+    /// Pages that can be lent to other processes.
     Pages(LendablePages),
-    /// On pages of this process alone.
+    /// Pages of this process only.
     Mapped { _pages: MappedPages },
-    /// In what was a vector of this capacity.
+    /// The allocation of a former vector, with its capacity in bytes.
     Vector { capacity: usize },
-    /// In memory that something else keeps.
+    /// Memory that an owner keeps.
     Owner { _owner: Owner, is_writable: bool },
 }
 
-/// Keeps memory. It is a pointer, as a box would claim that nothing else points to what it owns.
+/// Keeps memory by owning a value. It is a raw pointer, because a `Box` would claim that no other
+/// pointer to the value exists.
 pub(crate) struct Owner(NonNull<dyn Send + Sync>);
 
 impl Owner {
@@ -36,13 +37,13 @@ impl Owner {
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // SAFETY: it was a box in `new`, and is dropped once.
+        // SAFETY: the pointer came from a box in `new`, and is dropped once.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
 impl Home {
-    /// Takes a vector apart. It has an address even if it is empty.
+    /// Takes a vector apart. An empty vector gets an address, too.
     pub(crate) fn of_vector(bytes: Vec<u8>) -> (NonNull<u8>, usize, Self) {
         let mut bytes = bytes;
         if bytes.capacity() == 0 {
@@ -54,28 +55,28 @@ impl Home {
         (start, len, Self::Vector { capacity })
     }
 
-    /// Whether the bytes may change.
+    /// Returns whether the bytes may change.
     pub(crate) const fn is_writable(&self) -> bool {
         !matches!(self, Self::Owner { is_writable: false, .. })
     }
 
-    /// Whether something else keeps the memory, so that it may be of any kind.
+    /// Returns whether an owner keeps the memory. Such memory may be of any kind.
     pub(crate) const fn is_foreign(&self) -> bool {
         matches!(self, Self::Owner { .. })
     }
 
-    /// The pages, if other processes may be lent them.
+    /// Returns the pages, if they can be lent to other processes.
     pub(crate) const fn pages(&self) -> Option<&LendablePages> {
         if let Self::Pages(pages) = self { Some(pages) } else { None }
     }
 
-    /// Gives the memory back.
+    /// Frees the memory.
     ///
     /// # Safety
-    /// The buffer's bytes are `len` at `start`, and used by nothing any more. Called once.
+    /// The buffer's bytes are the `len` bytes at `start`, and they are no longer used. Called once.
     pub(crate) unsafe fn free(&self, start: NonNull<u8>, len: usize) {
         match *self {
-            // SAFETY: the buffer has allocated it with this layout.
+            // SAFETY: the buffer allocated the memory with this layout.
             Self::Heap(layout) => unsafe { dealloc(start.as_ptr(), layout) },
             Self::Vector { capacity } => {
                 // SAFETY: these are the parts of the vector that `of_vector` took apart.
@@ -100,7 +101,8 @@ impl fmt::Debug for Home {
 }
 
 impl Buffer {
-    /// Makes a buffer of bytes that are there already, without a copy. [`Buffer::into_vec`] gives them back.
+    /// Makes a buffer of the bytes of a vector, without a copy. [`Buffer::into_vec`] returns the
+    /// vector.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -119,25 +121,25 @@ impl Buffer {
         Self::at_home(start, len, home)
     }
 
-    /// Returns the bytes that [`Buffer::from_vec`] was given.
+    /// Returns the vector that was passed to [`Buffer::from_vec`].
     ///
     /// # Errors
-    /// The buffer itself, if it is held elsewhere too (a registered region holds its buffer), or was not made of a
-    /// vector.
+    /// The buffer itself, if other references to it exist (a registered region has one), or if it
+    /// was not made of a vector.
     pub fn into_vec(buffer: Arc<Self>) -> Result<Vec<u8>, Arc<Self>> {
         let Home::Vector { capacity } = *buffer.home() else { return Err(buffer) };
         let buffer = ManuallyDrop::new(Arc::try_unwrap(buffer)?);
         let (start, len) = (buffer.as_ptr(), buffer.len() as usize);
-        // SAFETY: these are the parts of the vector that `of_vector` took apart. Nothing else has the buffer, and its
-        // destructor does not run.
+        // SAFETY: these are the parts of the vector that `of_vector` took apart. No other reference
+        // to the buffer exists, and its destructor does not run.
         Ok(unsafe { Vec::from_raw_parts(start, len, capacity) })
     }
 
-    /// Makes a buffer of bytes that others may read meanwhile: a `Bytes`, an `Arc<[u8]>`, a `&'static [u8]`. They
-    /// are not copied. Nothing may change them: only [`Rights::REMOTE_READ`](crate::Rights::REMOTE_READ) may be
-    /// granted, and the methods of the buffer that write fail with
-    /// [`BufferError::ReadOnly`](crate::BufferError::ReadOnly). The thread that drops the last reference to the
-    /// buffer drops the owner, too.
+    /// Makes a read-only buffer of bytes that others may read meanwhile, without a copy: a `Bytes`,
+    /// an `Arc<[u8]>`, a `&'static [u8]`. The bytes must not change: only
+    /// [`Rights::REMOTE_READ`](crate::Rights::REMOTE_READ) can be granted, and the buffer's methods
+    /// that write fail with [`BufferError::ReadOnly`](crate::BufferError::ReadOnly). The thread
+    /// that drops the last reference to the buffer also drops the owner of the bytes.
     ///
     /// ```
     /// use mem::{Buffer, BufferError};
@@ -148,21 +150,22 @@ impl Buffer {
     /// assert_eq!(buffer.try_write(0, b"!"), Err(BufferError::ReadOnly));
     /// ```
     pub fn from_shared(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Arc<Self> {
-        // Where the bytes lie in the owner itself, they stay where they are from now on.
+        // Box the owner first: if the bytes are inside the owner, they do not move afterwards.
         let (bytes, owner) = Owner::new(bytes);
-        // SAFETY: the owner keeps it, and there are only shared references to it.
+        // SAFETY: the owner keeps the value alive, and only shared references to it exist.
         let bytes = unsafe { bytes.as_ref() }.as_ref();
         let (start, len) = (NonNull::from(bytes).cast(), bytes.len());
         Self::at_home(start, len, Home::Owner { _owner: owner, is_writable: false })
     }
 
-    /// Makes a buffer of `len` bytes at `start` that `owner` keeps: a mapped file, an array of another language.
-    /// The thread that drops the last reference to the buffer drops the owner, too. Each registration tries the
-    /// first and the last page.
+    /// Makes a buffer of `len` bytes at `start` that `owner` keeps, such as a mapped file or an
+    /// array of another language. The thread that drops the last reference to the buffer also drops
+    /// the owner. Each registration checks access to the first and the last page.
     ///
     /// # Safety
-    /// Until `owner` is dropped the bytes stay mapped and readable, and writable if `is_writable`. No reference to them
-    /// is used meanwhile whose rules an access would break: a shared one if they are writable, an exclusive one at all.
+    /// Until `owner` is dropped, the bytes stay mapped and readable, and writable if `is_writable`.
+    /// Meanwhile the program uses no exclusive reference to the bytes, and no shared one if they
+    /// are writable.
     ///
     /// ```
     /// use core::ptr::NonNull;
@@ -184,7 +187,7 @@ impl Buffer {
         Self::at_home(start, len, Home::Owner { _owner: Owner::new(owner).1, is_writable })
     }
 
-    /// Whether its bytes may change.
+    /// Returns whether the buffer's bytes may change.
     ///
     /// ```
     /// assert!(!mem::Buffer::from_shared(*b"constant").is_writable());
@@ -232,7 +235,7 @@ mod tests {
     fn shared_bytes_are_read_and_never_written() {
         let table = MemoryTable::new(TableLimits::default(), [0; 2]);
         let domain = table.allocate_domain();
-        // In the owner itself, which moves when it is boxed.
+        // The bytes are inside the owner, which moves when it is boxed.
         let buffer = Buffer::from_shared([9_u8; 16]);
         let mut out = [0; 16];
         buffer.read(0, &mut out);
@@ -266,7 +269,7 @@ mod tests {
         static IS_GONE: AtomicBool = AtomicBool::new(false);
         let mut bytes = vec![0; 100];
         let start = NonNull::new(bytes.as_mut_ptr()).expect("it has an address");
-        // SAFETY: the vector keeps its bytes where they are, and is used by nothing else.
+        // SAFETY: the vector does not move its bytes, and no other code uses it.
         let buffer = unsafe { Buffer::from_owner(start, 100, Mapped(bytes), true) };
         let table = MemoryTable::new(TableLimits::default(), [0; 2]);
         let domain = table.allocate_domain();
@@ -281,7 +284,7 @@ mod tests {
         let mut words = vec![0_u64; 4];
         let start = words.as_mut_ptr().cast::<u8>().wrapping_add(1);
         let start = NonNull::new(start).expect("it has an address");
-        // SAFETY: the vector keeps its words where they are, and is used by nothing else.
+        // SAFETY: the vector does not move its words, and no other code uses it.
         let buffer = unsafe { Buffer::from_owner(start, 31, words, true) };
         let misaligned = BufferError::Misaligned { offset: 8, alignment: 8 };
         assert_eq!(buffer.word::<u64>(8).err(), Some(misaligned));

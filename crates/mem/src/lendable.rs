@@ -1,5 +1,4 @@
-//! Memory in files, which other processes of the host can be given to read: the large buffers of this
-//! library.
+//! The memory of large buffers: memory files that other processes of this host can map to read.
 
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +9,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use crate::PayloadSlice;
 
-/// Zeroed pages in a file in memory that has no name: of which other processes see what this one
-/// writes, if they are given the file. They can neither write it nor change its length.
+/// Zeroed pages in an unnamed memory file. A process that gets the file sees what this process
+/// writes. It can neither write the file nor change its length.
 #[derive(Debug)]
 pub(crate) struct LendablePages {
     start: NonNull<u8>,
@@ -19,7 +18,8 @@ pub(crate) struct LendablePages {
 }
 
 impl LendablePages {
-    /// `len` bytes, if the host allows for it and there are not too many such pieces already.
+    /// Allocates `len` bytes, if the host supports it and the process has fewer than
+    /// [`LENDABLE_MAX`] such files.
     pub(crate) fn new(len: usize) -> Option<Self> {
         if cfg!(miri) || len < LENDABLE_BYTES_MIN {
             return None;
@@ -37,22 +37,23 @@ impl LendablePages {
             registry.insert(start.as_ptr() as usize, Lendable { memory, registrations: 0 });
             return Some(pages);
         }
-        // Other threads were quicker. The lock is given back before the pages, which take it.
+        // Other threads took the last places. Release the lock before dropping the pages, because
+        // their destructor takes it.
         drop(registry);
         None
     }
 
-    /// The first byte.
+    /// Returns a pointer to the first byte.
     pub(crate) const fn start(&self) -> NonNull<u8> {
         self.start
     }
 
-    /// All of it is registered, once more.
+    /// Counts a registration of all the pages.
     pub(crate) fn on_registered(&self) {
         self.with_entry(|entry| entry.registrations += 1);
     }
 
-    /// A registration of all of it has ended.
+    /// Counts the end of a registration of all the pages.
     pub(crate) fn on_deregistered(&self) {
         let is_last = self.with_entry(|entry| {
             entry.registrations -= 1;
@@ -75,12 +76,13 @@ impl Drop for LendablePages {
         registry.remove(&(self.start.as_ptr() as usize));
         drop(registry);
         CHANGES.fetch_add(1, Ordering::Release);
-        // SAFETY: mapped in `new` with this length; the owner of the pages has given up all pointers.
+        // SAFETY: mapped in `new` with this length. The owner of the pages uses no pointer to them
+        // any more.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// Memory that can be lent, and how often all of it is registered now. A file gives a process that has it
+/// Memory that can be lent, and the number of current registrations of all of it. The file exposes
 /// all of the memory, so it is lent only while the application has registered all of it.
 #[derive(Debug)]
 struct Lendable {
@@ -88,7 +90,7 @@ struct Lendable {
     registrations: u32,
 }
 
-/// Memory that can be lent to another process of the host by its file.
+/// Memory that another process of this host can read by its file.
 #[derive(Clone, Debug)]
 pub struct LentMemory {
     number: u64,
@@ -97,7 +99,7 @@ pub struct LentMemory {
 }
 
 impl LentMemory {
-    /// Distinguishes it from all other memory that this process ever lends.
+    /// Returns a number that is unique among all memory that this process ever lends.
     pub const fn number(&self) -> u64 {
         self.number
     }
@@ -114,10 +116,11 @@ impl LentMemory {
     }
 }
 
-/// Returns the memory that a payload lies in, and the offset in it, if other processes may read it there, because
-/// all of it is registered.
+/// Returns the memory that contains a payload, and the payload's offset in it, if other processes
+/// may read that memory because all of it is registered.
 ///
-/// Takes a lock that is held for some instructions while a [`Buffer`](crate::Buffer) is made or dropped.
+/// Takes a lock that is otherwise held only for a few instructions, while a
+/// [`Buffer`](crate::Buffer) is made, dropped or registered.
 pub fn lendable(payload: PayloadSlice<'_>) -> Option<(LentMemory, u64)> {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
     let at = payload.start as usize;
@@ -130,32 +133,32 @@ pub fn lendable(payload: PayloadSlice<'_>) -> Option<(LentMemory, u64)> {
     is_inside.then(|| (memory.clone(), offset))
 }
 
-/// Returns a number that changes whenever memory that could be lent is freed or deregistered: then all results of
-/// [`lendable`] are out of date.
+/// Returns a number that changes whenever lendable memory is freed or deregistered. Results of
+/// [`lendable`] from before a change are outdated.
 #[inline]
 pub fn lendable_changes() -> u64 {
     CHANGES.load(Ordering::Acquire)
 }
 
-/// Returns the numbers of memory that can be lent now.
+/// Returns the numbers of all memory that can be lent now.
 pub fn lendable_numbers() -> Vec<u64> {
     let registry = REGISTRY.read().unwrap_or_else(PoisonError::into_inner);
     let registered = registry.values().filter(|entry| entry.registrations > 0);
     registered.map(|entry| entry.memory.number).collect()
 }
 
-/// A file in memory with its pages, writable here and only here.
+/// Makes a memory file and maps it. Only this mapping is writable.
 fn map_new(len: usize) -> io::Result<(NonNull<u8>, OwnedFd)> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: the name is a literal that ends with 0.
     let file = check(unsafe { libc::memfd_create(c"ethernot buffer".as_ptr(), flags) })?;
-    // SAFETY: the kernel has just given us this descriptor.
+    // SAFETY: the kernel has just returned this descriptor.
     let file = unsafe { OwnedFd::from_raw_fd(file) };
     let size = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
     // SAFETY: no memory is passed.
     check(unsafe { libc::ftruncate(file.as_raw_fd(), size) })?;
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping at an address the kernel chooses touches nothing that exists.
+    // SAFETY: a new mapping at an address that the kernel chooses touches no existing mapping.
     let start =
         unsafe { libc::mmap(null_mut(), len, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
     if start == libc::MAP_FAILED {
@@ -165,7 +168,7 @@ fn map_new(len: usize) -> io::Result<(NonNull<u8>, OwnedFd)> {
     // SAFETY: no memory is passed.
     let sealed = check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) });
     if let Err(error) = sealed {
-        // SAFETY: mapped above with this length, and used by nothing.
+        // SAFETY: mapped above with this length, and unused.
         unsafe { libc::munmap(start.as_ptr().cast(), len) };
         return Err(error);
     }
@@ -176,19 +179,22 @@ fn check(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// By the address of the first byte.
+/// Lendable memory, by the address of its first byte.
 static REGISTRY: RwLock<BTreeMap<usize, Lendable>> = RwLock::new(BTreeMap::new());
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// No process makes the file shorter, so that no reader gets a signal, and no other process writes it.
+/// Restrictions of the memory file. No process can shorten it, so no reader gets a signal; no other
+/// process can write it.
 const SEALS: i32 =
     libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
 
-/// Pieces of a process at a time: a descriptor each, of the 1024 that processes usually may have.
+/// Largest number of such files of a process at a time. Each takes a descriptor, of which a process
+/// usually has 1024.
 const LENDABLE_MAX: usize = 64;
 
-/// Smaller pieces are not worth a file, in bytes: two copies of 64 KiB cost as much as some faults.
+/// Length in bytes from which memory is worth a file. For shorter memory, two copies of 64 KiB cost
+/// as much as the page faults.
 const LENDABLE_BYTES_MIN: usize = 64 * 1024;
 
 #[cfg(all(test, not(miri)))]
@@ -272,7 +278,7 @@ mod tests {
         let wrote = unsafe { libc::pwrite(memory.file().as_raw_fd(), seen.as_ptr().cast(), 1, 0) };
         assert_eq!(wrote, -1, "the file is sealed");
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: as in `map_new`.
+        // SAFETY: the same as in `map_new`.
         let mapped = unsafe {
             let file = memory.file().as_raw_fd();
             libc::mmap(null_mut(), 4096, access, libc::MAP_SHARED, file, 0)

@@ -1,8 +1,8 @@
 //! Application memory as the protocol sees it: domains, regions, keys, placement, atomics.
 //!
 //! A [`MemoryTable`] holds the memory regions of one endpoint. Application threads register and
-//! deregister; the engine takes a [`MemoryAccess`] once per turn and works through it, without a
-//! lock and without an allocation:
+//! deregister regions. The engine begins a [`MemoryAccess`] once per turn and works through it,
+//! without locks or allocations:
 //!
 //! ```
 //! use mem::{Buffer, MemoryTable, Rights, TableLimits};
@@ -25,39 +25,40 @@
 //!
 //! # Foreign memory
 //!
-//! The bytes of a region belong to a program that reads and writes them whenever it likes, often
-//! from another language and always without telling this crate. A Rust reference would promise the
-//! compiler that nothing does: that bytes behind `&[u8]` do not change and that bytes behind
-//! `&mut [u8]` have no other reader. Both promises would be lies, so no reference to a region's
-//! bytes is ever made, not even for the length of a copy. There are raw addresses, copies between
-//! them and the engine's own memory, and 1- to 8-byte atomics.
+//! The bytes of a region belong to a program that reads and writes them at any time, often from
+//! another language, and without notice to this crate. A Rust reference promises the compiler the
+//! opposite: that bytes behind `&[u8]` do not change and that bytes behind `&mut [u8]` have no
+//! other reader. So this crate never makes a reference to a region's bytes, not even for the length
+//! of a copy. It uses raw addresses, copies between them and the engine's own memory, and 1- to
+//! 8-byte atomics.
 //!
-//! A placement that races with the program is a data race in any language's terms; whether it means
-//! something is a matter between the program and its peer, as it is with a network adapter. What
-//! this crate owes is that the race stays in the bytes: copies go through the C library's `memmove`,
-//! called through a pointer that the compiler cannot see through, so it can draw no conclusions from
-//! the race; bytes that race may be torn, and nothing else happens.
+//! A placement that races with the program is a data race in any language's terms. What the race
+//! means is for the program and its peer to agree on, as with a network adapter. This crate
+//! confines the race to the bytes: copies call the C library's `memmove` through a pointer that the
+//! compiler cannot see through, so the compiler draws no conclusions from the race. Bytes that race
+//! may be torn, and the race has no other effect.
 //!
 //! # Order
 //!
 //! Bytes of one [`MemoryAccess::place`] become visible in any order. The last bytes of a
-//! [`MemoryAccess::place_tail`] are stored with release semantics: a thread that sees the last byte
-//! (and loads it with acquire semantics, as every load on x86-64 does) sees all bytes placed before
-//! by this thread.
+//! [`MemoryAccess::place_tail`] are stored with release semantics. A thread that loads the last
+//! byte with acquire semantics (every load on x86-64 has them) and sees its new value also sees all
+//! bytes that this thread placed before.
 //!
 //! # Memory that goes away
 //!
-//! Registration touches every page once, as a network adapter pins them, and refuses a range that
-//! could not be accessed; [`MemoryTable::register_raw_lazily`] only looks whether all of it is mapped. A program that unmaps registered memory without deregistering it first
-//! breaks the contract of [`MemoryTable::register_raw`] (a network adapter would keep the pages). It
-//! gets [`AccessError::Unmapped`] nevertheless, where faults can be caught: on x86-64, unless it has
-//! replaced the handler of `SIGSEGV` or `SIGBUS` that registration installs, or blocks one of these
-//! signals. Then the next placement raises the signal that the program's own access would raise. Sends
-//! survive in any case: drivers that hold no [`FaultGuard`] have the kernel read the bytes, which
-//! answers `EFAULT`.
+//! Registration touches every page once, as a network adapter pins pages, and refuses a range that
+//! cannot be accessed. [`MemoryTable::register_raw_lazily`] only checks that all of it is mapped. A
+//! program that unmaps registered memory before it deregisters the memory breaks the contract of
+//! [`MemoryTable::register_raw`] (a network adapter would keep the pages). Where faults can be
+//! caught, the access then fails with [`AccessError::Unmapped`]. Faults can be caught on x86-64,
+//! unless the program has replaced the handler of `SIGSEGV` or `SIGBUS` that registration installs,
+//! or blocks one of these signals. Elsewhere the next placement raises the signal that the
+//! program's own access would raise. Sends never raise a signal: drivers without a [`FaultGuard`]
+//! let the kernel read the bytes, which returns `EFAULT`.
 //!
-//! The whole-address-space region is for programs that make no promise: its copies go through the
-//! kernel and answer [`AccessError::Unmapped`].
+//! The whole-address-space region is for programs that make no promise: the kernel does its copies,
+//! and an unmapped address fails with [`AccessError::Unmapped`].
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("Ethernot runs on Linux only; build for a target with `target_os = \"linux\"`");
@@ -101,10 +102,11 @@ pub use table::{
 };
 pub use word::{Integer, Word};
 
-/// Bytes in registered memory, for a link driver to hand to the kernel. Never dereferenced in Rust.
+/// Bytes in registered memory that a link driver passes to the kernel. Rust code never dereferences
+/// the pointer.
 ///
-/// Good until the [`MemoryAccess`] it came from ends: afterwards the region may be gone. So it does not
-/// outlive that:
+/// Valid until its [`MemoryAccess`] ends, because afterwards the region may be gone. The borrow
+/// checker enforces this:
 ///
 /// ```compile_fail,E0505
 /// # use mem::{Buffer, MemoryTable, Rights, TableLimits};
@@ -118,25 +120,27 @@ pub use word::{Integer, Word};
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct PayloadSlice<'a> {
-    /// First byte.
+    /// Pointer to the first byte.
     pub start: *const u8,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u32,
     access: PhantomData<&'a ()>,
 }
 
 impl PayloadSlice<'_> {
-    /// No bytes.
+    /// An empty slice.
     pub const EMPTY: Self = Self::at(core::ptr::null(), 0);
 
-    /// Makes a slice of bytes at an address of which nothing is known. Its reader must be ready to find nothing
-    /// there, as programs unmap registered memory, too; the caller is responsible for what is read.
+    /// Makes a slice of bytes at an unchecked address. Its reader must expect unmapped memory,
+    /// because programs unmap registered memory, too. The caller is responsible for the bytes that
+    /// are read.
     pub const fn at(start: *const u8, len: u32) -> Self {
         Self { start, len, access: PhantomData }
     }
 }
 
-// SAFETY: an address is not an access; code that reads through it upholds the rules of the region.
+// SAFETY: sending an address accesses no memory. Code that reads through the address upholds the
+// rules of the region.
 unsafe impl Send for PayloadSlice<'_> {}
 
 const _: () = assert!(usize::BITS == 64, "addresses on the wire are 64 bits and used as they are");

@@ -2,7 +2,7 @@
 
 use core::ptr::copy_nonoverlapping;
 
-/// Anonymous pages of which single ones can be unmapped and protected.
+/// Anonymous pages that can be unmapped and protected one by one.
 pub(crate) struct Mapping {
     start: *mut u8,
     pages: usize,
@@ -14,7 +14,7 @@ impl Mapping {
     pub(crate) fn new(pages: usize) -> Self {
         let (access, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: the kernel chooses an address that nothing uses.
+        // SAFETY: the kernel chooses an unused address.
         let start =
             unsafe { libc::mmap(core::ptr::null_mut(), pages * Self::PAGE, access, flags, -1, 0) };
         assert_ne!(start, libc::MAP_FAILED);
@@ -35,7 +35,7 @@ impl Mapping {
 
     pub(crate) fn protect_page(&self, page: usize, access: libc::c_int) {
         assert!(page < self.pages);
-        // SAFETY: a page of this mapping, to which no reference exists.
+        // SAFETY: the page belongs to this mapping, and no reference to it exists.
         let result = unsafe {
             let page = self.start.add(page * Self::PAGE);
             libc::mprotect(page.cast(), Self::PAGE, access)
@@ -58,7 +58,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this test's own and ends here.
+        // SAFETY: the mapping belongs to this value and is not used afterwards.
         unsafe { libc::munmap(self.start.cast(), self.pages * Self::PAGE) };
     }
 }

@@ -1,4 +1,4 @@
-//! Payload of frames that have arrived.
+//! Payload of received frames.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -6,11 +6,11 @@ use core::ops::Range;
 
 use crate::copy;
 
-/// Bytes to be placed, wherever they lie: in a driver's own buffer, or in memory that another process
-/// shares and may change at any time, of which no reference may exist.
+/// Bytes to place. They lie in a driver's own buffer, or in memory that another process shares and
+/// may change at any time. No reference to such shared memory may exist.
 ///
-/// What is done with them is always a copy. Bytes that change meanwhile are torn, and nothing else
-/// happens.
+/// Payload bytes are only ever copied. Bytes that change during a copy are torn; the race has no
+/// other effect.
 #[derive(Clone, Copy)]
 pub struct Payload<'a> {
     start: *const u8,
@@ -19,13 +19,14 @@ pub struct Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// No bytes.
+    /// The empty payload.
     pub const EMPTY: Self = Self { start: core::ptr::dangling(), len: 0, lender: PhantomData };
 
-    /// Makes a payload of bytes that others may write.
+    /// Makes a payload of bytes that other threads or processes may write.
     ///
     /// # Safety
-    /// `len` bytes from `start` on are readable for `'a`, and no exclusive reference to them exists.
+    /// The `len` bytes from `start` are readable for `'a`, and no exclusive reference to them
+    /// exists.
     #[inline]
     pub const unsafe fn foreign(start: *const u8, len: usize) -> Self {
         Self { start, len, lender: PhantomData }
@@ -37,7 +38,7 @@ impl<'a> Payload<'a> {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether the payload is empty.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -46,7 +47,7 @@ impl<'a> Payload<'a> {
     /// Returns the bytes of a range.
     ///
     /// # Panics
-    /// If the range leaves the payload.
+    /// If the range exceeds the payload.
     #[inline]
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
@@ -60,7 +61,7 @@ impl<'a> Payload<'a> {
         Self { start, len: range.end - range.start, lender: PhantomData }
     }
 
-    /// Cuts the payload into parts of `bytes` bytes, in order; the last may be shorter.
+    /// Splits the payload into parts of `bytes` bytes, in order. The last part may be shorter.
     ///
     /// # Panics
     /// If `bytes` is 0.
@@ -74,12 +75,12 @@ impl<'a> Payload<'a> {
     /// Copies all bytes to `out`.
     ///
     /// # Panics
-    /// If `out` has another length.
+    /// If the length of `out` differs from the payload's.
     #[inline]
     pub fn copy_to(&self, out: &mut [u8]) {
         assert_eq!(self.len, out.len(), "a payload is copied whole");
-        // SAFETY: the payload is readable, by the promise of `foreign` or the borrow of a slice;
-        // `out` is as long, and exclusively borrowed.
+        // SAFETY: the payload is readable, by the promise of `foreign` or the borrow of a slice.
+        // `out` has the payload's length, and is exclusively borrowed.
         unsafe { copy::copy(out.as_mut_ptr(), self.start, self.len) }
     }
 
@@ -92,7 +93,8 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// Returns a pointer to the first byte. Reading it is a copy of foreign memory.
+    /// Returns a pointer to the first byte, which lies in foreign memory: copy the bytes, and make
+    /// no reference to them.
     #[inline]
     pub const fn as_ptr(&self) -> *const u8 {
         self.start

@@ -1,15 +1,14 @@
-//! Whether memory can be accessed, asked of the kernel instead of found out by a signal.
+//! Checks whether memory can be accessed, by asking the kernel instead of risking a signal.
 
 use core::sync::atomic::AtomicU32;
 
 use crate::{AccessError, RegisterError, copy};
 
-/// Checks that every page of the range is readable, and writable if `write`, and faults all of them
-/// in, so that the first placement does not pay for that.
+/// Checks that every page of the range is readable, and writable if `write`. Faults all pages in,
+/// so that the first placement does not pay for the faults.
 ///
-/// The quick way is one `madvise` for the range. Where it fails (Linux before 5.14 does not know
-/// it, and memory of devices refuses it) each page is asked for by itself, which also finds the
-/// address to blame.
+/// The fast path is one `madvise` for the range. It fails on Linux before 5.14, and for device
+/// memory. Then each page is checked separately, which also finds the address for the error.
 pub(crate) fn check_range(start: u64, len: u64, write: bool) -> Result<(), RegisterError> {
     if len == 0 || cfg!(miri) {
         return Ok(());
@@ -17,7 +16,7 @@ pub(crate) fn check_range(start: u64, len: u64, write: bool) -> Result<(), Regis
     let page_bytes = page_bytes();
     let first_page = start - start % page_bytes;
     let advice = if write { libc::MADV_POPULATE_WRITE } else { libc::MADV_POPULATE_READ };
-    // SAFETY: populating changes no content of a page, and the kernel checks the range.
+    // SAFETY: populating does not change the content of a page, and the kernel checks the range.
     let populated = unsafe {
         let page = core::ptr::without_provenance_mut(first_page as usize);
         libc::madvise(page, (start - first_page + len) as usize, advice)
@@ -42,8 +41,8 @@ pub(crate) fn check_range(start: u64, len: u64, write: bool) -> Result<(), Regis
     }
 }
 
-/// Checks that the range is mapped, and that its first and its last page are readable, and writable if
-/// `write`. Faults in no others.
+/// Checks that the range is mapped, and that its first and last page are readable, and writable if
+/// `write`. Faults in no other pages.
 pub(crate) fn check_ends(start: u64, len: u64, write: bool) -> Result<(), RegisterError> {
     if len == 0 || cfg!(miri) {
         return Ok(());
@@ -52,7 +51,7 @@ pub(crate) fn check_ends(start: u64, len: u64, write: bool) -> Result<(), Regist
     let (first, last) = (start / page_bytes, (start + (len - 1)) / page_bytes);
     let is_mapped = |page: u64| is_mapped(first * page_bytes, (page - first + 1) * page_bytes);
     if !is_mapped(last) {
-        // The first page up to which it is not.
+        // Search for the first page that is not mapped.
         let (mut low, mut high) = (first, last);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -77,10 +76,10 @@ pub(crate) fn check_ends(start: u64, len: u64, write: bool) -> Result<(), Regist
     Ok(())
 }
 
-/// Whether something is mapped at every address of these pages. The kernel looks at its list of mappings,
-/// not at pages, and schedules nothing.
+/// Returns whether every address of these pages is mapped. The kernel checks its list of mappings,
+/// not the pages, and schedules no write-back.
 fn is_mapped(page: u64, len: u64) -> bool {
-    // SAFETY: the kernel checks the range, and to write back later changes no content.
+    // SAFETY: the kernel checks the range, and asynchronous write-back does not change content.
     let result = unsafe {
         let page = core::ptr::without_provenance_mut(page as usize);
         libc::msync(page, len as usize, libc::MS_ASYNC)
@@ -88,7 +87,7 @@ fn is_mapped(page: u64, len: u64) -> bool {
     result == 0
 }
 
-/// Whether the kernel lets this process copy its own memory fault-safely.
+/// Checks that the kernel lets this process copy its own memory fault-safely.
 pub(crate) fn check_fault_safe_copies() -> Result<(), RegisterError> {
     let witness = 7_u8;
     let address = (&raw const witness).expose_provenance() as u64;
@@ -104,13 +103,14 @@ fn is_readable(address: u64) -> bool {
     copy::read_fault_safe(address, &mut [0]).is_ok()
 }
 
-/// Whether the word at `address`, a multiple of 4, can be written; faults its page in.
+/// Returns whether the word at `address`, a multiple of 4, can be written. Faults its page in.
 ///
-/// The kernel is asked to OR zero into the word, atomically, as a side effect of waking no thread: the
-/// one write it offers that reports a fault and cannot change or lose a byte. It may wake a thread
-/// that waits on this very word, which has to expect that of a futex.
+/// Asks the kernel to OR zero into the word atomically, as a side effect of a futex call that wakes
+/// no thread. It is the only write by the kernel that reports a fault and can neither change nor
+/// lose a byte. The call may wake a thread that waits on this very word, but every futex waiter
+/// must expect spurious wake-ups.
 pub(crate) fn is_writable(address: u64) -> bool {
-    /// No thread ever waits on it.
+    /// A futex that no thread waits on.
     static NOBODY: AtomicU32 = AtomicU32::new(0);
     let or_zero = libc::FUTEX_OP(libc::FUTEX_OP_OR, 0, libc::FUTEX_OP_CMP_EQ, 0x5a5);
     // SAFETY: the kernel checks the address, and the operation changes nothing.
@@ -129,7 +129,7 @@ pub(crate) fn is_writable(address: u64) -> bool {
 }
 
 fn page_bytes() -> u64 {
-    // SAFETY: reads a constant of the system.
+    // SAFETY: reads a system constant.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(bytes).ok().filter(|bytes| bytes.is_power_of_two()).unwrap_or(4096)
 }
@@ -193,7 +193,7 @@ mod tests {
             return;
         }
         let (access, bytes) = (libc::PROT_READ | libc::PROT_WRITE, 2 * 4096);
-        // SAFETY: the kernel chooses an address that nothing uses.
+        // SAFETY: the kernel chooses an unused address.
         let start = unsafe {
             libc::ftruncate(file, 4096);
             libc::mmap(core::ptr::null_mut(), bytes, access, libc::MAP_SHARED, file, 0)
@@ -206,7 +206,7 @@ mod tests {
             let refused = Err(RegisterError::Unreadable { start, len, address });
             assert_eq!(check_range(start, len, write), refused);
         }
-        // SAFETY: the mapping and the file are this test's own.
+        // SAFETY: the mapping and the file belong to this test.
         unsafe {
             libc::munmap(core::ptr::with_exposed_provenance_mut(start as usize), bytes);
             libc::close(file);
@@ -240,7 +240,7 @@ mod tests {
         let child = unsafe { libc::fork() };
         if child == 0 {
             let are_found = (0..5).all(is_hole_found);
-            // SAFETY: nothing of the child is needed any more.
+            // SAFETY: the child process is not used afterwards.
             unsafe { libc::_exit(i32::from(!are_found)) }
         }
         assert!(child > 0, "the kernel refuses a process");
@@ -253,17 +253,17 @@ mod tests {
     fn is_hole_found(hole: u64) -> bool {
         let mapping = Mapping::new(5);
         let page = mapping.address() + hole * 4096;
-        // SAFETY: a page of this test's own.
+        // SAFETY: the page belongs to this test.
         unsafe { libc::munmap(core::ptr::without_provenance_mut(page as usize), 4096) };
         let (start, len) = (mapping.address() + 8, 5 * 4096 - 16);
         let refused = RegisterError::Unreadable { start, len, address: start.max(page) };
         [false, true].into_iter().all(|write| check_ends(start, len, write) == Err(refused))
     }
 
-    /// Which pages have memory.
+    /// Returns which pages are in memory.
     fn resident(mapping: &Mapping) -> [bool; 4] {
         let mut pages = [0_u8; 4];
-        // SAFETY: a mapping of four pages, and room for a byte of each.
+        // SAFETY: the mapping has four pages, and the array has a byte for each.
         let result = unsafe { libc::mincore(mapping.start().cast(), 4 * 4096, pages.as_mut_ptr()) };
         assert_eq!(result, 0);
         pages.map(|page| page & 1 != 0)

@@ -1,29 +1,29 @@
-//! What may be done to a region.
+//! Access rights of a region.
 
 use core::fmt;
 use core::ops::{BitOr, BitOrAssign};
 
-/// A set of access rights. The empty set still lets the owner send from the region.
+/// A set of access rights. Even with the empty set, the owner can send from the region.
 #[derive(Clone, Copy, Default, Eq, Hash, PartialEq)]
 pub struct Rights(u8);
 
 impl Rights {
-    /// No right beyond being sent from.
+    /// The empty set: the owner can only send from the region.
     pub const NONE: Self = Self(0);
-    /// Receives and results of the owner's own reads and atomics may be placed here.
+    /// The owner's receives, reads and atomics may place their results in the region.
     pub const LOCAL_WRITE: Self = Self(1);
-    /// Peers may read.
+    /// Peers may read the region.
     pub const REMOTE_READ: Self = Self(1 << 1);
-    /// Peers may write.
+    /// Peers may write the region.
     pub const REMOTE_WRITE: Self = Self(1 << 2);
-    /// Peers may run atomic operations.
+    /// Peers may perform atomic operations on the region.
     pub const REMOTE_ATOMIC: Self = Self(1 << 3);
-    /// Reserved: operations on this region may be reordered freely.
+    /// Reserved: operations on the region may be reordered freely.
     pub const RELAXED_ORDERING: Self = Self(1 << 4);
-    /// Every right there is.
+    /// All rights.
     pub const ALL: Self = Self((1 << 5) - 1);
 
-    /// Returns the set with these bits, unless one of them means nothing.
+    /// Returns the set with these bits, or `None` if a bit is of no right.
     pub const fn from_bits(bits: u8) -> Option<Self> {
         if bits & !Self::ALL.0 == 0 { Some(Self(bits)) } else { None }
     }
@@ -33,31 +33,31 @@ impl Rights {
         self.0
     }
 
-    /// Whether every right of `other` is in this set.
+    /// Returns whether this set contains every right of `other`.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether some right of `other` is in this set.
+    /// Returns whether this set contains at least one right of `other`.
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Returns the rights in either set.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Rights under which bytes of the region change.
+    /// The rights that let bytes of the region change.
     pub(crate) const CHANGING: Self =
         Self(Self::LOCAL_WRITE.0 | Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0);
 
-    /// Every right of peers.
+    /// All rights of peers.
     pub(crate) const REMOTE: Self =
         Self(Self::REMOTE_READ.0 | Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0);
 
-    /// The set with the low bits of `bits`, for a word that this crate wrote itself.
+    /// Returns the set with the low bits of `bits`, for a word that this crate wrote.
     pub(crate) const fn from_bits_truncating(bits: u8) -> Self {
         Self(bits & Self::ALL.0)
     }

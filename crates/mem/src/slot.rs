@@ -1,4 +1,4 @@
-//! The entries of the region table that the engine looks at.
+//! The entries of the region table that the engine reads.
 
 use core::fmt;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -6,18 +6,18 @@ use std::sync::OnceLock;
 
 use crate::Rights;
 
-/// Names a memory region on this side; never reused while the table lives, and refused by every other
-/// table of the process.
+/// Names a memory region on this side. A name is never reused while its table lives, and every
+/// other table of the process refuses it.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct RegionId {
-    /// Of the table it belongs to.
+    /// Number of the table that the region belongs to.
     table: u32,
     index: u32,
     generation: u32,
 }
 
 impl RegionId {
-    /// No region: of no table.
+    /// No region. It belongs to no table.
     pub const NONE: Self = Self { table: u32::MAX, index: u32::MAX, generation: 0 };
 
     #[inline]
@@ -25,12 +25,12 @@ impl RegionId {
         Self { table, index, generation }
     }
 
-    /// What distinguishes it from the others of its table.
+    /// Returns the part of the name that is unique within the table.
     pub(crate) const fn to_raw(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64
     }
 
-    /// The region of a table that a [`RegionId::to_raw`] came from.
+    /// Returns the region of a table from the result of [`RegionId::to_raw`].
     pub(crate) const fn from_raw(table: u32, raw: u64) -> Self {
         Self { table, index: raw as u32, generation: (raw >> 32) as u32 }
     }
@@ -55,28 +55,29 @@ impl fmt::Debug for RegionId {
     }
 }
 
-/// One entry: everything an access needs, on one cache line.
+/// One table entry: everything that an access needs, on one cache line.
 ///
-/// The fields but `state` are written only while the entry is not live, by the thread that holds the
-/// registry's lock, and the entry becomes live with a release store of `state`. A thread inside an
-/// access that has seen the entry live may read them until the access ends, since the entry is
-/// written again only after every access that could have seen it live has ended.
+/// The fields other than `state` are written only while the entry is not live, by the thread that
+/// holds the registry's lock. A release store of `state` then makes the entry live. A thread that
+/// sees the entry live inside an access may read the fields until the access ends, because the
+/// entry is rewritten only after every such access has ended.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct Slot {
-    /// [`SlotState`] of the entry.
+    /// The entry's [`SlotState`].
     state: AtomicU64,
-    /// Where the bytes are.
+    /// Local address of the first byte.
     pub(crate) memory: AtomicPtr<u8>,
-    /// The address of the first byte as peers name it.
+    /// The address of the first byte that peers use.
     pub(crate) start: AtomicU64,
-    /// Bytes. `start + len` does not wrap.
+    /// Length in bytes. `start + len` does not wrap.
     pub(crate) len: AtomicU64,
     pub(crate) domain: AtomicU32,
 }
 
 impl Slot {
-    /// Sequentially consistent for the sake of the turn gate; no dearer than acquire on x86-64.
+    /// Loads the state. The turn gate requires sequential consistency, which costs the same as
+    /// acquire on x86-64.
     #[inline]
     pub(crate) fn state(&self) -> SlotState {
         SlotState(self.state.load(Ordering::SeqCst))
@@ -87,7 +88,7 @@ impl Slot {
     }
 }
 
-/// Generation in the high half, then rights in bits 8 to 15, then flags.
+/// State of an entry: the generation in the high half, the rights in bits 8 to 15, and flags.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct SlotState(u64);
 
@@ -110,7 +111,8 @@ impl SlotState {
         self.0 & Self::LIVE != 0 && self.generation() == generation
     }
 
-    /// Whether peers may name the entry by a key, and its generation ends in these [`KEY_GENERATION_BITS`] bits.
+    /// Returns whether peers may name the entry by a key, and the low [`KEY_GENERATION_BITS`] bits
+    /// of its generation equal `key_generation`.
     #[inline]
     pub(crate) const fn is_live_key(self, key_generation: u32) -> bool {
         self.0 & (Self::LIVE | Self::REVOKED) == Self::LIVE
@@ -132,7 +134,7 @@ impl SlotState {
         self.0 & Self::WHOLE != 0
     }
 
-    /// Whether its bytes are simply there, for a copy to read or write.
+    /// Returns whether plain copies can read and write the region's bytes.
     #[inline]
     pub(crate) const fn is_plain(self) -> bool {
         self.0 & (Self::WHOLE | Self::GHOST) == 0
@@ -143,7 +145,7 @@ impl SlotState {
         self.0 & Self::GHOST != 0
     }
 
-    /// The same region without its key and without the rights of peers.
+    /// Returns the state without its key and the rights of peers.
     pub(crate) const fn revoked(self) -> Self {
         Self(self.0 & !((Rights::REMOTE.bits() as u64) << 8) | Self::REVOKED)
     }
@@ -159,39 +161,40 @@ impl SlotState {
     const REVOKED: u64 = 1 << 3;
 }
 
-/// What a region covers.
+/// The kind of memory that a region covers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum SlotKind {
-    /// Probed memory that its owner keeps mapped.
+    /// Probed memory that the owner keeps mapped.
     Range,
     /// Every address, mapped or not.
     WholeAddressSpace,
-    /// Addresses without bytes behind them.
+    /// Addresses without memory.
     Ghost,
 }
 
-/// An array that is shared without a lock and grows without moving: chunks are allocated when their
-/// first entry is used, so a table with room for a million regions costs what its regions cost.
+/// A lock-free shared array that grows without moving its entries. A chunk is allocated when its
+/// first entry is used, so a table with room for a million regions uses memory only for the regions
+/// it has.
 #[derive(Debug)]
 pub(crate) struct GrowingArray<T> {
     chunks: Box<[OnceLock<Box<[T]>>]>,
 }
 
 impl<T: Default> GrowingArray<T> {
-    /// Room for `entries_max` entries, rounded up to whole chunks.
+    /// Makes an array for `entries_max` entries, rounded up to whole chunks.
     pub(crate) fn new(entries_max: u32) -> Self {
         let chunks = entries_max.div_ceil(CHUNK_ENTRIES);
         Self { chunks: (0..chunks).map(|_| OnceLock::new()).collect() }
     }
 
-    /// Entry `index`, if its chunk exists.
+    /// Returns entry `index`, if its chunk exists.
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
         let chunk = self.chunks.get((index / CHUNK_ENTRIES) as usize)?.get()?;
         chunk.get((index % CHUNK_ENTRIES) as usize)
     }
 
-    /// Entry `index`, allocating its chunk if it is the first; nothing beyond the limit.
+    /// Returns entry `index`, after allocating its chunk if necessary; `None` beyond the limit.
     #[cold]
     pub(crate) fn get_or_grow(&self, index: u32) -> Option<&T> {
         let chunk = self.chunks.get((index / CHUNK_ENTRIES) as usize)?;
@@ -200,17 +203,18 @@ impl<T: Default> GrowingArray<T> {
     }
 }
 
-/// Bits of a remote key that name the slot: 2^20 regions are a hundred times what large MPI jobs
-/// register per process.
+/// Bits of a remote key that name the slot. 2^20 regions are a hundred times the number that large
+/// MPI jobs register per process.
 pub(crate) const KEY_SLOT_BITS: u32 = 20;
 
-/// Bits of a remote key that distinguish the regions that used the slot one after another.
+/// Bits of a remote key that distinguish successive regions in one slot.
 pub(crate) const KEY_GENERATION_BITS: u32 = 32 - KEY_SLOT_BITS;
 
-/// The generation's part of a key's plain form.
+/// Mask of the generation in a decrypted key.
 pub(crate) const KEY_GENERATION_MASK: u32 = (1 << KEY_GENERATION_BITS) - 1;
 
-/// 1024 slots are 64 KiB: small for a program with one region, 1024 chunks for the largest table.
+/// Entries of a chunk. 1024 slots are 64 KiB, which is small for a program with one region; the
+/// largest table has 1024 chunks.
 const CHUNK_ENTRIES: u32 = 1024;
 
 const _: () = assert!(size_of::<Slot>() == 64);

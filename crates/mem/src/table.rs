@@ -1,4 +1,4 @@
-//! The table of domains and regions: registration and its undoing.
+//! The table of protection domains and regions: registration and deregistration.
 
 mod revocation;
 mod windows;
@@ -26,25 +26,26 @@ pub use windows::{Reach, Window};
 /// The protection domains and memory regions of one endpoint, shared between application threads
 /// and the engine.
 ///
-/// A region's key is an encrypted table index and generation, so that looking a key up is a few
-/// nanoseconds of arithmetic and one cache line, while a peer cannot guess the keys that it was not given.
-/// Lookups take no lock: they read table entries that are only rewritten when no access can hold
-/// them any more.
+/// A region's key is an encrypted table index and generation. Looking up a key takes a few
+/// nanoseconds of arithmetic and one cache line, and a peer cannot guess keys that it was not
+/// given. Lookups take no lock: the table rewrites an entry only after every access that could read
+/// the entry has ended.
 #[derive(Debug)]
 pub struct MemoryTable {
-    /// Distinguishes it from the other tables of the process: names carry it.
+    /// Number of this table, unique in the process. Names of domains and regions contain it.
     number: u32,
     limits: TableLimits,
     permutation: KeyedPermutation,
     slots: GrowingArray<Slot>,
-    /// By domain index, the raw [`RegionId`] of the domain's whole-address-space region, or 0.
+    /// For each domain index, the raw [`RegionId`] of the domain's whole-address-space region, or
+    /// 0.
     whole_address_spaces: GrowingArray<AtomicU64>,
     gate: TurnGate,
     registry: Mutex<Registry>,
     ghosts: Mutex<Vec<GhostPlacement>>,
-    /// Locked after the registry, if both are.
+    /// Lock order: the registry before the windows.
     windows: RwLock<Windows>,
-    /// A window was bound once.
+    /// Set once a window has been bound.
     has_windows: AtomicBool,
 }
 
@@ -74,8 +75,8 @@ impl MemoryTable {
         self.limits
     }
 
-    /// Allocates a protection domain. When all are in use it is [`ProtectionDomain::NONE`], in which nothing can be
-    /// registered and nothing is found.
+    /// Allocates a protection domain. If all domains are in use, returns
+    /// [`ProtectionDomain::NONE`], in which registration and lookups fail.
     pub fn allocate_domain(&self) -> ProtectionDomain {
         let mut registry = self.registry();
         let known = registry.domains.len() as u32;
@@ -93,7 +94,7 @@ impl MemoryTable {
         name
     }
 
-    /// Releases a domain. No connection may use it any more.
+    /// Releases a domain. No connection may use the domain afterwards.
     ///
     /// # Errors
     /// [`RegisterError::DomainBusy`] while it has regions, [`RegisterError::UnknownDomain`] if it was released,
@@ -111,31 +112,32 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// Whether the domain is of this table (or none at all), and not of another endpoint.
+    /// Checks that the domain belongs to this table or is [`ProtectionDomain::NONE`].
     ///
     /// # Errors
-    /// [`RegisterError::ForeignDomain`] if it is of another endpoint.
+    /// [`RegisterError::ForeignDomain`] if the domain belongs to another endpoint.
     pub fn check_domain(&self, domain: ProtectionDomain) -> Result<(), RegisterError> {
         let is_own = domain.table == self.number || domain == ProtectionDomain::NONE;
         if is_own { Ok(()) } else { Err(RegisterError::ForeignDomain { domain }) }
     }
 
-    /// Whether the region was registered in this table, now or once, and not at another endpoint.
+    /// Checks that the region was registered in this table; it may have ended.
     ///
     /// # Errors
-    /// [`RegisterError::ForeignRegion`] if it was registered at another endpoint.
+    /// [`RegisterError::ForeignRegion`] if the region was registered at another endpoint.
     pub fn check_region(&self, region: RegionId) -> Result<(), RegisterError> {
         let is_own = region.table() == self.number;
         if is_own { Ok(()) } else { Err(RegisterError::ForeignRegion { region }) }
     }
 
-    /// Registers a buffer, which lives at least as long as the region. While it is registered, processes of
-    /// the host that it is sent to over shared memory may be lent all of it (see [`Buffer`]).
+    /// Registers a buffer and keeps it allocated at least as long as the region. While the region
+    /// is registered, its whole memory may be lent to local peers over shared memory (see
+    /// [`Buffer`]).
     ///
     /// # Errors
     /// [`RegisterError::TableFull`] if all regions are in use, [`RegisterError::UnknownDomain`] or
-    /// [`RegisterError::ForeignDomain`] if there is no such domain in this table, [`RegisterError::ReadOnly`] if the rights
-    /// let bytes change that must not.
+    /// [`RegisterError::ForeignDomain`] if this table has no such domain,
+    /// [`RegisterError::ReadOnly`] if the rights allow changes to a read-only buffer.
     pub fn register(
         &self,
         domain: ProtectionDomain,
@@ -146,13 +148,14 @@ impl MemoryTable {
         self.insert(domain, range, rights, SlotKind::Range, Some(buffer))
     }
 
-    /// Registers the bytes `part` of a buffer, counted from its start; peers name the first of them by
-    /// the address `remote_start`. The rest of the buffer is out of everyone's reach; so it is not lent to
-    /// processes of the host (see [`Buffer`]).
+    /// Registers the byte range `part` of a buffer. Peers address the first byte of the part as
+    /// `remote_start`. Peers cannot reach the rest of the buffer, so the buffer is not lent to
+    /// processes of this host (see [`Buffer`]).
     ///
     /// # Errors
-    /// As for [`MemoryTable::register`], and [`RegisterError::OutsideBuffer`] if `part` is not within the buffer,
-    /// [`RegisterError::Wraps`] if the remote addresses go beyond the address space.
+    /// The errors of [`MemoryTable::register`], and [`RegisterError::OutsideBuffer`] if `part` is
+    /// not within the buffer, [`RegisterError::Wraps`] if the remote addresses exceed the address
+    /// space.
     pub fn register_part(
         &self,
         domain: ProtectionDomain,
@@ -174,12 +177,12 @@ impl MemoryTable {
         self.insert(domain, range, rights, SlotKind::Range, Some(buffer))
     }
 
-    /// Registers a buffer as [`MemoryTable::register`] does, but peers name the first byte by the address
-    /// `remote_start` (0 for offsets that begin at zero).
+    /// Registers a buffer as [`MemoryTable::register`] does, but peers address its first byte as
+    /// `remote_start` (0 for addresses that are offsets into the buffer).
     ///
     /// # Errors
-    /// As for [`MemoryTable::register`], and [`RegisterError::Wraps`] if the remote addresses go beyond the
-    /// address space.
+    /// The errors of [`MemoryTable::register`], and [`RegisterError::Wraps`] if the remote
+    /// addresses exceed the address space.
     pub fn register_as(
         &self,
         domain: ProtectionDomain,
@@ -197,18 +200,20 @@ impl MemoryTable {
 
     /// Registers `len` bytes of foreign memory at `start`, after touching each of its pages once.
     ///
-    /// Touching faults the pages in, and gives each its own memory if a right lets bytes change. The
-    /// first registration installs a handler of `SIGSEGV` and `SIGBUS`, which passes on what is not
-    /// about registered memory; a shared library that contains this crate must not be unloaded then.
+    /// Touching faults the pages in. If a right lets bytes change, it also gives each page its own
+    /// memory. The first registration installs a handler of `SIGSEGV` and `SIGBUS`, which passes on
+    /// all signals that do not concern registered memory. From then on, a shared library that
+    /// contains this crate must not be unloaded.
     ///
     /// # Errors
-    /// As for [`MemoryTable::register`], and [`RegisterError::Wraps`], [`RegisterError::Unreadable`] or
-    /// [`RegisterError::Unwritable`] if the range cannot be accessed as the rights need.
+    /// The errors of [`MemoryTable::register`], and [`RegisterError::Wraps`],
+    /// [`RegisterError::Unreadable`] or [`RegisterError::Unwritable`] if the range cannot be
+    /// accessed as the rights require.
     ///
     /// # Safety
-    /// Until [`MemoryTable::deregister`] has returned (or the table is dropped) the memory stays
-    /// mapped and accessible as it is now, and no Rust reference to it is used whose rules an access
-    /// under `rights` would break.
+    /// Until [`MemoryTable::deregister`] has returned (or the table is dropped), the memory stays
+    /// mapped and as accessible as it is now. Meanwhile the program uses no Rust reference to the
+    /// memory whose rules an access under `rights` would break.
     pub unsafe fn register_raw(
         &self,
         domain: ProtectionDomain,
@@ -216,14 +221,14 @@ impl MemoryTable {
         len: u64,
         rights: Rights,
     ) -> Result<Region, RegisterError> {
-        // SAFETY: the same contract.
+        // SAFETY: the caller upholds the contract of `register_raw_as`, which is the same.
         unsafe {
             self.register_raw_as(domain, start, len, start.expose_provenance() as u64, rights)
         }
     }
 
-    /// Registers memory as [`MemoryTable::register_raw`] does, but peers name the first byte by the address
-    /// `remote_start` (0 for offsets that begin at zero).
+    /// Registers memory as [`MemoryTable::register_raw`] does, but peers address its first byte as
+    /// `remote_start` (0 for addresses that are offsets into the memory).
     ///
     /// # Errors
     /// As for [`MemoryTable::register_raw`].
@@ -242,10 +247,11 @@ impl MemoryTable {
         self.insert_raw(domain, range, rights, probe::check_range)
     }
 
-    /// Registers memory as [`MemoryTable::register_raw_as`] does, but takes the same time for any length: the range
-    /// must be mapped, and the rights are tried on its first and its last page only. Pages are faulted in when they
-    /// are first used, at the price of a fault each. A page between that cannot be accessed as the rights need is
-    /// an error of the access, as if it had been unmapped later.
+    /// Registers memory as [`MemoryTable::register_raw_as`] does, but in a time that does not
+    /// depend on the length. The whole range must be mapped; the rights are checked on its first
+    /// and last page only. The first use of any other page costs a page fault. A page between them
+    /// that cannot be accessed as the rights require makes the access fail, as if it had been
+    /// unmapped later.
     ///
     /// # Errors
     /// As for [`MemoryTable::register_raw`].
@@ -267,14 +273,14 @@ impl MemoryTable {
     //= protocol.md: feature.2
     /// Registers every address of the process under [`WHOLE_ADDRESS_SPACE_KEY`], once per domain.
     ///
-    /// Copies go through the kernel, at the price of a system call each, and an address at which
-    /// nothing is mapped is an error instead of a signal. Peers that use the domain get the power of
-    /// a debugger, with which they can break the program in any way; like writing to
-    /// `/proc/self/mem`, that is outside of what Rust's safety speaks about. For trusted clusters
-    /// only.
+    /// The kernel does the copies, at the cost of a system call each; an unmapped address is then
+    /// an error instead of a signal. Peers that use the domain get the power of a debugger: they
+    /// can break the program in any way. Like a write to `/proc/self/mem`, this is outside the
+    /// guarantees of safe Rust. Use it in trusted clusters only.
     ///
-    /// Atomics have no form that the kernel checks: the page is probed first. If a program unmaps it in
-    /// the nanoseconds between, and faults are not caught on the thread, it gets the signal.
+    /// The kernel offers no checked form of atomics, so the page is probed first. If the program
+    /// unmaps the page in the nanoseconds between the probe and the atomic, and the thread does not
+    /// catch faults, the program gets the signal.
     ///
     /// # Errors
     /// [`RegisterError`], one variant for each cause.
@@ -290,11 +296,12 @@ impl MemoryTable {
         self.insert(domain, range, rights, SlotKind::WholeAddressSpace, None)
     }
 
-    /// Registers `len` addresses from `start` that have no bytes: what is placed there is only noted
-    /// down, for [`MemoryTable::drain_ghosts`], and what is sent from there is known by its address.
+    /// Registers `len` addresses from `start` that have no memory. A placement there is only
+    /// logged, for [`MemoryTable::drain_ghosts`]; a payload sent from there is identified by its
+    /// address.
     ///
-    /// For engines whose frames never reach a link driver, as a driver would read from the address.
-    /// Atomics are refused.
+    /// Use it only for engines whose frames never reach a link driver, because a driver would read
+    /// from the address. Atomics are refused.
     ///
     /// # Errors
     /// [`RegisterError`], one variant for each cause.
@@ -312,8 +319,8 @@ impl MemoryTable {
         self.insert(domain, range, rights, SlotKind::Ghost, None)
     }
 
-    /// Moves what was placed in ghost regions since the last call behind `into`, in the order in which
-    /// it was placed.
+    /// Appends the placements in ghost regions since the last call to `into`, in the order in which
+    /// they were made.
     pub fn drain_ghosts(&self, into: &mut Vec<GhostPlacement>) {
         into.append(&mut self.ghosts.lock().unwrap_or_else(PoisonError::into_inner));
     }
@@ -324,14 +331,15 @@ impl MemoryTable {
         self.ghosts.lock().unwrap_or_else(PoisonError::into_inner).push(placement);
     }
 
-    /// Ends a region. Returns when no engine turn that could have seen it is in progress: from then
-    /// on its memory is not touched.
+    /// Ends a region. Returns when every engine turn that could have seen the region has ended;
+    /// after that its memory is not touched.
     ///
-    /// Fails inside an access of the same thread, whose end it would wait for.
+    /// Fails inside an access of the calling thread, because it would wait for that access to end.
     ///
     /// # Errors
-    /// [`RegisterError::InsideAccess`] as said, [`RegisterError::UnknownRegion`] if the region has ended,
-    /// [`RegisterError::ForeignRegion`] if it is of another table, [`RegisterError::WindowsBound`] while windows are bound to
+    /// [`RegisterError::InsideAccess`] if the calling thread is inside an access,
+    /// [`RegisterError::UnknownRegion`] if the region has ended, [`RegisterError::ForeignRegion`]
+    /// if it belongs to another table, [`RegisterError::WindowsBound`] while windows are bound to
     /// it.
     pub fn deregister(&self, region: RegionId) -> Result<(), RegisterError> {
         self.check_region(region)?;
@@ -345,13 +353,14 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// Changes the memory, the rights or the domain of a region of foreign memory: it is like
-    /// [`MemoryTable::register_raw_lazily`], but the region keeps its key. It has another name on this side, so that work
-    /// which was begun with the old one does not reach what is there now. Returns when no engine turn is in progress
-    /// that could have seen the region as it was.
+    /// Changes the memory, the rights or the domain of a region of foreign memory, with the checks
+    /// of [`MemoryTable::register_raw_lazily`]. The region keeps its key but gets another
+    /// [`RegionId`], so that pending work with the old name does not reach the new memory. Returns
+    /// when every engine turn that could have seen the old state has ended.
     ///
     /// # Errors
-    /// As for [`MemoryTable::register_raw`] and [`MemoryTable::deregister`]; the region is as it was.
+    /// The errors of [`MemoryTable::register_raw`] and [`MemoryTable::deregister`]; the region is
+    /// unchanged.
     ///
     /// # Safety
     /// As for [`MemoryTable::register_raw`].
@@ -371,7 +380,7 @@ impl MemoryTable {
         let range = Range { memory: start, start: remote_start, len };
         check_raw(range, rights, probe::check_ends)?;
         self.check_domain(domain)?;
-        // Counted before, so that the domain stays.
+        // Count the region first, so that the domain cannot be released meanwhile.
         self.registry().domain(domain)?.regions += 1;
         let owner = self.mark_dead(region).inspect_err(|_| {
             if let Ok(domain) = self.registry().domain(domain) {
@@ -380,7 +389,7 @@ impl MemoryTable {
         })?;
         self.gate.wait();
         drop(owner);
-        // No call takes the entry: it is not among the free ones.
+        // No other call can use the entry: it is not in the free list.
         let slot = self.slots.get(region.index()).ok_or(RegisterError::UnknownRegion { region })?;
         let generation = same_key_generation(region.generation());
         let state = SlotState::live(generation, rights, SlotKind::Range);
@@ -390,14 +399,14 @@ impl MemoryTable {
         Ok(Region { id, key: self.key_of(id, state), start: remote_start, len, rights })
     }
 
-    /// Returns the number of regions registered now.
+    /// Returns the number of registered regions.
     pub fn regions(&self) -> u32 {
         self.registry().regions
     }
 
-    /// Begins an access, to be taken once per engine turn and dropped at its end: what is
-    /// deregistered stays untouched only after the turns in progress have ended. Never blocks, and
-    /// may be nested. Costs two atomic additions.
+    /// Begins an access. An engine begins one per turn and drops it at the end of the turn, because
+    /// deregistration waits for the turns in progress. Never blocks and may be nested. Costs two
+    /// atomic additions.
     #[inline]
     pub fn access(&self) -> MemoryAccess<'_> {
         MemoryAccess::new(self, self.gate.enter())
@@ -418,7 +427,7 @@ impl MemoryTable {
         self.slots.get(index)
     }
 
-    /// What `key` stands for. Out of line, so that lookups of the last key stay small.
+    /// Decrypts `key`. Out of line, so that lookups of the last key stay small.
     #[inline(never)]
     pub(crate) const fn open_key(&self, key: RemoteKey) -> OpenedKey {
         let plain = self.permutation.decrypt(key.0);
@@ -429,7 +438,7 @@ impl MemoryTable {
         }
     }
 
-    /// The whole-address-space region of `domain`, if it has one.
+    /// Returns the whole-address-space region of `domain`, if it has one.
     pub(crate) fn whole_address_space(&self, domain: ProtectionDomain) -> Option<RegionId> {
         if domain.table != self.number {
             return None;
@@ -449,7 +458,7 @@ impl MemoryTable {
         RemoteKey(self.permutation.encrypt(region.index() << KEY_GENERATION_BITS | generation))
     }
 
-    /// Inserts memory that is not the library's.
+    /// Inserts memory that the library did not allocate.
     fn insert_raw(
         &self,
         domain: ProtectionDomain,
@@ -510,7 +519,8 @@ impl MemoryTable {
     }
 
     //= protocol.md: name.2
-    /// The generation after `last` that is not 0 and whose key is neither reserved nor that of a window.
+    /// Returns the first generation after `last` that is not 0 and whose key is neither reserved
+    /// nor used by a window.
     fn next_generation(&self, index: u32, last: u32) -> u32 {
         let mut generation = last;
         loop {
@@ -525,7 +535,8 @@ impl MemoryTable {
         }
     }
 
-    /// Makes the region invisible to accesses that begin now; returns what keeps it alive.
+    /// Makes the region invisible to accesses that begin from now on. Returns the owner that keeps
+    /// its memory alive.
     fn mark_dead(&self, region: RegionId) -> Result<Option<Owner>, RegisterError> {
         let mut registry = self.registry();
         let unknown = RegisterError::UnknownRegion { region };
@@ -547,7 +558,7 @@ impl MemoryTable {
         Ok(registry.owners[region.index() as usize].take())
     }
 
-    /// The domain of a live entry.
+    /// Returns the domain of a live entry.
     #[inline]
     pub(crate) fn domain_of(&self, slot: &Slot) -> ProtectionDomain {
         ProtectionDomain { table: self.number, name: slot.domain.load(Ordering::Relaxed) }
@@ -559,7 +570,7 @@ impl MemoryTable {
 }
 
 impl Slot {
-    /// Fills an entry that no access sees, and shows it.
+    /// Fills an entry that no access can see, and then makes it visible.
     fn set(&self, range: Range, domain: ProtectionDomain, state: SlotState) {
         self.memory.store(range.memory, Ordering::Relaxed);
         self.start.store(range.start, Ordering::Relaxed);
@@ -569,13 +580,14 @@ impl Slot {
     }
 }
 
-/// The next generation whose key is that of `last`; never 0.
+/// Returns the next generation after `last` with the same key; never 0.
 const fn same_key_generation(last: u32) -> u32 {
     let next = last.wrapping_add(1 << KEY_GENERATION_BITS);
     if next == 0 { 1 << KEY_GENERATION_BITS } else { next }
 }
 
-/// Looks at memory that is not the library's, by `check` of its address and length and of whether it is written to.
+/// Checks memory that the library did not allocate. `check` gets its address, its length, and
+/// whether peers or this side may write it.
 fn check_raw(
     range: Range,
     rights: Rights,
@@ -592,20 +604,21 @@ fn check_raw(
     Ok(())
 }
 
-/// How much a [`MemoryTable`] may hold. Memory is used for what is registered, not for the limits.
+/// Size limits of a [`MemoryTable`]. Memory use depends on the registered regions, not on the
+/// limits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct TableLimits {
-    /// Memory regions, at most [`TableLimits::REGIONS_MAX`]. 64 bytes each.
+    /// Number of memory regions, at most [`TableLimits::REGIONS_MAX`]. Each takes 64 bytes.
     pub regions_max: u32,
-    /// Protection domains, at most [`TableLimits::DOMAINS_MAX`].
+    /// Number of protection domains, at most [`TableLimits::DOMAINS_MAX`].
     pub domains_max: u32,
 }
 
 impl TableLimits {
-    /// As many regions as 20 bits of a remote key can distinguish.
+    /// Number of regions that 20 bits of a remote key can distinguish.
     pub const REGIONS_MAX: u32 = 1 << KEY_SLOT_BITS;
-    /// As many domains as 20 bits of their name can distinguish, less the one of
+    /// Number of domains that 20 bits of their name can distinguish, without the index of
     /// [`ProtectionDomain::NONE`].
     pub const DOMAINS_MAX: u32 = (1 << DOMAIN_INDEX_BITS) - 1;
 
@@ -625,30 +638,31 @@ impl TableLimits {
 }
 
 impl Default for TableLimits {
-    /// The largest table.
+    /// Returns the limits of the largest table.
     fn default() -> Self {
         Self { regions_max: Self::REGIONS_MAX, domains_max: Self::DOMAINS_MAX }
     }
 }
 
-/// Names a protection domain: connections of a domain reach the regions of the same domain and no
-/// others. The domains of two endpoints are never the same.
+/// Names a protection domain. A connection reaches the regions of its own domain only. Domains of
+/// two endpoints are never equal.
 #[derive(Clone, Copy, Eq, Hash, PartialEq)]
 pub struct ProtectionDomain {
-    /// Of the table it belongs to.
+    /// Number of the table that the domain belongs to.
     table: u32,
     name: u32,
 }
 
 impl ProtectionDomain {
-    /// No domain: nothing can be registered in it.
+    /// No domain: registration in it fails.
     pub const NONE: Self = Self { table: u32::MAX, name: u32::MAX };
 
     const fn index(self) -> u32 {
         self.name & DOMAIN_INDEX_MASK
     }
 
-    /// The next domain at the same index, so that an old name is not mistaken for it.
+    /// Returns the next domain at this index. It differs from all earlier ones, so that an old name
+    /// does not match it.
     const fn successor(self) -> Self {
         Self { name: self.name.wrapping_add(1 << DOMAIN_INDEX_BITS), ..self }
     }
@@ -660,18 +674,18 @@ impl fmt::Debug for ProtectionDomain {
     }
 }
 
-/// A registered region, as its owner knows it.
+/// A registered region, as its owner sees it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Region {
-    /// Its name on this side.
+    /// The region's name on this side.
     pub id: RegionId,
-    /// Its name for peers.
+    /// The region's name for peers.
     pub key: RemoteKey,
     /// The address of the first byte, as peers name it.
     pub start: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// What may be done to it.
+    /// The accesses that are allowed.
     pub rights: Rights,
 }
 
@@ -679,26 +693,27 @@ pub struct Region {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenedKey {
     pub(crate) key: RemoteKey,
-    /// Of the slot.
+    /// Index of the slot.
     pub(crate) index: u32,
     /// The low [`KEY_GENERATION_BITS`] bits of the region's generation.
     pub(crate) generation: u32,
 }
 
 impl OpenedKey {
-    /// Key 0, which names nothing: there is no such slot.
+    /// Key 0, which is reserved. The index is of no slot.
     pub(crate) const NOTHING: Self = Self { key: RemoteKey(0), index: u32::MAX, generation: 0 };
 }
 
-/// What only registration looks at.
+/// State that only registration uses.
 #[derive(Debug, Default)]
 struct Registry {
     domains: Vec<Domain>,
     /// Indices of released domains, oldest first.
     free_domains: VecDeque<u32>,
-    /// By slot index, what keeps the memory alive. As long as the slots ever used.
+    /// For each slot index, the owner that keeps the memory alive. Its length is the number of
+    /// slots ever used.
     owners: Vec<Option<Owner>>,
-    /// Slots that no access can see any more, oldest first.
+    /// Free slots that no access can see, oldest first.
     free_slots: VecDeque<u32>,
     regions: u32,
 }
@@ -711,7 +726,8 @@ impl Registry {
             .ok_or(RegisterError::UnknownDomain { domain })
     }
 
-    /// A slot for a new region: one never used, or the one free for longest once enough are.
+    /// Returns a slot for a new region: an unused one, or the one that has been free longest if
+    /// [`QUARANTINE`] slots are free or no unused one is left.
     fn take_slot(&mut self, regions_max: u32) -> Option<u32> {
         let used = self.owners.len() as u32;
         if used >= regions_max || self.free_slots.len() >= QUARANTINE {
@@ -722,7 +738,7 @@ impl Registry {
     }
 }
 
-/// What keeps the memory of a region alive.
+/// Keeps the memory of a region alive.
 #[derive(Debug)]
 struct Owner {
     buffer: Arc<Buffer>,
@@ -730,7 +746,7 @@ struct Owner {
 }
 
 impl Owner {
-    /// Of a region of `len` bytes.
+    /// Makes the owner of a region of `len` bytes.
     fn new(buffer: Arc<Buffer>, len: u64) -> Self {
         let is_whole = len == buffer.len();
         if is_whole {
@@ -750,7 +766,8 @@ impl Drop for Owner {
 
 #[derive(Debug)]
 struct Domain {
-    /// The name of the domain, or of the next one at this index if it is not allocated.
+    /// The name of the domain. If the domain is not allocated, the name of the next domain at this
+    /// index.
     name: ProtectionDomain,
     allocated: bool,
     regions: u32,
@@ -763,34 +780,34 @@ struct Range {
     len: u64,
 }
 
-/// The key of the region that is the whole address space (`docs/protocol.md`, 2.3).
+/// The key of whole-address-space regions (`docs/protocol.md`, 2.3).
 pub const WHOLE_ADDRESS_SPACE_KEY: RemoteKey = RemoteKey(u32::MAX);
 
-/// Free entries that pile up before the oldest is used again. A slot's key repeats after 2^12 uses,
-/// so a key comes back after 2^10 · 2^12 = 4 million registrations at the earliest, as long as the
-/// limit of the table does not force an earlier reuse.
+/// Number of free entries that accumulate before the oldest is reused. A slot's key repeats after
+/// 2^12 uses, so a key repeats after 2^10 · 2^12 = 4 million registrations at the earliest, unless
+/// the limit of the table forces an earlier reuse.
 const QUARANTINE: usize = 1 << 10;
 
-/// A domain's name is its index, and above it how often the index was used before.
+/// Bits of a domain's name that are its index. The bits above count the earlier uses of the index.
 const DOMAIN_INDEX_BITS: u32 = 20;
 
 const DOMAIN_INDEX_MASK: u32 = (1 << DOMAIN_INDEX_BITS) - 1;
 
-/// Whether all payload that an endpoint of this process hands to its links lies in memory that the
-/// program has promised to keep mapped: none has ever offered its whole address space.
+/// Returns whether the program has promised to keep mapped all payload that endpoints of this
+/// process pass to their links. It has, unless it ever registered a whole address space.
 ///
-/// A driver may then read payload itself while it holds a [`FaultGuard`](crate::FaultGuard).
-/// Otherwise it leaves that to the kernel, which refuses the memory of devices, too, where a read may
-/// have effects.
+/// If so, a driver may read payload itself while it holds a [`FaultGuard`](crate::FaultGuard).
+/// Otherwise it lets the kernel read the payload. The kernel also refuses device memory, where a
+/// read may have side effects.
 #[inline]
 pub fn is_payload_promised() -> bool {
     PROMISES_ARE_KEPT.load(Ordering::Relaxed)
 }
 
-/// Numbers of tables come back after four thousand million of them, in one process.
+/// The number of the next table. It wraps after 2^32 tables in one process.
 static NEXT_TABLE: AtomicU32 = AtomicU32::new(0);
 
-/// One for the process: drivers see payload of any table.
+/// One flag for the process, because drivers see payload of any table.
 static PROMISES_ARE_KEPT: AtomicBool = AtomicBool::new(true);
 
 #[cfg(test)]

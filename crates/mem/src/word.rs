@@ -1,4 +1,4 @@
-//! Integers in buffers, which peers and threads read and change meanwhile.
+//! Integers in buffers that peers and threads access concurrently.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -6,12 +6,13 @@ use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::{Buffer, BufferError};
 
-/// An integer of 8, 16, 32 or 64 bits at a place of a [`Buffer`], in the byte order of this processor: for what
-/// peers and other threads read and change at the same time. Made by [`Buffer::word`].
+/// An integer of 8, 16, 32 or 64 bits at an offset in a [`Buffer`], in native byte order. It serves
+/// for integers that peers and other threads read and change concurrently. Made by
+/// [`Buffer::word`].
 ///
-/// Every access is of the whole integer, which is never seen torn by accesses to the same integer, nor by remote
-/// atomics if it has 64 bits. The orders are those of the atomics of `std`, and order accesses of the threads of
-/// this process, the engine's included.
+/// Every access is to the whole integer. Accesses to the same integer never tear it, nor do remote
+/// atomics if it has 64 bits. The memory orders are those of the `std` atomics. They order accesses
+/// of the threads of this process, including the engine's.
 ///
 /// ```
 /// use std::sync::atomic::Ordering;
@@ -32,7 +33,8 @@ use crate::{Buffer, BufferError};
 /// ```
 pub struct Word<'a, T> {
     buffer: &'a Buffer,
-    /// Its address is a multiple of the integer's length; all of it lies in the buffer.
+    /// Offset of the integer in bytes. The integer's address is a multiple of its length, and the
+    /// whole integer lies in the buffer.
     offset: usize,
     kind: PhantomData<T>,
 }
@@ -46,7 +48,7 @@ pub struct Word<'a, T> {
 /// assert_eq!(bytes_of::<u32>(), 4);
 /// ```
 pub trait Integer: Atomic {
-    /// Its length in bytes.
+    /// Length of the integer in bytes.
     const BYTES: u64 = size_of::<Self>() as u64;
 }
 
@@ -62,58 +64,59 @@ impl<'a, T: Integer> Word<'a, T> {
     /// Loads the value.
     ///
     /// # Panics
-    /// As loads of `std`: if `order` is a release order.
+    /// If `order` is a release order, as loads of `std` do.
     #[inline]
     pub fn load(&self, order: Ordering) -> T {
-        // SAFETY: `place` is good for atomics.
+        // SAFETY: `place` returns a valid pointer for atomics.
         unsafe { T::load(self.place(), order) }
     }
 
     /// Stores a value.
     ///
     /// # Panics
-    /// As stores of `std`: if `order` is an acquire order.
+    /// If `order` is an acquire order, as stores of `std` do.
     #[inline]
     pub fn store(&self, value: T, order: Ordering) {
-        // SAFETY: as in `load`.
+        // SAFETY: the same as in `load`.
         unsafe { T::store(self.place(), value, order) }
     }
 
-    /// Loads the value again at each call, in no order with other accesses.
+    /// Loads the value from memory at each call. The load is not ordered with other accesses.
     #[inline]
     pub fn load_volatile(&self) -> T {
-        // SAFETY: as in `load`.
+        // SAFETY: the same as in `load`.
         unsafe { self.place().read_volatile() }
     }
 
-    /// Stores a value now, even if it is overwritten at once, in no order with other accesses.
+    /// Stores a value at once, even if the next store overwrites it. The store is not ordered with
+    /// other accesses.
     #[inline]
     pub fn store_volatile(&self, value: T) {
-        // SAFETY: as in `load`.
+        // SAFETY: the same as in `load`.
         unsafe { self.place().write_volatile(value) }
     }
 
-    /// Adds to the value, modulo 2 to the number of its bits, and returns what it was.
+    /// Adds `operand` to the value and returns the old value. The sum wraps.
     #[inline]
     pub fn fetch_add(&self, operand: T, order: Ordering) -> T {
-        // SAFETY: as in `load`.
+        // SAFETY: the same as in `load`.
         unsafe { T::fetch_add(self.place(), operand, order) }
     }
 
-    /// Stores a value and returns what was there.
+    /// Stores `value` and returns the old value.
     #[inline]
     pub fn swap(&self, value: T, order: Ordering) -> T {
-        // SAFETY: as in `load`.
+        // SAFETY: the same as in `load`.
         unsafe { T::swap(self.place(), value, order) }
     }
 
-    /// Stores `new` if the value is `current`. Returns what it was, as an error if it was something else.
+    /// Stores `new` if the value is `current`, and returns the old value.
     ///
     /// # Panics
-    /// As that of `std`: if `failure` is a release order.
+    /// If `failure` is a release order, as in `std`.
     ///
     /// # Errors
-    /// The value, if it was not `current`.
+    /// The old value, if it was not `current`.
     #[inline]
     pub fn compare_exchange(
         &self,
@@ -122,16 +125,17 @@ impl<'a, T: Integer> Word<'a, T> {
         success: Ordering,
         failure: Ordering,
     ) -> Result<T, T> {
-        // SAFETY: as in `load`.
+        // SAFETY: the same as in `load`.
         unsafe { T::compare_exchange(self.place(), current, new, success, failure) }
     }
 
-    /// Where it is: aligned, and readable and writable as long as the buffer is borrowed.
+    /// Returns the integer's address. It is aligned, and readable and writable while the buffer is
+    /// borrowed.
     #[inline]
     const fn place(&self) -> *mut T {
-        // SAFETY: `new` checked that the integer lies in the buffer, which begins at a page and to which `offset` is
-        // aligned. No reference to the bytes exists but those of atomics, for the length of one access; these
-        // and volatile accesses tolerate that others write, as copies of the engine do.
+        // SAFETY: `new` checked that the integer is aligned and lies in the buffer. The only
+        // references to the bytes are those of atomics, for one access each. Atomics and volatile
+        // accesses tolerate concurrent writes, as copies of the engine do.
         unsafe { self.buffer.as_ptr().add(self.offset).cast() }
     }
 }
@@ -150,9 +154,9 @@ impl<T> fmt::Debug for Word<'_, T> {
     }
 }
 
-/// What an integer is to the processor. Other crates cannot name it.
+/// The atomic operations on an integer. Other crates cannot name this trait.
 ///
-/// Each function wants an aligned place that is readable and writable.
+/// Each function requires an aligned place that is readable and writable.
 pub trait Atomic: Copy + 'static {
     /// Loads the value at `place`.
     #[doc(hidden)]
@@ -160,16 +164,16 @@ pub trait Atomic: Copy + 'static {
     /// Stores `value` at `place`.
     #[doc(hidden)]
     unsafe fn store(place: *mut Self, value: Self, order: Ordering);
-    /// Adds `operand` to the value at `place`, and returns what it was.
+    /// Adds `operand` to the value at `place`, and returns the old value.
     #[doc(hidden)]
     unsafe fn fetch_add(place: *mut Self, operand: Self, order: Ordering) -> Self;
-    /// Stores `value` at `place`, and returns what was there.
+    /// Stores `value` at `place`, and returns the old value.
     #[doc(hidden)]
     unsafe fn swap(place: *mut Self, value: Self, order: Ordering) -> Self;
-    /// Stores `new` at `place` if `current` is there, and returns what was there.
+    /// Stores `new` at `place` if the value there is `current`, and returns the old value.
     ///
     /// # Errors
-    /// The value at `place`, if it was not `current`.
+    /// The old value, if it was not `current`.
     #[doc(hidden)]
     unsafe fn compare_exchange(
         place: *mut Self,
@@ -187,25 +191,25 @@ macro_rules! integers {
         impl Atomic for $integer {
             #[inline]
             unsafe fn load(place: *mut Self, order: Ordering) -> Self {
-                // SAFETY: promised by the caller, here and below.
+                // SAFETY: promised by the caller.
                 unsafe { <$atomic>::from_ptr(place) }.load(order)
             }
 
             #[inline]
             unsafe fn store(place: *mut Self, value: Self, order: Ordering) {
-                // SAFETY: as above.
+                // SAFETY: promised by the caller.
                 unsafe { <$atomic>::from_ptr(place) }.store(value, order);
             }
 
             #[inline]
             unsafe fn fetch_add(place: *mut Self, operand: Self, order: Ordering) -> Self {
-                // SAFETY: as above.
+                // SAFETY: promised by the caller.
                 unsafe { <$atomic>::from_ptr(place) }.fetch_add(operand, order)
             }
 
             #[inline]
             unsafe fn swap(place: *mut Self, value: Self, order: Ordering) -> Self {
-                // SAFETY: as above.
+                // SAFETY: promised by the caller.
                 unsafe { <$atomic>::from_ptr(place) }.swap(value, order)
             }
 
@@ -217,7 +221,7 @@ macro_rules! integers {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<Self, Self> {
-                // SAFETY: as above.
+                // SAFETY: promised by the caller.
                 unsafe { <$atomic>::from_ptr(place) }.compare_exchange(current, new, success, failure)
             }
         }

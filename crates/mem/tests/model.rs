@@ -1,6 +1,6 @@
-//! The table against a model that is too simple to be wrong: random registrations, accesses and
-//! deregistrations must be granted exactly when the model grants them, and change exactly the bytes
-//! that the model changes.
+//! Compares the table with a simple model. Random registrations, accesses and deregistrations must
+//! be granted exactly when the model grants them, and must change exactly the bytes that the model
+//! changes.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use mem::{
 };
 use proptest::prelude::*;
 
-/// Regions lie anywhere in here and may overlap; all other bytes are canaries.
+/// Length of the arena in bytes. Regions lie anywhere in it and may overlap; all other bytes are
+/// canaries.
 const ARENA_BYTES: u64 = 512;
 const CANARY: u8 = 0xa5;
 const DOMAINS: usize = 2;
@@ -28,7 +29,7 @@ enum Step {
     CompareSwap { target: usize, compare: u64, swap: u64 },
 }
 
-/// Mostly small, sometimes around 0 from below, sometimes anything.
+/// Generates distances: mostly small, sometimes just below 2^64, rarely arbitrary.
 fn distance() -> impl Strategy<Value = u64> {
     prop_oneof![
         16 => 0..80_u64,
@@ -90,7 +91,7 @@ struct ModelRegion {
 }
 
 impl ModelRegion {
-    /// In 128 bits nothing wraps.
+    /// Computes in 128 bits, so that no sum wraps.
     fn contains(&self, address: u128, len: u64) -> bool {
         let (start, end) = (u128::from(self.region.start), address + u128::from(len));
         start <= address && end <= start + u128::from(self.region.len)
@@ -325,7 +326,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether the target's region lives and the range lies in the target.
+    /// Returns whether the target's region is live and the range lies in the target.
     fn usable(&self, known: &ModelTarget, offset: u64, len: u64) -> bool {
         let end = u128::from(offset) + u128::from(len);
         self.regions[known.region].live && end <= u128::from(known.target.len())

@@ -1,7 +1,7 @@
-//! What becomes of signals that are not ours, each in a process of its own.
+//! Tests of signals that do not concern this crate, each in its own process.
 //!
-//! A test starts this program again with a role, which a child plays to its end or to that of the
-//! process.
+//! A test starts this program again with a role. A child process performs the role until it, or the
+//! process, ends.
 
 #![cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 #![expect(clippy::undocumented_unsafe_blocks, reason = "each breaks something on purpose, or asks")]
@@ -67,7 +67,7 @@ fn an_overflow_of_the_stack_is_still_reported() {
     assert!(text.contains("overflowed its stack"), "{text}");
 }
 
-/// The children's part: does nothing unless this process was started for a role.
+/// Runs in the child: does nothing unless this process was started for a role.
 #[test]
 fn role() {
     let Ok(role) = env::var(ROLE) else { return };
@@ -95,7 +95,7 @@ fn role() {
             act(libc::SIG_DFL, 0);
             catch();
             unsafe { libc::kill(process::id().cast_signed(), libc::SIGSEGV) };
-            // It may take another thread, and a moment.
+            // The signal may be delivered to another thread, after a moment.
             loop {
                 thread::park();
             }
@@ -136,7 +136,7 @@ fn role() {
             assert!(thread::spawn(move || first()).join().unwrap());
             thread::spawn(catch).join().unwrap();
             let second = copies[1];
-            // Each on a thread of its own, which looks at once.
+            // Use a new thread for each check, because a new thread checks at once.
             for catches in [second, first, second] {
                 assert!(thread::spawn(move || catches()).join().unwrap());
                 thread::spawn(catch).join().unwrap();
@@ -172,9 +172,9 @@ fn replace() {
     process::exit(FINE);
 }
 
-/// A fault that no handler knows ends the process, through all handlers.
+/// A fault that no handler recognizes ends the process, after passing through all handlers.
 fn act_as_before_and_touch() -> ! {
-    // The child of a fork is the one that ends.
+    // The fault ends the child of the fork.
     unsafe {
         let child = libc::fork();
         if child == 0 {
@@ -188,14 +188,15 @@ fn act_as_before_and_touch() -> ! {
     }
 }
 
-/// The shared object with another copy of this crate, if it is built.
+/// Returns the shared object with another copy of this crate, if it is built.
 fn shared_object() -> Option<PathBuf> {
     let program = env::current_exe().unwrap();
     let built = program.parent()?.parent()?.join("examples/libanother_copy.so");
     built.exists().then_some(built)
 }
 
-/// Loads a copy of the shared object under a name of its own, so that it is another one, and returns its function.
+/// Loads a copy of the shared object under its own name, so that it is a separate object, and
+/// returns its function.
 fn load(name: &str) -> extern "C" fn() -> bool {
     let folder = env::temp_dir().join(format!("ethernot-copies-{}", process::id()));
     fs::create_dir_all(&folder).unwrap();
@@ -212,7 +213,7 @@ fn load(name: &str) -> extern "C" fn() -> bool {
     unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> bool>(function) }
 }
 
-/// Catches a fault of our own.
+/// Catches a fault of this crate.
 fn catch() {
     let guard = FaultGuard::acquire().expect("nothing else is installed behind it");
     let mut byte = 1;
@@ -237,7 +238,8 @@ fn overflow(depth: u64) -> u64 {
     overflow(depth + 1) + room[50]
 }
 
-/// Has the program act on `SIGSEGV`, with `SIGUSR1` blocked meanwhile; returns what it did before.
+/// Sets the action for `SIGSEGV`, with `SIGUSR1` blocked in the handler. Returns the previous
+/// action.
 fn act(action: usize, flags: c_int) -> libc::sigaction {
     unsafe {
         let mut new: libc::sigaction = std::mem::zeroed();
@@ -260,7 +262,7 @@ extern "C" fn plain(signal: c_int) {
     unsafe { libc::_exit(if signal == libc::SIGSEGV { FINE } else { 1 }) }
 }
 
-/// Returns, so that the fault happens again.
+/// Returns at the first call, so that the fault repeats; exits at the second.
 extern "C" fn once(_: c_int) {
     static CALLS: AtomicUsize = AtomicUsize::new(0);
     if CALLS.fetch_add(1, Ordering::SeqCst) > 0 {
@@ -270,7 +272,7 @@ extern "C" fn once(_: c_int) {
 
 extern "C" fn looking_around(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) {
     let here = 0;
-    // The thread's own stack is nearer than any other memory.
+    // Within 64 KiB of the thread's stack there is no other memory.
     let distance = STACK_NEAR.load(Ordering::SeqCst).abs_diff((&raw const here).addr());
     let is_right = unsafe {
         let mut mask = std::mem::zeroed();
@@ -282,7 +284,7 @@ extern "C" fn looking_around(_: c_int, _: *mut libc::siginfo_t, _: *mut c_void) 
     unsafe { libc::_exit(if is_right { FINE } else { 1 }) }
 }
 
-/// How a child of this program ends that plays a role.
+/// Runs a child of this program with a role and returns its exit status.
 fn play(role: &str) -> ExitStatus {
     let output = start(role);
     println!("{}", String::from_utf8_lossy(&output.stderr));
@@ -298,10 +300,10 @@ fn start(role: &str) -> Output {
 
 const ROLE: &str = "ETHERNOT_TEST_ROLE";
 
-/// The lowest page is never mapped.
+/// An address in the lowest page, which is never mapped.
 const NOWHERE: usize = 64;
 
-/// The status of a child that found everything as it should be.
+/// Exit status of a child that found everything as expected.
 const FINE: c_int = 42;
 
 static STACK_NEAR: AtomicUsize = AtomicUsize::new(0);

@@ -1,5 +1,5 @@
-//! Where no fault is caught. The parent looks whether the handler is installed, and it never is, so
-//! that the copies here are plain ones and are never called.
+//! Targets on which faults cannot be caught. The handler is never installed there, so the parent
+//! module never calls the copies in this file. They exist to compile.
 
 use crate::copy;
 
@@ -18,7 +18,7 @@ pub(super) const fn catches_here() -> bool {
 }
 
 /// # Safety
-/// As for [`copy::copy`].
+/// The contract of [`copy::copy`].
 pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
     // SAFETY: promised by the caller.
     unsafe { copy::copy(to, from, len) }
@@ -34,7 +34,7 @@ pub(super) unsafe fn store<W>(to: *mut u8, word: W) -> bool {
 }
 
 /// # Safety
-/// As for [`copy::fetch_add`].
+/// The contract of [`copy::fetch_add`].
 #[expect(clippy::unnecessary_wraps, reason = "as where memory may be missing")]
 pub(super) unsafe fn fetch_add(address: *mut u8, operand: u64) -> Option<u64> {
     // SAFETY: promised by the caller.
@@ -42,7 +42,7 @@ pub(super) unsafe fn fetch_add(address: *mut u8, operand: u64) -> Option<u64> {
 }
 
 /// # Safety
-/// As for [`copy::compare_swap`].
+/// The contract of [`copy::compare_swap`].
 #[expect(clippy::unnecessary_wraps, reason = "as where memory may be missing")]
 pub(super) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> Option<u64> {
     // SAFETY: promised by the caller.

@@ -13,7 +13,7 @@ fn bytes_of_all_lengths_are_copied() {
     for len in (0..300).chain([511, 1452, 4096, 8962]) {
         for start in [0, 1, 31] {
             let mut target = vec![0xa5; len + 2];
-            // SAFETY: `target` has a byte more on both sides.
+            // SAFETY: `target` is a byte longer on both sides.
             let copied =
                 unsafe { guard.copy(target[1..].as_mut_ptr(), source[start..].as_ptr(), len) };
             assert_eq!(copied, len);
@@ -31,7 +31,7 @@ fn a_copy_ends_before_a_page_without_access() {
     mapping.protect_page(1, libc::PROT_NONE);
     for before in [0, 1, 63, 64, 1000, Mapping::PAGE] {
         let mut target = vec![0; before + 300];
-        // SAFETY: the start lies in the mapping, and `target` is as long as said.
+        // SAFETY: the start lies in the mapping, and the copy has the length of `target`.
         let copied = unsafe {
             let from = mapping.start().add(Mapping::PAGE - before);
             guard.copy(target.as_mut_ptr(), from, target.len())
@@ -46,12 +46,12 @@ fn a_copy_ends_before_a_page_without_access() {
 fn a_copy_ends_before_a_page_that_is_unmapped() {
     let Some(guard) = guard() else { return };
     let mapping = Mapping::new(2);
-    // SAFETY: a page of the test's own mapping, to which no reference exists.
+    // SAFETY: the page belongs to the test's own mapping, and no reference to it exists.
     let copied = unsafe {
         libc::munmap(mapping.start().add(Mapping::PAGE).cast(), Mapping::PAGE);
         guard.copy([0; 1500].as_mut_ptr(), mapping.start().add(Mapping::PAGE - 200), 1500)
     };
-    // Another test may have got the page by now.
+    // Another test may have mapped the page meanwhile.
     assert!(copied == 200 || copied == 1500, "{copied}");
     core::mem::forget(mapping);
 }
@@ -61,7 +61,7 @@ fn addresses_that_can_never_be_mapped_copy_nothing() {
     let Some(guard) = guard() else { return };
     for address in [0, 64, 1_usize << 47, 1 << 63, usize::MAX - 8] {
         let from = core::ptr::without_provenance(address);
-        // SAFETY: there is room for 8 bytes.
+        // SAFETY: the target has 8 bytes.
         assert_eq!(unsafe { guard.copy([0; 8].as_mut_ptr(), from, 8) }, 0, "{address:#x}");
     }
 }
@@ -71,7 +71,7 @@ fn a_copy_ends_before_the_end_of_the_file() {
     let Some(guard) = guard() else { return };
     let file = FileMapping::new(2, 4096);
     let mut target = vec![1; 4000];
-    // SAFETY: the start lies in the mapping, and `target` is long enough.
+    // SAFETY: the start lies in the mapping, and `target` has 4000 bytes.
     let copied =
         unsafe { guard.copy(target.as_mut_ptr(), file.start.add(Mapping::PAGE - 100), 4000) };
     assert_eq!(copied, 100);
@@ -86,12 +86,12 @@ fn placing_where_memory_is_missing_is_no_fault() {
     mapping.fill(1);
     mapping.protect_page(1, libc::PROT_READ);
     let bytes = [9; 64];
-    // SAFETY: both places lie in the mapping, and faults are caught.
+    // SAFETY: both addresses lie in the mapping, and faults are caught.
     unsafe {
         let end = mapping.start().add(Mapping::PAGE);
         assert_eq!(copy(end.sub(10), bytes.as_ptr(), 64), 10);
         for (behind, width) in [(8, 8), (4, 4), (2, 2), (1, 1)] {
-            // The body ends with the page, and the last word lies behind it.
+            // The body ends with the page, and the last word lies in the next page.
             let (to, len) = (end.sub(3), 3 + behind);
             assert_eq!(copy_tail(to, bytes.as_ptr(), len), 3, "a word of {width} bytes");
         }
@@ -116,7 +116,8 @@ fn registered_memory_that_is_gone_is_an_error_that_names_the_address() {
     let table = MemoryTable::new(TableLimits::default(), [1, 2]);
     let domain = table.allocate_domain();
     let bytes = 2 * Mapping::PAGE as u64;
-    // SAFETY: the promise to keep the memory is broken on purpose; it stays an error.
+    // SAFETY: the test breaks the promise to keep the memory on purpose; the access must then fail
+    // with an error.
     let region =
         unsafe { table.register_raw(domain, mapping.start(), bytes, Rights::ALL) }.unwrap();
     mapping.unmap_page(1);
@@ -143,7 +144,7 @@ fn registered_memory_that_is_gone_is_an_error_that_names_the_address() {
 fn ranges_that_overlap_are_copied_as_if_they_did_not() {
     let mut bytes: Vec<u8> = (0..100).collect();
     let start = bytes.as_mut_ptr();
-    // SAFETY: both ranges lie in `bytes`, which nothing else uses meanwhile.
+    // SAFETY: both ranges lie in `bytes`, which no other code uses meanwhile.
     unsafe {
         assert_eq!(copy(start.add(1), start, 50), 50);
         assert_eq!(copy(start.add(60), start.add(70), 30), 30);
@@ -153,7 +154,7 @@ fn ranges_that_overlap_are_copied_as_if_they_did_not() {
     assert_eq!(bytes, expected);
 }
 
-/// A fault that was not caught would end the process.
+/// An uncaught fault would end the process.
 #[test]
 fn memory_may_come_and_go_while_threads_copy() {
     const PAGES: usize = 3;
@@ -172,9 +173,9 @@ fn memory_may_come_and_go_while_threads_copy() {
                     let mut target = vec![0; PAGES * Mapping::PAGE];
                     for _ in 0..COPIES {
                         let from = core::ptr::with_exposed_provenance(start);
-                        // SAFETY: `target` is as long as said.
+                        // SAFETY: the copy has the length of `target`.
                         let copied = unsafe { guard.copy(target.as_mut_ptr(), from, target.len()) };
-                        // A page may go while it is being copied.
+                        // The page may be unmapped during the copy.
                         assert!(copied <= target.len(), "{copied}");
                     }
                 })
@@ -190,7 +191,8 @@ fn memory_may_come_and_go_while_threads_copy() {
                 }
             }
         });
-        // The other thread must end before anything is unwrapped, as the scope waits for it.
+        // Stop the other thread before unwrapping a result, because a panic would make the scope
+        // wait for it.
         let ends: Vec<_> = copiers.into_iter().map(thread::ScopedJoinHandle::join).collect();
         is_over.store(true, Ordering::Relaxed);
         for end in ends {
@@ -205,9 +207,9 @@ fn a_thread_that_blocks_the_signals_is_refused() {
         return;
     }
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
-        // A thread of its own looks again.
+        // A new thread repeats the check.
         let blocker = thread::spawn(move || {
-            // SAFETY: the set is initialised before it is used; the mask is that of this thread.
+            // SAFETY: the set is initialised before its use. The mask is that of this thread.
             unsafe {
                 let mut set = core::mem::zeroed();
                 libc::sigemptyset(&raw mut set);
@@ -221,7 +223,7 @@ fn a_thread_that_blocks_the_signals_is_refused() {
     assert!(thread::spawn(|| FaultGuard::acquire().is_some()).join().unwrap());
 }
 
-/// None, and says so, where the processor cannot do it.
+/// Returns a guard, or prints that the test is skipped if the processor does not support it.
 fn guard() -> Option<FaultGuard> {
     let guard = FaultGuard::acquire();
     if guard.is_none() {
@@ -231,10 +233,10 @@ fn guard() -> Option<FaultGuard> {
     guard
 }
 
-/// Puts a fresh page in place of what is there.
+/// Replaces the page with a fresh one.
 fn remap(address: usize, access: libc::c_int) {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    // SAFETY: the caller's own page, to which there is no reference.
+    // SAFETY: the page belongs to the caller, and no reference to it exists.
     let result = unsafe {
         let address = core::ptr::with_exposed_provenance_mut(address);
         libc::mmap(address, Mapping::PAGE, access, flags, -1, 0)
@@ -252,7 +254,7 @@ impl FileMapping {
     fn new(pages: usize, bytes_of_file: libc::off_t) -> Self {
         let bytes = pages * Mapping::PAGE;
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the name is a C string, and the kernel chooses an address that nothing uses.
+        // SAFETY: the name is a C string, and the kernel chooses an unused address.
         let start = unsafe {
             let file = libc::memfd_create(c"short".as_ptr(), 0);
             assert!(file >= 0, "no memory files here");
@@ -268,7 +270,7 @@ impl FileMapping {
 
 impl Drop for FileMapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this test's own and ends here.
+        // SAFETY: the mapping belongs to this value and is not used afterwards.
         unsafe { libc::munmap(self.start.cast(), self.bytes) };
     }
 }

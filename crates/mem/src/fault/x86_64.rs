@@ -1,12 +1,12 @@
 //! The instructions that touch foreign memory.
 //!
-//! Each is the first of a function of its own, entered by a call. When it faults, the handler goes on
-//! at a lone `ret`, and so behind the call; what is left to do stands in RCX, which counts down as
-//! the copy goes on and which the others clear when they have succeeded.
+//! Each is the first instruction of its own function. When it faults, the handler continues at a
+//! lone `ret`, which returns to the caller. RCX then holds the remaining work: a copy counts it
+//! down, and the other functions clear it on success.
 //!
-//! One instruction for copies of all lengths, as it is as quick as the C library's `memmove`, which
-//! makes that choice itself on this kind of processor, except between 128 and 512 bytes, where it takes
-//! 10 to 20 ns more (`docs/performance-notes.md`, 31).
+//! Copies of all lengths use one instruction. It is as fast as the C library's `memmove`, which
+//! uses the same instruction on such processors. Only between 128 and 512 bytes it takes 10 to 20
+//! ns more (`docs/performance-notes.md`, 31).
 
 use core::arch::{asm, naked_asm};
 
@@ -14,23 +14,23 @@ mod handler;
 
 pub(super) use handler::{catches_here, install, is_installed};
 
-/// The processor's clock, which all processors of a host share closely enough.
+/// Returns the processor's clock, which is synchronous enough across the processors of a host.
 #[inline]
 pub(super) fn ticks() -> u64 {
-    // SAFETY: reads a counter, which every x86-64 has and Linux lets programs read.
+    // SAFETY: reads a counter that every x86-64 has and that Linux lets programs read.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// Copies upwards, and returns how many bytes were copied.
+/// Copies upwards, and returns the number of copied bytes.
 ///
 /// # Safety
-/// The bytes of `to` may be written. A range that is not accessible in full is only allowed if
-/// faults are caught.
+/// The bytes of `to` may be written. If faults are not caught, both ranges are fully accessible.
 #[inline]
 pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
     let left: usize;
-    // SAFETY: the function uses no registers but these and needs no aligned stack; the direction flag
-    // is clear as Rust requires. Races on the bytes are the processor's, which tears them.
+    // SAFETY: the function uses no other registers and needs no aligned stack. Rust guarantees that
+    // the direction flag is clear. Races on the bytes happen in the processor only, which tears
+    // them.
     unsafe {
         asm!(
             "call {copy}",
@@ -43,26 +43,26 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
     len.wrapping_sub(left)
 }
 
-/// A word with an instruction that stores it.
+/// A word that one instruction stores.
 pub(super) trait Storable {
     /// # Safety
-    /// As for [`store`].
+    /// The contract of [`store`].
     unsafe fn store(self, to: *mut u8) -> bool;
 }
 
-/// Stores a word after everything that was stored before, as every single store of this processor
-/// is, also behind a `rep movsb`; false if it faulted.
+/// Stores a word after all earlier stores, and returns false if the store faulted. Every single
+/// store of this processor has this order, even after a `rep movsb`.
 ///
 /// # Safety
-/// The aligned word at `to` may be written, and may only be missing if faults are caught.
+/// The aligned word at `to` may be written. It is not missing unless faults are caught.
 #[inline]
 pub(super) unsafe fn store(to: *mut u8, word: impl Storable) -> bool {
     // SAFETY: promised by the caller.
     unsafe { word.store(to) }
 }
 
-/// Calls one of the functions below that touch the word at an address, with RAX and more operands of
-/// `asm!`. What RAX holds then; none if the function faulted.
+/// Calls one of the functions below that touch the word at an address, with RAX and more operands
+/// of `asm!`. Evaluates to the resulting RAX, or `None` if the function faulted.
 macro_rules! touch {
     ($function:ident, $address:expr, $rax:expr $(, $($more:tt)*)?) => {{
         let (left, held): (u64, u64);
@@ -83,7 +83,8 @@ macro_rules! storable {
         impl Storable for $word {
             #[inline]
             unsafe fn store(self, to: *mut u8) -> bool {
-                // SAFETY: the function uses no other registers; `to` is promised by the caller.
+                // SAFETY: the function uses no other registers. The caller promises that `to` is
+                // valid.
                 unsafe { touch!($function, to, u64::from(self)) }.is_some()
             }
         }
@@ -96,35 +97,35 @@ storable!(u32, store_4);
 storable!(u64, store_8);
 
 /// # Safety
-/// The aligned word at `address` may be changed, and may only be missing if faults are caught.
+/// The aligned word at `address` may be changed. It is not missing unless faults are caught.
 #[inline]
 pub(super) unsafe fn fetch_add(address: *mut u8, operand: u64) -> Option<u64> {
-    // SAFETY: the function uses no other registers; `address` is promised by the caller.
+    // SAFETY: the function uses no other registers. The caller promises that `address` is valid.
     unsafe { touch!(add_8, address, operand) }
 }
 
 /// # Safety
-/// As for [`fetch_add`].
+/// The contract of [`fetch_add`].
 #[inline]
 pub(super) unsafe fn compare_swap(address: *mut u8, compare: u64, swap: u64) -> Option<u64> {
-    // SAFETY: the function uses no other registers; `address` is promised by the caller.
+    // SAFETY: the function uses no other registers. The caller promises that `address` is valid.
     unsafe { touch!(swap_8, address, compare, in("rdx") swap) }
 }
 
-/// Whether the instruction at an address is one of those that may fault.
+/// Returns whether the instruction at an address is one that may fault.
 fn may_fault(address: usize) -> bool {
     let functions: [unsafe extern "C" fn(); 7] =
         [copy_bytes, store_1, store_2, store_4, store_8, add_8, swap_8];
     functions.iter().any(|&function| function as usize == address)
 }
 
-/// Where to go on instead.
+/// Returns the address at which execution continues after a fault.
 fn behind_fault() -> usize {
     give_up as unsafe extern "C" fn() as usize
 }
 
-/// Defines functions of one instruction that touches memory and some that end them. They are
-/// called by nothing but the `asm!` blocks above.
+/// Defines functions of one instruction that touches memory, followed by instructions that end the
+/// function. Only the `asm!` blocks above call them.
 macro_rules! instruction {
     ($name:ident, $($line:literal),+) => {
         #[unsafe(naked)]

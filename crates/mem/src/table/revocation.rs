@@ -1,4 +1,4 @@
-//! Regions that their owner has given up while its own work still uses them.
+//! Regions that peers can no longer use, but pending local work still does.
 
 use super::MemoryTable;
 use crate::gate::TurnGate;
@@ -6,8 +6,9 @@ use crate::slot::{Slot, SlotState};
 use crate::{RegionId, RegisterError};
 
 impl MemoryTable {
-    /// Whether the table keeps the memory of a region alive, which is so for memory of a [`Buffer`](crate::Buffer).
-    /// Other memory is the program's, which may unmap it as soon as [`MemoryTable::deregister`] has returned.
+    /// Returns whether the table keeps the memory of a region alive. It does so for memory of a
+    /// [`Buffer`](crate::Buffer). Other memory belongs to the program, which may unmap it as soon
+    /// as [`MemoryTable::deregister`] has returned.
     pub fn keeps_alive(&self, region: RegionId) -> bool {
         let registry = self.registry();
         let owner = registry.owners.get(region.index() as usize);
@@ -15,13 +16,15 @@ impl MemoryTable {
         is_live && owner.is_some_and(Option::is_some)
     }
 
-    /// Takes a region away from peers: its key and its windows end. Work of this side goes on with it until
+    /// Revokes a region: its key and its windows end for peers. Local work can use the region until
     /// [`MemoryTable::deregister`].
     ///
-    /// A turn in progress may have granted an access before; [`MemoryTable::wait_for_accesses`] waits for it.
+    /// A turn in progress may already have granted an access to a peer.
+    /// [`MemoryTable::wait_for_accesses`] waits for such turns.
     ///
     /// # Errors
-    /// [`RegisterError::UnknownRegion`] if the region has ended, [`RegisterError::ForeignRegion`] if it is of another table.
+    /// [`RegisterError::UnknownRegion`] if the region has ended, [`RegisterError::ForeignRegion`]
+    /// if it belongs to another table.
     pub fn revoke(&self, region: RegionId) -> Result<(), RegisterError> {
         self.check_region(region)?;
         let _registry = self.registry();
@@ -33,15 +36,16 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// Returns when every access that began before the call has ended: what was [revoked](MemoryTable::revoke) before is
-    /// out of the reach of peers then. Inside an access of the same thread it returns at once, as it would wait for itself.
+    /// Returns when every access that began before the call has ended. After that, peers cannot
+    /// reach regions that were [revoked](MemoryTable::revoke) before the call. Inside an access of
+    /// the calling thread it returns at once, because it would wait for itself.
     pub fn wait_for_accesses(&self) {
         if !TurnGate::inside_this_thread() {
             self.gate.wait();
         }
     }
 
-    /// The state of a region that has not ended. The registry is locked.
+    /// Returns the state of a region that has not ended. The caller holds the registry's lock.
     fn live_state(&self, region: RegionId) -> Result<SlotState, RegisterError> {
         let state = self.slots.get(region.index()).map(Slot::state);
         let state = state.filter(|state| state.is_live(region.generation()));

@@ -40,7 +40,7 @@ fn a_region_that_is_changed_keeps_its_key_and_nothing_else() {
     let region = region.unwrap();
     let change = |id, domain, len| {
         let start = after.as_ptr();
-        // SAFETY: as above.
+        // SAFETY: the same as above.
         unsafe { table.change_raw_lazily(id, domain, start, len, 0x2000, Rights::LOCAL_WRITE) }
     };
     let unknown = ProtectionDomain::NONE;
@@ -75,7 +75,8 @@ fn memory_is_not_touched_after_deregister_while_turns_go_on() {
     let rounds = if cfg!(miri) { 5 } else { 200 };
     let (table, domain) = table();
     let buffer = Buffer::new(BYTES as u64);
-    // The key and the name of the region that placers use, changed without waiting for them.
+    // The key and the name of the current region, which the placing threads read without
+    // synchronization.
     let current = [AtomicU64::new(0), AtomicU64::new(0)];
     let stop = AtomicBool::new(false);
     let placed = AtomicU64::new(0);
@@ -93,7 +94,7 @@ fn memory_is_not_touched_after_deregister_while_turns_go_on() {
                     let remote = remote.and_then(|at| access.source_of(&at, 0, BYTES as u32));
                     let local = access.source(id, 0, BYTES as u32);
                     for slice in [remote, local].into_iter().flatten() {
-                        // The longest that a turn can hold on to what it was given.
+                        // Hold the slice for as long as a turn can.
                         thread::yield_now();
                         let bytes = [0xff; BYTES];
                         // SAFETY: the buffer outlives the threads.
@@ -149,12 +150,12 @@ fn deregister_inside_an_access_is_refused_instead_of_waiting_for_itself() {
 #[cfg(not(miri))]
 #[test]
 fn a_range_is_registered_without_touching_its_pages_and_used_like_any_other() {
-    // More than any machine of tests has.
+    // More bytes than any test machine has.
     const BYTES: usize = 1 << 42;
     const HOLE_BYTES: usize = 1 << 21;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: the kernel chooses an address that nothing uses.
+    // SAFETY: the kernel chooses an unused address.
     let start = unsafe { libc::mmap(core::ptr::null_mut(), BYTES, access, flags, -1, 0) };
     if start == libc::MAP_FAILED {
         println!("skipped: no range of addresses as large");
@@ -170,7 +171,7 @@ fn a_range_is_registered_without_touching_its_pages_and_used_like_any_other() {
     assert_eq!(access.place(&target, 0, &[7; 8]), Ok(()));
     drop(access);
     table.deregister(region.id).expect("registered");
-    // SAFETY: the mapping is this test's own, and so is the hole in it.
+    // SAFETY: the mapping belongs to this test, including the hole.
     unsafe {
         assert_eq!(libc::munmap(start.wrapping_byte_add(BYTES / 2), HOLE_BYTES), 0);
         let refused = table.register_raw_lazily(domain, start.cast(), len, 0, rights);
@@ -178,7 +179,7 @@ fn a_range_is_registered_without_touching_its_pages_and_used_like_any_other() {
         let hole = address + len / 2;
         let expected = RegisterError::Unreadable { start: address, len, address: hole };
         assert_eq!(refused, Err(expected));
-        // The hole may be another test's by now.
+        // Another test may have mapped memory in the hole meanwhile.
         libc::munmap(start, BYTES / 2);
         let behind = BYTES / 2 + HOLE_BYTES;
         libc::munmap(start.wrapping_byte_add(behind), BYTES - behind);
@@ -205,7 +206,7 @@ fn a_full_table_refuses_and_takes_again_what_became_free() {
 fn reserved_keys_are_never_handed_out() {
     let limits = TableLimits { regions_max: 1, domains_max: 1 };
     for reserved in [0, u32::MAX] {
-        // A key whose permutation takes slot 0 to the reserved key in some generation.
+        // A table key with which slot 0 gets the reserved key in some generation.
         let (seed, generation) = (0..)
             .find_map(|seed| {
                 let plain = KeyedPermutation::new([seed, 0]).decrypt(reserved);

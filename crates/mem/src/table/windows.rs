@@ -1,4 +1,4 @@
-//! Memory windows: parts of regions under keys of their own, which come and go without registration.
+//! Memory windows: parts of regions with their own keys, bound and ended without registration.
 
 use core::sync::atomic::Ordering;
 use std::collections::HashMap;
@@ -9,36 +9,37 @@ use wire_edge::RemoteKey;
 use super::{MemoryTable, ProtectionDomain, WHOLE_ADDRESS_SPACE_KEY};
 use crate::{AccessError, RegionId, RegisterError, Rights};
 
-/// A part of a region that peers reach under another key than the region's.
+/// A part of a region that peers reach under its own key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Window {
-    /// The region.
+    /// The region that contains the window.
     pub region: RegionId,
-    /// Where the window begins in it, bytes from the start of the region.
+    /// Offset of the window in the region, in bytes.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// The address of its first byte, as peers name it.
+    /// The address of the first byte that peers use.
     pub remote_start: u64,
-    /// What peers may do in it, whatever they may do in the region; what changes bytes needs the owner's own
-    /// right to have them changed there.
+    /// Rights of peers in the window, independent of their rights in the region. Rights that let
+    /// bytes change require that the region has [`Rights::LOCAL_WRITE`].
     pub rights: Rights,
-    /// Who may use the key.
+    /// The connections that may use the key.
     pub reach: Reach,
 }
 
-/// Who may use the key of a window.
+/// The connections that may use the key of a window.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reach {
     /// Every connection of the region's domain.
     Domain,
-    /// One connection, by a number that no other connection ever has.
+    /// One connection, by a number that is unique among all connections.
     Connection(u64),
 }
 
 /// The windows of a table.
 ///
-/// Behind a lock, which only a key that no region has leads to: who binds no window never comes here.
+/// They are behind a lock. Lookups take it only for a key that no region has, and only once a
+/// window has been bound.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     by_key: HashMap<RemoteKey, Window>,
@@ -64,21 +65,22 @@ impl Windows {
 }
 
 impl MemoryTable {
-    /// Binds a window to a key of the program's choice.
+    /// Binds a window to a key that the program chooses.
     ///
     /// # Errors
-    /// [`RegisterError::KeyInUse`] if a region or window has the key, or none may have it,
-    /// [`RegisterError::UnknownRegion`] or [`RegisterError::ForeignRegion`] if there is no such region,
-    /// [`RegisterError::OutsideRegion`] if the window is not within it, [`RegisterError::Wraps`] if its remote
-    /// addresses go beyond the address space, [`RegisterError::WindowRights`] if peers could change what may
-    /// not change, [`RegisterError::TooManyWindows`].
+    /// [`RegisterError::KeyInUse`] if a region or window has the key, or the key is reserved,
+    /// [`RegisterError::UnknownRegion`] or [`RegisterError::ForeignRegion`] if there is no such
+    /// region, [`RegisterError::OutsideRegion`] if the window is not within the region,
+    /// [`RegisterError::Wraps`] if the remote addresses exceed the address space,
+    /// [`RegisterError::WindowRights`] if peers could change bytes that this side may not change,
+    /// [`RegisterError::TooManyWindows`] if the limit is reached.
     pub fn bind(&self, key: RemoteKey, window: Window) -> Result<(), RegisterError> {
         let Window { region, offset, len, remote_start, rights, .. } = window;
         self.check_region(region)?;
         if remote_start.checked_add(len).is_none() {
             return Err(RegisterError::Wraps { start: remote_start, len });
         }
-        // Held, so that the region does not end meanwhile, and no new one gets the key.
+        // The lock prevents that the region ends meanwhile or that a new region gets the key.
         let _registry = self.registry();
         let unknown = RegisterError::UnknownRegion { region };
         let slot = self.slots.get(region.index()).ok_or(unknown)?;
@@ -105,17 +107,17 @@ impl MemoryTable {
         Ok(())
     }
 
-    /// Ends a window by its key, for all peers that may use it. Accesses that the engine has begun may go on to the end
-    /// of the turn, and answers to reads that were granted until they are sent.
+    /// Ends a window by its key, for all peers. Accesses that the engine has begun may continue
+    /// until the end of the turn, and answers to granted reads until they are sent.
     pub fn unbind(&self, key: RemoteKey) -> Option<Window> {
         self.windows_mut().remove(key)
     }
 
-    /// Ends a window for one of its users, on this side or the other: only one that was bound for this very
-    /// connection and whose region is of its domain.
+    /// Ends a window on behalf of a connection, for either of its ends. The window must be bound
+    /// for this connection, and its region must belong to the connection's domain.
     ///
     /// # Errors
-    /// [`AccessError::InvalidKey`] if there is none.
+    /// [`AccessError::InvalidKey`] if there is no such window.
     pub fn invalidate(
         &self,
         domain: ProtectionDomain,
@@ -133,7 +135,7 @@ impl MemoryTable {
         windows.remove(key).ok_or(unknown)
     }
 
-    /// The window that a connection reaches under this key.
+    /// Returns the window that a connection reaches under this key.
     #[cold]
     pub(crate) fn find_window(
         &self,
@@ -149,7 +151,7 @@ impl MemoryTable {
         (reaches && self.domain_of_region(window.region) == Some(domain)).then_some(window)
     }
 
-    /// Refuses to end a region that has windows. The registry is locked.
+    /// Fails if windows are bound to the region. The caller holds the registry's lock.
     pub(super) fn check_without_windows(&self, region: RegionId) -> Result<(), RegisterError> {
         match self.windows().by_region.get(&region) {
             None => Ok(()),
@@ -157,7 +159,7 @@ impl MemoryTable {
         }
     }
 
-    /// Ends all windows of a region. The registry is locked.
+    /// Ends all windows of a region. The caller holds the registry's lock.
     pub(super) fn unbind_all(&self, region: RegionId) {
         if !self.has_windows.load(Ordering::Acquire) {
             return;
@@ -167,12 +169,12 @@ impl MemoryTable {
         windows.by_region.remove(&region);
     }
 
-    /// Whether a window has the key.
+    /// Returns whether a window has the key.
     pub(super) fn is_key_of_window(&self, key: RemoteKey) -> bool {
         self.has_windows.load(Ordering::Acquire) && self.windows().by_key.contains_key(&key)
     }
 
-    /// Whether a region has the key, or none may.
+    /// Returns whether a region has the key, or the key is reserved.
     fn is_key_of_region(&self, key: RemoteKey) -> bool {
         if [RemoteKey(0), WHOLE_ADDRESS_SPACE_KEY].contains(&key) {
             return true;
@@ -196,13 +198,13 @@ impl MemoryTable {
     }
 }
 
-/// What the owner must be allowed to do in the region for peers to have these rights in a window of it:
-/// bytes that peers change are changed by this side.
+/// Returns the rights that the owner of a region needs for a window with `rights`. When a peer
+/// changes bytes through a window, this side changes them.
 pub(crate) const fn own_rights(rights: Rights) -> Rights {
     if rights.intersects(Rights::CHANGING) { Rights::LOCAL_WRITE } else { Rights::NONE }
 }
 
-/// Windows of a table: one for every region that could be.
+/// Largest number of windows of a table. It equals the largest number of regions.
 const WINDOWS_MAX: usize = super::TableLimits::REGIONS_MAX as usize;
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use libc::{sigaction, siginfo_t, ucontext_t};
 
 use crate::copy::read_fault_safe;
 
-/// Puts the handler in front of what is installed, if the processor copies quickly enough.
+/// Installs the handler in front of the current one, if the processor copies fast enough.
 pub(in super::super) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -22,14 +22,14 @@ pub(in super::super) fn install() {
     });
 }
 
-/// Whether [`install`] has installed it. It may have been replaced since.
+/// Returns whether [`install`] installed the handler. The program may have replaced it since.
 #[inline]
 pub(in super::super) fn is_installed() -> bool {
     IS_INSTALLED.load(Ordering::Relaxed)
 }
 
-/// Whether the handler would be called, here and now. Costs three system calls, and two more for each copy of this crate
-/// that another shared object has installed in front.
+/// Returns whether a fault on this thread would reach the handler now. Costs three system calls,
+/// and two more for each copy of this crate in another shared object whose handler is in front.
 pub(in super::super) fn catches_here() -> bool {
     let leads_here = |signal: &Signal| {
         action_of(signal.number).is_some_and(|action| signal.leads_here(action.sa_sigaction))
@@ -37,20 +37,21 @@ pub(in super::super) fn catches_here() -> bool {
     is_installed() && SIGNALS.iter().all(leads_here) && are_unblocked()
 }
 
-/// Whether this thread blocks none of the signals.
+/// Returns whether this thread blocks none of the signals.
 fn are_unblocked() -> bool {
     let mut mask = MaybeUninit::uninit();
-    // SAFETY: asked to change nothing, the C library writes the mask; and reads it only afterwards.
+    // SAFETY: with a null new mask, the C library only writes the current mask. The mask is read
+    // only after that.
     unsafe {
         libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), mask.as_mut_ptr()) == 0
             && SIGNALS.iter().all(|signal| libc::sigismember(mask.as_ptr(), signal.number) == 0)
     }
 }
 
-/// A signal, and what was to be done about it before us.
+/// A signal, and its action before this handler was installed.
 struct Signal {
     number: c_int,
-    /// Its place in [`BEFORE`].
+    /// Index of the signal in [`BEFORE`].
     place: usize,
     flags_before: AtomicI32,
 }
@@ -60,13 +61,13 @@ impl Signal {
         Self { number, place, flags_before: AtomicI32::new(0) }
     }
 
-    /// What was to be done before us.
+    /// Returns the action that was installed before this handler.
     fn action_before(&self) -> &AtomicUsize {
         &BEFORE[self.place]
     }
 
-    /// Whether this action is our handler, or that of another copy of this crate in front of ours: that one passes on what
-    /// is not its own.
+    /// Returns whether the action is this handler, or a handler of another copy of this crate in
+    /// front of it. Such a handler passes on foreign faults.
     fn leads_here(&self, mut action: usize) -> bool {
         for _ in 0..COPIES_MAX {
             if action == our_action() {
@@ -80,25 +81,27 @@ impl Signal {
         false
     }
 
-    /// Puts our handler in front; false if the kernel refuses, which it does for no such signal.
+    /// Installs this handler in front of the current one. Returns false if the kernel refuses,
+    /// which it does not for these signals.
     fn take_over(&self) -> bool {
-        // What is in force must be known before ours is called for the first time.
+        // The action in force must be known before this handler is called for the first time.
         let Some(before) = action_of(self.number) else { return false };
         self.note(&before);
         let mut ours = before;
         ours.sa_sigaction = our_action();
-        // A function runs as it would have run without us: on the same stack, with the same signals
-        // blocked. In front of none, a thread whose stack has overflown must be able to die of it.
+        // The previous handler must run under the same conditions as before: on the same stack and
+        // with the same signals blocked. Without a previous handler, use the alternate stack, so
+        // that a thread with an overflown stack can die of the signal.
         ours.sa_flags = libc::SA_SIGINFO
             | match before.sa_sigaction {
                 libc::SIG_DFL | libc::SIG_IGN => libc::SA_ONSTACK | libc::SA_RESTART,
                 _ => before.sa_flags & (libc::SA_ONSTACK | libc::SA_RESTART | libc::SA_NODEFER),
             };
         let mut replaced = before;
-        // SAFETY: both are valid for the call, and our handler is async-signal-safe.
+        // SAFETY: both actions are valid for the call, and the handler is async-signal-safe.
         let result = unsafe { sigaction(self.number, &raw const ours, &raw mut replaced) };
         if result == 0 {
-            // Another thread may have been quicker.
+            // Another thread may have installed an action meanwhile.
             self.note(&replaced);
         }
         result == 0
@@ -109,31 +112,33 @@ impl Signal {
         self.action_before().store(before.sa_sigaction, Ordering::SeqCst);
     }
 
-    /// Does what would be done without us.
+    /// Does what would happen without this handler.
     ///
     /// # Safety
-    /// The arguments are those of a signal handler, which the caller is, called for this signal.
+    /// The caller is a signal handler that was called for this signal with these arguments.
     unsafe fn pass_on(&self, info: *mut siginfo_t, context: *mut c_void, is_fault: bool) {
         let flags = self.flags_before.load(Ordering::SeqCst);
         match self.action_before().load(Ordering::SeqCst) {
             libc::SIG_DFL => {
                 self.set_simple_action(libc::SIG_DFL);
-                // The instruction of a fault raises the signal again.
+                // After a fault, the instruction raises the signal again.
                 if !is_fault {
-                    // SAFETY: touches no memory of ours. The signal is blocked until we return.
+                    // SAFETY: touches no memory of this program. The signal is blocked until the
+                    // handler returns.
                     unsafe { libc::raise(self.number) };
                 }
             }
-            // Ignored only if somebody sent it. The kernel does not ignore a fault, but ends the process.
+            // A signal is ignored only if a process sent it. For a fault the kernel ends the
+            // process instead.
             libc::SIG_IGN if is_fault => self.set_simple_action(libc::SIG_IGN),
             libc::SIG_IGN => {}
             action => {
                 if flags & libc::SA_RESETHAND != 0 {
                     self.set_simple_action(libc::SIG_DFL);
                 }
-                // SAFETY: the code that installed it gave the kernel the address of such a function, which
-                // would have called it with these arguments. It may also leave by a jump: no frame
-                // between has anything to clean up.
+                // SAFETY: the code that installed the action gave the kernel the address of such a
+                // function, and the kernel would have called it with these arguments. The function
+                // may leave by a long jump, because no frame in between has a destructor.
                 unsafe {
                     if flags & libc::SA_SIGINFO == 0 {
                         transmute::<usize, PlainHandler>(action)(self.number);
@@ -145,7 +150,7 @@ impl Signal {
         }
     }
 
-    /// Does one of the two things for which the kernel calls no handler.
+    /// Sets one of the two actions for which the kernel calls no handler.
     fn set_simple_action(&self, action: usize) {
         // SAFETY: all-zero bytes are a valid `sigaction` without flags that blocks no other signals.
         unsafe {
@@ -156,20 +161,22 @@ impl Signal {
     }
 }
 
-/// Called by the kernel. Uses nothing but the registers of the interrupted code, atomics, and calls
-/// that are allowed in a signal handler.
+/// Handles a signal. Uses only the registers of the interrupted code, atomics, and calls that are
+/// allowed in a signal handler.
 ///
-/// It may be unwound through, as a handler that it calls might be if called directly.
+/// The stack may be unwound through this function, because a handler that it calls may unwind.
 unsafe extern "C-unwind" fn on_signal(number: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel passes both, and the context is the interrupted code's alone.
+    // SAFETY: the kernel passes both pointers, and the context belongs to the interrupted code
+    // only.
     let (code, instruction) = unsafe {
         let registers = &raw mut (*context.cast::<ucontext_t>()).uc_mcontext.gregs;
         ((*info).si_code, registers.cast::<i64>().add(libc::REG_RIP as usize))
     };
-    // The rest of the codes mean that somebody sent the signal, or that hardware found a broken page
-    // which nothing has touched.
+    // The other codes mean that a process sent the signal, or that hardware found a broken page
+    // that the program has not touched.
     let is_fault = code > 0 && !(number == libc::SIGBUS && code == libc::BUS_MCEERR_AO);
-    // SAFETY: as above. Our instructions may be left at a `ret`, since they begin a function.
+    // SAFETY: the pointers are valid as above. A `ret` may replace an instruction that may fault,
+    // because it is the first of its function.
     unsafe {
         if is_fault && super::may_fault(instruction.read() as usize) {
             instruction.write((super::behind_fault() as u64).cast_signed());
@@ -177,13 +184,14 @@ unsafe extern "C-unwind" fn on_signal(number: c_int, info: *mut siginfo_t, conte
         }
     }
     if let Some(signal) = SIGNALS.iter().find(|signal| signal.number == number) {
-        // SAFETY: these are the arguments we were called with.
+        // SAFETY: these are the arguments that the kernel passed.
         unsafe { signal.pass_on(info, context, is_fault) }
     }
 }
 
-/// What the kernel calls: [`on_signal`], behind a mark by which other copies of this crate know it, and the distance from
-/// there to [`BEFORE`]. The jump is one of two bytes, so the mark is always at the same place.
+/// The function that the kernel calls. It begins with a mark, by which other copies of this crate
+/// recognize it, and the distance from the mark's end to [`BEFORE`]; then it jumps to
+/// [`on_signal`]. The first jump is encoded in two bytes, so the offset of the mark is fixed.
 #[unsafe(naked)]
 unsafe extern "C-unwind" fn entry(number: c_int, info: *mut siginfo_t, context: *mut c_void) {
     naked_asm!(
@@ -203,8 +211,9 @@ fn our_action() -> usize {
     entry as FullHandler as usize
 }
 
-/// What was to be done before another copy of this crate was installed, whose handler begins at `action`; none if it is
-/// another handler. The kernel reads, because nothing is known of what is there.
+/// Returns the action that preceded another copy of this crate, whose handler begins at `action`.
+/// Returns `None` for any other handler. Reads through the kernel, because the memory at `action`
+/// may be anything.
 fn before_copy(action: usize, place: usize) -> Option<usize> {
     let mut head = [0; HEAD_BYTES];
     read_fault_safe(action as u64, &mut head).ok()?;
@@ -220,10 +229,11 @@ fn before_copy(action: usize, place: usize) -> Option<usize> {
     Some(usize::from_le_bytes(before))
 }
 
-/// What is to be done about a signal.
+/// Returns the current action of a signal.
 fn action_of(number: c_int) -> Option<sigaction> {
     let mut action = MaybeUninit::uninit();
-    // SAFETY: asked to change nothing, the kernel writes the action, and it is read only then.
+    // SAFETY: with a null new action, the kernel only writes the current action. The action is read
+    // only after success.
     unsafe {
         (sigaction(number, ptr::null(), action.as_mut_ptr()) == 0).then(|| action.assume_init())
     }
@@ -234,18 +244,21 @@ type FullHandler = unsafe extern "C-unwind" fn(c_int, *mut siginfo_t, *mut c_voi
 
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Missing pages raise `SIGSEGV`, pages of a file behind its end and broken ones `SIGBUS`.
+/// The handled signals. Missing pages raise `SIGSEGV`; pages beyond the end of a file and broken
+/// pages raise `SIGBUS`.
 static SIGNALS: [Signal; 2] = [Signal::new(libc::SIGSEGV, 0), Signal::new(libc::SIGBUS, 1)];
 
-/// What was to be done about each of [`SIGNALS`] before us: `SIG_DFL`, `SIG_IGN`, or the address of a function. Other copies
-/// of this crate read it, so its form belongs to the mark of [`entry`].
+/// The action of each of [`SIGNALS`] before this handler: `SIG_DFL`, `SIG_IGN`, or the address of a
+/// function. Other copies of this crate read it, so its layout is part of the format that the mark
+/// of [`entry`] names.
 static BEFORE: [AtomicUsize; 2] = [const { AtomicUsize::new(libc::SIG_DFL) }; 2];
 
-/// How the handler begins: a jump over what follows, and the mark.
+/// The beginning of the handler: a jump over the data, and the mark.
 const MARK: &[u8; 18] = b"\xeb\x18ethernot fault 1";
 
-/// The mark and the distance behind it.
+/// Length of the mark and the distance after it, in bytes.
 const HEAD_BYTES: usize = MARK.len() + size_of::<i64>();
 
-/// Copies of this crate in one process that are looked through: as many shared objects contain it, and some of programs.
+/// Largest number of copies of this crate in one process that are followed. Each shared object that
+/// contains the crate has one, and so have some programs.
 const COPIES_MAX: usize = 8;

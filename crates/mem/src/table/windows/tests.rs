@@ -16,7 +16,7 @@ struct Place {
 }
 
 impl Place {
-    /// A region that only its owner may write to.
+    /// Makes a region that only its owner may write.
     fn new() -> Self {
         Self::with_rights(Rights::LOCAL_WRITE)
     }
@@ -29,7 +29,7 @@ impl Place {
         Self { table, domain, buffer, region }
     }
 
-    /// Bytes 16 to 48, which peers call 1000 to 1032.
+    /// Makes a window of the bytes 16 to 48, at the remote addresses 1000 to 1032.
     fn window(&self, rights: Rights) -> Window {
         let reach = Reach::Domain;
         Window { region: self.region.id, offset: 16, len: 32, remote_start: 1000, rights, reach }
@@ -118,7 +118,7 @@ fn a_key_that_was_invalidated_is_refused() {
     assert_eq!(place.table.invalidate(place.domain, 5, KEY), Ok(window));
     assert_eq!(place.resolve(1000, 8, rights), Err(UNKNOWN));
     assert_eq!(place.table.invalidate(place.domain, 5, KEY), Err(UNKNOWN));
-    // The next key of the same window.
+    // Bind the same window to the next key.
     place.table.bind(RemoteKey(KEY.0 + 1), window).expect("a window");
     assert_eq!(place.resolve(1000, 8, rights), Err(UNKNOWN));
     assert_eq!(place.resolve_as(5, RemoteKey(KEY.0 + 1), 1000, 8, rights), Ok(()));
@@ -188,7 +188,7 @@ fn a_key_is_bound_once_and_never_that_of_a_region() {
 fn no_new_region_has_the_key_of_a_window() {
     let place = Place::new();
     let next = || place.table.register(place.domain, Buffer::new(8), Rights::NONE).expect("room");
-    // In a table with the same secret the second region has this key.
+    // With the same table key, the second region of another table gets this key.
     let key = Place::new();
     let key = key.table.register(key.domain, Buffer::new(8), Rights::NONE).expect("room").key;
     place.table.bind(key, place.window(Rights::REMOTE_READ)).expect("a window");
