@@ -1,4 +1,4 @@
-//! A stream of bytes over a connection, for programs that expect one of TCP.
+//! A byte stream over a connection, for programs that expect a TCP stream.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -17,19 +17,22 @@ use crate::receive::ReceiveHandle;
 use crate::region::MemoryRegion;
 use crate::room::unless_busy;
 
-/// A stream of bytes in both directions over a connection, which it has for itself. Both ends make one.
+/// A byte stream in both directions over a connection. The stream owns the connection. Both ends
+/// make one.
 ///
-/// With the feature `tokio` it is `AsyncRead` and `AsyncWrite` of tokio, and with the feature `futures` those of the crate
-/// `futures-io`; so hyper, tonic and rustls run over it. Without features, [`ByteStream::poll_receive`] and its siblings do
-/// the same.
+/// With the feature `tokio` it implements `AsyncRead` and `AsyncWrite` of tokio, and with the
+/// feature `futures` those of the crate `futures-io`; hyper, tonic and rustls then run over it.
+/// Without these features, use [`ByteStream::poll_receive`], [`ByteStream::poll_send`] and
+/// [`ByteStream::poll_end`].
 ///
-/// Bytes are copied into messages of at most [`ByteStream::MESSAGE_BYTES`], of which [`ByteStream::MESSAGES`] are in flight in
-/// each direction; the memory for them is registered once. A peer that does not read stops the writer when its receives are
-/// full, as a window of TCP does.
+/// Bytes are copied into messages of at most [`ByteStream::MESSAGE_BYTES`], of which
+/// [`ByteStream::MESSAGES`] can be in flight in each direction. Their memory is registered once. If
+/// the peer does not read, its receives run out and the writer blocks, as with a TCP window.
 ///
-/// The end of the stream is an empty message, which [`ByteStream::poll_end`] sends (`shutdown` of tokio, `close` of
-/// futures). The other direction stays open. A stream that is dropped without it resets the connection, and bytes that the
-/// peer has not received yet are lost: unlike a socket of TCP, nothing sends them after the drop.
+/// An empty message ends a direction of the stream. [`ByteStream::poll_end`] sends it (`shutdown`
+/// of tokio, `close` of futures). The other direction stays open. A stream that is dropped without
+/// it resets the connection, and bytes that the peer has not received are lost. A TCP socket would
+/// still send these bytes after the drop.
 ///
 /// ```
 /// # #[cfg(feature = "tokio")]
@@ -72,44 +75,44 @@ pub struct ByteStream {
     receiving: Receiving,
 }
 
-/// The direction to the peer.
+/// The sending direction.
 #[derive(Debug)]
 struct Sending {
     buffer: Arc<Buffer>,
     region: MemoryRegion,
-    /// Messages in flight, oldest first; they end in that order, and give their places free.
+    /// Messages in flight, oldest first. They complete in this order and then free their places.
     posted: VecDeque<OperationHandle>,
-    /// The place of the next message.
+    /// Place of the next message in the buffer.
     place: u64,
-    /// The end was sent.
+    /// Whether the end of the stream was sent.
     has_ended: bool,
     room: Room,
 }
 
-/// The direction from the peer.
+/// The receiving direction.
 #[derive(Debug)]
 struct Receiving {
     buffer: Arc<Buffer>,
     region: MemoryRegion,
     posted: VecDeque<ReceiveHandle>,
-    /// Where receives are still to be posted, as there was no room for them.
+    /// Places whose receives are not posted yet, for want of room.
     unposted: VecDeque<u64>,
-    /// What was received and not read.
+    /// The message that has been received but not completely read.
     unread: Option<Unread>,
     has_ended: bool,
     room: Room,
 }
 
-/// A message of which bytes are left.
+/// A message that has not been read completely.
 #[derive(Debug)]
 struct Unread {
-    /// Where its receive begins.
+    /// Place of its receive in the buffer.
     place: u64,
     taken: u64,
     length: u64,
 }
 
-/// A wait for a handle or a record of the endpoint, all of which are in use.
+/// A wait for a free handle or record of the endpoint.
 #[derive(Debug, Default)]
 struct Room {
     patience: Patience,
@@ -117,16 +120,17 @@ struct Room {
 }
 
 impl ByteStream {
-    /// Most bytes of one message.
+    /// Largest number of bytes in one message.
     pub const MESSAGE_BYTES: usize = 32 * 1024;
 
-    /// Messages in flight in each direction.
+    /// Largest number of messages in flight in each direction.
     pub const MESSAGES: usize = 8;
 
-    /// Makes a stream of a connection, on which nothing was sent or received. Registers half a MiB.
+    /// Makes a stream of a connection that has not been used. Registers 512 KiB.
     ///
     /// # Errors
-    /// [`Error::Register`], and [`Error::Post`] if the endpoint has no handles left for the receives or the connection has ended.
+    /// [`Error::Register`]; [`Error::Post`] if the endpoint has no handles left for the receives,
+    /// or the connection has ended.
     pub fn new(connection: Connection) -> Result<Self, Error> {
         let endpoint = connection.endpoint();
         let register = |rights| {
@@ -157,10 +161,11 @@ impl ByteStream {
         &self.connection
     }
 
-    /// Reads bytes that have come into `bytes`, as many as there are and fit. Returns how many: 0 at the end of the stream.
+    /// Reads received bytes into `bytes`. Returns their number; 0 at the end of the stream.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ConnectionReset`] if the connection has ended and the peer has not ended the stream.
+    /// [`io::ErrorKind::ConnectionReset`] if the connection has ended before the peer ended the
+    /// stream.
     pub fn poll_receive(
         &mut self,
         context: &mut Context<'_>,
@@ -171,8 +176,8 @@ impl ByteStream {
         }
         let Self { connection, receiving, .. } = self;
         loop {
-            // Posted before anything is read, as the peer may wait for the receive. Whatever is refused is tried below again
-            // when no receive is left.
+            // Post receives before reading, because the peer may wait for them. If the post is
+            // refused, it is repeated below when no receive is left.
             let _refused = receiving.post(connection);
             if let Some(length) = receiving.read(bytes) {
                 return Poll::Ready(Ok(length));
@@ -187,10 +192,11 @@ impl ByteStream {
         }
     }
 
-    /// Sends the first of `bytes`, at most [`ByteStream::MESSAGE_BYTES`]. Returns how many bytes it sent.
+    /// Sends the first of `bytes`, at most [`ByteStream::MESSAGE_BYTES`]. Returns the number of
+    /// bytes that are now in flight.
     ///
     /// # Errors
-    /// [`io::ErrorKind::BrokenPipe`] if the stream was ended here or the connection has ended.
+    /// [`io::ErrorKind::BrokenPipe`] if this side ended the stream or the connection has ended.
     pub fn poll_send(
         &mut self,
         context: &mut Context<'_>,
@@ -199,11 +205,11 @@ impl ByteStream {
         self.poll_send_vectored(context, &[IoSlice::new(bytes)])
     }
 
-    /// Sends as [`ByteStream::poll_send`] does, from bytes in several places: they go in one message, as far as
-    /// they fit.
+    /// Sends bytes of several slices as [`ByteStream::poll_send`] does. They go in one message, as
+    /// far as they fit.
     ///
     /// # Errors
-    /// Those of [`ByteStream::poll_send`].
+    /// The errors of [`ByteStream::poll_send`].
     pub fn poll_send_vectored(
         &mut self,
         context: &mut Context<'_>,
@@ -213,7 +219,7 @@ impl ByteStream {
         if sending.has_ended {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        // No bytes would be the end of the stream.
+        // An empty message would end the stream.
         if parts.iter().all(|part| part.is_empty()) {
             return Poll::Ready(Ok(0));
         }
@@ -221,11 +227,12 @@ impl ByteStream {
         sending.poll_post(connection, context, parts).map_err(pipe)
     }
 
-    /// Ends the stream: nothing can be sent any more. Ready when the peer has received everything.
+    /// Ends the stream, after which nothing can be sent. Ready when the peer has received
+    /// everything.
     ///
     /// # Errors
-    /// That of the connection, if it ended before. If the peer has closed it, that is no error: the peer has read what it
-    /// wanted.
+    /// The error of the connection, if it had ended before. It is no error if the peer has closed
+    /// the connection, because the peer has then read what it wanted.
     pub fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Self { connection, sending, .. } = self;
         let outcome = ready!(sending.poll_end(connection, context));
@@ -236,13 +243,14 @@ impl ByteStream {
 
 impl Drop for ByteStream {
     fn drop(&mut self) {
-        // Its handles, which are dropped below, would keep it otherwise. In a forked child it is not ours to close.
+        // Close the connection now, because the handles that are dropped below would keep it open.
+        // In a forked child, the connection belongs to the parent.
         let _forked = self.connection.close(&[]);
     }
 }
 
 impl Sending {
-    /// Waits until no more than so many messages are in flight.
+    /// Waits until at most `left` messages are in flight.
     fn poll_places(&mut self, context: &mut Context<'_>, left: usize) -> Poll<io::Result<()>> {
         let mut in_flight = self.posted.len();
         while let Some(oldest) = self.posted.front_mut() {
@@ -257,7 +265,8 @@ impl Sending {
         Poll::Ready(Ok(()))
     }
 
-    /// Posts a message of the first bytes of these parts, for which there is a place. Returns how many.
+    /// Posts a message of the first bytes of `parts`; the caller ensures that a place is free.
+    /// Returns the number of bytes.
     fn poll_post(
         &mut self,
         connection: &Connection,
@@ -303,7 +312,7 @@ impl Sending {
 }
 
 impl Receiving {
-    /// Posts what is to be posted. Without room, the rest is posted later.
+    /// Posts the receives that are not posted yet. Without room, the rest stay unposted.
     fn post(&mut self, connection: &Connection) -> Result<(), PostError> {
         while let Some(&place) = self.unposted.front() {
             let at = place * ByteStream::MESSAGE_BYTES as u64;
@@ -314,7 +323,7 @@ impl Receiving {
         Ok(())
     }
 
-    /// Copies what was received and not read. Returns how much.
+    /// Copies unread bytes of the current message. Returns their number.
     fn read(&mut self, bytes: &mut [u8]) -> Option<usize> {
         let unread = self.unread.as_mut()?;
         let length = (unread.length - unread.taken).min(bytes.len() as u64);
@@ -344,7 +353,7 @@ impl Receiving {
         Poll::Ready(Ok(()))
     }
 
-    /// Waits until a receive is posted.
+    /// Waits until at least one receive is posted.
     fn poll_room(
         &mut self,
         connection: &Connection,
@@ -352,7 +361,7 @@ impl Receiving {
     ) -> Poll<io::Result<()>> {
         let mut room = std::mem::take(&mut self.room);
         let posted = room.poll(connection, context, || match self.post(connection) {
-            // One is enough to go on.
+            // One posted receive is enough to continue.
             Err(_) if !self.posted.is_empty() => Ok(()),
             posted => posted,
         });
@@ -362,7 +371,7 @@ impl Receiving {
 }
 
 impl Room {
-    /// Calls `post` until there is room for what it posts.
+    /// Repeats `post` until there is room for it.
     fn poll<R>(
         &mut self,
         connection: &Connection,
@@ -387,22 +396,22 @@ impl Room {
     }
 }
 
-/// A message was not received.
+/// Returns the error for a message that the peer did not receive.
 fn broken(failure: OperationFailure) -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, failure)
 }
 
-/// A message was not posted.
+/// Returns the error for a message that could not be posted.
 fn pipe(error: PostError) -> io::Error {
     io::Error::new(io::ErrorKind::BrokenPipe, error)
 }
 
-/// No message will come.
+/// Returns the error for a receive that no message will consume.
 fn gone(failure: OperationFailure) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, failure)
 }
 
-/// A receive was not posted.
+/// Returns the error for a receive that could not be posted.
 fn reset(error: PostError) -> io::Error {
     io::Error::new(io::ErrorKind::ConnectionReset, error)
 }
@@ -442,7 +451,7 @@ impl tokio::io::AsyncWrite for ByteStream {
         true
     }
 
-    /// Returns at once: each write posts its messages.
+    /// Returns at once, because each write posts its message.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -481,7 +490,7 @@ impl futures_io::AsyncWrite for ByteStream {
         self.poll_send_vectored(context, parts)
     }
 
-    /// Returns at once: each write posts its messages.
+    /// Returns at once, because each write posts its message.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

@@ -1,4 +1,4 @@
-//! Asking a peer for a connection.
+//! Requesting a connection to a peer.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -21,28 +21,30 @@ use crate::endpoint::{Endpoint, EndpointInner};
 use crate::error::ConnectError;
 use crate::news::{Stage, Subscriber};
 
-/// What a connection is to be. The defaults suit a program with few connections.
+/// Options of a connection. The defaults suit a program with few connections.
 #[derive(Clone, Debug)]
 #[must_use]
 #[non_exhaustive]
 pub struct ConnectOptions {
-    /// The number of the service of the peer's listener; 0 by default. For [`Endpoint::connect`] only.
+    /// Number of the peer's listener; 0 by default. For [`Endpoint::connect`] only.
     pub service: u32,
-    /// Bytes for the peer, sent with the request or its acceptance, at most 512 bytes.
+    /// Private data for the peer, sent with the request or its acceptance, at most 512 bytes.
     pub private_data: Vec<u8>,
-    /// How long to try; `None`, the default, for [`ConnectOptions::LIMIT`]. It ends earlier if the peer's host is silent
-    /// (`silence_budget_ns`, 5 s). [`Duration::MAX`] waits for as long as that host says that its program has not decided.
+    /// Limit of the attempt; `None`, the default, means [`ConnectOptions::LIMIT`]. The attempt ends
+    /// earlier if the peer's host is silent (`silence_budget_ns`, 5 s). With [`Duration::MAX`] it
+    /// lasts as long as the host reports that its program has not decided.
     pub limit: Option<Duration>,
-    /// Where completions go, if connections are to share a queue.
+    /// Queue for the completions, if connections share one.
     pub queue: Option<Arc<CompletionQueue>>,
-    /// Places of the connection's own queue otherwise, at least 1, 256 by default, 64 bytes each. Every
-    /// signalled operation and every one without a handle takes one while it is pending, and so does
-    /// every posted receive. Programs with thousands of
-    /// connections share a queue.
+    /// Otherwise, the number of entries of the connection's own queue: at least 1, 256 by default,
+    /// 64 bytes each. While pending, every signalled operation, every operation without a handle
+    /// and every posted receive reserves an entry. Programs with thousands of connections should
+    /// share a queue.
     pub completions: usize,
-    /// Regions the peer may reach; those of the endpoint's own domain by default.
+    /// Protection domain of the regions that the peer may reach; by default the endpoint's own.
     pub domain: Option<ProtectionDomain>,
-    /// What the connection has of its own: patience, depth of reads, receives; those of the endpoint by default.
+    /// Settings of this connection: timeouts, depth of reads, receives; by default those of the
+    /// endpoint.
     pub terms: Terms,
 }
 
@@ -61,8 +63,8 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// How long [`Endpoint::connect_with`] tries unless a limit is set: a program that starts may need seconds before it
-    /// accepts, and one that never accepts is not waited for.
+    /// Default limit of [`Endpoint::connect_with`]. A program that starts may take seconds to
+    /// accept; a program that never accepts must not block the caller forever.
     pub const LIMIT: Duration = Duration::from_secs(30);
 
     /// Returns the defaults.
@@ -70,49 +72,49 @@ impl ConnectOptions {
         Self::default()
     }
 
-    /// Sets the number of the service to connect to: 0 by default. For [`Endpoint::connect`] only.
+    /// Sets the number of the peer's listener.
     pub fn service(mut self, service: u32) -> Self {
         self.service = service;
         self
     }
 
-    /// Sets the private data: at most 512 bytes, sent to the peer with the request or its acceptance.
+    /// Sets the private data for the peer.
     pub fn private_data(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.private_data = bytes.into();
         self
     }
 
-    /// Sets how long to try (`None`: for [`ConnectOptions::LIMIT`]).
+    /// Sets the limit of the attempt (`None`: [`ConnectOptions::LIMIT`]).
     pub fn limit(mut self, limit: Option<Duration>) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Sends completions to a queue that connections share.
+    /// Sets the queue for the completions, which connections may share.
     pub fn queue(mut self, queue: Arc<CompletionQueue>) -> Self {
         self.queue = Some(queue);
         self
     }
 
-    /// Sets how many completions the connection's own queue has room for.
+    /// Sets the number of entries of the connection's own queue.
     pub fn completions(mut self, completions: usize) -> Self {
         self.completions = completions;
         self
     }
 
-    /// Sets the protection domain whose regions the peer may reach.
+    /// Sets the protection domain of the regions that the peer may reach.
     pub fn domain(mut self, domain: ProtectionDomain) -> Self {
         self.domain = Some(domain);
         self
     }
 
-    /// Sets the terms of this connection, which override those of the endpoint.
+    /// Sets the settings of this connection.
     pub fn terms(mut self, terms: Terms) -> Self {
         self.terms = terms;
         self
     }
 
-    /// The regions the peer may reach, which must be of this endpoint.
+    /// Returns the protection domain, after checking that it belongs to this endpoint.
     pub(crate) fn domain_of(
         &self,
         inner: &EndpointInner,
@@ -121,7 +123,7 @@ impl ConnectOptions {
         inner.runtime.memory().check_domain(domain).map(|()| domain)
     }
 
-    /// Where completions go; `foreign` if other endpoints have that queue.
+    /// Returns the completion queue, or the error `foreign` if it belongs to another endpoint.
     pub(crate) fn take_queue<E: From<SettingError>>(
         &mut self,
         inner: &EndpointInner,
@@ -139,19 +141,21 @@ impl ConnectOptions {
 }
 
 impl Endpoint {
-    /// Connects to a peer that listens, with defaults.
+    /// Connects to a listening peer, with default options.
     ///
     /// # Errors
-    /// [`ConnectError`]: the peer cannot be reached, rejects, or does not answer within [`ConnectOptions::LIMIT`].
+    /// [`ConnectError`]: the peer cannot be reached, rejects the request, or does not answer within
+    /// [`ConnectOptions::LIMIT`].
     pub fn connect(&self, peer: impl IntoPeers) -> Result<Connection, ConnectError> {
         self.connect_with(peer, ConnectOptions::default())
     }
 
-    /// Connects to a peer that listens on any of the addresses given: one is enough, the peer reports
-    /// the others. Each local link is paired with the address nearest to it.
+    /// Connects to a peer that listens on any of the given addresses. One address is enough,
+    /// because the peer reports its others. Each local link is paired with the nearest address.
     ///
     /// # Errors
-    /// [`ConnectError`]: the peer cannot be reached, rejects, or does not answer within the limit of the options.
+    /// [`ConnectError`]: the peer cannot be reached, rejects the request, or does not answer within
+    /// the limit of the options.
     pub fn connect_with(
         &self,
         peer: impl IntoPeers,
@@ -161,14 +165,15 @@ impl Endpoint {
         self.start_connect(peer, options)?.wait(Some(limit))
     }
 
-    /// Asks for a connection without waiting for the answer, and returns an object that waits for it. The limit of
-    /// the options bounds only the search for stations.
+    /// Requests a connection without waiting for the answer. Returns an object that waits for it.
+    /// The limit of the options applies only to the search for MAC addresses.
     ///
-    /// A peer that is named, and not addressed, is looked up in this call; a task had better name addresses.
+    /// If the peer is given by a host name, this call resolves the name and may block. Tasks should
+    /// use addresses.
     ///
     /// # Errors
-    /// [`ConnectError`], if the connection cannot be asked for: no route to the peer, options that are out of
-    /// range, or an endpoint that is shut down.
+    /// [`ConnectError`], if the connection cannot be requested: no route to the peer, options out
+    /// of range, or an endpoint that is shut down.
     pub fn start_connect(
         &self,
         peer: impl IntoPeers,
@@ -207,13 +212,13 @@ impl Endpoint {
     }
 }
 
-/// A connection that was asked for. Dropped, the attempt is given up.
+/// A requested connection. Dropping it cancels the attempt.
 ///
-/// A thread [waits](Connecting::wait), a task awaits it.
+/// A thread calls [`Connecting::wait`]; a task awaits it as a future.
 #[derive(Debug)]
 #[must_use = "dropped, the attempt is given up"]
 pub struct Connecting {
-    /// None once it was given out.
+    /// `None` once the connection has been returned.
     connection: Option<Connection>,
     /// The first address of the peer.
     peer: PeerAddr,
@@ -222,17 +227,19 @@ pub struct Connecting {
 }
 
 impl Connecting {
-    /// Waits for the answer, for at most `limit` (`None`: for as long as the peer's host says that its program has not
-    /// decided).
+    /// Waits for the answer, for at most `limit` (`None`: as long as the peer's host reports that
+    /// its program has not decided).
     ///
     /// # Errors
-    /// [`ConnectError`], one variant for each cause; [`ConnectError::TimedOut`] gives the attempt up.
+    /// [`ConnectError`], one variant for each cause. [`ConnectError::TimedOut`] cancels the
+    /// attempt.
     pub fn wait(mut self, limit: Option<Duration>) -> Result<Connection, ConnectError> {
         self.wait_until(limit)
     }
 
-    /// Waits for the answer as [`Connecting::wait`] does, but the attempt goes on after [`ConnectError::TimedOut`],
-    /// so this may be called again. A limit of 0 only looks whether there is an answer.
+    /// Waits for the answer as [`Connecting::wait`] does, but the attempt continues after
+    /// [`ConnectError::TimedOut`], so the call may be repeated. With a limit of 0, only checks for
+    /// an answer.
     ///
     /// ```no_run
     /// # fn f(endpoint: &ethernot::Endpoint, is_given_up: fn() -> bool) -> Result<(), ethernot::Error> {
@@ -251,7 +258,8 @@ impl Connecting {
     /// ```
     ///
     /// # Errors
-    /// [`ConnectError`], one for each cause; [`ConnectError::Answered`] once the outcome was returned.
+    /// [`ConnectError`], one variant for each cause; [`ConnectError::Answered`] after the outcome
+    /// has been returned.
     pub fn wait_for(&mut self, limit: Duration) -> Result<Connection, ConnectError> {
         self.wait_until(Some(limit))
     }
@@ -283,7 +291,7 @@ impl Future for Connecting {
     }
 }
 
-/// The connection, if there is one now.
+/// Returns the connection if it is established, or the reason why not.
 fn connected(
     connection: Connection,
     stage: Stage,
@@ -298,7 +306,8 @@ fn connected(
 }
 
 impl Endpoint {
-    /// The ways to try, best first: at most one for each link.
+    /// Returns the pairs of link and peer address to try, best first, with at most one for each
+    /// link.
     fn paths_to(
         &self,
         peers: &[PeerSpec],
@@ -334,8 +343,8 @@ impl Endpoint {
     }
 }
 
-/// Most places of a connection's own queue: 1 GiB of them.
+/// Largest number of entries of a connection's own queue: 1 GiB of them.
 const COMPLETIONS_MAX: usize = 1 << 24;
 
-/// Time for the stations of one network to answer: ARP asks three times, a second apart.
+/// Time limit to resolve the MAC addresses of one network: ARP asks three times, a second apart.
 const SEARCH_LIMIT: Duration = Duration::from_secs(3);

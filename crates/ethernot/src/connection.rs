@@ -25,12 +25,13 @@ use crate::tasks::{UntilCompletion, UntilNews};
 
 /// A connection to a peer.
 ///
-/// Dropped, with all handles of its operations, it is closed; operations that are not complete then
-/// are given up. To be sure of them, wait for their handles, or for [`Endpoint::shutdown`].
+/// When the connection and all handles of its operations are dropped, the connection is closed.
+/// Operations that are not complete then are abandoned. To make sure that they complete, wait for
+/// their handles or call [`Endpoint::shutdown`].
 #[derive(Debug)]
 pub struct Connection {
     inner: Arc<ConnectionInner>,
-    /// What the peer sent along with its request, on the side that accepted.
+    /// On the accepting side, the private data of the peer's request.
     request_data: Vec<u8>,
 }
 
@@ -43,8 +44,8 @@ pub(crate) struct ConnectionInner {
     pub(crate) orphans: Orphans,
 }
 
-/// Order and notification of one operation. The default is `MultiEdge`'s: free order, no
-/// notification; only the handle reports its end.
+/// Ordering, notification and completion of one operation. The default is that of `MultiEdge`:
+/// relaxed order and no notification; only the handle reports the end of the operation.
 ///
 /// ```
 /// use ethernot::OperationOptions;
@@ -56,24 +57,26 @@ pub(crate) struct ConnectionInner {
 #[must_use]
 #[non_exhaustive]
 pub struct OperationOptions {
-    /// Performed only after all earlier operations of the connection (backward fence).
+    /// Performs the operation only after all earlier operations of the connection (backward fence).
     pub fence_before: bool,
-    /// All later operations are performed only after this one (forward fence).
+    /// Performs all later operations of the connection only after this one (forward fence).
     pub fence_after: bool,
-    /// Free or strict order.
+    /// Relaxed or strict order.
     pub order: Order,
-    /// A completion is queued here when it succeeds. (When it fails, one is if the queue has room; the
-    /// handle reports it in any case.) A place in the queue is kept for it until then.
+    /// Queues a completion at this endpoint when the operation succeeds. Until then, a place in the
+    /// queue is reserved for it. If the operation fails, the completion is queued only if the queue
+    /// has room; the handle reports the failure in any case.
     pub signalled: bool,
-    /// The peer is notified of a write: a completion is queued there. It comes with `immediate`, or
-    /// with 0. (Of a message the peer learns in any case.)
+    /// Notifies the peer of a write: a completion is queued there, with `immediate` or 0. The peer
+    /// is notified of a message in any case.
     pub notify: bool,
-    /// A number for the peer, sent with a message, or with the notification of a write, which it implies.
+    /// A 32-bit value for the peer, sent with a message or with the notification of a write.
+    /// Implies `notify`.
     pub immediate: Option<u32>,
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub context: u64,
-    /// It need not be sent before the next operation without this mark, the next poll or the next
-    /// wait: so that many small ones leave together.
+    /// Allows the operation to wait until the next operation without this flag, the next poll or
+    /// the next wait. Many small operations then leave together.
     pub more: bool,
 }
 
@@ -89,7 +92,7 @@ delivery::setters!(OperationOptions {
 });
 
 impl OperationOptions {
-    /// The default.
+    /// The default options.
     pub const NONE: Self = Self {
         fence_before: false,
         fence_after: false,
@@ -100,11 +103,11 @@ impl OperationOptions {
         context: 0,
         more: false,
     };
-    /// The peer is notified (`MultiEdge`'s notification).
+    /// Notifies the peer (`MultiEdge`'s notification).
     pub const NOTIFY: Self = Self { notify: true, ..Self::NONE };
-    /// Strict order, as a reliable connection of verbs.
+    /// Strict order, as on a reliable connection of verbs.
     pub const STRICT: Self = Self { order: Order::Strict, ..Self::NONE };
-    /// A completion is queued here.
+    /// Queues a completion at this endpoint.
     pub const SIGNALLED: Self = Self { signalled: true, ..Self::NONE };
 
     fn flags(self) -> OperationFlags {
@@ -152,7 +155,7 @@ impl Connection {
         &self.inner
     }
 
-    /// Awaits that something is known of the connection.
+    /// Polls until the connection is established or closed.
     pub(crate) fn poll_settled(
         &self,
         context: &Context<'_>,
@@ -171,13 +174,13 @@ impl Connection {
         )
     }
 
-    /// Copies `length` bytes of `local` from `local_offset` on to the peer's memory.
+    /// Copies `length` bytes of `local`, from `local_offset`, to the peer's memory.
     ///
     /// The bytes must not change until the operation is complete.
     ///
     /// # Errors
-    /// [`PostError`], one variant for each cause: nothing was posted then. Failures that come later are those of
-    /// the handle.
+    /// [`PostError`], one variant for each cause; no operation is posted then. The handle reports
+    /// later failures.
     pub fn write(
         &self,
         local: &MemoryRegion,
@@ -193,10 +196,11 @@ impl Connection {
         self.start(request, length, options)
     }
 
-    /// Writes up to 64 bytes, which are copied before the call returns.
+    /// Writes up to 64 bytes. They are copied during the call.
     ///
     /// # Errors
-    /// As for [`Connection::write`], and [`PostError::InlineTooLong`] for more than 64 bytes.
+    /// The errors of [`Connection::write`], and [`PostError::InlineTooLong`] for more than 64
+    /// bytes.
     pub fn write_bytes(
         &self,
         bytes: &[u8],
@@ -209,11 +213,11 @@ impl Connection {
         self.start(request, bytes.len() as u64, options)
     }
 
-    /// Copies `length` bytes of the peer's memory to `local` (with the right of local writing), from
-    /// `local_offset` on.
+    /// Copies `length` bytes of the peer's memory to `local`, from `local_offset`. The local region
+    /// needs [`Rights::LOCAL_WRITE`](crate::Rights::LOCAL_WRITE).
     ///
     /// # Errors
-    /// As for [`Connection::write`].
+    /// The errors of [`Connection::write`].
     pub fn read(
         &self,
         local: &MemoryRegion,
@@ -229,11 +233,11 @@ impl Connection {
         self.start(request, length, options)
     }
 
-    /// Adds to the 64-bit word of the peer's memory at `remote_offset`, modulo 2^64. The handle
-    /// returns the value before.
+    /// Adds `operand` to the 64-bit word at `remote_offset` of the peer's memory, modulo 2^64. The
+    /// handle returns the old value.
     ///
     /// # Errors
-    /// As for [`Connection::write`].
+    /// The errors of [`Connection::write`].
     pub fn fetch_add(
         &self,
         remote: &RemoteRegion,
@@ -246,11 +250,11 @@ impl Connection {
         self.start(request, WORD_BYTES, options)
     }
 
-    /// Stores `swap` in the 64-bit word of the peer's memory at `remote_offset` if it holds
-    /// `compare`. The handle returns the value before.
+    /// Stores `swap` in the 64-bit word at `remote_offset` of the peer's memory if the word equals
+    /// `compare`. The handle returns the old value.
     ///
     /// # Errors
-    /// As for [`Connection::write`].
+    /// The errors of [`Connection::write`].
     pub fn compare_swap(
         &self,
         remote: &RemoteRegion,
@@ -264,10 +268,10 @@ impl Connection {
         self.start(request, WORD_BYTES, options)
     }
 
-    /// Sends a message into the receive that the peer has posted or will post.
+    /// Sends a message. It consumes a receive of the peer, posted before or after.
     ///
     /// # Errors
-    /// As for [`Connection::write`].
+    /// The errors of [`Connection::write`].
     pub fn send(
         &self,
         local: &MemoryRegion,
@@ -279,10 +283,11 @@ impl Connection {
         self.start(Request::Send { source }, length, options)
     }
 
-    /// Sends a message of up to 64 bytes, which are copied before the call returns.
+    /// Sends a message of up to 64 bytes. They are copied during the call.
     ///
     /// # Errors
-    /// As for [`Connection::write`], and [`PostError::InlineTooLong`] for more than 64 bytes.
+    /// The errors of [`Connection::write`], and [`PostError::InlineTooLong`] for more than 64
+    /// bytes.
     pub fn send_bytes(
         &self,
         bytes: &[u8],
@@ -292,11 +297,11 @@ impl Connection {
         self.start(request, bytes.len() as u64, options)
     }
 
-    /// Posts a buffer for one message of at most `length` bytes. A completion with `context` reports
-    /// that one has come.
+    /// Posts a buffer for one message of at most `length` bytes. A completion with `context`
+    /// reports the arrival of the message.
     ///
     /// # Errors
-    /// As for [`Connection::write`].
+    /// The errors of [`Connection::write`].
     pub fn post_receive(
         &self,
         local: &MemoryRegion,
@@ -308,27 +313,29 @@ impl Connection {
         self.post_posting(receive, Doorbell::Ring)
     }
 
-    /// Posts an operation without a handle, and thus without a status slot: for programs that poll
-    /// completions. It is sent at once. Its fields mean what those of [`OperationOptions`] mean.
+    /// Posts an operation without a handle, and so without a status slot, for programs that poll
+    /// completions. The operation is sent at once. Its fields have the meaning of those of
+    /// [`OperationOptions`].
     ///
     /// # Errors
-    /// As for [`Connection::write`].
+    /// The errors of [`Connection::write`].
     #[inline]
     pub fn post(&self, operation: &Operation) -> Result<(), PostError> {
         self.submit_plain(operation, Doorbell::Ring)
     }
 
-    /// Posts an operation without a handle. It need not be sent before the next one that is sent at
-    /// once, the next poll or the next wait: so that many small ones leave together.
+    /// Posts an operation without a handle. It may wait until the next operation that is sent at
+    /// once, the next poll or the next wait. Many small operations then leave together.
     ///
     /// # Errors
-    /// As for [`Connection::write`].
+    /// The errors of [`Connection::write`].
     #[inline]
     pub fn post_later(&self, operation: &Operation) -> Result<(), PostError> {
         self.submit_plain(operation, Doorbell::Later)
     }
 
-    /// Takes the oldest completion of the connection's queue; makes progress if it is empty.
+    /// Removes the oldest completion from the connection's queue, and returns it. If the queue is
+    /// empty, makes progress and tries once more.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -343,15 +350,15 @@ impl Connection {
         Ok(self.inner.queue.poll())
     }
 
-    /// Takes the oldest completion as [`Connection::poll`] does, but waits for at most `limit` (`None`: until the
-    /// connection ends).
+    /// Returns the oldest completion as [`Connection::poll`] does, but waits for it for at most
+    /// `limit` (`None`: until the connection ends).
     ///
     /// # Errors
     /// [`WaitError::TimedOut`], and [`WaitError::Closed`] if the connection has ended and its queue is empty.
     pub fn wait_completion(&self, limit: Option<Duration>) -> Result<Completion, WaitError> {
         let ConnectionInner { endpoint, queue, fate, .. } = &*self.inner;
         let found = endpoint.runtime.wait(Interest::Completion(queue), limit, || {
-            // In this order: what a connection brings is there before it ends.
+            // Read the state before the queue: completions are queued before the connection ends.
             let is_over = fate.is_over();
             let end =
                 || fate.closed().filter(|_| is_over).map(|reason| Err(WaitError::Closed(reason)));
@@ -360,7 +367,8 @@ impl Connection {
         in_time(found, limit)?
     }
 
-    /// Awaits a completion, as [`Connection::wait_completion`] waits for one. A future that is dropped takes none.
+    /// Waits in a task for a completion, as [`Connection::wait_completion`] does in a thread. If
+    /// the future is dropped, no completion is lost.
     ///
     /// # Errors
     /// [`WaitError::Closed`] if the connection has ended and its queue is empty.
@@ -372,7 +380,8 @@ impl Connection {
         async move { found.await? }
     }
 
-    /// A completion, or the end of the connection. In this order: what a connection brings is there before it ends.
+    /// Returns a completion, or the end of the connection. Reads the state before the queue,
+    /// because completions are queued before the connection ends.
     #[inline]
     fn look_for_completion(&self) -> Option<Result<Completion, WaitError>> {
         let ConnectionInner { queue, fate, .. } = &*self.inner;
@@ -381,17 +390,18 @@ impl Connection {
         queue.poll().map(Ok).or_else(end)
     }
 
-    /// Returns the queue to which its completions go.
+    /// Returns the queue that receives the connection's completions.
     pub fn queue(&self) -> &Arc<CompletionQueue> {
         &self.inner.queue
     }
 
-    /// Returns the owner that the completions of this connection carry, and those of no other.
+    /// Returns the owner number in the completions of this connection. No other connection has the
+    /// number.
     pub fn owner(&self) -> Owner {
         self.inner.handle.owner()
     }
 
-    /// Returns what the peer sent along with its request or its acceptance.
+    /// Returns the private data of the peer's request or acceptance.
     pub fn peer_data(&self) -> Vec<u8> {
         match self.inner.fate.stage() {
             Stage::Established(private_data) if self.request_data.is_empty() => private_data,
@@ -399,13 +409,13 @@ impl Connection {
         }
     }
 
-    /// Returns why the connection has ended, if it has.
+    /// Returns the reason why the connection has ended, if it has.
     pub fn closed(&self) -> Option<Closed> {
         self.inner.fate.closed()
     }
 
-    /// Waits until the connection has ended, for at most `limit` (`None`: for as long as it takes). Returns
-    /// why, and what the peer sent along when it closed.
+    /// Waits until the connection has ended, for at most `limit` (`None`: without a limit). Returns
+    /// the reason, and the private data with which the peer closed it.
     ///
     /// # Errors
     /// [`WaitError::TimedOut`].
@@ -415,18 +425,19 @@ impl Connection {
         in_time(closed, limit)
     }
 
-    /// Awaits the end of the connection, as [`Connection::wait_closed`] waits for it.
+    /// Waits in a task for the end of the connection, as [`Connection::wait_closed`] does in a
+    /// thread.
     ///
     /// # Errors
-    /// As for [`Connection::wait_closed`].
+    /// The errors of [`Connection::wait_closed`].
     pub fn ended(&self) -> impl Future<Output = Result<(Closed, Vec<u8>), WaitError>> + Send + '_ {
         let ConnectionInner { endpoint, fate, handle, .. } = &*self.inner;
         let ended = UntilNews::new(endpoint, Topic::Connection(*handle), || fate.end());
         async move { Ok(ended.await?) }
     }
 
-    /// Closes the connection and sends the peer `private_data` (at most 128 bytes, more is cut off).
-    /// Operations and receives that are not complete fail as flushed.
+    /// Closes the connection and sends the peer `private_data` (at most 128 bytes, the rest is cut
+    /// off). Operations and receives that are not complete fail as flushed.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -434,7 +445,8 @@ impl Connection {
         self.inner.close(private_data.to_vec())
     }
 
-    /// Returns what is known of the connection and its links, with all counters; `None` once it has ended.
+    /// Returns the state of the connection and its links, with all counters; `None` once it has
+    /// ended.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -443,11 +455,11 @@ impl Connection {
         self.inner.endpoint.runtime.control(move |engine, _memory, _now| engine.info(handle))
     }
 
-    /// Adds a link of this endpoint, on which the peer has the address `peer`. It carries
-    /// data once the peer has answered there. Returns its index within the connection.
+    /// Adds a link of this endpoint to the connection; `peer` is the peer's address on it. The link
+    /// carries data once the peer has answered on it. Returns its index within the connection.
     ///
     /// # Errors
-    /// [`LinkError`]: the link cannot be used, or the process is a forked child.
+    /// [`LinkError`]: the link cannot be added, or the process is a forked child.
     pub fn add_link(&self, link: LinkId, peer: impl Into<PeerAddr>) -> Result<u8, LinkError> {
         let (handle, peer) = (self.inner.handle, peer.into());
         let runtime = &self.inner.endpoint.runtime;
@@ -456,10 +468,11 @@ impl Connection {
         added.map_err(|_unknown| LinkError::Refused)
     }
 
-    /// Stops using a link; frames in flight on it are retransmitted over the others. The last link stays.
+    /// Removes a link from the connection. Frames in flight on it are retransmitted over the
+    /// others. The last link cannot be removed.
     ///
     /// # Errors
-    /// [`LinkError`]: no such link, or the process is a forked child.
+    /// [`LinkError`]: there is no such link, or the process is a forked child.
     pub fn remove_link(&self, index: u8) -> Result<(), LinkError> {
         let handle = self.inner.handle;
         let runtime = &self.inner.endpoint.runtime;
@@ -478,7 +491,8 @@ impl Connection {
         self.start_bytes(request, length, None, options)
     }
 
-    /// As [`Connection::start`]; with a list, the bytes are in its pieces.
+    /// Posts an operation with a handle, as [`Connection::start`] does. If there is a list, its
+    /// pieces contain the bytes.
     pub(crate) fn start_bytes(
         &self,
         request: Request,
@@ -498,7 +512,8 @@ impl Connection {
         Ok(OperationHandle::new(Arc::clone(&self.inner), slot, operation.length))
     }
 
-    /// Slots of the status table are given out with handles.
+    /// Posts an operation without a handle. Refuses a status slot, because only operations with
+    /// handles have one.
     #[inline]
     fn submit_plain(&self, operation: &Operation, doorbell: Doorbell) -> Result<(), PostError> {
         if let Some(slot) = operation.status {
@@ -530,7 +545,7 @@ impl Connection {
         }
     }
 
-    /// Posts a receive of several pieces.
+    /// Posts a receive with a list of pieces.
     pub(crate) fn submit_receive_list(
         &self,
         list: PieceList<'_>,
@@ -551,7 +566,7 @@ impl Connection {
         result.map_err(|error| self.explain(error.into()))
     }
 
-    /// Whether the connection is not over.
+    /// Checks that the connection has not ended.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<(), PostError> {
         if self.inner.fate.is_over() {
@@ -571,7 +586,7 @@ impl Connection {
         result.map_err(|error| self.explain(error.into()))
     }
 
-    /// Says why there is no connection, where that is the reason.
+    /// Adds the reason why the connection has ended, if that is the cause of the error.
     #[cold]
     fn explain(&self, error: PostError) -> PostError {
         let is_unconnected = error == semantics::PostError::NotConnected.into();
@@ -586,7 +601,7 @@ impl ConnectionInner {
     fn close(&self, private_data: Vec<u8>) -> Result<(), Forked> {
         let handle = self.handle;
         self.endpoint.runtime.control(move |engine, _memory, now| {
-            // It may be over already.
+            // The connection may have ended already.
             let _unknown = engine.close(now, handle, &private_data);
         })
     }
@@ -594,7 +609,8 @@ impl ConnectionInner {
 
 impl Drop for ConnectionInner {
     fn drop(&mut self) {
-        // In a forked child it is not ours to close, and locks may be held by threads of the parent.
+        // In a forked child, the connection belongs to the parent, and threads of the parent may
+        // hold locks.
         if self.endpoint.runtime.check_process().is_err() {
             return;
         }
@@ -605,12 +621,12 @@ impl Drop for ConnectionInner {
     }
 }
 
-/// A message of up to 64 bytes, to be posted with a receive.
+/// Makes a message of up to 64 bytes, to be posted with a receive.
 pub(crate) fn question(bytes: &[u8], options: OperationOptions) -> Result<Operation, PostError> {
     operation(Request::Send { source: inline(bytes)? }, bytes.len() as u64, options)
 }
 
-/// A message in a region, to be posted with a receive.
+/// Makes a message from a region, to be posted with a receive.
 pub(crate) fn question_from(
     local: &MemoryRegion,
     offset: u64,
@@ -621,7 +637,7 @@ pub(crate) fn question_from(
     operation(Request::Send { source }, length, options)
 }
 
-/// An operation that no slot follows.
+/// Makes an operation without a status slot.
 fn operation(
     request: Request,
     length: u64,
@@ -640,7 +656,8 @@ fn operation(
     })
 }
 
-/// The immediate of a write that notifies the peer and names none: the notification needs one.
+/// Returns the immediate of a write that notifies the peer without naming one, because the
+/// notification needs an immediate.
 #[inline]
 fn implied_immediate(request: &Request, notify: bool) -> Option<u32> {
     (notify && matches!(request, Request::Write { .. })).then_some(0)
@@ -653,5 +670,5 @@ fn inline(bytes: &[u8]) -> Result<Source, PostError> {
     Ok(Source::Inline(kept))
 }
 
-/// What atomics work on.
+/// Length of the word of an atomic operation, in bytes.
 const WORD_BYTES: u64 = 8;

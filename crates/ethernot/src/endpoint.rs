@@ -1,4 +1,4 @@
-//! Endpoints: how they are made, their links, and what they count.
+//! Endpoints: construction, links and counters.
 
 use std::future::Future;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -20,9 +20,10 @@ use crate::error::{PollError, WaitError, in_time};
 use crate::news::NewsDesk;
 use crate::tasks::{UntilCompletion, UntilLook};
 
-/// What an endpoint is to be. The defaults work with nothing at all: without a link, it takes UDP on
-/// every interface that is up, has a carrier and an address and leaves the host (the loopback
-/// interface if there is no other), and on whatever else peers make necessary that it connects to.
+/// Settings of an endpoint to be made. The defaults need no configuration. Without a named link,
+/// the endpoint uses UDP on every interface that is up, has a carrier and an address, and leads off
+/// the host; if there is none, it uses the loopback interface. It adds further links when a peer
+/// that it connects to requires them.
 #[derive(Default)]
 #[must_use]
 pub struct EndpointBuilder {
@@ -42,16 +43,17 @@ pub struct EndpointBuilder {
     shutdown_grace: Option<Duration>,
 }
 
-/// Puts a link into another that does something more or worse. Gets the position of the link among
-/// those named.
+/// Wraps a link in another one that does more, or disturbs traffic. Its first argument is the
+/// position of the link among the named ones.
 pub type LinkWrapper = Box<dyn FnMut(usize, Box<dyn Link>) -> Box<dyn Link> + Send>;
 
-/// One side of remote memory access: links, memory regions and connections of a process.
+/// One side of remote memory access: the links, memory regions and connections of a process.
 ///
-/// Cheap to clone and to share between threads. The last clone that goes away, with all connections,
-/// listeners and handles made from it, closes the endpoint's connections. It waits a millisecond at most for peers to hear of
-/// it; for those that are silent another thread waits, and the links stay open for as long
-/// ([`EndpointBuilder::shutdown_grace`]). To be sure of operations and peers, call [`Endpoint::shutdown`] before.
+/// Cheap to clone and to share between threads. When the last clone is dropped, together with all
+/// connections, listeners and handles made from it, the endpoint closes its connections. The drop
+/// waits at most one millisecond for peers to confirm. If a peer is silent, another thread waits
+/// for it, and the links stay open meanwhile ([`EndpointBuilder::shutdown_grace`]). To be sure that
+/// operations are complete and that peers know, call [`Endpoint::shutdown`] first.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     pub(crate) inner: Arc<EndpointInner>,
@@ -62,7 +64,7 @@ pub(crate) struct EndpointInner {
     pub(crate) runtime: Runtime,
     pub(crate) news: Arc<NewsDesk>,
     pub(crate) domain: ProtectionDomain,
-    /// Links that were made from names or by default.
+    /// The links that were made from names or by default.
     pub(crate) named: Option<NamedLinks>,
     follower: OnceLock<Follower>,
     udp: UdpConfig,
@@ -70,59 +72,62 @@ pub(crate) struct EndpointInner {
 }
 
 impl EndpointBuilder {
-    /// Adds a link on this address; port 0 takes a free one. May be called several times.
+    /// Adds a UDP link on this address; port 0 selects a free port. May be called several times.
     pub fn bind(mut self, address: impl Into<String>) -> Self {
         self.addresses.push(address.into());
         self
     }
 
-    /// Adds a link with a driver of one's own, or a UDP link in a wrapper such as
-    /// [`Capture`](crate::Capture). It comes before those of [`EndpointBuilder::bind`].
+    /// Adds a link with a custom driver, or a UDP link in a wrapper such as
+    /// [`Capture`](crate::Capture). These links precede those of [`EndpointBuilder::bind`].
     pub fn link(mut self, link: Box<dyn Link>) -> Self {
         self.links.push(link);
         self
     }
 
-    /// Adds links by name, such as `eth0,packet:eth1/vlan=100` (see [`LinkSpec`]). They come after
+    /// Adds links by name, such as `eth0,packet:eth1/vlan=100` (see [`LinkSpec`]). They follow
     /// those of [`EndpointBuilder::link`] and [`EndpointBuilder::bind`].
     pub fn links(mut self, names: impl Into<String>) -> Self {
         self.named.push(names.into());
         self
     }
 
-    /// Sets the port of links for which none is named, by UDP and on raw Ethernet alike. The default
-    /// of 0 takes a free one on each; a server chooses one that its clients know.
+    /// Sets the port of links that do not name one, for UDP and raw Ethernet. The default, 0,
+    /// selects a free port on each link. A server chooses a port that its clients know.
     pub fn port(mut self, port: u16) -> Self {
         self.port = port;
         self
     }
 
-    /// Sets whether links made from names or by default follow their interfaces (they do): one that
-    /// appears, or comes back, gets its link, one that vanishes loses it, and connections follow.
+    /// Sets whether links made from names or by default follow their interfaces (the default). The
+    /// endpoint then adds a link when an interface appears or returns, and removes the link when
+    /// the interface vanishes. Connections are updated accordingly.
     pub fn follow_interfaces(mut self, wanted: bool) -> Self {
         self.is_fixed = !wanted;
         self
     }
 
-    /// Sets whether memory is shared with peers that are processes of this host, of the same user:
-    /// whatever link a connection begins on, it goes on over that memory then. By default it is if
-    /// no link was chosen, and where `shm` is among the names of [`EndpointBuilder::links`].
+    /// Sets whether the endpoint shares memory with peers that are processes of this host and of
+    /// this user. A connection to such a peer uses the shared memory, whichever link its handshake
+    /// used. By default memory is shared if no link was chosen, or if `shm` is among the names of
+    /// [`EndpointBuilder::links`].
     ///
-    /// Such a peer may see all of a large buffer that something is sent to it from: see
+    /// Such a peer may read all of a large buffer from which bytes are sent to it: see
     /// [`Buffer`](crate::Buffer).
     pub fn shared_memory(mut self, wanted: bool) -> Self {
         self.shared_memory = Some(wanted);
         self
     }
 
-    /// Puts each link that [`EndpointBuilder::links`] names into a wrapper such as
-    /// [`Delay`](crate::Delay) or [`Fault`](crate::Fault). Links that come later are not wrapped.
+    /// Wraps each link that [`EndpointBuilder::links`] names, for example in a
+    /// [`Delay`](crate::Delay) or a [`Fault`](crate::Fault). Links that are added later are not
+    /// wrapped.
     pub fn wrap_links(mut self, wrapper: LinkWrapper) -> Self {
         self.wrapper = Some(wrapper);
         self
     }
 
-    /// Sets how the UDP links are made.
+    /// Sets the configuration of the UDP links.
     pub fn udp(mut self, config: UdpConfig) -> Self {
         self.udp = config;
         self
@@ -134,7 +139,8 @@ impl EndpointBuilder {
         self
     }
 
-    /// Sets how threads wait, and how long those that serve peers spin for more.
+    /// Sets how threads wait, and how long threads that serve peers keep spinning after the last
+    /// frame.
     ///
     /// ```
     /// use std::time::Duration;
@@ -153,15 +159,15 @@ impl EndpointBuilder {
         self
     }
 
-    /// Sets whether a thread serves the endpoint while the application does not (it does by
-    /// default). Without one, peers are only served while the application is in a call.
+    /// Sets whether a thread serves the endpoint while no application thread does (the default).
+    /// Without it, peers are served only while the application is in a call.
     pub fn progress_thread(mut self, wanted: bool) -> Self {
         self.without_progress_thread = !wanted;
         self
     }
 
-    /// Runs the progress thread on this processor only, counted as the kernel does. It suits [`Polling::ALWAYS`],
-    /// with a processor that the application leaves to it.
+    /// Pins the progress thread to this processor, numbered as in the kernel. This suits
+    /// [`Polling::ALWAYS`], if the application does not use that processor.
     ///
     /// ```no_run
     /// use ethernot::{Endpoint, Polling};
@@ -174,14 +180,14 @@ impl EndpointBuilder {
         self
     }
 
-    /// Sets how many operations may have a handle at a time (8192 by default).
+    /// Sets how many operations can have a handle at the same time (8192 by default).
     pub fn handles_max(mut self, handles: u32) -> Self {
         self.handles_max = Some(handles);
         self
     }
 
-    /// Sets for how long the links stay open after the last clone was dropped, for peers to hear that connections are
-    /// closed (1 s by default). A thread of the library waits for them.
+    /// Sets how long the links stay open after the last clone is dropped, for peers to confirm that
+    /// connections are closed (1 s by default). A thread of the library waits for the peers.
     pub fn shutdown_grace(mut self, grace: Duration) -> Self {
         self.shutdown_grace = Some(grace);
         self
@@ -219,7 +225,7 @@ impl EndpointBuilder {
         });
         match (self.shared_memory, is_default) {
             (Some(true), _) => links.push(Box::new(ShmLink::open()?)),
-            // A host that has none of it does with what else there is.
+            // If the host does not support shared memory, use the other links.
             (None, true) => links.extend(ShmLink::open().map(|link| Box::new(link) as _)),
             (Some(false), _) | (None, false) => {}
         }
@@ -268,7 +274,7 @@ impl std::fmt::Debug for EndpointBuilder {
 }
 
 impl Endpoint {
-    /// Describes an endpoint to be made.
+    /// Returns a builder for an endpoint.
     pub fn builder() -> EndpointBuilder {
         EndpointBuilder::default()
     }
@@ -276,7 +282,7 @@ impl Endpoint {
     /// Makes an endpoint with one link on `address` and defaults for the rest.
     ///
     /// # Errors
-    /// As for [`EndpointBuilder::build`].
+    /// The errors of [`EndpointBuilder::build`].
     pub fn bind(address: impl Into<String>) -> Result<Self, BindError> {
         Self::builder().bind(address).build()
     }
@@ -285,12 +291,12 @@ impl Endpoint {
     /// rest.
     ///
     /// # Errors
-    /// As for [`EndpointBuilder::build`].
+    /// The errors of [`EndpointBuilder::build`].
     pub fn with_links(names: impl Into<String>) -> Result<Self, BindError> {
         Self::builder().links(names).build()
     }
 
-    /// Returns the links with the address at which peers can reach each: by UDP or by station.
+    /// Returns the links, each with the address at which peers reach it: a UDP or a MAC address.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -298,7 +304,8 @@ impl Endpoint {
         self.inner.runtime.link_addresses()
     }
 
-    /// Returns the addresses at which peers can reach each link by UDP, in the order of their identifiers.
+    /// Returns the addresses at which peers reach the links by UDP, in the order of the link
+    /// identifiers.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -308,7 +315,7 @@ impl Endpoint {
     }
 
     /// Adds a link while the endpoint is in use, on an address such as `10.0.0.1:0` or by name (see
-    /// [`LinkSpec`]). Connections made from now on use it; others by
+    /// [`LinkSpec`]). New connections use it. Add it to existing ones by
     /// [`Connection::add_link`](crate::Connection::add_link).
     ///
     /// # Errors
@@ -317,7 +324,7 @@ impl Endpoint {
         let opener = Opener { udp: self.inner.udp, port: 0 };
         let opened = match opener.open_named(link) {
             Err(error @ BindError::NoInterface { .. }) => {
-                // It may be the name of a host.
+                // The text may be a host name.
                 let address = resolve(link).map_err(|_| error)?;
                 Box::new(UdpLink::bind(address, &self.inner.udp)?)
             }
@@ -326,7 +333,8 @@ impl Endpoint {
         Ok(self.inner.runtime.attach_link(opened)?)
     }
 
-    /// Removes a link; connections go on over their others. Returns false if there is no such link.
+    /// Removes a link. Connections continue over their other links. Returns false if there is no
+    /// such link.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -334,24 +342,25 @@ impl Endpoint {
         self.inner.runtime.detach_link(link)
     }
 
-    /// Returns the table of registered memory of the endpoint.
+    /// Returns the endpoint's table of registered memory.
     pub fn memory(&self) -> &Arc<MemoryTable> {
         self.inner.runtime.memory()
     }
 
-    /// Returns what prevents links that were named, or that interfaces make possible. Returns nothing where
-    /// interfaces are not followed ([`EndpointBuilder::follow_interfaces`]).
+    /// Returns the problems that prevent links which were named or which interfaces would allow.
+    /// Empty if interfaces are not followed ([`EndpointBuilder::follow_interfaces`]).
     pub fn link_problems(&self) -> Vec<LinkProblem> {
         self.inner.named.as_ref().map(NamedLinks::problems).unwrap_or_default()
     }
 
-    /// Returns the protection domain that is used where none is named.
+    /// Returns the endpoint's default protection domain.
     pub fn domain(&self) -> ProtectionDomain {
         self.inner.domain
     }
 
-    /// Makes progress, unless another thread is at it. Polling does this too. Returns at once, except that an application which
-    /// polls without finding anything while other threads want its processor sleeps until a frame comes, for at most 4 ms.
+    /// Makes progress, unless another thread does. Polling a queue makes progress, too. Returns at
+    /// once, with one exception: if the application polls without results while other threads want
+    /// its processor, the call sleeps until a frame arrives, for at most 4 ms.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -360,7 +369,8 @@ impl Endpoint {
         self.inner.runtime.poll()
     }
 
-    /// Takes the oldest completion of a queue that connections share; makes progress if it is empty.
+    /// Removes the oldest completion from a queue that connections share, and returns it. If the
+    /// queue is empty, makes progress and tries once more.
     ///
     /// # Errors
     /// [`PollError::ForeignQueue`] for a queue of another endpoint, [`PollError::Forked`] in a child process after
@@ -376,12 +386,12 @@ impl Endpoint {
         Ok(queue.poll())
     }
 
-    /// Takes the oldest completion as [`Endpoint::poll`] does, but waits for at most `limit` (`None`: for as long
-    /// as it takes).
+    /// Returns the oldest completion as [`Endpoint::poll`] does, but waits for it for at most
+    /// `limit` (`None`: without a limit).
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`], [`WaitError::ForeignQueue`], and [`WaitError::ShutDown`] if the endpoint
-    /// is shut down and the queue empty.
+    /// [`WaitError::TimedOut`], [`WaitError::ForeignQueue`], and [`WaitError::ShutDown`] if the
+    /// endpoint is shut down and the queue is empty.
     pub fn wait_completion(
         &self,
         queue: &Arc<CompletionQueue>,
@@ -394,10 +404,11 @@ impl Endpoint {
         in_time(found, limit)?
     }
 
-    /// Awaits a completion, as [`Endpoint::wait_completion`] waits for one.
+    /// Waits in a task for a completion, as [`Endpoint::wait_completion`] does in a thread.
     ///
     /// # Errors
-    /// [`WaitError::ForeignQueue`], and [`WaitError::ShutDown`] if the endpoint is shut down and the queue empty.
+    /// [`WaitError::ForeignQueue`], and [`WaitError::ShutDown`] if the endpoint is shut down and
+    /// the queue is empty.
     pub fn next_completion<'a>(
         &'a self,
         queue: &'a Arc<CompletionQueue>,
@@ -413,7 +424,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the counters of what concerns no established connection.
+    /// Returns the counters of events outside of established connections.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -421,7 +432,7 @@ impl Endpoint {
         self.inner.runtime.control(|engine, _memory, _now| *engine.counters())
     }
 
-    /// Returns the counters of the threads of the endpoint.
+    /// Returns the counters of the endpoint's threads.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -429,7 +440,7 @@ impl Endpoint {
         self.inner.runtime.counters()
     }
 
-    /// Returns what the driver of a link has counted, if there is such a link.
+    /// Returns the counters of a link's driver, or `None` if there is no such link.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -437,7 +448,7 @@ impl Endpoint {
         self.inner.runtime.link_statistics(link)
     }
 
-    /// Returns how many records that all connections share are in use.
+    /// Returns how many records of the pools that all connections share are in use.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -445,7 +456,8 @@ impl Endpoint {
         self.inner.runtime.control(|engine, _memory, _now| engine.pool_use())
     }
 
-    /// Returns the number of connections of the endpoint, with those that are being made or closed.
+    /// Returns the number of connections of the endpoint, including those in handshake and those
+    /// being closed.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -453,18 +465,19 @@ impl Endpoint {
         self.inner.runtime.control(|engine, _memory, _now| engine.connection_count())
     }
 
-    /// Waits until the operations of all connections are complete, closes the connections and waits
-    /// until their peers have heard of it, for at most `limit` each (`None`: for as long as it takes). Calls
-    /// that wait for something of the endpoint return [`WaitError::ShutDown`].
+    /// Shuts the endpoint down in three steps: waits until the operations of all connections are
+    /// complete, closes the connections, and waits until their peers have confirmed that. Each wait
+    /// takes at most `limit` (`None`: without a limit). Calls that wait on the endpoint return
+    /// [`WaitError::ShutDown`].
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`]: some peer has not heard of it.
+    /// [`WaitError::TimedOut`]: at least one peer has not confirmed that its connection is closed.
     pub fn shutdown(&self, limit: Option<Duration>) -> Result<(), WaitError> {
         self.inner.shutdown(limit)
     }
 
-    /// Shuts down in a task as [`Endpoint::shutdown`] does in a thread. A future that is dropped before the
-    /// operations are complete closes nothing.
+    /// Shuts down in a task as [`Endpoint::shutdown`] does in a thread. If the future is dropped
+    /// before the operations are complete, no connection is closed.
     ///
     /// ```no_run
     /// # async fn f(endpoint: ethernot::Endpoint) -> Result<(), ethernot::Error> {
@@ -474,7 +487,7 @@ impl Endpoint {
     /// ```
     ///
     /// # Errors
-    /// As for [`Endpoint::shutdown`].
+    /// The errors of [`Endpoint::shutdown`].
     pub fn shutting_down(&self) -> impl Future<Output = Result<(), WaitError>> + Send + '_ {
         let inner = &*self.inner;
         async move {
@@ -484,8 +497,8 @@ impl Endpoint {
         }
     }
 
-    /// Waits until the operations of all connections are complete that are open now, for at most `limit` (`None`: for as long
-    /// as it takes).
+    /// Waits until the operations of all connections that are open now are complete, for at most
+    /// `limit` (`None`: without a limit).
     ///
     /// ```no_run
     /// # fn f(endpoint: &ethernot::Endpoint) -> Result<(), ethernot::Error> {
@@ -501,10 +514,11 @@ impl Endpoint {
         in_time(inner.until(limit, inner.is_flushed())?.then_some(()), limit)
     }
 
-    /// Awaits that the operations of all connections are complete, as [`Endpoint::flush`] waits for it.
+    /// Waits in a task until the operations of all connections are complete, as [`Endpoint::flush`]
+    /// does in a thread.
     ///
     /// # Errors
-    /// As for [`Endpoint::flush`].
+    /// The errors of [`Endpoint::flush`].
     pub fn flushed(&self) -> impl Future<Output = Result<(), WaitError>> + Send + '_ {
         let inner = &*self.inner;
         async move { Ok(inner.met(inner.is_flushed()).await?) }
@@ -512,7 +526,8 @@ impl Endpoint {
 }
 
 impl EndpointInner {
-    /// No other endpoint fills the queue: progress here would bring nothing into it.
+    /// Checks that the queue is not of another endpoint: progress of this endpoint would not fill
+    /// such a queue.
     #[inline]
     pub(crate) fn check_queue(&self, queue: &CompletionQueue) -> Result<(), PollError> {
         if queue.is_foreign_to(self.runtime.queue_owner()) {
@@ -522,7 +537,7 @@ impl EndpointInner {
         }
     }
 
-    /// The error of calls that wait, once the endpoint is shut down.
+    /// Returns the error for waiting calls, if the endpoint is shut down.
     pub(crate) fn shut_down<R>(&self) -> Option<Result<R, WaitError>> {
         self.news.is_shut_down().then_some(Err(WaitError::ShutDown))
     }
@@ -533,12 +548,12 @@ impl EndpointInner {
         in_time(self.until(limit, is_closed)?.then_some(()), limit)
     }
 
-    /// Closes all connections. Calls that wait end with an error that says that the endpoint is shut down.
+    /// Closes all connections. Waiting calls return the error that the endpoint is shut down.
     fn close_all(&self) -> Result<(), Forked> {
         let open = self.news.open_connections();
         self.runtime.control(move |engine, _memory, now| {
             for handle in open {
-                // It may have ended by itself meanwhile.
+                // The connection may have ended meanwhile.
                 let _unknown = engine.close(now, handle, &[]);
             }
         })?;
@@ -547,7 +562,8 @@ impl EndpointInner {
         Ok(())
     }
 
-    /// Whether the operations of all connections that are open now are complete, to be looked at inside the engine.
+    /// Returns a predicate on the engine: whether the operations of all connections that are open
+    /// now are complete.
     fn is_flushed(&self) -> impl Fn(&engine::Engine) -> bool + Send + Sync + 'static {
         let open = self.news.open_connections();
         move |engine| {
@@ -556,7 +572,7 @@ impl EndpointInner {
         }
     }
 
-    /// Awaits that `is_met`, looked at inside the engine.
+    /// Waits in a task until `is_met` returns true. The predicate runs inside the engine.
     pub(crate) async fn met(
         &self,
         is_met: impl Fn(&engine::Engine) -> bool + Send + Sync + 'static,
@@ -573,7 +589,8 @@ impl EndpointInner {
         UntilLook::new(&self.runtime, ChangedBy::Peers, look).await?
     }
 
-    /// Waits until `is_met`, looked at inside the engine, for at most `limit`; whether it is.
+    /// Waits until `is_met` returns true, for at most `limit`. The predicate runs inside the
+    /// engine. Returns whether it became true.
     pub(crate) fn until(
         &self,
         limit: Option<Duration>,
@@ -621,12 +638,12 @@ impl Drop for EndpointInner {
         {
             follower.stop();
         }
-        // In a forked child the endpoint is not ours to shut down.
+        // In a forked child, the endpoint belongs to the parent.
         if self.close_all().is_err() {
             return;
         }
-        // Peers that are there have heard of it within a moment. The calling thread may be an executor's, and waits for no
-        // others.
+        // Live peers confirm within a moment. Do not wait longer for the others here, because the
+        // calling thread may belong to an executor.
         if !self.until(Some(LOOK_AGAIN), is_closed).is_ok_and(|is_closed| is_closed) {
             let grace = self.grace;
             self.runtime.stop_later(move |runtime| {
@@ -636,7 +653,8 @@ impl Drop for EndpointInner {
     }
 }
 
-/// Whether all peers have heard that their connections are closed, or are given up.
+/// Returns whether all peers have confirmed that their connections are closed, or have been given
+/// up.
 fn is_closed(engine: &engine::Engine) -> bool {
     !engine.is_closing()
 }
@@ -647,8 +665,8 @@ fn resolve(address: &str) -> Result<SocketAddr, BindError> {
     found.next().ok_or_else(|| failed(std::io::ErrorKind::NotFound.into()))
 }
 
-/// Time for peers to acknowledge that connections are closed: five repetitions at 20 to 320 ms.
+/// Time for peers to confirm that connections are closed: five repetitions after 20 to 320 ms.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(1);
 
-/// Pause between looks at what nothing announces.
+/// Interval of checks for changes that cause no notification.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! What can go wrong, each with the value at fault and the remedy.
+//! Errors. Each names the faulty value and the remedy.
 
 use std::time::Duration;
 
@@ -18,16 +18,16 @@ use crate::region::RangeError;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An endpoint could not be made, or given a further link.
+    /// An endpoint could not be made, or a link could not be added to it.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// Memory could not be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
-    /// A service could not be offered.
+    /// A listener could not be made.
     #[error(transparent)]
     Listen(#[from] ListenError),
-    /// No connection came about.
+    /// No connection was established.
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// A request could not be accepted.
@@ -36,19 +36,19 @@ pub enum Error {
     /// An operation could not be posted.
     #[error(transparent)]
     Post(#[from] PostError),
-    /// An operation failed, or is not complete in time.
+    /// An operation failed, or did not complete within the limit.
     #[error(transparent)]
     Operation(#[from] OperationFailure),
     /// A completion queue could not be polled.
     #[error(transparent)]
     Poll(#[from] PollError),
-    /// Memory of this side was not accessed.
+    /// Local memory could not be accessed.
     #[error(transparent)]
     Buffer(#[from] BufferError),
     /// A range is not within a region.
     #[error(transparent)]
     Range(#[from] RangeError),
-    /// A wait ended without what was waited for.
+    /// A wait ended without a result.
     #[error(transparent)]
     Wait(#[from] WaitError),
     /// Bytes are not a remote region.
@@ -57,37 +57,37 @@ pub enum Error {
     /// A link of a connection could not be added or removed.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// In a forked child.
+    /// The process is a forked child.
     #[error(transparent)]
     Forked(#[from] Forked),
 }
 
-/// Why a service could not be offered.
+/// Reason why a listener could not be made.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ListenError {
-    /// There is a listener for it.
+    /// The service has a listener.
     #[error("the endpoint listens for service {0} already; choose another number")]
     InUse(u32),
     /// The endpoint was shut down.
     #[error("the endpoint is shut down; listen on another one")]
     ShutDown,
-    /// In a forked child.
+    /// The process is a forked child.
     #[error(transparent)]
     Forked(#[from] Forked),
 }
 
-/// Why no connection came about.
+/// Reason why no connection was established.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// Nothing works with a setting of the connection.
+    /// A setting of the connection is out of range.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// The address could not be understood or resolved.
+    /// The peer's address could not be parsed or resolved.
     #[error(transparent)]
     Peer(#[from] PeerSpecError),
-    /// A link that the peer's address makes necessary could not be made.
+    /// A link that the peer's address requires could not be made.
     #[error("cannot make a link towards the peer: {0}")]
     Link(#[source] Box<BindError>),
     /// No host on raw Ethernet has the address or serves the port.
@@ -100,13 +100,13 @@ pub enum ConnectError {
         listed(.peers)
     )]
     NoWay {
-        /// Where the peer was said to be.
+        /// The addresses that were given for the peer.
         peers: Vec<PeerSpec>,
     },
-    /// The request was refused on this side.
+    /// The engine of this side refused the request.
     #[error(transparent)]
     Request(#[from] engine::ConnectError),
-    /// The protection domain is of another endpoint.
+    /// The protection domain belongs to another endpoint.
     #[error("the regions that the peer may reach: {0}")]
     Domain(#[source] RegisterError),
     /// The completion queue belongs to another endpoint.
@@ -120,19 +120,19 @@ pub enum ConnectError {
     Closed {
         /// The first address of the peer.
         peer: PeerAddr,
-        /// Why: refused, rejected, unreachable, another version.
+        /// The reason: refused, rejected, unreachable, another version.
         #[source]
         reason: Closed,
-        /// What the peer sent along with a rejection.
+        /// Private data of the peer's rejection.
         private_data: Vec<u8>,
     },
     /// The endpoint was shut down.
     #[error("the endpoint is shut down; connect from another one")]
     ShutDown,
-    /// The attempt has ended, and its outcome was reported already.
+    /// The attempt has ended, and its outcome was returned already.
     #[error("the outcome of this attempt was returned before; connect again")]
     Answered,
-    /// The limit of the attempt has passed.
+    /// The limit of the attempt has expired.
     #[error(
         "{peer} did not accept within {limit:?}; does its program accept connections, and does the network carry the \
          frames?"
@@ -140,10 +140,10 @@ pub enum ConnectError {
     TimedOut {
         /// The first address of the peer.
         peer: PeerAddr,
-        /// How long was waited.
+        /// The limit.
         limit: Duration,
     },
-    /// In a forked child.
+    /// The process is a forked child.
     #[error(transparent)]
     Forked(#[from] Forked),
 }
@@ -152,17 +152,17 @@ fn listed(peers: &[PeerSpec]) -> String {
     peers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Why a request could not be accepted.
+/// Reason why a request could not be accepted.
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// Nothing works with a setting of the connection.
+    /// A setting of the connection is out of range.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// It is no longer there, or its answer is impossible.
+    /// The request no longer exists, or the options do not allow an answer.
     #[error(transparent)]
     Refused(#[from] engine::AcceptError),
-    /// The protection domain is of another endpoint.
+    /// The protection domain belongs to another endpoint.
     #[error("the regions that the peer may reach: {0}")]
     Domain(#[source] RegisterError),
     /// The completion queue belongs to another endpoint.
@@ -171,7 +171,7 @@ pub enum AcceptError {
          only with others of their endpoint"
     )]
     ForeignQueue,
-    /// The peer was lost before it heard of the acceptance.
+    /// The connection to the peer was lost before the peer confirmed the acceptance.
     #[error("the peer is gone before it knew of the acceptance: {0}")]
     Closed(#[source] Closed),
     /// The endpoint was shut down.
@@ -179,61 +179,61 @@ pub enum AcceptError {
         "the endpoint is shut down, so the request is rejected; accept requests of another endpoint"
     )]
     ShutDown,
-    /// The limit has passed before the peer confirmed that it knows. The connection is given up.
+    /// The limit has expired before the peer confirmed the acceptance. The connection is closed.
     #[error(
         "the peer did not confirm the acceptance within {limit:?}; it is gone, or the network loses frames: wait for \
          its next request"
     )]
     TimedOut {
-        /// How long was waited.
+        /// The limit.
         limit: Duration,
     },
-    /// In a forked child.
+    /// The process is a forked child.
     #[error(transparent)]
     Forked(#[from] Forked),
 }
 
-/// Why an operation could not be posted. Nothing happened.
+/// Reason why an operation was not posted. The call had no effect.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum PostError {
     /// The connection has ended.
     #[error("the connection is over: {0}")]
     Closed(Closed),
-    /// The runtime or the engine refused it.
+    /// The runtime or the engine refused the operation.
     #[error(transparent)]
     Submit(#[from] SubmitError),
-    /// The memory of a message could not be registered.
+    /// The memory for a message could not be registered.
     #[error("the message has no memory: {0}")]
     Register(#[from] RegisterError),
     /// All handles are in use.
     #[error("all operation handles of the endpoint are in use; drop those of finished operations")]
     NoHandleLeft,
-    /// Pieces of memory are no list.
+    /// The pieces of memory do not form a valid list.
     #[error(transparent)]
     Pieces(#[from] PieceListError),
-    /// The range leaves the remote region.
+    /// The range exceeds the remote region.
     #[error(
         "{length} bytes at offset {offset} leave the remote region of {limit} bytes; access less of it, or have the peer offer more"
     )]
     RemoteBounds {
         /// Offset of the first byte.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
-        /// Bytes of the region.
+        /// Length of the region in bytes.
         limit: u64,
     },
-    /// A status slot in an operation without a handle.
+    /// An operation without a handle names a status slot.
     #[error(
         "status slot {0} may follow an operation of another handle; leave `status` empty, or post by a \
          method that returns a handle"
     )]
     Status(u32),
-    /// More bytes than an operation carries by value.
+    /// More bytes than an operation can carry inline.
     #[error("{0} bytes are more than the {max} an operation carries by value; register them", max = semantics::INLINE_BYTES_MAX)]
     InlineTooLong(usize),
-    /// More bytes than an operation carries.
+    /// More bytes than an operation can carry.
     #[error("{0} bytes are more than the {max} an operation carries; split it", max = semantics::OPERATION_BYTES_MAX)]
     TooLong(u64),
 }
@@ -244,70 +244,70 @@ impl From<semantics::PostError> for PostError {
     }
 }
 
-/// Why an operation has no result.
+/// Reason why an operation has no result.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum OperationFailure {
-    /// It failed.
+    /// The operation failed.
     #[error("the operation failed: {0}")]
     Failed(#[from] OperationError),
-    /// It is still pending when the limit of the wait has passed; it goes on.
+    /// The operation was still pending when the limit of the wait expired. It continues.
     #[error(
         "the operation is not complete after {limit:?}: {bytes} of {length} bytes are done; wait again, or close the connection"
     )]
     TimedOut {
-        /// Bytes acknowledged so far.
+        /// Number of bytes acknowledged so far.
         bytes: u32,
-        /// Bytes of the operation.
+        /// Number of bytes of the operation.
         length: u32,
-        /// How long was waited.
+        /// The limit.
         limit: Duration,
     },
-    /// In a forked child.
+    /// The process is a forked child.
     #[error(transparent)]
     Forked(#[from] Forked),
 }
 
-/// Why a completion queue was not polled.
+/// Reason why a completion queue was not polled.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum PollError {
-    /// Connections of another endpoint fill it.
+    /// The queue belongs to another endpoint.
     #[error(
         "the completion queue that was to be polled belongs to another endpoint; poll it there"
     )]
     ForeignQueue,
-    /// In a forked child.
+    /// The process is a forked child.
     #[error(transparent)]
     Forked(#[from] Forked),
 }
 
-/// Why a wait ended without what was waited for. All waits have a limit, `None` for as long as it takes, and say
-/// by an error that it has passed.
+/// Reason why a wait ended without a result. Every wait has a limit, or `None` for no limit, and
+/// returns an error when the limit expires.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The limit has passed. Nothing is lost by it.
+    /// The limit has expired. No event is lost; the call may be repeated.
     #[error("nothing has come within {limit:?}; wait again")]
     TimedOut {
-        /// How long was waited.
+        /// The limit.
         limit: Duration,
     },
-    /// The connection has ended, and nothing more comes of it.
+    /// The connection has ended, and no event of it is left.
     #[error("the connection is over: {0}")]
     Closed(Closed),
-    /// The endpoint was shut down while somebody waited, or before.
+    /// The endpoint was shut down before or during the wait.
     #[error("the endpoint was shut down; make another")]
     ShutDown,
-    /// Connections of another endpoint fill the queue.
+    /// The queue belongs to another endpoint.
     #[error(
         "the completion queue that is waited for belongs to another endpoint; wait for it there"
     )]
     ForeignQueue,
-    /// Something that is waited for belongs to another endpoint.
+    /// At least one of the awaited objects belongs to another endpoint.
     #[error("something that is waited for belongs to another endpoint; wait for it there")]
     Foreign,
-    /// In a forked child.
+    /// The process is a forked child.
     #[error(transparent)]
     Forked(#[from] Forked),
 }
@@ -321,27 +321,28 @@ impl From<PollError> for WaitError {
     }
 }
 
-/// What came of a wait, of which nothing came within `limit` if there is none.
+/// Converts the result of a wait: `None` means that the limit has expired.
 pub(crate) fn in_time<R>(found: Option<R>, limit: Option<Duration>) -> Result<R, WaitError> {
     found.ok_or(WaitError::TimedOut { limit: limit.unwrap_or(Duration::MAX) })
 }
 
-/// Why a link of a connection could not be added or removed.
+/// Reason why a link of a connection could not be added or removed.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// The connection or the link does not exist, or there are as many links as there may be.
+    /// The connection or the link does not exist, or the connection has the largest number of
+    /// links.
     #[error(
         "the connection is over, the link is not attached, or all links of the connection are in use; look at \
          `Connection::info` and `Endpoint::links`"
     )]
     Refused,
-    /// In a forked child.
+    /// The process is a forked child.
     #[error(transparent)]
     Forked(#[from] Forked),
 }
 
-/// Bytes that are not a remote region.
+/// Bytes do not describe a remote region. Contains their number.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("a remote region is described by {expected} bytes, not {0}; have the peer send `RemoteRegion::to_bytes`", expected = crate::RemoteRegion::BYTES)]
 pub struct RemoteRegionError(pub usize);

@@ -1,4 +1,4 @@
-//! Offering a service to peers.
+//! Listening for connection requests of peers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,7 +17,8 @@ use crate::error::{AcceptError, ListenError, WaitError, in_time};
 use crate::news::{Request, Stage, Subscriber, Topic};
 use crate::tasks::UntilNews;
 
-/// Receives the requests of peers for connections to one service. Dropped, it rejects them.
+/// Receives the connection requests of peers for one service. Dropping it rejects the pending
+/// requests and ends the service.
 #[derive(Debug)]
 pub struct Listener {
     endpoint: Endpoint,
@@ -25,7 +26,7 @@ pub struct Listener {
 }
 
 impl Endpoint {
-    /// Listens for requests for connections to `service`, a number that both sides agree on.
+    /// Listens for connection requests to `service`, a number that both sides agree on.
     ///
     /// # Errors
     /// [`ListenError`]: the service is in use, the endpoint is shut down, or the process is a forked child.
@@ -44,7 +45,7 @@ impl Endpoint {
 }
 
 impl Listener {
-    /// Waits for the next request, for at most `limit` (`None`: for as long as it takes).
+    /// Waits for the next request, for at most `limit` (`None`: without a limit).
     ///
     /// # Errors
     /// [`WaitError::TimedOut`], and [`WaitError::ShutDown`] if the endpoint is shut down.
@@ -56,10 +57,11 @@ impl Listener {
         in_time(request, limit)?.map(|request| self.request(request))
     }
 
-    /// Awaits the next request, as [`Listener::accept`] waits for it. A future that is dropped takes none.
+    /// Waits in a task for the next request, as [`Listener::accept`] does in a thread. If the
+    /// future is dropped, no request is lost.
     ///
     /// # Errors
-    /// As for [`Listener::accept`].
+    /// The errors of [`Listener::accept`].
     pub fn next_request(
         &self,
     ) -> impl Future<Output = Result<ConnectionRequest, WaitError>> + Send + '_ {
@@ -70,7 +72,7 @@ impl Listener {
         async move { found.await?.map(|request| self.request(request)) }
     }
 
-    /// The oldest request, if there is one.
+    /// Returns the oldest request, if there is one.
     pub(crate) fn poll(&self) -> Option<ConnectionRequest> {
         let request = self.endpoint.inner.news.next_request(self.service)?;
         Some(self.request(request))
@@ -99,40 +101,40 @@ impl Drop for Listener {
     fn drop(&mut self) {
         let service = self.service;
         let news = Arc::clone(&self.endpoint.inner.news);
-        // In a forked child it is not ours to end.
+        // In a forked child, the service belongs to the parent.
         let _forked = self.endpoint.inner.runtime.control(move |engine, _memory, _now| {
             engine.unlisten(service);
             for request in news.close_service(service) {
-                // The peer may have given up meanwhile.
+                // The peer may have cancelled the request meanwhile.
                 let _unknown = engine.reject(request.connection, &[]);
             }
         });
     }
 }
 
-/// A peer asks for a connection. Dropped, it is rejected.
+/// A connection request of a peer. Dropping it rejects the request.
 #[derive(Debug)]
 pub struct ConnectionRequest {
     endpoint: Endpoint,
-    /// `None` once it is answered.
+    /// `None` once the request has been answered.
     connection: Option<ConnectionHandle>,
     peer: PeerAddr,
     private_data: Vec<u8>,
 }
 
 impl ConnectionRequest {
-    /// Returns the private data of the peer, at most 512 bytes.
+    /// Returns the private data of the request, at most 512 bytes.
     pub fn private_data(&self) -> &[u8] {
         &self.private_data
     }
 
-    /// Returns the address from which the request came.
+    /// Returns the source address of the request.
     pub const fn peer(&self) -> PeerAddr {
         self.peer
     }
 
-    /// Accepts with defaults, sends the peer `private_data` (at most 512 bytes) and waits until it
-    /// knows.
+    /// Accepts the request with default options, sends the peer `private_data` (at most 512 bytes),
+    /// and waits until the peer has confirmed the acceptance.
     ///
     /// # Errors
     /// [`AcceptError`], one variant for each cause.
@@ -140,7 +142,7 @@ impl ConnectionRequest {
         self.accept_with(ConnectOptions::new().private_data(private_data))
     }
 
-    /// Accepts and waits until the peer knows.
+    /// Accepts the request and waits until the peer has confirmed the acceptance.
     ///
     /// # Errors
     /// [`AcceptError`], one variant for each cause.
@@ -149,11 +151,11 @@ impl ConnectionRequest {
         self.start_accept(options)?.wait(limit)
     }
 
-    /// Accepts without waiting until the peer knows, and returns an object that waits for it. The limit of the
-    /// options does not count.
+    /// Accepts the request without waiting for the peer's confirmation. Returns an object that
+    /// waits for it. The limit of the options is ignored.
     ///
     /// # Errors
-    /// [`AcceptError`], if the request cannot be accepted any more, or the options are out of range.
+    /// [`AcceptError`], if the request can no longer be accepted, or the options are out of range.
     pub fn start_accept(mut self, options: ConnectOptions) -> Result<Accepting, AcceptError> {
         let mut options = options;
         let inner = Arc::clone(&self.endpoint.inner);
@@ -180,7 +182,8 @@ impl ConnectionRequest {
         })
     }
 
-    /// Rejects, and sends the peer `private_data` (at most 512 bytes, more is cut off).
+    /// Rejects the request and sends the peer `private_data` (at most 512 bytes, the rest is cut
+    /// off).
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -191,26 +194,28 @@ impl ConnectionRequest {
     fn reject_with(&mut self, private_data: Vec<u8>) -> Result<(), Forked> {
         let Some(handle) = self.connection.take() else { return Ok(()) };
         self.endpoint.inner.runtime.control(move |engine, _memory, _now| {
-            // The peer may have given up meanwhile.
+            // The peer may have cancelled the request meanwhile.
             let _unknown = engine.reject(handle, &private_data);
         })
     }
 }
 
-/// An accepted connection of which the peer does not know yet. Dropped, it is given up.
+/// An accepted connection whose peer has not confirmed the acceptance yet. Dropping it closes the
+/// connection.
 ///
-/// A thread [waits](Accepting::wait), a task awaits it.
+/// A thread calls [`Accepting::wait`]; a task awaits it as a future.
 #[derive(Debug)]
 #[must_use = "dropped, the connection is given up"]
 pub struct Accepting {
-    /// None once it was given out.
+    /// `None` once the connection has been returned.
     connection: Option<Connection>,
     patience: Patience,
     subscriber: Option<Subscriber>,
 }
 
 impl Accepting {
-    /// Waits until the peer knows, for at most `limit` (`None`: until the peer is given up).
+    /// Waits until the peer has confirmed the acceptance, for at most `limit` (`None`: until the
+    /// peer is considered dead).
     ///
     /// # Errors
     /// [`AcceptError`], one variant for each cause.
@@ -218,11 +223,13 @@ impl Accepting {
         self.wait_until(limit)
     }
 
-    /// Waits as [`Accepting::wait`] does, but the acceptance stands after [`AcceptError::TimedOut`], so this may be
-    /// called again. A limit of 0 only looks whether the peer knows.
+    /// Waits as [`Accepting::wait`] does, but the acceptance stays valid after
+    /// [`AcceptError::TimedOut`], so the call may be repeated. With a limit of 0, only checks for
+    /// the confirmation.
     ///
     /// # Errors
-    /// [`AcceptError`], one for each cause; that the request is gone once the outcome was returned.
+    /// [`AcceptError`], one variant for each cause; [`engine::AcceptError::Gone`] after the outcome
+    /// has been returned.
     pub fn wait_for(&mut self, limit: Duration) -> Result<Connection, AcceptError> {
         self.wait_until(Some(limit))
     }
@@ -241,7 +248,7 @@ impl Accepting {
 impl Future for Accepting {
     type Output = Result<Connection, AcceptError>;
 
-    /// Polled again after its end, it says that the request is gone.
+    /// Returns the error that the request is gone if polled after its end.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { connection, patience, subscriber } = self.get_mut();
         let Some(waiting) = &connection else {
@@ -256,7 +263,7 @@ impl Future for Accepting {
     }
 }
 
-/// The connection, if there is one now.
+/// Returns the connection if it is established, or the reason why not.
 fn accepted(connection: Connection, stage: &Stage) -> Result<Connection, AcceptError> {
     match *stage {
         Stage::Closed { reason, was_established: false, .. } => Err(AcceptError::Closed(reason)),
@@ -266,7 +273,7 @@ fn accepted(connection: Connection, stage: &Stage) -> Result<Connection, AcceptE
 
 impl Drop for ConnectionRequest {
     fn drop(&mut self) {
-        // In a forked child it is not ours to answer.
+        // In a forked child, the request belongs to the parent.
         let _forked = self.reject_with(Vec::new());
     }
 }

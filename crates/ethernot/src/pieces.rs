@@ -1,4 +1,4 @@
-//! Scatter and gather: operations and receives of several pieces of memory.
+//! Scatter/gather: operations and receives with a list of memory pieces.
 
 use semantics::{PIECES_MAX, Piece, PieceList, PieceListError, Request, Source};
 
@@ -7,8 +7,10 @@ use crate::error::PostError;
 use crate::handle::OperationHandle;
 use crate::region::{RegionSlice, RemoteRegion};
 
-/// Pieces that lie in several regions, or apart in one, are the bytes of one operation, one after the other: at most
-/// [`Connection::PIECES_MAX`], any of which may be empty. The peer sees no difference.
+/// Operations and receives with scatter/gather lists. The pieces may lie in several regions or at
+/// several places of one region, and may be empty. Together, in the order of the list, they are the
+/// bytes of one operation. A list has at most [`Connection::PIECES_MAX`] pieces. The peer sees no
+/// difference.
 ///
 /// ```
 /// # use std::{thread, time::Duration};
@@ -42,15 +44,15 @@ use crate::region::{RegionSlice, RemoteRegion};
 /// # }
 /// ```
 impl Connection {
-    /// Pieces of one operation or receive.
+    /// Largest number of pieces of one operation or receive.
     pub const PIECES_MAX: usize = PIECES_MAX;
 
-    /// Writes the bytes of `pieces`, one after the other, to the peer's memory from `remote_offset` on.
+    /// Writes the bytes of `pieces`, in order, to the peer's memory from `remote_offset`.
     ///
     /// The bytes must not change until the operation is complete.
     ///
     /// # Errors
-    /// As for [`Connection::write`], and [`PostError::Pieces`] for a list that cannot be posted.
+    /// The errors of [`Connection::write`], and [`PostError::Pieces`] for an invalid list.
     pub fn write_list(
         &self,
         pieces: &[RegionSlice<'_>],
@@ -65,11 +67,12 @@ impl Connection {
         self.start_bytes(request, u64::from(list.length()), Some(list), options)
     }
 
-    /// Reads as many bytes of the peer's memory, from `remote_offset` on, as `pieces` have together (with the right of
-    /// local writing), and fills these one after the other.
+    /// Reads bytes of the peer's memory, from `remote_offset`, into `pieces`, in order. The length
+    /// of the read is the total length of the pieces. Their regions need
+    /// [`Rights::LOCAL_WRITE`](crate::Rights::LOCAL_WRITE).
     ///
     /// # Errors
-    /// As for [`Connection::write_list`].
+    /// The errors of [`Connection::write_list`].
     pub fn read_list(
         &self,
         pieces: &[RegionSlice<'_>],
@@ -85,10 +88,10 @@ impl Connection {
         self.start_bytes(request, u64::from(list.length()), Some(list), options)
     }
 
-    /// Sends the bytes of `pieces`, one after the other, as one message.
+    /// Sends the bytes of `pieces`, in order, as one message.
     ///
     /// # Errors
-    /// As for [`Connection::write_list`].
+    /// The errors of [`Connection::write_list`].
     pub fn send_list(
         &self,
         pieces: &[RegionSlice<'_>],
@@ -100,11 +103,11 @@ impl Connection {
         self.start_bytes(request, u64::from(list.length()), Some(list), options)
     }
 
-    /// Posts `pieces` for one message, which fills them one after the other. A completion with `context` reports that
-    /// one has come.
+    /// Posts `pieces` as the buffer for one message, which fills them in order. A completion with
+    /// `context` reports the arrival of the message.
     ///
     /// # Errors
-    /// As for [`Connection::write_list`].
+    /// The errors of [`Connection::write_list`].
     pub fn post_receive_list(
         &self,
         pieces: &[RegionSlice<'_>],
@@ -115,11 +118,11 @@ impl Connection {
     }
 }
 
-/// The range of an operation with a list, which the engine ignores.
+/// The source of an operation with a list. The engine ignores it.
 const ELSEWHERE: Source =
     Source::Region { region: Piece::NOTHING.region, offset: Piece::NOTHING.offset };
 
-/// Pieces as the engine names them.
+/// Pieces in the form that the engine uses.
 struct Pieces {
     kept: [Piece; PIECES_MAX],
     count: usize,

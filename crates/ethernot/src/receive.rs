@@ -1,4 +1,4 @@
-//! Receives with handles: each message has one owner, whichever threads share the connection.
+//! Receives with handles: each message has one owner, even if threads share the connection.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,28 +18,29 @@ use crate::error::{OperationFailure, PostError};
 use crate::region::{MemoryRegion, Registration};
 use crate::tasks::poll_slot;
 
-/// Follows a receive: a buffer for one message.
+/// Handle of a posted receive: a buffer for one message.
 ///
-/// As with an [`OperationHandle`](crate::OperationHandle), a thread [waits](ReceiveHandle::wait) and a task
-/// awaits it, by reference if it may be given up.
+/// As with an [`OperationHandle`](crate::OperationHandle), a thread [waits](ReceiveHandle::wait)
+/// and a task awaits it. Await it by reference if the wait may be cancelled.
 ///
-/// A handle of [`Connection::receive`] that is dropped before its message was looked at loses nothing: the next
-/// `receive` of the connection takes it over, with the message that has come or will come. The answer to a
-/// [`Connection::call`] whose handle is dropped is discarded; its buffer is in use until it has come.
+/// If a handle of [`Connection::receive`] is dropped before its message was read, no message is
+/// lost: the next `receive` of the connection takes over the posted receive, with its present or
+/// future message. If a handle of [`Connection::call`] is dropped, the answer is discarded. The
+/// answer's buffer stays in use until the answer has arrived.
 #[must_use = "the next receive of the connection takes its message over if it is dropped"]
 pub struct ReceiveHandle {
     connection: Arc<ConnectionInner>,
     place: Place,
-    /// Taken over by the next receive, unless somebody has looked at the message.
+    /// Whether the next receive takes this one over, unless the message has been read.
     is_kept: bool,
     is_seen: AtomicBool,
     patience: Patience,
 }
 
-/// A message that has come, in the buffer of its receive.
+/// A received message, in the buffer of its receive.
 ///
-/// The bytes are there until the buffer is used for something else. The memory of a dropped
-/// [`MemoryRegion`] is kept for them.
+/// The bytes are valid until the program reuses the buffer. If the [`MemoryRegion`] is dropped, its
+/// memory stays registered for the message.
 #[derive(Clone)]
 pub struct Received {
     connection: Arc<ConnectionInner>,
@@ -47,7 +48,7 @@ pub struct Received {
     arrival: Arrival,
 }
 
-/// Which slot follows a receive, and where its buffer is, which stays registered for the message.
+/// The status slot of a receive, and its buffer, which stays registered for the message.
 #[derive(Clone, Debug)]
 struct Place {
     slot: u32,
@@ -56,23 +57,24 @@ struct Place {
     length: u32,
 }
 
-/// Receives whose handles were dropped, oldest first.
+/// Posted receives whose handles were dropped, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     list: Mutex<VecDeque<Place>>,
-    /// The list is not empty: for those who receive.
+    /// Whether the list has entries, so that receiving threads need not lock it.
     has_any: AtomicBool,
 }
 
 impl Connection {
-    /// Posts a buffer for one message of at most `length` bytes, which goes to the handle alone:
-    /// there is no completion. Messages go to the receives of a connection in the order in which these were posted.
+    /// Posts a buffer for one message of at most `length` bytes. Only the handle reports the
+    /// message: there is no completion. Messages consume the receives of a connection in the order
+    /// of their posts.
     ///
-    /// If a handle was dropped before, this takes over its receive instead, and the message is in *its* buffer: see
-    /// [`Received`] for the bytes.
+    /// If a handle was dropped before, the new handle takes over its receive instead, and the
+    /// message is in the *earlier* buffer: read the bytes through [`Received`].
     ///
     /// # Errors
-    /// As for [`Connection::write`].
+    /// The errors of [`Connection::write`].
     pub fn receive(
         &self,
         local: &MemoryRegion,
@@ -95,11 +97,12 @@ impl Connection {
         Ok(ReceiveHandle::new(inner, place, true))
     }
 
-    /// Sends a question of up to 64 bytes and posts a buffer for the answer, as one step. If several threads ask
-    /// and the peer answers in order, the answers come in the order of the questions, so each thread gets its own.
+    /// Sends a question of up to 64 bytes and posts a buffer for the answer, in one step. If
+    /// several threads call it and the peer answers in order, each thread gets the answer to its
+    /// own question.
     ///
     /// # Errors
-    /// As for [`Connection::write_bytes`].
+    /// The errors of [`Connection::write_bytes`].
     pub fn call(
         &self,
         bytes: &[u8],
@@ -111,11 +114,11 @@ impl Connection {
         self.call_by(question(bytes, options)?, answer, offset, length, options)
     }
 
-    /// Asks as [`Connection::call`] does, with a question of `question_length` bytes in a region, which must not
-    /// change until the answer has arrived.
+    /// Sends a question as [`Connection::call`] does, with `question_length` bytes of a region.
+    /// They must not change until the answer has arrived.
     ///
     /// # Errors
-    /// As for [`Connection::write`].
+    /// The errors of [`Connection::write`].
     #[expect(clippy::too_many_arguments, reason = "two places, as in any remote operation")]
     pub fn call_from(
         &self,
@@ -155,13 +158,13 @@ impl Connection {
             give_back(status, asking);
             return Err(error);
         }
-        // The answer acknowledges the question as well.
+        // The answer also acknowledges the question.
         status.release(asking);
         Ok(ReceiveHandle::new(inner, place, false))
     }
 }
 
-/// Frees the slot of something that was never posted.
+/// Frees the slot of an operation or receive that was not posted.
 fn give_back(status: &StatusTable, slot: u32) {
     status.cancel(slot);
     status.release(slot);
@@ -189,18 +192,20 @@ impl ReceiveHandle {
         Self { connection, place, is_kept, is_seen, patience }
     }
 
-    /// Whether a message has come, or never will.
+    /// Returns whether the message has arrived or the receive has failed.
     #[inline]
     pub fn is_done(&self) -> bool {
         let status = self.connection.endpoint.runtime.status().status(self.place.slot);
         !matches!(status, OperationStatus::Pending { .. })
     }
 
-    /// Waits for the message, for at most `limit` (`None`: for as long as it takes). May be called again: after
-    /// [`OperationFailure::TimedOut`] it goes on waiting, after the end it returns the same result again.
+    /// Waits for the message, for at most `limit` (`None`: without a limit). The call may be
+    /// repeated: after [`OperationFailure::TimedOut`] it waits again, and after the end it returns
+    /// the same result again.
     ///
     /// # Errors
-    /// [`OperationFailure`]: the receive failed, the limit passed, or the process is a forked child.
+    /// [`OperationFailure`]: the receive failed, the limit expired, or the process is a forked
+    /// child.
     pub fn wait(&self, limit: Option<Duration>) -> Result<Received, OperationFailure> {
         let runtime = &self.connection.endpoint.runtime;
         let ended = runtime.wait(Interest::Status(self.place.slot), limit, || self.ended())?;
@@ -209,7 +214,7 @@ impl ReceiveHandle {
         ended.unwrap_or(Err(OperationFailure::TimedOut { bytes, length, limit }))
     }
 
-    /// What has come, if anything has.
+    /// Returns the message or the failure, if the receive has ended.
     pub(crate) fn ended(&self) -> Option<Result<Received, OperationFailure>> {
         let status = self.connection.endpoint.runtime.status();
         let result = match status.status(self.place.slot) {
@@ -246,7 +251,7 @@ impl Future for ReceiveHandle {
 
 impl Drop for ReceiveHandle {
     fn drop(&mut self) {
-        // A thread of the parent may have held the lock of the orphans when a child was forked.
+        // When the process was forked, a thread of the parent may have held the lock of the list.
         if self.connection.endpoint.runtime.check_process().is_err() {
             return;
         }
@@ -276,7 +281,7 @@ impl Received {
         self.arrival.bytes as usize
     }
 
-    /// Whether the message has no bytes.
+    /// Returns whether the message is empty.
     pub const fn is_empty(&self) -> bool {
         self.arrival.bytes == 0
     }
@@ -286,16 +291,17 @@ impl Received {
         self.arrival.immediate
     }
 
-    /// Returns the offset of the first byte in the region of the buffer, in bytes.
+    /// Returns the offset of the message in the region of its buffer, in bytes.
     pub const fn offset(&self) -> u64 {
         self.place.offset
     }
 
-    /// Copies the message, or as much of it as there is room for. Returns how many bytes that is.
+    /// Copies the message, or its beginning if `bytes` is shorter. Returns the number of copied
+    /// bytes.
     ///
     /// # Errors
-    /// [`AccessError::InvalidKey`] if the region was deregistered meanwhile, which a dropped one is at once whose memory is the
-    /// program's own.
+    /// [`AccessError::InvalidKey`] if the region was deregistered meanwhile. A dropped region is
+    /// deregistered at once if its memory belongs to the program.
     pub fn copy_to(&self, bytes: &mut [u8]) -> Result<usize, AccessError> {
         let length = self.len().min(bytes.len());
         let memory = self.connection.endpoint.runtime.memory();
@@ -307,7 +313,7 @@ impl Received {
     /// Returns a copy of the message.
     ///
     /// # Errors
-    /// As for [`Received::copy_to`].
+    /// The errors of [`Received::copy_to`].
     pub fn to_vec(&self) -> Result<Vec<u8>, AccessError> {
         let mut bytes = vec![0; self.len()];
         self.copy_to(&mut bytes)?;
@@ -342,9 +348,10 @@ impl Orphans {
         place
     }
 
-    /// Gives all of them up: the connection goes.
+    /// Releases all receives in the list, because the connection is closed.
     pub(crate) fn release(&self, status: &StatusTable) {
-        // Memory that is given up below makes progress, which must not happen under the lock.
+        // Do not hold the lock while releasing: dropping memory makes progress, which must not
+        // happen under the lock.
         let places = std::mem::take(&mut *self.lock());
         for place in places {
             status.release(place.slot);

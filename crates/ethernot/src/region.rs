@@ -1,4 +1,4 @@
-//! Registered memory, here and at the peer.
+//! Registered memory of this process and of peers.
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
@@ -15,13 +15,15 @@ use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::error::{PostError, RemoteRegionError};
 
-/// Memory of this process that operations may use, and peers as far as its rights go.
+/// Registered memory of this process. Operations may use it, and peers may access it as its rights
+/// allow.
 ///
-/// Dropped, it is out of the reach of peers at once. Operations and receives of this side that use it go on: memory of a
-/// [`Buffer`] stays registered until the last of them has ended, so the future of an operation may be dropped together
-/// with its memory, as a timeout does. Memory of one's own ([`Endpoint::adopt`]) and the [whole address
-/// space](Endpoint::register_whole_address_space) are deregistered at once: their bytes are not touched any more when the
-/// drop has returned, and operations that still need them end their connection.
+/// When it is dropped, peers can no longer reach it. Pending operations and receives of this side
+/// continue: memory of a [`Buffer`] stays registered until the last of them has ended. So a timeout
+/// may drop the future of an operation together with its memory. Memory that the program owns
+/// ([`Endpoint::adopt`]) and the [whole address space](Endpoint::register_whole_address_space) are
+/// deregistered at once: their bytes are no longer touched after the drop, and pending operations
+/// that need them end their connection.
 ///
 /// ```
 /// # use std::{thread, time::Duration};
@@ -48,7 +50,7 @@ pub struct MemoryRegion {
     registration: Arc<Registration>,
 }
 
-/// The registration of a region, which messages that have come keep until their bytes were taken.
+/// The registration of a region. Received messages keep it until their bytes have been read.
 #[derive(Debug)]
 pub(crate) struct Registration {
     region: RegionId,
@@ -63,13 +65,14 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // It can only be gone already, deregistered through the table by its identifier.
+        // The only error is that the region was deregistered already, through the table by its
+        // identifier.
         let _gone = self.regions.release(self.region);
     }
 }
 
 impl MemoryRegion {
-    /// Returns what peers need to know to reach the region.
+    /// Returns the description of the region with which peers can reach it.
     pub const fn remote(&self) -> RemoteRegion {
         RemoteRegion { key: self.region.key, address: self.region.start, len: self.region.len }
     }
@@ -89,8 +92,8 @@ impl MemoryRegion {
         self.region.len
     }
 
-    /// Returns a part of the region, counted in bytes from its start: [lists](Connection::write_list) are made of
-    /// such parts.
+    /// Returns a part of the region, in bytes from its start. Such parts make up the
+    /// [lists](Connection::write_list) of scatter/gather operations.
     ///
     /// ```
     /// # fn main() -> Result<(), ethernot::Error> {
@@ -106,13 +109,13 @@ impl MemoryRegion {
     /// ```
     ///
     /// # Errors
-    /// [`RangeError`] if the range leaves the region.
+    /// [`RangeError`] if the range exceeds the region.
     pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<RegionSlice<'_>, RangeError> {
         RegionSlice { region: self, offset: 0, length: self.len() }.slice(range)
     }
 }
 
-/// Some bytes of a [`MemoryRegion`].
+/// A byte range of a [`MemoryRegion`].
 #[derive(Clone, Copy, Debug)]
 pub struct RegionSlice<'a> {
     region: &'a MemoryRegion,
@@ -121,18 +124,19 @@ pub struct RegionSlice<'a> {
 }
 
 impl<'a> RegionSlice<'a> {
-    /// Returns a part of these bytes, counted from the first of them.
+    /// Returns a part of the slice, in bytes from its start.
     ///
     /// # Errors
-    /// [`RangeError`] if the range leaves the slice.
+    /// [`RangeError`] if the range exceeds the slice.
     pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<Self, RangeError> {
         let (start, length) = part(range, self.length)?;
-        // It lies within this slice, and that within its region.
+        // The part lies within this slice, and the slice within its region.
         Ok(Self { region: self.region, offset: self.offset + start, length })
     }
 
-    /// Returns what peers need to know to reach these bytes. (Their key is that of the region, and reaches all of
-    /// it; a [part of a buffer](MemoryTable::register_part) that is registered by itself has a key of its own.)
+    /// Returns the description of these bytes with which peers can reach them. The key is that of
+    /// the region, and reaches all of it. A [part of a buffer](MemoryTable::register_part) that is
+    /// registered separately has its own key.
     pub const fn remote(&self) -> RemoteRegion {
         let RemoteRegion { key, address, .. } = self.region.remote();
         RemoteRegion { key, address: address.wrapping_add(self.offset), len: self.length }
@@ -153,25 +157,25 @@ impl<'a> RegionSlice<'a> {
         self.length
     }
 
-    /// Whether there are none.
+    /// Returns whether the slice is empty.
     pub const fn is_empty(&self) -> bool {
         self.length == 0
     }
 }
 
-/// A range that is not within what it was to be a part of.
+/// A range exceeds the region or slice of which it should be a part.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("bytes {start} to {end} are not a part of {limit} bytes; name a range within these")]
 pub struct RangeError {
     /// First byte of the range.
     pub start: u64,
-    /// Its end, exclusive, in bytes from the start.
+    /// End of the range, exclusive.
     pub end: u64,
-    /// Bytes that there are.
+    /// Length of the region or slice in bytes.
     pub limit: u64,
 }
 
-/// Start and length of a range of `limit` bytes.
+/// Returns the start and the length of a range within `limit` bytes.
 fn part(range: impl RangeBounds<u64>, limit: u64) -> Result<(u64, u64), RangeError> {
     let after = |at: u64| at.checked_add(1);
     let start = match range.start_bound() {
@@ -196,29 +200,30 @@ fn part(range: impl RangeBounds<u64>, limit: u64) -> Result<(u64, u64), RangeErr
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         let Registration { region, regions } = &*self.registration;
-        // Otherwise the registration ends with this, as nothing else can share it any more.
+        // Otherwise this drop ends the registration, because no other reference to it exists.
         if Arc::strong_count(&self.registration) > 1 {
-            // It can only be gone already, deregistered through the table by its identifier.
+            // The only error is that the region was deregistered already, through the table by its
+            // identifier.
             let _gone = regions.revoke(*region);
         }
     }
 }
 
-/// A region of a peer: where it is, how long, and the key that opens it.
+/// A region of a peer: its key, address and length.
 ///
-/// It is 20 bytes on the wire, so that it travels as private data of a handshake or in a message.
+/// Its encoding has 20 bytes, to be sent as private data of a handshake or in a message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RemoteRegion {
     /// Key of the region.
     pub key: RemoteKey,
-    /// Address of its first byte, as the peer counts.
+    /// Address of the first byte, as the peer addresses it.
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
 }
 
 impl RemoteRegion {
-    /// Bytes of a region's description.
+    /// Length of the encoded description in bytes.
     pub const BYTES: usize = 20;
 
     /// Encodes the description of the region: key, address and length, little-endian.
@@ -237,10 +242,10 @@ impl RemoteRegion {
         bytes
     }
 
-    /// Decodes the description of a region.
+    /// Decodes the description of a region, as encoded by [`RemoteRegion::to_bytes`].
     ///
     /// # Errors
-    /// [`RemoteRegionError`] if the bytes are no such description.
+    /// [`RemoteRegionError`] if the bytes have another length.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RemoteRegionError> {
         let error = RemoteRegionError(bytes.len());
         let bytes: &[u8; Self::BYTES] = bytes.try_into().map_err(|_| error)?;
@@ -255,8 +260,8 @@ impl RemoteRegion {
         })
     }
 
-    /// Returns a part of the region, counted in bytes from its start, as a region by itself, which operations do
-    /// not leave. The peer knows nothing of it.
+    /// Returns a part of the region, in bytes from its start. Operations on the part cannot exceed
+    /// it. The check is local: the peer does not know of the part.
     ///
     /// ```
     /// use ethernot::{RemoteKey, RemoteRegion};
@@ -269,17 +274,17 @@ impl RemoteRegion {
     /// ```
     ///
     /// # Errors
-    /// [`RangeError`] if the range leaves the region.
+    /// [`RangeError`] if the range exceeds the region.
     pub fn slice(&self, range: impl RangeBounds<u64>) -> Result<Self, RangeError> {
         let (start, len) = part(range, self.len)?;
         match self.address.checked_add(start) {
             Some(address) => Ok(Self { key: self.key, address, len }),
-            // The peer's description was of bytes beyond 2^64.
+            // The peer's description exceeds the address space.
             None => Err(RangeError { start, end: start.saturating_add(len), limit: self.len }),
         }
     }
 
-    /// The address of `length` bytes from `offset` on, if they lie in the region.
+    /// Returns the address of `offset`, if `length` bytes from there lie in the region.
     pub(crate) fn address_of(&self, offset: u64, length: u64) -> Result<u64, PostError> {
         let inside = offset.checked_add(length).is_some_and(|end| end <= self.len);
         match self.address.checked_add(offset) {
@@ -290,8 +295,8 @@ impl RemoteRegion {
 }
 
 impl Endpoint {
-    /// Registers a buffer in the endpoint's own protection domain. [`Buffer`] describes which processes can see it
-    /// besides, if memory is shared.
+    /// Registers a buffer in the endpoint's own protection domain. [`Buffer`] documents which other
+    /// processes can read it if memory is shared.
     ///
     /// # Errors
     /// [`RegisterError`], one variant for each cause.
@@ -303,7 +308,7 @@ impl Endpoint {
         self.register_in(self.domain(), buffer, rights)
     }
 
-    /// Registers a buffer in a protection domain: only connections of that domain reach it.
+    /// Registers a buffer in a protection domain. Only connections of this domain reach it.
     ///
     /// # Errors
     /// [`RegisterError`], one variant for each cause.
@@ -316,9 +321,9 @@ impl Endpoint {
         self.adopt(self.memory().register(domain, buffer, rights)?)
     }
 
-    /// Registers every address of this process: `MultiEdge`'s model, in which peers name plain
-    /// addresses. They get the power of a debugger; for trusted clusters only. Each copy costs a
-    /// system call, and addresses at which nothing is mapped are errors.
+    /// Registers every address of this process, as in `MultiEdge`, where peers name plain
+    /// addresses. Peers get the power of a debugger, so use it in trusted clusters only. Each copy
+    /// costs a system call, and access to an unmapped address is an error.
     ///
     /// # Errors
     /// [`RegisterError`], one variant for each cause.
@@ -329,8 +334,9 @@ impl Endpoint {
         self.adopt(self.memory().register_whole_address_space(self.domain(), rights)?)
     }
 
-    /// Returns an owner of a region of the endpoint's table, which deregisters it when dropped: for memory of the
-    /// application, registered by the unsafe [`MemoryTable::register_raw`].
+    /// Makes an owner of a region in the endpoint's table, which deregisters the region when
+    /// dropped. Use it for memory of the program, registered by the unsafe
+    /// [`MemoryTable::register_raw`].
     ///
     /// ```no_run
     /// # fn f(endpoint: &ethernot::Endpoint, start: *mut u8) -> Result<(), ethernot::Error> {
@@ -343,7 +349,7 @@ impl Endpoint {
     /// ```
     ///
     /// # Errors
-    /// [`RegisterError`] if the region is not one of the table.
+    /// [`RegisterError`] if the region belongs to another table.
     pub fn adopt(&self, region: Region) -> Result<MemoryRegion, RegisterError> {
         self.memory().check_region(region.id)?;
         let regions = self.inner.runtime.regions();

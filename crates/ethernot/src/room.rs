@@ -1,4 +1,4 @@
-//! Waiting for room: for records, handles and places that all are in use.
+//! Waiting for room when all records, handles or queue entries are in use.
 
 use std::future::Future;
 use std::time::Duration;
@@ -11,9 +11,10 @@ use crate::error_kind::ErrorKind;
 use crate::tasks::UntilLook;
 
 impl Connection {
-    /// Calls `post` until it is not refused for want of room ([`ErrorKind::Busy`]), and returns what it returns then: so many
-    /// tasks may post more than there is room for. Room comes when operations end, handles are dropped and completions are
-    /// polled; what this task holds itself is not given back by waiting.
+    /// Repeats `post` until it is not refused for want of room ([`ErrorKind::Busy`]), and returns
+    /// its result. So tasks may post more than there is room for. Room is freed when operations
+    /// end, handles are dropped and completions are polled. Waiting does not free what this task
+    /// itself holds.
     ///
     /// ```
     /// # use ethernot::{Buffer, ConnectOptions, Endpoint, Error, OperationOptions, RemoteRegion, Rights};
@@ -45,7 +46,7 @@ impl Connection {
     /// ```
     ///
     /// # Errors
-    /// Those of `post`, but for the want of room.
+    /// The errors of `post`, except for want of room.
     pub fn when_room<'a, R, P>(
         &'a self,
         mut post: P,
@@ -63,8 +64,8 @@ impl Connection {
         }
     }
 
-    /// Awaits room for an operation with a handle. Another task may take it first: [`Connection::when_room`] posts in
-    /// the same step.
+    /// Waits in a task for room for an operation with a handle. Another task may use the room
+    /// first; [`Connection::when_room`] waits and posts in one step.
     ///
     /// ```no_run
     /// # async fn f(connection: &ethernot::Connection) -> Result<(), ethernot::Error> {
@@ -79,7 +80,8 @@ impl Connection {
         self.when_room(|| self.check_room())
     }
 
-    /// Waits until all operations of the connection are complete, for at most `limit` (`None`: for as long as it takes).
+    /// Waits until all operations of the connection are complete, for at most `limit` (`None`:
+    /// without a limit).
     ///
     /// ```no_run
     /// # fn f(connection: &ethernot::Connection, target: &ethernot::RemoteRegion) -> Result<(), ethernot::Error> {
@@ -92,7 +94,8 @@ impl Connection {
     /// ```
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`], and [`WaitError::Closed`] if the connection has ended: what was not complete has failed then.
+    /// [`WaitError::TimedOut`]; [`WaitError::Closed`] if the connection has ended. Operations that
+    /// were not complete have failed then.
     pub fn flush(&self, limit: Option<Duration>) -> Result<(), WaitError> {
         let handle = self.handle();
         let endpoint = &self.inner().endpoint;
@@ -101,10 +104,11 @@ impl Connection {
         in_time(is_flushed.then_some(()), limit)
     }
 
-    /// Awaits that all operations of the connection are complete, as [`Connection::flush`] waits for it.
+    /// Waits in a task until all operations of the connection are complete, as
+    /// [`Connection::flush`] does in a thread.
     ///
     /// # Errors
-    /// As for [`Connection::flush`].
+    /// The errors of [`Connection::flush`].
     pub fn flushed(&self) -> impl Future<Output = Result<(), WaitError>> + Send + '_ {
         let handle = self.handle();
         async move {
@@ -121,7 +125,7 @@ impl Connection {
         }
     }
 
-    /// Whether an operation with a handle can be posted.
+    /// Checks whether an operation with a handle can be posted.
     fn check_room(&self) -> Result<(), PostError> {
         self.check_open()?;
         let runtime = &self.inner().endpoint.runtime;
@@ -135,7 +139,7 @@ impl Connection {
     }
 }
 
-/// What a call has come to, unless there was no room.
+/// Returns the result of a post, or `None` if there was no room.
 pub(crate) fn unless_busy<R>(posted: Result<R, PostError>) -> Option<Result<R, PostError>> {
     match posted {
         Err(error) if Error::from(error).kind() == ErrorKind::Busy => None,

@@ -1,4 +1,5 @@
-//! Waiting for several things at a time: with a descriptor, in one call, one completion after the other.
+//! Waiting for several events at a time: by a descriptor, by one call, or by an iterator over
+//! completions.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
@@ -15,41 +16,42 @@ use crate::handle::OperationHandle;
 use crate::listener::{ConnectionRequest, Listener};
 use crate::receive::{ReceiveHandle, Received};
 
-/// Something that [`Endpoint::wait_any`] waits for.
+/// An event that [`Endpoint::wait_any`] waits for.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Awaited<'a> {
-    /// A request for a connection.
+    /// A connection request.
     Request(&'a Listener),
     /// A completion.
     Completion(&'a CompletionQueue),
-    /// The end of a connection; one that has ended stays so.
+    /// The end of a connection. It stays reported once it has happened.
     End(&'a Connection),
     /// The end of an operation.
     Operation(&'a OperationHandle),
-    /// A message.
+    /// A message for a receive handle.
     Message(&'a ReceiveHandle),
 }
 
-/// What [`Endpoint::wait_any`] has found.
+/// The event that [`Endpoint::wait_any`] returns.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Occurred {
-    /// A peer asks for a connection.
+    /// A connection request of a peer.
     Request(ConnectionRequest),
     /// The oldest completion of the queue.
     Completion(Completion),
-    /// Why the connection has ended, and what the peer sent along.
+    /// The reason why the connection has ended, and the peer's private data.
     End(Closed, Vec<u8>),
-    /// What [`OperationHandle::wait`] returns.
+    /// The result of [`OperationHandle::wait`].
     Operation(Result<u64, OperationFailure>),
-    /// What [`ReceiveHandle::wait`] returns.
+    /// The result of [`ReceiveHandle::wait`].
     Message(Result<Received, OperationFailure>),
 }
 
 impl Endpoint {
-    /// Waits until one of these has occurred, for at most `limit` (`None`: for as long as it takes). Returns which, by its
-    /// index, and what. They are looked at from first to last, so an earlier one comes before a later one.
+    /// Waits until one of these events has occurred, for at most `limit` (`None`: without a limit).
+    /// Returns its index in `awaited` and the event. The events are checked in the order of
+    /// `awaited`, so an earlier one has priority.
     ///
     /// ```no_run
     /// # fn f(endpoint: &ethernot::Endpoint, queue: &ethernot::CompletionQueue) -> Result<(), ethernot::Error> {
@@ -65,8 +67,8 @@ impl Endpoint {
     /// ```
     ///
     /// # Errors
-    /// [`WaitError::TimedOut`], [`WaitError::ShutDown`], [`WaitError::Foreign`] if something belongs to another
-    /// endpoint.
+    /// [`WaitError::TimedOut`], [`WaitError::ShutDown`], and [`WaitError::Foreign`] if an awaited
+    /// object belongs to another endpoint.
     pub fn wait_any(
         &self,
         awaited: &[Awaited<'_>],
@@ -84,9 +86,10 @@ impl Endpoint {
         in_time(found, limit)?
     }
 
-    /// Makes the endpoint's descriptor readable when something comes from now on: a completion, the end of an
-    /// operation or a message with a handle, a request for a connection, an establishment, an end. Like an event
-    /// descriptor of UCX or a completion channel, it works with `poll`, epoll and everything made of them:
+    /// Arms the endpoint's descriptor: it becomes readable at the next event. Events are
+    /// completions, the end of an operation or a message with a handle, connection requests,
+    /// established connections and ended connections. Like an event descriptor of UCX or a
+    /// completion channel of verbs, it works with `poll`, epoll and everything built on them:
     ///
     /// ```no_run
     /// # fn f(endpoint: &ethernot::Endpoint, sleep_on: fn(&ethernot::Endpoint)) -> Result<(), ethernot::Error> {
@@ -103,9 +106,11 @@ impl Endpoint {
     /// # }
     /// ```
     ///
-    /// False: something has come since the last call, so look again before sleeping; nothing is lost that way. Always
-    /// so without a [progress thread](crate::EndpointBuilder::progress_thread), as no thread would serve the links meanwhile. It
-    /// is for one thread, or one task, at a time; others may wait in other ways.
+    /// Returns false if an event has occurred since the last call: check again before sleeping, and
+    /// no event is missed. Always returns false without a [progress
+    /// thread](crate::EndpointBuilder::progress_thread), because no thread would serve the links
+    /// during the sleep. Only one thread or task at a time may use the descriptor; others may wait
+    /// in other ways.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -113,7 +118,7 @@ impl Endpoint {
         self.inner.runtime.arm()
     }
 
-    /// Makes the endpoint's descriptor unreadable again. [`Endpoint::arm`] does it as well.
+    /// Makes the endpoint's descriptor unreadable. [`Endpoint::arm`] does this, too.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -121,7 +126,8 @@ impl Endpoint {
         self.inner.runtime.drain()
     }
 
-    /// Returns an iterator over the completions of a queue, which waits for each for at most `limit`.
+    /// Returns an iterator over the completions of a queue. It waits for each completion for at
+    /// most `limit`.
     pub fn completions<'a>(
         &'a self,
         queue: &'a Arc<CompletionQueue>,
@@ -132,8 +138,8 @@ impl Endpoint {
 }
 
 impl Connection {
-    /// Returns an iterator over the completions of the connection's queue, which waits for each for at most
-    /// `limit`. It ends with the connection.
+    /// Returns an iterator over the completions of the connection's queue. It waits for each
+    /// completion for at most `limit`, and ends when the connection ends.
     ///
     /// ```no_run
     /// # fn f(connection: &ethernot::Connection) -> Result<(), ethernot::Error> {
@@ -148,9 +154,10 @@ impl Connection {
     }
 }
 
-/// Completions as they come: [`Connection::completions`], [`Endpoint::completions`].
+/// An iterator over completions, made by [`Connection::completions`] and [`Endpoint::completions`].
 ///
-/// An error is one item and not the end, but for the end of the connection or the endpoint.
+/// An error is an item and does not end the iteration. The iteration ends when the connection ends
+/// or the endpoint is shut down.
 #[derive(Debug)]
 #[must_use = "an iterator does nothing unless it is asked"]
 pub struct Completions<'a>(Of<'a>, Option<Duration>);
@@ -176,7 +183,7 @@ impl Iterator for Completions<'_> {
     }
 }
 
-/// Readable after what [`Endpoint::arm`] waits for.
+/// The descriptor that [`Endpoint::arm`] arms.
 impl AsFd for Endpoint {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.runtime.descriptor()
