@@ -20,7 +20,7 @@ mod suites;
 use std::fmt;
 use std::process::ExitCode;
 
-use crate::XtaskError;
+use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
 use runner::Runner;

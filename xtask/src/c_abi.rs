@@ -8,10 +8,11 @@
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
+use crate::building::checked;
 use crate::count::Count;
+use crate::error::XtaskError;
 use crate::libraries::{C_HEADER, c_versioned};
 use crate::workspace::Workspace;
-use crate::{XtaskError, checked};
 
 /// The recorded description.
 const RECORDED: &str = "docs/api/ethernot-c.abi.xml";

@@ -7,11 +7,12 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use crate::count::Count;
+use crate::error::XtaskError;
+use crate::known_failures;
 use crate::skips::Skips;
 use crate::suite;
 use crate::tidy;
 use crate::workspace::{Package, Workspace, cargo, package_name, source_root};
-use crate::{XtaskError, known_failures};
 
 /// Checks what changed since a commit, as `arguments` say.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use self::ladder::ladder;
 use self::table::{FILES, File, Kind};
 use self::trial::{Copy, Said};
-use crate::XtaskError;
+use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
 /// Tries constants and prints what notices each. Fails if nothing notices one.

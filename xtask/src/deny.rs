@@ -3,8 +3,8 @@
 
 use std::process::Stdio;
 
-use crate::XtaskError;
 use crate::count::Count;
+use crate::error::XtaskError;
 use crate::workspace::cargo;
 
 /// Checks that need nothing but the sources of the crates.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::XtaskError;
+use crate::error::XtaskError;
 
 /// Of the GNU C library: that of Debian 10, RHEL 8, and wheels tagged `manylinux_2_28`.
 const OLDEST: (u32, u32) = (2, 28);

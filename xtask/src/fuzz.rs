@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use crate::XtaskError;
+use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
 /// Shortest run of one target that is worth its build: the corpus alone takes a second or two.

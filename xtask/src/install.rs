@@ -6,8 +6,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use crate::building::{build_program_in, checked};
+use crate::error::XtaskError;
 use crate::workspace::Workspace;
-use crate::{XtaskError, build_program_in, checked, libraries, perf_programs};
+use crate::{libraries, perf_programs};
 
 const USAGE: &str = "\
 install --destdir DIR [--prefix PREFIX] [--debug]

@@ -3,8 +3,8 @@
 
 use std::process::Stdio;
 
-use crate::XtaskError;
 use crate::count::Count;
+use crate::error::XtaskError;
 use crate::test_output::TestReader;
 use crate::tidy::{files_below, ignored, read};
 use crate::workspace::{Package, Workspace, cargo, package_name};

@@ -9,10 +9,12 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use crate::building::checked;
+use crate::error::XtaskError;
 use crate::floor;
 use crate::libraries_sockets as sockets;
+use crate::perf_programs;
 use crate::workspace::{Workspace, cargo};
-use crate::{XtaskError, checked, perf_programs};
 
 const PACKAGE: &str = "libibverbs-abi";
 const ARCHIVE: &str = "libethernot_verbs.a";

@@ -8,7 +8,9 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-use crate::{XtaskError, checked, floor};
+use crate::building::checked;
+use crate::error::XtaskError;
+use crate::floor;
 
 pub(crate) const PACKAGE: &str = "sockets-abi";
 pub(crate) const LIBRARY: &str = "libethernot-sockets.so";

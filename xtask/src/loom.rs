@@ -2,8 +2,8 @@
 
 use std::env;
 
-use crate::XtaskError;
 use crate::count::Count;
+use crate::error::XtaskError;
 use crate::workspace::{Workspace, cargo, package_name};
 
 /// Crates with models: modules called `model`, which only exist under `--cfg loom`.

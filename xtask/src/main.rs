@@ -3,11 +3,13 @@
 #![expect(clippy::disallowed_methods, reason = "a build tool tells how long its steps take")]
 
 mod acceptance;
+mod building;
 mod c_abi;
 mod check;
 mod constants;
 mod count;
 mod deny;
+mod error;
 mod floor;
 mod fuzz;
 mod install;
@@ -27,73 +29,17 @@ mod tidy;
 mod workspace;
 
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
+use crate::building::build_program;
+use crate::error::{USAGE, XtaskError};
 use crate::workspace::{Workspace, cargo};
-
-const USAGE: &str = "\
-usage: cargo xtask COMMAND
-
-  test                       format, lints, documentation, every test, torture; ends with a count
-  check [--against COMMIT | --all]
-                             format, lints, unit tests and the rules of the house, of crates with a file that changed
-                             since the last commit, or since COMMIT
-  bench|sim|serve|report|doctor [ARGS]
-                             build `ethernot` in release and run that command of it
-  acceptance NAME [--quick] [--against COMMIT] [--only TEXT]...
-                             measure a suite of bounds, or its rows with a TEXT in their names; prints a table, exits 1
-                             if something does not work
-  api                        check the public Rust API: listing, examples, errors (UPDATE_SNAPSHOTS=1 keeps it)
-  constants [--list] [--only TEXT]...
-                             give each constant that decides behaviour its neutral value, in a copy of the sources, and
-                             print which test notices; hours for all
-  c-abi                      compare the ABI of the C library with the recorded one (needs abidiff; UPDATE_SNAPSHOTS=1 keeps it)
-  dissector                  regenerate tools/wireshark/ethernot.lua
-  fuzz --seconds N [TARGET...]
-                             run every fuzz target in turn, or those named, N seconds in all
-  install --destdir DIR [--prefix PREFIX]
-                             build and install the command, its libraries and documents below DIR
-  package [--output DIR]     the same as a package for Debian (needs dpkg-dev); prints its path
-  deny                       check licences, known faults and sources of crates (needs cargo-deny)
-  libraries [--release]      build the C libraries that programs for RDMA load; prints their folder
-  loom                       run the models of threads, in every interleaving
-  miri                       interpret the tests of the crates that only compute (needs nightly)
-  python                     build the Python packages and run their tests, in a place of their own
-  tidy                       check the rules of the house";
 
 /// Commands handed to the `ethernot` program as they are.
 const PROGRAM_COMMANDS: [&str; 5] = ["bench", "sim", "serve", "report", "doctor"];
 
 /// Benchmarks of programs over the libraries.
 const WITH_LIBRARIES: [&str; 5] = ["sockets", "apache", "ganglia", "programs", "verbs"];
-
-/// Why a chore could not be done.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-enum XtaskError {
-    #[error("cannot start `{program}`: {cause}")]
-    Start { program: String, cause: std::io::Error },
-    #[error("`{program}` failed ({status})")]
-    Failed { program: String, status: std::process::ExitStatus },
-    #[error("cargo metadata: {reason}")]
-    Metadata { reason: String },
-    #[error("cannot read {path}: {cause}", path = path.display())]
-    Read { path: PathBuf, cause: std::io::Error },
-    #[error("cannot write {path}: {cause}", path = path.display())]
-    Write { path: PathBuf, cause: std::io::Error },
-    #[error("no package of this workspace builds `{program}`")]
-    NotBuilt { program: String },
-    #[error("{path}, {what}", path = path.display())]
-    Names { path: PathBuf, what: String },
-    #[error(
-        "{path} needs a C library newer than 2.28, for {names}; add these names to abi/floor",
-        path = path.display()
-    )]
-    CLibrary { path: PathBuf, names: String },
-    #[error("{what}\n\n{USAGE}")]
-    Usage { what: String },
-}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -153,25 +99,6 @@ fn hand_over(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, Xt
     Err(XtaskError::Start { program: program.display().to_string(), cause })
 }
 
-/// Builds the `ethernot` program in the release profile and returns its path.
-/// Builds it to be used and measured.
-fn build_program(workspace: &Workspace) -> Result<PathBuf, XtaskError> {
-    build_program_in(workspace, "release")
-}
-
-/// Builds it in a profile of the workspace.
-fn build_program_in(workspace: &Workspace, profile: &str) -> Result<PathBuf, XtaskError> {
-    let package = workspace
-        .package_of_program("ethernot")
-        .ok_or_else(|| XtaskError::NotBuilt { program: "ethernot".into() })?;
-    let name = package.name.as_str();
-    let arguments = ["build", "--profile", profile, "--package", name];
-    checked(cargo().args(arguments).args(["--bin", "ethernot"]))?;
-    let program = workspace.program_in(profile, "ethernot");
-    floor::check([program.clone()])?;
-    Ok(program)
-}
-
 fn regenerate_dissector(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     if !workspace.packages.iter().any(|package| package.name == "dissector") {
         return Err(XtaskError::NotBuilt { program: "dissector".into() });
@@ -193,14 +120,4 @@ fn regenerate_dissector(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     }
     println!("{}", path.display());
     Ok(ExitCode::SUCCESS)
-}
-
-/// Runs a command to its end with our terminal; anything but success is an error.
-fn checked(command: &mut Command) -> Result<(), XtaskError> {
-    let program = format!("{command:?}").replace('"', "");
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(XtaskError::Failed { program, status }),
-        Err(cause) => Err(XtaskError::Start { program, cause }),
-    }
 }

@@ -3,7 +3,7 @@
 
 use std::process::{Command, ExitCode, Stdio};
 
-use crate::XtaskError;
+use crate::error::XtaskError;
 use crate::workspace::{Workspace, package_name};
 
 /// What is interpreted: of each crate the tests with these words in their names, or all, but for those

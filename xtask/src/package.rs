@@ -6,9 +6,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
+use crate::building::checked;
+use crate::error::XtaskError;
 use crate::install::{Built, DOCUMENTS, FILE, FOLDER, PROGRAM, Tree, lay, make_folder};
+use crate::libraries;
 use crate::workspace::Workspace;
-use crate::{XtaskError, checked, libraries};
 
 const USAGE: &str = "\
 package [--output DIR] [--debug]

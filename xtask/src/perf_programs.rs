@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{XtaskError, checked, floor};
+use crate::building::checked;
+use crate::error::XtaskError;
+use crate::floor;
 
 /// A program and the libraries it is linked with.
 struct Program {

@@ -13,8 +13,8 @@ mod sources;
 use std::fmt::Write as _;
 use std::process::{Command, ExitCode};
 
-use crate::XtaskError;
 use crate::count::Count;
+use crate::error::XtaskError;
 use crate::tidy::{files_below, read};
 use crate::workspace::Workspace;
 

@@ -7,8 +7,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use crate::XtaskError;
 use crate::count::Count;
+use crate::error::XtaskError;
 use crate::workspace::{Workspace, cargo};
 
 /// What the environment must have beside the package.

@@ -10,13 +10,13 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 
+use crate::building::build_program_in;
 use crate::count::Count;
+use crate::error::XtaskError;
 use crate::skips::Skips;
 use crate::test_output::TestReader;
 use crate::workspace::{Workspace, cargo};
-use crate::{
-    XtaskError, build_program_in, c_abi, deny, known_failures, libraries, loom, public_api, python,
-};
+use crate::{c_abi, deny, known_failures, libraries, loom, public_api, python};
 
 /// Seeds of the torture in an ordinary test run.
 const TORTURE_SEEDS: &str = "0..500";

@@ -22,9 +22,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::XtaskError;
 use crate::constants;
 use crate::count::Count;
+use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
 /// The normative text.

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::XtaskError;
+use crate::error::XtaskError;
 
 /// The workspace: where it is, where it builds, what its packages are.
 pub(crate) struct Workspace {

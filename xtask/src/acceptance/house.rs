@@ -8,8 +8,8 @@ use std::path::Path;
 
 use super::runner::{Failure, Found};
 use super::{against, constants};
-use crate::XtaskError;
 use crate::constants as listed;
+use crate::error::XtaskError;
 use crate::tidy::{self, hops, rules};
 use crate::workspace::Workspace;
 

@@ -33,7 +33,7 @@ pub(super) fn count(workspace: &Workspace, tests: Tests, times: u32) -> Result<F
             of_runs(names, times, || run_once(&arguments, names))
         }
         Tests::Python { names } => {
-            let cannot = |error: crate::XtaskError| Failure::CannotRun(error.to_string());
+            let cannot = |error: crate::error::XtaskError| Failure::CannotRun(error.to_string());
             let installed = python::install(workspace).map_err(cannot)?;
             let installed = installed.map_err(Failure::CannotRun)?;
             eprintln!("-- pytest -k {}, {times} times", names.join(" or "));

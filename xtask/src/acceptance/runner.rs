@@ -8,8 +8,10 @@ use serde_json::Value;
 
 use super::{Bound, Figure, Measurement, Outcome, PointFigure, PointOf, Probe, Shown, rounded};
 use super::{against, compared, constants, entries, house, printed, repeated, sender};
+use crate::building::build_program;
+use crate::error::XtaskError;
+use crate::libraries;
 use crate::workspace::Workspace;
-use crate::{XtaskError, build_program, libraries};
 
 /// Runs commands, remembering their results.
 pub(super) struct Runner<'a> {

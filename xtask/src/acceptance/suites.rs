@@ -3,13 +3,13 @@
 mod engine_house;
 mod faults;
 mod frameworks;
-mod house;
 mod queue_pairs;
 mod raw_links;
 mod rust_api;
 mod sender;
 mod sockets;
 mod speed;
+mod structure;
 mod verbs;
 mod waiting;
 
@@ -59,7 +59,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite { name: "fabric", rows: super::fabric_rows::FABRIC, against: None },
     Suite { name: "faults", rows: faults::ROWS, against: Some(faults::BEFORE) },
     Suite { name: "frameworks", rows: frameworks::ROWS, against: None },
-    Suite { name: "house", rows: house::ROWS, against: Some("HEAD~1") },
+    Suite { name: "house", rows: structure::ROWS, against: Some("HEAD~1") },
     Suite { name: "paper-001", rows: verbs::PAPER_001, against: None },
     Suite { name: "papers", rows: PAPERS, against: None },
     Suite { name: "queue-pairs", rows: queue_pairs::ROWS, against: None },

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::ladder::{RECORDS, Rung};
 use super::sources;
-use crate::XtaskError;
+use crate::error::XtaskError;
 use crate::workspace::{Workspace, cargo, package_name};
 
 /// A copy of the sources, and a folder for what is built of them.

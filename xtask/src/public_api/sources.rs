@@ -5,7 +5,7 @@ use std::path::Path;
 
 use syn::{Attribute, Item, ItemImpl, UseTree, Visibility};
 
-use crate::XtaskError;
+use crate::error::XtaskError;
 use crate::tidy::{files_below, read};
 use crate::workspace::Workspace;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::rules::is_test_file;
 use super::without_tests::code_without_tests;
 use super::{Violation, files_below, read};
-use crate::XtaskError;
+use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
 /// No files of a crate import each other in a circle, but for crates that had one when this rule came, in which it may not

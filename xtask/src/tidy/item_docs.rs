@@ -9,7 +9,7 @@ use syn::{TraitItem, Type, Visibility};
 
 use super::rules::is_test_file;
 use super::{Violation, files_below, place, read};
-use crate::XtaskError;
+use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
 /// Words that end as a verb does and are nouns or others where they begin a sentence about a function. "Has" would

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::source::code_of;
 use super::{Violation, files_below, place, read, words};
-use crate::XtaskError;
+use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
 /// Words that are not in names, and what is written instead: beyond those of [`words::PATTERNS`].

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::{Violation, files_below, read};
-use crate::XtaskError;
+use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
 /// Words that are not written, and what is written instead.

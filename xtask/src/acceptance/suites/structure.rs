@@ -1,4 +1,5 @@
-//! How the house is built: circles of files, constants, the ways through the code, and that it is as quick and as safe as before.
+//! How the workspace is built: circles of files, constants, the ways through the code, and that it is as fast and as safe
+//! as before.
 
 use super::engine_house::{in_flight_against, one_way_against, ping_pong_against};
 use super::faults::{perftest_against, torture_of_pairs, torture_of_transfers};

@@ -1,0 +1,39 @@
+//! Building the `ethernot` program, and running commands to their end.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::error::XtaskError;
+use crate::floor;
+use crate::workspace::{Workspace, cargo};
+
+/// Builds the `ethernot` program in the release profile. Returns its path.
+pub(crate) fn build_program(workspace: &Workspace) -> Result<PathBuf, XtaskError> {
+    build_program_in(workspace, "release")
+}
+
+/// Builds the `ethernot` program in a profile of the workspace. Returns its path.
+pub(crate) fn build_program_in(
+    workspace: &Workspace,
+    profile: &str,
+) -> Result<PathBuf, XtaskError> {
+    let package = workspace
+        .package_of_program("ethernot")
+        .ok_or_else(|| XtaskError::NotBuilt { program: "ethernot".into() })?;
+    let name = package.name.as_str();
+    let arguments = ["build", "--profile", profile, "--package", name];
+    checked(cargo().args(arguments).args(["--bin", "ethernot"]))?;
+    let program = workspace.program_in(profile, "ethernot");
+    floor::check([program.clone()])?;
+    Ok(program)
+}
+
+/// Runs a command to its end with our terminal; anything but success is an error.
+pub(crate) fn checked(command: &mut Command) -> Result<(), XtaskError> {
+    let program = format!("{command:?}").replace('"', "");
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(XtaskError::Failed { program, status }),
+        Err(cause) => Err(XtaskError::Start { program, cause }),
+    }
+}
