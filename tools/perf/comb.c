@@ -51,7 +51,7 @@ struct link {
 	unsigned char *memory; /* receive slots, then messages to send, then an order */
 	uint64_t memory_bytes, wrong, sends_posted;
 	struct order order;
-	bool has_order, is_over;
+	bool has_order, has_ended;
 
 	/* Verbs. */
 	struct rdma_event_channel *cm;
@@ -215,9 +215,9 @@ static bool is_verbs_connected(struct link *link)
 		if (kind == RDMA_CM_EVENT_CONNECT_REQUEST)
 			rdma_destroy_id(id);
 		else if (id == link->id && (kind == RDMA_CM_EVENT_DISCONNECTED || kind == RDMA_CM_EVENT_DEVICE_REMOVAL))
-			link->is_over = true;
+			link->has_ended = true;
 	}
-	return !link->is_over || failed("the peer has closed the connection before the end of the measurement");
+	return !link->has_ended || failed("the peer has closed the connection before the end of the measurement");
 }
 
 static bool set_up_verbs(struct link *link)

@@ -87,7 +87,7 @@ struct link {
 	uint64_t windows_sent, answers_sent, orders_sent, orders_posted;
 	uint64_t messages_in, notes_in, answers_in, wrong_bytes;
 	struct order order;
-	bool has_order, is_over;
+	bool has_order, has_ended;
 
 	/* Since when nothing has happened, and how often was looked. */
 	double quiet_since, patience_s;
@@ -303,11 +303,11 @@ static bool look_at_connection(struct link *link)
 		if (kind == RDMA_CM_EVENT_CONNECT_REQUEST)
 			rdma_destroy_id(id);
 		else if (id == link->id && (kind == RDMA_CM_EVENT_DISCONNECTED || kind == RDMA_CM_EVENT_DEVICE_REMOVAL))
-			link->is_over = true;
+			link->has_ended = true;
 	}
 	if (is_interrupted)
 		return failed("interrupted");
-	return !link->is_over || failed("the peer has closed the connection before the end of the measurement");
+	return !link->has_ended || failed("the peer has closed the connection before the end of the measurement");
 }
 
 static void begin_to_wait(struct link *link, double patience_s)
@@ -749,11 +749,11 @@ static bool serve_client(struct link *link)
 		return false;
 	/* The client disconnects when it has seen the end; one that has died is not waited for. */
 	double end = now_s() + 2;
-	while (!link->is_over && now_s() < end && !is_interrupted) {
+	while (!link->has_ended && now_s() < end && !is_interrupted) {
 		struct rdma_cm_event *last;
 		struct pollfd file = { link->cm->fd, POLLIN, 0 };
 		if (poll(&file, 1, 100) == 1 && rdma_get_cm_event(link->cm, &last) == 0) {
-			link->is_over = last->id == link->id && last->event == RDMA_CM_EVENT_DISCONNECTED;
+			link->has_ended = last->id == link->id && last->event == RDMA_CM_EVENT_DISCONNECTED;
 			rdma_ack_cm_event(last);
 		}
 	}

@@ -10,11 +10,11 @@ mod compared;
 mod constants;
 mod entries;
 mod fabric_rows;
-mod house;
 mod printed;
 mod repeated;
 mod runner;
 mod sender;
+mod structure;
 mod suites;
 
 use std::fmt;
@@ -121,7 +121,7 @@ enum Probe {
     /// This program against that of the commit of `--against`, in turn.
     Against { arguments: &'static [&'static str], of: Measurement, field: &'static str },
     /// What can be counted in the sources.
-    Sources(house::Count),
+    Sources(structure::Count),
 }
 
 /// Two contenders of a measurement, transport and links of each, and the field of which the ratio is taken.

@@ -41,7 +41,7 @@ impl Meeting<'_> {
         let [server, client] = self.programs;
         println!("{server} {}; {client} {}", self.server, self.client);
         let mut running = program(server, self.server).start(network, Side::Server);
-        running.wait_for_door(port);
+        running.wait_for_manager_port(port);
         let asked = program(client, self.client).run(network, Side::Client);
         if self.ends == Ends::Never {
             asked.expect_success();

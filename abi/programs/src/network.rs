@@ -125,9 +125,9 @@ impl Network {
             Side::Server => pair.server(),
             Side::Client => pair.client(),
         };
-        let nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-        let nobody = nobody.into_iter().filter(|_| !by_root);
-        let words = ["ip", "netns", "exec", name].into_iter().chain(nobody);
+        let unprivileged = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+        let unprivileged = unprivileged.into_iter().filter(|_| !by_root);
+        let words = ["ip", "netns", "exec", name].into_iter().chain(unprivileged);
         words.map(str::to_owned).collect()
     }
 

@@ -194,7 +194,7 @@ impl Running {
     ///
     /// # Panics
     /// If it takes too long.
-    pub fn wait_for_door(&mut self, port: u16) {
+    pub fn wait_for_manager_port(&mut self, port: u16) {
         self.wait_for_port(port, "udp", "07");
         // What is claimed is listened at when there is a slot, too.
         self.wait_until("does not listen", Self::has_slot);

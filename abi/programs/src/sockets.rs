@@ -152,7 +152,7 @@ impl<'a> Stage<'a> {
     fn words_before(&self, side: Side) -> Vec<String> {
         let mut words = self.network.prefix(side, false);
         if words.is_empty() && nix::unistd::geteuid().is_root() {
-            words.extend(AS_NOBODY.map(str::to_owned));
+            words.extend(UNPRIVILEGED.map(str::to_owned));
         }
         // Programs look for their own files at home, and this user has none.
         words.extend(["env".to_owned(), format!("HOME={}", self.folder.display())]);
@@ -254,8 +254,10 @@ impl<'a> Stage<'a> {
         let [server, client] = [Side::Server, Side::Client].map(|side| self.counters(side));
         let is_right = match self.loaded {
             Loaded::Neither => true,
-            // Another process of the host may have the UDP port of a door.
-            Loaded::Both => (server.moved > 0 && client.moved > 0) || client.had_no_door(),
+            // Another process of the host may have the UDP port of a rendezvous socket.
+            Loaded::Both => {
+                (server.moved > 0 && client.moved > 0) || client.had_no_rendezvous_socket()
+            }
             Loaded::Server => server.moved == 0 && server.left > 0,
             Loaded::Client => client.moved == 0 && client.left > 0,
         };
@@ -292,7 +294,7 @@ pub struct Counters {
 
 impl Counters {
     /// Whether a connection stayed on TCP because the UDP port with its number was taken.
-    fn had_no_door(&self) -> bool {
+    fn had_no_rendezvous_socket(&self) -> bool {
         self.reasons.iter().any(|(reason, _)| reason == "no-door")
     }
 
@@ -337,7 +339,7 @@ pub(crate) fn make_open_folder(folder: &Path) {
 const LIBRARY_NAME: &str = "libethernot-sockets.so";
 
 /// Servers that find themselves to be root want to become somebody else.
-const AS_NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+const UNPRIVILEGED: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
 /// Processes write their counters down once a second.
 const COUNTERS_LATE: Duration = Duration::from_secs(5);

@@ -55,7 +55,7 @@ fn mckey() {
     let receives = Program::new("mckey", &format!("-m 239.83.2.1 -b {address} -C 10"));
     let mut receives = receives.start(&network, Side::Server);
     // What is for groups comes in there.
-    receives.wait_for_door(0xefff);
+    receives.wait_for_manager_port(0xefff);
     let client = network.client_address().expect("both sides have an address");
     let sends = format!("-m 239.83.2.1 -b {client} -s -C 10");
     let sent = Program::new("mckey", &sends).run(&network, Side::Client);
@@ -114,7 +114,7 @@ fn a_port_is_one_process_alone() {
     let network = Network::Loopback;
     let server = Program::new("rping", "-s -a 127.0.0.1 -p 23080 -C 1");
     let mut first = server.start(&network, Side::Server);
-    first.wait_for_door(23_080);
+    first.wait_for_manager_port(23_080);
     let second = server.run(&network, Side::Server);
     assert!(!second.is_success() && !second.is_late, "{second}");
     assert!(second.output.contains("Address already in use"), "{second}");
@@ -137,7 +137,7 @@ fn left_by(port: u16, connections: u32) -> Option<(i64, i64)> {
     let network = Network::Loopback;
     let words = |verb: &str| format!("{verb} {} {port} {connections}", network.server_address());
     let mut server = Program::new(&client, &words("serve")).start(&network, Side::Server);
-    server.wait_for_door(port);
+    server.wait_for_manager_port(port);
     let asked = Program::new(&client, &words("ask")).run(&network, Side::Client);
     let [one, other] = [&asked, &server.finish()].map(left);
     println!("{connections} connections leave {one:?} and {other:?} (descriptors, KiB)");
@@ -167,7 +167,7 @@ fn idle(network: &Network, port: u16) -> Option<[Running; 2]> {
     let client = build_client("connections")?.display().to_string();
     let words = |verb: &str| format!("{verb} {} {port}", network.server_address());
     let mut server = Program::new(&client, &words("serve")).start(network, Side::Server);
-    server.wait_for_door(port);
+    server.wait_for_manager_port(port);
     let mut idle = Program::new(&client, &words("idle")).start(network, Side::Client);
     idle.wait_for_output("idle");
     server.wait_for_output("established");
@@ -238,7 +238,7 @@ fn a_connected_program_learns_that_its_peer_was_killed() {
         let address = network.server_address();
         let server = Program::new("rping", &format!("-s -a {address} -p 23090 -v"));
         let mut running = server.start(&network, Side::Server);
-        running.wait_for_door(23_090);
+        running.wait_for_manager_port(23_090);
         // It goes on until it is killed.
         let client = Program::new("rping", &format!("-c -a {address} -p 23090"));
         let client = client.start(&network, Side::Client);

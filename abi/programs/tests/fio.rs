@@ -16,7 +16,7 @@ fn job(network: &Network, port: u16, rest: &str) -> Program {
 fn receiver(network: &Network, port: u16, rest: &str) -> Running {
     let job = job(network, port, &format!("--rw=read --verb=recv --iodepth=32 {rest}"));
     let mut running = job.start(network, Side::Server);
-    running.wait_for_door(port);
+    running.wait_for_manager_port(port);
     running
 }
 

@@ -31,7 +31,7 @@ fn programs_run(root: &CleanRoot, command: &str, port: u16) {
     assert!(seen.expect_success().contains("edge0"), "{seen}");
     let both = format!("-a 127.0.0.1 -p {port} -C 100");
     let mut server = run(&format!("rping -s {both}")).start_bare(&network, Side::Server);
-    server.wait_for_door(port);
+    server.wait_for_manager_port(port);
     let client = run(&format!("rping -c {both}")).run_bare(&network, Side::Client);
     expect_both(&[server.finish(), client]);
 }

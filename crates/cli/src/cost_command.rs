@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use interconnect::configuration::Configuration;
-use interconnect::cost::{Bill, Bisection, PriceBook};
+use interconnect::cost::{Bill, Bisection, PriceList};
 use interconnect::paper::prices;
 use serde_json::{Value, json};
 
@@ -18,20 +18,20 @@ use crate::run_command::read;
 ///
 /// The bill follows from the topology: an interface for each host, for each switch the cheapest with
 /// enough ports of the rate, and the cables. Prints which switches do not exist with so many ports.
-/// The book that is included is that of a study of 1999; no prices of today are invented, so write
-/// a book with those you were quoted. examples/simulator/prices.toml has parts of 10, 25 and 100 Gb/s
+/// The price list that is included is that of a study of 1999; no prices of today are invented, so write
+/// a list with those you were quoted. examples/simulator/prices.toml has parts of 10, 25 and 100 Gb/s
 /// without prices: a component without one is printed with its line.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim cost cluster.toml\n  \
-    ethernot sim cost cluster.toml --prices book.toml --simulate\n  \
-    ethernot sim cost cluster.toml --prices book.toml --result run.json --json\n  \
-    ethernot sim cost --print-book > book.toml")]
+    ethernot sim cost cluster.toml --prices prices.toml --simulate\n  \
+    ethernot sim cost cluster.toml --prices prices.toml --result run.json --json\n  \
+    ethernot sim cost --print-prices > prices.toml")]
 pub(crate) struct Arguments {
     /// The configuration; `-` for standard input
-    #[arg(required_unless_present = "print_book")]
+    #[arg(required_unless_present = "print_prices")]
     configuration: Option<PathBuf>,
-    /// The price book [default: that of the study of 1999]
+    /// The price list [default: that of the study of 1999]
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
     /// Run the simulation, for the cost of speed
@@ -40,25 +40,25 @@ pub(crate) struct Arguments {
     /// Take the speed from what `ethernot sim run --manifest` wrote for this configuration
     #[arg(long, value_name = "FILE")]
     result: Option<PathBuf>,
-    /// Print the included book, to write one's own from
-    #[arg(long, exclusive = true)]
-    print_book: bool,
+    /// Print the included price list, to write one's own from
+    #[arg(long, alias = "print-book", exclusive = true)]
+    print_prices: bool,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let Some(path) = arguments.configuration.as_ref().filter(|_| !arguments.print_book) else {
-        return print(prices::BOOK);
+    let Some(path) = arguments.configuration.as_ref().filter(|_| !arguments.print_prices) else {
+        return print(prices::LIST_1999);
     };
     let configuration = read(path)?;
-    let book = match &arguments.prices {
-        None => prices::book()?,
+    let list = match &arguments.prices {
+        None => prices::list_1999()?,
         Some(path) => {
             let name = path.display().to_string();
             let text = fs::read_to_string(path).map_err(|error| format!("read {name}: {error}"))?;
-            PriceBook::parse(&name, &text)?
+            PriceList::parse(&name, &text)?
         }
     };
     let completed_us = if arguments.simulate {
@@ -67,10 +67,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         arguments.result.as_deref().map(|path| completed_us(path, &configuration)).transpose()?
     };
     let cost = Cost {
-        bill: bill(&book, &configuration, arguments.prices.is_none())?,
+        bill: bill(&list, &configuration, arguments.prices.is_none())?,
         bisection: configuration.bisection()?,
         hosts: configuration.topology.hosts(),
-        book,
+        list,
         completed_us,
     };
     let text = if arguments.json {
@@ -83,11 +83,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// The bill, or what it lacks and where that belongs.
 fn bill(
-    book: &PriceBook,
+    list: &PriceList,
     configuration: &Configuration,
     is_included: bool,
 ) -> Result<Bill, Failure> {
-    let missing = match book.bill(&configuration.wanted()?) {
+    let missing = match list.bill(&configuration.wanted()?) {
         Ok(bill) => return Ok(bill),
         Err(missing) => missing,
     };
@@ -101,7 +101,7 @@ fn bill(
 }
 
 struct Cost {
-    book: PriceBook,
+    list: PriceList,
     bill: Bill,
     bisection: Option<Bisection>,
     hosts: u32,
@@ -142,14 +142,14 @@ fn completed_us(path: &Path, configuration: &Configuration) -> Result<f64, Failu
 
 /// Writing to a `String` cannot fail, so results of `writeln!` are dropped.
 fn to_text(configuration: &Configuration, cost: &Cost) -> String {
-    let Cost { book, bill, bisection, .. } = cost;
+    let Cost { list, bill, bisection, .. } = cost;
     let mut text = String::new();
     let _ = writeln!(
         text,
         "{}, prices of {} in {}",
         configuration.topology.name(),
-        book.name,
-        book.currency
+        list.name,
+        list.currency
     );
     let width = bill.lines.iter().map(|line| line.part.name.len()).max().unwrap_or(0);
     for line in &bill.lines {
@@ -161,7 +161,7 @@ fn to_text(configuration: &Configuration, cost: &Cost) -> String {
             line.part.name,
             line.part.price,
             line.price(),
-            book.file,
+            list.file,
             line.part.line,
             line.part.date,
         );
@@ -195,7 +195,7 @@ fn to_text(configuration: &Configuration, cost: &Cost) -> String {
             "power {watts:.1} W, {:.2} W for each node",
             watts / f64::from(cost.hosts)
         ),
-        None => writeln!(text, "power: not in the book for all parts (key `watts`)"),
+        None => writeln!(text, "power: not in the price list for all parts (key `watts`)"),
     };
     for finding in &bill.findings {
         let _ = writeln!(text, "FINDING: {finding}");
@@ -204,11 +204,11 @@ fn to_text(configuration: &Configuration, cost: &Cost) -> String {
 }
 
 fn to_json(configuration: &Configuration, cost: &Cost) -> Value {
-    let Cost { book, bill, bisection, hosts, completed_us } = cost;
+    let Cost { list, bill, bisection, hosts, completed_us } = cost;
     json!({
         "topology": configuration.topology.name(),
         "hosts": hosts,
-        "book": { "name": book.name, "file": book.file, "currency": book.currency },
+        "book": { "name": list.name, "file": list.file, "currency": list.currency },
         "lines": bill.lines.iter().map(|line| json!({
             "part": line.part.name,
             "kind": line.part.kind.to_string(),

@@ -241,9 +241,9 @@ mod tests {
                 Some(self.0)
             }
             fn run_before(&mut self, end_ps: u64) -> Result<u64, Stuck> {
-                let is_over = end_ps > 100 && self.0 % 2 == 1;
+                let has_ended = end_ps > 100 && self.0 % 2 == 1;
                 self.0 = (self.0 & 1) + (end_ps & !1);
-                if is_over { Err(Stuck::Silent { messages: 7 }) } else { Ok(0) }
+                if has_ended { Err(Stuck::Silent { messages: 7 }) } else { Ok(0) }
             }
             fn parcel(&mut self, _to: usize) -> Parcel {
                 Parcel::default()

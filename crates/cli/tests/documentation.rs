@@ -78,14 +78,14 @@ fn folder() -> PathBuf {
     let page = page();
     let (_, saturation) = page.split_once("## Saturation\n").unwrap();
     let torus = saturation.split("```").nth(1).unwrap().strip_prefix("toml\n").unwrap();
-    let book = ethernot(&folder, &["sim", "cost", "--print-book"].map(str::to_owned)).stdout;
+    let prices = ethernot(&folder, &["sim", "cost", "--print-prices"].map(str::to_owned)).stdout;
     for (name, text) in [
         ("cluster.toml", cluster.as_bytes()),
         ("engines.toml", engines.as_bytes()),
         ("grid.toml", grid.as_bytes()),
         ("trace.goal", trace.as_bytes()),
         ("torus.toml", torus.as_bytes()),
-        ("book.toml", &book),
+        ("prices.toml", &prices),
     ] {
         fs::write(folder.join(name), text).unwrap();
     }

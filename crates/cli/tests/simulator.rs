@@ -373,9 +373,9 @@ fn a_part_without_a_price_is_reported_with_lines_to_put_there() {
     let folder = Folder::new("unpriced");
     let cluster = CLUSTER.replace("1_000_000_000", "25_000_000_000");
     fs::write(folder.0.join("cluster.toml"), cluster).unwrap();
-    let book = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/simulator/prices.toml");
+    let prices = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/simulator/prices.toml");
     let mut lines: Vec<String> =
-        fs::read_to_string(book).unwrap().lines().map(str::to_owned).collect();
+        fs::read_to_string(prices).unwrap().lines().map(str::to_owned).collect();
     let cost = ["cost", "cluster.toml", "--prices", "book.toml"];
     loop {
         fs::write(folder.0.join("book.toml"), lines.join("\n")).unwrap();

@@ -24,7 +24,7 @@ use serde_json::Value;
 #[test]
 fn everybody_sees_the_device() {
     let Some([host, _peer]) = two_hosts(&["ibv_devinfo"]) else { return };
-    for user in [User::Root, User::Nobody] {
+    for user in [User::Root, User::Unprivileged] {
         let Some(output) = run(&host, user, &["ibv_devinfo"]) else { return };
         let printed = text(&output.stdout);
         assert!(output.status.success(), "{}", text(&output.stderr));
@@ -54,7 +54,7 @@ fn programs_find_the_files_of_the_device_and_the_host_has_none() {
                   /sys/class/infiniband/edge0/ports/1/gid_attrs/ndevs/0 && \
                   ls /sys/class/infiniband/edge0/device/net && \
                   realpath /sys/class/infiniband/edge0/device && stat -c %F /dev/infiniband/uverbs0";
-    for user in [User::Root, User::Nobody] {
+    for user in [User::Root, User::Unprivileged] {
         // The files are those of the shell's children: what a shell opens itself it does by the same functions.
         let Some(output) = run(&host, user, &["sh", "-c", script]) else { return };
         let printed = text(&output.stdout);
@@ -131,7 +131,7 @@ fn netlink_describes_the_device() {
 
 #[test]
 fn ib_write_bw_measures_between_two_hosts_as_anybody() {
-    for user in [User::Root, User::Nobody] {
+    for user in [User::Root, User::Unprivileged] {
         let program = ["ib_write_bw", "-d", "edge0", "-s", "65536", "-n", "500"];
         measure(user, &[], &program);
     }
@@ -204,7 +204,7 @@ fn stat_shows_running_programs_to_their_user_and_nothing_is_left_of_them() {
     let table = host.run(|| ethernot(User::Root, &["stat"]).output().unwrap());
     assert!(text(&table.stdout).contains("ibv_rc_pingpong"), "{}", text(&table.stdout));
     if can_be_run_by_others() {
-        let report = stat(User::Nobody);
+        let report = stat(User::Unprivileged);
         assert_eq!((devices(&report).len(), &report["of_other_users"]), (0, &2.into()));
     }
     // A process that is stopped does not hold up the others.
@@ -224,13 +224,13 @@ fn stat_shows_running_programs_to_their_user_and_nothing_is_left_of_them() {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum User {
     Root,
-    Nobody,
+    Unprivileged,
 }
 
 /// Runs a test of perftest on two hosts to its end.
 fn measure(user: User, options: &[&str], program: &[&str]) {
     let Some([client, server]) = two_hosts(&program[..1]) else { return };
-    if user == User::Nobody && !can_be_run_by_others() {
+    if user == User::Unprivileged && !can_be_run_by_others() {
         return;
     }
     let serving = start(&server, user, options, program);
@@ -275,7 +275,7 @@ fn ethernot(user: User, arguments: &[&str]) -> Command {
     let program = env!("CARGO_BIN_EXE_ethernot");
     let mut command = match user {
         User::Root => Command::new(program),
-        User::Nobody => {
+        User::Unprivileged => {
             let mut command = Command::new("setpriv");
             command.args(["--reuid=65534", "--regid=65534", "--clear-groups", program]);
             command
@@ -287,7 +287,7 @@ fn ethernot(user: User, arguments: &[&str]) -> Command {
 
 /// Whether others reach the files of this build; prints why not.
 fn can_be_run_by_others() -> bool {
-    let output = ethernot(User::Nobody, &["run", "--", "true"]).output();
+    let output = ethernot(User::Unprivileged, &["run", "--", "true"]).output();
     let can = output.is_ok_and(|output| output.status.success());
     if !can {
         println!("skipped: others may not run what was built here, or setpriv is not installed");
@@ -297,7 +297,7 @@ fn can_be_run_by_others() -> bool {
 
 /// Runs a program to its end; `None`, and said why, if this user cannot.
 fn run(host: &Host, user: User, program: &[&str]) -> Option<Output> {
-    if user == User::Nobody && !can_be_run_by_others() {
+    if user == User::Unprivileged && !can_be_run_by_others() {
         return None;
     }
     let mut command = ethernot(user, &["run", "--"]);

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_few_frames_have_shown_is_forgotten_by_and_by() {
+    fn what_few_frames_have_shown_is_forgotten_in_time() {
         let nominal = Some(1_250_000_000);
         let estimate = LinkEstimate { fades_from: NOW, ..estimate(nominal) };
         let by_now = |ns: u64| estimate.worth_trying(NOW.after_ns(ns), 1_500);
@@ -247,8 +247,8 @@ mod tests {
         assert_eq!(by_now(2 * TRAIN_LIFETIME_NS), Some(50_000_000));
         assert_eq!(by_now(1_000_000_000), nominal);
         let seen_in_the_long_run = LinkEstimate { fades_from: Instant::default(), ..estimate };
-        let by_then = seen_in_the_long_run.worth_trying(NOW.after_ns(1_000_000_000), 1_500);
-        assert_eq!(by_then, Some(12_500_000));
+        let later = seen_in_the_long_run.worth_trying(NOW.after_ns(1_000_000_000), 1_500);
+        assert_eq!(later, Some(12_500_000));
     }
 
     #[test]
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_that_waited_longer_than_expected_puts_off_those_behind_it_by_half() {
+    fn a_frame_that_waited_longer_than_expected_defers_those_behind_it_by_half() {
         let mut estimate = estimate(None);
         assert_eq!(estimate.on_sent(NOW, 1_250), 100_000);
         assert_eq!(estimate.on_sent(NOW, 1_250), 200_000);

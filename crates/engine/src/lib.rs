@@ -27,7 +27,6 @@ mod datagram_calls;
 mod datagram_port;
 mod datagrams;
 mod deferred_tails;
-mod door;
 mod engine;
 mod event;
 mod frames;
@@ -58,6 +57,7 @@ mod purpose;
 mod questions;
 mod receive;
 mod reception;
+mod redirect_port;
 mod refusals;
 mod replies;
 mod report;
@@ -80,7 +80,6 @@ mod watch;
 
 pub use config::{Asking, EngineConfig};
 pub use datagram_port::{DatagramError, DatagramPort, OutgoingDatagram, PortRequest};
-pub use door::{DOOR_ANSWER_BYTES_MAX, Door};
 pub use engine::{ConnectRequest, Engine};
 pub use event::{
     AcceptError, Closed, ConnectError, ConnectionHandle, ConnectionInfo, Event, PathInfo, Unknown,
@@ -88,5 +87,6 @@ pub use event::{
 pub use joining::rank_pairs;
 pub use links::EngineLinkError;
 pub use new_frame::Emitted;
+pub use redirect_port::{REDIRECT_ANSWER_BYTES_MAX, RedirectPort};
 pub use scratch::Scratch;
 pub use terms::{Grants, Terms};

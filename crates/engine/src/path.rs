@@ -847,7 +847,7 @@ impl Path {
     pub(crate) fn on_refused_packet(&mut self, now: Instant, packet: Option<u32>) -> bool {
         let newest = self.send().next_packet().truncate().wrapping_sub(1);
         let has_failed = self.refusals.on_refused(now, packet.unwrap_or(newest));
-        self.ask_who_refuses(now);
+        self.ask_after_refusal(now);
         has_failed
     }
 
@@ -863,7 +863,7 @@ impl Path {
     }
 
     /// Asks by a Ping whether a listener is at the peer's address, if a question is due after a refusal.
-    pub(crate) fn ask_who_refuses(&mut self, now: Instant) {
+    pub(crate) fn ask_after_refusal(&mut self, now: Instant) {
         if self.refusals.poll_question(now, self.send().next_packet()) {
             self.say(PING);
         }

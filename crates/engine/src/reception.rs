@@ -192,10 +192,10 @@ impl Reception {
         connections: u32,
     ) -> bool {
         let limit = self.connections_max;
-        let is_pressed = self.requests.all() > 0
+        let is_room_scarce = self.requests.all() > 0
             || self.unconfirmed.of(peer) > self.unconfirmed_share() / 2
             || connections > limit - limit / HOST_SHARE;
-        is_pressed && accepted_at.after_ns(self.confirm_ns) <= now
+        is_room_scarce && accepted_at.after_ns(self.confirm_ns) <= now
     }
 
     /// Returns whether the rate limit allows an answer to a stranger now.
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_hello_finds_its_connection_until_that_is_over() {
+    fn a_repeated_hello_finds_its_connection_until_that_ends() {
         let (mut reception, _) = reception();
         assert_eq!(ask(&mut reception, host(1), 3), Admission::Welcome);
         assert_eq!(ask(&mut reception, host(1), 3), Admission::Repeated(3));

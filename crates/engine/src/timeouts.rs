@@ -158,7 +158,7 @@ impl Parts<'_> {
             self.on_path_timeout(now, connection, position);
         }
         for path in connection.paths_mut() {
-            path.ask_who_refuses(now);
+            path.ask_after_refusal(now);
         }
         self.drop_unanswered(connection);
         if connection.liveness().ask_at() <= now {

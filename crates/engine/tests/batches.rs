@@ -12,7 +12,7 @@ use semantics::OperationError;
 const MESSAGE_BYTES: u32 = 65_536;
 
 /// Number of outstanding operations.
-const UNDER_WAY: u64 = 32;
+const IN_FLIGHT: u64 = 32;
 
 /// Number of places in memory that are written in turn.
 const PLACES: u64 = 32;
@@ -33,7 +33,7 @@ fn offloading(rate: u64) -> Pair {
 fn stream(pair: &mut Pair, count: u64) {
     let (mut posted, mut done) = (0, 0);
     while done < count {
-        while posted < count && posted - done < UNDER_WAY {
+        while posted < count && posted - done < IN_FLIGHT {
             pair.write(0, posted % PLACES * u64::from(MESSAGE_BYTES), MESSAGE_BYTES, posted);
             posted += 1;
         }
@@ -119,7 +119,7 @@ fn assert_the_stream_ends(pair: &mut Pair, first: u64) {
     pair.run_for(5_000_000_000);
     let done = pair.done(0);
     let contexts: Vec<_> = done.iter().map(|completion| completion.context).collect();
-    assert_eq!(contexts, (first..first + UNDER_WAY).collect::<Vec<_>>());
+    assert_eq!(contexts, (first..first + IN_FLIGHT).collect::<Vec<_>>());
     let failed = Err(OperationError::LocalAccess);
     assert_eq!(done.iter().filter(|completion| completion.result == failed).count(), 1);
     assert_eq!(pair.hosts[0].closed(), [Closed::LocalMemory]);
@@ -130,7 +130,7 @@ fn assert_the_stream_ends(pair: &mut Pair, first: u64) {
 fn busy_stream() -> Pair {
     let mut pair = offloading(40_000_000_000);
     stream(&mut pair, 200);
-    for context in 200..200 + UNDER_WAY {
+    for context in 200..200 + IN_FLIGHT {
         pair.write(0, context % PLACES * u64::from(MESSAGE_BYTES), MESSAGE_BYTES, context);
     }
     pair

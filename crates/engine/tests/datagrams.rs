@@ -403,7 +403,7 @@ fn what_a_full_driver_refuses_waits_and_keeps_its_order() {
 }
 
 #[test]
-fn a_datagram_that_may_have_left_is_not_sent_again() {
+fn a_datagram_that_may_have_left_is_not_retransmitted() {
     let mut pair = Pair::new(1);
     let [from, to] = ports(&mut pair);
     for context in 0..10 {

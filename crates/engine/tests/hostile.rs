@@ -275,7 +275,7 @@ fn a_peer_that_never_confirms_holds_up_no_listener_for_long() {
     pair.hosts[1].accepts = false;
     let mut flood = Flood::default();
     let mut waiting: Vec<ConnectionHandle> = Vec::new();
-    let mut under_way: Option<ConnectionHandle> = None;
+    let mut taken_over: Option<ConnectionHandle> = None;
     for round in 0..2000 {
         flood.ask(&mut pair);
         if round == 500 {
@@ -288,15 +288,15 @@ fn a_peer_that_never_confirms_holds_up_no_listener_for_long() {
                 Event::Requested { connection, .. } => waiting.push(connection),
                 Event::Established { connection, .. } | Event::Closed { connection, .. } => {
                     waiting.retain(|waits| *waits != connection);
-                    under_way = under_way.filter(|taken| *taken != connection);
+                    taken_over = taken_over.filter(|taken| *taken != connection);
                 }
                 _ => {}
             }
         }
-        if under_way.is_none() && !waiting.is_empty() {
+        if taken_over.is_none() && !waiting.is_empty() {
             let next = waiting.remove(0);
             pair.accept(1, next);
-            under_way = Some(next);
+            taken_over = Some(next);
         }
     }
     assert_eq!(pair.hosts[0].established(), 1, "{:?}", pair.hosts[1].engine.counters());

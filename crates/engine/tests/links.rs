@@ -401,7 +401,7 @@ fn both_ends_may_take_away_different_links_at_the_same_time() {
 
 //= protocol.md: remove.3
 #[test]
-fn a_link_that_is_no_more_at_one_end_is_not_the_one_that_stays() {
+fn a_link_removed_at_one_end_is_not_the_one_that_stays() {
     for first in 0..2 {
         let mut pair = Pair::connected_with(&[GIGABIT; 2], EngineConfig::default());
         let handle = pair.hosts[first].connection.unwrap();

@@ -5,7 +5,7 @@ mod pair;
 use std::sync::Arc;
 
 use delivery::LinkId;
-use engine::{Closed, ConnectRequest, DOOR_ANSWER_BYTES_MAX, Door, Terms};
+use engine::{Closed, ConnectRequest, REDIRECT_ANSWER_BYTES_MAX, RedirectPort, Terms};
 use pair::{Flight, Host, Pair, address};
 use wire_edge::{Moved, PeerAddr, RejectReason};
 
@@ -13,7 +13,7 @@ const ASKED: u32 = 7;
 const THERE: u32 = 8;
 
 /// The address of a redirect port.
-fn door_address() -> PeerAddr {
+fn redirect_address() -> PeerAddr {
     PeerAddr::from(std::net::SocketAddr::from(([10, 0, 0, 2], 4000)))
 }
 
@@ -42,11 +42,11 @@ fn answer(pair: &mut Pair, moved: Moved) {
         });
         seen.expect("a Hello")
     };
-    let mut out = [0; DOOR_ANSWER_BYTES_MAX];
-    let mut door = Door::new(vec![(ASKED, moved)]);
-    let len = door.answer(pair.now, address(0, 0), &hello, &mut out).expect("an answer");
+    let mut out = [0; REDIRECT_ANSWER_BYTES_MAX];
+    let mut redirect_port = RedirectPort::new(vec![(ASKED, moved)]);
+    let len = redirect_port.answer(pair.now, address(0, 0), &hello, &mut out).expect("an answer");
     let bytes = out[..len].to_vec();
-    pair.deliver(&mut Flight { to: 0, link: 0, from: door_address(), bytes });
+    pair.deliver(&mut Flight { to: 0, link: 0, from: redirect_address(), bytes });
 }
 
 //= protocol.md: moved.2
@@ -54,7 +54,7 @@ fn answer(pair: &mut Pair, moved: Moved) {
 fn a_connection_is_made_where_the_service_is() {
     let mut pair = Pair::new(1);
     pair.hosts[1].engine.listen(THERE);
-    connect(&mut pair, ASKED, &[door_address()]);
+    connect(&mut pair, ASKED, &[redirect_address()]);
     answer(&mut pair, Moved { address: address(1, 0), service: THERE });
     pair.run_for(100_000_000);
     assert_eq!((pair.hosts[0].established(), pair.hosts[1].established()), (1, 1));
@@ -71,7 +71,7 @@ fn a_connection_is_made_where_the_service_is() {
 fn a_host_of_zeros_is_the_one_that_answers() {
     let mut pair = Pair::new(1);
     pair.hosts[1].engine.listen(THERE);
-    connect(&mut pair, ASKED, &[door_address()]);
+    connect(&mut pair, ASKED, &[redirect_address()]);
     let port_only = PeerAddr::from(std::net::SocketAddr::from(([0, 0, 0, 0], 7000)));
     answer(&mut pair, Moved { address: port_only, service: THERE });
     pair.run_for(100_000_000);
@@ -83,8 +83,8 @@ fn a_host_of_zeros_is_the_one_that_answers() {
 #[test]
 fn an_initiator_that_is_redirected_twice_gives_up() {
     let mut pair = Pair::new(1);
-    connect(&mut pair, ASKED, &[door_address()]);
-    let back = Moved { address: door_address(), service: ASKED };
+    connect(&mut pair, ASKED, &[redirect_address()]);
+    let back = Moved { address: redirect_address(), service: ASKED };
     answer(&mut pair, back);
     pair.turn(1);
     assert_eq!(pair.hosts[0].closed(), []);
@@ -99,7 +99,7 @@ fn an_initiator_that_is_redirected_twice_gives_up() {
 fn no_peer_is_sent_to_a_group_or_to_where_the_link_does_not_lead() {
     for elsewhere in ["239.1.1.1:7000", "[fd00::1]:7000"] {
         let mut pair = Pair::new(1);
-        connect(&mut pair, ASKED, &[door_address()]);
+        connect(&mut pair, ASKED, &[redirect_address()]);
         let elsewhere: std::net::SocketAddr = elsewhere.parse().expect("an address");
         answer(&mut pair, Moved { address: PeerAddr::from(elsewhere), service: THERE });
         pair.turn(0);
@@ -112,7 +112,7 @@ fn a_stranger_sends_no_peer_elsewhere() {
     let mut pair = Pair::new(1);
     pair.hosts[1].engine.listen(ASKED);
     connect(&mut pair, ASKED, &[address(1, 0)]);
-    answer(&mut pair, Moved { address: door_address(), service: THERE });
+    answer(&mut pair, Moved { address: redirect_address(), service: THERE });
     pair.run_for(100_000_000);
     assert_eq!(pair.hosts[0].established(), 1);
 }

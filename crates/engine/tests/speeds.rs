@@ -18,7 +18,7 @@ const CONNECTIONS: usize = 1000;
 
 /// Messages per connection in a round, and the number of outstanding messages.
 const MESSAGES: u64 = 40;
-const UNDER_WAY: u64 = 256;
+const IN_FLIGHT: u64 = 256;
 
 const MESSAGE_BYTES: u32 = 64;
 
@@ -38,7 +38,7 @@ impl Setting {
             // Only messages may take time.
             host.terms.grants.keep_alive_ns = Some(u64::MAX);
         }
-        let shared = shares.then(|| Arc::new(SharedReceives::new(UNDER_WAY as usize)));
+        let shared = shares.then(|| Arc::new(SharedReceives::new(IN_FLIGHT as usize)));
         pair.hosts[1].terms.shared_receives.clone_from(&shared);
         pair.establish();
         let mut handles = vec![pair.hosts.each_ref().map(|host| host.connection.unwrap())];
@@ -49,7 +49,7 @@ impl Setting {
         }
         let mut setting = Self { pair, shared, handles, frame: Vec::with_capacity(2048) };
         if shares {
-            (0..UNDER_WAY).for_each(|_| setting.receive(0));
+            (0..IN_FLIGHT).for_each(|_| setting.receive(0));
         } else {
             // Each connection has at most one outstanding message.
             (0..CONNECTIONS).for_each(|index| setting.receive(index));
@@ -128,7 +128,7 @@ impl Setting {
         let (mut posted, mut sent, mut received) = (0, 0, 0);
         let began = time::Instant::now();
         while sent < messages || received < messages {
-            while posted < messages && posted < UNDER_WAY + sent.min(received) {
+            while posted < messages && posted < IN_FLIGHT + sent.min(received) {
                 let connection = posted as usize % CONNECTIONS;
                 self.pair.hosts[0].connection = Some(self.handles[connection][0]);
                 let send = Request::Send { source };

@@ -359,9 +359,9 @@ impl Connection {
         let ConnectionInner { endpoint, queue, fate, .. } = &*self.inner;
         let found = endpoint.runtime.wait(Interest::Completion(queue), limit, || {
             // Read the state before the queue: completions are queued before the connection ends.
-            let is_over = fate.is_over();
+            let has_ended = fate.has_ended();
             let end =
-                || fate.closed().filter(|_| is_over).map(|reason| Err(WaitError::Closed(reason)));
+                || fate.closed().filter(|_| has_ended).map(|reason| Err(WaitError::Closed(reason)));
             queue.poll().map(Ok).or_else(end)
         })?;
         in_time(found, limit)?
@@ -385,8 +385,9 @@ impl Connection {
     #[inline]
     fn look_for_completion(&self) -> Option<Result<Completion, WaitError>> {
         let ConnectionInner { queue, fate, .. } = &*self.inner;
-        let is_over = fate.is_over();
-        let end = || fate.closed().filter(|_| is_over).map(|reason| Err(WaitError::Closed(reason)));
+        let has_ended = fate.has_ended();
+        let end =
+            || fate.closed().filter(|_| has_ended).map(|reason| Err(WaitError::Closed(reason)));
         queue.poll().map(Ok).or_else(end)
     }
 
@@ -569,7 +570,7 @@ impl Connection {
     /// Checks that the connection has not ended.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<(), PostError> {
-        if self.inner.fate.is_over() {
+        if self.inner.fate.has_ended() {
             return Err(self.explain(semantics::PostError::NotConnected.into()));
         }
         Ok(())

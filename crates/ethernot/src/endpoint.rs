@@ -17,7 +17,7 @@ use semantics::{Completion, CompletionQueue, PoolUse};
 use wire_edge::PeerAddr;
 
 use crate::error::{PollError, WaitError, in_time};
-use crate::news::NewsDesk;
+use crate::news::EventTable;
 use crate::tasks::{UntilCompletion, UntilLook};
 
 /// Settings of an endpoint to be made. The defaults need no configuration. Without a named link,
@@ -62,7 +62,7 @@ pub struct Endpoint {
 #[derive(Debug)]
 pub(crate) struct EndpointInner {
     pub(crate) runtime: Runtime,
-    pub(crate) news: Arc<NewsDesk>,
+    pub(crate) news: Arc<EventTable>,
     pub(crate) domain: ProtectionDomain,
     /// The links that were made from names or by default.
     pub(crate) named: Option<NamedLinks>,
@@ -235,9 +235,9 @@ impl EndpointBuilder {
         config.progress_thread = !self.without_progress_thread;
         config.progress_processor = self.progress_processor;
         config.handles_max = self.handles_max.unwrap_or(config.handles_max);
-        let news = Arc::new(NewsDesk::default());
-        let desk = Arc::clone(&news);
-        let runtime = Runtime::start(config, links, Box::new(move |event| desk.on_event(event)))?;
+        let news = Arc::new(EventTable::default());
+        let events = Arc::clone(&news);
+        let runtime = Runtime::start(config, links, Box::new(move |event| events.on_event(event)))?;
         news.set_status(runtime.status());
         let domain = runtime.memory().allocate_domain();
         if domain == ProtectionDomain::NONE {

@@ -12,10 +12,10 @@ use wire_edge::PeerAddr;
 
 /// Takes the engine's events, and keeps what is known of each connection.
 ///
-/// The engine's thread calls [`NewsDesk::on_event`] and takes the lock; so no thread may call the
+/// The engine's thread calls [`EventTable::on_event`] and takes the lock; so no thread may call the
 /// runtime with the lock held, and none of these functions does.
 #[derive(Debug, Default)]
-pub(crate) struct NewsDesk {
+pub(crate) struct EventTable {
     board: Mutex<Board>,
     /// Where tasks are passed on that are to be woken, once there is a runtime.
     status: OnceLock<Arc<StatusTable>>,
@@ -46,7 +46,7 @@ pub(crate) enum Topic {
 /// A task that waits for news; dropped, it waits no more.
 #[derive(Debug)]
 pub(crate) struct Subscriber {
-    news: Arc<NewsDesk>,
+    news: Arc<EventTable>,
     topic: Topic,
     number: u64,
     home: HomeProcess,
@@ -76,7 +76,7 @@ pub(crate) struct Request {
 pub(crate) struct Fate {
     stage: Mutex<Stage>,
     /// The stage is [`Stage::Closed`]: for those who post.
-    is_over: AtomicBool,
+    has_ended: AtomicBool,
 }
 
 /// Where a connection stands.
@@ -113,8 +113,8 @@ impl Fate {
 
     /// Whether it has ended.
     #[inline]
-    pub(crate) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Acquire)
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
     }
 
     /// Why it has ended, if it has.
@@ -141,7 +141,7 @@ impl Fate {
         let mut stage = self.lock();
         let was_established = matches!(*stage, Stage::Established(_));
         *stage = Stage::Closed { reason, private_data, was_established };
-        self.is_over.store(true, Ordering::Release);
+        self.has_ended.store(true, Ordering::Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, Stage> {
@@ -149,7 +149,7 @@ impl Fate {
     }
 }
 
-impl NewsDesk {
+impl EventTable {
     /// Takes note of an event.
     pub(crate) fn on_event(&self, event: Event) {
         let mut board = self.lock();

@@ -147,7 +147,7 @@ fn a_stream_that_is_dropped_without_an_end_is_reset() {
 }
 
 #[test]
-fn what_was_sent_before_the_end_is_read_after_the_connection_is_over() {
+fn what_was_sent_before_the_end_is_read_after_the_connection_has_ended() {
     let [mut client, mut server] = streams(Pair::new());
     run(async {
         client.write_all(b"the last words").await.expect("it is open");

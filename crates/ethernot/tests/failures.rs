@@ -442,7 +442,7 @@ fn random_datagrams_only_count() {
 }
 
 #[test]
-fn shutdown_waits_for_what_is_under_way() {
+fn shutdown_waits_for_what_is_in_flight() {
     let pair = Pair::new();
     let client = &pair.client;
     client.buffer.write(0, &[3; 100]);

@@ -413,7 +413,7 @@ fn threads_that_block_at_once_are_woken() {
 }
 
 #[test]
-fn a_passive_target_looks_on_for_as_long_as_its_threads_spin() {
+fn a_passive_target_spins_for_as_long_as_its_threads_do() {
     assert!(!sleeps_between_reads(LONG));
     assert!(!sleeps_between_reads(Polling::ALWAYS));
     assert!(sleeps_between_reads(Polling::NEVER));

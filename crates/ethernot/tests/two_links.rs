@@ -12,7 +12,7 @@ use pair::{BYTES, LIMIT, Pair, loopback};
 
 /// Reads of a round, and how many of them are in flight at a time.
 const READS: usize = 300;
-const UNDER_WAY: usize = 4;
+const IN_FLIGHT: usize = 4;
 const ROUNDS: usize = 15;
 
 /// Reads of 1 MiB over two UDP links on loopback against one, round after round in turn. Run it alone:
@@ -46,9 +46,9 @@ fn links(endpoint: &Endpoint) -> usize {
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn seconds(pair: &Pair) -> f64 {
     let began = Instant::now();
-    let mut reads = VecDeque::with_capacity(UNDER_WAY);
-    for posted in 0..READS + UNDER_WAY {
-        if posted >= UNDER_WAY {
+    let mut reads = VecDeque::with_capacity(IN_FLIGHT);
+    for posted in 0..READS + IN_FLIGHT {
+        if posted >= IN_FLIGHT {
             let read: ethernot::OperationHandle = reads.pop_front().expect("one is under way");
             assert_eq!(read.wait(Some(LIMIT)), Ok(0));
         }

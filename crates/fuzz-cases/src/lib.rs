@@ -9,8 +9,8 @@ mod control_messages;
 mod decode_datagram;
 mod decode_frame;
 mod decode_handshake;
-mod door;
 mod goal_trace;
+mod redirect_port;
 
 /// A case by the name of its fuzz target.
 pub type Case = fn(&[u8]);
@@ -23,7 +23,7 @@ pub const CASES: [(&str, Case); 14] = [
     ("decode_datagram", decode_datagram),
     ("decode_frame", decode_frame),
     ("decode_handshake", decode_handshake),
-    ("door", door),
+    ("redirect_port", redirect_port),
     ("ethernet_frame", ethernet_frame),
     ("goal_trace", goal_trace),
     ("greeting", greeting),
@@ -60,9 +60,9 @@ pub fn decode_handshake(bytes: &[u8]) {
     decode_handshake::run(bytes);
 }
 
-/// Takes any bytes at a door: does not panic, and gives no answer that is malformed, or longer than its cause.
-pub fn door(bytes: &[u8]) {
-    door::run(bytes);
+/// Takes any bytes at a redirect port: does not panic, and gives no answer that is malformed, or longer than its cause.
+pub fn redirect_port(bytes: &[u8]) {
+    redirect_port::run(bytes);
 }
 
 /// Takes any bytes as an Ethernet frame: does not panic, and delivers nothing that is not in it; and as the
@@ -99,7 +99,7 @@ pub fn sockets_message(bytes: &[u8]) {
     sockets::fuzz_record(bytes);
 }
 
-/// Takes any bytes as a datagram at the door of a connection: does not panic, and what is accepted survives encoding.
+/// Takes any bytes as a datagram at the rendezvous socket of a connection: does not panic, and what is accepted survives encoding.
 pub fn sockets_offer(bytes: &[u8]) {
     sockets::fuzz_offer(bytes);
 }

@@ -44,8 +44,8 @@ fn decode_handshake() {
 }
 
 #[test]
-fn door() {
-    replay("door");
+fn redirect_port() {
+    replay("redirect_port");
 }
 
 #[test]

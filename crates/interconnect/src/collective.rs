@@ -268,13 +268,13 @@ impl Workload for CollectiveLoop {
         let Some((state, rank)) = slowest else { return "some ranks have not begun".to_owned() };
         let State { iteration, step, .. } = state;
         let from = collective.step(ranks, rank, *step).from;
-        let whom = if let Peers::One(from) = from {
+        let peers = if let Peers::One(from) = from {
             format!("rank {from}")
         } else {
             let here = state.received.front().copied().unwrap_or_default();
             format!("{} of {} ranks", from.count(ranks) - here, from.count(ranks))
         };
-        format!("rank {rank} waits for {whom} in step {step} of iteration {iteration}")
+        format!("rank {rank} waits for {peers} in step {step} of iteration {iteration}")
     }
 
     fn pairs(&self) -> Vec<(u32, u32)> {

@@ -1,10 +1,10 @@
-//! What a network costs: a bill derived from its topology, with the prices of a book.
+//! What a network costs: a bill derived from its topology, with the prices of a list.
 
 mod bisection;
-mod book;
+mod price_list;
 
 pub use bisection::{Bisection, LinkRates};
-pub use book::{BookError, Part, PartFabric, PartKind, PriceBook};
+pub use price_list::{Part, PartFabric, PartKind, PriceList, PriceListError};
 
 use super::topology::{LinkKind, Topology};
 
@@ -57,7 +57,7 @@ impl Bill {
         (self.total() - amount as f64).abs() < 0.005
     }
 
-    /// Returns the power of everything in watts, if the book knows that of every part that has one: cables may be
+    /// Returns the power of everything in watts, if the price list knows that of every part that has one: cables may be
     /// without.
     pub fn watts(&self) -> Option<f64> {
         let is_passive =
@@ -78,13 +78,13 @@ impl Bill {
     }
 }
 
-impl PriceBook {
+impl PriceList {
     /// Returns the cheapest bill of a network. Switches with fewer ports than cables are a finding, not an error; a
-    /// part that the book does not have at all is one.
+    /// part that the price list does not have at all is one.
     ///
     /// # Errors
-    /// [`BookError`], one variant for each cause.
-    pub fn bill(&self, wanted: &Wanted) -> Result<Bill, BookError> {
+    /// [`PriceListError`], one variant for each cause.
+    pub fn bill(&self, wanted: &Wanted) -> Result<Bill, PriceListError> {
         let Wanted { topology, fabric, rates, rails } = *wanted;
         let mut bill = Bill { lines: Vec::new(), findings: Vec::new() };
         if topology.has_cable_settings() {
@@ -97,7 +97,7 @@ impl PriceBook {
         let hosts = u64::from(topology.hosts());
         // One error lists everything that is missing.
         let mut lacks = Vec::new();
-        let mut take = |bill: &mut Bill, part: Result<&Part, BookError>, count| match part {
+        let mut take = |bill: &mut Bill, part: Result<&Part, PriceListError>, count| match part {
             Ok(part) => bill.add(part, count),
             Err(lack) => lacks.push(lack),
         };
@@ -125,7 +125,7 @@ impl PriceBook {
             Some(only) if lacks.is_empty() => return Err(only),
             Some(last) => {
                 lacks.push(last);
-                return Err(BookError::Several { lacks });
+                return Err(PriceListError::Several { lacks });
             }
             None => {}
         }
@@ -141,7 +141,7 @@ impl PriceBook {
     }
 
     /// As many of what is sold as a whole as the hosts need; more than one are not joined.
-    fn add_whole_fabric(&self, bill: &mut Bill, wanted: &Wanted) -> Result<(), BookError> {
+    fn add_whole_fabric(&self, bill: &mut Bill, wanted: &Wanted) -> Result<(), PriceListError> {
         let Wanted { topology, fabric, rates, .. } = *wanted;
         let missing = || self.missing(PartKind::Fabric, fabric, rates.host_bps);
         let fitting: Vec<&Part> = self
@@ -166,7 +166,7 @@ impl PriceBook {
     }
 
     /// For each switch the cheapest that has the ports; else the one with the most.
-    fn add_switches(&self, bill: &mut Bill, wanted: &Wanted) -> Result<(), BookError> {
+    fn add_switches(&self, bill: &mut Bill, wanted: &Wanted) -> Result<(), PriceListError> {
         let Wanted { topology, fabric, rates, .. } = *wanted;
         let mut short: Vec<(String, u32, u32, u64)> = Vec::new();
         for switch in topology.hosts()..topology.nodes() {
@@ -258,14 +258,14 @@ mod tests {
 
     const RATES: LinkRates = LinkRates { host_bps: 10, trunk_bps: 40 };
 
-    fn book(parts: &[&str]) -> PriceBook {
+    fn price_list(parts: &[&str]) -> PriceList {
         let mut text = "name = \"made up\"\ncurrency = \"shells\"\n".to_owned();
         for part in parts {
             text.push_str("[[part]]\nfabric = \"ethernet\"\nsource = \"me\"\ndate = \"2001\"\n");
             text.push_str(&part.replace("; ", "\n"));
             text.push('\n');
         }
-        PriceBook::parse("a.toml", &text).expect("it is well formed")
+        PriceList::parse("a.toml", &text).expect("it is well formed")
     }
 
     const CARD: &str = "part = \"card\"; kind = \"interface\"; rate_bps = 10; price = 3; watts = 1";
@@ -277,11 +277,11 @@ mod tests {
         let topology = Topology::leaf_spine(2, 8, 1, 2).expect("a leaf-spine");
         let wanted =
             Wanted { topology: &topology, fabric: PartFabric::Ethernet, rates: RATES, rails: 1 };
-        let bill = book(&[CARD, CABLE, switch]).bill(&wanted).expect("all parts are there");
+        let bill = price_list(&[CARD, CABLE, switch]).bill(&wanted).expect("all parts are there");
         assert!((bill.total() - f64::from(16 * 3 + 3 * 100 + (16 + 4) * 2)).abs() < 1e-9);
         assert_eq!(bill.findings.len(), 1, "leaves have 10 cables each");
         assert!(bill.findings[0].starts_with("2 switches"), "{:?}", bill.findings);
-        assert_eq!(bill.watts(), None, "the book does not know the power of the switch");
+        assert_eq!(bill.watts(), None, "the price list does not know the power of the switch");
     }
 
     #[test]
@@ -294,7 +294,8 @@ mod tests {
         let topology = Topology::leaf_spine(2, 8, 1, 2).expect("a leaf-spine");
         let wanted =
             Wanted { topology: &topology, fabric: PartFabric::Ethernet, rates: RATES, rails: 1 };
-        let bill = book(&[CARD, CABLE, slow, large, small]).bill(&wanted).expect("all are there");
+        let bill =
+            price_list(&[CARD, CABLE, slow, large, small]).bill(&wanted).expect("all are there");
         let count = |name: &str| {
             bill.lines.iter().find(|line| line.part.name == name).map(|line| line.count)
         };
@@ -308,7 +309,7 @@ mod tests {
         let topology = Topology::star(4).expect("a star");
         let wanted =
             Wanted { topology: &topology, fabric: PartFabric::Ethernet, rates: RATES, rails: 1 };
-        let error = book(&[CARD, CABLE]).bill(&wanted).expect_err("no switch").to_string();
+        let error = price_list(&[CARD, CABLE]).bill(&wanted).expect_err("no switch").to_string();
         assert!(error.contains("a.toml: no switch for ethernet of 10 b/s"), "{error}");
         assert!(error.contains("add a [[part]] with kind = \"switch\""), "{error}");
     }
@@ -320,7 +321,8 @@ mod tests {
             Wanted { topology: &topology, fabric: PartFabric::Ethernet, rates: RATES, rails: 1 };
         let switch = "part = \"switch\"; kind = \"switch\"; rate_bps = 40; ports = 9";
         let cable = "part = \"cable\"; kind = \"cable\"; rate_bps = 40";
-        let error = book(&[CARD, cable, switch]).bill(&wanted).expect_err("no prices").to_string();
+        let error =
+            price_list(&[CARD, cable, switch]).bill(&wanted).expect_err("no prices").to_string();
         let lines: Vec<&str> = error.lines().collect();
         let put = "has no price; put `price`, `source` and `date` there, as in: price = 100.0, \
                    source = \"who quoted it\", date = \"2026-11-01\", a line each";

@@ -12,7 +12,7 @@ mod bytes;
 mod counts;
 mod frames;
 mod host;
-mod ledger;
+mod open_operations;
 mod outage;
 mod setup;
 mod tap;
@@ -38,9 +38,9 @@ pub use fabric::EdgeCosts;
 use frames::Frames;
 pub use host::address;
 use host::{Arrived, Host};
-use ledger::Ledger;
-pub use ledger::Order;
-pub(super) use ledger::{OPERATION_BYTES_MAX, WINDOW_MAX};
+use open_operations::OpenOperations;
+pub use open_operations::Order;
+pub(super) use open_operations::{OPERATION_BYTES_MAX, WINDOW_MAX};
 pub use outage::{Outage, OutageError};
 pub use tap::{Tap, TappedFrame};
 use turn::push;
@@ -217,7 +217,7 @@ pub struct EdgeFabric {
     /// Completions of all hosts: each takes its own at the end of its turn.
     queue: Arc<CompletionQueue>,
     frames: Frames,
-    ledger: Ledger,
+    open_operations: OpenOperations,
     /// Memory of hosts, if operations carry bytes.
     bytes: Option<Bytes>,
     /// Observes frames, if one was set.
@@ -273,7 +273,7 @@ struct Stream {
     /// Bytes of the first of them that are posted.
     posted_bytes: u32,
     /// Outstanding operations.
-    under_way: u32,
+    in_flight: u32,
     /// It is in its host's list of those that found no room.
     is_blocked: bool,
     /// Outstanding operations of each message that is posted completely and has not ended.
@@ -329,7 +329,7 @@ impl EdgeFabric {
             memory,
             queue: Arc::new(CompletionQueue::new(operations + NOTIFICATIONS)),
             frames: Frames::default(),
-            ledger: Ledger::new(configuration.order),
+            open_operations: OpenOperations::new(configuration.order),
             bytes: match configuration.payload {
                 PayloadKind::Ghost => None,
                 PayloadKind::Bytes => Some(Bytes::new(&configuration)),
@@ -364,7 +364,7 @@ impl EdgeFabric {
                 }
             }
         }
-        counts.bytes_placed_again = self.ledger.placed_again();
+        counts.bytes_placed_again = self.open_operations.placed_again();
         counts.connections = self.pairs.len() as u64;
         counts
     }
@@ -384,7 +384,7 @@ impl EdgeFabric {
 
     /// Promises that were broken; there must be none.
     pub fn violations(&self) -> &[String] {
-        self.ledger.violations()
+        self.open_operations.violations()
     }
 
     /// Checks that there is memory for what a workload of so many ranks sends, which names its pairs or may use
@@ -399,7 +399,7 @@ impl EdgeFabric {
     /// Checks memory in which nothing may have changed any more, when a run has ended.
     pub fn check_erased(&mut self) {
         if let Some(bytes) = &mut self.bytes {
-            bytes.check_erased(&mut self.ledger);
+            bytes.check_erased(&mut self.open_operations);
         }
     }
 

@@ -101,7 +101,7 @@ struct Output {
 
 #[derive(Clone, Copy, Debug)]
 struct OutputChannel {
-    /// Input whose packet has it; [`NOBODY`] if none.
+    /// Input whose packet has it; [`NONE`] if none.
     owner: u32,
     /// Slot of the buffer that the next flit takes.
     slot: u16,
@@ -169,7 +169,7 @@ impl FlitFabric {
         let count = topology.links().len() * channels;
         let slots = count * usize::from(configuration.buffer_flits);
         let idle = Input {
-            link: NOBODY,
+            link: NONE,
             channel: 0,
             has_channel: false,
             is_requesting: false,
@@ -180,7 +180,7 @@ impl FlitFabric {
             configuration,
             paths,
             links: topology.links().iter().map(output).collect(),
-            outputs: vec![OutputChannel { owner: NOBODY, slot: 0 }; count],
+            outputs: vec![OutputChannel { owner: NONE, slot: 0 }; count],
             inputs: vec![idle; count + hosts as usize],
             buffers: vec![0; slots],
             slots_ps: vec![0; slots],
@@ -239,7 +239,7 @@ impl FlitFabric {
     #[inline]
     fn request(&mut self, context: &mut Context, input: u32) {
         let Some((packet, _)) = self.first(input) else { return };
-        if self.inputs[input as usize].link == NOBODY {
+        if self.inputs[input as usize].link == NONE {
             let link = self.next_link(input, packet);
             self.inputs[input as usize].link = link;
         }
@@ -393,7 +393,7 @@ impl FlitFabric {
             output.slot = if usize::from(output.slot) + 1 == depth { 0 } else { output.slot + 1 };
         }
         if is_tail {
-            output.owner = NOBODY;
+            output.owner = NONE;
         }
         if context.recorder.is_some() {
             self.record_flit(context, channel, index, is_tail);
@@ -429,7 +429,7 @@ impl FlitFabric {
         for channel in usable {
             let at = link as usize * usize::from(channels) + usize::from(channel);
             let output = &mut self.outputs[at];
-            if output.owner != NOBODY {
+            if output.owner != NONE {
                 continue;
             }
             let slot_ps = if self.links[link as usize].is_to_host {
@@ -458,7 +458,7 @@ impl FlitFabric {
     fn take(&mut self, context: &mut Context, input: u32, index: u32, is_tail: bool) {
         if is_tail {
             let own = &mut self.inputs[input as usize];
-            (own.link, own.has_channel) = (NOBODY, false);
+            (own.link, own.has_channel) = (NONE, false);
         }
         if let Some(host) = (input as usize).checked_sub(self.outputs.len()) {
             self.packets.get_mut(index).flits -= 1;
@@ -532,7 +532,7 @@ impl FlitFabric {
     /// The input that the first flit of an input waits for.
     fn awaited(&self, input: u32) -> Option<u32> {
         let own = self.inputs[input as usize];
-        if own.link == NOBODY {
+        if own.link == NONE {
             return None;
         }
         let channels = u32::from(self.configuration.channels);
@@ -542,7 +542,7 @@ impl FlitFabric {
         // A channel without an owner lacks a credit: the buffer at its end is full.
         let ends = own.link * channels..(own.link + 1) * channels;
         let owners = ends.map(|end| (end, self.outputs[end as usize].owner));
-        let mut waits = owners.map(|(end, owner)| if owner == NOBODY { end } else { owner });
+        let mut waits = owners.map(|(end, owner)| if owner == NONE { end } else { owner });
         waits.next()
     }
 }
@@ -660,7 +660,7 @@ impl Fabric for FlitFabric {
 }
 
 const NEVER: u64 = u64::MAX;
-const NOBODY: u32 = u32::MAX;
+const NONE: u32 = u32::MAX;
 /// More virtual channels than any router has; and with the links of the largest topology they
 /// still fit into the places of events.
 const CHANNELS_MAX: u8 = 16;

@@ -88,7 +88,7 @@ pub struct Wormhole {
 /// A link with its arbiter.
 #[derive(Clone, Debug)]
 struct Channel {
-    /// Worm whose tail has not crossed yet and whose release is not known; [`NOBODY`] if there is
+    /// Worm whose tail has not crossed yet and whose release is not known; [`NONE`] if there is
     /// none.
     holder: u32,
     /// When it is free, if it has no owner.
@@ -151,7 +151,7 @@ impl Wormhole {
         let mut ordered: Vec<u32> = (0..links.len() as u32).collect();
         ordered.sort_by_key(|&link| order(link));
         let free = Channel {
-            holder: NOBODY,
+            holder: NONE,
             free_ps: 0,
             waiting: Vec::new(),
             queue: VecDeque::new(),
@@ -184,7 +184,7 @@ impl Wormhole {
         let lanes = self.wanted(index);
         for (link, lane) in lanes.iter() {
             let channel = &self.channels[link as usize];
-            if channel.holder == NOBODY && channel.free_ps <= now_ps && channel.waiting.is_empty() {
+            if channel.holder == NONE && channel.free_ps <= now_ps && channel.waiting.is_empty() {
                 self.grant(context, index, link, lane);
                 return;
             }
@@ -195,7 +195,7 @@ impl Wormhole {
         for (link, _) in lanes.iter() {
             let channel = &mut self.channels[link as usize];
             channel.waiting.push(index);
-            if channel.holder == NOBODY && channel.waiting.len() == 1 {
+            if channel.holder == NONE && channel.waiting.len() == 1 {
                 context.schedule(channel.free_ps, RELEASE | link, 0);
             }
         }
@@ -313,7 +313,7 @@ impl Wormhole {
             }
             let link = self.granted[start + own];
             let channel = &mut self.channels[link as usize];
-            channel.holder = NOBODY;
+            channel.holder = NONE;
             channel.free_ps = release_ps;
             if let Some(recorder) = &mut context.recorder {
                 recorder.on_released(link, 0, release_ps);
@@ -360,7 +360,7 @@ impl Wormhole {
     /// A link with waiting worms has become free.
     fn arbitrate(&mut self, context: &mut Context, link: u32) {
         let channel = &self.channels[link as usize];
-        if channel.holder != NOBODY || channel.free_ps > context.wheel.now_ps() {
+        if channel.holder != NONE || channel.free_ps > context.wheel.now_ps() {
             return;
         }
         let is_fair = self.configuration.arbiter == Arbiter::Fair;
@@ -400,7 +400,7 @@ impl Wormhole {
         }
         let holders = self.wanted(index);
         let mut holders = holders.iter().map(|(link, _)| self.channels[link as usize].holder);
-        holders.find(|&holder| holder != NOBODY)
+        holders.find(|&holder| holder != NONE)
     }
 
     fn describe(&self, index: u32) -> String {
@@ -511,7 +511,7 @@ impl Lanes {
     }
 }
 
-const NOBODY: u32 = u32::MAX;
+const NONE: u32 = u32::MAX;
 /// Places: a link to be given to one that waits, ...
 const RELEASE: u32 = 1 << 29;
 /// ... the end of a worm at its host, or else the head of one at the end of a link.

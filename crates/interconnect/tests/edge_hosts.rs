@@ -56,7 +56,7 @@ fn drivers_that_offload_get_other_batches_and_carry_the_same() {
 }
 
 #[test]
-fn lost_frames_are_sent_again() {
+fn lost_frames_are_retransmitted() {
     let (outcome, counts) =
         run(&multiedge("[host]\nkind = \"edge\"\nrails = 2\nloss_ppm = 10_000\n"));
     assert_eq!(outcome.delivered, 2 * 16 * 15);

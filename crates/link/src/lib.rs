@@ -67,7 +67,8 @@ pub use signals::{HeldSignals, blocked_signals};
 pub use slots::{ClaimedSlot, SlotError, Slots};
 pub use threads::start_thread;
 pub use udp::{
-    DoorSocket, GROUP_PORT, PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink, give_way,
+    AuxiliarySocket, GROUP_PORT, PayloadUnmapped, UdpConfig, UdpError, UdpFeatures, UdpLink,
+    give_way,
 };
 pub use xdp::{XdpConfig, XdpError, XdpLink, XdpMode};
 

@@ -87,7 +87,7 @@ struct Channel {
     borrower: Borrower,
     /// The peer is gone or violated the protocol. Frames that it wrote are read, then the channel
     /// is closed.
-    is_over: bool,
+    has_ended: bool,
 }
 
 impl ShmLink {
@@ -134,7 +134,7 @@ impl ShmLink {
     /// Returns the position of the channel to `peer`, and connects if there is none.
     #[inline]
     fn channel_to(&mut self, peer: PeerAddr) -> Option<usize> {
-        let is_it = |channel: &Channel| channel.peer == peer && !channel.is_over;
+        let is_it = |channel: &Channel| channel.peer == peer && !channel.has_ended;
         if self.channels.get(self.last_sent).is_some_and(is_it) {
             return Some(self.last_sent);
         }
@@ -193,7 +193,7 @@ impl ShmLink {
         // A thread may be asleep already; it could not announce that to this new peer.
         reader.announce_sleep();
         let (lender, borrower) = (Lender::default(), Borrower::default());
-        let is_over = false;
+        let has_ended = false;
         self.channels.push(Channel {
             key,
             peer,
@@ -202,7 +202,7 @@ impl ShmLink {
             reader,
             lender,
             borrower,
-            is_over,
+            has_ended,
         });
         Ok(())
     }
@@ -360,11 +360,11 @@ impl ShmLink {
                         socket::wake(channel.socket.as_fd());
                     }
                 }
-                Read::Nothing if channel.is_over => return None,
+                Read::Nothing if channel.has_ended => return None,
                 Read::Nothing => break,
                 Read::Broken => {
                     statistics.receive_discarded += 1;
-                    channel.is_over = true;
+                    channel.has_ended = true;
                     return None;
                 }
             }
@@ -379,7 +379,7 @@ impl ShmLink {
     fn close(&mut self, position: usize) {
         if position < self.channels.len() {
             let channel = self.channels.swap_remove(position);
-            let has_other = self.channels.iter().any(|c| c.peer == channel.peer && !c.is_over);
+            let has_other = self.channels.iter().any(|c| c.peer == channel.peer && !c.has_ended);
             if !has_other {
                 self.refuse(channel.peer);
             }
@@ -391,7 +391,7 @@ impl Channel {
     #[cold]
     fn end(&mut self, epoll: &OwnedFd) {
         unwatch(epoll, self.socket.as_fd());
-        self.is_over = true;
+        self.has_ended = true;
     }
 
     /// Reads wake-ups and notices of the peer. Returns false if the peer is gone or a notice is
@@ -540,7 +540,7 @@ impl Link for ShmLink {
         for channel in &self.channels {
             channel.reader.announce_sleep();
         }
-        !self.channels.iter().any(|channel| channel.is_over || channel.reader.has_frame())
+        !self.channels.iter().any(|channel| channel.has_ended || channel.reader.has_frame())
     }
 
     fn statistics(&self) -> LinkStatistics {

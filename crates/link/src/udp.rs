@@ -1,10 +1,10 @@
 //! Links over UDP.
 
 mod address;
+mod auxiliary;
 mod config;
 mod control;
 mod deliver;
-mod door;
 mod error;
 mod failure;
 mod hot;
@@ -32,8 +32,8 @@ use crate::interface::{ASK_NS, Interface, Watch};
 use crate::refusal::Refusals;
 use crate::{Link, LinkStatistics, OnFrame, WaitFds};
 
+pub use self::auxiliary::{AuxiliarySocket, GROUP_PORT, give_way};
 pub use self::config::{UdpConfig, UdpFeatures};
-pub use self::door::{DoorSocket, GROUP_PORT, give_way};
 pub use self::error::{PayloadUnmapped, UdpError};
 
 /// One unconnected UDP socket for any number of peers, and a second socket that is connected to the

@@ -111,13 +111,13 @@ fn is_readable(address: u64) -> bool {
 /// must expect spurious wake-ups.
 pub(crate) fn is_writable(address: u64) -> bool {
     /// A futex that no thread waits on.
-    static NOBODY: AtomicU32 = AtomicU32::new(0);
+    static NONE: AtomicU32 = AtomicU32::new(0);
     let or_zero = libc::FUTEX_OP(libc::FUTEX_OP_OR, 0, libc::FUTEX_OP_CMP_EQ, 0x5a5);
     // SAFETY: the kernel checks the address, and the operation changes nothing.
     let result = unsafe {
         libc::syscall(
             libc::SYS_futex,
-            NOBODY.as_ptr(),
+            NONE.as_ptr(),
             libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG,
             0,
             core::ptr::null::<libc::timespec>(),

@@ -36,7 +36,7 @@ struct Listens {
 struct Side {
     caller: Mutex<Option<Arc<dyn Caller>>>,
     other: Mutex<Weak<Self>>,
-    is_over: AtomicBool,
+    has_ended: AtomicBool,
     is_accepted: AtomicBool,
 }
 
@@ -61,7 +61,7 @@ impl Side {
         Arc::new(Self {
             caller: Mutex::new(None),
             other: Mutex::new(Weak::new()),
-            is_over: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
             is_accepted: AtomicBool::new(false),
         })
     }
@@ -79,9 +79,9 @@ impl Side {
 
     /// Ends the exchange; returns true for the first call.
     fn end(&self) -> bool {
-        let was = self.is_over.swap(true, Ordering::SeqCst);
+        let was = self.has_ended.swap(true, Ordering::SeqCst);
         if let Some(other) = self.other() {
-            other.is_over.store(true, Ordering::SeqCst);
+            other.has_ended.store(true, Ordering::SeqCst);
         }
         !was
     }
@@ -93,7 +93,7 @@ impl Exchange for Call {
     }
 
     fn accept(&self, reply: &Reply, _queue_pair: Option<&Arc<QueuePair>>) -> Result<(), Error> {
-        let asks = self.0.other().filter(|_| !self.0.is_over.load(Ordering::SeqCst));
+        let asks = self.0.other().filter(|_| !self.0.has_ended.load(Ordering::SeqCst));
         let Some(asks) = asks else { return Err(Error::Invalid("no peer asks".into())) };
         self.0.is_accepted.store(true, Ordering::SeqCst);
         asks.is_accepted.store(true, Ordering::SeqCst);

@@ -109,8 +109,8 @@ fn is_beyond(point: &Point) -> bool {
 
 fn figure(body: &mut String, found: &SetUpComparison, curve: &Curve) -> Result<(), ChartError> {
     let (test, quantity) = (curve.test.name(), curve.quantity);
-    let note = |who: &str, point: &Point, value: f64| {
-        format!("{who}, {}: {} {}", size(point.message_bytes), digits(value), quantity.unit())
+    let note = |name: &str, point: &Point, value: f64| {
+        format!("{name}, {}: {} {}", size(point.message_bytes), digits(value), quantity.unit())
     };
     let real = |point: &Point| Drawn {
         message_bytes: point.message_bytes,

@@ -95,7 +95,7 @@ impl Runtime {
             }
             goes_on = spin.goes_on(shared);
         }
-        if spin.is_over() {
+        if spin.has_ended() {
             return Ok(Waited::TimedOut);
         }
         let waited = shared.block_beside(interest, others, spin.deadline(), looks, ready);

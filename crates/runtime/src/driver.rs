@@ -14,9 +14,9 @@ use wire_edge::Moved;
 
 use crate::arming::Arming;
 use crate::attached::{ASK_SILENT_NS, Attached};
+use crate::auxiliary_sockets::{AUXILIARY_KEYS, AuxiliaryError, AuxiliarySockets, group_address};
 use crate::clock::{Clock, TurnClock};
 use crate::counters::RuntimeCounters;
-use crate::doors::{DOOR_KEYS, DoorError, Doors, group_address};
 use crate::fork::Inherited;
 use crate::hooks::Hooks;
 use crate::lookers::Lookers;
@@ -244,7 +244,7 @@ pub(crate) struct Driver {
     links: [Option<Attached>; LINKS_MAX],
     /// All links have an index below this.
     links_end: usize,
-    pub(crate) doors: Doors,
+    pub(crate) auxiliary_sockets: AuxiliarySockets,
     /// Protocols other than the engine's.
     pub(crate) machines: Machines,
     /// When a link over shared memory last delivered a frame.
@@ -278,7 +278,7 @@ impl Driver {
             engine,
             links: [const { None }; LINKS_MAX],
             links_end: 0,
-            doors: Doors::default(),
+            auxiliary_sockets: AuxiliarySockets::default(),
             machines: Machines::new(),
             memory_brought_at: Instant(0),
             auxiliary_at: Instant(0),
@@ -496,7 +496,7 @@ impl Driver {
         // Takes at most one full ring, so that threads that keep ringing do not keep this thread
         // inside.
         for _ in 0..DOORBELLS {
-            let Some(source) = host.doorbells.take(|source| source.bell()) else { break };
+            let Some(source) = host.doorbells.take(|source| source.doorbell()) else { break };
             pulled += sources.pull(&source, engine, memory.begun(), now);
         }
         counters.pulled += u64::from(pulled);
@@ -539,7 +539,7 @@ impl Driver {
         let attached = slot.take();
         self.engine.detach_link(link);
         self.watch(host, index);
-        self.doors.on_detached(&host.sleeper.auxiliary, link);
+        self.auxiliary_sockets.on_detached(&host.sleeper.auxiliary, link);
         // The sockets close only now, when no thread polls them any more.
         drop(attached);
         true
@@ -585,13 +585,13 @@ impl Driver {
         port: DatagramPort,
         link: LinkId,
         group: IpAddr,
-    ) -> Result<(), DoorError> {
+    ) -> Result<(), AuxiliaryError> {
         let attached = self.links.get(usize::from(link.0)).and_then(Option::as_ref);
         let local = attached.and_then(|attached| attached.driver.caps().local.to_socket());
-        let local = local.ok_or(DoorError::NotUdp(link.0))?.ip();
-        self.doors.join(&host.sleeper.auxiliary, link, local, group)?;
+        let local = local.ok_or(AuxiliaryError::NotUdp(link.0))?.ip();
+        self.auxiliary_sockets.join(&host.sleeper.auxiliary, link, local, group)?;
         let joined = self.engine.join_datagram_group(port, group_address(group));
-        self.trim_doors(host);
+        self.trim_auxiliary_sockets(host);
         Ok(joined?)
     }
 
@@ -603,7 +603,7 @@ impl Driver {
         group: IpAddr,
     ) -> Result<(), DatagramError> {
         self.engine.leave_datagram_group(port, group_address(group))?;
-        self.trim_doors(host);
+        self.trim_auxiliary_sockets(host);
         Ok(())
     }
 
@@ -614,31 +614,31 @@ impl Driver {
         port: DatagramPort,
     ) -> Result<(), DatagramError> {
         self.engine.close_datagram_port(port)?;
-        self.trim_doors(host);
+        self.trim_auxiliary_sockets(host);
         Ok(())
     }
 
     /// Opens a redirect port for services that have moved elsewhere.
-    pub(crate) fn open_door(
+    pub(crate) fn open_redirect_port(
         &mut self,
         host: &Host,
         address: SocketAddr,
         moved: Vec<(u32, Moved)>,
-    ) -> Result<SocketAddr, DoorError> {
-        let opened = self.doors.open(&host.sleeper.auxiliary, address, moved);
+    ) -> Result<SocketAddr, AuxiliaryError> {
+        let opened = self.auxiliary_sockets.open(&host.sleeper.auxiliary, address, moved);
         // A sleeping thread may not poll the epoll set yet.
         host.call_watch();
         opened
     }
 
     /// Closes the redirect port at an address. Returns false if there is none.
-    pub(crate) fn close_door(&mut self, host: &Host, address: SocketAddr) -> bool {
-        self.doors.close(&host.sleeper.auxiliary, address)
+    pub(crate) fn close_redirect_port(&mut self, host: &Host, address: SocketAddr) -> bool {
+        self.auxiliary_sockets.close(&host.sleeper.auxiliary, address)
     }
 
     /// Closes the sockets of multicast groups that have no members any more.
-    fn trim_doors(&mut self, host: &Host) {
-        self.doors.trim(&host.sleeper.auxiliary, &mut self.engine);
+    fn trim_auxiliary_sockets(&mut self, host: &Host) {
+        self.auxiliary_sockets.trim(&host.sleeper.auxiliary, &mut self.engine);
         host.call_watch();
     }
 
@@ -781,7 +781,7 @@ impl Driver {
         (came, more)
     }
 
-    /// Reports ready descriptors that belong to no link to the hooks, machines and doors. Returns
+    /// Reports ready descriptors that belong to no link to the hooks, machines and auxiliary sockets. Returns
     /// whether any was ready. For an application that polls, it makes the system call at intervals,
     /// not in every turn.
     #[cold]
@@ -796,10 +796,10 @@ impl Driver {
             return false;
         }
         self.auxiliary_at = now;
-        let Self { engine, doors, machines, .. } = self;
+        let Self { engine, auxiliary_sockets, machines, .. } = self;
         let ready = host.sleeper.auxiliary.poll(|key, ready| match key {
             MACHINE_KEYS.. => machines.on_descriptor(key, ready),
-            DOOR_KEYS.. => doors.receive(engine, memory.begun(), now, key),
+            AUXILIARY_KEYS.. => auxiliary_sockets.receive(engine, memory.begun(), now, key),
             _ => host.hooks.on_descriptor(engine, memory.begun(), now, key, ready),
         });
         ready > 0

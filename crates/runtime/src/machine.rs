@@ -237,7 +237,7 @@ impl Machines {
 /// Most machines at one time: each takes part in each turn.
 const MACHINES_MAX: usize = 16;
 
-/// First key of machines. The runtime's own keys below are those of doors.
+/// First key of machines. The runtime's own keys below are those of auxiliary sockets.
 pub(crate) const MACHINE_KEYS: u64 = 3 << 62;
 
 /// Low bits of a key that the machine chooses; 30 bits are left to identify the machine.

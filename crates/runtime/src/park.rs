@@ -152,14 +152,14 @@ pub(crate) struct Waiters {
 
 #[derive(Debug)]
 struct Waiter {
-    who: Who,
+    target: WakeTarget,
     interest: KeptInterest,
     /// This thread is on watch, so it is woken through the sleeper.
     on_watch: bool,
 }
 
 #[derive(Debug)]
-enum Who {
+enum WakeTarget {
     Thread(Thread),
     /// A thread that sleeps on descriptors of its own and on this one, by which other threads call
     /// it.
@@ -168,7 +168,7 @@ enum Who {
     Task(Waker, u64),
 }
 
-impl Who {
+impl WakeTarget {
     fn is_thread(&self, id: ThreadId) -> bool {
         match self {
             Self::Thread(thread) => thread.id() == id,
@@ -191,21 +191,21 @@ impl Waiters {
 
     /// Adds the calling thread, which must then check once more for what it waits for.
     pub(crate) fn enlist(&self, interest: Interest<'_>, reports: u64) {
-        self.add(Who::Thread(thread::current()), interest, reports);
+        self.add(WakeTarget::Thread(thread::current()), interest, reports);
     }
 
     /// Adds a task. The task must then check once more for what it waits for. A task that is woken
     /// leaves the list. Returns its number.
     pub(crate) fn enlist_task(&self, waker: &Waker, interest: Interest<'_>, reports: u64) -> u64 {
         let number = self.tasks.fetch_add(1, Ordering::Relaxed);
-        self.add(Who::Task(waker.clone(), number), interest, reports);
+        self.add(WakeTarget::Task(waker.clone(), number), interest, reports);
         number
     }
 
     /// Removes a task, if it is still in the list.
     pub(crate) fn delist_task(&self, number: u64) {
         let mut list = self.list();
-        let is_it = |waiter: &Waiter| matches!(waiter.who, Who::Task(_, other) if other == number);
+        let is_it = |waiter: &Waiter| matches!(waiter.target, WakeTarget::Task(_, other) if other == number);
         let found = list.iter().position(is_it).map(|index| list.swap_remove(index));
         self.blocked.store(list.len(), Ordering::SeqCst);
         drop(list);
@@ -223,7 +223,11 @@ impl Waiters {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let descriptor = spare.map_or_else(|| Descriptor::new().map(Arc::new), Ok)?;
         let me = thread::current().id();
-        self.add(Who::Beside(me, Arc::clone(&descriptor), Call::default()), interest, reports);
+        self.add(
+            WakeTarget::Beside(me, Arc::clone(&descriptor), Call::default()),
+            interest,
+            reports,
+        );
         Ok(descriptor)
     }
 
@@ -234,9 +238,9 @@ impl Waiters {
             || descriptor.lower(),
             |done| {
                 let me = thread::current().id();
-                for waiter in self.list().iter_mut().filter(|waiter| waiter.who.is_thread(me)) {
+                for waiter in self.list().iter_mut().filter(|waiter| waiter.target.is_thread(me)) {
                     waiter.interest.look(reports);
-                    if let Who::Beside(_, _, call) = &mut waiter.who {
+                    if let WakeTarget::Beside(_, _, call) = &mut waiter.target {
                         done(call);
                     }
                 }
@@ -244,10 +248,10 @@ impl Waiters {
         );
     }
 
-    fn add(&self, who: Who, interest: Interest<'_>, reports: u64) {
+    fn add(&self, target: WakeTarget, interest: Interest<'_>, reports: u64) {
         let interest = KeptInterest::of(interest, reports);
         let mut list = self.list();
-        list.push(Waiter { who, interest, on_watch: false });
+        list.push(Waiter { target, interest, on_watch: false });
         // With `ProgressCell::pass` after this store, either the thread that leaves the cell sees
         // this waiter, or the waiter sees the work of that thread.
         self.blocked.store(list.len(), Ordering::SeqCst);
@@ -259,11 +263,11 @@ impl Waiters {
     pub(crate) fn delist(&self) -> bool {
         let me = thread::current().id();
         let mut list = self.list();
-        let found = list.iter().position(|waiter| waiter.who.is_thread(me));
+        let found = list.iter().position(|waiter| waiter.target.is_thread(me));
         let found = found.map(|index| list.swap_remove(index));
         self.blocked.store(list.len(), Ordering::SeqCst);
         drop(list);
-        if let Some(Waiter { who: Who::Beside(_, descriptor, call), .. }) = found {
+        if let Some(Waiter { target: WakeTarget::Beside(_, descriptor, call), .. }) = found {
             // The entry is removed, so no thread raises the descriptor any more.
             if call.is_pending() {
                 descriptor.lower();
@@ -276,7 +280,7 @@ impl Waiters {
     /// Records whether the calling thread is on watch.
     pub(crate) fn set_on_watch(&self, on_watch: bool) {
         let me = thread::current().id();
-        for waiter in self.list().iter_mut().filter(|waiter| waiter.who.is_thread(me)) {
+        for waiter in self.list().iter_mut().filter(|waiter| waiter.target.is_thread(me)) {
             waiter.on_watch = on_watch;
         }
     }
@@ -305,17 +309,17 @@ impl Waiters {
                 return true;
             }
             if waiter.on_watch {
-                if waiter.who.is_thread(thread::current().id()) {
+                if waiter.target.is_thread(thread::current().id()) {
                     must_look = true;
                 } else {
                     sleeper.call();
                 }
                 return true;
             }
-            match &mut waiter.who {
-                Who::Thread(thread) => thread.unpark(),
-                Who::Beside(_, descriptor, call) => call.call(|| descriptor.raise()),
-                Who::Task(waker, _) => {
+            match &mut waiter.target {
+                WakeTarget::Thread(thread) => thread.unpark(),
+                WakeTarget::Beside(_, descriptor, call) => call.call(|| descriptor.raise()),
+                WakeTarget::Task(waker, _) => {
                     status.wakeups().add(waker.clone());
                     return false;
                 }
@@ -356,12 +360,12 @@ impl Waiters {
         }
         let me = thread::current().id();
         let mut list = self.list();
-        let mut others = list.iter_mut().filter(|waiter| !waiter.who.is_thread(me));
+        let mut others = list.iter_mut().filter(|waiter| !waiter.target.is_thread(me));
         others.any(|waiter| {
-            match &mut waiter.who {
-                Who::Thread(thread) => thread.unpark(),
-                Who::Beside(_, descriptor, call) => call.call(|| descriptor.raise()),
-                Who::Task(..) => return false,
+            match &mut waiter.target {
+                WakeTarget::Thread(thread) => thread.unpark(),
+                WakeTarget::Beside(_, descriptor, call) => call.call(|| descriptor.raise()),
+                WakeTarget::Task(..) => return false,
             }
             true
         })

@@ -19,10 +19,10 @@ use wire_edge::Moved;
 
 use crate::arming::Arming;
 use crate::auxiliary::{Auxiliary, Readiness};
+use crate::auxiliary_sockets::{AUXILIARY_KEYS, AuxiliaryError};
 use crate::cell::{Drive, Inside, ProgressCell};
 use crate::clock::Clock;
 use crate::counters::{OutsideCounters, RuntimeCounters};
-use crate::doors::{DOOR_KEYS, DoorError};
 use crate::driver::{AttachError, Caller, Command, Driver, Host};
 use crate::exit;
 use crate::fork::{Forked, HomeProcess, Inherited};
@@ -32,7 +32,7 @@ use crate::park::{Interest, Polling, Waiters};
 use crate::progress_thread;
 use crate::retired::Retired;
 use crate::sleep::{Descriptor, Sleeper, entropy};
-use crate::source::{DOORBELLS, Doorbells, Press, WorkSource};
+use crate::source::{DOORBELLS, Doorbells, RingAction, WorkSource};
 use crate::submission::{Posting, Submission, Submissions};
 use crate::turn_access::TurnAccess;
 use crate::waits::{Spin, Waits};
@@ -355,27 +355,28 @@ impl Runtime {
     pub fn ring(&self, source: &Arc<dyn WorkSource>) -> Result<(), Forked> {
         let shared = &*self.shared;
         shared.home.check()?;
-        let (host, bell) = (&shared.host, source.bell());
+        let (host, doorbell) = (&shared.host, source.doorbell());
         let make_room = || {
             shared.drive_inline();
         };
-        let press = bell.press(source.is_idle(), || {
+        let action = doorbell.ring_action(source.is_idle(), || {
             shared.ns_since(&host.looked_at) < shared.waits.sleep_cost_ns()
         });
-        if press == Press::Later {
-            bell.defer();
-            host.doorbells.put(source, bell, make_room);
-        } else if let Some(mut inside) = shared.enter_to_send(source.is_urgent() && !bell.is_rung())
+        if action == RingAction::Deferred {
+            doorbell.defer();
+            host.doorbells.put(source, doorbell, make_room);
+        } else if let Some(mut inside) =
+            shared.enter_to_send(source.is_urgent() && !doorbell.is_rung())
         {
             let more = inside.with(|driver| driver.ring(host, source));
-            if press.counts_as_poll() {
+            if action.counts_as_poll() {
                 // Record a poll at the time of the last call: however long the application adds
                 // work before it polls again, it counts as polling.
                 host.looked_at.store(host.polled_at.load(Ordering::Relaxed), Ordering::Relaxed);
             }
             shared.leave(inside, more);
         } else {
-            host.doorbells.put(source, bell, make_room);
+            host.doorbells.put(source, doorbell, make_room);
             shared.drive_inline();
         }
         Ok(())
@@ -537,13 +538,13 @@ impl Runtime {
     /// what this host sends to the group.
     ///
     /// # Errors
-    /// [`DoorError`], one for each cause.
+    /// [`AuxiliaryError`], one for each cause.
     pub fn join_group(
         &self,
         port: DatagramPort,
         link: LinkId,
         group: IpAddr,
-    ) -> Result<(), DoorError> {
+    ) -> Result<(), AuxiliaryError> {
         self.shared.command(move |driver, host, _now, _memory| {
             driver.join_group(host, port, link, group)
         })?
@@ -552,8 +553,8 @@ impl Runtime {
     /// Removes a datagram port from an IP multicast group.
     ///
     /// # Errors
-    /// [`DoorError::Port`] if there is no such port.
-    pub fn leave_group(&self, port: DatagramPort, group: IpAddr) -> Result<(), DoorError> {
+    /// [`AuxiliaryError::Port`] if there is no such port.
+    pub fn leave_group(&self, port: DatagramPort, group: IpAddr) -> Result<(), AuxiliaryError> {
         let leave = move |driver: &mut Driver, host: &Host, _now, _memory: &TurnAccess<'_>| {
             driver.leave_group(host, port, group)
         };
@@ -568,29 +569,31 @@ impl Runtime {
     /// set up with its help.
     ///
     /// # Errors
-    /// [`DoorError`], one for each cause.
-    pub fn open_door(
+    /// [`AuxiliaryError`], one for each cause.
+    pub fn open_redirect_port(
         &self,
         address: SocketAddr,
         moved: Vec<(u32, Moved)>,
-    ) -> Result<SocketAddr, DoorError> {
-        self.shared
-            .command(move |driver, host, _now, _memory| driver.open_door(host, address, moved))?
+    ) -> Result<SocketAddr, AuxiliaryError> {
+        self.shared.command(move |driver, host, _now, _memory| {
+            driver.open_redirect_port(host, address, moved)
+        })?
     }
 
     /// Closes the redirect port at an address. Returns false if there is none.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
-    pub fn close_door(&self, address: SocketAddr) -> Result<bool, Forked> {
-        self.shared.command(move |driver, host, _now, _memory| driver.close_door(host, address))
+    pub fn close_redirect_port(&self, address: SocketAddr) -> Result<bool, Forked> {
+        self.shared
+            .command(move |driver, host, _now, _memory| driver.close_redirect_port(host, address))
     }
 
     /// Closes a datagram port and removes it from its groups.
     ///
     /// # Errors
-    /// [`DoorError::Port`] if there is no such port.
-    pub fn close_datagram_port(&self, port: DatagramPort) -> Result<(), DoorError> {
+    /// [`AuxiliaryError::Port`] if there is no such port.
+    pub fn close_datagram_port(&self, port: DatagramPort) -> Result<(), AuxiliaryError> {
         let close = move |driver: &mut Driver, host: &Host, _now, _memory: &TurnAccess<'_>| {
             driver.close_datagram_port(host, port)
         };
@@ -627,7 +630,7 @@ impl Runtime {
     fn watch(&self, key: u64, watch: impl FnOnce(&Auxiliary) -> io::Result<()>) -> io::Result<()> {
         // A forked child would change the epoll set of its parent.
         self.check_process().map_err(io::Error::other)?;
-        if key >= DOOR_KEYS {
+        if key >= AUXILIARY_KEYS {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let auxiliary = &self.shared.host.sleeper.auxiliary;

@@ -29,7 +29,7 @@ use self::locked::ArrayQueue;
 /// The runtime may drop a source inside the engine, so its `Drop` must not call the runtime.
 pub trait WorkSource: Send + Sync {
     /// Returns the doorbell of this source. Each source has its own.
-    fn bell(&self) -> &Bell;
+    fn doorbell(&self) -> &SourceDoorbell;
 
     /// Whether all work that was taken from the source has completed.
     fn is_idle(&self) -> bool;
@@ -76,26 +76,26 @@ pub enum Rest {
 
 /// When the work of a ring is sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Press {
+pub(crate) enum RingAction {
     /// At once.
-    Alone,
+    Now,
     /// With the next poll, or with later work.
-    Later,
+    Deferred,
     /// At once, together with the deferred work.
-    Row,
+    Flush,
 }
 
-impl Press {
+impl RingAction {
     /// Whether the ring counts as a poll. A thread that has added this much work without polling is
     /// still adding, and polls when it is done, as it did before.
     pub(crate) fn counts_as_poll(self) -> bool {
-        self == Self::Row
+        self == Self::Flush
     }
 }
 
 /// The doorbell of a [`WorkSource`].
 #[derive(Debug, Default)]
-pub struct Bell {
+pub struct SourceDoorbell {
     /// The source is in [`Doorbells`], or the thread that set this flag is about to put it there.
     is_rung: AtomicBool,
     /// Rings deferred since work was last taken.
@@ -104,7 +104,7 @@ pub struct Bell {
     is_waiting: AtomicBool,
 }
 
-impl Bell {
+impl SourceDoorbell {
     /// Creates a doorbell that was never rung.
     pub fn new() -> Self {
         Self::default()
@@ -113,12 +113,12 @@ impl Bell {
     /// Decides when the work of a ring is sent. If no work of the source is outstanding, or the
     /// application does not poll, the work is sent at once. Otherwise it may wait for the next
     /// poll, which sends all deferred work in one batch.
-    pub(crate) fn press(&self, is_idle: bool, polls: impl FnOnce() -> bool) -> Press {
+    pub(crate) fn ring_action(&self, is_idle: bool, polls: impl FnOnce() -> bool) -> RingAction {
         if is_idle || !polls() {
-            return Press::Alone;
+            return RingAction::Now;
         }
         let deferred = self.deferred.load(Ordering::Relaxed);
-        if deferred + 1 < RUNG_AT_ONCE { Press::Later } else { Press::Row }
+        if deferred + 1 < RUNG_AT_ONCE { RingAction::Deferred } else { RingAction::Flush }
     }
 
     /// Whether the source already waits in [`Doorbells`].
@@ -149,10 +149,10 @@ impl<S: ?Sized> Doorbells<S> {
 
     /// Puts a source into the ring unless it is there already. While the ring is full, calls
     /// `full`, in which a thread should [take](Doorbells::take) sources.
-    pub(crate) fn put(&self, source: &Arc<S>, bell: &Bell, mut full: impl FnMut()) {
+    pub(crate) fn put(&self, source: &Arc<S>, doorbell: &SourceDoorbell, mut full: impl FnMut()) {
         // A thread that finds the flag set leaves the source to the thread that set it. The thread
         // that takes the source sees the work of both.
-        if bell.is_rung.swap(true, Ordering::AcqRel) {
+        if doorbell.is_rung.swap(true, Ordering::AcqRel) {
             return;
         }
         let mut source = Arc::clone(source);
@@ -164,10 +164,10 @@ impl<S: ?Sized> Doorbells<S> {
 
     /// Takes a source out of the ring. All work added to it before it was rung is visible now. A
     /// thread that rings it from now on puts it into the ring again.
-    pub(crate) fn take(&self, bell: impl FnOnce(&S) -> &Bell) -> Option<Arc<S>> {
+    pub(crate) fn take(&self, doorbell: impl FnOnce(&S) -> &SourceDoorbell) -> Option<Arc<S>> {
         let source = self.ring.pop()?;
-        let bell = bell(&source);
-        bell.is_rung.swap(false, Ordering::AcqRel);
+        let doorbell = doorbell(&source);
+        doorbell.is_rung.swap(false, Ordering::AcqRel);
         Some(source)
     }
 }
@@ -206,11 +206,11 @@ impl Sources {
         memory: &MemoryAccess<'_>,
         now: Instant,
     ) -> u32 {
-        let bell = source.bell();
-        bell.deferred.store(0, Ordering::Relaxed);
+        let doorbell = source.doorbell();
+        doorbell.deferred.store(0, Ordering::Relaxed);
         let Posted { count, rest } = source.post(engine, memory, now, PULLED_MAX);
         self.has_more |= rest == Rest::More;
-        if rest != Rest::Nothing && !bell.is_waiting.swap(true, Ordering::Relaxed) {
+        if rest != Rest::Nothing && !doorbell.is_waiting.swap(true, Ordering::Relaxed) {
             self.waiting.push_back(Arc::clone(source));
         }
         count
@@ -232,7 +232,7 @@ impl Sources {
         let mut count = 0;
         for _ in 0..self.waiting.len() {
             let Some(source) = self.waiting.pop_front() else { break };
-            source.bell().is_waiting.store(false, Ordering::Relaxed);
+            source.doorbell().is_waiting.store(false, Ordering::Relaxed);
             count += self.pull(&source, engine, memory, now);
         }
         count
@@ -241,7 +241,7 @@ impl Sources {
 
 impl fmt::Debug for dyn WorkSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkSource").field("bell", self.bell()).finish_non_exhaustive()
+        f.debug_struct("WorkSource").field("bell", self.doorbell()).finish_non_exhaustive()
     }
 }
 
@@ -261,42 +261,42 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_with_nothing_under_way_rings_at_once() {
-        let bell = Bell::new();
-        assert_eq!(bell.press(true, || true), Press::Alone);
-        assert_eq!(bell.press(false, || true), Press::Later);
+    fn an_idle_source_rings_at_once() {
+        let doorbell = SourceDoorbell::new();
+        assert_eq!(doorbell.ring_action(true, || true), RingAction::Now);
+        assert_eq!(doorbell.ring_action(false, || true), RingAction::Deferred);
     }
 
     #[test]
     fn an_application_that_does_not_poll_has_its_work_sent_at_once() {
-        let bell = Bell::new();
-        assert_eq!(bell.press(false, || true), Press::Later);
-        assert_eq!(bell.press(false, || false), Press::Alone);
+        let doorbell = SourceDoorbell::new();
+        assert_eq!(doorbell.ring_action(false, || true), RingAction::Deferred);
+        assert_eq!(doorbell.ring_action(false, || false), RingAction::Now);
     }
 
     #[test]
     fn the_sixteenth_piece_of_work_rings() {
-        let bell = Bell::new();
-        let is_later = || bell.press(false, || true) == Press::Later;
-        let deferred = std::iter::from_fn(|| is_later().then(|| bell.defer()));
+        let doorbell = SourceDoorbell::new();
+        let is_later = || doorbell.ring_action(false, || true) == RingAction::Deferred;
+        let deferred = std::iter::from_fn(|| is_later().then(|| doorbell.defer()));
         assert_eq!(deferred.count(), 15);
-        assert_eq!(bell.press(false, || true), Press::Row);
-        bell.deferred.store(0, Ordering::Relaxed);
-        assert_eq!(bell.press(false, || true), Press::Later, "work was taken");
+        assert_eq!(doorbell.ring_action(false, || true), RingAction::Flush);
+        doorbell.deferred.store(0, Ordering::Relaxed);
+        assert_eq!(doorbell.ring_action(false, || true), RingAction::Deferred, "work was taken");
     }
 
     /// Simulates an application that polls, adds a hundred pieces of work, and polls again, as
     /// perftest does. Returns how often work is sent between the two polls. Adding a piece takes
     /// `piece_ns`, and a sleep costs `sleep_cost_ns`.
     fn sent_in_a_row_of_a_hundred(piece_ns: u64, sleep_cost_ns: u64) -> u32 {
-        let (bell, mut looked_at, mut sent) = (Bell::new(), 0, 0);
+        let (doorbell, mut looked_at, mut sent) = (SourceDoorbell::new(), 0, 0);
         for now in (1..=100).map(|piece| piece * piece_ns) {
-            match bell.press(false, || now - looked_at < sleep_cost_ns) {
-                Press::Later => bell.defer(),
-                press => {
+            match doorbell.ring_action(false, || now - looked_at < sleep_cost_ns) {
+                RingAction::Deferred => doorbell.defer(),
+                ring_action => {
                     sent += 1;
-                    bell.deferred.store(0, Ordering::Relaxed);
-                    if press.counts_as_poll() {
+                    doorbell.deferred.store(0, Ordering::Relaxed);
+                    if ring_action.counts_as_poll() {
                         looked_at = now;
                     }
                 }
@@ -322,24 +322,25 @@ mod tests {
 
     #[test]
     fn a_source_is_among_the_doorbells_once() {
-        let (bells, bell) = (Doorbells::new(4), Arc::new(Bell::new()));
+        let (doorbells, doorbell) = (Doorbells::new(4), Arc::new(SourceDoorbell::new()));
         for _ in 0..10 {
-            bells.put(&bell, &bell, || panic!("there is room"));
+            doorbells.put(&doorbell, &doorbell, || panic!("there is room"));
         }
-        assert!(bells.take(|bell| bell).is_some());
-        assert!(bells.is_empty());
-        bells.put(&bell, &bell, || panic!("there is room"));
-        assert!(!bells.is_empty(), "it was rung again");
+        assert!(doorbells.take(|doorbell| doorbell).is_some());
+        assert!(doorbells.is_empty());
+        doorbells.put(&doorbell, &doorbell, || panic!("there is room"));
+        assert!(!doorbells.is_empty(), "it was rung again");
     }
 
     #[test]
     fn a_source_that_finds_no_room_is_put_when_another_is_taken() {
-        let bells = Doorbells::new(1);
-        let sources = [(); 2].map(|()| Arc::new(Bell::new()));
-        bells.put(&sources[0], &sources[0], || panic!("there is room"));
+        let doorbells = Doorbells::new(1);
+        let sources = [(); 2].map(|()| Arc::new(SourceDoorbell::new()));
+        doorbells.put(&sources[0], &sources[0], || panic!("there is room"));
         let mut taken = Vec::new();
-        bells.put(&sources[1], &sources[1], || taken.extend(bells.take(|bell| bell)));
-        taken.extend(bells.take(|bell| bell));
+        doorbells
+            .put(&sources[1], &sources[1], || taken.extend(doorbells.take(|doorbell| doorbell)));
+        taken.extend(doorbells.take(|doorbell| doorbell));
         assert!(taken.iter().zip(&sources).all(|(one, other)| Arc::ptr_eq(one, other)));
         assert_eq!(taken.len(), 2);
     }
@@ -359,13 +360,13 @@ mod model {
     use crate::cell::ProgressCell;
 
     struct Work {
-        bell: Bell,
+        doorbell: SourceDoorbell,
         waiting: AtomicUsize,
     }
 
     struct Shared {
         cell: ProgressCell<usize>,
-        bells: Doorbells<Work>,
+        doorbells: Doorbells<Work>,
         source: Arc<Work>,
     }
 
@@ -378,13 +379,13 @@ mod model {
                 inside.with(|done| *done += source.waiting.swap(0, Ordering::Relaxed));
                 inside.drive(8, |done| self.turn(done));
             } else {
-                self.bells.put(source, &source.bell, || unreachable!("there is room"));
+                self.doorbells.put(source, &source.doorbell, || unreachable!("there is room"));
                 self.cell.drive(8, |done| self.turn(done));
             }
         }
 
         fn turn(&self, done: &mut usize) -> bool {
-            while let Some(source) = self.bells.take(|source| &source.bell) {
+            while let Some(source) = self.doorbells.take(|source| &source.doorbell) {
                 *done += source.waiting.swap(0, Ordering::Relaxed);
             }
             false
@@ -394,10 +395,10 @@ mod model {
     #[test]
     fn no_work_is_left_in_a_source_that_was_rung() {
         loom::model(|| {
-            let work = Work { bell: Bell::new(), waiting: AtomicUsize::new(0) };
+            let work = Work { doorbell: SourceDoorbell::new(), waiting: AtomicUsize::new(0) };
             let shared = Arc::new(Shared {
                 cell: ProgressCell::new(0),
-                bells: Doorbells::new(1),
+                doorbells: Doorbells::new(1),
                 source: Arc::new(work),
             });
             let other = Arc::clone(&shared);

@@ -153,14 +153,14 @@ impl Spin {
     }
 
     /// Whether the deadline has passed.
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.now >= self.deadline
     }
 
     /// Whether the thread goes to sleep without driving the engine first. Whatever has arrived ends
     /// its sleep at once.
     pub(crate) fn sleeps_at_once(&self, shared: &Shared) -> bool {
-        if self.limit_ns > 0 || self.is_over() {
+        if self.limit_ns > 0 || self.has_ended() {
             return false;
         }
         // This counts as a poll as well.

@@ -187,7 +187,7 @@ fn a_signal_that_is_handled_ends_the_sleep() {
 }
 
 #[test]
-fn a_signal_that_only_the_wait_lets_through_ends_it_whether_it_sleeps_or_looks_on() {
+fn a_signal_that_only_the_wait_lets_through_ends_it_whether_it_sleeps_or_spins() {
     handle(libc::SIGUSR2);
     for side in sides() {
         let mut set = MaybeUninit::uninit();

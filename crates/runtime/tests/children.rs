@@ -72,23 +72,23 @@ fn status_of(child: libc::pid_t) -> i32 {
 #[test]
 fn a_child_opens_endpoints_of_its_own_whatever_the_parents_threads_are_at() {
     let _alone = alone();
-    let is_over = AtomicBool::new(false);
+    let has_ended = AtomicBool::new(false);
     let side = Side::new(true);
     thread::scope(|scope| {
         scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
+            while !has_ended.load(Ordering::Relaxed) {
                 side.runtime.control(|_, _, _| ()).expect("not forked");
             }
         });
         scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
+            while !has_ended.load(Ordering::Relaxed) {
                 drop(Side::new(false));
             }
         });
         for _ in 0..10 {
             assert_eq!(status_of(in_child(serves_itself)), 0);
         }
-        is_over.store(true, Ordering::Relaxed);
+        has_ended.store(true, Ordering::Relaxed);
     });
 }
 

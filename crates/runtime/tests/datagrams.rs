@@ -14,7 +14,7 @@ use engine::{DatagramError, DatagramPort, OutgoingDatagram, PortRequest};
 use link::{GROUP_PORT, Link, ShmLink, UdpConfig, UdpLink};
 use mem::{Buffer, Region, Rights};
 use pair::Side;
-use runtime::{DoorError, Interest, RuntimeConfig};
+use runtime::{AuxiliaryError, Interest, RuntimeConfig};
 use semantics::{Completion, CompletionKind, Piece, PieceList, Receive};
 use wire_edge::{PeerAddr, QueuePairNumber, route_header};
 
@@ -336,11 +336,11 @@ fn share_a_group(local: IpAddr, group: IpAddr) {
     assert_eq!(left.side.queue.poll(), None);
     stays.side.runtime.close_datagram_port(stays.port).expect("open");
     let refused = stays.side.runtime.join_group(stays.port, LinkId(0), group);
-    assert!(matches!(refused, Err(DoorError::Port(DatagramError::Closed))), "{refused:?}");
+    assert!(matches!(refused, Err(AuxiliaryError::Port(DatagramError::Closed))), "{refused:?}");
     let refused = left.side.runtime.join_group(left.port, LinkId(0), local);
-    assert!(matches!(refused, Err(DoorError::Socket(_))), "{refused:?}");
+    assert!(matches!(refused, Err(AuxiliaryError::Socket(_))), "{refused:?}");
     let refused = left.side.runtime.join_group(left.port, LinkId(1), group);
-    assert!(matches!(refused, Err(DoorError::NotUdp(1))), "{refused:?}");
+    assert!(matches!(refused, Err(AuxiliaryError::NotUdp(1))), "{refused:?}");
 }
 
 //= protocol.md: datagram.6, datagram.8

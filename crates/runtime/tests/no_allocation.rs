@@ -16,8 +16,8 @@ fn write_many(sides: [&Side; 2], to: ConnectionHandle, write: Operation, count: 
     let (mut posted, mut done) = (0, 0);
     while done < count {
         while posted < count && posted - done < 64 {
-            let bell = if posted % 2 == 0 { Doorbell::Later } else { Doorbell::Ring };
-            let result = client.runtime.post(to, &client.queue, &write, bell);
+            let doorbell = if posted % 2 == 0 { Doorbell::Later } else { Doorbell::Ring };
+            let result = client.runtime.post(to, &client.queue, &write, doorbell);
             result.expect("there is room for 64");
             posted += 1;
         }

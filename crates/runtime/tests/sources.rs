@@ -12,7 +12,7 @@ use delivery::Instant;
 use engine::{ConnectionHandle, Engine};
 use mem::{Buffer, MemoryAccess, Rights};
 use pair::{Side, connect_with, small_write};
-use runtime::{Bell, Posted, Rest, RuntimeConfig, WorkSource};
+use runtime::{Posted, Rest, RuntimeConfig, SourceDoorbell, WorkSource};
 use semantics::{CompletionQueue, Operation, PostError};
 
 /// So many connections that each posts [`EACH`] of 10 000 operations.
@@ -21,20 +21,20 @@ const EACH: u64 = 625;
 
 /// The operations of a connection, each with its number as context.
 struct Queue {
-    bell: Bell,
+    doorbell: SourceDoorbell,
     connection: ConnectionHandle,
     completions: Arc<CompletionQueue>,
     waiting: Mutex<VecDeque<Operation>>,
-    under_way: AtomicU32,
+    in_flight: AtomicU32,
 }
 
 impl WorkSource for Queue {
-    fn bell(&self) -> &Bell {
-        &self.bell
+    fn doorbell(&self) -> &SourceDoorbell {
+        &self.doorbell
     }
 
     fn is_idle(&self) -> bool {
-        self.under_way.load(Ordering::Relaxed) == 0
+        self.in_flight.load(Ordering::Relaxed) == 0
     }
 
     fn post(
@@ -62,7 +62,7 @@ impl WorkSource for Queue {
             waiting.pop_front();
             count += 1;
         }
-        self.under_way.fetch_add(count, Ordering::Relaxed);
+        self.in_flight.fetch_add(count, Ordering::Relaxed);
         Posted { count, rest }
     }
 }
@@ -76,7 +76,7 @@ impl Queue {
     fn poll(&self) -> Option<u64> {
         let done = self.completions.poll()?;
         done.result.expect("the operation succeeds");
-        self.under_way.fetch_sub(1, Ordering::Relaxed);
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
         Some(done.context)
     }
 }
@@ -109,11 +109,11 @@ impl Setting {
             let places = if index == 0 { places_of_first } else { EACH as usize };
             let completions = Arc::new(CompletionQueue::new(places));
             Arc::new(Queue {
-                bell: Bell::new(),
+                doorbell: SourceDoorbell::new(),
                 connection: connect_with(&client, &server, &completions),
                 completions,
                 waiting: Mutex::new(VecDeque::new()),
-                under_way: AtomicU32::new(0),
+                in_flight: AtomicU32::new(0),
             })
         };
         let sources = (0..CONNECTIONS).map(source).collect();
@@ -214,7 +214,7 @@ fn what_was_deferred_goes_with_the_next_poll() {
     let setting = Setting::new();
     let source = &setting.sources[1];
     // With an operation outstanding, the source is never idle, so rings may be deferred.
-    source.under_way.fetch_add(1, Ordering::Relaxed);
+    source.in_flight.fetch_add(1, Ordering::Relaxed);
     for context in 0..10 {
         setting.drive();
         setting.post(source, context);

@@ -13,7 +13,7 @@ const MEBIBYTE: u32 = 1 << 20;
 
 /// Writes in a round, and how many of them are outstanding at a time.
 const WRITES: u32 = 200;
-const UNDER_WAY: u32 = 4;
+const IN_FLIGHT: u32 = 4;
 
 /// Returns sixteen pieces with gaps between them. Their lengths differ, and none is a whole number
 /// of words.
@@ -41,7 +41,7 @@ fn seconds(
     let began = Instant::now();
     let (mut posted, mut done) = (0, 0);
     while done < WRITES {
-        while posted < WRITES && posted - done < UNDER_WAY {
+        while posted < WRITES && posted - done < IN_FLIGHT {
             let pieces = pieces.map(<[Piece]>::to_vec);
             let result = client.runtime.control(move |engine, memory, _| match pieces {
                 Some(pieces) => {

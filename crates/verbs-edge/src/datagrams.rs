@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use delivery::Instant;
 use engine::{DatagramError, DatagramPort, Engine, OutgoingDatagram, PortRequest};
 use mem::{MemoryAccess, ProtectionDomain, Rights};
-use runtime::{Bell, Posted, Rest, WorkSource};
+use runtime::{Posted, Rest, SourceDoorbell, WorkSource};
 use semantics::{OperationError, PIECES_MAX, Piece, PieceList};
 use verbs::{
     AddressVector, Ending, Error, Gid, QueuePair, QueuePairState, Registry, SendOpcode,
@@ -31,7 +31,7 @@ pub(crate) fn wire(
     let source = Arc::new(Source {
         queue_pair: Arc::clone(queue_pair),
         domain: queue_pair.domain()?,
-        bell: Bell::new(),
+        doorbell: SourceDoorbell::new(),
         registry: Arc::clone(instance.registry()),
         ways: instance.ways().clone(),
         payload_max: instance.places().port().active_mtu,
@@ -48,7 +48,7 @@ pub(crate) fn wire(
 struct Source {
     queue_pair: Arc<QueuePair>,
     domain: ProtectionDomain,
-    bell: Bell,
+    doorbell: SourceDoorbell,
     registry: Arc<Registry>,
     ways: Ways,
     /// Maximum payload of a datagram in bytes, as the device's port reports it.
@@ -258,8 +258,8 @@ impl Source {
 }
 
 impl WorkSource for Source {
-    fn bell(&self) -> &Bell {
-        &self.bell
+    fn doorbell(&self) -> &SourceDoorbell {
+        &self.doorbell
     }
 
     fn is_idle(&self) -> bool {
@@ -290,8 +290,8 @@ impl WorkSource for Source {
                 self.pull_sends(engine, memory, port, limit, &mut posted);
             }
         }
-        let is_under_way = || port.is_some_and(|port| engine.waiting_datagrams_of(port) > 0);
-        self.draining.look(&self.queue_pair, &mut posted, is_under_way);
+        let is_outstanding = || port.is_some_and(|port| engine.waiting_datagrams_of(port) > 0);
+        self.draining.look(&self.queue_pair, &mut posted, is_outstanding);
         posted
     }
 }

@@ -27,12 +27,12 @@ impl Draining {
         &self,
         queue_pair: &QueuePair,
         posted: &mut Posted,
-        is_under_way: impl FnOnce() -> bool,
+        is_outstanding: impl FnOnce() -> bool,
     ) {
         if !self.0.load(Ordering::Relaxed) {
             return;
         }
-        if is_under_way() {
+        if is_outstanding() {
             posted.rest = Rest::Blocked;
         } else if self.0.swap(false, Ordering::Relaxed) {
             queue_pair.on_drained();

@@ -19,7 +19,7 @@ use nix::errno::Errno;
 use rdma_cm::{
     Caller, End, Exchange, Listener, Listening, Over, PortSpace, Refusal, Reply, Request,
 };
-use runtime::DoorError;
+use runtime::AuxiliaryError;
 use verbs::{Error, Gid, QueuePair, QueuePairType};
 use wire_edge::{Moved, PeerAddr, RejectReason};
 
@@ -40,7 +40,7 @@ pub(crate) struct Manager {
     /// closed.
     dropped: Mutex<Vec<ConnectionHandle>>,
     /// Number of listeners of each redirect port.
-    doors: Mutex<HashMap<SocketAddr, usize>>,
+    redirect_ports: Mutex<HashMap<SocketAddr, usize>>,
     /// Time of the next [`Manager::on_due`], in nanoseconds.
     due_ns: AtomicU64,
     /// Completion queues for connections that carry no operations.
@@ -122,7 +122,7 @@ impl Manager {
             home: OnceLock::new(),
             tables: Mutex::default(),
             dropped: Mutex::default(),
-            doors: Mutex::default(),
+            redirect_ports: Mutex::default(),
             due_ns: AtomicU64::new(u64::MAX),
             queues: Queues::from(Arc::new(CompletionQueue::new(1))),
         })
@@ -269,7 +269,7 @@ impl Manager {
                 Ok(())
             }
             Err(refusal) => {
-                call.is_over.store(true, Ordering::Relaxed);
+                call.has_ended.store(true, Ordering::Relaxed);
                 Err(refusal)
             }
         }
@@ -517,7 +517,7 @@ impl Manager {
 
     /// Opens the redirect ports of a listening port. Only the first device of a process opens those
     /// of the loopback addresses.
-    fn open_doors(
+    fn open_redirect_ports(
         &self,
         home: &Instance,
         at: SocketAddr,
@@ -527,50 +527,52 @@ impl Manager {
         let links: Vec<SocketAddr> =
             links.iter().filter_map(|(_, address)| address.to_socket()).collect();
         let mut opened = Vec::new();
-        for ip in door_ips(at.ip(), &links, is_first) {
-            let door = SocketAddr::new(ip, at.port());
-            let open = self.open_door(home, door, &links);
+        for ip in redirect_ips(at.ip(), &links, is_first) {
+            let redirect_port = SocketAddr::new(ip, at.port());
+            let open = self.open_redirect_port(home, redirect_port, &links);
             if let Err(error) = open {
-                self.close_doors(home, &opened);
+                self.close_redirect_ports(home, &opened);
                 return Err(error);
             }
-            opened.push(door);
+            opened.push(redirect_port);
         }
         Ok(opened)
     }
 
-    fn open_door(
+    fn open_redirect_port(
         &self,
         home: &Instance,
-        door: SocketAddr,
+        redirect_port: SocketAddr,
         links: &[SocketAddr],
     ) -> Result<(), Error> {
-        let mut doors = lock(&self.doors);
-        if let Some(count) = doors.get_mut(&door) {
+        let mut redirect_ports = lock(&self.redirect_ports);
+        if let Some(count) = redirect_ports.get_mut(&redirect_port) {
             *count += 1;
             return Ok(());
         }
-        let Some(there) = moved_to(door.ip(), links) else {
+        let Some(there) = moved_to(redirect_port.ip(), links) else {
             return Err(Error::System {
-                what: format!("no link has an address of the family of {door}"),
+                what: format!("no link has an address of the family of {redirect_port}"),
                 number: Errno::EADDRNOTAVAIL as i32,
             });
         };
         let moved = Moved { address: PeerAddr::from(there), service: SERVICE };
-        home.runtime().open_door(door, vec![(SERVICE, moved)]).map_err(door_error)?;
-        doors.insert(door, 1);
+        home.runtime()
+            .open_redirect_port(redirect_port, vec![(SERVICE, moved)])
+            .map_err(redirect_error)?;
+        redirect_ports.insert(redirect_port, 1);
         Ok(())
     }
 
-    fn close_doors(&self, home: &Instance, opened: &[SocketAddr]) {
-        let mut doors = lock(&self.doors);
-        for door in opened {
-            let Some(count) = doors.get_mut(door) else { continue };
+    fn close_redirect_ports(&self, home: &Instance, opened: &[SocketAddr]) {
+        let mut redirect_ports = lock(&self.redirect_ports);
+        for redirect_port in opened {
+            let Some(count) = redirect_ports.get_mut(redirect_port) else { continue };
             *count -= 1;
             if *count == 0 {
-                doors.remove(door);
+                redirect_ports.remove(redirect_port);
                 // In a forked child no redirect port is open.
-                let _forked = home.runtime().close_door(*door);
+                let _forked = home.runtime().close_redirect_port(*redirect_port);
             }
         }
     }
@@ -604,14 +606,14 @@ impl Manager {
         if let Some(claimed) = &claimed {
             give_way(claimed).map_err(failed)?;
         }
-        let doors = self.open_doors(home, at, is_first)?;
+        let redirect_ports = self.open_redirect_ports(home, at, is_first)?;
         drop(claimed);
         let mut tables = self.tables();
         tables.count += 1;
         let key = tables.count;
         let (ip, port) = (at.ip().to_canonical(), at.port());
         tables.listeners.push(Listens { key, ip, port, space, listener });
-        Ok(Box::new(Port { manager: Arc::clone(self), key, doors }))
+        Ok(Box::new(Port { manager: Arc::clone(self), key, redirect_ports }))
     }
 
     /// Sends a connection request for the device of `home`.
@@ -649,7 +651,7 @@ impl Manager {
 struct Port {
     manager: Arc<Manager>,
     key: u64,
-    doors: Vec<SocketAddr>,
+    redirect_ports: Vec<SocketAddr>,
 }
 
 impl Listening for Port {}
@@ -663,7 +665,7 @@ impl Drop for Port {
         };
         drop(left);
         if let Ok(home) = self.manager.home() {
-            self.manager.close_doors(&home, &self.doors);
+            self.manager.close_redirect_ports(&home, &self.redirect_ports);
         }
     }
 }
@@ -673,12 +675,12 @@ struct Call {
     manager: Weak<Manager>,
     name: Name,
     /// The exchange was refused when the request arrived.
-    is_over: AtomicBool,
+    has_ended: AtomicBool,
 }
 
 impl Call {
     fn new(manager: &Arc<Manager>, name: Name) -> Self {
-        Self { manager: Arc::downgrade(manager), name, is_over: AtomicBool::new(false) }
+        Self { manager: Arc::downgrade(manager), name, has_ended: AtomicBool::new(false) }
     }
 
     /// Returns the connection manager and its instance. Fails in a forked child, where the lock of
@@ -773,7 +775,7 @@ impl Exchange for Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        if self.is_over.load(Ordering::Relaxed) {
+        if self.has_ended.load(Ordering::Relaxed) {
             return;
         }
         if Inside::is_here() {
@@ -856,7 +858,7 @@ fn terms() -> Terms {
 
 /// Returns the addresses for the redirect ports of a listening address. For an unspecified one:
 /// those of all links, and the loopback addresses if this is the first device.
-fn door_ips(at: IpAddr, links: &[SocketAddr], is_first: bool) -> Vec<IpAddr> {
+fn redirect_ips(at: IpAddr, links: &[SocketAddr], is_first: bool) -> Vec<IpAddr> {
     if !at.is_unspecified() {
         return vec![at];
     }
@@ -873,10 +875,10 @@ fn door_ips(at: IpAddr, links: &[SocketAddr], is_first: bool) -> Vec<IpAddr> {
 
 /// Returns where a redirect port redirects requesters: to the slot's port at the same address or,
 /// if no link has that address, to the address of a link.
-fn moved_to(door: IpAddr, links: &[SocketAddr]) -> Option<SocketAddr> {
-    let alike = || links.iter().filter(|link| link.is_ipv4() == door.is_ipv4());
-    if let Some(same) = alike().find(|link| link.ip() == door) {
-        let none: IpAddr = match door {
+fn moved_to(redirect_port: IpAddr, links: &[SocketAddr]) -> Option<SocketAddr> {
+    let alike = || links.iter().filter(|link| link.is_ipv4() == redirect_port.is_ipv4());
+    if let Some(same) = alike().find(|link| link.ip() == redirect_port) {
+        let none: IpAddr = match redirect_port {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
@@ -885,13 +887,13 @@ fn moved_to(door: IpAddr, links: &[SocketAddr]) -> Option<SocketAddr> {
     alike().next().copied()
 }
 
-fn door_error(error: DoorError) -> Error {
+fn redirect_error(error: AuxiliaryError) -> Error {
     let number = match &error {
-        DoorError::Socket(UdpError::AddressInUse { .. }) => Errno::EADDRINUSE,
-        DoorError::Socket(UdpError::NoSuchAddress { .. }) => Errno::EADDRNOTAVAIL,
-        DoorError::Socket(UdpError::NoPermission { .. }) => Errno::EACCES,
-        DoorError::Socket(UdpError::NoDescriptor { .. }) => Errno::EMFILE,
-        DoorError::NoneLeft => return Error::NoRoom(error.to_string()),
+        AuxiliaryError::Socket(UdpError::AddressInUse { .. }) => Errno::EADDRINUSE,
+        AuxiliaryError::Socket(UdpError::NoSuchAddress { .. }) => Errno::EADDRNOTAVAIL,
+        AuxiliaryError::Socket(UdpError::NoPermission { .. }) => Errno::EACCES,
+        AuxiliaryError::Socket(UdpError::NoDescriptor { .. }) => Errno::EMFILE,
+        AuxiliaryError::NoneLeft => return Error::NoRoom(error.to_string()),
         _ => return failed(error),
     };
     Error::System { what: error.to_string(), number: number as i32 }
@@ -934,22 +936,27 @@ mod tests {
     }
 
     #[test]
-    fn a_port_of_all_addresses_has_a_door_at_each_and_at_that_of_the_host_itself() {
+    fn a_port_of_all_addresses_has_a_redirect_port_at_each_and_at_that_of_the_host_itself() {
         let links = sockets(&["10.0.0.1:61440", "[fd00::1]:61440"]);
         let ips = |at: &str| -> Vec<String> {
-            door_ips(at.parse().unwrap(), &links, true).iter().map(ToString::to_string).collect()
+            redirect_ips(at.parse().unwrap(), &links, true)
+                .iter()
+                .map(ToString::to_string)
+                .collect()
         };
         assert_eq!(ips("0.0.0.0"), ["10.0.0.1", "127.0.0.1"]);
         assert_eq!(ips("::"), ["10.0.0.1", "fd00::1", "127.0.0.1", "::1"]);
         assert_eq!(ips("10.0.0.1"), ["10.0.0.1"]);
         // The second device of a process leaves the loopback addresses to the first.
-        assert_eq!(door_ips("0.0.0.0".parse().unwrap(), &links, false).len(), 1);
+        assert_eq!(redirect_ips("0.0.0.0".parse().unwrap(), &links, false).len(), 1);
     }
 
     #[test]
     fn a_request_at_an_address_without_a_link_is_redirected_to_one_that_has_a_link() {
         let links = sockets(&["10.0.0.1:61440"]);
-        let there = |door: &str| moved_to(door.parse().unwrap(), &links).map(|to| to.to_string());
+        let there = |redirect_port: &str| {
+            moved_to(redirect_port.parse().unwrap(), &links).map(|to| to.to_string())
+        };
         assert_eq!(there("10.0.0.1"), Some("0.0.0.0:61440".into()));
         assert_eq!(there("127.0.0.1"), Some("10.0.0.1:61440".into()));
         assert_eq!(there("::1"), None);

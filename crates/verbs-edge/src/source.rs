@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use delivery::Instant;
 use engine::{ConnectionHandle, Engine};
 use mem::{MemoryAccess, ProtectionDomain};
-use runtime::{Bell, Posted, Rest, WorkSource};
+use runtime::{Posted, Rest, SourceDoorbell, WorkSource};
 use semantics::{OPERATION_SHARE, Owner, PostingRoom};
 use verbs::{Ending, QueuePair};
 
@@ -18,7 +18,7 @@ use super::work::{Ends, Outcome, post_receive, post_send};
 pub(crate) struct Source {
     queue_pair: Arc<QueuePair>,
     domain: ProtectionDomain,
-    bell: Bell,
+    doorbell: SourceDoorbell,
     /// Time of the next run of the connection table.
     due: Arc<Due>,
     /// Owners of the connections for sends and receives; [`NOBODY`] without a connection.
@@ -45,10 +45,10 @@ impl Source {
         Self {
             queue_pair: Arc::clone(queue_pair),
             domain,
-            bell: Bell::new(),
+            doorbell: SourceDoorbell::new(),
             due: Arc::clone(due),
-            sends: AtomicU64::new(NOBODY),
-            receives: AtomicU64::new(NOBODY),
+            sends: AtomicU64::new(NO_OWNER),
+            receives: AtomicU64::new(NO_OWNER),
             waits_since_ns: AtomicU64::new(NEVER),
             handed_at_ns: AtomicU64::new(0),
             is_refused: AtomicBool::new(false),
@@ -84,8 +84,8 @@ impl Source {
     /// Clears the connections. `has_ended` says that the queue pair gets no other before it is
     /// reset.
     pub(crate) fn clear_ends(&self, has_ended: bool) {
-        self.sends.store(NOBODY, Ordering::Relaxed);
-        self.receives.store(NOBODY, Ordering::Relaxed);
+        self.sends.store(NO_OWNER, Ordering::Relaxed);
+        self.receives.store(NO_OWNER, Ordering::Relaxed);
         self.waits_since_ns.store(NEVER, Ordering::Relaxed);
         self.has_ended.store(has_ended, Ordering::Relaxed);
     }
@@ -154,8 +154,8 @@ impl Source {
             }
             None => self.wait_for_peer(now),
         }
-        let is_under_way = || sends.is_some_and(|sends| engine.outstanding(sends) > 0);
-        self.draining.look(&self.queue_pair, &mut posted, is_under_way);
+        let is_outstanding = || sends.is_some_and(|sends| engine.outstanding(sends) > 0);
+        self.draining.look(&self.queue_pair, &mut posted, is_outstanding);
         posted
     }
 
@@ -235,8 +235,8 @@ impl Source {
 }
 
 impl WorkSource for Source {
-    fn bell(&self) -> &Bell {
-        &self.bell
+    fn doorbell(&self) -> &SourceDoorbell {
+        &self.doorbell
     }
 
     fn is_idle(&self) -> bool {
@@ -287,7 +287,7 @@ impl Due {
 /// Returns the connection of an owner; `None` for [`NOBODY`].
 fn handle(owner: &AtomicU64) -> Option<ConnectionHandle> {
     let bits = owner.load(Ordering::Relaxed);
-    (bits != NOBODY).then(|| ConnectionHandle::of(Owner::new(bits as u32, (bits >> 32) as u32)))
+    (bits != NO_OWNER).then(|| ConnectionHandle::of(Owner::new(bits as u32, (bits >> 32) as u32)))
 }
 
 const _: () = assert!(WINDOW > OPERATION_SHARE);
@@ -307,6 +307,6 @@ const LINGER_NS: u64 = 20_000_000;
 const MEETING_NS: u64 = 50_000_000;
 
 /// Owner value for no connection.
-const NOBODY: u64 = u64::MAX;
+const NO_OWNER: u64 = u64::MAX;
 
 const NEVER: u64 = u64::MAX;

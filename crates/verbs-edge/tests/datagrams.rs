@@ -243,7 +243,7 @@ fn thousands_of_datagrams_leave_however_small_the_window_is() {
 }
 
 #[test]
-fn a_send_that_cannot_be_fails_and_stops_those_behind_it_until_it_sends_again() {
+fn a_send_that_cannot_be_fails_and_stops_those_behind_it_until_it_returns_to_rts() {
     let programs = two_programs();
     let [here, there] = &programs;
     let [one, other] = programs.each_ref().map(end);

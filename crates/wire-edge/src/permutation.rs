@@ -44,8 +44,8 @@ impl KeyedPermutation {
     /// Returns the number that the permutation maps to `sealed`. This is the inverse of
     /// [`KeyedPermutation::encrypt`].
     #[inline]
-    pub const fn decrypt(&self, sealed: u32) -> u32 {
-        let (mut left, mut right) = ((sealed >> 16) as u16, sealed as u16);
+    pub const fn decrypt(&self, encrypted: u32) -> u32 {
+        let (mut left, mut right) = ((encrypted >> 16) as u16, encrypted as u16);
         let mut index = ROUNDS;
         while index > 0 {
             index -= 1;

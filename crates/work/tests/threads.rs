@@ -24,14 +24,14 @@ const fn numbered(context: u64) -> Completion {
 fn threads_that_empty_a_queue_get_each_completion_once_and_whole() {
     const COUNT: u64 = 20_000;
     let queue = Arc::new(CompletionQueue::new(1 << 12));
-    let is_over = Arc::new(AtomicBool::new(false));
+    let has_ended = Arc::new(AtomicBool::new(false));
     let takers: Vec<_> = (0..3)
         .map(|_| {
-            let (queue, is_over) = (Arc::clone(&queue), Arc::clone(&is_over));
+            let (queue, has_ended) = (Arc::clone(&queue), Arc::clone(&has_ended));
             thread::spawn(move || {
                 let mut taken = Vec::new();
                 loop {
-                    let was_over = is_over.load(Acquire);
+                    let was_over = has_ended.load(Acquire);
                     match queue.poll() {
                         Some(found) => {
                             assert_eq!(found, numbered(found.context));
@@ -49,7 +49,7 @@ fn threads_that_empty_a_queue_get_each_completion_once_and_whole() {
             thread::yield_now();
         }
     }
-    is_over.store(true, Release);
+    has_ended.store(true, Release);
     let mut taken = Vec::new();
     for taker in takers {
         let own = taker.join().expect("no panic");

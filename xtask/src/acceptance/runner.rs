@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 use super::{Bound, Figure, Measurement, Outcome, PointFigure, PointOf, Probe, Shown, rounded};
-use super::{against, compared, constants, entries, house, printed, repeated, sender};
+use super::{against, compared, constants, entries, printed, repeated, sender, structure};
 use crate::building::build_program;
 use crate::error::XtaskError;
 use crate::libraries;
@@ -144,7 +144,9 @@ impl<'a> Runner<'a> {
             }
             Probe::AgainstEach(figures) => against::worst(self, figures),
             Probe::Against { arguments, of, field } => against::ratio(self, arguments, of, field),
-            Probe::Sources(count) => house::count(self.workspace, self.against.as_deref(), count),
+            Probe::Sources(count) => {
+                structure::count(self.workspace, self.against.as_deref(), count)
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! The suites: what is promised, and where the figures come from.
 
-mod engine_house;
+mod engine_structure;
 mod faults;
 mod frameworks;
 mod queue_pairs;
@@ -9,12 +9,12 @@ mod rust_api;
 mod sender;
 mod sockets;
 mod speed;
-mod structure;
 mod verbs;
 mod waiting;
+mod workspace_structure;
 
-use super::house::Count;
 use super::printed::Tests;
+use super::structure::Count;
 use super::{Bound, Figure, Measurement, Probe, Row, Shown, Suite};
 
 /// The largest figure of that name that tests print.
@@ -55,11 +55,11 @@ const fn none_fails(
 
 pub(super) const SUITES: &[Suite] = &[
     Suite { name: "edge-engine", rows: EDGE_ENGINE, against: None },
-    Suite { name: "engine-house", rows: engine_house::ROWS, against: Some("HEAD~1") },
+    Suite { name: "engine-house", rows: engine_structure::ROWS, against: Some("HEAD~1") },
     Suite { name: "fabric", rows: super::fabric_rows::FABRIC, against: None },
     Suite { name: "faults", rows: faults::ROWS, against: Some(faults::BEFORE) },
     Suite { name: "frameworks", rows: frameworks::ROWS, against: None },
-    Suite { name: "house", rows: structure::ROWS, against: Some("HEAD~1") },
+    Suite { name: "house", rows: workspace_structure::ROWS, against: Some("HEAD~1") },
     Suite { name: "paper-001", rows: verbs::PAPER_001, against: None },
     Suite { name: "papers", rows: PAPERS, against: None },
     Suite { name: "queue-pairs", rows: queue_pairs::ROWS, against: None },

@@ -254,7 +254,7 @@ pub(super) const FILES: &[File] = &[
     },
     File {
         package: "engine",
-        place: "door.rs",
+        place: "redirect_port.rs",
         constants: &[
             ("HELLO", Is(Layout)),
             ("PREAMBLE_BYTES", Is(Layout)),
@@ -456,11 +456,11 @@ pub(super) const FILES: &[File] = &[
     },
     File {
         package: "runtime",
-        place: "doors.rs",
+        place: "auxiliary_sockets.rs",
         constants: &[
             ("BURST", Behaviour("1")),
-            ("DOORS_MAX", Is(Capacity)),
-            ("DOOR_KEYS", Is(Layout)),
+            ("AUXILIARY_SOCKETS_MAX", Is(Capacity)),
+            ("AUXILIARY_KEYS", Is(Layout)),
         ],
     },
     File {

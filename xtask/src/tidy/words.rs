@@ -206,7 +206,7 @@ mod tests {
     fn more_than_is_known_is_refused_with_what_to_write() {
         let words = of(&["nobody", "nobody"]);
         assert_eq!(check("a", &words, 2), None);
-        let told = check("a", &words, 1).unwrap().to_string();
-        assert!(told.contains("\"nobody\" 2 times: write no peer"), "{told}");
+        let refused = check("a", &words, 1).unwrap().to_string();
+        assert!(refused.contains("\"nobody\" 2 times: write no peer"), "{refused}");
     }
 }

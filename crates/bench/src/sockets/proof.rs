@@ -7,16 +7,16 @@ use crate::unmodified::way::PathTaken;
 #[non_exhaustive]
 pub enum Unproven {
     /// The library has written nothing, as if it was not there.
-    #[error("the library has left no counters in the {who}")]
+    #[error("the library has left no counters in the {side}")]
     NoCounters {
         /// Client or server.
-        who: &'static str,
+        side: &'static str,
     },
     /// Connections stayed on TCP.
-    #[error("{moved} of {expected} connections of the {who} moved to the edge{left}")]
+    #[error("{moved} of {expected} connections of the {side} moved to the edge{left}")]
     Stayed {
         /// Client or server.
-        who: &'static str,
+        side: &'static str,
         /// Connections that moved.
         moved: u64,
         /// Connections that should.
@@ -25,10 +25,10 @@ pub enum Unproven {
         left: String,
     },
     /// They moved, but later than they should.
-    #[error("{edge} of at least {expected} bytes of the {who} went over the edge")]
+    #[error("{edge} of at least {expected} bytes of the {side} went over the edge")]
     Late {
         /// Client or server.
-        who: &'static str,
+        side: &'static str,
         /// Bytes over the edge, both directions.
         edge: u64,
         /// Bytes that count.
@@ -40,7 +40,7 @@ pub enum Unproven {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claim {
     /// Client or server.
-    pub(super) who: &'static str,
+    pub(super) side: &'static str,
     /// Processes with the library.
     pub(super) processes: u64,
     /// Connections that have moved, at least.
@@ -52,18 +52,18 @@ pub(super) struct Claim {
 impl Claim {
     /// Whether the counters of the side bear it out.
     pub(super) fn check(&self, counted: &PathTaken) -> Result<(), Unproven> {
-        let who = self.who;
+        let side = self.side;
         if counted.processes < self.processes {
-            return Err(Unproven::NoCounters { who });
+            return Err(Unproven::NoCounters { side });
         }
         if counted.moved < self.connections {
             let reasons = counted.left.iter().map(|(reason, count)| format!("; {count}: {reason}"));
             let (moved, left) = (counted.moved, reasons.collect());
-            return Err(Unproven::Stayed { who, moved, expected: self.connections, left });
+            return Err(Unproven::Stayed { side, moved, expected: self.connections, left });
         }
         let edge = counted.edge_bytes_sent.saturating_add(counted.edge_bytes_received);
         if edge < self.bytes {
-            return Err(Unproven::Late { who, edge, expected: self.bytes });
+            return Err(Unproven::Late { side, edge, expected: self.bytes });
         }
         Ok(())
     }
@@ -73,7 +73,7 @@ impl Claim {
 mod tests {
     use super::*;
 
-    const CLAIM: Claim = Claim { who: "client", processes: 1, connections: 3, bytes: 11 };
+    const CLAIM: Claim = Claim { side: "client", processes: 1, connections: 3, bytes: 11 };
 
     fn counted() -> PathTaken {
         PathTaken {

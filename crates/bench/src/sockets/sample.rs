@@ -285,10 +285,10 @@ fn prove(
     // Those that were closed before they could move are no fault, if they are few.
     let connections = if is_connecting { sample.operations * 9 / 10 } else { streams as u64 };
     let bytes = if is_connecting { 0 } else { sample.bytes };
-    for (side, who) in [(Side::Client, "client"), (Side::Server, "server")] {
+    for (side, end) in [(Side::Client, "client"), (Side::Server, "server")] {
         let counted = PathTaken::read(&folder.path().join(folder_of(side)))?;
         let processes = if side == Side::Client { outcomes.len() as u64 } else { 1 };
-        Claim { who, processes, connections, bytes }.check(&counted)?;
+        Claim { side: end, processes, connections, bytes }.check(&counted)?;
         if side == Side::Client && counted.moving_ns > 0 {
             sample.upgrade_us = Some(counted.moving_ns as f64 / counted.moved.max(1) as f64 / 1e3);
         }

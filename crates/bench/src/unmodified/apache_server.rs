@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::folder::Folder;
 use super::running::{Place, ProgramError, Running, find};
-use super::servers::nobody;
+use super::servers::unprivileged;
 use super::way::{Side, Way};
 
 /// How Apache divides its work.
@@ -112,7 +112,7 @@ impl Apache<'_> {
             );
         }
         // Started by root, it serves as somebody who may do nothing.
-        let (user, group) = nobody();
+        let (user, group) = unprivileged();
         let lines = [("User", user), ("Group", group)];
         for (word, name) in lines.into_iter().filter_map(|(word, name)| Some((word, name?))) {
             let _ = writeln!(text, "{word} {name}");

@@ -60,7 +60,7 @@ fn gather(task: &Task) -> Gathered {
     let mut seen = vec![Seen::default(); task.hosts.len()];
     let mut gathers_ns = Vec::new();
     let started = Stopwatch::start();
-    let is_over =
+    let has_ended =
         |gathers: &[u64]| !gathers.is_empty() && started.elapsed_seconds() >= task.seconds;
     if task.is_parallel && task.hosts.len() > 1 {
         let (gate, is_done) = (Barrier::new(task.hosts.len() + 1), AtomicBool::new(false));
@@ -78,7 +78,7 @@ fn gather(task: &Task) -> Gathered {
                     }
                 });
             }
-            while !is_over(&gathers_ns) {
+            while !has_ended(&gathers_ns) {
                 let one = Stopwatch::start();
                 gate.wait();
                 gate.wait();
@@ -88,7 +88,7 @@ fn gather(task: &Task) -> Gathered {
             gate.wait();
         });
     } else {
-        while !is_over(&gathers_ns) {
+        while !has_ended(&gathers_ns) {
             let one = Stopwatch::start();
             for (host, seen) in task.hosts.iter().zip(&mut seen) {
                 seen.ask(*host);

@@ -82,7 +82,7 @@ impl Server {
 
 /// A user and a group that may do nothing, as far as this system has them: servers that root has started
 /// serve as these.
-pub(crate) fn nobody() -> (Option<&'static str>, Option<&'static str>) {
+pub(crate) fn unprivileged() -> (Option<&'static str>, Option<&'static str>) {
     let is_user = |name: &&&str| User::from_name(name).is_ok_and(|user| user.is_some());
     let is_group = |name: &&&str| Group::from_name(name).is_ok_and(|group| group.is_some());
     (USERS.iter().find(is_user).copied(), GROUPS.iter().find(is_group).copied())
@@ -91,7 +91,7 @@ pub(crate) fn nobody() -> (Option<&'static str>, Option<&'static str>) {
 /// Everything that nginx would write elsewhere is below `root`.
 fn nginx(address: SocketAddr, root: &str, documents: &str) -> String {
     let port = address.port();
-    let user = match nobody() {
+    let user = match unprivileged() {
         (Some(user), Some(group)) => format!("user {user} {group};\n"),
         _ => String::new(),
     };

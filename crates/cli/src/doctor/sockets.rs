@@ -24,12 +24,12 @@ pub(super) fn verdict() -> Verdict {
 /// Sends a datagram to a UDP socket that has the address and port of a TCP socket, where offers come.
 fn knock() -> io::Result<()> {
     let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-    let door = UdpSocket::bind(tcp.local_addr()?)?;
-    door.set_read_timeout(Some(PATIENCE))?;
+    let rendezvous = UdpSocket::bind(tcp.local_addr()?)?;
+    rendezvous.set_read_timeout(Some(PATIENCE))?;
     let other = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
-    other.send_to(b"ethernot", door.local_addr()?)?;
+    other.send_to(b"ethernot", rendezvous.local_addr()?)?;
     let mut bytes = [0; 16];
-    door.recv_from(&mut bytes).map(|_| ())
+    rendezvous.recv_from(&mut bytes).map(|_| ())
 }
 
 /// On one host it takes microseconds.

@@ -301,16 +301,16 @@ fn others_deliver_ns(views: &[LinkView], but: usize, bytes: u64) -> u64 {
         sum.sum::<u128>() >= u128::from(bytes)
             && others().any(|(_, view)| ns >= first_frame_ns(view, bytes))
     };
-    let (mut not_yet, mut by_then) = (0, 1 << 50);
-    while by_then - not_yet > 1 {
-        let between = u64::midpoint(not_yet, by_then);
+    let (mut not_yet, mut enough) = (0, 1 << 50);
+    while enough - not_yet > 1 {
+        let between = u64::midpoint(not_yet, enough);
         if is_delivered(between) {
-            by_then = between;
+            enough = between;
         } else {
             not_yet = between;
         }
     }
-    by_then
+    enough
 }
 
 fn rate_of(view: &LinkView) -> u64 {

@@ -51,7 +51,7 @@ fn each_frame_is_counted_once_and_only_a_new_one_is_a_sign_of_life() {
 }
 
 #[test]
-fn data_that_is_given_up_is_sent_again_and_messages_are_said_again() {
+fn data_that_is_given_up_is_retransmitted_and_so_are_messages() {
     let (mut path, mut pool) = (path(), pool());
     path.on_sent(&mut pool, START, 100, Purpose::Data, data(1), false);
     let ping = path.pending().carried(PING, None);

@@ -40,7 +40,7 @@ impl<E: HostEngine> Run<'_, E> {
         let asked_too_much = |end: &End| !end.rogues.is_empty();
         let (own, theirs) = (asked_too_much(end), other.is_some_and(asked_too_much));
         let peer_is_new = self.hosts[state.hosts[1 - side]].life != end.counter_life;
-        let peer_is_over = other.is_none_or(|other| other.stage == Stage::Closed);
+        let has_peer_ended = other.is_none_or(|other| other.stage == Stage::Closed);
         let is_possible = match cause {
             Cause::ClosedHere | Cause::ClosedByPeer => {
                 let may_fail = [state.lost_memory, state.had_rogue].contains(&end.generation);
@@ -53,7 +53,7 @@ impl<E: HostEngine> Run<'_, E> {
                 .faults
                 .iter()
                 .any(|&(_, fault)| matches!(fault, Fault::LocalAccess | Fault::AccessDenied)),
-            Cause::PeerRestarted => peer_is_new || peer_is_over,
+            Cause::PeerRestarted => peer_is_new || has_peer_ended,
             Cause::AccessDenied => own || theirs || state.had_rogue == end.generation,
             Cause::Rejected => end.stage == Stage::Connecting,
             // Whether that may be is known where paths are.

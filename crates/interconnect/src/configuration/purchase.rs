@@ -1,6 +1,6 @@
 //! What a configuration would need to be bought, and what its links carry.
 
-use super::super::cost::{Bisection, BookError, LinkRates, PartFabric, Wanted};
+use super::super::cost::{Bisection, LinkRates, PartFabric, PriceListError, Wanted};
 use super::super::routing::RouteTable;
 use super::super::topology::LinkKind;
 use super::{Configuration, ConfigurationError, FabricConfiguration};
@@ -9,8 +9,8 @@ impl Configuration {
     /// Returns what is to be bought for it. A formula cannot be bought; for fluids it is Ethernet of their rates.
     ///
     /// # Errors
-    /// [`BookError`], one variant for each cause.
-    pub fn wanted(&self) -> Result<Wanted<'_>, BookError> {
+    /// [`PriceListError`], one variant for each cause.
+    pub fn wanted(&self) -> Result<Wanted<'_>, PriceListError> {
         let fabric = match self.fabric {
             FabricConfiguration::Ethernet(_) | FabricConfiguration::Fluid(_) => {
                 PartFabric::Ethernet
@@ -18,11 +18,13 @@ impl Configuration {
             FabricConfiguration::Wormhole(_) => PartFabric::Wormhole,
             FabricConfiguration::Flit(_) => PartFabric::Flit,
             FabricConfiguration::LogGp(_) => {
-                return Err(BookError::NothingToBuy { fabric: self.fabric.name() });
+                return Err(PriceListError::NothingToBuy { fabric: self.fabric.name() });
             }
         };
-        let rates =
-            self.fabric.rates().ok_or(BookError::NothingToBuy { fabric: self.fabric.name() })?;
+        let rates = self
+            .fabric
+            .rates()
+            .ok_or(PriceListError::NothingToBuy { fabric: self.fabric.name() })?;
         let topology = &self.topology;
         let fastest = |is_host: bool| {
             let links = (0..).zip(topology.links());

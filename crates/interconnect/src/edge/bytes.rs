@@ -17,7 +17,7 @@ use wire_edge::RemoteKey;
 
 use super::super::statistics::mix;
 use super::host::Host;
-use super::ledger::{ADDRESS_START, Ledger};
+use super::open_operations::{ADDRESS_START, OpenOperations};
 use super::{BYTES_MAX, EdgeConfiguration, EdgeError};
 
 /// Where an operation reads and writes.
@@ -95,7 +95,7 @@ impl Bytes {
     pub(super) fn place(
         &mut self,
         memory: &MemoryTable,
-        ledger: &mut Ledger,
+        open_operations: &mut OpenOperations,
         stream: u32,
         domains: (ProtectionDomain, ProtectionDomain),
         length: u32,
@@ -103,7 +103,7 @@ impl Bytes {
         if self.streams.len() <= stream as usize {
             self.streams.resize_with(stream as usize + 1, || None);
         }
-        let number = ledger.next_number(stream);
+        let number = open_operations.next_number(stream);
         let offset = self.offset(number);
         let ends = match self.streams[stream as usize].take() {
             Some(ends) => ends,
@@ -113,7 +113,7 @@ impl Bytes {
         self.work.resize(length as usize, 0);
         ends.target.read(offset, &mut self.work);
         if self.work.iter().any(|&byte| byte != 0) {
-            ledger.violate(format!(
+            open_operations.violate(format!(
                 "stream {stream}: bytes were written where operation {number} will be, while nothing \
                  was under way to there"
             ));
@@ -159,17 +159,17 @@ impl Bytes {
     }
 
     /// The target of a stream is notified of a message.
-    pub(super) fn on_notified(&mut self, ledger: &mut Ledger, stream: u32) {
-        for (number, length) in ledger.due(stream) {
-            self.compare(ledger, stream, number, length);
+    pub(super) fn on_notified(&mut self, open_operations: &mut OpenOperations, stream: u32) {
+        for (number, length) in open_operations.due(stream) {
+            self.compare(open_operations, stream, number, length);
         }
     }
 
     /// The oldest operation of a stream is complete at its source.
-    pub(super) fn on_completed(&mut self, ledger: &mut Ledger, stream: u32) {
-        let Some((number, length, is_found)) = ledger.oldest(stream) else { return };
+    pub(super) fn on_completed(&mut self, open_operations: &mut OpenOperations, stream: u32) {
+        let Some((number, length, is_found)) = open_operations.oldest(stream) else { return };
         if !is_found {
-            self.compare(ledger, stream, number, length);
+            self.compare(open_operations, stream, number, length);
         }
         let offset = self.offset(number);
         self.work.clear();
@@ -180,7 +180,13 @@ impl Bytes {
     }
 
     /// Looks whether the bytes of an operation are at the target.
-    fn compare(&mut self, ledger: &mut Ledger, stream: u32, number: u64, length: u32) {
+    fn compare(
+        &mut self,
+        open_operations: &mut OpenOperations,
+        stream: u32,
+        number: u64,
+        length: u32,
+    ) {
         let offset = self.offset(number);
         let Some(Some(ends)) = self.streams.get(stream as usize) else { return };
         self.work.resize(2 * length as usize, 0);
@@ -188,8 +194,8 @@ impl Bytes {
         fill(stream, number, expected);
         ends.target.read(offset, found);
         match expected.iter().zip(found.iter()).position(|(expected, found)| expected != found) {
-            None => ledger.on_found(stream, number),
-            Some(at) => ledger.violate(format!(
+            None => open_operations.on_found(stream, number),
+            Some(at) => open_operations.violate(format!(
                 "stream {stream}: byte {at} of operation {number} is {:#04x} at the target, not {:#04x}",
                 found[at], expected[at]
             )),
@@ -199,16 +205,16 @@ impl Bytes {
 
     /// Looks at all memory of targets when nothing is outstanding: it must be erased. Reports late writes to the
     /// ledger.
-    pub(super) fn check_erased(&mut self, ledger: &mut Ledger) {
+    pub(super) fn check_erased(&mut self, open_operations: &mut OpenOperations) {
         for (stream, ends) in (0..).zip(&self.streams) {
             let Some(ends) = ends else { continue };
-            if ledger.oldest(stream).is_some() {
+            if open_operations.oldest(stream).is_some() {
                 continue;
             }
             self.work.resize(ends.target.len() as usize, 0);
             ends.target.read(0, &mut self.work);
             if self.work.iter().any(|&byte| byte != 0) {
-                ledger.violate(format!(
+                open_operations.violate(format!(
                     "stream {stream}: bytes were written after the last operation"
                 ));
             }
@@ -255,13 +261,13 @@ const STREAM_SHIFT: u32 = 31;
 mod tests {
     use mem::{TableLimits, Target};
 
-    use super::super::ledger::Order;
+    use super::super::open_operations::Order;
     use super::*;
 
     struct Setting {
         memory: MemoryTable,
         domains: (ProtectionDomain, ProtectionDomain),
-        ledger: Ledger,
+        open_operations: OpenOperations,
         bytes: Bytes,
     }
 
@@ -269,20 +275,20 @@ mod tests {
         fn new() -> Self {
             let memory = MemoryTable::new(TableLimits::default(), [1, 2]);
             let domains = (memory.allocate_domain(), memory.allocate_domain());
-            let mut ledger = Ledger::new(Order::default());
-            ledger.add_stream(1);
+            let mut open_operations = OpenOperations::new(Order::default());
+            open_operations.add_stream(1);
             let configuration = EdgeConfiguration {
                 window: 2,
                 operation_bytes: 100,
                 ..EdgeConfiguration::default()
             };
-            Self { memory, domains, ledger, bytes: Bytes::new(&configuration) }
+            Self { memory, domains, open_operations, bytes: Bytes::new(&configuration) }
         }
 
         fn post(&mut self, message: Option<u32>) -> Place {
-            let Self { memory, domains, ledger, bytes } = self;
-            let place = bytes.place(memory, ledger, 0, *domains, 90).unwrap();
-            ledger.on_posted(0, 90, message);
+            let Self { memory, domains, open_operations, bytes } = self;
+            let place = bytes.place(memory, open_operations, 0, *domains, 90).unwrap();
+            open_operations.on_posted(0, 90, message);
             place
         }
 
@@ -295,18 +301,18 @@ mod tests {
         }
 
         fn notify(&mut self, message: u32) {
-            self.bytes.on_notified(&mut self.ledger, 0);
-            self.ledger.on_notified(0, message);
+            self.bytes.on_notified(&mut self.open_operations, 0);
+            self.open_operations.on_notified(0, message);
         }
 
         fn complete(&mut self) {
-            self.bytes.on_completed(&mut self.ledger, 0);
-            self.ledger.on_completed(0, true);
+            self.bytes.on_completed(&mut self.open_operations, 0);
+            self.open_operations.on_completed(0, true);
         }
 
         fn verdict(mut self) -> String {
-            self.bytes.check_erased(&mut self.ledger);
-            self.ledger.violations().join("; ")
+            self.bytes.check_erased(&mut self.open_operations);
+            self.open_operations.violations().join("; ")
         }
     }
 

@@ -116,7 +116,7 @@ impl Frames {
     }
 
     /// Frames in flight.
-    pub(super) fn under_way(&self) -> usize {
+    pub(super) fn in_flight(&self) -> usize {
         self.entries.len() - self.vacant.len()
     }
 
@@ -169,6 +169,6 @@ mod tests {
                 frames.remove(index);
             }
         }
-        assert_eq!((frames.under_way(), frames.entries.len(), frames.long.len()), (0, 1, 1));
+        assert_eq!((frames.in_flight(), frames.entries.len(), frames.long.len()), (0, 1, 1));
     }
 }

@@ -9,7 +9,7 @@ use mem::{MemoryTable, ProtectionDomain, Region, Rights};
 use semantics::{PoolLimits, StatusTable};
 use wire_edge::PeerAddr;
 
-use super::ledger::{ADDRESS_START, ADDRESSES};
+use super::open_operations::{ADDRESS_START, ADDRESSES};
 use super::{EdgeConfiguration, EdgeError, NEVER_PS, Protocol};
 use crate::Random;
 
@@ -25,7 +25,7 @@ pub(super) struct Host {
     /// Streams whose next operation found no room; each once.
     pub(super) blocked: VecDeque<u32>,
     /// Outstanding operations.
-    pub(super) under_way: u32,
+    pub(super) in_flight: u32,
     /// Pair of each connection, by its index at the engine.
     pub(super) pairs: Vec<u32>,
     /// When the processor is free, in picoseconds.
@@ -90,7 +90,7 @@ impl Host {
             region,
             inbox: VecDeque::new(),
             blocked: VecDeque::new(),
-            under_way: 0,
+            in_flight: 0,
             pairs: Vec::new(),
             free_ps: 0,
             interrupt_ps: 0,

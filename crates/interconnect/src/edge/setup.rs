@@ -19,7 +19,7 @@ impl EdgeFabric {
         }
         self.pairs.push(Pair { hosts, handles: [None; 2], is_established: [false; 2] });
         for destination in [hosts[1], hosts[0]] {
-            self.ledger.add_stream(destination);
+            self.open_operations.add_stream(destination);
             self.streams.push(Stream::default());
         }
         (pair, true)
@@ -47,7 +47,8 @@ impl EdgeFabric {
                 self.schedule_turn(context, lower, at_ps);
             }
             Err(error) => {
-                self.ledger.violate(format!("host {lower} cannot connect to {higher}: {error}"));
+                self.open_operations
+                    .violate(format!("host {lower} cannot connect to {higher}: {error}"));
             }
         }
     }
@@ -70,7 +71,8 @@ impl EdgeFabric {
                 host.know(handle.index(), pair);
             }
             (outcome, _) => {
-                self.ledger.violate(format!("host {number}, request for pair {pair}: {outcome:?}"));
+                self.open_operations
+                    .violate(format!("host {number}, request for pair {pair}: {outcome:?}"));
             }
         }
     }
@@ -132,7 +134,7 @@ impl EdgeFabric {
         let mut ready = 0;
         let mut until_ps = SETUP_MAX_PS;
         loop {
-            let is_quiet = self.frames.under_way() == 0;
+            let is_quiet = self.frames.in_flight() == 0;
             while is_quiet && ready < self.pairs.len() && self.is_ready(ready) {
                 ready += 1;
             }

@@ -44,7 +44,17 @@ impl EdgeFabric {
 
     /// Hands the engine the frames that have arrived.
     fn receive(&mut self, number: u32, now_ps: u64) {
-        let Self { hosts, memory, frames, work, base_ns, configuration, ledger, bytes, .. } = self;
+        let Self {
+            hosts,
+            memory,
+            frames,
+            work,
+            base_ns,
+            configuration,
+            open_operations,
+            bytes,
+            ..
+        } = self;
         let host = &mut hosts[number as usize];
         if host.inbox.is_empty() {
             return;
@@ -73,9 +83,9 @@ impl EdgeFabric {
         memory.drain_ghosts(&mut work.placed);
         for placement in work.placed.drain(..) {
             if bytes.is_none() {
-                ledger.on_placed(number, &placement);
+                open_operations.on_placed(number, &placement);
             } else {
-                ledger.violate(format!("host {number}: {placement:?} is in no memory"));
+                open_operations.violate(format!("host {number}: {placement:?} is in no memory"));
             }
         }
     }
@@ -95,7 +105,7 @@ impl EdgeFabric {
                     let pair = pair.and_then(|&pair| self.pairs.get(pair as usize));
                     let hosts = pair.map(|pair| pair.hosts);
                     let what = format!("host {number}: connection of {hosts:?} ended: {reason}");
-                    self.ledger.violate(what);
+                    self.open_operations.violate(what);
                 }
                 _ => {}
             }
@@ -121,9 +131,9 @@ impl EdgeFabric {
         // Written by the other end.
         let stream = 2 * pair + u32::from(is_lower);
         if let Some(bytes) = &mut self.bytes {
-            bytes.on_notified(&mut self.ledger, stream);
+            bytes.on_notified(&mut self.open_operations, stream);
         }
-        self.ledger.on_notified(stream, message);
+        self.open_operations.on_notified(stream, message);
         if let Some(recorder) = &mut context.recorder {
             let hosts = self.pairs[pair as usize].hosts;
             recorder.on_notified(message, (hosts[usize::from(is_lower)], number));
@@ -139,12 +149,12 @@ impl EdgeFabric {
     fn on_completed(&mut self, number: u32, completion: &Completion) {
         let index = completion.context as u32;
         if let Some(bytes) = &mut self.bytes {
-            bytes.on_completed(&mut self.ledger, index);
+            bytes.on_completed(&mut self.open_operations, index);
         }
-        self.ledger.on_completed(index, completion.result.is_ok());
+        self.open_operations.on_completed(index, completion.result.is_ok());
         let stream = &mut self.streams[index as usize];
-        stream.under_way -= 1;
-        self.hosts[number as usize].under_way -= 1;
+        stream.in_flight -= 1;
+        self.hosts[number as usize].in_flight -= 1;
         match stream.ending.front_mut() {
             None => stream.since_end -= 1,
             Some(1) => {
@@ -182,7 +192,15 @@ impl EdgeFabric {
     /// Posts one operation of a stream.
     fn post(&mut self, context: &mut Context, number: u32, index: u32) -> Posted {
         let Self {
-            hosts, streams, spare_lists, pairs, ledger, configuration, memory, bytes, ..
+            hosts,
+            streams,
+            spare_lists,
+            pairs,
+            open_operations,
+            configuration,
+            memory,
+            bytes,
+            ..
         } = self;
         let stream = &mut streams[index as usize];
         let Some(&message) = stream.waiting.front() else { return Posted::Nothing };
@@ -191,23 +209,30 @@ impl EdgeFabric {
         let (Some(handle), true) = (pair.handles[end], pair.is_established[end]) else {
             return Posted::Nothing;
         };
-        if stream.under_way >= configuration.window {
+        if stream.in_flight >= configuration.window {
             return Posted::Nothing;
         }
         let total = context.messages.get(message).bytes.max(1);
         let length = configuration.operation_bytes.min(total - stream.posted_bytes);
         let is_last = stream.posted_bytes + length == total;
         let (host, target) = (&hosts[number as usize], &hosts[pair.hosts[1 - end] as usize]);
-        if host.under_way >= configuration.operations {
+        if host.in_flight >= configuration.operations {
             return Posted::Full;
         }
         let place = match bytes {
-            None => Place::of_ghost(host, target, ledger.next_address(index)),
+            None => Place::of_ghost(host, target, open_operations.next_address(index)),
             Some(bytes) => {
-                match bytes.place(memory, ledger, index, (host.domain, target.domain), length) {
+                match bytes.place(
+                    memory,
+                    open_operations,
+                    index,
+                    (host.domain, target.domain),
+                    length,
+                ) {
                     Ok(place) => place,
                     Err(error) => {
-                        ledger.violate(format!("host {number}: memory of stream {index}: {error}"));
+                        open_operations
+                            .violate(format!("host {number}: memory of stream {index}: {error}"));
                         return Posted::Nothing;
                     }
                 }
@@ -241,13 +266,14 @@ impl EdgeFabric {
                 return Posted::Full;
             }
             Err(error) => {
-                ledger.violate(format!("host {number}: post to {:?}: {error}", pair.hosts));
+                open_operations
+                    .violate(format!("host {number}: post to {:?}: {error}", pair.hosts));
                 return Posted::Nothing;
             }
         }
-        host.under_way += 1;
+        host.in_flight += 1;
         host.free_ps += configuration.costs.post_ps;
-        ledger.on_posted(index, length, is_last.then_some(message));
+        open_operations.on_posted(index, length, is_last.then_some(message));
         self.counts.operations += 1;
         stream.advance(length, total, spare_lists);
         Posted::More
@@ -363,7 +389,7 @@ enum Posted {
 impl Stream {
     /// Bytes of the first message that waits were posted, of `total`.
     fn advance(&mut self, length: u32, total: u32, spare: &mut Vec<VecDeque<u32>>) {
-        self.under_way += 1;
+        self.in_flight += 1;
         self.since_end += 1;
         self.posted_bytes += length;
         if self.posted_bytes == total {

@@ -52,8 +52,8 @@ impl Ethernet {
         let Some(adaptive) = &self.adaptive else { return base + least };
         let mut flowlet = adaptive.flowlets[place];
         // Other flows of the same hash may go elsewhere.
-        let is_over = now_ps > flowlet.last_ps + gap_ps || !candidates.contains(&flowlet.link);
-        if is_over || self.is_down(base + flowlet.link) {
+        let has_ended = now_ps > flowlet.last_ps + gap_ps || !candidates.contains(&flowlet.link);
+        if has_ended || self.is_down(base + flowlet.link) {
             flowlet.link = least;
         }
         flowlet.last_ps = now_ps;

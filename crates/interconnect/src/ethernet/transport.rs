@@ -255,7 +255,7 @@ impl Transport {
             places: BTreeMap::new(),
             senders: Vec::new(),
             receivers: Vec::new(),
-            rings: vec![Ring { first: NOBODY, last: NOBODY }; hosts as usize * classes],
+            rings: vec![Ring { first: NONE, last: NONE }; hosts as usize * classes],
             pulls_ps: vec![u64::MAX; hosts as usize],
             segments: Vec::new(),
             counts: TransportCounts::default(),
@@ -329,7 +329,7 @@ impl Transport {
             return false;
         }
         sender.is_ready = true;
-        sender.next_ready = NOBODY;
+        sender.next_ready = NONE;
         let at = sender.source as usize * self.classes + usize::from(sender.class);
         let ring = &mut self.rings[at];
         let last = std::mem::replace(&mut ring.last, connection);
@@ -343,7 +343,7 @@ impl Transport {
     /// Whether connections of a host wait for their turn.
     fn has_ready(&self, host: u32) -> bool {
         let at = host as usize * self.classes;
-        self.rings[at..at + self.classes].iter().any(|ring| ring.first != NOBODY)
+        self.rings[at..at + self.classes].iter().any(|ring| ring.first != NONE)
     }
 
     /// The next connection of a host and class. Connections are skipped that have learned meanwhile that they have
@@ -355,8 +355,8 @@ impl Transport {
             let sender = self.senders.get_mut(first as usize)?;
             sender.is_ready = false;
             ring.first = sender.next_ready;
-            if ring.first == NOBODY {
-                ring.last = NOBODY;
+            if ring.first == NONE {
+                ring.last = NONE;
             }
             if sender.may_send() {
                 return Some(first);
@@ -373,4 +373,4 @@ const fn is_before(number: u32, other: u32) -> bool {
 pub(super) use hosts::{NO_MESSAGE, TRANSPORT};
 
 /// The end of a ring.
-const NOBODY: u32 = u32::MAX;
+const NONE: u32 = u32::MAX;

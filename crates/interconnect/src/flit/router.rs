@@ -11,7 +11,7 @@ mod waiting;
 use std::collections::VecDeque;
 
 use super::allocator::{Allocator, Matching, Request, Turns};
-use super::{DELIVERED, FlitConfiguration, KINDS, NEVER, NOBODY};
+use super::{DELIVERED, FlitConfiguration, KINDS, NEVER, NONE};
 use crate::routing::{LaneChoice, Paths};
 use crate::simulation::{Context, Fabric, Stuck};
 use crate::slab::Slab;
@@ -252,7 +252,7 @@ impl RouterFabric {
         let routers: Vec<Router> = routers.collect();
         let count = topology.links().len() * channels;
         let depth = configuration.buffer_flits;
-        let output = OutputChannel { is_taken: false, credits: depth, owner: NOBODY };
+        let output = OutputChannel { is_taken: false, credits: depth, owner: NONE };
         Self {
             wires: wires(topology, &configuration),
             outputs: vec![output; count],
@@ -425,7 +425,7 @@ impl InputChannel {
     const IDLE: Self = Self {
         stage: Stage::Idle,
         ready: 0,
-        link: NOBODY,
+        link: NONE,
         channel: 0,
         usable: (0, 0),
         has_head: false,

@@ -1,6 +1,6 @@
 //! The three interconnects of the paper, as configurations of the simulator.
 
-use super::super::cost::BookError;
+use super::super::cost::PriceListError;
 use super::super::ethernet::{Ethernet, EthernetConfiguration, Forwarding};
 use super::super::flit::{FlitConfiguration, FlitFabric, PortConfiguration};
 use super::super::routing::{Choice, LanePolicy, Paths, RouteTable, Routing, RoutingError};
@@ -47,7 +47,7 @@ pub enum PaperError {
     Routing(#[from] RoutingError),
     /// The prices are of no use.
     #[error(transparent)]
-    Prices(#[from] BookError),
+    Prices(#[from] PriceListError),
     /// A run stopped early.
     #[error("{interconnect}, {what}: {cause}")]
     Stuck {

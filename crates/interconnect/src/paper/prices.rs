@@ -1,6 +1,6 @@
 //! The prices of the paper (1999, US dollars), and what it says the networks cost.
 
-use super::super::cost::{Bill, BookError, LinkRates, PartFabric, PriceBook, Wanted};
+use super::super::cost::{Bill, LinkRates, PartFabric, PriceList, PriceListError, Wanted};
 use super::configurations::Networks;
 use super::reference::{self, Interconnect};
 
@@ -27,13 +27,13 @@ impl Cost {
 /// Returns the costs of all three, and where the paper contradicts itself.
 ///
 /// # Errors
-/// [`BookError`], one variant for each cause.
-pub fn costs(networks: &Networks) -> Result<(Vec<Cost>, Vec<String>), BookError> {
-    let book = book()?;
-    let costs: Result<Vec<Cost>, BookError> =
+/// [`PriceListError`], one variant for each cause.
+pub fn costs(networks: &Networks) -> Result<(Vec<Cost>, Vec<String>), PriceListError> {
+    let list = list_1999()?;
+    let costs: Result<Vec<Cost>, PriceListError> =
         [Interconnect::Ethernet, Interconnect::Myrinet, Interconnect::Avici]
             .into_iter()
-            .map(|interconnect| cost(&book, networks, interconnect))
+            .map(|interconnect| cost(&list, networks, interconnect))
             .collect();
     let costs = costs?;
     let mut findings: Vec<String> = costs
@@ -51,10 +51,10 @@ pub fn costs(networks: &Networks) -> Result<(Vec<Cost>, Vec<String>), BookError>
 }
 
 fn cost(
-    book: &PriceBook,
+    list: &PriceList,
     networks: &Networks,
     interconnect: Interconnect,
-) -> Result<Cost, BookError> {
+) -> Result<Cost, PriceListError> {
     let (topology, fabric, rate_bps, name) = match interconnect {
         Interconnect::Ethernet => {
             (&networks.ethernet.0, PartFabric::Ethernet, GIGABIT_BPS, "ethernet")
@@ -67,20 +67,20 @@ fn cost(
     let number = |kind: &str| reference::number(&format!("cost.{kind}-{name}")) as u64;
     let (formula, quoted_thousands) = (number("total"), number("quoted"));
     let rates = LinkRates { host_bps: rate_bps, trunk_bps: rate_bps };
-    let bill = book.bill(&Wanted { topology, fabric, rates, rails: 1 })?;
+    let bill = list.bill(&Wanted { topology, fabric, rates, rails: 1 })?;
     Ok(Cost { interconnect, bill, formula, quoted_thousands })
 }
 
-/// Returns the book of the paper's prices.
+/// Returns the price list of the paper's prices.
 ///
 /// # Errors
-/// [`BookError`], one variant for each cause.
-pub fn book() -> Result<PriceBook, BookError> {
-    PriceBook::parse("prices1999.toml (included)", BOOK)
+/// [`PriceListError`], one variant for each cause.
+pub fn list_1999() -> Result<PriceList, PriceListError> {
+    PriceList::parse("prices1999.toml (included)", LIST_1999)
 }
 
-/// The same as it is written, as an example of a book.
-pub const BOOK: &str = include_str!("prices1999.toml");
+/// The same as it is written, as an example of a price list.
+pub const LIST_1999: &str = include_str!("prices1999.toml");
 
 const GIGABIT_BPS: u64 = 1_000_000_000;
 const MYRINET_BPS: u64 = 1_280_000_000;

@@ -17,7 +17,7 @@ pub(super) struct Engines {
     /// The rail of the next reports.
     rail: u32,
     /// Messages from one host to another that are not there yet, the oldest first. Never iterated.
-    under_way: HashMap<(u32, u32), VecDeque<u32>>,
+    in_flight: HashMap<(u32, u32), VecDeque<u32>>,
     /// Last crossings of frames that have just arrived, by their numbers among messages.
     arrived: Vec<(u32, u32)>,
 }
@@ -48,7 +48,7 @@ impl Recorder {
     #[cold]
     pub(in super::super) fn on_taken(&mut self, message: u32, hosts: (u32, u32)) {
         if let Some(engines) = &mut self.engines {
-            engines.under_way.entry(hosts).or_default().push_back(message);
+            engines.in_flight.entry(hosts).or_default().push_back(message);
         }
     }
 
@@ -56,7 +56,7 @@ impl Recorder {
     #[cold]
     pub(in super::super) fn on_frame(&mut self, frame: u32, hosts: (u32, u32)) {
         let Some(engines) = &self.engines else { return };
-        let oldest = engines.under_way.get(&hosts).and_then(VecDeque::front);
+        let oldest = engines.in_flight.get(&hosts).and_then(VecDeque::front);
         let record = oldest.and_then(|&message| self.record_of.get(message as usize).copied());
         *slot(&mut self.record_of, frame) = record.unwrap_or(NONE);
     }
@@ -67,7 +67,7 @@ impl Recorder {
         let Some(engines) = &mut self.engines else { return };
         let Some(at) = engines.arrived.iter().position(|&(of, _)| of == frame) else { return };
         let (_, crossing) = engines.arrived.swap_remove(at);
-        let queue = hosts.and_then(|hosts| engines.under_way.get(&hosts));
+        let queue = hosts.and_then(|hosts| engines.in_flight.get(&hosts));
         let oldest = queue.and_then(VecDeque::front).copied();
         if let Some(message) = oldest.and_then(|message| self.message(message))
             && crossing != NONE
@@ -80,7 +80,7 @@ impl Recorder {
     #[cold]
     pub(in super::super) fn on_notified(&mut self, message: u32, hosts: (u32, u32)) {
         let Some(engines) = &mut self.engines else { return };
-        let Some(queue) = engines.under_way.get_mut(&hosts) else { return };
+        let Some(queue) = engines.in_flight.get_mut(&hosts) else { return };
         let is_first = queue.front() == Some(&message);
         queue.retain(|&other| other != message);
         let next = queue.front().copied().filter(|_| is_first);

@@ -231,8 +231,8 @@ impl<W: Separable> Parts<W> {
         }
         match driver.drive(&mut parts, window, watch) {
             Err(Stuck::Endless { events, now_ps, .. }) => {
-                let under_way = |share: &Share<W>| share.simulation.context.messages.len();
-                let messages = self.shares.iter().map(under_way).sum();
+                let in_flight = |share: &Share<W>| share.simulation.context.messages.len();
+                let messages = self.shares.iter().map(in_flight).sum();
                 Err(Stuck::Endless { events, now_ps, messages, verdict: DIVIDED })
             }
             Err(stuck) => Err(stuck),
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_no_more_parts_than_switches() {
+    fn there_are_at_most_as_many_parts_as_switches() {
         let cascade = Topology::cascade(3, 2, 1).expect("a cascade");
         assert_eq!(assign(&cascade, 64).iter().max(), Some(&2));
         assert!(assign(&Topology::star(5).expect("a star"), 4).iter().all(|&part| part == 0));

@@ -164,7 +164,7 @@ fn memory_may_come_and_go_while_threads_copy() {
     }
     let mapping = Mapping::new(PAGES);
     let start = mapping.address() as usize;
-    let is_over = AtomicBool::new(false);
+    let has_ended = AtomicBool::new(false);
     thread::scope(|scope| {
         let copiers: Vec<_> = (0..3)
             .map(|_| {
@@ -181,9 +181,9 @@ fn memory_may_come_and_go_while_threads_copy() {
                 })
             })
             .collect();
-        let is_over = &is_over;
+        let has_ended = &has_ended;
         scope.spawn(move || {
-            while !is_over.load(Ordering::Relaxed) {
+            while !has_ended.load(Ordering::Relaxed) {
                 for page in 0..PAGES {
                     remap(start + page * Mapping::PAGE, libc::PROT_NONE);
                     thread::yield_now();
@@ -194,7 +194,7 @@ fn memory_may_come_and_go_while_threads_copy() {
         // Stop the other thread before unwrapping a result, because a panic would make the scope
         // wait for it.
         let ends: Vec<_> = copiers.into_iter().map(thread::ScopedJoinHandle::join).collect();
-        is_over.store(true, Ordering::Relaxed);
+        has_ended.store(true, Ordering::Relaxed);
         for end in ends {
             end.unwrap();
         }

@@ -57,7 +57,7 @@ impl Outbound {
     /// or of later operations are sent.
     pub fn fail(&mut self, pools: &mut Pools, number: OperationNumber, error: OperationError) {
         let is_first = self.fault.is_none_or(|(known, _)| number.since(known) < 0);
-        if self.is_faulty || !is_first || !self.is_under_way(pools, number) {
+        if self.is_faulty || !is_first || !self.is_outstanding(pools, number) {
             return;
         }
         self.fault = Some((number, error));
@@ -133,7 +133,7 @@ impl Outbound {
 
     /// Returns whether the operation with this number was posted and is not yet done, apart from
     /// waiting for earlier ones.
-    fn is_under_way(&self, pools: &Pools, number: OperationNumber) -> bool {
+    fn is_outstanding(&self, pools: &Pools, number: OperationNumber) -> bool {
         let mut slot = self.head;
         while let Some(operation) = pools.operations.get(slot) {
             if operation.number == number && !operation.is_local() {

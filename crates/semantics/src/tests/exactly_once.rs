@@ -34,7 +34,7 @@ fn late_duplicate_of_a_completed_write_is_not_placed() {
 //= protocol.md: operation.7
 /// The application overwrites each range as soon as its operation is delivered.
 #[test]
-fn delivered_ranges_are_left_alone_while_others_are_under_way() {
+fn delivered_ranges_are_left_alone_while_others_are_in_flight() {
     for seed in 0..200 {
         let mut pair = Pair::new(Config { repeat: 60, ..Config::default() }, seed);
         let operations: Vec<_> =

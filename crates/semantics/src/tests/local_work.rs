@@ -282,7 +282,7 @@ pub(super) fn number_of(packet: &Packet) -> Option<OperationNumber> {
 
 //= protocol.md: queue-pair.3
 #[test]
-fn an_operation_that_fails_under_way_fails_when_all_before_it_is_complete() {
+fn an_operation_that_fails_in_flight_fails_when_all_before_it_is_complete() {
     let (mut delivered_nevertheless, mut done_before) = (0, 0);
     for seed in 0..300 {
         let mut pair = queue_pairs(seed);

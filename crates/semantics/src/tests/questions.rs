@@ -207,7 +207,7 @@ fn a_read_whose_sink_is_gone_is_a_local_fault() {
 /// The answer has arrived and its acknowledgement is lost when the memory it was read from is
 /// deregistered.
 #[test]
-fn an_answer_whose_memory_is_gone_is_not_sent_again_and_not_missed() {
+fn an_answer_whose_memory_is_gone_is_not_retransmitted_and_not_missed() {
     for length in [64, 1000] {
         let mut pair = Pair::new(Config::default(), 1);
         let (key, address) = remote(&pair, 0);

@@ -234,7 +234,7 @@ fn a_key_is_not_invalidated_where_there_is_no_queue_pair() {
 }
 
 #[test]
-fn what_is_lost_of_the_operation_in_turn_is_sent_again_before_all_else() {
+fn what_is_lost_of_the_operation_in_turn_is_retransmitted_before_all_else() {
     let mut pair = queue_pairs(1);
     let operations: Vec<_> = (0..4).map(|index| write(&pair, index, 0, 8, PLAIN)).collect();
     let side = &mut pair.sides[0];

@@ -8,7 +8,7 @@ use delivery::Instant;
 use engine::Engine;
 use link::FaultShares;
 use mem::MemoryAccess;
-use runtime::{Bell as SourceDoorbell, Polling, Posted, WorkSource};
+use runtime::{Polling, Posted, SourceDoorbell, WorkSource};
 
 use crate::lock::lock;
 use crate::rendezvous::connection_table::{ConnectionTable, EngineTurn};
@@ -81,7 +81,7 @@ impl Endpoint {
 }
 
 impl WorkSource for Endpoint {
-    fn bell(&self) -> &SourceDoorbell {
+    fn doorbell(&self) -> &SourceDoorbell {
         &self.doorbell
     }
 

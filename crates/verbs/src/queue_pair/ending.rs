@@ -26,7 +26,7 @@ pub(crate) enum Side {
 #[derive(Debug, Default)]
 pub(super) struct End {
     /// The wire delivers no more completions.
-    is_over: AtomicBool,
+    has_ended: AtomicBool,
     /// The connection ended because the peer is gone. That is an error only of sends that the peer
     /// did not get.
     is_lost: AtomicBool,
@@ -49,12 +49,12 @@ pub(super) struct End {
 }
 
 impl End {
-    pub(super) fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::SeqCst)
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::SeqCst)
     }
 
     pub(super) fn set_over(&self) {
-        self.is_over.store(true, Ordering::SeqCst);
+        self.has_ended.store(true, Ordering::SeqCst);
     }
 
     pub(super) fn is_drained(&self) -> bool {
@@ -79,7 +79,7 @@ impl End {
 
     pub(super) fn clear(&self) {
         self.forget_failure();
-        self.is_over.store(false, Ordering::SeqCst);
+        self.has_ended.store(false, Ordering::SeqCst);
         self.is_lost.store(false, Ordering::SeqCst);
         self.has_reported_last.store(false, Ordering::SeqCst);
         self.has_reported_established.store(false, Ordering::SeqCst);
@@ -328,7 +328,7 @@ impl QueuePair {
         // If another thread is modifying the queue pair, it may have caused the overrun; it closes
         // the connection itself, or finds the state.
         let Ok(_one_at_a_time) = self.modifying.try_lock() else { return };
-        if self.state() == State::Error && !self.end.is_over() {
+        if self.state() == State::Error && !self.end.has_ended() {
             self.close_in_error();
             self.begin_flush();
         }
@@ -354,7 +354,7 @@ impl QueuePair {
     /// Begins to flush all posted work if no more completions come: in ERR after the end, or in
     /// SQE.
     pub(super) fn flush_if_over(&self) {
-        if self.end.is_over() || self.state() == State::SendQueueError {
+        if self.end.has_ended() || self.state() == State::SendQueueError {
             self.begin_flush();
         }
     }
@@ -412,7 +412,7 @@ impl QueuePair {
 
     fn can_flush(&self, side: Side) -> bool {
         match self.state() {
-            State::Error => self.end.is_over(),
+            State::Error => self.end.has_ended(),
             // Work in flight completes first.
             State::SendQueueError => side == Side::Send && self.end.is_drained(),
             _ => false,

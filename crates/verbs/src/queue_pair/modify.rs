@@ -302,7 +302,7 @@ impl QueuePair {
         self.send_out();
         self.enter(State::Reset);
         self.with_wire(|wire| wire.close());
-        let _nobody_posts = (lock(&self.posting_sends), lock(&self.posting_receives));
+        let _no_posting = (lock(&self.posting_sends), lock(&self.posting_receives));
         self.purge();
         self.disown();
         self.end.clear();
@@ -312,7 +312,7 @@ impl QueuePair {
     fn fail_by_program(&self) {
         self.send_out();
         self.enter(State::Error);
-        if !self.end.is_over() {
+        if !self.end.has_ended() {
             self.close_in_error();
         }
         self.begin_flush();
@@ -326,7 +326,7 @@ impl QueuePair {
 
     /// Sends posted work before the connection is closed, as an adapter would have done already.
     pub(super) fn send_out(&self) {
-        let may_send = self.state() == State::ReadyToSend && !self.end.is_over();
+        let may_send = self.state() == State::ReadyToSend && !self.end.has_ended();
         if may_send && self.sends.posted() > self.sends.retired() {
             self.with_wire(|wire| wire.send_out());
         }

@@ -95,7 +95,7 @@ impl QueuePair {
     /// Notifies the wire of posted sends, or the completion queue if they are to be flushed.
     fn on_sends_posted(&self) {
         match self.state() {
-            QueuePairState::ReadyToSend if self.end.is_over() => self.list(Side::Send, true),
+            QueuePairState::ReadyToSend if self.end.has_ended() => self.list(Side::Send, true),
             QueuePairState::ReadyToSend => self.ring_wire(),
             QueuePairState::Error | QueuePairState::SendQueueError => self.flush_if_over(),
             _ => {}

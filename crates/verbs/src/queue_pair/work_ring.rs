@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_that_is_over_makes_room_when_its_places_are_released() {
+    fn work_that_has_ended_makes_room_when_its_places_are_released() {
         let ring = WorkRing::new(2, || 0);
         ring.post_to(2);
         ring.take_to(2);

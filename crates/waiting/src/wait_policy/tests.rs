@@ -345,8 +345,8 @@ impl Processor {
         let ran = if self.has_thread { &mut self.thread_ran } else { &mut self.neighbour_ran };
         *ran += step;
         self.left = self.left.saturating_sub(step);
-        let is_over = self.left == 0;
-        if is_over {
+        let has_ended = self.left == 0;
+        if has_ended {
             let is_turn = self.thread_ran < self.neighbour_ran;
             let is_back = is_turn && !self.has_thread;
             (self.has_thread, self.left) = (is_turn, Self::SLICE);

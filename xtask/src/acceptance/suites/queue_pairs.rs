@@ -1,6 +1,6 @@
 //! Queue pairs: that they keep what verbs promise, and what that costs.
 
-use super::engine_house::{in_flight_against, one_way_against, ping_pong_against};
+use super::engine_structure::{in_flight_against, one_way_against, ping_pong_against};
 use super::{printed, tests};
 use crate::acceptance::printed::Tests;
 use crate::acceptance::{Bound, Probe, Row};

@@ -2,9 +2,9 @@
 
 use super::{none_fails, printed, sources, tests};
 use crate::acceptance::entries::Step;
-use crate::acceptance::house::Count;
 use crate::acceptance::printed::Tests;
 use crate::acceptance::repeated::Tests as Repeated;
+use crate::acceptance::structure::Count;
 use crate::acceptance::{Bound, Probe, Row};
 
 /// A case of `ethernot bench programs` whose counters prove the way it took, and a quantity of it.

@@ -2,8 +2,8 @@
 //! as bare frames where neither is. Each row compares contenders of one run, which took turns.
 
 use crate::acceptance::compared::{Comparison, Place, Point, Quantity, Side};
-use crate::acceptance::house::Count;
 use crate::acceptance::printed::Tests;
+use crate::acceptance::structure::Count;
 use crate::acceptance::{Bound, Probe, Row};
 
 use super::{printed, speed, tests};

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use libc::off_t;
 use verbs::Error;
 
-use super::meeting::{Desk, Meeting, look_for};
+use super::meeting::{Listening, Meeting, look_for};
 use super::side::{MAPS_MAX, Side, is_non_blocking};
 use super::{address_of, peer_of};
 
@@ -22,9 +22,9 @@ struct Socket {
 enum Role {
     /// Neither is it connected, nor does it listen.
     Fresh,
-    Listens(Arc<Desk>),
+    Listens(Arc<Listening>),
     /// It is connected, or about to be. Who listens does so until the end has come.
-    Connected(Arc<Meeting>, Option<Arc<Desk>>),
+    Connected(Arc<Meeting>, Option<Arc<Listening>>),
 }
 
 /// Those there are. Most programs have none, and never come here.
@@ -58,7 +58,7 @@ pub(super) fn want(socket: c_int, maps: c_int) -> Result<(), Error> {
         return Err(Error::Invalid("mappings are asked for before a socket is connected".into()));
     }
     let role = match listens_at(socket) {
-        Some(at) if maps > 0 => Role::Listens(Arc::new(Desk::open(at, maps)?)),
+        Some(at) if maps > 0 => Role::Listens(Arc::new(Listening::open(at, maps)?)),
         _ => Role::Fresh,
     };
     let mut sockets = sockets();
@@ -80,7 +80,7 @@ pub(super) fn wanted(socket: c_int) -> c_int {
 pub(super) fn on_listen(socket: c_int) -> Result<(), Error> {
     let wants = with(|sockets| sockets.get(&socket).map(|known| known.maps));
     let (Some(maps), Some(at)) = (wants, listens_at(socket)) else { return Ok(()) };
-    let role = Role::Listens(Arc::new(Desk::open(at, maps)?));
+    let role = Role::Listens(Arc::new(Listening::open(at, maps)?));
     with(|sockets| sockets.insert(socket, Socket { maps, role }));
     Ok(())
 }
@@ -89,11 +89,11 @@ pub(super) fn on_listen(socket: c_int) -> Result<(), Error> {
 pub(super) fn on_accept(listener: c_int, socket: c_int) {
     forget(socket);
     with(|sockets| {
-        let Socket { maps, role: Role::Listens(desk) } = sockets.get(&listener)? else {
+        let Socket { maps, role: Role::Listens(listening) } = sockets.get(&listener)? else {
             return None;
         };
-        let (maps, desk) = (*maps, Arc::clone(desk));
-        let role = Role::Connected(desk.expect(peer_of(socket)?), Some(desk));
+        let (maps, listening) = (*maps, Arc::clone(listening));
+        let role = Role::Connected(listening.expect(peer_of(socket)?), Some(listening));
         sockets.insert(socket, Socket { maps, role })
     });
 }
@@ -152,8 +152,8 @@ pub(super) fn map(
     let side = meeting(socket)?.wait()?;
     with(|sockets| {
         // It has come, so no thread need listen for it.
-        if let Role::Connected(_, desk) = &mut sockets.get_mut(&socket)?.role {
-            *desk = None;
+        if let Role::Connected(_, listening) = &mut sockets.get_mut(&socket)?.role {
+            *listening = None;
         }
         Some(())
     });

@@ -75,7 +75,7 @@ impl Meeting {
         waits
     }
 
-    fn is_over(&self) -> bool {
+    fn has_ended(&self) -> bool {
         matches!(*lock(&self.state), State::Over)
     }
 }
@@ -87,10 +87,10 @@ pub(super) fn look_for(socket: c_int, maps: u32) -> Arc<Meeting> {
     let look = move || {
         // Mappings may be announced to the peer a moment after it has begun to listen.
         for _ in 0..PATIENCE.as_millis() / PAUSE.as_millis() {
-            if shared.is_over() {
+            if shared.has_ended() {
                 return;
             }
-            let known = addresses(socket).filter(|_| !shared.is_over());
+            let known = addresses(socket).filter(|_| !shared.has_ended());
             match known.map(|(own, peer)| ask(own, peer, maps)) {
                 Some(Ok(Some(side))) => {
                     shared.meet(side);
@@ -161,7 +161,7 @@ fn said(hello: Hello) -> ConnectOptions {
 }
 
 /// Where the ends of a socket that listens come in, until it is dropped.
-pub(super) struct Desk {
+pub(super) struct Listening {
     arrived: Arc<Arrived>,
     /// Who serves it sees that this is dropped.
     _open: UnixStream,
@@ -180,7 +180,7 @@ struct Here {
     waiting: Vec<(SocketAddr, std::sync::Weak<Meeting>)>,
 }
 
-impl Desk {
+impl Listening {
     /// Listens beside a socket that listens at `at`.
     pub(super) fn open(at: SocketAddr, maps: u32) -> Result<Self, Error> {
         let host = &shared()?.host;

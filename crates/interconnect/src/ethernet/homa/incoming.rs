@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_has_a_round_trip_of_frames_under_way() {
+    fn a_message_has_a_round_trip_of_frames_in_flight() {
         let mut receiver = receiver(CONFIGURATION);
         assert_eq!(granted(&mut receiver, 1, 0, 6), [(1, 4, 3)]);
         assert_eq!(granted(&mut receiver, 1, 2, 6), [(1, 5, 3)]);

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_and_was_sent_is_sent_again() {
+    fn what_is_missing_and_was_sent_is_retransmitted() {
         let mut sender = Sender::default();
         sender.post((1, 0), Outgoing::new((0, 9, 1), (3, 0), 0));
         assert_eq!(departures(&mut sender).len(), 3);

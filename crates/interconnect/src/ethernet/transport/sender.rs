@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::rate::Rate;
 use super::window::{Progress, Window};
-use super::{NOBODY, Recovery, Segment, TransportConfiguration, TransportCounts, is_before};
+use super::{NONE, Recovery, Segment, TransportConfiguration, TransportCounts, is_before};
 
 /// The end of a connection where data leaves.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ struct Scoreboard {
     /// Frames to retransmit.
     lost: VecDeque<u32>,
     /// Frames sent that are neither acknowledged nor taken for lost.
-    under_way: u32,
+    in_flight: u32,
     /// The latest transmission that was acknowledged.
     newest: u32,
 }
@@ -72,7 +72,7 @@ struct Scoreboard {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Slot {
     /// By this transmission.
-    UnderWay(u32),
+    InFlight(u32),
     Lost,
     Acknowledged,
 }
@@ -125,7 +125,7 @@ impl Sender {
             destination,
             class,
             is_ready: false,
-            next_ready: NOBODY,
+            next_ready: NONE,
             timer_ps: u64::MAX,
             deadline_ps: u64::MAX,
             backoff: 0,
@@ -165,13 +165,13 @@ impl Sender {
             Sending::InOrder { .. } => false,
             Sending::Selective(scoreboard) => !scoreboard.lost.is_empty(),
         };
-        (is_lost || self.next != self.end) && self.under_way() < self.window.frames()
+        (is_lost || self.next != self.end) && self.in_flight() < self.window.frames()
     }
 
-    fn under_way(&self) -> u32 {
+    fn in_flight(&self) -> u32 {
         match &self.recovery {
             Sending::InOrder { .. } => self.next.wrapping_sub(self.acknowledged),
-            Sending::Selective(scoreboard) => scoreboard.under_way,
+            Sending::Selective(scoreboard) => scoreboard.in_flight,
         }
     }
 
@@ -226,7 +226,7 @@ impl Sender {
         (is_marked, now_ps): (bool, u64),
         counts: &mut TransportCounts,
     ) {
-        let was_full = self.under_way() >= self.window.frames();
+        let was_full = self.in_flight() >= self.window.frames();
         let round_trip_ps = now_ps - segment.sent_ps;
         self.measure(round_trip_ps);
         counts.acknowledgements += 1;
@@ -246,9 +246,9 @@ impl Sender {
         if is_progress {
             self.advance(segment.expected);
             self.backoff = 0;
-            let is_over = self.acknowledged == self.sent;
+            let has_ended = self.acknowledged == self.sent;
             self.deadline_ps =
-                if is_over { u64::MAX } else { now_ps + self.timeout_ps(configuration) };
+                if has_ended { u64::MAX } else { now_ps + self.timeout_ps(configuration) };
         }
         let (acknowledged, sent) = (self.acknowledged, self.sent);
         let progress =
@@ -361,11 +361,11 @@ impl Scoreboard {
     fn depart(&mut self, acknowledged: u32, sequence: u32, transmission: u32) {
         let at = sequence.wrapping_sub(acknowledged) as usize;
         match self.slots.get_mut(at) {
-            Some(slot) => *slot = Slot::UnderWay(transmission),
-            None => self.slots.push_back(Slot::UnderWay(transmission)),
+            Some(slot) => *slot = Slot::InFlight(transmission),
+            None => self.slots.push_back(Slot::InFlight(transmission)),
         }
         self.order.push_back(sequence);
-        self.under_way += 1;
+        self.in_flight += 1;
         self.forget_found(acknowledged);
     }
 
@@ -382,7 +382,7 @@ impl Scoreboard {
     fn settle(&mut self, acknowledged: u32, segment: &Segment) -> u32 {
         let mut newly = 0;
         let mut note = |slot: Slot| {
-            self.under_way -= u32::from(matches!(slot, Slot::UnderWay(_)));
+            self.in_flight -= u32::from(matches!(slot, Slot::InFlight(_)));
             newly += u32::from(slot != Slot::Acknowledged);
         };
         let mut start = acknowledged;
@@ -406,14 +406,14 @@ impl Scoreboard {
         let mut is_any = false;
         while let Some(&sequence) = self.order.front() {
             let slot = self.slots.get_mut(sequence.wrapping_sub(acknowledged) as usize);
-            let current = slot.filter(|slot| **slot == Slot::UnderWay(self.order_start));
+            let current = slot.filter(|slot| **slot == Slot::InFlight(self.order_start));
             if current.is_some() && !is_late(self.order_start) {
                 break;
             }
             if let Some(slot) = current {
                 *slot = Slot::Lost;
                 self.lost.push_back(sequence);
-                self.under_way -= 1;
+                self.in_flight -= 1;
                 is_any = true;
             }
             self.order.pop_front();

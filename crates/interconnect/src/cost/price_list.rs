@@ -7,7 +7,7 @@ use toml::Spanned;
 
 /// Parts and their prices, read from TOML.
 #[derive(Clone, Debug)]
-pub struct PriceBook {
+pub struct PriceList {
     /// Where it was read, for errors.
     pub file: String,
     /// What it is called.
@@ -37,9 +37,9 @@ pub struct Part {
     pub uplink_ports: u32,
     /// Rate of each of them, in bits per second.
     pub uplink_rate_bps: u64,
-    /// Price of one, in the currency of the book; no number if none was given.
+    /// Price of one, in the currency of the price list; no number if none was given.
     pub price: f64,
-    /// Electrical power of one, if the book knows it.
+    /// Electrical power of one, if the price list knows it.
     pub watts: Option<f64>,
     /// Who says so.
     pub source: String,
@@ -77,11 +77,11 @@ pub enum PartFabric {
     Flit,
 }
 
-/// Why a price book is of no use.
+/// Why a price list is of no use.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum BookError {
-    /// Not TOML, or not the keys of a book.
+pub enum PriceListError {
+    /// Not TOML, or not the keys of a price list.
     #[error("{file}: {cause}")]
     Syntax {
         /// The file.
@@ -101,7 +101,7 @@ pub enum BookError {
     },
     /// A part that the network needs is not there.
     #[error(
-        "{file}: no {kind} for {fabric} of {rate_bps} b/s among its {parts} parts; add a [[part]] with kind = \"{kind}\", fabric = \"{fabric}\" and rate_bps of at least {rate_bps}, or name another book"
+        "{file}: no {kind} for {fabric} of {rate_bps} b/s among its {parts} parts; add a [[part]] with kind = \"{kind}\", fabric = \"{fabric}\" and rate_bps of at least {rate_bps}, or name another price list"
     )]
     MissingPart {
         /// The file.
@@ -144,26 +144,26 @@ pub enum BookError {
     },
 }
 
-impl PriceBook {
-    /// Reads a book; errors name `file`.
+impl PriceList {
+    /// Reads a price list; errors name `file`.
     ///
     /// # Errors
-    /// [`BookError`], one variant for each cause.
-    pub fn parse(file: &str, text: &str) -> Result<Self, BookError> {
-        let book: Book = toml::from_str(text)
-            .map_err(|cause| BookError::Syntax { file: file.to_owned(), cause })?;
-        let parts: Result<Vec<Part>, BookError> =
-            book.part.into_iter().map(|entry| checked(file, text, entry)).collect();
+    /// [`PriceListError`], one variant for each cause.
+    pub fn parse(file: &str, text: &str) -> Result<Self, PriceListError> {
+        let list: PriceFile = toml::from_str(text)
+            .map_err(|cause| PriceListError::Syntax { file: file.to_owned(), cause })?;
+        let parts: Result<Vec<Part>, PriceListError> =
+            list.part.into_iter().map(|entry| checked(file, text, entry)).collect();
         let (parts, unpriced): (Vec<Part>, Vec<Part>) =
             parts?.into_iter().partition(|part| !part.price.is_nan());
         if parts.is_empty() && unpriced.is_empty() {
             let what = "no [[part]] at all".to_owned();
-            return Err(BookError::Value { file: file.to_owned(), line: 1, what });
+            return Err(PriceListError::Value { file: file.to_owned(), line: 1, what });
         }
         Ok(Self {
             file: file.to_owned(),
-            name: book.name,
-            currency: book.currency,
+            name: list.name,
+            currency: list.currency,
             parts,
             unpriced,
         })
@@ -172,13 +172,13 @@ impl PriceBook {
     /// Returns the cheapest part of a kind that is as fast as this, in bits per second.
     ///
     /// # Errors
-    /// [`BookError`], one variant for each cause.
+    /// [`PriceListError`], one variant for each cause.
     pub fn cheapest(
         &self,
         kind: PartKind,
         fabric: PartFabric,
         rate_bps: u64,
-    ) -> Result<&Part, BookError> {
+    ) -> Result<&Part, PriceListError> {
         self.fitting(kind, fabric)
             .filter(|part| part.rate_bps >= rate_bps)
             .min_by(|a, b| a.price.total_cmp(&b.price))
@@ -191,7 +191,12 @@ impl PriceBook {
     }
 
     /// What is to be said where no part with a price will do.
-    pub(super) fn missing(&self, kind: PartKind, fabric: PartFabric, rate_bps: u64) -> BookError {
+    pub(super) fn missing(
+        &self,
+        kind: PartKind,
+        fabric: PartFabric,
+        rate_bps: u64,
+    ) -> PriceListError {
         let unpriced = self.unpriced.iter().filter(|part| {
             part.kind == kind
                 && part.fabric == fabric
@@ -200,10 +205,10 @@ impl PriceBook {
         // The slowest that will do is likely the one that is meant.
         if let Some(part) = unpriced.min_by_key(|part| part.rate_bps.max(part.uplink_rate_bps)) {
             let (file, part, line) = (self.file.clone(), part.name.clone(), part.line);
-            return BookError::NoPrice { file, line, part };
+            return PriceListError::NoPrice { file, line, part };
         }
         let (file, parts) = (self.file.clone(), self.parts.len());
-        BookError::MissingPart { file, kind, fabric, rate_bps, parts }
+        PriceListError::MissingPart { file, kind, fabric, rate_bps, parts }
     }
 }
 
@@ -232,7 +237,7 @@ impl fmt::Display for PartFabric {
 /// The file as it stands.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Book {
+struct PriceFile {
     name: String,
     currency: String,
     #[serde(default)]
@@ -258,10 +263,10 @@ struct Entry {
     date: Option<String>,
 }
 
-fn checked(file: &str, text: &str, entry: Spanned<Entry>) -> Result<Part, BookError> {
+fn checked(file: &str, text: &str, entry: Spanned<Entry>) -> Result<Part, PriceListError> {
     let line = 1 + text.bytes().take(entry.span().start).filter(|byte| *byte == b'\n').count();
     let entry = entry.into_inner();
-    let wrong = |what: String| BookError::Value { file: file.to_owned(), line, what };
+    let wrong = |what: String| PriceListError::Value { file: file.to_owned(), line, what };
     let name = &entry.part;
     let is_amount = |amount: f64| amount.is_finite() && amount >= 0.0;
     if let Some(price) = entry.price.filter(|price| !is_amount(*price)) {
@@ -310,7 +315,7 @@ mod tests {
     }
 
     fn refused(text: &str) -> String {
-        PriceBook::parse("a.toml", text).expect_err("it is wrong").to_string()
+        PriceList::parse("a.toml", text).expect_err("it is wrong").to_string()
     }
 
     #[test]
@@ -339,18 +344,18 @@ mod tests {
             )
         };
         let text = format!("{HEAD}{}{}{}", one("a", 1, 1), one("b", 10, 9), one("c", 20, 8));
-        let book = PriceBook::parse("a.toml", &text).expect("it is well formed");
-        let found = book.cheapest(PartKind::Cable, PartFabric::Ethernet, 5).expect("two fit");
+        let list = PriceList::parse("a.toml", &text).expect("it is well formed");
+        let found = list.cheapest(PartKind::Cable, PartFabric::Ethernet, 5).expect("two fit");
         assert_eq!((found.name.as_str(), found.line), ("c", 19));
         let error =
-            book.cheapest(PartKind::Cable, PartFabric::Ethernet, 30).expect_err("none fits");
+            list.cheapest(PartKind::Cable, PartFabric::Ethernet, 30).expect_err("none fits");
         assert!(error.to_string().contains("a.toml: no cable for ethernet of 30 b/s"), "{error}");
     }
 
     proptest::proptest! {
         #[test]
         fn no_text_makes_it_panic(text in "(name|currency|part|kind|price|ports|=|\"|\\[\\[part\\]\\]|[ \n0-9a-]){0,80}") {
-            let _ = PriceBook::parse("a.toml", &text);
+            let _ = PriceList::parse("a.toml", &text);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! How the workspace is built: circles of files, constants, the ways through the code, and that it is as fast and as safe
 //! as before.
 
-use super::engine_house::{in_flight_against, one_way_against, ping_pong_against};
+use super::engine_structure::{in_flight_against, one_way_against, ping_pong_against};
 use super::faults::{perftest_against, torture_of_pairs, torture_of_transfers};
 use super::{as_quick, sources};
-use crate::acceptance::house::Count;
+use crate::acceptance::structure::Count;
 use crate::acceptance::{Bound, Probe, Row};
 
 pub(super) const ROWS: &[Row] = &[

@@ -1,8 +1,8 @@
-//! The engine as a house to work in: what is open to whom, how far one walks, and that it is as quick and as
+//! How the engine is built: what is open to whom, how far one walks, and that it is as quick and as
 //! safe as before.
 
 use super::sources;
-use crate::acceptance::house::Count;
+use crate::acceptance::structure::Count;
 use crate::acceptance::{Bound, Measurement, Probe, Row};
 
 const fn against(

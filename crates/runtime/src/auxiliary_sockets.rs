@@ -1,12 +1,12 @@
-//! Doors: sockets besides the links, on which few datagrams arrive and which are polled at
-//! intervals. A door is either the multicast socket of a group or a redirect port.
+//! Auxiliary sockets: sockets besides the links, on which few datagrams arrive and which are polled at
+//! intervals. Each is either the multicast socket of a group or a redirect port.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use delivery::{Instant, LinkId, RxFrame};
-use engine::{DOOR_ANSWER_BYTES_MAX, DatagramError, Engine};
-use link::{DoorSocket, GROUP_PORT, UdpError};
+use engine::{DatagramError, Engine, REDIRECT_ANSWER_BYTES_MAX};
+use link::{AuxiliarySocket, GROUP_PORT, UdpError};
 use mem::{MemoryAccess, Payload};
 use thiserror::Error;
 use wire_edge::{Moved, PeerAddr};
@@ -14,18 +14,18 @@ use wire_edge::{Moved, PeerAddr};
 use crate::auxiliary::{Auxiliary, Readiness};
 use crate::fork::Forked;
 
-/// The doors of an endpoint, at most [`DOORS_MAX`]. Each is watched under a key of its own.
+/// The auxiliary sockets of an endpoint, at most [`AUXILIARY_SOCKETS_MAX`]. Each is watched under a key of its own.
 #[derive(Debug, Default)]
-pub(crate) struct Doors {
-    open: Vec<Door>,
-    /// Doors opened so far.
+pub(crate) struct AuxiliarySockets {
+    open: Vec<OpenSocket>,
+    /// Sockets opened so far.
     opened: u64,
 }
 
 #[derive(Debug)]
-struct Door {
+struct OpenSocket {
     key: u64,
-    socket: DoorSocket,
+    socket: AuxiliarySocket,
     purpose: Purpose,
 }
 
@@ -35,15 +35,17 @@ enum Purpose {
     /// this link.
     Group(LinkId, PeerAddr),
     /// A redirect port: peers ask at this address for services that have moved elsewhere.
-    Moved(SocketAddr, engine::Door),
+    Moved(SocketAddr, engine::RedirectPort),
 }
 
-/// Why a door could not be opened.
+/// Why an auxiliary socket could not be opened.
 #[derive(Debug, Error)]
 #[non_exhaustive]
-pub enum DoorError {
-    /// The endpoint has the most doors it may have.
-    #[error("the endpoint has {DOORS_MAX} doors already, the most there can be; close some")]
+pub enum AuxiliaryError {
+    /// The endpoint has the most auxiliary sockets it may have.
+    #[error(
+        "the endpoint has {AUXILIARY_SOCKETS_MAX} auxiliary sockets already, the most there can be; close some"
+    )]
     NoneLeft,
     /// The link does not exist or has no IP address.
     #[error("link {0} is none of this endpoint, or carries no UDP")]
@@ -52,7 +54,7 @@ pub enum DoorError {
     #[error(transparent)]
     Socket(#[from] UdpError),
     /// The socket cannot be watched.
-    #[error("cannot watch the socket of a door")]
+    #[error("cannot watch an auxiliary socket")]
     Watch(#[source] io::Error),
     /// The engine refused the port.
     #[error(transparent)]
@@ -62,7 +64,7 @@ pub enum DoorError {
     Forked(#[from] Forked),
 }
 
-impl Doors {
+impl AuxiliarySockets {
     /// Opens the multicast socket of a group on a link, unless it is open.
     pub(crate) fn join(
         &mut self,
@@ -70,13 +72,13 @@ impl Doors {
         link: LinkId,
         local: IpAddr,
         group: IpAddr,
-    ) -> Result<(), DoorError> {
+    ) -> Result<(), AuxiliaryError> {
         let address = group_address(group);
-        let is_same = |door: &Door| matches!(door.purpose, Purpose::Group(by, to) if (by, to) == (link, address));
+        let is_same = |one: &OpenSocket| matches!(one.purpose, Purpose::Group(by, to) if (by, to) == (link, address));
         if self.open.iter().any(is_same) {
             return Ok(());
         }
-        let open = || DoorSocket::join(group, local);
+        let open = || AuxiliarySocket::join(group, local);
         self.add(watched, open, |_| Purpose::Group(link, address)).map(|_| ())
     }
 
@@ -86,26 +88,26 @@ impl Doors {
         watched: &Auxiliary,
         address: SocketAddr,
         moved: Vec<(u32, Moved)>,
-    ) -> Result<SocketAddr, DoorError> {
-        let open = || DoorSocket::bind(address);
-        self.add(watched, open, |local| Purpose::Moved(local, engine::Door::new(moved)))
+    ) -> Result<SocketAddr, AuxiliaryError> {
+        let open = || AuxiliarySocket::bind(address);
+        self.add(watched, open, |local| Purpose::Moved(local, engine::RedirectPort::new(moved)))
     }
 
     fn add(
         &mut self,
         watched: &Auxiliary,
-        open: impl FnOnce() -> Result<DoorSocket, UdpError>,
+        open: impl FnOnce() -> Result<AuxiliarySocket, UdpError>,
         purpose: impl FnOnce(SocketAddr) -> Purpose,
-    ) -> Result<SocketAddr, DoorError> {
-        if self.open.len() >= DOORS_MAX {
-            return Err(DoorError::NoneLeft);
+    ) -> Result<SocketAddr, AuxiliaryError> {
+        if self.open.len() >= AUXILIARY_SOCKETS_MAX {
+            return Err(AuxiliaryError::NoneLeft);
         }
         let socket = open()?;
-        let (key, local) = (DOOR_KEYS + self.opened, socket.local());
+        let (key, local) = (AUXILIARY_KEYS + self.opened, socket.local());
         let ready = Readiness::READABLE;
-        watched.watch(socket.as_fd(), key, ready).map_err(DoorError::Watch)?;
+        watched.watch(socket.as_fd(), key, ready).map_err(AuxiliaryError::Watch)?;
         self.opened += 1;
-        self.open.push(Door { key, socket, purpose: purpose(local) });
+        self.open.push(OpenSocket { key, socket, purpose: purpose(local) });
         Ok(local)
     }
 
@@ -130,16 +132,16 @@ impl Doors {
     }
 
     fn retain(&mut self, watched: &Auxiliary, mut stays: impl FnMut(&Purpose) -> bool) {
-        self.open.retain(|door| {
-            let stays = stays(&door.purpose);
+        self.open.retain(|one| {
+            let stays = stays(&one.purpose);
             if !stays {
-                watched.unwatch(door.socket.as_fd());
+                watched.unwatch(one.socket.as_fd());
             }
             stays
         });
     }
 
-    /// Receives datagrams at the door with this key.
+    /// Receives datagrams at the socket with this key.
     pub(crate) fn receive(
         &mut self,
         engine: &mut Engine,
@@ -147,8 +149,8 @@ impl Doors {
         now: Instant,
         key: u64,
     ) {
-        let Some(door) = self.open.iter_mut().find(|door| door.key == key) else { return };
-        let Door { socket, purpose, .. } = door;
+        let Some(one) = self.open.iter_mut().find(|one| one.key == key) else { return };
+        let OpenSocket { socket, purpose, .. } = one;
         // Datagrams that are left are reported in the next turn.
         for _ in 0..BURST {
             let Some((bytes, from)) = socket.receive() else { return };
@@ -163,9 +165,9 @@ impl Doors {
                     };
                     engine.handle_group_frame(memory, *group, frame);
                 }
-                Purpose::Moved(_, door) => {
-                    let mut out = [0; DOOR_ANSWER_BYTES_MAX];
-                    let len = door.answer(now, PeerAddr::from(from), bytes, &mut out);
+                Purpose::Moved(_, redirect_port) => {
+                    let mut out = [0; REDIRECT_ANSWER_BYTES_MAX];
+                    let len = redirect_port.answer(now, PeerAddr::from(from), bytes, &mut out);
                     if let Some(answer) = len.and_then(|len| out.get(..len)) {
                         socket.answer(answer, from);
                     }
@@ -180,11 +182,11 @@ pub(crate) fn group_address(group: IpAddr) -> PeerAddr {
     PeerAddr::from(SocketAddr::new(group, GROUP_PORT))
 }
 
-/// Most doors of an endpoint; each has a buffer of 64 KiB, 4 MiB in all.
-const DOORS_MAX: usize = 64;
+/// Most auxiliary sockets of an endpoint; each has a buffer of 64 KiB, 4 MiB in all.
+const AUXILIARY_SOCKETS_MAX: usize = 64;
 
-/// First key of doors.
-pub(crate) const DOOR_KEYS: u64 = 1 << 63;
+/// First key of auxiliary sockets.
+pub(crate) const AUXILIARY_KEYS: u64 = 1 << 63;
 
-/// Most datagrams received at a door before the links have their turn.
+/// Most datagrams received at a socket before the links have their turn.
 const BURST: usize = 64;

@@ -19,7 +19,7 @@ pub struct Order {
 
 /// The operations of all streams that are not complete, and what was found wrong.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
+pub(super) struct OpenOperations {
     streams: Vec<Stream>,
     /// Memory of streams that have no operation, for those that get one.
     spare: Vec<VecDeque<Operation>>,
@@ -70,7 +70,7 @@ const OPERATION_BITS: u32 = 13;
 const VIOLATIONS_MAX: usize = 16;
 const NO_MESSAGE: u32 = u32::MAX;
 
-impl Ledger {
+impl OpenOperations {
     pub(super) fn new(order: Order) -> Self {
         Self { order, ..Self::default() }
     }
@@ -297,67 +297,70 @@ mod tests {
         GhostPlacement { address, len, stamp: address }
     }
 
-    fn open(order: Order) -> (Ledger, u64) {
-        let mut ledger = Ledger::new(order);
-        ledger.add_stream(3);
-        let stream = ledger.add_stream(7);
-        let address = ledger.next_address(stream);
-        ledger.on_posted(stream, 3_000, None);
-        ledger.on_posted(stream, 100, Some(5));
-        (ledger, address)
+    fn open(order: Order) -> (OpenOperations, u64) {
+        let mut open_operations = OpenOperations::new(order);
+        open_operations.add_stream(3);
+        let stream = open_operations.add_stream(7);
+        let address = open_operations.next_address(stream);
+        open_operations.on_posted(stream, 3_000, None);
+        open_operations.on_posted(stream, 100, Some(5));
+        (open_operations, address)
     }
 
     #[test]
     fn operations_placed_once_in_pieces_are_right() {
-        let (mut ledger, address) = open(Order::default());
+        let (mut open_operations, address) = open(Order::default());
         let second = address + u64::from(OPERATION_BYTES_MAX);
-        ledger.on_placed(7, &placement(second, 100));
+        open_operations.on_placed(7, &placement(second, 100));
         for (start, len) in [(2_000, 1_000), (0, 500), (400, 700), (1_000, 1_000)] {
-            ledger.on_placed(7, &placement(address + start, len));
+            open_operations.on_placed(7, &placement(address + start, len));
         }
-        ledger.on_notified(1, 5);
-        ledger.on_completed(1, true);
-        ledger.on_completed(1, true);
-        assert_eq!(ledger.violations(), [""; 0]);
-        assert_eq!(ledger.placed_again(), 200);
+        open_operations.on_notified(1, 5);
+        open_operations.on_completed(1, true);
+        open_operations.on_completed(1, true);
+        assert_eq!(open_operations.violations(), [""; 0]);
+        assert_eq!(open_operations.placed_again(), 200);
     }
 
     #[test]
     fn broken_promises_are_found() {
-        let found = |order, act: &dyn Fn(&mut Ledger, u64)| {
-            let (mut ledger, address) = open(order);
-            act(&mut ledger, address);
-            ledger.violations().join("; ")
+        let found = |order, act: &dyn Fn(&mut OpenOperations, u64)| {
+            let (mut open_operations, address) = open(order);
+            act(&mut open_operations, address);
+            open_operations.violations().join("; ")
         };
         let relaxed = Order::default();
         let fenced = Order { is_fenced: true, is_strict: false };
         let second = u64::from(OPERATION_BYTES_MAX);
-        let elsewhere = found(relaxed, &|ledger, at| ledger.on_placed(8, &placement(at, 9)));
+        let elsewhere =
+            found(relaxed, &|open_operations, at| open_operations.on_placed(8, &placement(at, 9)));
         assert!(elsewhere.contains("for host 7"), "{elsewhere}");
-        let foreign = found(relaxed, &|ledger, at| {
-            ledger.on_placed(7, &GhostPlacement { stamp: at + 1, ..placement(at, 9) });
+        let foreign = found(relaxed, &|open_operations, at| {
+            open_operations.on_placed(7, &GhostPlacement { stamp: at + 1, ..placement(at, 9) });
         });
         assert!(foreign.contains("come from"), "{foreign}");
-        let early = found(fenced, &|ledger, at| ledger.on_placed(7, &placement(at + second, 100)));
+        let early = found(fenced, &|open_operations, at| {
+            open_operations.on_placed(7, &placement(at + second, 100))
+        });
         assert!(early.contains("earlier operation"), "{early}");
-        let late = found(relaxed, &|ledger, at| {
-            ledger.on_placed(7, &placement(at, 3_000));
-            ledger.on_completed(1, true);
-            ledger.on_placed(7, &placement(at, 100));
+        let late = found(relaxed, &|open_operations, at| {
+            open_operations.on_placed(7, &placement(at, 3_000));
+            open_operations.on_completed(1, true);
+            open_operations.on_placed(7, &placement(at, 100));
         });
         assert!(late.contains("complete"), "{late}");
-        let twice = found(relaxed, &|ledger, at| {
-            ledger.on_placed(7, &placement(at + second, 100));
-            ledger.on_notified(1, 5);
-            ledger.on_notified(1, 5);
+        let twice = found(relaxed, &|open_operations, at| {
+            open_operations.on_placed(7, &placement(at + second, 100));
+            open_operations.on_notified(1, 5);
+            open_operations.on_notified(1, 5);
         });
         assert!(twice.contains("once more"), "{twice}");
-        let lost = found(relaxed, &|ledger, _| ledger.on_completed(1, true));
+        let lost = found(relaxed, &|open_operations, _| open_operations.on_completed(1, true));
         assert!(lost.contains("not placed"), "{lost}");
-        let refusal = found(relaxed, &|ledger, _| ledger.on_notified(1, 5));
+        let refusal = found(relaxed, &|open_operations, _| open_operations.on_notified(1, 5));
         assert!(refusal.contains("before all of it"), "{refusal}");
-        let beyond = found(relaxed, &|ledger, at| {
-            ledger.on_placed(7, &placement(at + 2_992, 9));
+        let beyond = found(relaxed, &|open_operations, at| {
+            open_operations.on_placed(7, &placement(at + 2_992, 9));
         });
         assert!(beyond.contains("3000 bytes"), "{beyond}");
     }

@@ -12,16 +12,16 @@ use wire_edge::{
 /// It answers each Hello with the place of the service. It stores nothing about peers and their
 /// connections, and established connections do not need it.
 #[derive(Debug)]
-pub struct Door {
+pub struct RedirectPort {
     /// The place of each service.
     moved: Vec<(u32, Moved)>,
     answers: RateLimiter,
 }
 
 /// Bytes of the longest answer.
-pub const DOOR_ANSWER_BYTES_MAX: usize = PREAMBLE_BYTES + REJECT_BYTES + MOVED_BYTES;
+pub const REDIRECT_ANSWER_BYTES_MAX: usize = PREAMBLE_BYTES + REJECT_BYTES + MOVED_BYTES;
 
-impl Door {
+impl RedirectPort {
     /// Creates a door for these services, each with its place.
     pub fn new(moved: Vec<(u32, Moved)>) -> Self {
         // The limits are those of an endpoint: protocol.md §4.2.
@@ -36,7 +36,7 @@ impl Door {
         now: Instant,
         from: PeerAddr,
         frame: &[u8],
-        out: &mut [u8; DOOR_ANSWER_BYTES_MAX],
+        out: &mut [u8; REDIRECT_ANSWER_BYTES_MAX],
     ) -> Option<usize> {
         if from.is_group() {
             return None;
@@ -117,9 +117,13 @@ mod tests {
     }
 
     /// Returns the door's answer to a frame, at a time at which the rate limit allows one.
-    fn said(door: &mut Door, from: &str, frame: &[u8]) -> Option<(u32, RejectReason, Vec<u8>)> {
-        let mut out = [0; DOOR_ANSWER_BYTES_MAX];
-        let len = door.answer(Instant(1_000_000_000), ip(from), frame, &mut out)?;
+    fn said(
+        redirect_port: &mut RedirectPort,
+        from: &str,
+        frame: &[u8],
+    ) -> Option<(u32, RejectReason, Vec<u8>)> {
+        let mut out = [0; REDIRECT_ANSWER_BYTES_MAX];
+        let len = redirect_port.answer(Instant(1_000_000_000), ip(from), frame, &mut out)?;
         assert!(len <= frame.len(), "no answer is longer than its cause");
         let decoded = decode_handshake(&out[..len]).expect("a frame");
         let Handshake::Reject { reason, private_data } = decoded.body else { return None };
@@ -128,33 +132,34 @@ mod tests {
 
     //= protocol.md: moved.3
     #[test]
-    fn a_door_says_where_a_service_is_and_that_others_have_no_listener() {
+    fn a_redirect_port_says_where_a_service_is_and_that_others_have_no_listener() {
         let moved = Moved { address: ip("10.0.0.9:61440"), service: 8 };
-        let mut door = Door::new(vec![(7, moved)]);
+        let mut redirect_port = RedirectPort::new(vec![(7, moved)]);
         let there = Some((77, RejectReason::Moved, moved.encode().to_vec()));
-        assert_eq!(said(&mut door, "10.0.0.1:5", &hello(1, 7)), there);
+        assert_eq!(said(&mut redirect_port, "10.0.0.1:5", &hello(1, 7)), there);
         let no_listener = Some((77, RejectReason::NoListener, Vec::new()));
-        assert_eq!(said(&mut door, "10.0.0.1:5", &hello(1, 8)), no_listener);
-        let mut out = [0; DOOR_ANSWER_BYTES_MAX];
+        assert_eq!(said(&mut redirect_port, "10.0.0.1:5", &hello(1, 8)), no_listener);
+        let mut out = [0; REDIRECT_ANSWER_BYTES_MAX];
         let now = Instant(1_000_000_000);
-        let len = door.answer(now, ip("10.0.0.1:5"), &hello(2, 7), &mut out);
+        let len = redirect_port.answer(now, ip("10.0.0.1:5"), &hello(2, 7), &mut out);
         let decoded = decode_handshake(&out[..len.expect("an answer")]).expect("a frame");
         assert_eq!(decoded.body, Handshake::VersionMismatch { lowest: 1, highest: 1 });
     }
 
     //= protocol.md: moved.3, amplify.2, amplify.3, amplify.4
     #[test]
-    fn a_door_answers_nothing_else_no_group_and_only_so_much() {
-        let mut door = Door::new(vec![(7, Moved { address: ip("0.0.0.0:1"), service: 7 })]);
+    fn a_redirect_port_answers_nothing_else_no_group_and_only_so_much() {
+        let mut redirect_port =
+            RedirectPort::new(vec![(7, Moved { address: ip("0.0.0.0:1"), service: 7 })]);
         let reject = Handshake::Reject { reason: RejectReason::Moved, private_data: &[] };
         for frame in [encoded(1, Handshake::Pending), encoded(1, reject), encoded(2, reject)] {
-            assert_eq!(said(&mut door, "10.0.0.1:5", &frame), None);
+            assert_eq!(said(&mut redirect_port, "10.0.0.1:5", &frame), None);
         }
-        assert_eq!(said(&mut door, "10.0.0.1:5", &[3; 200]), None);
-        assert_eq!(said(&mut door, "10.0.0.1:5", &hello(1, 7)[..60]), None);
-        assert_eq!(said(&mut door, "224.0.0.1:5", &hello(1, 7)), None);
+        assert_eq!(said(&mut redirect_port, "10.0.0.1:5", &[3; 200]), None);
+        assert_eq!(said(&mut redirect_port, "10.0.0.1:5", &hello(1, 7)[..60]), None);
+        assert_eq!(said(&mut redirect_port, "224.0.0.1:5", &hello(1, 7)), None);
         let answered =
-            (0..10_000).filter(|_| said(&mut door, "10.0.0.1:5", &hello(1, 7)).is_some());
+            (0..10_000).filter(|_| said(&mut redirect_port, "10.0.0.1:5", &hello(1, 7)).is_some());
         assert_eq!(answered.count(), 8000);
     }
 }

@@ -9,10 +9,10 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use engine::{ConnectRequest, Event, Terms};
-use link::{DoorSocket, Slots, UdpConfig, UdpError};
+use link::{AuxiliarySocket, Slots, UdpConfig, UdpError};
 use mem::{Buffer, Rights};
 use pair::Side;
-use runtime::{DoorError, Doorbell, Interest, Readiness, RuntimeConfig};
+use runtime::{AuxiliaryError, Doorbell, Interest, Readiness, RuntimeConfig};
 use semantics::{CompletionKind, Operation, OperationFlags, Receive, Request, Source};
 use wire_edge::{Moved, PeerAddr, QueuePairNumber};
 
@@ -22,7 +22,7 @@ const SERVICE: u32 = 0x0106_1234;
 const LOCAL: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Variable that passes the address of the redirect port to the other process.
-const DOOR: &str = "ETHERNOT_TEST_DOOR";
+const REDIRECT_PORT: &str = "ETHERNOT_TEST_DOOR";
 
 /// Creates an endpoint in a slot of its own.
 fn in_a_slot(random: u16) -> (Side, u16) {
@@ -36,21 +36,25 @@ fn in_a_slot(random: u16) -> (Side, u16) {
 
 //= protocol.md: moved.2, moved.3, slot.1
 #[test]
-fn a_process_behind_a_door_is_found_by_another() {
+fn a_process_behind_a_redirect_port_is_found_by_another() {
     let (server, slot) = in_a_slot(7);
     server.runtime.control(|engine, _, _| engine.listen(SERVICE)).expect("not forked");
     let number = QueuePairNumber::at(slot, 5).expect("a number");
     let there = PeerAddr::from(Slots::default().address_of(LOCAL, number));
     assert_eq!(server.runtime.link_addresses().expect("not forked")[0].1, there);
     let moved = Moved { address: there, service: SERVICE };
-    let door = server.runtime.open_door((LOCAL, 0).into(), vec![(SERVICE, moved)]);
-    let door = door.expect("a free port");
-    let taken = server.runtime.open_door(door, Vec::new());
-    assert!(matches!(taken, Err(DoorError::Socket(UdpError::AddressInUse { .. }))), "{taken:?}");
+    let redirect_port =
+        server.runtime.open_redirect_port((LOCAL, 0).into(), vec![(SERVICE, moved)]);
+    let redirect_port = redirect_port.expect("a free port");
+    let taken = server.runtime.open_redirect_port(redirect_port, Vec::new());
+    assert!(
+        matches!(taken, Err(AuxiliaryError::Socket(UdpError::AddressInUse { .. }))),
+        "{taken:?}"
+    );
 
     let mut client = Command::new(std::env::current_exe().expect("this test"))
         .args(["--exact", "the_other_process", "--nocapture"])
-        .env(DOOR, door.to_string())
+        .env(REDIRECT_PORT, redirect_port.to_string())
         .stdout(Stdio::null())
         .spawn()
         .expect("another process");
@@ -59,9 +63,9 @@ fn a_process_behind_a_door_is_found_by_another() {
         _ => None,
     });
     // Connections continue without the redirect port.
-    assert_eq!(server.runtime.close_door(door), Ok(true));
-    assert_eq!(server.runtime.close_door(door), Ok(false));
-    drop(DoorSocket::bind(door).expect("it is free"));
+    assert_eq!(server.runtime.close_redirect_port(redirect_port), Ok(true));
+    assert_eq!(server.runtime.close_redirect_port(redirect_port), Ok(false));
+    drop(AuxiliarySocket::bind(redirect_port).expect("it is free"));
     let (domain, queue) = (server.domain, Arc::clone(&server.queue));
     let buffer = Buffer::new(4096);
     let memory = server.runtime.memory();
@@ -79,7 +83,7 @@ fn a_process_behind_a_door_is_found_by_another() {
     assert_eq!((done.kind, done.bytes, done.result), (CompletionKind::Receive, 10, Ok(())));
     let mut bytes = [0; 10];
     buffer.read(0, &mut bytes);
-    assert_eq!(&bytes, b"by a door!");
+    assert_eq!(&bytes, b"redirected");
     // The client process ends when its message is acknowledged.
     while client.try_wait().expect("a child").is_none() {
         server.runtime.drive().expect("not forked");
@@ -90,12 +94,12 @@ fn a_process_behind_a_door_is_found_by_another() {
 /// The code of the other process. Run as a test, it does nothing.
 #[test]
 fn the_other_process() {
-    let Ok(door) = std::env::var(DOOR) else { return };
-    let door: SocketAddr = door.parse().expect("an address");
+    let Ok(redirect_port) = std::env::var(REDIRECT_PORT) else { return };
+    let redirect_port: SocketAddr = redirect_port.parse().expect("an address");
     let (client, _) = in_a_slot(7);
     let (link, _) = client.runtime.link_addresses().expect("not forked")[0];
     let request = ConnectRequest {
-        paths: vec![(link, PeerAddr::from(door))],
+        paths: vec![(link, PeerAddr::from(redirect_port))],
         service: SERVICE,
         private_data: Vec::new(),
         domain: client.domain,
@@ -106,7 +110,7 @@ fn the_other_process() {
     let handle = handle.expect("not forked").expect("it is asked for");
     next(&client, |event| matches!(event, Event::Established { .. }).then_some(()));
     let mut bytes = [0; 64];
-    bytes[..10].copy_from_slice(b"by a door!");
+    bytes[..10].copy_from_slice(b"redirected");
     let operation = Operation {
         request: Request::Send { source: Source::Inline(bytes) },
         length: 10,
@@ -128,15 +132,18 @@ fn next<R>(side: &Side, wanted: impl Fn(Event) -> Option<R>) -> R {
 }
 
 #[test]
-fn a_door_needs_an_address_of_this_host() {
+fn a_redirect_port_needs_an_address_of_this_host() {
     let (side, _) = in_a_slot(9);
     let elsewhere = SocketAddr::from(([203, 0, 113, 1], 0));
-    let opened = side.runtime.open_door(elsewhere, Vec::new());
-    assert!(matches!(opened, Err(DoorError::Socket(UdpError::NoSuchAddress { .. }))), "{opened:?}");
+    let opened = side.runtime.open_redirect_port(elsewhere, Vec::new());
+    assert!(
+        matches!(opened, Err(AuxiliaryError::Socket(UdpError::NoSuchAddress { .. }))),
+        "{opened:?}"
+    );
 }
 
 #[test]
-fn the_keys_of_doors_are_the_runtimes_own() {
+fn the_keys_of_auxiliary_sockets_are_the_runtimes_own() {
     let (side, _) = in_a_slot(11);
     let socket = UdpSocket::bind((LOCAL, 0)).expect("a socket on loopback");
     let watch = |key| side.runtime.watch_descriptor(socket.as_fd(), key, Readiness::READABLE);

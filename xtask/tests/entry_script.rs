@@ -99,8 +99,8 @@ impl Machine {
     }
 
     fn x_with(&self, chore: &str, is_refused: bool) -> Output {
-        let door = Path::new(env!("CARGO_MANIFEST_DIR")).join("../x");
-        let mut command = Command::new(door);
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../x");
+        let mut command = Command::new(script);
         command
             .arg(chore)
             .env_clear()

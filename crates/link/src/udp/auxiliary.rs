@@ -13,13 +13,13 @@ use super::{interface, socket};
 /// An endpoint receives through such sockets what does not arrive on its links: datagrams to a
 /// group that it joined, and requests at a port that is not one of its links.
 #[derive(Debug)]
-pub struct DoorSocket {
+pub struct AuxiliarySocket {
     socket: UdpSocket,
     local: SocketAddr,
     buffer: Box<[u8]>,
 }
 
-impl DoorSocket {
+impl AuxiliarySocket {
     /// Opens a socket at this address. No other socket of the host can use the address, unless that
     /// socket has yielded it with [`give_way`].
     ///
@@ -29,11 +29,11 @@ impl DoorSocket {
         let set = |socket: BorrowedFd<'_>, shares| {
             socket::set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEPORT, shares)
         };
-        let door = Self::open(address, |socket| set(socket, 1))?;
+        let auxiliary = Self::open(address, |socket| set(socket, 1))?;
         // Stop sharing the address: the kernel checks this option when another socket binds.
         let failed = |source| UdpError::new("reserve the address of", address, source);
-        set(door.socket.as_fd(), 0).map_err(failed)?;
-        Ok(door)
+        set(auxiliary.socket.as_fd(), 0).map_err(failed)?;
+        Ok(auxiliary)
     }
 
     //= protocol.md: datagram.8
@@ -45,7 +45,7 @@ impl DoorSocket {
     pub fn join(group: IpAddr, local: IpAddr) -> Result<Self, UdpError> {
         let address = SocketAddr::new(group, GROUP_PORT);
         let failed = |source| UdpError::new("join the group of", address, source);
-        let door = Self::open(address, |socket| {
+        let auxiliary = Self::open(address, |socket| {
             socket::set_option(socket, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
             // Without this, the socket would also receive datagrams of groups that other processes
             // joined on other interfaces.
@@ -61,14 +61,14 @@ impl DoorSocket {
         match group {
             IpAddr::V4(group) => {
                 let local = if let IpAddr::V4(v4) = local { v4 } else { Ipv4Addr::UNSPECIFIED };
-                door.socket.join_multicast_v4(&group, &local).map_err(failed)?;
+                auxiliary.socket.join_multicast_v4(&group, &local).map_err(failed)?;
             }
             IpAddr::V6(group) => {
                 let index = interface::index_of(local);
-                door.socket.join_multicast_v6(&group, index).map_err(failed)?;
+                auxiliary.socket.join_multicast_v6(&group, index).map_err(failed)?;
             }
         }
-        Ok(door)
+        Ok(auxiliary)
     }
 
     /// Opens a socket at `address`. `prepare` sets its options before it is bound.
@@ -140,54 +140,54 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_at_a_door_is_answered_from_there() {
-        let mut door = DoorSocket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        assert!(door.receive().is_none());
+    fn what_is_asked_at_an_auxiliary_socket_is_answered_from_there() {
+        let mut auxiliary = AuxiliarySocket::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        assert!(auxiliary.receive().is_none());
         let asks = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        asks.connect(door.local()).unwrap();
+        asks.connect(auxiliary.local()).unwrap();
         asks.send(b"question").unwrap();
-        let (bytes, from) = door.receive().expect("loopback is quick");
+        let (bytes, from) = auxiliary.receive().expect("loopback is quick");
         assert_eq!((&*bytes, from), (&b"question"[..], asks.local_addr().unwrap()));
-        door.answer(b"answer", from);
+        auxiliary.answer(b"answer", from);
         let mut answer = [0; 16];
         assert_eq!(asks.recv(&mut answer).unwrap(), 6);
-        let again = DoorSocket::bind(door.local());
+        let again = AuxiliarySocket::bind(auxiliary.local());
         assert!(matches!(again, Err(UdpError::AddressInUse { .. })), "{again:?}");
         // The address has no listener any more; the socket reports that as an error.
         drop(asks);
-        door.answer(b"late", from);
-        assert!(door.receive().is_none());
+        auxiliary.answer(b"late", from);
+        assert!(auxiliary.receive().is_none());
     }
 
     #[test]
-    fn a_rendezvous_socket_opens_where_a_socket_gives_way_and_no_other_does() {
+    fn an_auxiliary_socket_opens_where_a_socket_gives_way_and_no_other_does() {
         let keeps = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
         let at = SocketAddr::from((Ipv4Addr::LOCALHOST, keeps.local_addr().unwrap().port()));
-        assert!(DoorSocket::bind(at).is_err());
+        assert!(AuxiliarySocket::bind(at).is_err());
         give_way(&keeps).unwrap();
-        let door = DoorSocket::bind(at).expect("there is room");
+        let auxiliary = AuxiliarySocket::bind(at).expect("there is room");
         drop(keeps);
-        assert!(DoorSocket::bind(at).is_err());
+        assert!(AuxiliarySocket::bind(at).is_err());
         assert!(UdpSocket::bind(at).is_err());
-        drop(door);
+        drop(auxiliary);
         UdpSocket::bind(at).expect("it is free");
     }
 
     //= protocol.md: datagram.8
     #[test]
-    fn all_doors_of_a_group_get_what_was_sent_to_it() {
+    fn all_sockets_of_a_group_get_what_was_sent_to_it() {
         // Other tests use other groups.
         let group = IpAddr::from([239, 83, 1, 7]);
         let local = IpAddr::from(Ipv4Addr::LOCALHOST);
-        let mut doors = [0, 1].map(|_| DoorSocket::join(group, local).unwrap());
-        let mut stranger = DoorSocket::join([239, 83, 1, 8].into(), local).unwrap();
+        let mut sockets = [0, 1].map(|_| AuxiliarySocket::join(group, local).unwrap());
+        let mut stranger = AuxiliarySocket::join([239, 83, 1, 8].into(), local).unwrap();
         let sender = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         sender.send_to(b"all", (group, GROUP_PORT)).unwrap();
-        for door in &mut doors {
-            let (bytes, from) = door.receive().expect("loopback is quick");
+        for auxiliary in &mut sockets {
+            let (bytes, from) = auxiliary.receive().expect("loopback is quick");
             assert_eq!((&*bytes, from), (&b"all"[..], sender.local_addr().unwrap()));
         }
         assert!(stranger.receive().is_none());
-        assert!(DoorSocket::join(local, local).is_err());
+        assert!(AuxiliarySocket::join(local, local).is_err());
     }
 }
