@@ -19,7 +19,7 @@ use crate::tidy::{files_below, read};
 use crate::workspace::Workspace;
 
 use changes::Changes;
-use listing::Entry;
+use listing::PublicItem;
 use sources::Sources;
 
 /// The crate whose API is public.
@@ -175,7 +175,7 @@ fn committed(workspace: &Workspace, revision: &str) -> Option<String> {
 fn corpus(
     workspace: &Workspace,
     sources: &Sources,
-    entries: &[Entry],
+    entries: &[PublicItem],
 ) -> Result<examples::Corpus, XtaskError> {
     let mut code: Vec<String> =
         entries.iter().map(|entry| examples::code_blocks(&entry.docs)).collect();
@@ -198,8 +198,8 @@ fn corpus(
 /// What begins the line of the version in a listing.
 const VERSION: &str = "# version ";
 
-fn text_of(entries: &[Entry], version: &str) -> String {
-    let mut lines: Vec<String> = entries.iter().map(Entry::line).collect();
+fn text_of(entries: &[PublicItem], version: &str) -> String {
+    let mut lines: Vec<String> = entries.iter().map(PublicItem::line).collect();
     lines.sort();
     lines.dedup();
     let header = format!(

@@ -15,11 +15,11 @@ pub(crate) struct Table<T> {
 }
 
 struct Places<T> {
-    all: Vec<Place<T>>,
+    all: Vec<HandleSlot<T>>,
     free: Vec<u32>,
 }
 
-struct Place<T> {
+struct HandleSlot<T> {
     generation: u32,
     object: Option<Arc<T>>,
 }
@@ -41,7 +41,7 @@ impl<T> Table<T> {
         } else {
             let index = u32::try_from(places.all.len()).ok().filter(|&index| index < u32::MAX);
             let full = || Failure::new(Result::Again, format!("too many objects: {}", self.name));
-            places.all.push(Place { generation: 0, object: None });
+            places.all.push(HandleSlot { generation: 0, object: None });
             index.ok_or_else(full)?
         };
         let Some(place) = places.all.get_mut(index as usize) else {

@@ -15,12 +15,12 @@ use crate::layout::{ibv_ah, ibv_data_buf, ibv_mw, ibv_mw_bind_info, ibv_qp, ibv_
 use crate::pair::Pair;
 use crate::post::{INLINE_MAX, binding, destination, flags, pieces};
 use crate::shell;
-use crate::turn::Turn;
+use crate::turn::CallerTurn;
 
 /// What is put together, by one thread at a time.
 #[derive(Default)]
 pub(crate) struct Builder {
-    turn: Turn,
+    turn: CallerTurn,
     /// Of whose turn it is.
     batch: UnsafeCell<Batch>,
 }

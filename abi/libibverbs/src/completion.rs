@@ -15,7 +15,7 @@ use crate::layout::{
     ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc,
 };
 use crate::memory::handle;
-use crate::turn::Turn;
+use crate::turn::CallerTurn;
 use crate::{clock, shell};
 
 /// What is ours of a completion channel.
@@ -27,7 +27,7 @@ pub(crate) struct Channel {
 pub(crate) struct Completions {
     pub(crate) queue: Arc<CompletionQueue>,
     /// Who reads completions one by one, from `ibv_start_poll` to `ibv_end_poll`.
-    turn: Turn,
+    turn: CallerTurn,
     /// The completion that is read, of whose turn it is.
     current: UnsafeCell<WorkCompletion>,
 }
@@ -201,7 +201,7 @@ unsafe fn create(
     };
     let ours = Completions {
         queue: Arc::clone(&queue),
-        turn: Turn::default(),
+        turn: CallerTurn::default(),
         current: UnsafeCell::new(WorkCompletion::NOTHING),
     };
     let made = shell::Completions::make(structure(base, fields), ours);

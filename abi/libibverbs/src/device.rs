@@ -226,7 +226,7 @@ pub(crate) fn all() -> Result<Vec<(*mut ibv_device, ManagedDevice)>, Error> {
 
 /// All files of all devices, as a lookup of this path needs them: counters are asked of the threads that drive a device,
 /// which takes longer.
-pub(crate) fn files(path: &str) -> Result<Vec<(String, sysfs::Entry)>, Error> {
+pub(crate) fn files(path: &str) -> Result<Vec<(String, sysfs::SysfsEntry)>, Error> {
     let mut files = Vec::new();
     for &device in &devices()?.devices {
         // SAFETY: devices are never freed.

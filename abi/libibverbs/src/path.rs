@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
 
-use verbs::sysfs::{self, Entry, Found, Kind};
+use verbs::sysfs::{self, Found, Kind, SysfsEntry};
 
 use crate::device::files;
 use crate::failure::{invalid, silent};
@@ -38,9 +38,9 @@ pub(crate) unsafe extern "C" fn path(
                 let line = |(name, kind): (String, Kind)| [letter(kind), &name, "\n"].concat();
                 (0, names.into_iter().map(line).collect())
             }
-            Some(Found::Entry(Entry::File(text))) => (1, text),
-            Some(Found::Entry(Entry::Node)) => (2, String::new()),
-            Some(Found::Entry(Entry::Link(target))) => (3, target),
+            Some(Found::Entry(SysfsEntry::File(text))) => (1, text),
+            Some(Found::Entry(SysfsEntry::Node)) => (2, String::new()),
+            Some(Found::Entry(SysfsEntry::Link(target))) => (3, target),
         };
         // SAFETY: as the caller says.
         unsafe {

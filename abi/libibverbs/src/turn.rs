@@ -4,12 +4,12 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Whose turn it is. Unlike a lock's guard it lasts from one call of the program to a later one.
 #[derive(Default)]
-pub(crate) struct Turn {
+pub(crate) struct CallerTurn {
     is_taken: Mutex<bool>,
     is_free: Condvar,
 }
 
-impl Turn {
+impl CallerTurn {
     /// Waits until it is free, and takes it.
     pub(crate) fn take(&self) {
         let is_taken = self.is_taken.lock().unwrap_or_else(PoisonError::into_inner);

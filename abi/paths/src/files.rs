@@ -7,7 +7,7 @@ use libc::{FILE, c_char, c_int, mode_t};
 use crate::descriptors;
 use crate::next::interpose;
 use crate::standing::{Standing, fail};
-use crate::walk::{Place, Walk};
+use crate::walk::{Walk, WalkPlace};
 
 // A variable argument list is passed in the registers of ordinary arguments on the architectures there are: `mode` is whatever
 // the register holds if the caller gave none, and then nothing reads it.
@@ -51,9 +51,9 @@ unsafe fn opened(
     let follows = flags & libc::O_NOFOLLOW == 0 && !is_exclusive;
     // SAFETY: the caller's.
     let standing = match unsafe { walk.go_quickly(folder, path, follows) } {
-        Place::Host => return None,
-        Place::Failed(number) => return Some(fail(number, -1)),
-        Place::Ours(standing) => standing,
+        WalkPlace::Host => return None,
+        WalkPlace::Failed(number) => return Some(fail(number, -1)),
+        WalkPlace::Ours(standing) => standing,
     };
     Some(match standing {
         Standing::Elsewhere => return None,

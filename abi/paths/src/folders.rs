@@ -8,7 +8,7 @@ use libc::{DIR, c_char, c_int, c_long, dirent};
 use crate::descriptors;
 use crate::next::{call_next, interpose, interpose_descriptor};
 use crate::standing::{Standing, Text, fail};
-use crate::walk::{Numbering, PATH_BYTES_MAX, Place, Walk};
+use crate::walk::{Numbering, PATH_BYTES_MAX, Walk, WalkPlace};
 
 /// A folder of ours that is being read; programs have its address as `DIR *`.
 ///
@@ -109,13 +109,13 @@ unsafe fn is_ours(folder: *mut DIR) -> bool {
 unsafe fn opened(walk: &mut Walk, path: *const c_char) -> Option<*mut DIR> {
     // SAFETY: the caller's.
     match unsafe { walk.go(libc::AT_FDCWD, path, true) } {
-        Place::Host | Place::Ours(Standing::Elsewhere) => None,
-        Place::Failed(number) => Some(fail(number, ptr::null_mut())),
-        Place::Ours(Standing::Nothing) => Some(fail(libc::ENOENT, ptr::null_mut())),
-        Place::Ours(Standing::File | Standing::Device | Standing::Link) => {
+        WalkPlace::Host | WalkPlace::Ours(Standing::Elsewhere) => None,
+        WalkPlace::Failed(number) => Some(fail(number, ptr::null_mut())),
+        WalkPlace::Ours(Standing::Nothing) => Some(fail(libc::ENOENT, ptr::null_mut())),
+        WalkPlace::Ours(Standing::File | Standing::Device | Standing::Link) => {
             Some(fail(libc::ENOTDIR, ptr::null_mut()))
         }
-        Place::Ours(Standing::Folder) => Some(Box::into_raw(Folder::at(walk)).cast()),
+        WalkPlace::Ours(Standing::Folder) => Some(Box::into_raw(Folder::at(walk)).cast()),
     }
 }
 

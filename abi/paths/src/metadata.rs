@@ -9,7 +9,7 @@ use libc::{
 
 use crate::next::{interpose, interpose_descriptor};
 use crate::standing::{Standing, fail};
-use crate::walk::{Numbering, Place, Walk};
+use crate::walk::{Numbering, Walk, WalkPlace};
 
 const CWD: c_int = libc::AT_FDCWD;
 
@@ -95,10 +95,10 @@ unsafe fn reached(
 ) -> Option<Result<Standing, c_int>> {
     // SAFETY: the caller's.
     match unsafe { walk.go(folder, path, flags & ITSELF == 0) } {
-        Place::Host | Place::Ours(Standing::Elsewhere) => None,
-        Place::Failed(number) => Some(Err(number)),
-        Place::Ours(Standing::Nothing) => Some(Err(libc::ENOENT)),
-        Place::Ours(standing) => Some(Ok(standing)),
+        WalkPlace::Host | WalkPlace::Ours(Standing::Elsewhere) => None,
+        WalkPlace::Failed(number) => Some(Err(number)),
+        WalkPlace::Ours(Standing::Nothing) => Some(Err(libc::ENOENT)),
+        WalkPlace::Ours(standing) => Some(Ok(standing)),
     }
 }
 
@@ -206,10 +206,10 @@ unsafe fn allowed(
 ) -> Option<c_int> {
     // SAFETY: the caller's.
     let standing = match unsafe { walk.go_quickly(folder, path, flags & ITSELF == 0) } {
-        Place::Host | Place::Ours(Standing::Elsewhere) => return None,
-        Place::Failed(number) => return Some(fail(number, -1)),
-        Place::Ours(Standing::Nothing) => return Some(fail(libc::ENOENT, -1)),
-        Place::Ours(standing) => standing,
+        WalkPlace::Host | WalkPlace::Ours(Standing::Elsewhere) => return None,
+        WalkPlace::Failed(number) => return Some(fail(number, -1)),
+        WalkPlace::Ours(Standing::Nothing) => return Some(fail(libc::ENOENT, -1)),
+        WalkPlace::Ours(standing) => standing,
     };
     let is_allowed = wanted.cast_unsigned() & !mode(standing) == 0;
     Some(if is_allowed { 0 } else { fail(libc::EACCES, -1) })

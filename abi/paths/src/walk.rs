@@ -9,7 +9,7 @@ use crate::standing::{Standing, Text, look, may_be_ours};
 
 /// Where a path has led.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Place {
+pub(crate) enum WalkPlace {
     /// Something of ours, at the path of the walk.
     Ours(Standing),
     /// A path of the host: that of the walk, which has no links of ours in it.
@@ -46,7 +46,12 @@ impl Walk {
     ///
     /// # Safety
     /// `path` ends with a zero.
-    pub(crate) unsafe fn go(&mut self, folder: c_int, path: *const c_char, follows: bool) -> Place {
+    pub(crate) unsafe fn go(
+        &mut self,
+        folder: c_int,
+        path: *const c_char,
+        follows: bool,
+    ) -> WalkPlace {
         // SAFETY: the caller's.
         let given = unsafe { CStr::from_ptr(path) }.to_bytes();
         self.length = 0;
@@ -54,12 +59,12 @@ impl Walk {
             // A path of a folder of ours has no links in it.
             match descriptors::path(folder, &mut self.path) {
                 Some(length) => self.length = length,
-                None => return Place::Failed(libc::EBADF),
+                None => return WalkPlace::Failed(libc::EBADF),
             }
         }
         match self.along(given, follows) {
             Ok(place) => place,
-            Err(number) => Place::Failed(number),
+            Err(number) => WalkPlace::Failed(number),
         }
     }
 
@@ -72,7 +77,7 @@ impl Walk {
         folder: c_int,
         path: *const c_char,
         follows: bool,
-    ) -> Place {
+    ) -> WalkPlace {
         // SAFETY: the caller's.
         let given = unsafe { CStr::from_ptr(path) }.to_bytes();
         let is_plain = given.starts_with(b"/")
@@ -82,7 +87,7 @@ impl Walk {
             // SAFETY: the caller's.
             let standing = unsafe { look(path, &mut self.text) };
             if matches!(standing, Standing::File | Standing::Device) {
-                return Place::Ours(standing);
+                return WalkPlace::Ours(standing);
             }
         }
         // SAFETY: the caller's.
@@ -95,7 +100,7 @@ impl Walk {
         Some(self.look())
     }
 
-    fn along(&mut self, given: &[u8], follows: bool) -> Result<Place, c_int> {
+    fn along(&mut self, given: &[u8], follows: bool) -> Result<WalkPlace, c_int> {
         let mut rest = Rest::new();
         rest.put_in_front(given)?;
         let mut links = 0;
@@ -143,9 +148,9 @@ impl Walk {
                 if wants_folder && self.length > 0 {
                     self.enter(b"")?;
                 }
-                Place::Host
+                WalkPlace::Host
             }
-            standing => Place::Ours(standing),
+            standing => WalkPlace::Ours(standing),
         })
     }
 

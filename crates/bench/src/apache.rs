@@ -17,7 +17,7 @@ use crate::unmodified::apache_server::{Apache, Mpm};
 use crate::unmodified::fetch;
 use crate::unmodified::figures::Case;
 use crate::unmodified::folder::Folder;
-use crate::unmodified::running::{Place, ProgramError, Running};
+use crate::unmodified::running::{ProgramError, ProgramPlace, Running};
 use crate::unmodified::way::{PathTaken, Way};
 use crate::unmodified::wrk::{self, Load};
 use crate::zipf::{self, Zipf};
@@ -134,7 +134,7 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Apach
     let star = Star::create(1 + wishes.client_hosts, wishes.mtu)?;
     let folder = Folder::create("apache")?;
     let pinned_to = if wishes.pinning { cpu::first_two() } else { None };
-    let place = |host: usize| Place {
+    let place = |host: usize| ProgramPlace {
         own_program: &wishes.own_program,
         namespace: &star.hosts()[host],
         cpu: pinned_to.map(|cpus| cpus[usize::from(host == 0)]),

@@ -17,7 +17,7 @@ use crate::unmodified::figures::Case;
 use crate::unmodified::folder::Folder;
 use crate::unmodified::gatherer::Task;
 use crate::unmodified::gmond::{self, Gatherer, Reporter};
-use crate::unmodified::running::{Place, ProgramError, Running};
+use crate::unmodified::running::{ProgramError, ProgramPlace, Running};
 use crate::unmodified::way::{PathTaken, Way};
 
 /// What to measure.
@@ -100,7 +100,7 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Gangl
     let star = Star::create(most + 1, wishes.mtu)?;
     let folder = Folder::create("ganglia")?;
     let pinned_to = if wishes.pinning { cpu::first_two() } else { None };
-    let place = |host: usize| Place {
+    let place = |host: usize| ProgramPlace {
         own_program: &wishes.own_program,
         namespace: &star.hosts()[host],
         cpu: pinned_to.map(|cpus| cpus[usize::from(host > 0)]),

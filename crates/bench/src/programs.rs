@@ -19,7 +19,7 @@ use crate::unmodified::figures::{Case, Sample};
 use crate::unmodified::folder::Folder;
 use crate::unmodified::gatherer::Task;
 use crate::unmodified::gmond::{self, Gatherer, METRICS_MAX, Reporter};
-use crate::unmodified::running::{Place, ProgramError, Running};
+use crate::unmodified::running::{ProgramError, ProgramPlace, Running};
 use crate::unmodified::servers::Server;
 use crate::unmodified::way::Way;
 use crate::unmodified::wrk::{self, Load};
@@ -80,7 +80,7 @@ pub enum ProgramsError {
 
 /// A case of the suite.
 #[derive(Debug, Clone, Copy)]
-pub struct Entry {
+pub struct ProgramCase {
     /// Its name.
     pub name: &'static str,
     /// What is compared with kernel TCP.
@@ -110,7 +110,7 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Progr
     let pair = NamespacePair::create(1, wishes.mtu)?;
     let folder = Folder::create("programs")?;
     let pinned_to = if wishes.pinning { cpu::first_two() } else { None };
-    let place = |namespace, cpu: usize| Place {
+    let place = |namespace, cpu: usize| ProgramPlace {
         own_program: &wishes.own_program,
         namespace,
         cpu: pinned_to.map(|cpus| cpus[cpu]),
@@ -124,10 +124,10 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Progr
         seconds: wishes.seconds,
         folder: &folder,
     };
-    let is_wanted = |entry: &&Entry| {
+    let is_wanted = |entry: &&ProgramCase| {
         wishes.cases.is_empty() || wishes.cases.iter().any(|name| name == entry.name)
     };
-    let entries: Vec<&Entry> = CASES.iter().filter(is_wanted).collect();
+    let entries: Vec<&ProgramCase> = CASES.iter().filter(is_wanted).collect();
     observer.on_start(entries.len() as u64 * u64::from(wishes.repetitions) * 2);
     let mut cases = Vec::new();
     for entry in entries {
@@ -151,8 +151,8 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Progr
 
 /// What all cases share.
 struct Suite<'a> {
-    client: Place<'a>,
-    server: Place<'a>,
+    client: ProgramPlace<'a>,
+    server: ProgramPlace<'a>,
     ip: IpAddr,
     next_port: Cell<u16>,
     seconds: u32,
@@ -246,30 +246,35 @@ impl Pair {
     }
 }
 
-const fn redis(name: &'static str, command: &'static str, pipeline: u32) -> Entry {
+const fn redis(name: &'static str, command: &'static str, pipeline: u32) -> ProgramCase {
     redis_by(name, command, pipeline, Way::Edge)
 }
 
-const fn redis_by(name: &'static str, command: &'static str, pipeline: u32, other: Way) -> Entry {
-    Entry { name, other, pair: Pair::Own(Server::Redis, Client::Redis { command, pipeline }) }
+const fn redis_by(
+    name: &'static str,
+    command: &'static str,
+    pipeline: u32,
+    other: Way,
+) -> ProgramCase {
+    ProgramCase { name, other, pair: Pair::Own(Server::Redis, Client::Redis { command, pipeline }) }
 }
 
-const fn fresh(name: &'static str, connections: u32, other: Way) -> Entry {
-    Entry { name, other, pair: Pair::Fresh(connections) }
+const fn fresh(name: &'static str, connections: u32, other: Way) -> ProgramCase {
+    ProgramCase { name, other, pair: Pair::Fresh(connections) }
 }
 
-const fn iperf3(name: &'static str, streams: u32, other: Way) -> Entry {
-    Entry { name, other, pair: Pair::Own(Server::Iperf3, Client::Iperf3 { streams }) }
+const fn iperf3(name: &'static str, streams: u32, other: Way) -> ProgramCase {
+    ProgramCase { name, other, pair: Pair::Own(Server::Iperf3, Client::Iperf3 { streams }) }
 }
 
-const fn sockperf(name: &'static str, other: Way) -> Entry {
-    Entry { name, other, pair: Pair::Own(Server::Sockperf, Client::Sockperf) }
+const fn sockperf(name: &'static str, other: Way) -> ProgramCase {
+    ProgramCase { name, other, pair: Pair::Own(Server::Sockperf, Client::Sockperf) }
 }
 
 /// The suite.
-pub const CASES: [Entry; 26] = [
-    Entry { name: "wrk-16K", other: Way::Edge, pair: Pair::Web(16 << 10) },
-    Entry { name: "wrk-256K", other: Way::Edge, pair: Pair::Web(256 << 10) },
+pub const CASES: [ProgramCase; 26] = [
+    ProgramCase { name: "wrk-16K", other: Way::Edge, pair: Pair::Web(16 << 10) },
+    ProgramCase { name: "wrk-256K", other: Way::Edge, pair: Pair::Web(256 << 10) },
     redis("redis-set-1", "set", 1),
     redis("redis-get-1", "get", 1),
     redis("redis-set-16", "set", 16),
@@ -278,7 +283,7 @@ pub const CASES: [Entry; 26] = [
     iperf3("iperf3-4", 4, Way::Edge),
     sockperf("sockperf-event", Way::Edge),
     sockperf("sockperf-poll", Way::EdgePoll),
-    Entry { name: "gmond", other: Way::Edge, pair: Pair::Gmond },
+    ProgramCase { name: "gmond", other: Way::Edge, pair: Pair::Gmond },
     iperf3("iperf3-client-only", 1, Way::ClientOnly),
     sockperf("sockperf-client-only", Way::ClientOnly),
     iperf3("iperf3-left-alone", 1, Way::LeftAlone),

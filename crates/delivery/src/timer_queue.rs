@@ -13,14 +13,14 @@ use crate::Instant;
 #[derive(Clone, Debug, Default)]
 pub struct TimerQueue {
     /// A binary min-heap.
-    heap: Vec<Entry>,
+    heap: Vec<TimerEntry>,
     /// Position in `heap` of each identifier, or [`ABSENT`].
     positions: Vec<u32>,
 }
 
 /// An entry of the heap, compared by deadline, then by identifier.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-struct Entry {
+struct TimerEntry {
     deadline: Instant,
     id: u32,
 }
@@ -56,7 +56,7 @@ impl TimerQueue {
                 self.remove_at(position as usize);
             }
         } else if position == ABSENT {
-            self.heap.push(Entry { deadline, id });
+            self.heap.push(TimerEntry { deadline, id });
             self.sift_up(self.heap.len() - 1);
         } else {
             let position = position as usize;
@@ -144,7 +144,7 @@ impl TimerQueue {
         self.place(position, entry);
     }
 
-    fn place(&mut self, position: usize, entry: Entry) {
+    fn place(&mut self, position: usize, entry: TimerEntry) {
         self.heap[position] = entry;
         self.positions[entry.id as usize] = position as u32;
     }

@@ -16,9 +16,9 @@ use crate::liveness::Liveness;
 use crate::names::Names;
 use crate::pairs::Pairs;
 use crate::path::Path;
-use crate::patience::Patience;
 use crate::pending::PING;
 use crate::phase::Phase;
+use crate::receive_wait::ReceiveWait;
 use crate::reported::Reported;
 use crate::request_order::RequestOrder;
 use crate::retry::Retry;
@@ -354,8 +354,11 @@ impl Connection {
     }
 
     /// Returns the timeout for missing receives of the peer, if this is a queue pair.
-    pub(crate) fn patience_mut(&mut self) -> Option<&mut Patience> {
-        self.terms.as_mut().filter(|terms| terms.is_queue_pair()).map(|terms| terms.patience_mut())
+    pub(crate) fn receive_wait_mut(&mut self) -> Option<&mut ReceiveWait> {
+        self.terms
+            .as_mut()
+            .filter(|terms| terms.is_queue_pair())
+            .map(|terms| terms.receive_wait_mut())
     }
 
     /// Sets the timeouts in nanoseconds, if the connection has terms of its own.

@@ -41,8 +41,8 @@ impl Parts<'_> {
         for &carried in refused.iter().rev() {
             outbound.on_returned(self.pools, carried);
         }
-        if let Some(patience) = connection.patience_mut() {
-            patience.try_later(now);
+        if let Some(receive_wait) = connection.receive_wait_mut() {
+            receive_wait.try_later(now);
         }
     }
 
@@ -62,9 +62,9 @@ impl Parts<'_> {
         }
         let waits = connection.outbound().waits_for_receive(self.pools);
         let delivered = connection.outbound().delivered();
-        let Some(patience) = connection.patience_mut() else { return };
-        patience.look(now, waits, delivered);
-        let (has_ended, tries) = (patience.ends_at() <= now, patience.poll_try(now));
+        let Some(receive_wait) = connection.receive_wait_mut() else { return };
+        receive_wait.look(now, waits, delivered);
+        let (has_ended, tries) = (receive_wait.ends_at() <= now, receive_wait.poll_try(now));
         if has_ended && waits.is_some() {
             connection.outbound_mut().give_up_on_receive(self.pools);
             self.end_if_over(now, connection);
@@ -72,8 +72,8 @@ impl Parts<'_> {
             match self.questions.may_try(now) {
                 Ok(()) => connection.outbound_mut().on_ready(self.pools),
                 Err(until) => {
-                    if let Some(patience) = connection.patience_mut() {
-                        patience.defer(until);
+                    if let Some(receive_wait) = connection.receive_wait_mut() {
+                        receive_wait.defer(until);
                     }
                 }
             }
@@ -88,9 +88,9 @@ impl Parts<'_> {
     ) -> Instant {
         let waits = connection.outbound().waits_for_receive(self.pools);
         let delivered = connection.outbound().delivered();
-        let Some(patience) = connection.patience_mut() else { return Instant::NEVER };
-        patience.look(now, waits, delivered);
-        let ends_at = if waits.is_some() { patience.ends_at() } else { Instant::NEVER };
-        ends_at.min(patience.try_at())
+        let Some(receive_wait) = connection.receive_wait_mut() else { return Instant::NEVER };
+        receive_wait.look(now, waits, delivered);
+        let ends_at = if waits.is_some() { receive_wait.ends_at() } else { Instant::NEVER };
+        ends_at.min(receive_wait.try_at())
     }
 }

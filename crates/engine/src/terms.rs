@@ -8,7 +8,7 @@ use semantics::{InboundLimits, SharedReceives};
 use wire_edge::{CloseReason, OperationNumber};
 
 use crate::config::{EngineConfig, READ_DEPTH_MAX};
-use crate::patience::Patience;
+use crate::receive_wait::ReceiveWait;
 
 /// Settings of one end of a connection. The defaults are those of the endpoint.
 #[derive(Clone, Debug, Default)]
@@ -90,7 +90,7 @@ pub(crate) struct OwnTerms {
     /// This connection asked for all connections to its peer, and the peer was not heard since.
     asks_for_all: bool,
     /// How long operations wait for receives of the peer.
-    patience: Patience,
+    receive_wait: ReceiveWait,
     /// Reason and operation of a refusal that waits until the peer has all earlier answers.
     refused: Option<(CloseReason, OperationNumber)>,
 }
@@ -122,7 +122,7 @@ impl OwnTerms {
             is_queue_pair: false,
             shared_receives: terms.shared_receives.clone(),
             asks_for_all: false,
-            patience: Patience::new(terms.not_ready_ns),
+            receive_wait: ReceiveWait::new(terms.not_ready_ns),
             refused: None,
         }))
     }
@@ -175,14 +175,14 @@ impl OwnTerms {
     }
 
     /// Returns how long operations wait for receives of the peer.
-    pub(crate) const fn patience_mut(&mut self) -> &mut Patience {
-        &mut self.patience
+    pub(crate) const fn receive_wait_mut(&mut self) -> &mut ReceiveWait {
+        &mut self.receive_wait
     }
 
     /// Sets the timeouts in nanoseconds: for the silence of the peer, and for a missing receive.
     pub(crate) const fn set_patience(&mut self, silence_ns: u64, not_ready_ns: Option<u64>) {
         self.silence_ns = silence_ns;
-        self.patience.set_budget(not_ready_ns);
+        self.receive_wait.set_budget(not_ready_ns);
     }
 
     /// Defers a refusal until the peer has all answers.

@@ -10,12 +10,12 @@ use delivery::{Instant, LinkId};
 use wire_edge::PeerAddr;
 
 /// A link of this end, and the peer's address on it.
-type Place = (LinkId, PeerAddr);
+type PeerLink = (LinkId, PeerAddr);
 
 /// The addresses at which idle connections ask.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    places: HashMap<Place, Watched>,
+    places: HashMap<PeerLink, Watched>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,7 +43,7 @@ impl Watch {
     pub(crate) fn judge(
         &self,
         now: Instant,
-        places: impl Iterator<Item = Place> + Clone,
+        places: impl Iterator<Item = PeerLink> + Clone,
         lasts_ns: u64,
     ) -> Question {
         let known = |place| self.places.get(&place).copied().unwrap_or_default();
@@ -60,7 +60,7 @@ impl Watch {
     }
 
     /// Records that a connection asks at `place`.
-    pub(crate) fn on_asked(&mut self, now: Instant, place: Place) {
+    pub(crate) fn on_asked(&mut self, now: Instant, place: PeerLink) {
         let is_new = !self.places.contains_key(&place);
         if is_new && self.places.len() == self.places.capacity() {
             // Places at which no connection asks any more are dropped.
@@ -73,7 +73,7 @@ impl Watch {
     }
 
     /// Records that a connection which asked at `place` has heard its peer.
-    pub(crate) fn on_answered(&mut self, now: Instant, place: Place) {
+    pub(crate) fn on_answered(&mut self, now: Instant, place: PeerLink) {
         if let Some(watched) = self.places.get_mut(&place) {
             *watched = Watched { asked_at: None, answered_at: Some(now) };
         }
@@ -94,7 +94,7 @@ mod tests {
     const LASTS_NS: u64 = 500_000_000;
     const START: Instant = Instant(1_000_000_000);
 
-    fn place(link: u8) -> Place {
+    fn place(link: u8) -> PeerLink {
         (LinkId(link), PeerAddr::default())
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use mem::{Buffer, Rights};
-use runtime::{ChangedBy, Enlisted, Patience};
+use runtime::{ChangedBy, Enlisted, SpinBudget};
 
 use crate::connection::{Connection, OperationOptions};
 use crate::error::{Error, OperationFailure, PostError};
@@ -115,7 +115,7 @@ struct Unread {
 /// A wait for a free handle or record of the endpoint.
 #[derive(Debug, Default)]
 struct Room {
-    patience: Patience,
+    spin_budget: SpinBudget,
     enlisted: Option<Enlisted>,
 }
 
@@ -378,11 +378,11 @@ impl Room {
         context: &Context<'_>,
         mut post: impl FnMut() -> Result<R, PostError>,
     ) -> Poll<Result<R, PostError>> {
-        let Self { patience, enlisted } = self;
+        let Self { spin_budget, enlisted } = self;
         let runtime = &connection.inner().endpoint.runtime;
         let posted = ready!(runtime.poll_wait(
             context,
-            patience,
+            spin_budget,
             || unless_busy(post()),
             |waker| {
                 *enlisted = Some(runtime.enlist_looker(waker, ChangedBy::Application));

@@ -12,7 +12,7 @@ use delivery::{LinkId, SettingError};
 use engine::{ConnectRequest, Terms};
 use links::{IntoPeers, PeerSpec, rank_pairs};
 use mem::{ProtectionDomain, RegisterError};
-use runtime::{Interest, Patience};
+use runtime::{Interest, SpinBudget};
 use semantics::CompletionQueue;
 use wire_edge::PeerAddr;
 
@@ -208,7 +208,7 @@ impl Endpoint {
             Ok((handle, news.follow(handle)))
         })??;
         let connection = Some(Connection::new(self, handle, queue, fate));
-        Ok(Connecting { connection, peer, patience: Patience::default(), subscriber: None })
+        Ok(Connecting { connection, peer, spin_budget: SpinBudget::default(), subscriber: None })
     }
 }
 
@@ -222,7 +222,7 @@ pub struct Connecting {
     connection: Option<Connection>,
     /// The first address of the peer.
     peer: PeerAddr,
-    patience: Patience,
+    spin_budget: SpinBudget,
     subscriber: Option<Subscriber>,
 }
 
@@ -280,9 +280,9 @@ impl Future for Connecting {
     type Output = Result<Connection, ConnectError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { connection, peer, patience, subscriber } = self.get_mut();
+        let Self { connection, peer, spin_budget, subscriber } = self.get_mut();
         let Some(waiting) = &connection else { return Poll::Ready(Err(ConnectError::Answered)) };
-        let stage = ready!(waiting.poll_settled(context, patience, subscriber))?;
+        let stage = ready!(waiting.poll_settled(context, spin_budget, subscriber))?;
         *subscriber = None;
         Poll::Ready(match connection.take() {
             Some(connection) => connected(connection, stage, *peer),

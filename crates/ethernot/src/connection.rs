@@ -8,7 +8,7 @@ use std::time::Duration;
 use delivery::LinkId;
 use engine::{Closed, ConnectionHandle, ConnectionInfo};
 use mem::RegionId;
-use runtime::{Doorbell, Forked, Interest, Patience, Posting};
+use runtime::{Doorbell, Forked, Interest, Posting, SpinBudget};
 use semantics::{
     Completion, CompletionQueue, INLINE_BYTES_MAX, OPERATION_BYTES_MAX, Operation, OperationFlags,
     Order, Owner, PieceList, Receive, Request, Source,
@@ -159,13 +159,13 @@ impl Connection {
     pub(crate) fn poll_settled(
         &self,
         context: &Context<'_>,
-        patience: &mut Patience,
+        spin_budget: &mut SpinBudget,
         subscriber: &mut Option<Subscriber>,
     ) -> Poll<Result<Stage, Forked>> {
         let ConnectionInner { endpoint, fate, handle, .. } = &*self.inner;
         endpoint.runtime.poll_wait(
             context,
-            patience,
+            spin_budget,
             || fate.settled(),
             |waker| {
                 let topic = Topic::Connection(*handle);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use runtime::{Interest, Patience};
+use runtime::{Interest, SpinBudget};
 use semantics::OperationStatus;
 
 use crate::connection::ConnectionInner;
@@ -25,12 +25,12 @@ pub struct OperationHandle {
     connection: Arc<ConnectionInner>,
     slot: u32,
     length: u32,
-    patience: Patience,
+    spin_budget: SpinBudget,
 }
 
 impl OperationHandle {
     pub(crate) fn new(connection: Arc<ConnectionInner>, slot: u32, length: u32) -> Self {
-        Self { connection, slot, length, patience: Patience::default() }
+        Self { connection, slot, length, spin_budget: SpinBudget::default() }
     }
 
     /// Returns the state of the operation. Makes no progress by itself: a program that polls this alone needs the
@@ -95,10 +95,10 @@ impl Future for OperationHandle {
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        let mut patience = this.patience;
+        let mut spin_budget = this.spin_budget;
         let runtime = &this.connection.endpoint.runtime;
-        let ended = poll_slot(runtime, context, &mut patience, this.slot, || this.ended());
-        this.patience = patience;
+        let ended = poll_slot(runtime, context, &mut spin_budget, this.slot, || this.ended());
+        this.spin_budget = spin_budget;
         ended.map(|ended| ended?)
     }
 }

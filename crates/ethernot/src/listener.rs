@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use engine::ConnectionHandle;
-use runtime::{Forked, Interest, Patience};
+use runtime::{Forked, Interest, SpinBudget};
 use wire_edge::PeerAddr;
 
 use crate::connect::ConnectOptions;
@@ -177,7 +177,7 @@ impl ConnectionRequest {
         connection.set_peer_data(std::mem::take(&mut self.private_data));
         Ok(Accepting {
             connection: Some(connection),
-            patience: Patience::default(),
+            spin_budget: SpinBudget::default(),
             subscriber: None,
         })
     }
@@ -209,7 +209,7 @@ impl ConnectionRequest {
 pub struct Accepting {
     /// `None` once the connection has been returned.
     connection: Option<Connection>,
-    patience: Patience,
+    spin_budget: SpinBudget,
     subscriber: Option<Subscriber>,
 }
 
@@ -250,11 +250,11 @@ impl Future for Accepting {
 
     /// Returns the error that the request is gone if polled after its end.
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { connection, patience, subscriber } = self.get_mut();
+        let Self { connection, spin_budget, subscriber } = self.get_mut();
         let Some(waiting) = &connection else {
             return Poll::Ready(Err(engine::AcceptError::Gone.into()));
         };
-        let stage = ready!(waiting.poll_settled(context, patience, subscriber))?;
+        let stage = ready!(waiting.poll_settled(context, spin_budget, subscriber))?;
         *subscriber = None;
         Poll::Ready(match connection.take() {
             Some(connection) => accepted(connection, &stage),

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use mem::{AccessError, RegionId};
-use runtime::{Doorbell, Interest, Patience, Posting};
+use runtime::{Doorbell, Interest, Posting, SpinBudget};
 use semantics::{Arrival, OperationStatus, Receive, StatusTable};
 
 use crate::connection::{Connection, ConnectionInner, OperationOptions, question, question_from};
@@ -30,11 +30,11 @@ use crate::tasks::poll_slot;
 #[must_use = "the next receive of the connection takes its message over if it is dropped"]
 pub struct ReceiveHandle {
     connection: Arc<ConnectionInner>,
-    place: Place,
+    place: ReceivePlace,
     /// Whether the next receive takes this one over, unless the message has been read.
     is_kept: bool,
     is_seen: AtomicBool,
-    patience: Patience,
+    spin_budget: SpinBudget,
 }
 
 /// A received message, in the buffer of its receive.
@@ -44,13 +44,13 @@ pub struct ReceiveHandle {
 #[derive(Clone)]
 pub struct Received {
     connection: Arc<ConnectionInner>,
-    place: Place,
+    place: ReceivePlace,
     arrival: Arrival,
 }
 
 /// The status slot of a receive, and its buffer, which stays registered for the message.
 #[derive(Clone, Debug)]
-struct Place {
+struct ReceivePlace {
     slot: u32,
     registration: Arc<Registration>,
     offset: u64,
@@ -60,7 +60,7 @@ struct Place {
 /// Posted receives whose handles were dropped, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
-    list: Mutex<VecDeque<Place>>,
+    list: Mutex<VecDeque<ReceivePlace>>,
     /// Whether the list has entries, so that receiving threads need not lock it.
     has_any: AtomicBool,
 }
@@ -88,7 +88,7 @@ impl Connection {
         self.check_open()?;
         let status = inner.endpoint.runtime.status();
         let slot = status.acquire().ok_or(PostError::NoHandleLeft)?;
-        let place = Place::new(slot, local, offset, length);
+        let place = ReceivePlace::new(slot, local, offset, length);
         let posting = Posting::Followed { receive: place.receive(), status: slot };
         if let Err(error) = self.post_posting(posting, Doorbell::Ring) {
             give_back(status, slot);
@@ -150,7 +150,7 @@ impl Connection {
             give_back(status, slot);
             return Err(PostError::NoHandleLeft);
         };
-        let place = Place::new(slot, answer, offset, length);
+        let place = ReceivePlace::new(slot, answer, offset, length);
         let operation = semantics::Operation { status: Some(asking), ..question };
         let posting = Posting::Call { receive: place.receive(), status: slot, operation };
         if let Err(error) = self.post_posting(posting, options.doorbell()) {
@@ -170,7 +170,7 @@ fn give_back(status: &StatusTable, slot: u32) {
     status.release(slot);
 }
 
-impl Place {
+impl ReceivePlace {
     fn new(slot: u32, local: &MemoryRegion, offset: u64, length: u32) -> Self {
         Self { slot, registration: Arc::clone(local.registration()), offset, length }
     }
@@ -186,10 +186,10 @@ impl Place {
 }
 
 impl ReceiveHandle {
-    fn new(connection: &Arc<ConnectionInner>, place: Place, is_kept: bool) -> Self {
+    fn new(connection: &Arc<ConnectionInner>, place: ReceivePlace, is_kept: bool) -> Self {
         let connection = Arc::clone(connection);
-        let (is_seen, patience) = (AtomicBool::new(false), Patience::default());
-        Self { connection, place, is_kept, is_seen, patience }
+        let (is_seen, spin_budget) = (AtomicBool::new(false), SpinBudget::default());
+        Self { connection, place, is_kept, is_seen, spin_budget }
     }
 
     /// Returns whether the message has arrived or the receive has failed.
@@ -241,10 +241,10 @@ impl Future for ReceiveHandle {
     #[inline]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        let mut patience = this.patience;
+        let mut spin_budget = this.spin_budget;
         let runtime = &this.connection.endpoint.runtime;
-        let ended = poll_slot(runtime, context, &mut patience, this.place.slot, || this.ended());
-        this.patience = patience;
+        let ended = poll_slot(runtime, context, &mut spin_budget, this.place.slot, || this.ended());
+        this.spin_budget = spin_budget;
         ended.map(|ended| ended?)
     }
 }
@@ -331,14 +331,14 @@ impl fmt::Debug for Received {
 }
 
 impl Orphans {
-    fn add(&self, place: Place) {
+    fn add(&self, place: ReceivePlace) {
         let mut list = self.lock();
         list.push_back(place);
         self.has_any.store(true, Ordering::Release);
     }
 
     #[inline]
-    fn take(&self) -> Option<Place> {
+    fn take(&self) -> Option<ReceivePlace> {
         if !self.has_any.load(Ordering::Acquire) {
             return None;
         }
@@ -358,7 +358,7 @@ impl Orphans {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Place>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<ReceivePlace>> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use runtime::{ChangedBy, Enlisted, Forked, Interest, Patience, Runtime};
+use runtime::{ChangedBy, Enlisted, Forked, Interest, Runtime, SpinBudget};
 use semantics::CompletionQueue;
 
 use crate::endpoint::EndpointInner;
@@ -16,11 +16,11 @@ use crate::news::{Subscriber, Topic};
 pub(crate) fn poll_slot<R>(
     runtime: &Runtime,
     context: &Context<'_>,
-    patience: &mut Patience,
+    spin_budget: &mut SpinBudget,
     slot: u32,
     ended: impl FnMut() -> Option<R>,
 ) -> Poll<Result<R, Forked>> {
-    runtime.poll_wait(context, patience, ended, |waker| {
+    runtime.poll_wait(context, spin_budget, ended, |waker| {
         // It is looked at once more in any case.
         let _waits = runtime.status().watch(slot, waker);
     })
@@ -33,13 +33,13 @@ pub(crate) struct UntilNews<'a, L> {
     endpoint: &'a EndpointInner,
     topic: Topic,
     look: L,
-    patience: Patience,
+    spin_budget: SpinBudget,
     subscriber: Option<Subscriber>,
 }
 
 impl<'a, L> UntilNews<'a, L> {
     pub(crate) fn new(endpoint: &'a EndpointInner, topic: Topic, look: L) -> Self {
-        Self { endpoint, topic, look, patience: Patience::default(), subscriber: None }
+        Self { endpoint, topic, look, spin_budget: SpinBudget::default(), subscriber: None }
     }
 }
 
@@ -47,8 +47,8 @@ impl<R, L: FnMut() -> Option<R> + Unpin> Future for UntilNews<'_, L> {
     type Output = Result<R, Forked>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { endpoint, topic, look, patience, subscriber } = self.get_mut();
-        endpoint.runtime.poll_wait(context, patience, look, |waker| {
+        let Self { endpoint, topic, look, spin_budget, subscriber } = self.get_mut();
+        endpoint.runtime.poll_wait(context, spin_budget, look, |waker| {
             *subscriber = Some(endpoint.news.subscribe(*topic, waker));
         })
     }
@@ -61,7 +61,7 @@ pub(crate) struct UntilCompletion<'a, L> {
     endpoint: &'a EndpointInner,
     queue: &'a Arc<CompletionQueue>,
     look: L,
-    patience: Patience,
+    spin_budget: SpinBudget,
     enlisted: Option<Enlisted>,
 }
 
@@ -71,7 +71,7 @@ impl<'a, L> UntilCompletion<'a, L> {
         queue: &'a Arc<CompletionQueue>,
         look: L,
     ) -> Self {
-        Self { endpoint, queue, look, patience: Patience::default(), enlisted: None }
+        Self { endpoint, queue, look, spin_budget: SpinBudget::default(), enlisted: None }
     }
 }
 
@@ -79,9 +79,9 @@ impl<R, L: FnMut() -> Option<R> + Unpin> Future for UntilCompletion<'_, L> {
     type Output = Result<R, Forked>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { endpoint, queue, look, patience, enlisted } = self.get_mut();
+        let Self { endpoint, queue, look, spin_budget, enlisted } = self.get_mut();
         let runtime = &endpoint.runtime;
-        runtime.poll_wait(context, patience, look, |waker| {
+        runtime.poll_wait(context, spin_budget, look, |waker| {
             *enlisted = Some(runtime.enlist_task(waker, Interest::Completion(queue)));
         })
     }
@@ -95,13 +95,13 @@ pub(crate) struct UntilLook<'a, L> {
     runtime: &'a Runtime,
     changed_by: ChangedBy,
     look: L,
-    patience: Patience,
+    spin_budget: SpinBudget,
     enlisted: Option<Enlisted>,
 }
 
 impl<'a, L> UntilLook<'a, L> {
     pub(crate) fn new(runtime: &'a Runtime, changed_by: ChangedBy, look: L) -> Self {
-        Self { runtime, changed_by, look, patience: Patience::default(), enlisted: None }
+        Self { runtime, changed_by, look, spin_budget: SpinBudget::default(), enlisted: None }
     }
 }
 
@@ -109,8 +109,8 @@ impl<R, L: FnMut() -> Option<R> + Unpin> Future for UntilLook<'_, L> {
     type Output = Result<R, Forked>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { runtime, changed_by, look, patience, enlisted } = self.get_mut();
-        runtime.poll_wait(context, patience, look, |waker| {
+        let Self { runtime, changed_by, look, spin_budget, enlisted } = self.get_mut();
+        runtime.poll_wait(context, spin_budget, look, |waker| {
             *enlisted = Some(runtime.enlist_looker(waker, *changed_by));
         })
     }

@@ -9,7 +9,7 @@ use delivery::Instant;
 /// scheduled. The second key makes a run independent of how the heap breaks ties.
 #[derive(Debug)]
 pub struct EventQueue<E> {
-    heap: BinaryHeap<Entry<E>>,
+    heap: BinaryHeap<QueuedEvent<E>>,
     scheduled: u64,
     now: Instant,
 }
@@ -30,7 +30,7 @@ impl<E> EventQueue<E> {
         if time == Instant::NEVER {
             return;
         }
-        self.heap.push(Entry { time: time.max(self.now), sequence: self.scheduled, event });
+        self.heap.push(QueuedEvent { time: time.max(self.now), sequence: self.scheduled, event });
         self.scheduled += 1;
     }
 
@@ -73,32 +73,32 @@ impl<E> Default for EventQueue<E> {
 }
 
 #[derive(Debug)]
-struct Entry<E> {
+struct QueuedEvent<E> {
     time: Instant,
     sequence: u64,
     event: E,
 }
 
-impl<E> Ord for Entry<E> {
+impl<E> Ord for QueuedEvent<E> {
     /// Reversed, as the heap yields its greatest entry first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.time, other.sequence).cmp(&(self.time, self.sequence))
     }
 }
 
-impl<E> PartialOrd for Entry<E> {
+impl<E> PartialOrd for QueuedEvent<E> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<E> PartialEq for Entry<E> {
+impl<E> PartialEq for QueuedEvent<E> {
     fn eq(&self, other: &Self) -> bool {
         self.sequence == other.sequence
     }
 }
 
-impl<E> Eq for Entry<E> {}
+impl<E> Eq for QueuedEvent<E> {}
 
 #[cfg(test)]
 mod tests {

@@ -81,7 +81,7 @@ pub struct World<E> {
     /// The network, to be altered at will.
     pub network: Network,
     queue: EventQueue<WorldEvent>,
-    hosts: Vec<Host<E>>,
+    hosts: Vec<WorldHost<E>>,
     /// Which host and link is behind each port.
     owners: Vec<(usize, LinkId)>,
     /// Turns since the clock last moved.
@@ -120,7 +120,7 @@ impl<E: HostEngine> World<E> {
             assert_eq!(usize::from(port.0), self.owners.len(), "ports are given in order");
             self.owners.push((host, LinkId(link as u8)));
         }
-        self.hosts.push(Host {
+        self.hosts.push(WorldHost {
             engine,
             ports: ports.to_vec(),
             paused: false,
@@ -463,7 +463,8 @@ impl<E: HostEngine> World<E> {
     fn transmit(&mut self, host: usize) {
         let now = self.queue.now();
         let Self { trace, network, queue, hosts, .. } = self;
-        let Host { engine, ports, refusing, announced, turns, wants_turn, .. } = &mut hosts[host];
+        let WorldHost { engine, ports, refusing, announced, turns, wants_turn, .. } =
+            &mut hosts[host];
         let is_brief = turns.as_ref().is_some_and(|state| state.turns.sends_briefly);
         let mut has_sent = false;
         let wire: &mut Wire<'_> = &mut |link, to, pieces| {
@@ -538,7 +539,7 @@ impl<E: HostEngine> World<E> {
 }
 
 #[derive(Debug)]
-struct Host<E> {
+struct WorldHost<E> {
     engine: E,
     ports: Vec<PortId>,
     /// Links that were taken away from the engine.
@@ -567,7 +568,7 @@ struct Host<E> {
     overtaken: u64,
 }
 
-impl<E> Host<E> {
+impl<E> WorldHost<E> {
     /// Whether there is something to look at, and it is time to.
     fn may_turn(&self, now: Instant) -> bool {
         let is_time = self.turns.as_ref().is_none_or(|turns| turns.next_at <= now);

@@ -37,7 +37,7 @@ pub use counts::Counts;
 pub use fabric::EdgeCosts;
 use frames::Frames;
 pub use host::address;
-use host::{Arrived, Host};
+use host::{Arrived, EngineHost};
 use open_operations::OpenOperations;
 pub use open_operations::Order;
 pub(super) use open_operations::{OPERATION_BYTES_MAX, WINDOW_MAX};
@@ -212,7 +212,7 @@ pub enum EdgeError {
 pub struct EdgeFabric {
     configuration: EdgeConfiguration,
     rails: Vec<Ethernet>,
-    hosts: Vec<Host>,
+    hosts: Vec<EngineHost>,
     memory: MemoryTable,
     /// Completions of all hosts: each takes its own at the end of its turn.
     queue: Arc<CompletionQueue>,
@@ -321,7 +321,7 @@ impl EdgeFabric {
             let own_bps = topology.cable_settings(topology.host_link(host)).rate_bps;
             let rate_bps = own_bps.unwrap_or(ethernet.host_rate_bps);
             let rate = (rate_bps, queued_bytes * (8_000_000_000_000 / rate_bps.max(1)));
-            Host::new(host, rate, &configuration, frame_bytes_max, &memory, &status, seed)
+            EngineHost::new(host, rate, &configuration, frame_bytes_max, &memory, &status, seed)
         });
         Ok(Self {
             rails: (0..configuration.rails).map(rail).collect(),

@@ -80,7 +80,7 @@ pub struct FlitFabric {
     buffers: Vec<u32>,
     /// When each slot of a buffer may be used again; [`NEVER`] while it is occupied.
     slots_ps: Vec<u64>,
-    sources: Vec<Source>,
+    sources: Vec<FlitSource>,
     packets: Slab<Packet>,
     host_links: Vec<u32>,
     names: Vec<String>,
@@ -121,7 +121,7 @@ struct Input {
 
 /// What waits at a host.
 #[derive(Clone, Debug, Default)]
-struct Source {
+struct FlitSource {
     packets: VecDeque<u32>,
     /// When its link to its port is free.
     free_ps: u64,
@@ -184,7 +184,7 @@ impl FlitFabric {
             inputs: vec![idle; count + hosts as usize],
             buffers: vec![0; slots],
             slots_ps: vec![0; slots],
-            sources: vec![Source::default(); hosts as usize],
+            sources: vec![FlitSource::default(); hosts as usize],
             packets: Slab::new(),
             host_links: (0..hosts).map(|host| topology.host_link(host)).collect(),
             names: (0..topology.links().len() as u32)

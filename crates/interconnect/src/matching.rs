@@ -32,12 +32,12 @@ pub(super) struct Matching<M> {
 struct Waiting<T> {
     /// What came in ascending order, with those that went from between: never one at an end. Of the same
     /// key the first went first.
-    row: VecDeque<Entry<T>>,
+    row: VecDeque<MatchEntry<T>>,
     others: BTreeMap<(u64, u64), T>,
 }
 
 #[derive(Clone, Debug)]
-struct Entry<T> {
+struct MatchEntry<T> {
     key: u64,
     number: u64,
     /// Nothing if it went.
@@ -144,7 +144,7 @@ impl<T> Waiting<T> {
     #[inline]
     fn push(&mut self, key: u64, number: u64, value: T) {
         if self.row.back().is_none_or(|last| last.key <= key) {
-            self.row.push_back(Entry { key, number, value: Some(value) });
+            self.row.push_back(MatchEntry { key, number, value: Some(value) });
         } else {
             self.others.insert((key, number), value);
         }
@@ -156,7 +156,8 @@ impl<T> Waiting<T> {
         let place = if front.key == key {
             0
         } else {
-            let is_before = |entry: &Entry<T>| (entry.key, entry.value.is_some()) < (key, true);
+            let is_before =
+                |entry: &MatchEntry<T>| (entry.key, entry.value.is_some()) < (key, true);
             self.row.partition_point(is_before)
         };
         self.row.get(place).filter(|entry| entry.key == key).map(|_| place)

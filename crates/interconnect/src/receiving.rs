@@ -61,11 +61,11 @@ impl ReceivingConfiguration {
 #[derive(Clone, Debug)]
 pub(super) struct Interrupts {
     configuration: InterruptConfiguration,
-    hosts: Vec<Host>,
+    hosts: Vec<ReceivingHost>,
 }
 
 #[derive(Clone, Debug)]
-struct Host {
+struct ReceivingHost {
     /// Messages that are complete and that the processor does not know of.
     messages: VecDeque<u32>,
     frames: u32,
@@ -88,7 +88,8 @@ pub(super) enum Noticed {
 
 impl Interrupts {
     pub(super) fn new(configuration: InterruptConfiguration, ranks: usize) -> Self {
-        let host = Host { messages: VecDeque::new(), frames: 0, due_ps: NEVER, busy_ps: 0 };
+        let host =
+            ReceivingHost { messages: VecDeque::new(), frames: 0, due_ps: NEVER, busy_ps: 0 };
         Self { configuration, hosts: vec![host; ranks] }
     }
 

@@ -18,12 +18,12 @@ use crate::{Link, OnFrame};
 pub struct Delay<L> {
     link: L,
     late_by_ns: u64,
-    held: VecDeque<Held>,
+    held: VecDeque<DelayedFrame>,
     free: Vec<Vec<u8>>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct DelayedFrame {
     bytes: Vec<u8>,
     arrives_at: Instant,
     congestion_experienced: bool,
@@ -60,7 +60,7 @@ impl<L: Link> Wrapper for Delay<L> {
             let mut bytes = free.pop().unwrap_or_default();
             bytes.clear();
             frame.append_to(&mut bytes);
-            held.push_back(Held {
+            held.push_back(DelayedFrame {
                 bytes,
                 arrives_at: frame.received_at.after_ns(*late_by_ns),
                 congestion_experienced: frame.congestion_experienced,

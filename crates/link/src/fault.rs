@@ -119,7 +119,7 @@ pub struct Fault<L> {
     cut: Cut,
     random: Random,
     /// Frames to deliver later, in any order.
-    held: VecDeque<Held>,
+    held: VecDeque<HeldFrame>,
     /// The frames of a batch that are not lost. `origins` has the index of each in the original
     /// batch.
     remaining: TxBatch,
@@ -128,7 +128,7 @@ pub struct Fault<L> {
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldFrame {
     bytes: Vec<u8>,
     received_at: Instant,
     congestion_experienced: bool,
@@ -248,7 +248,7 @@ struct Arrivals<'a> {
     config: &'a FaultConfig,
     is_cut: bool,
     random: &'a mut Random,
-    held: &'a mut VecDeque<Held>,
+    held: &'a mut VecDeque<HeldFrame>,
     statistics: &'a mut FaultStatistics,
     delivered: usize,
 }
@@ -289,7 +289,7 @@ impl Arrivals<'_> {
         let distance = u64::from(self.config.distance_frames);
         let mut bytes = Vec::with_capacity(frame.len());
         frame.append_to(&mut bytes);
-        self.held.push_back(Held {
+        self.held.push_back(HeldFrame {
             bytes,
             received_at: frame.received_at,
             congestion_experienced: frame.congestion_experienced,

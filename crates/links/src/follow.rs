@@ -14,7 +14,7 @@ use link::{PacketError, start_thread};
 use runtime::{AttachError, Runtime};
 use wire_edge::PeerAddr;
 
-use crate::open::{self, Opener, Place, Raw, find, is_link_local, owner, usable};
+use crate::open::{self, LinkPlace, Opener, Raw, find, is_link_local, owner, usable};
 use crate::{BindError, LinkProblem, LinkSpec, PeerSpec};
 
 /// The links that a program wants, and the links that were opened for them.
@@ -22,7 +22,7 @@ use crate::{BindError, LinkProblem, LinkSpec, PeerSpec};
 pub struct NamedLinks {
     opener: Opener,
     wanted: Wanted,
-    entries: Mutex<Vec<Entry>>,
+    entries: Mutex<Vec<FollowedLink>>,
     /// Problems of the last comparison with the interfaces.
     problems: Mutex<Vec<LinkProblem>>,
 }
@@ -38,11 +38,11 @@ pub enum Wanted {
 
 /// A link of the endpoint that was opened by name.
 #[derive(Clone, Debug)]
-struct Entry {
+struct FollowedLink {
     /// Its name; `None` for a link that was added because of a peer's address.
     spec: Option<LinkSpec>,
     link: LinkId,
-    place: Place,
+    place: LinkPlace,
     /// Name of the interface.
     interface: Option<String>,
     /// Seconds for which the interface has been gone.
@@ -72,7 +72,7 @@ impl NamedLinks {
         for (index, spec) in specs.into_iter().enumerate() {
             let opened = opener.open(&spec, &host)?;
             let link = LinkId((first + index) as u8);
-            entries.push(Entry::new(Some(spec), link, opened.place, &host));
+            entries.push(FollowedLink::new(Some(spec), link, opened.place, &host));
             links.push(opened.link);
         }
         let problems = Mutex::default();
@@ -168,9 +168,10 @@ impl NamedLinks {
             let Some(source) = route.source else { continue };
             sources.insert(peer, source);
             let mut entries = self.entries();
-            let is_there = |entry: &Entry| entry.place.ip == Some(source);
-            let is_family =
-                |entry: &Entry| entry.place.ip.is_some_and(|ip| ip.is_ipv4() == peer.is_ipv4());
+            let is_there = |entry: &FollowedLink| entry.place.ip == Some(source);
+            let is_family = |entry: &FollowedLink| {
+                entry.place.ip.is_some_and(|ip| ip.is_ipv4() == peer.is_ipv4())
+            };
             if entries.iter().any(is_there) {
                 continue;
             }
@@ -190,7 +191,7 @@ impl NamedLinks {
             let scope = if is_link_local(source) { route.interface } else { 0 };
             let opened = self.opener.open_udp(source, scope, None, interface)?;
             let link = runtime.attach_link(opened.link)?;
-            entries.push(Entry::new(None, link, opened.place, &host));
+            entries.push(FollowedLink::new(None, link, opened.place, &host));
         }
         Ok(sources)
     }
@@ -245,7 +246,7 @@ impl NamedLinks {
     fn replace(
         &self,
         runtime: &Runtime,
-        entry: &mut Entry,
+        entry: &mut FollowedLink,
         host: &[Interface],
     ) -> Result<(), BindError> {
         let Some(spec) = entry.spec.clone() else { return Ok(()) };
@@ -262,20 +263,20 @@ impl NamedLinks {
         runtime: &Runtime,
         spec: &LinkSpec,
         host: &[Interface],
-    ) -> Result<Entry, BindError> {
+    ) -> Result<FollowedLink, BindError> {
         let opened = self.opener.open(spec, host)?;
         let link = runtime.attach_link(opened.link)?;
-        Ok(Entry::new(Some(spec.clone()), link, opened.place, host))
+        Ok(FollowedLink::new(Some(spec.clone()), link, opened.place, host))
     }
 
-    fn entries(&self) -> MutexGuard<'_, Vec<Entry>> {
+    fn entries(&self) -> MutexGuard<'_, Vec<FollowedLink>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Removes links whose interface has been gone for [`LOOKS_GONE_MAX`] seconds, but not the
 /// last link.
-fn forget(runtime: &Runtime, entries: &mut Vec<Entry>) -> Result<(), BindError> {
+fn forget(runtime: &Runtime, entries: &mut Vec<FollowedLink>) -> Result<(), BindError> {
     while entries.iter().any(|entry| entry.looks_gone == 0)
         && let Some(index) = entries.iter().position(|entry| entry.looks_gone >= LOOKS_GONE_MAX)
     {
@@ -285,8 +286,8 @@ fn forget(runtime: &Runtime, entries: &mut Vec<Entry>) -> Result<(), BindError> 
     Ok(())
 }
 
-impl Entry {
-    fn new(spec: Option<LinkSpec>, link: LinkId, place: Place, host: &[Interface]) -> Self {
+impl FollowedLink {
+    fn new(spec: Option<LinkSpec>, link: LinkId, place: LinkPlace, host: &[Interface]) -> Self {
         let interface = host.iter().find(|interface| Some(interface.index) == place.interface);
         let interface = interface.map(|interface| interface.name.clone());
         Self { spec, link, place, interface, looks_gone: 0 }

@@ -19,12 +19,12 @@ pub struct Opener {
 /// An open link and its place.
 pub(crate) struct Opened {
     pub(crate) link: Box<dyn Link>,
-    pub(crate) place: Place,
+    pub(crate) place: LinkPlace,
 }
 
 /// The place of a link on the host.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Place {
+pub(crate) struct LinkPlace {
     /// Index of its interface; `None` if the link is on no particular interface.
     pub(crate) interface: Option<u32>,
     /// Its IP address, if it has one.
@@ -70,7 +70,7 @@ impl Opener {
                 self.open_xdp(find(interface, host)?, *queue, *options)
             }
             LinkSpec::SharedMemory => {
-                Ok(Opened { link: Box::new(ShmLink::open()?), place: Place::default() })
+                Ok(Opened { link: Box::new(ShmLink::open()?), place: LinkPlace::default() })
             }
         }
     }
@@ -106,7 +106,7 @@ impl Opener {
             IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, scope).into(),
         };
         let link = Box::new(UdpLink::bind(address, &self.udp)?);
-        Ok(Opened { link, place: Place { interface, ip: Some(ip), raw: None } })
+        Ok(Opened { link, place: LinkPlace { interface, ip: Some(ip), raw: None } })
     }
 
     fn open_packet(&self, interface: &Interface, options: RawOptions) -> Result<Opened, BindError> {
@@ -116,7 +116,7 @@ impl Opener {
         config.ethertype = options.ethertype.unwrap_or(config.ethertype);
         let link = Box::new(PacketLink::open(&config)?);
         let raw = Raw { ethertype: config.ethertype, vlan: config.vlan };
-        Ok(Opened { link, place: Place::on_ethernet(interface, raw) })
+        Ok(Opened { link, place: LinkPlace::on_ethernet(interface, raw) })
     }
 
     fn open_xdp(
@@ -131,11 +131,11 @@ impl Opener {
         config.ethertype = raw.ethertype.unwrap_or(config.ethertype);
         let link = Box::new(XdpLink::open(&config)?);
         let raw = Raw { ethertype: config.ethertype, vlan: config.vlan };
-        Ok(Opened { link, place: Place::on_ethernet(interface, raw) })
+        Ok(Opened { link, place: LinkPlace::on_ethernet(interface, raw) })
     }
 }
 
-impl Place {
+impl LinkPlace {
     fn on_ethernet(interface: &Interface, raw: Raw) -> Self {
         Self { interface: Some(interface.index), ip: None, raw: Some(raw) }
     }

@@ -400,7 +400,7 @@ impl<'a> MemoryAccess<'a> {
     #[cold]
     fn place_elsewhere(
         &self,
-        place: &Place,
+        place: &CheckedPlace,
         bytes: Payload<'_>,
         through_kernel: fn(u64, Payload<'_>) -> Result<(), AccessError>,
     ) -> Result<(), AccessError> {
@@ -460,7 +460,7 @@ impl<'a> MemoryAccess<'a> {
         offset: u64,
         len: u64,
         purpose: Use,
-    ) -> Result<Place, AccessError> {
+    ) -> Result<CheckedPlace, AccessError> {
         let found = self.find(target.region)?;
         let granted = target.rights;
         let allowed = match purpose {
@@ -593,7 +593,7 @@ impl Found<'_> {
     }
 
     #[inline]
-    fn local(&self, offset: u64, len: u64) -> Result<Place, AccessError> {
+    fn local(&self, offset: u64, len: u64) -> Result<CheckedPlace, AccessError> {
         match self.start().checked_add(offset) {
             Some(address) => self.place(address, len),
             None => Err(self.out_of_bounds(u64::MAX, len)),
@@ -601,9 +601,9 @@ impl Found<'_> {
     }
 
     #[inline]
-    fn place(&self, address: u64, len: u64) -> Result<Place, AccessError> {
+    fn place(&self, address: u64, len: u64) -> Result<CheckedPlace, AccessError> {
         let offset = self.offset_of(address, len)?;
-        Ok(Place {
+        Ok(CheckedPlace {
             memory: self.slot.memory.load(Ordering::Relaxed).wrapping_add(offset as usize),
             address,
             state: self.state,
@@ -626,7 +626,7 @@ impl Found<'_> {
 }
 
 /// The location of checked bytes.
-struct Place {
+struct CheckedPlace {
     memory: *mut u8,
     /// The address that peers use. In the whole-address-space region it is also the local address.
     address: u64,
@@ -634,7 +634,7 @@ struct Place {
     state: SlotState,
 }
 
-impl Place {
+impl CheckedPlace {
     #[inline]
     fn memory(&self) -> *mut u8 {
         if self.state.is_plain() {

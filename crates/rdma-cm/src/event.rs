@@ -6,7 +6,7 @@ use std::sync::Arc;
 use verbs::{AddressVectorAttributes, Error, EventQueue};
 
 use super::id::Id;
-use super::ports::Host;
+use super::ports::ManagedHost;
 
 /// Kind of an event, numbered as `rdma_cm_event_type`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -128,7 +128,7 @@ impl Event {
 /// Channel by which programs receive the events of ids.
 #[derive(Debug)]
 pub struct EventChannel {
-    host: Arc<Host>,
+    host: Arc<ManagedHost>,
     events: EventQueue<Event>,
 }
 
@@ -137,7 +137,7 @@ impl EventChannel {
     ///
     /// # Errors
     /// [`Error::System`] if no file descriptor is left.
-    pub fn new(host: &Arc<Host>) -> Result<Arc<Self>, Error> {
+    pub fn new(host: &Arc<ManagedHost>) -> Result<Arc<Self>, Error> {
         Ok(Arc::new(Self { host: Arc::clone(host), events: EventQueue::new()? }))
     }
 

@@ -18,7 +18,7 @@ use super::event::{Event, EventChannel, EventKind};
 use super::manager::{Exchange, ManagedDevice};
 use super::message::End;
 use super::port_space::{PortSpace, PrivateLimits};
-use super::ports::{Claim, Heard, Host};
+use super::ports::{Claim, Heard, ManagedHost};
 
 /// A communication identifier (`rdma_cm_id`).
 ///
@@ -26,7 +26,7 @@ use super::ports::{Claim, Heard, Host};
 /// is held, because the wire calls the id from inside the engine.
 pub struct Id {
     this: Weak<Self>,
-    host: Arc<Host>,
+    host: Arc<ManagedHost>,
     space: PortSpace,
     service: QueuePairType,
     channel: Mutex<Arc<EventChannel>>,
@@ -140,7 +140,7 @@ impl Id {
     /// # Errors
     /// [`Error::Invalid`] if the port space does not allow this service.
     pub fn new(
-        host: &Arc<Host>,
+        host: &Arc<ManagedHost>,
         channel: &Arc<EventChannel>,
         space: PortSpace,
         service: Option<QueuePairType>,
@@ -161,7 +161,7 @@ impl Id {
     }
 
     fn make(
-        host: &Arc<Host>,
+        host: &Arc<ManagedHost>,
         channel: &Arc<EventChannel>,
         space: PortSpace,
         service: QueuePairType,

@@ -21,4 +21,4 @@ pub use id::{Id, IdOption, QUEUE_KEY};
 pub use manager::{Caller, ConnectionManager, Exchange, Listener, Listening, ManagedDevice, Over};
 pub use message::{End, REJECTED_BY_PROGRAM, Refusal, Reply, Request, fuzz_message};
 pub use port_space::{PortSpace, PrivateLimits};
-pub use ports::Host;
+pub use ports::ManagedHost;

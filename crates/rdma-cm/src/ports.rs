@@ -15,7 +15,7 @@ use super::port_space::PortSpace;
 /// A port is claimed from the system as the UDP port with the same number. Two processes of a host
 /// therefore never have the same port, and a port is free again however its process ends.
 #[derive(Debug)]
-pub struct Host {
+pub struct ManagedHost {
     devices: Vec<ManagedDevice>,
     claimed: Mutex<HashMap<SocketAddr, Claimed>>,
 }
@@ -30,7 +30,7 @@ struct Claimed {
     listeners: usize,
 }
 
-impl Host {
+impl ManagedHost {
     /// Creates a host with these devices.
     pub fn new(devices: Vec<ManagedDevice>) -> Arc<Self> {
         Arc::new(Self { devices, claimed: Mutex::default() })
@@ -101,7 +101,7 @@ impl Host {
 /// A port that an id has claimed until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    host: Arc<Host>,
+    host: Arc<ManagedHost>,
     at: SocketAddr,
     space: PortSpace,
 }
@@ -162,7 +162,7 @@ impl Drop for Claim {
 
 /// A port at which an id listens until this is dropped.
 pub(crate) struct Heard {
-    host: Arc<Host>,
+    host: Arc<ManagedHost>,
     at: SocketAddr,
     parts: Vec<Box<dyn Listening>>,
 }

@@ -256,7 +256,7 @@ fn attributes() -> DeviceAttributes {
 
 /// A host with two programs.
 struct World {
-    host: Arc<Host>,
+    host: Arc<ManagedHost>,
     server: Arc<EventChannel>,
     client: Arc<EventChannel>,
     asked_psn: Arc<AtomicU32>,
@@ -271,7 +271,7 @@ impl World {
             listeners: Mutex::default(),
             asked_psn: Arc::clone(&asked_psn),
         });
-        let host = Host::new(vec![ManagedDevice {
+        let host = ManagedHost::new(vec![ManagedDevice {
             device: Device::new(provider.clone()),
             manager: provider,
         }]);

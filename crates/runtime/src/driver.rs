@@ -30,10 +30,11 @@ use crate::submission::{HeldBack, Posting, Submissions};
 use crate::turn_access::TurnAccess;
 
 /// A function that a turn runs inside the engine: the control path.
-pub(crate) type Command = Box<dyn FnOnce(&mut Driver, &Host, Instant, &TurnAccess<'_>) + Send>;
+pub(crate) type Command =
+    Box<dyn FnOnce(&mut Driver, &RuntimeHost, Instant, &TurnAccess<'_>) + Send>;
 
 /// State that the thread inside the engine shares with the threads outside.
-pub(crate) struct Host {
+pub(crate) struct RuntimeHost {
     pub(crate) clock: Clock,
     pub(crate) memory: Arc<MemoryTable>,
     pub(crate) status: Arc<StatusTable>,
@@ -94,7 +95,7 @@ pub(crate) struct Host {
     pub(crate) descriptor: Descriptor,
 }
 
-impl Host {
+impl RuntimeHost {
     /// Makes the wake-ups that turns have made necessary, if a turn `worked`. To be called by the
     /// thread that leaves the cell: leaving orders the work done inside before the loads here
     /// ([`ProgressCell::pass`](crate::cell::ProgressCell::pass)).
@@ -142,7 +143,7 @@ impl Host {
         self.has_fired.store(true, Ordering::Relaxed);
     }
 
-    /// Whether [`Host::tell_fired`] has something to report. A thread that stays inside for several
+    /// Whether [`RuntimeHost::report_fired`] has something to report. A thread that stays inside for several
     /// turns checks this between them.
     #[inline]
     pub(crate) fn has_fired(&self) -> bool {
@@ -224,7 +225,7 @@ pub(crate) enum Unsent {
 pub(crate) struct Turned {
     /// There is more to do at once.
     pub(crate) more: bool,
-    /// The turn changed something that other threads may wait for; [`Host::wake_others`] wakes
+    /// The turn changed something that other threads may wait for; [`RuntimeHost::wake_others`] wakes
     /// them.
     pub(crate) worked: bool,
 }
@@ -301,7 +302,7 @@ impl Driver {
     /// The calls and wake-ups that the turn makes necessary follow after it, outside of the cell if
     /// possible. A woken thread may preempt the thread that wakes it, and would then find the cell
     /// occupied.
-    pub(crate) fn turn(&mut self, host: &Host, caller: Caller) -> Turned {
+    pub(crate) fn turn(&mut self, host: &RuntimeHost, caller: Caller) -> Turned {
         let now = self.clock.now(&host.clock);
         if caller == Caller::Application {
             host.polled_at.store(now.0, Ordering::Relaxed);
@@ -393,7 +394,7 @@ impl Driver {
     #[inline]
     pub(crate) fn post(
         &mut self,
-        host: &Host,
+        host: &RuntimeHost,
         connection: ConnectionHandle,
         posting: &Posting,
         list: Option<PieceList<'_>>,
@@ -419,7 +420,7 @@ impl Driver {
     }
 
     /// Takes work from a source and transmits it. Returns whether there is more to do at once.
-    pub(crate) fn ring(&mut self, host: &Host, source: &Arc<dyn WorkSource>) -> bool {
+    pub(crate) fn ring(&mut self, host: &RuntimeHost, source: &Arc<dyn WorkSource>) -> bool {
         let memory = TurnAccess::new(&host.memory);
         let now = self.clock.now(&host.clock);
         host.polled_at.store(now.0, Ordering::Relaxed);
@@ -436,7 +437,7 @@ impl Driver {
 
     /// Takes work from all sources whose doorbells were rung, and transmits it.
     #[cold]
-    pub(crate) fn send_out_all(&mut self, host: &Host) {
+    pub(crate) fn send_out_all(&mut self, host: &RuntimeHost) {
         let memory = TurnAccess::new(&host.memory);
         let now = self.clock.now(&host.clock);
         self.take_submissions(host, &memory);
@@ -446,7 +447,7 @@ impl Driver {
 
     /// Returns whether posted work is unsent or unacknowledged.
     #[cold]
-    pub(crate) fn unsent(&self, host: &Host) -> Unsent {
+    pub(crate) fn unsent(&self, host: &RuntimeHost) -> Unsent {
         if host.hooks.awaits_peers(host.clock.now()) {
             Unsent::AwaitsPeers
         } else if self.engine.has_outstanding() {
@@ -461,7 +462,7 @@ impl Driver {
     #[cold]
     pub(crate) fn send_out(
         &mut self,
-        host: &Host,
+        host: &RuntimeHost,
         now: Instant,
         memory: &TurnAccess<'_>,
         source: &Arc<dyn WorkSource>,
@@ -481,7 +482,7 @@ impl Driver {
     #[cold]
     fn pull_sources(
         &mut self,
-        host: &Host,
+        host: &RuntimeHost,
         now: Instant,
         memory: &TurnAccess<'_>,
         has_happened: bool,
@@ -506,7 +507,7 @@ impl Driver {
     /// Attaches a link under a free identifier.
     pub(crate) fn attach(
         &mut self,
-        host: &Host,
+        host: &RuntimeHost,
         driver: Box<dyn Link>,
     ) -> Result<LinkId, AttachError> {
         let free = self.links.iter().position(Option::is_none);
@@ -531,7 +532,7 @@ impl Driver {
     }
 
     /// Detaches a link and closes its sockets.
-    pub(crate) fn detach(&mut self, host: &Host, link: LinkId) -> bool {
+    pub(crate) fn detach(&mut self, host: &RuntimeHost, link: LinkId) -> bool {
         let index = usize::from(link.0);
         let Some(slot) = self.links.get_mut(index).filter(|slot| slot.is_some()) else {
             return false;
@@ -548,7 +549,7 @@ impl Driver {
     /// Attaches another protocol.
     pub(crate) fn attach_machine(
         &mut self,
-        host: &Host,
+        host: &RuntimeHost,
         shared: Weak<Shared>,
         machine: Box<dyn Machine>,
     ) -> Result<MachineId, MachineError> {
@@ -564,7 +565,7 @@ impl Driver {
     #[cold]
     fn turn_machines(
         &mut self,
-        host: &Host,
+        host: &RuntimeHost,
         now: Instant,
         memory: &TurnAccess<'_>,
     ) -> (bool, bool) {
@@ -581,7 +582,7 @@ impl Driver {
     /// Adds a port to a multicast group on the interface of a link.
     pub(crate) fn join_group(
         &mut self,
-        host: &Host,
+        host: &RuntimeHost,
         port: DatagramPort,
         link: LinkId,
         group: IpAddr,
@@ -598,7 +599,7 @@ impl Driver {
     /// Removes a port from a multicast group.
     pub(crate) fn leave_group(
         &mut self,
-        host: &Host,
+        host: &RuntimeHost,
         port: DatagramPort,
         group: IpAddr,
     ) -> Result<(), DatagramError> {
@@ -610,7 +611,7 @@ impl Driver {
     /// Closes a port and removes it from its groups.
     pub(crate) fn close_datagram_port(
         &mut self,
-        host: &Host,
+        host: &RuntimeHost,
         port: DatagramPort,
     ) -> Result<(), DatagramError> {
         self.engine.close_datagram_port(port)?;
@@ -621,7 +622,7 @@ impl Driver {
     /// Opens a redirect port for services that have moved elsewhere.
     pub(crate) fn open_redirect_port(
         &mut self,
-        host: &Host,
+        host: &RuntimeHost,
         address: SocketAddr,
         moved: Vec<(u32, Moved)>,
     ) -> Result<SocketAddr, AuxiliaryError> {
@@ -632,12 +633,12 @@ impl Driver {
     }
 
     /// Closes the redirect port at an address. Returns false if there is none.
-    pub(crate) fn close_redirect_port(&mut self, host: &Host, address: SocketAddr) -> bool {
+    pub(crate) fn close_redirect_port(&mut self, host: &RuntimeHost, address: SocketAddr) -> bool {
         self.auxiliary_sockets.close(&host.sleeper.auxiliary, address)
     }
 
     /// Closes the sockets of multicast groups that have no members any more.
-    fn trim_auxiliary_sockets(&mut self, host: &Host) {
+    fn trim_auxiliary_sockets(&mut self, host: &RuntimeHost) {
         self.auxiliary_sockets.trim(&host.sleeper.auxiliary, &mut self.engine);
         host.call_watch();
     }
@@ -663,7 +664,7 @@ impl Driver {
         self.engine.hasten_acknowledgements();
     }
 
-    fn take_work(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) -> bool {
+    fn take_work(&mut self, host: &RuntimeHost, now: Instant, memory: &TurnAccess<'_>) -> bool {
         let worked = self.take_submissions(host, memory);
         if host.has_commands.load(Ordering::Acquire) {
             self.run_commands(host, now, memory);
@@ -673,7 +674,7 @@ impl Driver {
     }
 
     #[inline]
-    pub(crate) fn take_submissions(&mut self, host: &Host, memory: &TurnAccess<'_>) -> bool {
+    pub(crate) fn take_submissions(&mut self, host: &RuntimeHost, memory: &TurnAccess<'_>) -> bool {
         if self.held.is_idle(&host.submissions) {
             return false;
         }
@@ -695,7 +696,7 @@ impl Driver {
     }
 
     #[cold]
-    fn run_commands(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) {
+    fn run_commands(&mut self, host: &RuntimeHost, now: Instant, memory: &TurnAccess<'_>) {
         let commands = {
             let mut commands = host.commands.lock().unwrap_or_else(PoisonError::into_inner);
             host.has_commands.store(false, Ordering::Relaxed);
@@ -712,7 +713,7 @@ impl Driver {
     /// read: frames that wait there end the sleep at once.
     fn receive(
         &mut self,
-        host: &Host,
+        host: &RuntimeHost,
         caller: Caller,
         is_parting: bool,
         now: Instant,
@@ -787,7 +788,7 @@ impl Driver {
     #[cold]
     fn poll_auxiliary(
         &mut self,
-        host: &Host,
+        host: &RuntimeHost,
         caller: Caller,
         now: Instant,
         memory: &TurnAccess<'_>,
@@ -818,7 +819,7 @@ impl Driver {
 
     /// Sends what the engine has to send, as far as the links have room. Returns whether there is
     /// more for which they have room.
-    fn transmit(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) -> bool {
+    fn transmit(&mut self, host: &RuntimeHost, now: Instant, memory: &TurnAccess<'_>) -> bool {
         if self.full == 0 && !self.engine.has_work() {
             return false;
         }
@@ -868,7 +869,7 @@ impl Driver {
     }
 
     #[cold]
-    fn after_transmit(&mut self, host: &Host, now: Instant, failed: u16, full: u16) {
+    fn after_transmit(&mut self, host: &RuntimeHost, now: Instant, failed: u16, full: u16) {
         let changed = self.full ^ full | failed;
         self.full = full;
         for index in 0..LINKS_MAX {
@@ -883,7 +884,7 @@ impl Driver {
 
     /// Reports events of connections to the hooks. Returns whether there were any.
     #[inline]
-    fn report_news(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) -> bool {
+    fn report_news(&mut self, host: &RuntimeHost, now: Instant, memory: &TurnAccess<'_>) -> bool {
         let mut has_news = false;
         while let Some(event) = self.engine.poll_event() {
             host.hooks.on_event(&mut self.engine, memory.begun(), now, event);
@@ -898,7 +899,7 @@ impl Driver {
 
     /// Reports connections that have room again to the hooks, which hand over the work that waited.
     #[cold]
-    fn report_room(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) {
+    fn report_room(&mut self, host: &RuntimeHost, now: Instant, memory: &TurnAccess<'_>) {
         while let Some(connection) = self.engine.poll_room() {
             host.hooks.on_room(&mut self.engine, memory.begun(), now, connection);
         }
@@ -906,7 +907,7 @@ impl Driver {
 
     /// Publishes the results of the turn to threads outside.
     #[inline]
-    fn finish(&mut self, host: &Host, now: Instant, worked: bool) {
+    fn finish(&mut self, host: &RuntimeHost, now: Instant, worked: bool) {
         self.counters.turns += 1;
         host.arming.publish(self.engine.report_count() + self.news + self.counters.refused_late);
         self.has_sent_datagrams = false;
@@ -937,7 +938,7 @@ impl Driver {
 
     /// Updates what the sleeper watches for each link of a set.
     #[cold]
-    fn watch_again(&self, host: &Host, links: u16) {
+    fn watch_again(&self, host: &RuntimeHost, links: u16) {
         for index in (0..LINKS_MAX).filter(|index| links >> index & 1 != 0) {
             self.watch(host, index);
         }
@@ -945,7 +946,7 @@ impl Driver {
 
     /// Updates what the sleeper watches for one link.
     #[cold]
-    fn watch(&self, host: &Host, index: usize) {
+    fn watch(&self, host: &RuntimeHost, index: usize) {
         let watched =
             self.links.get(index).and_then(Option::as_ref).filter(|link| !link.has_failed);
         let fds = watched.map(|link| link.driver.wait_fds().map(|fd| fd.map(|fd| fd.as_raw_fd())));

@@ -70,4 +70,4 @@ pub use runtime::{Doorbell, Runtime, RuntimeConfig, StartError, SubmitError};
 pub use sleep::Others;
 pub use source::{Posted, Rest, SourceDoorbell, WorkSource};
 pub use submission::Posting;
-pub use tasks::{Enlisted, Patience};
+pub use tasks::{Enlisted, SpinBudget};

@@ -12,7 +12,7 @@ use std::task::Waker;
 
 use delivery::Instant;
 
-use crate::driver::{Driver, Host};
+use crate::driver::{Driver, RuntimeHost};
 use crate::park::Interest;
 use crate::runtime::{Runtime, lock};
 use crate::tasks::Enlisted;
@@ -64,7 +64,7 @@ impl Runtime {
 impl Driver {
     /// Records that frames have arrived or that a timer has run.
     #[inline]
-    pub(crate) fn note_change(&mut self, host: &Host, now: Instant) {
+    pub(crate) fn note_change(&mut self, host: &RuntimeHost, now: Instant) {
         if host.lookers.has_of_peers.load(Ordering::Relaxed) {
             self.lookers_due = self.lookers_due.min(now.after_ns(LOOK_NS));
         }
@@ -72,7 +72,7 @@ impl Driver {
 
     /// Wakes the tasks, as soon as the calling thread has left the engine.
     #[cold]
-    pub(crate) fn wake_lookers(&mut self, host: &Host) {
+    pub(crate) fn wake_lookers(&mut self, host: &RuntimeHost) {
         self.lookers_due = Instant::NEVER;
         let lookers = &host.lookers;
         lookers.has_of_peers.store(false, Ordering::SeqCst);

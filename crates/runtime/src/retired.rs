@@ -13,7 +13,7 @@ use delivery::Instant;
 use engine::Engine;
 use mem::{MemoryTable, RegionId, RegisterError};
 
-use crate::driver::{Driver, Host};
+use crate::driver::{Driver, RuntimeHost};
 use crate::fork::HomeProcess;
 use crate::runtime::{Runtime, Shared, lock};
 use crate::turn_access::TurnAccess;
@@ -209,7 +209,12 @@ impl Retiring {
 impl Driver {
     /// Searches the pending work for regions that were dropped.
     #[cold]
-    pub(crate) fn take_retired(&mut self, host: &Host, now: Instant, memory: &TurnAccess<'_>) {
+    pub(crate) fn take_retired(
+        &mut self,
+        host: &RuntimeHost,
+        now: Instant,
+        memory: &TurnAccess<'_>,
+    ) {
         // Operations that threads handed over before they dropped a region are now included.
         self.take_submissions(host, memory);
         let Self { retiring, held, engine, .. } = self;
@@ -218,7 +223,7 @@ impl Driver {
 
     /// Whether no pending work uses the region, if that can be found out at little cost.
     #[cold]
-    fn finds_unused(&mut self, host: &Host, region: RegionId) -> bool {
+    fn finds_unused(&mut self, host: &RuntimeHost, region: RegionId) -> bool {
         if self.engine.visited_count() > VISITED_AT_ONCE {
             return false;
         }

@@ -23,7 +23,7 @@ use crate::auxiliary_sockets::{AUXILIARY_KEYS, AuxiliaryError};
 use crate::cell::{Drive, Inside, ProgressCell};
 use crate::clock::Clock;
 use crate::counters::{OutsideCounters, RuntimeCounters};
-use crate::driver::{AttachError, Caller, Command, Driver, Host};
+use crate::driver::{AttachError, Caller, Command, Driver, RuntimeHost};
 use crate::exit;
 use crate::fork::{Forked, HomeProcess, Inherited};
 use crate::hooks::Hooks;
@@ -188,7 +188,7 @@ impl Runtime {
         let shared = Arc::new(Shared {
             queue_owner: engine.incarnation(),
             cell: ProgressCell::new(Driver::new(engine, &clock, &submissions)),
-            host: Host {
+            host: RuntimeHost {
                 clock,
                 memory: Arc::new(MemoryTable::new(config.regions, config.region_seed)),
                 status,
@@ -555,9 +555,10 @@ impl Runtime {
     /// # Errors
     /// [`AuxiliaryError::Port`] if there is no such port.
     pub fn leave_group(&self, port: DatagramPort, group: IpAddr) -> Result<(), AuxiliaryError> {
-        let leave = move |driver: &mut Driver, host: &Host, _now, _memory: &TurnAccess<'_>| {
-            driver.leave_group(host, port, group)
-        };
+        let leave =
+            move |driver: &mut Driver, host: &RuntimeHost, _now, _memory: &TurnAccess<'_>| {
+                driver.leave_group(host, port, group)
+            };
         Ok(self.shared.command(leave)??)
     }
 
@@ -594,9 +595,10 @@ impl Runtime {
     /// # Errors
     /// [`AuxiliaryError::Port`] if there is no such port.
     pub fn close_datagram_port(&self, port: DatagramPort) -> Result<(), AuxiliaryError> {
-        let close = move |driver: &mut Driver, host: &Host, _now, _memory: &TurnAccess<'_>| {
-            driver.close_datagram_port(host, port)
-        };
+        let close =
+            move |driver: &mut Driver, host: &RuntimeHost, _now, _memory: &TurnAccess<'_>| {
+                driver.close_datagram_port(host, port)
+            };
         Ok(self.shared.command(close)??)
     }
 
@@ -684,7 +686,7 @@ impl Runtime {
 pub(crate) struct Shared {
     pub(crate) cell: ProgressCell<Driver>,
     queue_owner: u64,
-    pub(crate) host: Host,
+    pub(crate) host: RuntimeHost,
     pub(crate) home: HomeProcess,
     pub(crate) waits: Waits,
     /// There is a progress thread, which drives the endpoint while the application does not.
@@ -829,7 +831,7 @@ impl Shared {
     /// Runs `work` inside the engine and waits for its result.
     pub(crate) fn command<R: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Driver, &Host, Instant, &TurnAccess<'_>) -> R + Send + 'static,
+        work: impl FnOnce(&mut Driver, &RuntimeHost, Instant, &TurnAccess<'_>) -> R + Send + 'static,
     ) -> Result<R, Forked> {
         self.home.check()?;
         let answer = Arc::new((Mutex::new(None), Condvar::new()));

@@ -13,7 +13,7 @@ use crate::waits::Spin;
 /// ([`Polling`](crate::Polling)). Meanwhile the task wakes itself at once after each poll, so that
 /// other tasks run in between.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Patience {
+pub struct SpinBudget {
     /// The polling part of the wait; `Some` once the wait has begun.
     spin: Option<Spin>,
     /// At the last reading of the clock there was time left.
@@ -21,7 +21,7 @@ pub struct Patience {
     polls: u8,
 }
 
-impl Patience {
+impl SpinBudget {
     /// Whether to poll again, after a poll that found nothing. Reads the clock only now and then,
     /// because a reading costs as much as waking the task.
     #[inline]
@@ -59,7 +59,7 @@ impl Drop for Enlisted {
 
 impl Runtime {
     /// Polls `ready`, makes progress and polls `ready` again. If neither poll returns a value,
-    /// arranges for the task to be woken: at once while its `patience` lasts, after that by the
+    /// arranges for the task to be woken: at once while its `spin_budget` lasts, after that by the
     /// thread that brings what the task waits for. For the latter, `enlist` gets the waker, and
     /// must make sure that whatever arrives from then on wakes it.
     ///
@@ -71,22 +71,22 @@ impl Runtime {
     pub fn poll_wait<R>(
         &self,
         context: &Context<'_>,
-        patience: &mut Patience,
+        spin_budget: &mut SpinBudget,
         mut ready: impl FnMut() -> Option<R>,
         enlist: impl FnOnce(&Waker),
     ) -> Poll<Result<R, Forked>> {
         let shared = &*self.shared;
         shared.home.check()?;
         if let Some(result) = ready() {
-            patience.found(shared);
+            spin_budget.found(shared);
             return Poll::Ready(Ok(result));
         }
         shared.drive_inline();
         if let Some(result) = ready() {
-            patience.found(shared);
+            spin_budget.found(shared);
             return Poll::Ready(Ok(result));
         }
-        if patience.lasts(shared) || !shared.has_thread {
+        if spin_budget.lasts(shared) || !shared.has_thread {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }

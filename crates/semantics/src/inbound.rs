@@ -30,7 +30,7 @@ use operation::{InKind, Part};
 use placement::Tail;
 pub use rest::InboundAtRest;
 use sharing::Share;
-use yielding::Place;
+use yielding::RemotePlace;
 #[cfg(test)]
 pub(crate) use yielding::STEPS;
 
@@ -561,7 +561,7 @@ impl Inbound {
         if let InKind::Write { key, base } = part.kind
             && self.yields(next, part.flags)
         {
-            let place = Place { key, base, offset: start };
+            let place = RemotePlace { key, base, offset: start };
             return self.place_around(memory, pools, Some(received), next, place, payload, tail);
         }
         let mut result = Ok(());

@@ -34,7 +34,7 @@ use crate::{Owner, PieceList, PostError, Receive};
 /// connections that began to wait later.
 #[derive(Debug)]
 pub struct SharedReceives {
-    posted: ArrayQueue<Entry>,
+    posted: ArrayQueue<UntakenReceive>,
     /// Memory for lists of pieces, reused after their receives were taken.
     spare: ArrayQueue<Box<StoredPieces>>,
     /// Number of connections that wait for a receive.
@@ -54,7 +54,7 @@ pub struct SharedReceives {
 struct Rare {
     /// Receives that connections had taken and not consumed when they ended. They are older than
     /// any in `posted`.
-    returned: VecDeque<Entry>,
+    returned: VecDeque<UntakenReceive>,
     /// Connections that wait, in the order in which they began to wait.
     waiters: VecDeque<Owner>,
 }
@@ -70,7 +70,7 @@ pub enum Unfit {
 
 /// A receive that no message has taken.
 #[derive(Debug)]
-struct Entry {
+struct UntakenReceive {
     receive: Receive,
     /// Destination of the message if it consists of several pieces.
     pieces: Option<Box<StoredPieces>>,
@@ -100,7 +100,7 @@ impl SharedReceives {
     /// # Errors
     /// [`PostError::ReceiveQueueFull`].
     pub fn post(&self, receive: Receive) -> Result<bool, PostError> {
-        self.push(Entry { receive, pieces: None })
+        self.push(UntakenReceive { receive, pieces: None })
     }
 
     /// Posts pieces of memory, one after the other, for a message, as [`SharedReceives::post`]
@@ -110,7 +110,7 @@ impl SharedReceives {
     /// [`PostError::ReceiveQueueFull`].
     pub fn post_list(&self, list: PieceList<'_>, context: u64) -> Result<bool, PostError> {
         let receive = Receive { region: RegionId::NONE, offset: 0, length: list.length(), context };
-        self.push(Entry { receive, pieces: Some(self.keep(list)) })
+        self.push(UntakenReceive { receive, pieces: Some(self.keep(list)) })
     }
 
     /// Records that a user without a connection lacks a receive. From now on
@@ -211,7 +211,7 @@ impl SharedReceives {
     /// Takes the oldest receive.
     #[inline]
     pub(crate) fn take_waited_for(&self, lists: &mut Lists) -> Option<Posted> {
-        let Entry { receive, pieces } = self.take_entry()?;
+        let UntakenReceive { receive, pieces } = self.take_entry()?;
         let Some(pieces) = pieces else { return Some(receive.into()) };
         let slot = lists.keep(pieces.list());
         // If `spare` is full, the memory is freed.
@@ -266,7 +266,7 @@ impl SharedReceives {
                     (RegionId::NONE, 0, Some(pieces))
                 }
             };
-            Entry { receive: Receive { region, offset, length, context }, pieces }
+            UntakenReceive { receive: Receive { region, offset, length, context }, pieces }
         });
         self.put_back(entries);
         let mut rare = self.rare();
@@ -276,7 +276,7 @@ impl SharedReceives {
     }
 
     /// Returns receives to the queue, each in front of all that are there.
-    fn put_back(&self, entries: impl IntoIterator<Item = Entry>) {
+    fn put_back(&self, entries: impl IntoIterator<Item = UntakenReceive>) {
         let mut rare = self.rare();
         for entry in entries {
             rare.returned.push_front(entry);
@@ -284,7 +284,7 @@ impl SharedReceives {
         self.returned.store(rare.returned.len(), SeqCst);
     }
 
-    fn push(&self, entry: Entry) -> Result<bool, PostError> {
+    fn push(&self, entry: UntakenReceive) -> Result<bool, PostError> {
         if self.posted.push(entry).is_err() {
             return Err(PostError::ReceiveQueueFull(self.capacity() as u32));
         }
@@ -294,13 +294,13 @@ impl SharedReceives {
     }
 
     #[inline]
-    fn take_entry(&self) -> Option<Entry> {
+    fn take_entry(&self) -> Option<UntakenReceive> {
         let is_plain = self.waiting.load(Relaxed) == 0 && self.returned.load(Relaxed) == 0;
         if is_plain { self.posted.pop() } else { self.take_in_want() }
     }
 
     #[cold]
-    fn take_in_want(&self) -> Option<Entry> {
+    fn take_in_want(&self) -> Option<UntakenReceive> {
         let mut rare = self.rare();
         let back = rare.returned.pop_front();
         self.returned.store(rare.returned.len(), SeqCst);

@@ -7,7 +7,7 @@ pub(crate) const NIL: u32 = u32::MAX;
 /// a [growing](Slab::growing) slab.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
-    entries: Vec<Entry<T>>,
+    entries: Vec<SlabEntry<T>>,
     free: u32,
     used: u32,
     /// Most values at a time.
@@ -15,7 +15,7 @@ pub(crate) struct Slab<T> {
 }
 
 #[derive(Debug)]
-enum Entry<T> {
+enum SlabEntry<T> {
     Used(T),
     /// The next free index, or [`NIL`].
     Free(u32),
@@ -27,7 +27,7 @@ impl<T> Slab<T> {
         let last = capacity.checked_sub(1);
         Self {
             entries: (0..capacity)
-                .map(|index| Entry::Free(if Some(index) == last { NIL } else { index + 1 }))
+                .map(|index| SlabEntry::Free(if Some(index) == last { NIL } else { index + 1 }))
                 .collect(),
             free: if capacity == 0 { NIL } else { 0 },
             used: 0,
@@ -54,10 +54,10 @@ impl<T> Slab<T> {
             let has_room = (self.entries.len() as u32) < self.limit;
             return if has_room { Ok(self.grow(value)) } else { Err(value) };
         };
-        if let Entry::Free(next) = *entry {
+        if let SlabEntry::Free(next) = *entry {
             self.free = next;
         }
-        *entry = Entry::Used(value);
+        *entry = SlabEntry::Used(value);
         self.used += 1;
         Ok(index)
     }
@@ -72,8 +72,8 @@ impl<T> Slab<T> {
     #[inline]
     pub(crate) fn remove(&mut self, index: u32) -> T {
         let entry = &mut self.entries[index as usize];
-        assert!(matches!(entry, Entry::Used(_)), "slab index {index} is freed twice");
-        let Entry::Used(value) = core::mem::replace(entry, Entry::Free(self.free)) else {
+        assert!(matches!(entry, SlabEntry::Used(_)), "slab index {index} is freed twice");
+        let SlabEntry::Used(value) = core::mem::replace(entry, SlabEntry::Free(self.free)) else {
             unreachable!("checked above")
         };
         self.free = index;
@@ -85,8 +85,8 @@ impl<T> Slab<T> {
     #[inline]
     pub(crate) fn free(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
-        assert!(matches!(entry, Entry::Used(_)), "slab index {index} is freed twice");
-        *entry = Entry::Free(self.free);
+        assert!(matches!(entry, SlabEntry::Used(_)), "slab index {index} is freed twice");
+        *entry = SlabEntry::Free(self.free);
         self.free = index;
         self.used -= 1;
     }
@@ -95,7 +95,7 @@ impl<T> Slab<T> {
     #[inline]
     pub(crate) fn get(&self, index: u32) -> Option<&T> {
         match self.entries.get(index as usize) {
-            Some(Entry::Used(value)) => Some(value),
+            Some(SlabEntry::Used(value)) => Some(value),
             _ => None,
         }
     }
@@ -104,7 +104,7 @@ impl<T> Slab<T> {
     #[inline]
     pub(crate) fn get_mut(&mut self, index: u32) -> Option<&mut T> {
         match self.entries.get_mut(index as usize) {
-            Some(Entry::Used(value)) => Some(value),
+            Some(SlabEntry::Used(value)) => Some(value),
             _ => None,
         }
     }
@@ -113,8 +113,8 @@ impl<T> Slab<T> {
     /// cost little.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
         let values = self.entries.iter().filter_map(|entry| match entry {
-            Entry::Used(value) => Some(value),
-            Entry::Free(_) => None,
+            SlabEntry::Used(value) => Some(value),
+            SlabEntry::Free(_) => None,
         });
         values.take(self.used as usize)
     }
@@ -137,7 +137,7 @@ impl<T> Slab<T> {
     #[cold]
     fn grow(&mut self, value: T) -> u32 {
         let index = self.entries.len() as u32;
-        self.entries.push(Entry::Used(value));
+        self.entries.push(SlabEntry::Used(value));
         self.used += 1;
         index
     }
@@ -151,8 +151,8 @@ impl<T> core::ops::Index<u32> for Slab<T> {
     #[inline]
     fn index(&self, index: u32) -> &T {
         match &self.entries[index as usize] {
-            Entry::Used(value) => value,
-            Entry::Free(_) => panic!("slab index {index} is free"),
+            SlabEntry::Used(value) => value,
+            SlabEntry::Free(_) => panic!("slab index {index} is free"),
         }
     }
 }
@@ -161,8 +161,8 @@ impl<T> core::ops::IndexMut<u32> for Slab<T> {
     #[inline]
     fn index_mut(&mut self, index: u32) -> &mut T {
         match &mut self.entries[index as usize] {
-            Entry::Used(value) => value,
-            Entry::Free(_) => panic!("slab index {index} is free"),
+            SlabEntry::Used(value) => value,
+            SlabEntry::Free(_) => panic!("slab index {index} is free"),
         }
     }
 }

@@ -20,11 +20,11 @@ use wire_edge::{CloseReason, PeerAddr};
 
 pub(super) use self::given::parts_of;
 use self::given::{Given, Standing};
-use super::greeting::{Greeting, Place, Refusal, SERVICE};
+use super::greeting::{Greeting, QueuePairPlace, Refusal, SERVICE};
 use super::log::Log;
 use super::meeting::{Expected, Judgement, Psns, RECEIVER_WAIT_NS, WAIT_NS};
 use super::patience::{not_ready_ns, parting_ns, search_ns, silence_ns};
-use super::source::{Due, Source};
+use super::source::{Due, QueuePairSource};
 use super::work::Ends;
 use crate::settings::LogLevel;
 
@@ -40,18 +40,18 @@ pub(crate) struct ConnectionTable {
 #[derive(Default)]
 struct Tables {
     /// Queue pairs by number.
-    entries: HashMap<u32, Entry>,
+    entries: HashMap<u32, QueuePairEntry>,
     /// Queue pair number of each requested or accepted connection.
     connections: HashMap<ConnectionHandle, u32>,
     /// Requests that may be accepted later, oldest first.
-    held: Vec<Held>,
+    held: Vec<PendingRequest>,
     /// Queue pairs whose receives wait for room in the engine.
-    again: Vec<Arc<Source>>,
+    again: Vec<Arc<QueuePairSource>>,
 }
 
 /// State of a queue pair.
-struct Entry {
-    source: Arc<Source>,
+struct QueuePairEntry {
+    source: Arc<QueuePairSource>,
     phase: Phase,
     /// Number of searches that this queue pair number has begun.
     life: u32,
@@ -104,7 +104,7 @@ struct Side {
 }
 
 /// A request of a peer that is not answered yet.
-struct Held {
+struct PendingRequest {
     handle: ConnectionHandle,
     from: PeerAddr,
     greeting: Greeting,
@@ -114,9 +114,9 @@ struct Held {
 pub(crate) enum Then {
     Nothing,
     /// The queue pair is connected: post its receives and send waiting work.
-    Pull(Arc<Source>),
+    Pull(Arc<QueuePairSource>),
     /// The connection has ended: notify the queue pair.
-    Notify(Arc<Source>, Ending),
+    Notify(Arc<QueuePairSource>, Ending),
 }
 
 impl ConnectionTable {
@@ -126,8 +126,8 @@ impl ConnectionTable {
     }
 
     /// Adds a new queue pair.
-    pub(crate) fn enter(&self, source: &Arc<Source>) {
-        let entry = Entry { source: Arc::clone(source), phase: Phase::Open, life: 0 };
+    pub(crate) fn enter(&self, source: &Arc<QueuePairSource>) {
+        let entry = QueuePairEntry { source: Arc::clone(source), phase: Phase::Open, life: 0 };
         self.tables().entries.insert(source.queue_pair().number(), entry);
     }
 
@@ -136,7 +136,7 @@ impl ConnectionTable {
         let left = {
             let mut tables = self.tables();
             tables.abandon(engine, now, number);
-            let unwanted = |held: &Held| held.greeting.destination.number == number;
+            let unwanted = |held: &PendingRequest| held.greeting.destination.number == number;
             tables.refuse_held(engine, Refusal::UnknownNumber, unwanted);
             tables.entries.remove(&number)
         };
@@ -213,7 +213,10 @@ impl ConnectionTable {
     }
 
     /// Calls `visit` for each queue pair, with its peer and its connections, if it has any.
-    pub(crate) fn visit(&self, mut visit: impl FnMut(&QueuePair, Option<Place>, Option<Ends>)) {
+    pub(crate) fn visit(
+        &self,
+        mut visit: impl FnMut(&QueuePair, Option<QueuePairPlace>, Option<Ends>),
+    ) {
         for entry in self.tables().entries.values() {
             let (peer, ends) = match &entry.phase {
                 Phase::Seeking(search) => (Some(search.wanted.expected.peer), None),
@@ -275,7 +278,7 @@ impl ConnectionTable {
             let asks = search.asked.is_some();
             let mut refused = Vec::new();
             let expected = &search.wanted.expected;
-            let mut judge = |(position, held): (usize, &Held)| {
+            let mut judge = |(position, held): (usize, &PendingRequest)| {
                 if held.greeting.destination.number != number {
                     return None;
                 }
@@ -323,9 +326,9 @@ impl ConnectionTable {
         &self,
         engine: &mut Engine,
         now: Instant,
-        source: &Arc<Source>,
+        source: &Arc<QueuePairSource>,
         search: &mut Search,
-        request: &Held,
+        request: &PendingRequest,
         life: u32,
     ) {
         let queue_pair = source.queue_pair();
@@ -355,7 +358,7 @@ impl ConnectionTable {
         &self,
         engine: &mut Engine,
         now: Instant,
-        source: &Arc<Source>,
+        source: &Arc<QueuePairSource>,
         search: &mut Search,
         life: u32,
     ) {
@@ -440,9 +443,9 @@ impl ConnectionTable {
         }
         // This request replaces earlier ones of the same queue pair.
         tables.refuse_held(engine, Refusal::Another, |held| held.is_repeated_by(&greeting, from));
-        tables.held.push(Held { handle, from, greeting });
+        tables.held.push(PendingRequest { handle, from, greeting });
         let then = self.go_on(&mut tables, engine, now, number);
-        let is_for_it = |held: &&Held| held.greeting.destination.number == number;
+        let is_for_it = |held: &&PendingRequest| held.greeting.destination.number == number;
         if tables.held.iter().filter(is_for_it).count() > HELD_MAX {
             // If the oldest was the right one, its peer asks again, and a request is judged when it
             // arrives.
@@ -734,7 +737,7 @@ impl Tables {
         &mut self,
         engine: &mut Engine,
         refusal: Refusal,
-        is_refused: impl Fn(&Held) -> bool,
+        is_refused: impl Fn(&PendingRequest) -> bool,
     ) {
         self.held.retain(|held| {
             let is_refused = is_refused(held);
@@ -746,7 +749,7 @@ impl Tables {
     }
 }
 
-impl Entry {
+impl QueuePairEntry {
     /// Returns whether the entry has a timer.
     const fn is_waiting(&self) -> bool {
         matches!(self.phase, Phase::Seeking(_) | Phase::Parting { .. })
@@ -813,7 +816,7 @@ impl Search {
     }
 }
 
-impl Held {
+impl PendingRequest {
     /// Returns whether a later request of the same queue pair replaces this one. Hosts are
     /// distinguished by their source addresses.
     fn is_repeated_by(&self, later: &Greeting, from: PeerAddr) -> bool {

@@ -28,7 +28,7 @@ pub(crate) fn wire(
     instance: &Arc<Instance>,
     queue_pair: &Arc<QueuePair>,
 ) -> Result<Box<dyn Wire>, Error> {
-    let source = Arc::new(Source {
+    let source = Arc::new(DatagramSource {
         queue_pair: Arc::clone(queue_pair),
         domain: queue_pair.domain()?,
         doorbell: SourceDoorbell::new(),
@@ -45,7 +45,7 @@ pub(crate) fn wire(
 }
 
 /// The source from which the engine pulls the work of a datagram queue pair.
-struct Source {
+struct DatagramSource {
     queue_pair: Arc<QueuePair>,
     domain: ProtectionDomain,
     doorbell: SourceDoorbell,
@@ -73,7 +73,7 @@ enum Outcome {
     Over(Ending),
 }
 
-impl Source {
+impl DatagramSource {
     /// Opens the port, so that the queue pair can receive.
     fn open(
         &self,
@@ -257,7 +257,7 @@ impl Source {
     }
 }
 
-impl WorkSource for Source {
+impl WorkSource for DatagramSource {
     fn doorbell(&self) -> &SourceDoorbell {
         &self.doorbell
     }
@@ -335,7 +335,7 @@ fn outcome_of(error: DatagramError) -> Outcome {
 /// The wire of a datagram queue pair.
 struct DatagramWire {
     instance: Arc<Instance>,
-    source: Arc<Source>,
+    source: Arc<DatagramSource>,
     /// `source`, as the type that the runtime takes.
     rung: Arc<dyn WorkSource>,
     /// Groups that the queue pair has joined, even before it can receive. Locked while they change.

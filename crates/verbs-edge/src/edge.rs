@@ -26,7 +26,7 @@ use crate::limits::{
     DOMAINS_MAX, GROUPS_MAX, INLINE_MAX, QUEUE_PAIRS_MAX, READ_DEPTH, WORK_REQUESTS_MAX,
 };
 use crate::settings::{DeviceSettings, Settings};
-use crate::source::Source;
+use crate::source::QueuePairSource;
 use crate::wire::ConnectedWire;
 
 /// Returns the devices of this process. Starts nothing. A forked child that needs devices creates
@@ -198,7 +198,7 @@ impl Provider for Edge {
         if queue_pair.service() == QueuePairType::Datagram {
             return datagrams::wire(instance, queue_pair);
         }
-        let source = Source::new(queue_pair, queue_pair.domain()?, instance.table().due());
+        let source = QueuePairSource::new(queue_pair, queue_pair.domain()?, instance.table().due());
         Ok(Box::new(ConnectedWire::new(instance, source)))
     }
 

@@ -16,9 +16,9 @@ pub(crate) struct Greeting {
     /// Distinguishes consecutive attempts under one queue pair number.
     pub(crate) life: u32,
     /// The queue pair that the greeting is for.
-    pub(crate) destination: Place,
+    pub(crate) destination: QueuePairPlace,
     /// The queue pair that sends the greeting.
-    pub(crate) source: Place,
+    pub(crate) source: QueuePairPlace,
     /// Packet number that the sender expects first; its program has it from the peer's program.
     pub(crate) receive_psn: u32,
     /// Packet number that the sender uses first, if it is known.
@@ -27,7 +27,7 @@ pub(crate) struct Greeting {
 
 /// Identity of a queue pair. The order decides which end sends the first request.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub(crate) struct Place {
+pub(crate) struct QueuePairPlace {
     /// Queue pair number.
     pub(crate) number: u32,
     /// GID of the port.
@@ -101,8 +101,8 @@ impl Greeting {
             kind,
             not_ready_timer,
             life: word(8)?,
-            destination: Place { number: number(12)?, gid: gid(48)? },
-            source: Place { number: number(16)?, gid: gid(32)? },
+            destination: QueuePairPlace { number: number(12)?, gid: gid(48)? },
+            source: QueuePairPlace { number: number(16)?, gid: gid(32)? },
             receive_psn: number(20)?,
             send_psn: (flags & HAS_SEND_PSN != 0).then_some(send_psn),
         })
@@ -135,9 +135,9 @@ mod tests {
 
     use super::*;
 
-    fn place() -> impl Strategy<Value = Place> {
+    fn place() -> impl Strategy<Value = QueuePairPlace> {
         (0..=NUMBER_MAX, any::<[u8; 16]>())
-            .prop_map(|(number, gid)| Place { number, gid: Gid(gid) })
+            .prop_map(|(number, gid)| QueuePairPlace { number, gid: Gid(gid) })
     }
 
     fn greeting() -> impl Strategy<Value = Greeting> {

@@ -22,7 +22,7 @@ use wire_edge::{PeerAddr, QueuePairNumber};
 use super::addresses::Places;
 use super::connection_table::{ConnectionTable, Wanted};
 use super::failure::{failed, forked};
-use super::greeting::{Place, SERVICE};
+use super::greeting::{QueuePairPlace, SERVICE};
 use super::hooks::TableHooks;
 use super::limits::{DOMAINS_MAX, READ_DEPTH};
 use super::log::Log;
@@ -30,7 +30,7 @@ use super::manager::{self, Manager};
 use super::meeting::Expected;
 use super::numbers::Numbers;
 use super::port::PortWatch;
-use super::source::Source;
+use super::source::QueuePairSource;
 use super::statistics_socket::Statistics;
 use super::ways::Ways;
 use crate::settings::{LogLevel, Settings};
@@ -224,7 +224,7 @@ impl Instance {
     }
 
     /// Returns the peer that a queue pair's attributes name.
-    pub(crate) fn wanted(&self, source: &Source) -> Result<Wanted, Error> {
+    pub(crate) fn wanted(&self, source: &QueuePairSource) -> Result<Wanted, Error> {
         let queue_pair = source.queue_pair();
         let attributes = queue_pair.attributes();
         let index = attributes.path.source_index;
@@ -240,8 +240,8 @@ impl Instance {
         let is_sending = queue_pair.state() == QueuePairState::ReadyToSend;
         let expected = Expected {
             kind: queue_pair.service(),
-            own: Place { number: queue_pair.number(), gid: own.gid },
-            peer: Place { number: attributes.destination, gid: peer_gid },
+            own: QueuePairPlace { number: queue_pair.number(), gid: own.gid },
+            peer: QueuePairPlace { number: attributes.destination, gid: peer_gid },
             receive_psn: attributes.receive_psn,
             send_psn: is_sending.then_some(attributes.send_psn),
         };
@@ -250,7 +250,7 @@ impl Instance {
     }
 
     /// Returns the link and the address for requests to a queue pair.
-    fn path_to(&self, index: usize, peer: Place) -> Option<(LinkId, PeerAddr)> {
+    fn path_to(&self, index: usize, peer: QueuePairPlace) -> Option<(LinkId, PeerAddr)> {
         let number = QueuePairNumber::new(peer.number)?;
         let number = QueuePairNumber::at(number.slot(), number.index())?;
         self.ways.to(index, peer.gid, number)

@@ -26,7 +26,7 @@ use wire_edge::{Moved, PeerAddr, RejectReason};
 use super::connection_table::{ConnectionTable, Wanted, ip_of, parts_of};
 use super::failure::{failed, forked};
 use super::instance::Instance;
-use super::source::Source;
+use super::source::QueuePairSource;
 
 /// The service of connection requests.
 pub(super) const SERVICE: u32 = 0x5244_434d;
@@ -50,16 +50,16 @@ pub(crate) struct Manager {
 type Callers = Vec<Arc<dyn Caller>>;
 
 /// The work source of a queue pair that takes over a connection, and the peer that it expects.
-type Taken = (Arc<Source>, Wanted);
+type Taken = (Arc<QueuePairSource>, Wanted);
 
 #[derive(Default)]
 struct Tables {
     listeners: Vec<Listens>,
     /// Number of listeners so far.
     count: u64,
-    entries: HashMap<ConnectionHandle, Entry>,
+    entries: HashMap<ConnectionHandle, ManagedEntry>,
     /// Requests to repeat, with the time for each.
-    again: Vec<(Instant, Entry)>,
+    again: Vec<(Instant, ManagedEntry)>,
     /// Ids to notify that no frame of their connection is in flight any more, with the time for
     /// each.
     quiet: VecDeque<(Instant, Arc<dyn Caller>)>,
@@ -73,7 +73,7 @@ struct Listens {
     listener: Arc<dyn Listener>,
 }
 
-struct Entry {
+struct ManagedEntry {
     caller: Arc<dyn Caller>,
     phase: Phase,
     is_datagram: bool,
@@ -184,7 +184,8 @@ impl Manager {
     /// quiet time. Schedules the next run.
     fn take_due(&self, engine: &mut Engine, now: Instant) -> (Callers, Callers) {
         let mut tables = self.tables();
-        let is_late = |entry: &Entry| matches!(entry.phase, Phase::Asked(until) if until <= now);
+        let is_late =
+            |entry: &ManagedEntry| matches!(entry.phase, Phase::Asked(until) if until <= now);
         let late: Vec<ConnectionHandle> = tables
             .entries
             .iter()
@@ -264,7 +265,10 @@ impl Manager {
         match listener.on_request(request, exchange) {
             Ok(caller) => {
                 let peer = Some(peer);
-                let entry = Entry { peer, ..Entry::new(caller, Phase::Requested, is_datagram) };
+                let entry = ManagedEntry {
+                    peer,
+                    ..ManagedEntry::new(caller, Phase::Requested, is_datagram)
+                };
                 self.tables().entries.insert(handle, entry);
                 Ok(())
             }
@@ -352,7 +356,7 @@ impl Manager {
         self.report_end(now, &entry, over);
     }
 
-    fn report_end(&self, now: Instant, entry: &Entry, over: Over) {
+    fn report_end(&self, now: Instant, entry: &ManagedEntry, over: Over) {
         if matches!(entry.phase, Phase::Connected | Phase::Severed) {
             let at = now.after_ns(QUIET_NS);
             self.tables().quiet.push_back((at, Arc::clone(&entry.caller)));
@@ -392,7 +396,11 @@ impl Manager {
         }
     }
 
-    fn change<R>(&self, handle: ConnectionHandle, change: impl Fn(&mut Entry) -> R) -> Option<R> {
+    fn change<R>(
+        &self,
+        handle: ConnectionHandle,
+        change: impl Fn(&mut ManagedEntry) -> R,
+    ) -> Option<R> {
         self.tables().entries.get_mut(&handle).map(change)
     }
 
@@ -413,7 +421,7 @@ impl Manager {
     //= protocol.md: cm.4
     /// Repeats requests to ports at which no id listened.
     fn ask_again(&self, engine: &mut Engine, now: Instant) {
-        let due: Vec<Entry> = {
+        let due: Vec<ManagedEntry> = {
             let mut tables = self.tables();
             let (due, later) = tables.again.drain(..).partition(|(at, _)| *at <= now);
             let due: Vec<_> = due;
@@ -429,7 +437,7 @@ impl Manager {
     }
 
     /// Sends the request of an entry.
-    fn ask(&self, engine: &mut Engine, now: Instant, entry: Entry) -> Result<(), Error> {
+    fn ask(&self, engine: &mut Engine, now: Instant, entry: ManagedEntry) -> Result<(), Error> {
         let mut entry = entry;
         let Some(question) = &mut entry.question else { return Ok(()) };
         let source = question.queue_pair.as_ref().and_then(|pair| self.table.lend(pair));
@@ -464,7 +472,7 @@ impl Manager {
 
     /// Drops a request that waits to be repeated.
     fn forget(&self, name: &Name) {
-        let is_it = |entry: &Entry| {
+        let is_it = |entry: &ManagedEntry| {
             entry.question.as_ref().is_some_and(|question| Arc::ptr_eq(&question.name, name))
         };
         let mut tables = self.tables();
@@ -578,7 +586,7 @@ impl Manager {
     }
 }
 
-impl Entry {
+impl ManagedEntry {
     const fn new(caller: Arc<dyn Caller>, phase: Phase, is_datagram: bool) -> Self {
         let (question, peer, is_given, wants_end) = (None, None, false, false);
         Self { caller, phase, is_datagram, question, peer, is_given, wants_end }
@@ -640,7 +648,11 @@ impl Manager {
         let ask = move |engine: &mut Engine, _: &MemoryAccess<'_>, now: Instant| {
             let phase = Phase::Asked(now.after_ns(ANSWER_NS));
             let question = Some(Box::new(question));
-            manager.ask(engine, now, Entry { question, ..Entry::new(caller, phase, is_datagram) })
+            manager.ask(
+                engine,
+                now,
+                ManagedEntry { question, ..ManagedEntry::new(caller, phase, is_datagram) },
+            )
         };
         home.runtime().control(ask).map_err(forked)??;
         Ok(Arc::new(Call::new(self, name)))

@@ -5,14 +5,14 @@ use std::net::IpAddr;
 
 use verbs::QueuePairType;
 
-use super::greeting::{Greeting, Place, Refusal};
+use super::greeting::{Greeting, QueuePairPlace, Refusal};
 
 /// What a searching end knows about itself and its peer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
     pub(crate) kind: QueuePairType,
-    pub(crate) own: Place,
-    pub(crate) peer: Place,
+    pub(crate) own: QueuePairPlace,
+    pub(crate) peer: QueuePairPlace,
     pub(crate) receive_psn: u32,
     /// Known once the queue pair is ready to send.
     pub(crate) send_psn: Option<u32>,
@@ -121,11 +121,11 @@ mod tests {
     use super::*;
     use verbs::Gid;
 
-    fn place(number: u32, ip: &str) -> Place {
-        Place { number, gid: Gid::of(ip.parse().unwrap()) }
+    fn place(number: u32, ip: &str) -> QueuePairPlace {
+        QueuePairPlace { number, gid: Gid::of(ip.parse().unwrap()) }
     }
 
-    fn expected(own: Place, peer: Place) -> Expected {
+    fn expected(own: QueuePairPlace, peer: QueuePairPlace) -> Expected {
         let kind = QueuePairType::Reliable;
         Expected { kind, own, peer, receive_psn: 7, send_psn: Some(9) }
     }

@@ -15,7 +15,7 @@ use super::limits::{QUEUE_PAIRS_MAX, WINDOW};
 use super::work::{Ends, Outcome, post_receive, post_send};
 
 /// The source from which the engine pulls the work of a queue pair.
-pub(crate) struct Source {
+pub(crate) struct QueuePairSource {
     queue_pair: Arc<QueuePair>,
     domain: ProtectionDomain,
     doorbell: SourceDoorbell,
@@ -36,7 +36,7 @@ pub(crate) struct Source {
     draining: Draining,
 }
 
-impl Source {
+impl QueuePairSource {
     pub(crate) fn new(
         queue_pair: &Arc<QueuePair>,
         domain: ProtectionDomain,
@@ -234,7 +234,7 @@ impl Source {
     }
 }
 
-impl WorkSource for Source {
+impl WorkSource for QueuePairSource {
     fn doorbell(&self) -> &SourceDoorbell {
         &self.doorbell
     }

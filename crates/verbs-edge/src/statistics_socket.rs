@@ -19,7 +19,7 @@ use verbs::{CompletionQueue, QueuePair, QueuePairState, QueuePairType, Registry}
 
 use super::addresses::Places;
 use super::connection_table::ConnectionTable;
-use super::greeting::Place;
+use super::greeting::QueuePairPlace;
 use super::work::Ends;
 use crate::settings::Settings;
 use crate::statistics::{
@@ -134,7 +134,7 @@ fn completion_queue_report(queue: &CompletionQueue) -> CompletionQueueReport {
 fn queue_pair_report(
     engine: &Engine,
     queue_pair: &QueuePair,
-    peer: Option<Place>,
+    peer: Option<QueuePairPlace>,
     ends: Option<Ends>,
 ) -> QueuePairReport {
     let mut report = QueuePairReport {

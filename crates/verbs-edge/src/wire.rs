@@ -9,18 +9,18 @@ use verbs::{Error, Gid, Wire};
 
 use super::connection_table::ConnectionTable;
 use super::instance::Instance;
-use super::source::Source;
+use super::source::QueuePairSource;
 
 /// The wire of a connected queue pair.
 pub(crate) struct ConnectedWire {
     instance: Arc<Instance>,
-    source: Arc<Source>,
+    source: Arc<QueuePairSource>,
     /// `source`, as the type that the runtime takes.
     rung: Arc<dyn WorkSource>,
 }
 
 impl ConnectedWire {
-    pub(crate) fn new(instance: &Arc<Instance>, source: Source) -> Self {
+    pub(crate) fn new(instance: &Arc<Instance>, source: QueuePairSource) -> Self {
         let source = Arc::new(source);
         let rung = Arc::clone(&source);
         instance.table().enter(&source);

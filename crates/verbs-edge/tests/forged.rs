@@ -13,7 +13,8 @@ use link::UdpConfig;
 use links::Opener;
 use mem::{MemoryAccess, ProtectionDomain};
 use rdma_cm::{
-    ConnectOptions, End, EventChannel, EventKind, Host, Id, PortSpace, Refusal, Reply, Request,
+    ConnectOptions, End, EventChannel, EventKind, Id, ManagedHost, PortSpace, Refusal, Reply,
+    Request,
 };
 use runtime::{Hooks, Runtime, RuntimeConfig};
 use verbs::{Gid, QueuePairState, QueuePairType};
@@ -128,7 +129,7 @@ fn fitting(request: &Request) -> Reply {
 fn outcome(peer: &Peer, has_queue_pair: bool) -> (EventKind, i32) {
     let managed = devices(&loopback()).expect("the settings are good").remove(0);
     let program = Program::of(managed.device.open().expect("it opens"));
-    let host = Host::new(vec![managed]);
+    let host = ManagedHost::new(vec![managed]);
     let channel = EventChannel::new(&host).expect("a channel");
     let next = || {
         let event = channel.get().expect("there will be an event");
@@ -218,7 +219,7 @@ fn the_address_that_a_reply_came_from_counts_and_not_the_one_it_claims() {
 
 /// Creates a listener and a peer, whose request claims another GID and offers a takeover.
 fn ask_with_a_lie(has_feature: bool) -> (Peer, Arc<Id>, Arc<EventChannel>) {
-    let host = Host::new(devices(&loopback()).expect("the settings are good"));
+    let host = ManagedHost::new(devices(&loopback()).expect("the settings are good"));
     let channel = EventChannel::new(&host).expect("a channel");
     let listener = Id::new(&host, &channel, PortSpace::Tcp, None).expect("an id");
     listener.bind(([127, 0, 0, 1], 0).into()).expect("a free port");

@@ -99,7 +99,7 @@ impl QueuePair {
         check_init(context, attributes, init)?;
         context
             .begin("queue pairs", attributes.queue_pairs_max, |counts| &mut counts.queue_pairs)?;
-        let result = Held::take(domain, init).and_then(|held| {
+        let result = UsedObjects::take(domain, init).and_then(|held| {
             let made = Self::make(domain, init);
             if made.is_err() {
                 held.let_go();
@@ -262,7 +262,7 @@ impl QueuePair {
             queue.strike(self);
         }
         self.provider().release_number(self.number);
-        Held::of(self).let_go();
+        UsedObjects::of(self).let_go();
         self.context().end(|counts| &mut counts.queue_pairs);
         Ok(())
     }
@@ -316,7 +316,7 @@ impl fmt::Debug for QueuePair {
 }
 
 /// The objects that a queue pair references.
-struct Held<'a> {
+struct UsedObjects<'a> {
     domain: &'a ProtectionDomain,
     send_queue: &'a CompletionQueue,
     receive_queue: &'a CompletionQueue,
@@ -325,7 +325,7 @@ struct Held<'a> {
     unreported_sends: u32,
 }
 
-impl<'a> Held<'a> {
+impl<'a> UsedObjects<'a> {
     fn of(queue_pair: &'a QueuePair) -> Self {
         Self {
             domain: &queue_pair.domain,

@@ -29,7 +29,7 @@ pub const ROOTS: [&str; 6] =
 
 /// What a path names.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Entry {
+pub enum SysfsEntry {
     /// A file with this text, which ends with a line feed.
     File(String),
     /// A symbolic link to this path, which is relative to the folder of the link.
@@ -51,7 +51,7 @@ pub fn entries(
     port: &PortAttributes,
     counters: &PortCounters,
     gids: &[GidEntry],
-) -> Vec<(String, Entry)> {
+) -> Vec<(String, SysfsEntry)> {
     let name = &device.name;
     let descriptor = descriptor_name(index);
     let mut table = Table { folder: format!("{DEVICE_FOLDERS}/{name}"), entries: Vec::new() };
@@ -82,7 +82,7 @@ pub fn entries(
     // Programs look for the descriptor, for the device's name, and for the connection manager's
     // node.
     for node in [&descriptor, name, "rdma_cm"] {
-        table.entries.push((format!("{NODES}/{node}"), Entry::Node));
+        table.entries.push((format!("{NODES}/{node}"), SysfsEntry::Node));
     }
     table.entries
 }
@@ -93,7 +93,7 @@ pub enum Found {
     /// A folder, with the names in it and their kinds.
     Folder(BTreeMap<String, Kind>),
     /// A file, link or node.
-    Entry(Entry),
+    Entry(SysfsEntry),
 }
 
 /// Kind of a name in a folder.
@@ -115,18 +115,18 @@ pub enum Kind {
 /// Double slashes, slashes at the end and `.` are ignored, as the kernel ignores them. Links in the
 /// middle of the path are followed; a link at the end is returned. `..` behind a link leads to the
 /// folder of the link, not of its target: the caller must resolve a path that has both.
-pub fn find(entries: &[(String, Entry)], path: &str) -> Option<Found> {
+pub fn find(entries: &[(String, SysfsEntry)], path: &str) -> Option<Found> {
     let path = physical(entries, normalized(path)?);
     if let Some((_, entry)) = entries.iter().find(|(other, _)| *other == path) {
         return Some(Found::Entry(entry.clone()));
     }
-    let below = |(other, entry): &(String, Entry)| {
+    let below = |(other, entry): &(String, SysfsEntry)| {
         let rest = other.strip_prefix(&path)?.strip_prefix('/')?;
         let kind = match (rest.split_once('/'), entry) {
             (Some(_), _) => Kind::Folder,
-            (None, Entry::File(_)) => Kind::File,
-            (None, Entry::Link(_)) => Kind::Link,
-            (None, Entry::Node) => Kind::Node,
+            (None, SysfsEntry::File(_)) => Kind::File,
+            (None, SysfsEntry::Link(_)) => Kind::Link,
+            (None, SysfsEntry::Node) => Kind::Node,
         };
         Some((rest.split('/').next()?.to_owned(), kind))
     };
@@ -136,9 +136,9 @@ pub fn find(entries: &[(String, Entry)], path: &str) -> Option<Found> {
 }
 
 /// Returns the path with all links but one at its end resolved.
-fn physical(entries: &[(String, Entry)], mut path: String) -> String {
-    let passes = |(link, entry): &(String, Entry), path: &str| {
-        let Entry::Link(target) = entry else { return None };
+fn physical(entries: &[(String, SysfsEntry)], mut path: String) -> String {
+    let passes = |(link, entry): &(String, SysfsEntry), path: &str| {
+        let SysfsEntry::Link(target) = entry else { return None };
         let rest = path.strip_prefix(link)?.strip_prefix('/')?;
         normalized(&format!("{link}/../{target}/{rest}"))
     };
@@ -176,25 +176,26 @@ pub fn normalized(path: &str) -> Option<String> {
 }
 
 /// Returns the text of the file at `path`, if there is one.
-pub fn file(entries: &[(String, Entry)], path: &str) -> Option<String> {
+pub fn file(entries: &[(String, SysfsEntry)], path: &str) -> Option<String> {
     match find(entries, path) {
-        Some(Found::Entry(Entry::File(text))) => Some(text),
+        Some(Found::Entry(SysfsEntry::File(text))) => Some(text),
         _ => None,
     }
 }
 
 struct Table {
     folder: String,
-    entries: Vec<(String, Entry)>,
+    entries: Vec<(String, SysfsEntry)>,
 }
 
 impl Table {
     fn add(&mut self, path: &str, text: &str) {
-        self.entries.push((format!("{}/{path}", self.folder), Entry::File(format!("{text}\n"))));
+        self.entries
+            .push((format!("{}/{path}", self.folder), SysfsEntry::File(format!("{text}\n"))));
     }
 
     fn link(&mut self, path: &str, target: &str) {
-        self.entries.push((format!("{}/{path}", self.folder), Entry::Link(target.into())));
+        self.entries.push((format!("{}/{path}", self.folder), SysfsEntry::Link(target.into())));
     }
 
     fn add_gid(&mut self, entry: &GidEntry, interface: Option<&String>) {
@@ -318,7 +319,7 @@ mod tests {
     #[test]
     fn what_programs_look_for_is_there() {
         let file = |path: &str| match found(path) {
-            Some(Found::Entry(Entry::File(text))) => text,
+            Some(Found::Entry(SysfsEntry::File(text))) => text,
             other => panic!("{path}: {other:?}"),
         };
         let port = "/sys/class/infiniband/edge0/ports/1";
@@ -332,9 +333,9 @@ mod tests {
         assert_eq!(file(&format!("{port}/hw_counters/resets_sent")), "5\n");
         assert_eq!(file("/sys/class/infiniband/edge0/node_guid"), "0123:4567:89ab:cdef\n");
         assert_eq!(file("/sys/class/infiniband_verbs/uverbs0/ibdev"), "edge0\n");
-        assert_eq!(found("/dev/infiniband/uverbs0"), Some(Found::Entry(Entry::Node)));
-        assert_eq!(found("/dev/infiniband/edge0"), Some(Found::Entry(Entry::Node)));
-        assert_eq!(found("/dev/infiniband/rdma_cm"), Some(Found::Entry(Entry::Node)));
+        assert_eq!(found("/dev/infiniband/uverbs0"), Some(Found::Entry(SysfsEntry::Node)));
+        assert_eq!(found("/dev/infiniband/edge0"), Some(Found::Entry(SysfsEntry::Node)));
+        assert_eq!(found("/dev/infiniband/rdma_cm"), Some(Found::Entry(SysfsEntry::Node)));
     }
 
     #[test]
@@ -356,7 +357,7 @@ mod tests {
     #[test]
     fn devices_are_links_to_folders_of_devices_without_hardware() {
         let link = |path: &str, target: &str| {
-            assert_eq!(found(path), Some(Found::Entry(Entry::Link(target.into()))), "{path}");
+            assert_eq!(found(path), Some(Found::Entry(SysfsEntry::Link(target.into()))), "{path}");
         };
         link("/sys/class/infiniband/edge0", "../../devices/virtual/infiniband/edge0");
         link(

@@ -26,21 +26,21 @@ pub(crate) fn decode_address(bytes: &[u8; ADDRESS_BYTES]) -> Result<PeerAddr, De
 /// The addresses of an endpoint's links, in the order of link identifiers. Either a slice to
 /// encode, or checked and borrowed from a frame.
 #[derive(Clone, Copy, Debug)]
-pub struct Addresses<'a>(Source<'a>);
+pub struct Addresses<'a>(AddressSource<'a>);
 
 #[derive(Clone, Copy, Debug)]
-enum Source<'a> {
+enum AddressSource<'a> {
     Slice(&'a [PeerAddr]),
     Wire(&'a [[u8; ADDRESS_BYTES]]),
 }
 
 impl<'a> Addresses<'a> {
     /// An empty list.
-    pub const NONE: Self = Self(Source::Slice(&[]));
+    pub const NONE: Self = Self(AddressSource::Slice(&[]));
 
     /// Creates a list of these addresses. At most [`crate::ADDRESSES_MAX`] fit into a frame.
     pub const fn from_slice(addresses: &'a [PeerAddr]) -> Self {
-        Self(Source::Slice(addresses))
+        Self(AddressSource::Slice(addresses))
     }
 
     /// Decodes the addresses in the bytes of a frame.
@@ -48,14 +48,14 @@ impl<'a> Addresses<'a> {
         for address in addresses {
             decode_address(address)?;
         }
-        Ok(Self(Source::Wire(addresses)))
+        Ok(Self(AddressSource::Wire(addresses)))
     }
 
     /// Returns the number of addresses.
     pub const fn len(&self) -> usize {
         match self.0 {
-            Source::Slice(addresses) => addresses.len(),
-            Source::Wire(addresses) => addresses.len(),
+            AddressSource::Slice(addresses) => addresses.len(),
+            AddressSource::Wire(addresses) => addresses.len(),
         }
     }
 
@@ -68,8 +68,8 @@ impl<'a> Addresses<'a> {
     pub fn iter(&self) -> impl ExactSizeIterator<Item = PeerAddr> + Clone + 'a {
         let source = self.0;
         (0..self.len()).map(move |index| match source {
-            Source::Slice(addresses) => addresses.get(index).copied().unwrap_or_default(),
-            Source::Wire(addresses) => {
+            AddressSource::Slice(addresses) => addresses.get(index).copied().unwrap_or_default(),
+            AddressSource::Wire(addresses) => {
                 addresses.get(index).copied().map(PeerAddr).unwrap_or_default()
             }
         })

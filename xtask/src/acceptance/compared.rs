@@ -9,7 +9,7 @@ use super::{Bound, rounded};
 
 /// Where the points are in a result.
 #[derive(Clone, Copy)]
-pub(super) enum Place {
+pub(super) enum PointLocation {
     /// Of `ethernot bench`.
     Bench,
     /// A set-up of `ethernot bench multiedge`.
@@ -48,7 +48,7 @@ pub(super) enum Quantity {
 /// What a row compares.
 #[derive(Clone, Copy)]
 pub(super) struct Comparison {
-    pub(super) place: Place,
+    pub(super) place: PointLocation,
     pub(super) points: &'static [Point],
     pub(super) own: Side,
     pub(super) other: Side,
@@ -75,7 +75,7 @@ pub(super) fn worst(result: &Value, of: &Comparison, bound: Bound) -> Result<Fou
 }
 
 fn figure(result: &Value, of: &Comparison, point: Point) -> Result<f64, Failure> {
-    if matches!(of.place, Place::Sockets) {
+    if matches!(of.place, PointLocation::Sockets) {
         return of_sockets(result, of, point);
     }
     let own = samples(result, of.place, of.own, point)?;
@@ -131,12 +131,12 @@ fn share_percent(sample: &Value) -> Result<f64, Failure> {
 /// The samples of a contender, in the order in which they were taken.
 fn samples(
     result: &Value,
-    place: Place,
+    place: PointLocation,
     side: Side,
     (test, bytes): Point,
 ) -> Result<&Vec<Value>, Failure> {
     let results = match place {
-        Place::SetUp(name) => {
+        PointLocation::SetUp(name) => {
             let set_ups = result["setups"].as_array().into_iter().flatten();
             let set_up = set_ups.clone().find(|set_up| set_up["setup"]["name"] == name);
             if let Some(reason) = set_up.and_then(|it| it["cannot_run"][side.contender].as_str()) {
@@ -144,7 +144,7 @@ fn samples(
             }
             set_up.map(|set_up| &set_up["results"]["results"])
         }
-        Place::Bench | Place::Sockets => result.get("results"),
+        PointLocation::Bench | PointLocation::Sockets => result.get("results"),
     };
     let entries = results.and_then(Value::as_array).into_iter().flatten();
     let is_it = |entry: &&Value| {
@@ -205,7 +205,7 @@ mod tests {
     const TCP: Side = Side { contender: "tcp", waiting: "interrupt" };
     const POINTS: &[Point] = &[("one-way", 8), ("one-way", 64)];
 
-    fn comparison(place: Place, quantity: Quantity) -> Comparison {
+    fn comparison(place: PointLocation, quantity: Quantity) -> Comparison {
         Comparison { place, points: POINTS, own: EDGE, other: TCP, quantity }
     }
 
@@ -228,21 +228,21 @@ mod tests {
 
     #[test]
     fn the_worst_point_counts_and_all_are_shown() {
-        let rate = comparison(Place::Bench, Quantity::Rate);
+        let rate = comparison(PointLocation::Bench, Quantity::Rate);
         let found = worst(&results(), &rate, Bound::AtLeast(0.9, "x")).expect("all is there");
         assert!((found.figure - 0.5).abs() < 1e-9, "{found:?}");
         assert_eq!(found.note, " (one-way 8 B 0.500, one-way 64 B 1)");
-        let latency = comparison(Place::Bench, Quantity::Latency);
+        let latency = comparison(PointLocation::Bench, Quantity::Latency);
         let found = worst(&results(), &latency, Bound::AtMost(1.3, "x")).expect("all is there");
         assert!((found.figure - 2.0).abs() < 1e-9, "{found:?}");
     }
 
     #[test]
     fn differences_are_in_microseconds_and_shares_in_per_cent_of_one_processor() {
-        let extra = comparison(Place::Bench, Quantity::ExtraLatency);
+        let extra = comparison(PointLocation::Bench, Quantity::ExtraLatency);
         let found = worst(&results(), &extra, Bound::AtMost(100.0, "us")).expect("all is there");
         assert!((found.figure - 1.0).abs() < 1e-9, "{found:?}");
-        let share = comparison(Place::Bench, Quantity::Share);
+        let share = comparison(PointLocation::Bench, Quantity::Share);
         let found = worst(&results(), &share, Bound::AtMost(43.0, "%")).expect("all is there");
         assert!((found.figure - 100.0).abs() < 1e-9, "{found:?}");
     }
@@ -252,10 +252,10 @@ mod tests {
         let set_up = json!({"setup": {"name": "s"}, "results": results(),
                             "cannot_run": {"tcp": "no such kernel"}});
         let result = json!({"setups": [set_up]});
-        let rate = comparison(Place::SetUp("s"), Quantity::Rate);
+        let rate = comparison(PointLocation::SetUp("s"), Quantity::Rate);
         let found = worst(&result, &rate, Bound::AtLeast(1.0, "x"));
         assert_eq!(found, Err(Failure::CannotRun("no such kernel".into())));
-        let missing = comparison(Place::SetUp("t"), Quantity::Rate);
+        let missing = comparison(PointLocation::SetUp("t"), Quantity::Rate);
         let found = worst(&result, &missing, Bound::AtLeast(1.0, "x"));
         assert!(matches!(found, Err(Failure::CannotRun(_))));
     }
@@ -268,7 +268,7 @@ mod tests {
         };
         let result = json!({"rows": [row("edge", 3.0), row("tcp", 2.0)]});
         let points: &[Point] = &[("one-way", 8)];
-        let rate = Comparison { points, ..comparison(Place::Sockets, Quantity::Rate) };
+        let rate = Comparison { points, ..comparison(PointLocation::Sockets, Quantity::Rate) };
         let found = worst(&result, &rate, Bound::AtLeast(1.0, "x")).expect("both are there");
         assert!((found.figure - 1.5).abs() < 1e-9, "{found:?}");
     }

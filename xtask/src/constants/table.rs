@@ -320,7 +320,7 @@ pub(super) const FILES: &[File] = &[
     },
     File {
         package: "engine",
-        place: "patience.rs",
+        place: "receive_wait.rs",
         constants: &[("TRY_NS", Behaviour("1 << 60"))],
     },
     File {

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::listing::{Entry, Kind};
+use super::listing::{Kind, PublicItem};
 
 /// Code that is run.
 pub(super) struct Corpus {
@@ -36,7 +36,7 @@ impl Corpus {
         Self { words, members }
     }
 
-    fn shows(&self, entry: &Entry) -> bool {
+    fn shows(&self, entry: &PublicItem) -> bool {
         let mut path = entry.path.rsplit("::");
         let name = path.next().unwrap_or_default();
         let is_member = path.next().is_some_and(|parent| parent.starts_with(char::is_uppercase));
@@ -47,7 +47,7 @@ impl Corpus {
 
 /// Items without an example that the list does not excuse, and lines of the list that excuse nothing.
 pub(super) fn missing(
-    entries: &[Entry],
+    entries: &[PublicItem],
     corpus: &Corpus,
     list: &str,
 ) -> (Vec<String>, Vec<String>) {
@@ -111,8 +111,8 @@ pub(super) fn code_blocks(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn entry(path: &str, kind: Kind, docs: &str) -> Entry {
-        Entry { path: path.into(), kind, signature: String::new(), docs: docs.into() }
+    fn entry(path: &str, kind: Kind, docs: &str) -> PublicItem {
+        PublicItem { path: path.into(), kind, signature: String::new(), docs: docs.into() }
     }
 
     #[test]

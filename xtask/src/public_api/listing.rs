@@ -7,7 +7,7 @@ use super::sources::{Crate, Definition, Sources, docs, is_for_tests, is_public};
 
 /// Something public.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Entry {
+pub(super) struct PublicItem {
     /// Its path, behind the name of the crate.
     pub(super) path: String,
     pub(super) kind: Kind,
@@ -45,7 +45,7 @@ impl Kind {
     }
 }
 
-impl Entry {
+impl PublicItem {
     /// The line of it.
     pub(super) fn line(&self) -> String {
         let Self { path, kind, signature, .. } = self;
@@ -60,7 +60,7 @@ impl Entry {
 pub(super) const CLOSED: &str = " (exhaustive)";
 
 /// Everything that the root of a crate offers, sorted.
-pub(super) fn entries(sources: &Sources, home: &str) -> Vec<Entry> {
+pub(super) fn entries(sources: &Sources, home: &str) -> Vec<PublicItem> {
     let mut found = Vec::new();
     let exports = sources.crate_of(home).map(Crate::exports).unwrap_or_default();
     for export in exports {
@@ -73,9 +73,9 @@ pub(super) fn entries(sources: &Sources, home: &str) -> Vec<Entry> {
     found
 }
 
-fn list(path: &str, definition: &Definition<'_>, found: &mut Vec<Entry>) {
+fn list(path: &str, definition: &Definition<'_>, found: &mut Vec<PublicItem>) {
     let mut entry = |path: String, kind, signature: String, attributes: &[Attribute]| {
-        found.push(Entry { path, kind, signature, docs: docs(attributes) });
+        found.push(PublicItem { path, kind, signature, docs: docs(attributes) });
     };
     match definition.item {
         Item::Struct(item) => {

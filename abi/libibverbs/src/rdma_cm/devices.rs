@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rdma_cm::{Host, ManagedDevice};
+use rdma_cm::{ManagedDevice, ManagedHost};
 use verbs::{Device, Error};
 
 use crate::device;
@@ -16,7 +16,7 @@ use crate::memory;
 /// What ids of a process share. A child that was forked makes its own.
 pub(super) struct Shared {
     process: u32,
-    pub(super) host: Arc<Host>,
+    pub(super) host: Arc<ManagedHost>,
     slots: Vec<Slot>,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn shared() -> Result<&'static Shared, Error> {
         }
         slots.push(Slot { managed, context, domain: Mutex::new(0) });
     }
-    let host = Host::new(slots.iter().map(|slot| slot.managed.clone()).collect());
+    let host = ManagedHost::new(slots.iter().map(|slot| slot.managed.clone()).collect());
     let fresh = Box::into_raw(Box::new(Shared { process, host, slots }));
     let stored = SHARED.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
     // Another thread was faster: those are shared, and what was made here is never of use.

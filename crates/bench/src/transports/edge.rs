@@ -20,7 +20,7 @@ use ethernot::{
     RemoteRegion, Request, Rights, Source, WaitError,
 };
 
-use super::patience::Patience;
+use super::idle_limit::IdleLimit;
 use crate::clock::Stopwatch;
 use crate::transport::{
     Advertisement, ClientSide, Latencies, Observed, PHASE_TIME_MAX, Phase, ServerSide, Setup, Test,
@@ -219,7 +219,7 @@ impl Half {
         let group = (self.in_flight / 8).max(1);
         let (mut posted, mut done) = (0, 0);
         let mut expected = expects;
-        let mut patience = Patience::new("stream writes over edge");
+        let mut idle_limit = IdleLimit::new("stream writes over edge");
         while done < count || expected {
             while posted < count && posted - done < self.in_flight {
                 posted += 1;
@@ -247,10 +247,10 @@ impl Half {
                 }
             };
             let Some(completion) = completion else {
-                patience.on_idle()?;
+                idle_limit.on_idle()?;
                 continue;
             };
-            patience.on_progress();
+            idle_limit.on_progress();
             completion.result.map_err(other)?;
             if completion.kind == CompletionKind::Notification {
                 expected = false;
@@ -297,10 +297,10 @@ impl Half {
     /// Polls the last word of the memory the peer writes to.
     fn poll_word(&self, endpoint: &Endpoint, round: u64) -> Result<(), TransportError> {
         let last_word = (self.message_bytes - WORD_BYTES) & !7;
-        let mut patience = Patience::new("ping-pong over edge");
+        let mut idle_limit = IdleLimit::new("ping-pong over edge");
         while self.buffer.load_u64(last_word) != round {
             endpoint.drive().map_err(other)?;
-            patience.on_idle()?;
+            idle_limit.on_idle()?;
         }
         Ok(())
     }
@@ -545,7 +545,7 @@ impl Client {
     /// Waits until every link of the connection carries data.
     fn await_links(&self, links: usize) -> Result<(), TransportError> {
         let (connection, _) = self.half.parts()?;
-        let mut patience = Patience::new("bring up the links of an edge connection");
+        let mut idle_limit = IdleLimit::new("bring up the links of an edge connection");
         loop {
             let info = connection.info().map_err(other)?;
             let up = |path: &&ethernot::PathInfo| path.state == ethernot::LinkState::Up;
@@ -553,7 +553,7 @@ impl Client {
                 return Ok(());
             }
             self.endpoint.drive().map_err(other)?;
-            patience.on_idle()?;
+            idle_limit.on_idle()?;
         }
     }
 
@@ -677,7 +677,7 @@ fn explained(error: TransportError, endpoint: &Endpoint) -> TransportError {
 /// The waits that a phase allows itself end with an error of their own.
 fn unless_timed_out(error: WaitError, attempt: &'static str) -> TransportError {
     match error {
-        WaitError::TimedOut { .. } => super::patience::timed_out(attempt),
+        WaitError::TimedOut { .. } => super::idle_limit::timed_out(attempt),
         error => other(error),
     }
 }

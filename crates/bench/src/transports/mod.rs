@@ -1,7 +1,7 @@
 //! The transports that can be measured.
 
 mod edge;
-pub(crate) mod patience;
+pub(crate) mod idle_limit;
 mod tcp;
 mod udp;
 

@@ -12,7 +12,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::patience::{Patience, timed_out};
+use super::idle_limit::{IdleLimit, timed_out};
 use crate::clock::Stopwatch;
 use crate::transport::{
     self, Advertisement, ClientSide, Latencies, MESSAGE_BYTES_MAX, Observed, PHASE_TIME_MAX, Phase,
@@ -162,14 +162,14 @@ impl Waiting {
 
     /// Accepts one connection.
     fn accept(self, listener: &TcpListener) -> Result<TcpStream, TransportError> {
-        let mut patience = Patience::new("accept a TCP connection");
+        let mut idle_limit = IdleLimit::new("accept a TCP connection");
         loop {
             match listener.accept() {
                 Ok((stream, _)) => return Ok(stream),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => match self {
                     Self::Blocking => return Err(timed_out("accept a TCP connection")),
-                    Self::Polling => patience.on_idle()?,
+                    Self::Polling => idle_limit.on_idle()?,
                 },
                 Err(error) => {
                     return Err(TransportError::io("accept a TCP connection")(error));
@@ -366,7 +366,7 @@ impl Connection {
         let total_bytes = messages * self.message_bytes as u64;
         let (mut to_send_bytes, mut to_receive_bytes) = (total_bytes, total_bytes);
         let (mut sent_of_message, mut filled) = (0, 0);
-        let mut patience = Patience::new("exchange messages over TCP");
+        let mut idle_limit = IdleLimit::new("exchange messages over TCP");
         while to_send_bytes > 0 || to_receive_bytes > 0 {
             let mut progress = false;
             if to_send_bytes > 0 {
@@ -385,7 +385,7 @@ impl Connection {
                     progress = true;
                 }
             }
-            if progress { patience.on_progress() } else { patience.on_idle()? }
+            if progress { idle_limit.on_progress() } else { idle_limit.on_idle()? }
         }
         Ok(())
     }
@@ -401,13 +401,13 @@ fn receive(
 ) -> Result<(), TransportError> {
     let mut left_bytes = messages * message_bytes as u64;
     let mut filled = 0;
-    let mut patience = Patience::new("receive over TCP");
+    let mut idle_limit = IdleLimit::new("receive over TCP");
     while left_bytes > 0 {
         let Some(bytes) = try_read(stream, room(incoming, filled, left_bytes))? else {
-            waiting.after_would_block(&mut patience, "receive over TCP")?;
+            waiting.after_would_block(&mut idle_limit, "receive over TCP")?;
             continue;
         };
-        patience.on_progress();
+        idle_limit.on_progress();
         filled = (filled + bytes) % incoming.len();
         left_bytes -= bytes as u64;
     }
@@ -426,14 +426,14 @@ fn read_exact(
     destination: &mut [u8],
 ) -> Result<(), TransportError> {
     let mut filled = 0;
-    let mut patience = Patience::new("receive over TCP");
+    let mut idle_limit = IdleLimit::new("receive over TCP");
     while let Some(rest) = destination.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         match try_read(stream, rest)? {
             Some(bytes) => {
                 filled += bytes;
-                patience.on_progress();
+                idle_limit.on_progress();
             }
-            None => waiting.after_would_block(&mut patience, "receive over TCP")?,
+            None => waiting.after_would_block(&mut idle_limit, "receive over TCP")?,
         }
     }
     Ok(())
@@ -441,14 +441,14 @@ fn read_exact(
 
 fn write_all(stream: &TcpStream, waiting: Waiting, source: &[u8]) -> Result<(), TransportError> {
     let mut rest = source;
-    let mut patience = Patience::new("send over TCP");
+    let mut idle_limit = IdleLimit::new("send over TCP");
     while !rest.is_empty() {
         match try_write(stream, rest)? {
             Some(bytes) => {
                 rest = rest.get(bytes..).unwrap_or_default();
-                patience.on_progress();
+                idle_limit.on_progress();
             }
-            None => waiting.after_would_block(&mut patience, "send over TCP")?,
+            None => waiting.after_would_block(&mut idle_limit, "send over TCP")?,
         }
     }
     Ok(())
@@ -459,12 +459,12 @@ impl Waiting {
     #[inline]
     fn after_would_block(
         self,
-        patience: &mut Patience,
+        idle_limit: &mut IdleLimit,
         attempt: &'static str,
     ) -> Result<(), TransportError> {
         match self {
             Self::Blocking => Err(timed_out(attempt)),
-            Self::Polling => patience.on_idle(),
+            Self::Polling => idle_limit.on_idle(),
         }
     }
 }

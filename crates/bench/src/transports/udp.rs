@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use super::patience::Patience;
+use super::idle_limit::IdleLimit;
 use crate::clock::Stopwatch;
 use crate::transport::{
     Advertisement, ClientSide, Latencies, Observed, Phase, ServerSide, Setup, Test, Transport,
@@ -80,7 +80,7 @@ impl ServerSide for Server {
     }
 
     fn accept(&mut self) -> Result<(), TransportError> {
-        let mut patience = Patience::new("wait for the client's first datagram");
+        let mut idle_limit = IdleLimit::new("wait for the client's first datagram");
         loop {
             match self.socket.recv_from(&mut self.buffer) {
                 Ok((bytes, client)) if number(&self.buffer, bytes) == HELLO => {
@@ -89,8 +89,8 @@ impl ServerSide for Server {
                         .map_err(TransportError::io(format!("connect a UDP socket to {client}")))?;
                     return send(&self.socket, self.buffer.get(..bytes).unwrap_or_default());
                 }
-                Ok(_) => patience.on_idle()?,
-                Err(error) if is_transient(&error) => patience.on_idle()?,
+                Ok(_) => idle_limit.on_idle()?,
+                Err(error) if is_transient(&error) => idle_limit.on_idle()?,
                 Err(error) => return Err(TransportError::io("receive over UDP")(error)),
             }
         }
@@ -100,13 +100,13 @@ impl ServerSide for Server {
         let mut received = 0_u64;
         self.phases += 1;
         let end = end_of_phase(self.phases);
-        let mut patience = Patience::new("receive over UDP");
+        let mut idle_limit = IdleLimit::new("receive over UDP");
         loop {
             let Some(bytes) = try_receive(&self.socket, &mut self.buffer)? else {
-                patience.on_idle()?;
+                idle_limit.on_idle()?;
                 continue;
             };
-            patience.on_progress();
+            idle_limit.on_progress();
             let number = number(&self.buffer, bytes);
             let datagram = self.buffer.get_mut(..bytes).unwrap_or_default();
             if number >= CONTROL {
@@ -142,7 +142,7 @@ struct Client {
 impl Client {
     /// Sends `question` until it comes back, and returns the number behind it.
     fn ask(&mut self, question: u64, attempt: &'static str) -> Result<u64, TransportError> {
-        let mut patience = Patience::new(attempt);
+        let mut idle_limit = IdleLimit::new(attempt);
         let mut datagram = [0; 16];
         write_number(&mut datagram, question);
         loop {
@@ -154,7 +154,7 @@ impl Client {
                         let answer = self.buffer.get(8..).unwrap_or_default();
                         return Ok(number(answer, bytes.saturating_sub(8)));
                     }
-                    _ => patience.on_idle()?,
+                    _ => idle_limit.on_idle()?,
                 }
             }
         }
@@ -194,7 +194,7 @@ impl Client {
                 }
                 lost_in_a_row += 1;
                 if lost_in_a_row > LOST_IN_A_ROW_MAX {
-                    return Err(super::patience::timed_out("ping over UDP"));
+                    return Err(super::idle_limit::timed_out("ping over UDP"));
                 }
             }
         }
@@ -258,11 +258,11 @@ fn try_receive(socket: &UdpSocket, buffer: &mut [u8]) -> Result<Option<usize>, T
 
 /// Sends, polling while the socket's buffer is full.
 fn send(socket: &UdpSocket, datagram: &[u8]) -> Result<(), TransportError> {
-    let mut patience = Patience::new("send over UDP");
+    let mut idle_limit = IdleLimit::new("send over UDP");
     loop {
         match socket.send(datagram) {
             Ok(_) => return Ok(()),
-            Err(error) if is_transient(&error) => patience.on_idle()?,
+            Err(error) if is_transient(&error) => idle_limit.on_idle()?,
             Err(error) => return Err(TransportError::io("send over UDP")(error)),
         }
     }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::folder::Folder;
-use super::running::{Place, ProgramError, Running, find};
+use super::running::{ProgramError, ProgramPlace, Running, find};
 use super::servers::unprivileged;
 use super::way::{Side, Way};
 
@@ -57,7 +57,7 @@ impl Mpm {
 #[derive(Debug, Clone, Copy)]
 pub struct Apache<'a> {
     /// Where it runs.
-    pub place: Place<'a>,
+    pub place: ProgramPlace<'a>,
     /// How it divides its work.
     pub mpm: Mpm,
     /// Where it listens.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::figures::{Quantity, Sample};
 use super::folder::Folder;
-use super::running::{Place, ProgramError, Running, find};
+use super::running::{ProgramError, ProgramPlace, Running, find};
 use super::way::{PathTaken, Side, Way};
 
 /// A client and what it asks for.
@@ -42,7 +42,7 @@ impl Client {
     /// [`ProgramError`], one variant for each cause.
     pub fn run(
         self,
-        place: &Place<'_>,
+        place: &ProgramPlace<'_>,
         way: Way,
         server: SocketAddr,
         seconds: u32,

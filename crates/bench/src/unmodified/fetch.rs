@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::folder::Folder;
-use super::running::{Place, ProgramError, Running, find};
+use super::running::{ProgramError, ProgramPlace, Running, find};
 use super::way::{PathTaken, Side, Way};
 
 /// What came of fetching.
@@ -25,7 +25,7 @@ pub struct Fetched {
 /// # Errors
 /// [`ProgramError`], one variant for each cause.
 pub fn verify(
-    place: &Place<'_>,
+    place: &ProgramPlace<'_>,
     way: Way,
     server: SocketAddr,
     folder: &Folder,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::figures::{Quantity, Sample};
 use super::folder::Folder;
 use super::gatherer::{Gathered, Task};
-use super::running::{Place, ProgramError, Running, find};
+use super::running::{ProgramError, ProgramPlace, Running, find};
 use super::way::{PathTaken, Side, Way};
 use crate::clock::{self, Stopwatch};
 use crate::process::{ChildSpec, Role, SUBCOMMAND};
@@ -31,7 +31,7 @@ pub struct Reporter<'a> {
 /// # Errors
 /// [`ProgramError`], one variant for each cause.
 pub fn start(
-    place: &Place<'_>,
+    place: &ProgramPlace<'_>,
     way: Way,
     reporter: Reporter<'_>,
     folder: &Folder,
@@ -53,7 +53,7 @@ pub fn start(
 #[derive(Debug, Clone, Copy)]
 pub struct Gatherer<'a> {
     /// Where it runs.
-    pub place: Place<'a>,
+    pub place: ProgramPlace<'a>,
     /// The way to the hosts.
     pub way: Way,
 }

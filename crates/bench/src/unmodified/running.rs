@@ -88,7 +88,7 @@ pub enum ProgramError {
 
 /// Where a program runs.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub struct ProgramPlace<'a> {
     /// This program, which becomes the other one.
     pub own_program: &'a Path,
     /// The namespace of the host.
@@ -122,7 +122,11 @@ impl Running {
     ///
     /// # Errors
     /// [`ProgramError`], one variant for each cause.
-    pub fn start(place: &Place<'_>, name: &str, words: Vec<String>) -> Result<Self, ProgramError> {
+    pub fn start(
+        place: &ProgramPlace<'_>,
+        name: &str,
+        words: Vec<String>,
+    ) -> Result<Self, ProgramError> {
         let failed = |source| ProgramError::Io { program: name.to_string(), source };
         let spec = ChildSpec {
             role: Role::Tool(words),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use nix::unistd::{Group, User};
 
 use super::folder::Folder;
-use super::running::{Place, ProgramError, Running, find};
+use super::running::{ProgramError, ProgramPlace, Running, find};
 use super::way::{Side, Way};
 
 /// A server.
@@ -29,7 +29,7 @@ impl Server {
     /// [`ProgramError`], one variant for each cause.
     pub fn start(
         self,
-        place: &Place<'_>,
+        place: &ProgramPlace<'_>,
         way: Way,
         address: SocketAddr,
         folder: &Folder,

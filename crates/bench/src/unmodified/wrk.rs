@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use super::figures::{Quantity, Sample};
 use super::folder::Folder;
-use super::running::{Place, ProgramError, Running, find};
+use super::running::{ProgramError, ProgramPlace, Running, find};
 use super::way::{PathTaken, Side, Way};
 
 /// A load on a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Load<'a> {
     /// Where `wrk` runs: at all these places at the same time.
-    pub places: &'a [Place<'a>],
+    pub places: &'a [ProgramPlace<'a>],
     /// The server.
     pub server: SocketAddr,
     /// Script that says what is asked for: of [`write_script`].
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn connections_are_shared_by_the_places() {
-        let place = Place {
+        let place = ProgramPlace {
             own_program: Path::new("own"),
             namespace: "host",
             cpu: None,

@@ -11,7 +11,7 @@ use super::mpi::{Mpi, MpiError, Over, Tool};
 use super::pass::{LISTENS, NOT_ASKED_FOR, joined};
 use super::{DeviceRow, Wishes};
 use crate::run::Observer;
-use crate::unmodified::running::{Place, ProgramError, Running};
+use crate::unmodified::running::{ProgramError, ProgramPlace, Running};
 
 /// Why a sample does not count.
 #[derive(Debug, thiserror::Error)]
@@ -143,7 +143,7 @@ impl Combing<'_> {
     }
 
     /// The words that run `comb`; over the edge by `ethernot run`.
-    fn words(&self, place: &Place<'_>, arguments: &str) -> Vec<String> {
+    fn words(&self, place: &ProgramPlace<'_>, arguments: &str) -> Vec<String> {
         let comb = self.wishes.programs.comb.display().to_string();
         let (mut words, over) = match self.carrier {
             Carrier::Edge => {

@@ -13,7 +13,7 @@ use crate::cpu;
 use crate::namespaces::{NamespacePair, end_inhabitants, remove_leftovers};
 use crate::run::Observer;
 use crate::unmodified::folder::Folder;
-use crate::unmodified::running::Place;
+use crate::unmodified::running::ProgramPlace;
 
 /// The hosts. Dropping them removes them.
 #[derive(Debug)]
@@ -84,17 +84,27 @@ impl Hosts {
         self.pair.links()[0].server
     }
 
-    pub(super) fn client<'a>(&'a self, wishes: &'a Wishes) -> Place<'a> {
+    pub(super) fn client<'a>(&'a self, wishes: &'a Wishes) -> ProgramPlace<'a> {
         self.place(wishes, self.pair.client(), 0)
     }
 
-    pub(super) fn server<'a>(&'a self, wishes: &'a Wishes) -> Place<'a> {
+    pub(super) fn server<'a>(&'a self, wishes: &'a Wishes) -> ProgramPlace<'a> {
         self.place(wishes, self.pair.server(), 1)
     }
 
-    fn place<'a>(&'a self, wishes: &'a Wishes, namespace: &'a str, host: usize) -> Place<'a> {
+    fn place<'a>(
+        &'a self,
+        wishes: &'a Wishes,
+        namespace: &'a str,
+        host: usize,
+    ) -> ProgramPlace<'a> {
         let cpu = self.cpus.map(|cpus| cpus[host]);
-        Place { own_program: &wishes.own_program, namespace, cpu, folder: self.folder.path() }
+        ProgramPlace {
+            own_program: &wishes.own_program,
+            namespace,
+            cpu,
+            folder: self.folder.path(),
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::hosts::Hosts;
 use super::ranks::Ranks;
 use super::traffic::Traffic;
 use crate::unmodified::folder::Folder;
-use crate::unmodified::running::{Place, ProgramError, Running, find};
+use crate::unmodified::running::{ProgramError, ProgramPlace, Running, find};
 
 /// An implementation of MPI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -287,7 +287,7 @@ fn build(compiler: &str, source: &Path, programs: &Path, tool: Tool) -> Result<(
 }
 
 /// What stands before the program of a rank. Variables do not reach ranks on other hosts.
-fn program_words(place: &Place<'_>, over: Over) -> Vec<String> {
+fn program_words(place: &ProgramPlace<'_>, over: Over) -> Vec<String> {
     if over == Over::Tcp {
         return Vec::new();
     }

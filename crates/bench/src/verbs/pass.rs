@@ -11,7 +11,7 @@ use super::mpi::{MpiError, Tool};
 use super::{DeviceRow, Operation, Wishes, dry_run, processors};
 use crate::machine;
 use crate::run::Observer;
-use crate::unmodified::running::{Place, ProgramError, Running};
+use crate::unmodified::running::{ProgramError, ProgramPlace, Running};
 
 /// What the programs call a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,7 +209,12 @@ impl Measuring<'_> {
     }
 
     /// The words that run the program; over the edge by `ethernot run`.
-    fn words(&self, contender: &Contender, place: &Place<'_>, arguments: &str) -> Vec<String> {
+    fn words(
+        &self,
+        contender: &Contender,
+        place: &ProgramPlace<'_>,
+        arguments: &str,
+    ) -> Vec<String> {
         let programs = &self.wishes.programs;
         let shown = |path: &Path| path.display().to_string();
         let mut words = match contender {

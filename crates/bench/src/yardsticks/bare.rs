@@ -12,7 +12,7 @@ use crate::transport::{
     TransportError,
 };
 use crate::transports::EDGE_HEADER_BYTES;
-use crate::transports::patience::Patience;
+use crate::transports::idle_limit::IdleLimit;
 
 /// Polled frames of the size that the edge protocol's have in a ping-pong, nothing retransmitted.
 /// For clean links only: a frame that is lost ends the measurement.
@@ -122,7 +122,7 @@ impl Socket {
 
     #[inline]
     fn send(&mut self, to: Station) -> Result<(), TransportError> {
-        let mut patience = Patience::new("send a bare frame");
+        let mut idle_limit = IdleLimit::new("send a bare frame");
         loop {
             let sent = match self {
                 Self::Packet(bare) => bare.send(to),
@@ -131,7 +131,7 @@ impl Socket {
             match sent {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    patience.on_idle()?;
+                    idle_limit.on_idle()?;
                 }
                 Err(error) => return Err(TransportError::io("send a bare frame")(error)),
             }
@@ -140,7 +140,7 @@ impl Socket {
 
     #[inline]
     fn receive(&mut self) -> Result<Station, TransportError> {
-        let mut patience = Patience::new("wait for a bare frame");
+        let mut idle_limit = IdleLimit::new("wait for a bare frame");
         loop {
             let from = match self {
                 Self::Packet(bare) => bare.poll(),
@@ -148,7 +148,7 @@ impl Socket {
             };
             match from {
                 Some(from) => return Ok(from),
-                None => patience.on_idle()?,
+                None => idle_limit.on_idle()?,
             }
         }
     }
@@ -229,9 +229,9 @@ impl ClientSide for MemoryClient {
 
 #[inline]
 fn await_line(memory: &mut BareShm) -> Result<(), TransportError> {
-    let mut patience = Patience::new("wait for a line of shared memory");
+    let mut idle_limit = IdleLimit::new("wait for a line of shared memory");
     while !memory.poll() {
-        patience.on_idle()?;
+        idle_limit.on_idle()?;
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use crate::transport::{
     Advertisement, ClientSide, Latencies, Observed, Phase, ServerSide, Setup, Test, Transport,
     TransportError,
 };
-use crate::transports::patience::Patience;
+use crate::transports::idle_limit::IdleLimit;
 
 /// Full frames without content over all links, on each as many as its rate allows by the clock.
 ///
@@ -46,7 +46,7 @@ impl Transport for BareStream {
     }
 
     fn listen(&self, setup: &Setup) -> Result<Box<dyn ServerSide>, TransportError> {
-        Ok(Box::new(Host::open(setup, &setup.server_links)?))
+        Ok(Box::new(BareStreamEnd::open(setup, &setup.server_links)?))
     }
 
     fn connect(
@@ -54,7 +54,7 @@ impl Transport for BareStream {
         setup: &Setup,
         advertisement: &Advertisement,
     ) -> Result<Box<dyn ClientSide>, TransportError> {
-        let mut host = Host::open(setup, &setup.client_links)?;
+        let mut host = BareStreamEnd::open(setup, &setup.client_links)?;
         for (index, link) in host.links.iter_mut().enumerate() {
             let text = advertisement.parameters.get(&format!("{STATION}{index}"));
             let server = text.and_then(|text| station(text));
@@ -65,7 +65,7 @@ impl Transport for BareStream {
 }
 
 /// One end of the stream.
-struct Host {
+struct BareStreamEnd {
     links: Vec<LinkEnd>,
     test: Test,
     /// Frames of a message.
@@ -91,7 +91,7 @@ struct LinkEnd {
     reported: u64,
 }
 
-impl Host {
+impl BareStreamEnd {
     fn open(setup: &Setup, names: &[String]) -> Result<Self, TransportError> {
         let mtu = setup.mtu.unwrap_or(ETHERNET_MTU);
         let content_bytes = (u64::from(mtu) - ENVELOPE_BYTES) as u16;
@@ -127,7 +127,7 @@ impl Host {
             link.begin();
         }
         let started = Stopwatch::start();
-        let mut patience = Patience::new("wait for frames of a bare stream");
+        let mut idle_limit = IdleLimit::new("wait for frames of a bare stream");
         let mut silent: Option<Stopwatch> = None;
         loop {
             let mut moved = false;
@@ -145,11 +145,11 @@ impl Host {
                 return Ok(());
             }
             if moved {
-                patience.on_progress();
+                idle_limit.on_progress();
                 silent = None;
                 continue;
             }
-            patience.on_idle()?;
+            idle_limit.on_idle()?;
             let began = received > 0 || self.links.iter().any(|link| link.sent > 0);
             if began && silent.get_or_insert_with(Stopwatch::start).has_passed(SILENCE) {
                 // What was lost does not come any more.
@@ -164,7 +164,7 @@ impl Host {
     }
 }
 
-impl ServerSide for Host {
+impl ServerSide for BareStreamEnd {
     fn advertisement(&self) -> Advertisement {
         let stations = self.links.iter().enumerate();
         let parameters = stations
@@ -184,7 +184,7 @@ impl ServerSide for Host {
     }
 }
 
-impl ClientSide for Host {
+impl ClientSide for BareStreamEnd {
     fn run(&mut self, phase: Phase, _: &mut Latencies) -> Result<Observed, TransportError> {
         let frames = phase.operations * self.frames_each;
         let answers = if self.test == Test::TwoWay { frames } else { 0 };

@@ -13,7 +13,7 @@ use crate::transport::{
     Advertisement, ClientSide, Latencies, Observed, Phase, ServerSide, Setup, Test, Transport,
     TransportError, counter,
 };
-use crate::transports::patience::Patience;
+use crate::transports::idle_limit::IdleLimit;
 
 /// Busy-polled UDP. The sender gathers [`BATCH_DATAGRAMS`] headers and as many payloads from a buffer of
 /// the size of a message by one call; the kernel sends them in one piece (`UDP_SEGMENT`) and hands them
@@ -183,7 +183,7 @@ impl ServerSide for Server {
     }
 
     fn accept(&mut self) -> Result<(), TransportError> {
-        let mut patience = Patience::new("wait for the client's first datagram");
+        let mut idle_limit = IdleLimit::new("wait for the client's first datagram");
         loop {
             match self.end.socket.recv_from(&mut self.arrived) {
                 Ok((_, client)) => {
@@ -192,7 +192,7 @@ impl ServerSide for Server {
                         .map_err(TransportError::io(format!("connect a UDP socket to {client}")))?;
                     return self.send_control(Control { kind: HELLO, phase: 0, value: 0 });
                 }
-                Err(error) if is_transient(&error) => patience.on_idle()?,
+                Err(error) if is_transient(&error) => idle_limit.on_idle()?,
                 Err(error) => return Err(TransportError::io("receive over UDP")(error)),
             }
         }
@@ -203,13 +203,13 @@ impl ServerSide for Server {
         let phase_number = self.end.phases;
         let shape = self.end.shape;
         let (mut received, mut next, mut granted) = (0_u64, 0_u64, 0_u64);
-        let mut patience = Patience::new("receive over UDP with segmentation");
+        let mut idle_limit = IdleLimit::new("receive over UDP with segmentation");
         loop {
             let Some(bytes) = try_receive(&self.end.socket, &mut self.arrived)? else {
-                patience.on_idle()?;
+                idle_limit.on_idle()?;
                 continue;
             };
-            patience.on_progress();
+            idle_limit.on_progress();
             let arrived = self.arrived.get(..bytes).unwrap_or_default();
             if let Some(control) = Control::from_bytes(arrived) {
                 if control.kind == END && control.phase == phase_number {
@@ -260,7 +260,7 @@ impl ClientSide for Client {
         let total = phase.operations * self.end.shape.datagrams_each;
         let batch = self.end.shape.batch() as u64;
         let (mut sent, mut granted) = (0, 0);
-        let mut patience = Patience::new("send over UDP with segmentation");
+        let mut idle_limit = IdleLimit::new("send over UDP with segmentation");
         while sent < total {
             let room = (granted + self.window).saturating_sub(sent);
             let count = batch.min(total - sent).min(room);
@@ -268,12 +268,12 @@ impl ClientSide for Client {
             let waits = count < batch.min(total - sent).min(self.window);
             if !waits && self.send_batch(sent, count as usize)? {
                 sent += count;
-                patience.on_progress();
+                idle_limit.on_progress();
                 continue;
             }
             match self.credit()? {
                 Some(credit) => granted = granted.max(credit),
-                None => patience.on_idle()?,
+                None => idle_limit.on_idle()?,
             }
         }
         let end = Control { kind: END, phase: self.end.phases, value: 0 };
@@ -320,14 +320,14 @@ impl Client {
 
     /// Sends `question` again and again until it comes back.
     fn ask(&self, question: Control, attempt: &'static str) -> Result<(), TransportError> {
-        let mut patience = Patience::new(attempt);
+        let mut idle_limit = IdleLimit::new(attempt);
         let mut bytes = [0; CONTROL_BYTES];
         for poll in 0_u64.. {
             if poll.is_multiple_of(POLLS_PER_QUESTION) {
                 send(&self.end.socket, &question.to_bytes())?;
             }
             if try_receive(&self.end.socket, &mut bytes)?.is_none() {
-                patience.on_idle()?;
+                idle_limit.on_idle()?;
                 continue;
             }
             let answer = Control::from_bytes(&bytes);

@@ -19,7 +19,7 @@ use crate::{EdgeHost, EventQueue, LinkModel, Random, port_address};
 
 /// Both hosts, and what is in flight.
 pub(super) struct Machine {
-    hosts: [Host; 2],
+    hosts: [MachineHost; 2],
     /// Out of each host, by its links.
     wires: [Vec<Channel>; 2],
     queue: EventQueue<Happening>,
@@ -50,7 +50,7 @@ enum Happening {
     Interrupt { host: usize },
 }
 
-struct Host {
+struct MachineHost {
     engine: EdgeHost,
     source: Region,
     target: Region,
@@ -62,7 +62,7 @@ struct Host {
     inbox: VecDeque<(LinkId, Instant, Vec<u8>)>,
     /// When the processor is free, in picoseconds; while it only polls, since when.
     free_ps: u64,
-    turn: Option<Turn>,
+    turn: Option<BegunTurn>,
     /// It only polls: what arrives is seen with the next look.
     is_idle: bool,
     /// Turns one after the other without the program.
@@ -79,7 +79,7 @@ struct Host {
 
 /// A turn that has begun.
 #[derive(Clone, Copy)]
-struct Turn {
+struct BegunTurn {
     now: Instant,
     frames: u32,
 }
@@ -87,7 +87,7 @@ struct Turn {
 impl Machine {
     pub(super) fn new(trial: &Trial<'_>, config: &EngineConfig) -> Result<Self, TransferError> {
         check_links(trial.links)?;
-        let mut hosts = [0, 1].map(|host| Host::new(host, trial, config.clone()));
+        let mut hosts = [0, 1].map(|host| MachineHost::new(host, trial, config.clone()));
         for host in &mut hosts {
             host.engine.listen(Instant(0));
         }
@@ -218,7 +218,7 @@ impl Machine {
                 return Err(TransferError::Unfinished { bytes, limit_ns: limit.0 });
             };
             self.handle(event);
-            let done = self.hosts.iter().map(Host::done).sum();
+            let done = self.hosts.iter().map(MachineHost::done).sum();
             if done != seen {
                 seen = done;
                 progress_at = self.queue.now();
@@ -296,9 +296,9 @@ impl Machine {
         if host.is_idle {
             host.is_idle = false;
             host.free_ps = host.free_ps.max(now_ps);
-            host.turn = Some(Turn { now: Instant(host.free_ps / PS_PER_NS), frames: 0 });
+            host.turn = Some(BegunTurn { now: Instant(host.free_ps / PS_PER_NS), frames: 0 });
         } else if host.turn.is_none() {
-            host.turn = Some(Turn { now: Instant(host.free_ps / PS_PER_NS), frames: 0 });
+            host.turn = Some(BegunTurn { now: Instant(host.free_ps / PS_PER_NS), frames: 0 });
             // What arrives during the look is found by it.
             let at_ps = host.free_ps + look_ps;
             return self.resume(number, at_ps);
@@ -337,7 +337,7 @@ impl Machine {
         cost_ps
     }
 
-    fn finish_turn(&mut self, number: usize, turn: Turn) {
+    fn finish_turn(&mut self, number: usize, turn: BegunTurn) {
         let host = &mut self.hosts[number];
         host.turn = None;
         if host.engine.poll_timeout() <= turn.now {
@@ -399,7 +399,7 @@ impl Machine {
     /// Lets the engine send what it wants to; returns whether there is more.
     fn transmit(&mut self, number: usize, now: Instant) -> bool {
         let Self { hosts, wires, queue, costs, queue_full, .. } = self;
-        let Host { engine, free_ps, .. } = &mut hosts[number];
+        let MachineHost { engine, free_ps, .. } = &mut hosts[number];
         let wires = &mut wires[number];
         let spread_ps = costs.spread_ps * (wires.len() as u64).saturating_sub(1);
         let (more, taken) = engine.transmit(now, &mut |link, to, place, pieces| {
@@ -562,7 +562,7 @@ impl Machine {
     }
 }
 
-impl Host {
+impl MachineHost {
     fn new(number: u64, trial: &Trial<'_>, config: EngineConfig) -> Self {
         let mut entropy = [0; 32];
         Random::stream(trial.seed, number).fill(&mut entropy);

@@ -126,7 +126,7 @@ impl Written {
     }
 
     /// The entry of a key with this value; if no value is this one, its first.
-    fn entry(&self, section: &str, key: &str, value: &str) -> Option<Entry> {
+    fn entry(&self, section: &str, key: &str, value: &str) -> Option<KeyEntry> {
         let root = DeTable::parse(&self.text).ok()?;
         let mut entries = Vec::new();
         let sweep = root.get_ref().get("sweep").and_then(|sweep| sweep.get_ref().as_table());
@@ -147,11 +147,11 @@ impl Written {
         (found < entries.len()).then(|| entries.swap_remove(found))
     }
 
-    fn read(&self, table: &DeTable<'_>, key: &str) -> Option<Entry> {
+    fn read(&self, table: &DeTable<'_>, key: &str) -> Option<KeyEntry> {
         let (name, value) = table.get_key_value(key)?;
         let written = self.text.get(value.span()).unwrap_or_default().to_owned();
         let alone: Table = format!("value = {written}").parse().unwrap_or_default();
-        Some(Entry {
+        Some(KeyEntry {
             line: self.line_of(name.span().start),
             shown: alone.get("value").map(shown).unwrap_or_default(),
             written,
@@ -186,7 +186,7 @@ pub(super) fn syntax(file: &str, text: &str, cause: &toml::de::Error) -> Configu
 }
 
 /// A key in the file.
-struct Entry {
+struct KeyEntry {
     /// From 1.
     line: usize,
     /// Its value, as errors show it.

@@ -241,12 +241,12 @@ struct PriceFile {
     name: String,
     currency: String,
     #[serde(default)]
-    part: Vec<Spanned<Entry>>,
+    part: Vec<Spanned<PartEntry>>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
+struct PartEntry {
     part: String,
     kind: PartKind,
     fabric: PartFabric,
@@ -263,7 +263,7 @@ struct Entry {
     date: Option<String>,
 }
 
-fn checked(file: &str, text: &str, entry: Spanned<Entry>) -> Result<Part, PriceListError> {
+fn checked(file: &str, text: &str, entry: Spanned<PartEntry>) -> Result<Part, PriceListError> {
     let line = 1 + text.bytes().take(entry.span().start).filter(|byte| *byte == b'\n').count();
     let entry = entry.into_inner();
     let wrong = |what: String| PriceListError::Value { file: file.to_owned(), line, what };

@@ -16,13 +16,13 @@ use mem::{
 use wire_edge::RemoteKey;
 
 use super::super::statistics::mix;
-use super::host::Host;
+use super::host::EngineHost;
 use super::open_operations::{ADDRESS_START, OpenOperations};
 use super::{BYTES_MAX, EdgeConfiguration, EdgeError};
 
 /// Where an operation reads and writes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct OperationPlace {
     pub(super) source: RegionId,
     /// In the region at the source.
     pub(super) offset: u64,
@@ -32,9 +32,9 @@ pub(super) struct Place {
     pub(super) address: u64,
 }
 
-impl Place {
+impl OperationPlace {
     /// In the one region of each host that has no bytes.
-    pub(super) fn of_ghost(source: &Host, target: &Host, address: u64) -> Self {
+    pub(super) fn of_ghost(source: &EngineHost, target: &EngineHost, address: u64) -> Self {
         Self {
             source: source.region.id,
             offset: address - ADDRESS_START,
@@ -99,7 +99,7 @@ impl Bytes {
         stream: u32,
         domains: (ProtectionDomain, ProtectionDomain),
         length: u32,
-    ) -> Result<Place, RegisterError> {
+    ) -> Result<OperationPlace, RegisterError> {
         if self.streams.len() <= stream as usize {
             self.streams.resize_with(stream as usize + 1, || None);
         }
@@ -123,7 +123,7 @@ impl Bytes {
         fill(stream, number, &mut self.work);
         ends.source.write(offset, &self.work);
         let start = ADDRESS_START + (u64::from(stream) << STREAM_SHIFT);
-        Ok(Place {
+        Ok(OperationPlace {
             source: ends.source_region.id,
             offset,
             key: ends.target_region.key,
@@ -285,7 +285,7 @@ mod tests {
             Self { memory, domains, open_operations, bytes: Bytes::new(&configuration) }
         }
 
-        fn post(&mut self, message: Option<u32>) -> Place {
+        fn post(&mut self, message: Option<u32>) -> OperationPlace {
             let Self { memory, domains, open_operations, bytes } = self;
             let place = bytes.place(memory, open_operations, 0, *domains, 90).unwrap();
             open_operations.on_posted(0, 90, message);
@@ -293,7 +293,7 @@ mod tests {
         }
 
         /// What the network does.
-        fn carry(&self, place: Place, bytes: u64) {
+        fn carry(&self, place: OperationPlace, bytes: u64) {
             let ends = self.bytes.ends(0).unwrap();
             let mut carried = vec![0; bytes as usize];
             ends.source.read(place.offset, &mut carried);
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn what_is_missing_wrong_or_late_is_found() {
-        let found = |act: &dyn Fn(&mut Setting, Place)| {
+        let found = |act: &dyn Fn(&mut Setting, OperationPlace)| {
             let mut setting = Setting::new();
             let place = setting.post(Some(7));
             act(&mut setting, place);

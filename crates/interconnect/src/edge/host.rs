@@ -15,7 +15,7 @@ use crate::Random;
 
 /// A host with the real engine.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(super) struct EngineHost {
     pub(super) engine: Engine,
     pub(super) domain: ProtectionDomain,
     /// Everything it sends from and is written to.
@@ -59,7 +59,7 @@ pub(super) struct Arrived {
     pub(super) at_ps: u64,
 }
 
-impl Host {
+impl EngineHost {
     pub(super) fn new(
         number: u32,
         (rate_bps, queue_ps): (u64, u64),

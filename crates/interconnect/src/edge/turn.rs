@@ -11,8 +11,8 @@ use semantics::{
 
 use super::super::simulation::{Context, Message};
 use super::super::workload::Origin;
-use super::bytes::Place;
-use super::host::{self, Host, instant};
+use super::bytes::OperationPlace;
+use super::host::{self, EngineHost, instant};
 use super::{DELIVER, EdgeFabric, RAIL_SHIFT, Stream, tap};
 
 impl EdgeFabric {
@@ -220,7 +220,7 @@ impl EdgeFabric {
             return Posted::Full;
         }
         let place = match bytes {
-            None => Place::of_ghost(host, target, open_operations.next_address(index)),
+            None => OperationPlace::of_ghost(host, target, open_operations.next_address(index)),
             Some(bytes) => {
                 match bytes.place(
                     memory,
@@ -284,7 +284,7 @@ impl EdgeFabric {
         let Self { hosts, memory, frames, rails, work, configuration, counts, .. } = self;
         let Self { bytes: store, tap, .. } = self;
         let host = &mut hosts[number as usize];
-        let Host { engine, free_ps, full, queue_ps, .. } = host;
+        let EngineHost { engine, free_ps, full, queue_ps, .. } = host;
         let queue_ps = *queue_ps;
         let access = memory.access();
         engine.exchange_scratch(&mut work.scratch);
@@ -416,7 +416,7 @@ fn pop(list: &mut VecDeque<u32>, spare: &mut Vec<VecDeque<u32>>) {
     }
 }
 
-impl Host {
+impl EngineHost {
     /// Puts a stream among those that have something to post.
     pub(super) fn block(&mut self, streams: &mut [Stream], index: u32) {
         let stream = &mut streams[index as usize];

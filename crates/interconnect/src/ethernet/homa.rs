@@ -92,7 +92,7 @@ pub(super) struct Homa {
     /// Frames that need no grant at most, and classes of all.
     rtt_frames: u32,
     classes: u8,
-    hosts: Vec<Host>,
+    hosts: Vec<HomaHost>,
     /// Messages of each pair of hosts so far.
     numbers: BTreeMap<(u32, u32), u32>,
     /// Of each frame.
@@ -102,7 +102,7 @@ pub(super) struct Homa {
 
 /// Messages that a host sends and receives.
 #[derive(Clone, Debug)]
-struct Host {
+struct HomaHost {
     sender: Sender,
     receiver: Receiver,
     /// Times at which deadlines of messages are checked, never later than the deadline; whether this host
@@ -121,7 +121,7 @@ impl Homa {
         mtu_bytes: u32,
     ) -> Self {
         let rtt_frames = configuration.rtt_bytes.div_ceil(mtu_bytes.max(1)).max(1);
-        let host = Host {
+        let host = HomaHost {
             sender: Sender::default(),
             receiver: Receiver::new(&configuration, rtt_frames, classes.max(1)),
             timers: BTreeSet::new(),

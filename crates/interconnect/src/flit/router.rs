@@ -72,7 +72,7 @@ pub struct RouterFabric {
     /// Flits in the buffers, `buffer_flits` for each virtual channel: packet · 2 + 1 for a tail.
     buffers: Vec<u32>,
     routers: Vec<Router>,
-    sources: Vec<Source>,
+    sources: Vec<RouterSource>,
     packets: Slab<Packet>,
     /// Packets so far.
     entered: u64,
@@ -156,7 +156,7 @@ struct Router {
 
 /// What waits at a host.
 #[derive(Clone, Debug, Default)]
-struct Source {
+struct RouterSource {
     packets: VecDeque<u32>,
     /// Channel of the packet whose head was sent; the one of the last packet else.
     channel: u8,
@@ -259,7 +259,7 @@ impl RouterFabric {
             inputs: vec![InputChannel::IDLE; count],
             buffers: vec![0; count * usize::from(depth)],
             routers,
-            sources: vec![Source { next: NEVER, ..Source::default() }; hosts as usize],
+            sources: vec![RouterSource { next: NEVER, ..RouterSource::default() }; hosts as usize],
             packets: Slab::new(),
             entered: 0,
             host_links: (0..hosts).map(|host| topology.host_link(host)).collect(),

@@ -186,7 +186,8 @@ impl Records {
         message: &MessageRecord,
     ) -> Option<Cause> {
         way.messages += 1;
-        let about = Place { link: None, host: Some(message.destination), message: Some(index) };
+        let about =
+            CriticalPlace { link: None, host: Some(message.destination), message: Some(index) };
         if message.delivered_ps == NEVER_PS {
             // From a host to itself: only its processor works.
             return Some(self.back_through_send(way, index, message));
@@ -196,7 +197,7 @@ impl Records {
         way.step(StepKind::ProcessorWait, message.delivered_ps, about);
         let mut next = message.last_crossing;
         if next.is_none() {
-            way.step(StepKind::Network, message.handed_ps, Place { host: None, ..about });
+            way.step(StepKind::Network, message.handed_ps, CriticalPlace { host: None, ..about });
         }
         if let Some(last) = next.filter(|_| self.has_windows) {
             let arrived_ps = self.crossings.get(last as usize)?.arrived_ps;
@@ -207,7 +208,7 @@ impl Records {
             way.back_through_link(crossing, message, (index, self.has_windows));
             next = crossing.previous;
         }
-        let about = Place { host: Some(message.source), ..about };
+        let about = CriticalPlace { host: Some(message.source), ..about };
         if self.has_windows {
             way.back_through_engine(message.handed_ps, about);
         }
@@ -217,7 +218,7 @@ impl Records {
 
     /// What the processor of the sender did for a message.
     fn back_through_send(&self, way: &mut Way, index: u32, message: &MessageRecord) -> Cause {
-        let about = Place { link: None, host: Some(message.source), message: Some(index) };
+        let about = CriticalPlace { link: None, host: Some(message.source), message: Some(index) };
         let cost_ps = self.costs.send(message.bytes);
         way.step(StepKind::Send, way.at_ps.saturating_sub(cost_ps), about);
         way.step(StepKind::ProcessorWait, message.posted_ps, about);
@@ -258,7 +259,7 @@ struct Way {
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct CriticalPlace {
     link: Option<u32>,
     host: Option<u32>,
     message: Option<u32>,
@@ -266,16 +267,16 @@ struct Place {
 
 impl Way {
     /// What was before: a step from `from_ps` on, unless it is empty.
-    fn step(&mut self, kind: StepKind, from_ps: u64, place: Place) {
+    fn step(&mut self, kind: StepKind, from_ps: u64, place: CriticalPlace) {
         if from_ps < self.at_ps {
-            let Place { link, host, message } = place;
+            let CriticalPlace { link, host, message } = place;
             self.steps.push(Step { kind, from_ps, until_ps: self.at_ps, link, host, message });
             self.at_ps = from_ps;
         }
     }
 
     fn back_through_work(&mut self, work: &Work) -> Cause {
-        let place = Place { link: None, host: Some(work.rank), message: None };
+        let place = CriticalPlace { link: None, host: Some(work.rank), message: None };
         let kind = if work.is_timer { StepKind::Timer } else { StepKind::Compute };
         self.step(kind, work.started_ps, place);
         self.step(StepKind::ProcessorWait, work.asked_ps, place);
@@ -284,7 +285,7 @@ impl Way {
 
     /// What an engine did with a message before its last frame could be sent: other frames left by the
     /// same link, or not.
-    fn back_through_engine(&mut self, handed_ps: u64, about: Place) {
+    fn back_through_engine(&mut self, handed_ps: u64, about: CriticalPlace) {
         let mut own = self.steps.iter().rev().take_while(|step| step.message == about.message);
         let link = own.find_map(|step| step.link);
         let spans = link.and_then(|link| self.spans.remove(&link)).unwrap_or_default();
@@ -294,7 +295,11 @@ impl Way {
                 break;
             }
             self.step(StepKind::Engine, until_ps, about);
-            self.step(StepKind::Serialisation, from_ps.max(handed_ps), Place { link, ..about });
+            self.step(
+                StepKind::Serialisation,
+                from_ps.max(handed_ps),
+                CriticalPlace { link, ..about },
+            );
         }
         self.step(StepKind::Engine, handed_ps, about);
         self.spans.extend(link.map(|link| (link, spans)));
@@ -306,7 +311,7 @@ impl Way {
         message: &MessageRecord,
         (index, has_windows): (u32, bool),
     ) {
-        let place = Place { link: Some(crossing.link), host: None, message: Some(index) };
+        let place = CriticalPlace { link: Some(crossing.link), host: None, message: Some(index) };
         self.step(StepKind::Latency, crossing.arrived_ps, place);
         self.step(StepKind::Latency, crossing.sent_ps.max(crossing.started_ps), place);
         self.step(StepKind::Serialisation, crossing.started_ps, place);

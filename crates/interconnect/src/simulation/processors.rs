@@ -22,7 +22,7 @@ pub(super) struct Processors {
     pub(super) loggp: LogGpConfiguration,
     /// Whether what ranks ask for has no order but what it waits for.
     is_unordered: bool,
-    hosts: Vec<Host>,
+    hosts: Vec<RankHost>,
     /// Looks at this time that came up at this time: number, line and rank as one number, as comparing
     /// it needs no branch. They are too many to put them among the events that are due.
     due: Due,
@@ -38,7 +38,7 @@ pub(super) struct Processors {
 
 /// The host of a rank. When its processor is free, the run knows.
 #[derive(Clone, Debug, Default)]
-struct Host {
+struct RankHost {
     /// When its interface can send.
     send_ps: u64,
     /// When its interface can receive.
@@ -82,7 +82,7 @@ pub(super) enum What {
 impl Processors {
     /// Idle hosts.
     pub(super) fn new(loggp: LogGpConfiguration, ranks: usize, is_unordered: bool) -> Self {
-        let hosts = vec![Host::default(); ranks];
+        let hosts = vec![RankHost::default(); ranks];
         let (due, flush_ps) = (Due::default(), u64::MAX);
         Self { loggp, is_unordered, hosts, due, flush_ps, next: 0, number: 0, messages: 0 }
     }
@@ -250,7 +250,7 @@ impl Processors {
     }
 }
 
-impl Host {
+impl RankHost {
     /// When something can begin at the earliest.
     const fn ready_ps(&self, what: What, free_ps: u64) -> u64 {
         let interface_ps = match what {

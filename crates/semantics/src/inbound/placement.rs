@@ -5,7 +5,7 @@ use wire_edge::{Flags, MessageNumber, RemoteKey};
 
 use super::Inbound;
 use super::operation::{InKind, InOperation};
-use super::yielding::Place;
+use super::yielding::RemotePlace;
 use crate::PieceList;
 use crate::lists::Lists;
 use crate::order_pool::OrderPool;
@@ -38,7 +38,7 @@ impl Inbound {
     ) -> Result<(), AccessError> {
         match *kind {
             InKind::Write { key, base } if self.yields(later, flags) => {
-                let place = Place { key, base, offset };
+                let place = RemotePlace { key, base, offset };
                 self.place_around(memory, pools, None, later, place, bytes, tail)
             }
             _ => self.place(memory, &pools.lists, kind, offset, bytes, tail),

@@ -15,7 +15,7 @@ use crate::slab::NIL;
 
 /// A location in memory as the peer names it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct RemotePlace {
     pub(super) key: RemoteKey,
     /// Address of byte 0 of the operation.
     pub(super) base: u64,
@@ -40,16 +40,16 @@ impl Inbound {
         pools: &Pools,
         own: Option<&RangeSet>,
         later: u32,
-        place: Place,
+        place: RemotePlace,
         bytes: Payload<'_>,
         tail: Tail,
     ) -> Result<(), AccessError> {
-        let Place { key, base, .. } = place;
+        let RemotePlace { key, base, .. } = place;
         let kind = InKind::Write { key, base };
         for begin in (0..bytes.len()).step_by(MASK_BYTES) {
             let end = bytes.len().min(begin + MASK_BYTES);
             let offset = place.offset + begin as u32;
-            let part = Place { offset, ..place };
+            let part = RemotePlace { offset, ..place };
             let length = (end - begin) as u32;
             let put = |low: u32, high: u32| {
                 let piece = bytes.slice(begin + low as usize..begin + high as usize);
@@ -88,7 +88,7 @@ impl Inbound {
         memory: &MemoryAccess<'_>,
         pools: &Pools,
         later: u32,
-        place: Place,
+        place: RemotePlace,
         length: u32,
         mut visit: impl FnMut(u32, u32),
     ) {

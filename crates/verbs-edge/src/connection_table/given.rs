@@ -11,10 +11,10 @@ use rdma_cm::End;
 use verbs::{Error, QueuePair, QueuePairAttributes};
 use work::Queues;
 
-use super::{CONFIRM_NS, ConnectionTable, Entry, Phase, Then, Wanted, be_patient, terms};
-use crate::greeting::{Greeting, Place};
+use super::{CONFIRM_NS, ConnectionTable, Phase, QueuePairEntry, Then, Wanted, be_patient, terms};
+use crate::greeting::{Greeting, QueuePairPlace};
 use crate::limits::READ_DEPTH;
-use crate::source::Source;
+use crate::source::QueuePairSource;
 use crate::work::Ends;
 
 /// A connection that a queue pair takes over.
@@ -40,20 +40,20 @@ pub(super) enum Standing {
 impl ConnectionTable {
     /// Returns the work source of a queue pair that may take over a connection: it belongs to this
     /// device, has no connection and looks for no peer.
-    pub(crate) fn lend(&self, queue_pair: &Arc<QueuePair>) -> Option<Arc<Source>> {
+    pub(crate) fn lend(&self, queue_pair: &Arc<QueuePair>) -> Option<Arc<QueuePairSource>> {
         self.find(queue_pair, |entry| matches!(entry.phase, Phase::Open))
     }
 
     /// Returns the work source of a queue pair of this device.
-    pub(crate) fn source(&self, queue_pair: &Arc<QueuePair>) -> Option<Arc<Source>> {
+    pub(crate) fn source(&self, queue_pair: &Arc<QueuePair>) -> Option<Arc<QueuePairSource>> {
         self.find(queue_pair, |_| true)
     }
 
     fn find(
         &self,
         queue_pair: &Arc<QueuePair>,
-        is_right: impl FnOnce(&Entry) -> bool,
-    ) -> Option<Arc<Source>> {
+        is_right: impl FnOnce(&QueuePairEntry) -> bool,
+    ) -> Option<Arc<QueuePairSource>> {
         let tables = self.tables();
         let entry = tables.entries.get(&queue_pair.number())?;
         let is_it = Arc::ptr_eq(entry.source.queue_pair(), queue_pair) && is_right(entry);
@@ -66,7 +66,7 @@ impl ConnectionTable {
     }
 
     /// Makes a queue pair take over a requested connection.
-    pub(crate) fn give(&self, handle: ConnectionHandle, source: &Source) {
+    pub(crate) fn give(&self, handle: ConnectionHandle, source: &QueuePairSource) {
         self.keep(source, Given { handle, peer: None, wanted: None, is_established: false });
     }
 
@@ -134,7 +134,7 @@ impl ConnectionTable {
         memory: &MemoryAccess<'_>,
         now: Instant,
         handle: ConnectionHandle,
-        (source, wanted): (&Arc<Source>, Wanted),
+        (source, wanted): (&Arc<QueuePairSource>, Wanted),
         (peer, reply): (&End, &[u8]),
     ) -> Result<(), Error> {
         let queue_pair = source.queue_pair();
@@ -155,7 +155,7 @@ impl ConnectionTable {
         Ok(())
     }
 
-    fn keep(&self, source: &Source, given: Given) {
+    fn keep(&self, source: &QueuePairSource, given: Given) {
         let number = source.queue_pair().number();
         let mut tables = self.tables();
         if let Some(entry) = tables.entries.get_mut(&number) {
@@ -166,7 +166,7 @@ impl ConnectionTable {
     }
 }
 
-impl Entry {
+impl QueuePairEntry {
     /// Handles that the connection is established.
     pub(super) fn on_given_established(&mut self, engine: &mut Engine) -> Then {
         if let Phase::Given(given) = &mut self.phase {
@@ -210,15 +210,15 @@ impl Given {
     }
 
     /// Returns the peer, if it is known.
-    pub(super) fn peer(&self) -> Option<Place> {
-        self.peer.map(|peer| Place { number: peer.number, gid: peer.gid })
+    pub(super) fn peer(&self) -> Option<QueuePairPlace> {
+        self.peer.map(|peer| QueuePairPlace { number: peer.number, gid: peer.gid })
     }
 }
 
 /// Returns the parameters for requesting a connection that the queue pair takes over. `reads` is
 /// the number of reads that the peer may have outstanding.
 pub(crate) fn parts_of(
-    source: &Source,
+    source: &QueuePairSource,
     reads: u8,
     silence_ns: u64,
 ) -> (ProtectionDomain, Queues, Terms) {
@@ -235,7 +235,7 @@ fn greeting_of(peer: &End, wanted: &Wanted) -> Greeting {
         not_ready_timer: peer.not_ready_timer,
         life: 0,
         destination: wanted.expected.own,
-        source: Place { number: peer.number, gid: peer.gid },
+        source: QueuePairPlace { number: peer.number, gid: peer.gid },
         receive_psn: peer.psn,
         // The peer has learned this number from the exchange.
         send_psn: Some(wanted.expected.receive_psn),

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use rdma_cm::{ConnectOptions, Event, EventChannel, EventKind, Host, Id, PortSpace};
+use rdma_cm::{ConnectOptions, Event, EventChannel, EventKind, Id, ManagedHost, PortSpace};
 use verbs_edge::{Settings, devices};
 
 use crate::ends::{End, Program, loopback};
@@ -12,7 +12,7 @@ use crate::ends::{End, Program, loopback};
 /// A process: its device with verbs objects, and an event channel for its ids.
 pub(crate) struct Process {
     pub(crate) program: Program,
-    pub(crate) host: Arc<Host>,
+    pub(crate) host: Arc<ManagedHost>,
     pub(crate) channel: Arc<EventChannel>,
 }
 
@@ -24,7 +24,7 @@ impl Process {
     pub(crate) fn with(settings: &Settings) -> Self {
         let managed = devices(settings).expect("the settings are good").remove(0);
         let program = Program::of(managed.device.open().expect("it opens"));
-        let host = Host::new(vec![managed]);
+        let host = ManagedHost::new(vec![managed]);
         let channel = EventChannel::new(&host).expect("a channel");
         Self { program, host, channel }
     }

@@ -1,7 +1,7 @@
 //! How threads wait: as cheap as TCP where the link is the limit, as robust where processors are, as fast
 //! as bare frames where neither is. Each row compares contenders of one run, which took turns.
 
-use crate::acceptance::compared::{Comparison, Place, Point, Quantity, Side};
+use crate::acceptance::compared::{Comparison, Point, PointLocation, Quantity, Side};
 use crate::acceptance::printed::Tests;
 use crate::acceptance::structure::Count;
 use crate::acceptance::{Bound, Probe, Row};
@@ -28,13 +28,13 @@ const fn side(contender: &'static str, waiting: &'static str) -> Side {
 /// The edge protocol that polls, against TCP that polls.
 const fn polled(quantity: Quantity) -> Comparison {
     let (own, other) = (side("edge", "poll"), side("tcp-poll", "poll"));
-    Comparison { place: Place::Bench, points: ALL, own, other, quantity }
+    Comparison { place: PointLocation::Bench, points: ALL, own, other, quantity }
 }
 
 /// The edge protocol that blocks, against TCP that blocks.
 const fn event(points: &'static [Point], quantity: Quantity) -> Comparison {
     let (own, other) = (side("edge", "interrupt"), side("tcp", "interrupt"));
-    Comparison { place: Place::Bench, points, own, other, quantity }
+    Comparison { place: PointLocation::Bench, points, own, other, quantity }
 }
 
 /// Ordinary sockets by the library, against the same over TCP.
@@ -45,7 +45,7 @@ const fn preloaded(
     quantity: Quantity,
 ) -> Comparison {
     let (own, other) = (side(own, ""), side(other, ""));
-    Comparison { place: Place::Sockets, points, own, other, quantity }
+    Comparison { place: PointLocation::Sockets, points, own, other, quantity }
 }
 
 /// Over links of 1 Gb/s, against TCP or MPTCP, both of which block.
@@ -56,21 +56,21 @@ const fn shaped(
     quantity: Quantity,
 ) -> Comparison {
     let (own, other) = (side("edge", waiting), side(other, "interrupt"));
-    Comparison { place: Place::SetUp(set_up), points: STREAMS, own, other, quantity }
+    Comparison { place: PointLocation::SetUp(set_up), points: STREAMS, own, other, quantity }
 }
 
 /// A small write beside a stream, against the same with both ends polling.
 const fn beside(waiting: &'static str) -> Comparison {
     let (own, other) = (side("edge", waiting), side("edge", "poll"));
     let quantity = Quantity::ExtraLatency;
-    Comparison { place: Place::SetUp("1L-1G"), points: BESIDE, own, other, quantity }
+    Comparison { place: PointLocation::SetUp("1L-1G"), points: BESIDE, own, other, quantity }
 }
 
 /// What both ends take of two processors.
 const fn share(points: &'static [Point]) -> Comparison {
     let own = side("edge", "mixed");
     let quantity = Quantity::Share;
-    Comparison { place: Place::SetUp("1L-1G"), points, own, other: own, quantity }
+    Comparison { place: PointLocation::SetUp("1L-1G"), points, own, other: own, quantity }
 }
 
 const fn at_least(least: f64) -> Bound {
@@ -293,7 +293,7 @@ pub(super) const ROWS: &[Row] = &[
         at_most(1000.0),
         &SHARED_MEMORY,
         Comparison {
-            place: Place::Bench,
+            place: PointLocation::Bench,
             points: &[("ping-pong", 8)],
             own: side("shm", "poll"),
             other: side("bare-shm", "poll"),

@@ -8,7 +8,7 @@ use ethernot::{Completion, Connection, Endpoint, OperationFlags, Order, RemoteRe
 use super::{END_OF_PHASE, Half, WORD_BYTES, other, unless_timed_out};
 use crate::clock::{self, Stopwatch};
 use crate::transport::{Latencies, PHASE_TIME_MAX, TransportError, Waiting};
-use crate::transports::patience::Patience;
+use crate::transports::idle_limit::IdleLimit;
 
 impl Half {
     /// Streams `count` messages and writes a word by connection `small` once in a while. Records the
@@ -32,7 +32,7 @@ impl Half {
         let mut pauses = Pauses(0);
         let mut due_ns = clock::monotonic_ns() + pauses.next_ns();
         let mut timed: Option<Stopwatch> = None;
-        let mut patience = Patience::new(ATTEMPT);
+        let mut idle_limit = IdleLimit::new(ATTEMPT);
         while done < count || timed.is_some() {
             while posted < count && posted - done < self.in_flight {
                 posted += 1;
@@ -50,10 +50,10 @@ impl Half {
             let until_due = Duration::from_nanos(due_ns.saturating_sub(now_ns));
             let limit = if timed.is_some() { PHASE_TIME_MAX } else { until_due };
             let Some(completion) = self.completion_within(endpoint, limit)? else {
-                patience.on_idle()?;
+                idle_limit.on_idle()?;
                 continue;
             };
-            patience.on_progress();
+            idle_limit.on_progress();
             completion.result.map_err(other)?;
             if completion.context != SMALL {
                 done = completion.context;

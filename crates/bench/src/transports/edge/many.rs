@@ -45,8 +45,8 @@ impl ServerSide for Server {
     fn run(&mut self, phase: Phase) -> Result<Observed, TransportError> {
         for operation in 0..phase.operations {
             match turn(operation) {
-                Turn::Crowd => self.crowd.answer()?,
-                Turn::Alone => self.alone.answer()?,
+                ActiveGroup::Crowd => self.crowd.answer()?,
+                ActiveGroup::Alone => self.alone.answer()?,
             }
         }
         let mut observed = self.crowd.half.observed(&self.crowd.endpoint)?;
@@ -90,8 +90,8 @@ impl ClientSide for Client {
         self.alone_latencies.clear();
         for operation in 0..phase.operations {
             match turn(operation) {
-                Turn::Crowd => self.crowd.round_trip(latencies)?,
-                Turn::Alone => self.alone.round_trip(&mut self.alone_latencies)?,
+                ActiveGroup::Crowd => self.crowd.round_trip(latencies)?,
+                ActiveGroup::Alone => self.alone.round_trip(&mut self.alone_latencies)?,
             }
         }
         let mut observed = self.crowd.half.observed(&self.crowd.endpoint)?;
@@ -140,14 +140,18 @@ impl Idle {
 }
 
 /// Whose turn it is.
-enum Turn {
+enum ActiveGroup {
     Crowd,
     Alone,
 }
 
 /// Both sides take the same turns, in blocks so that each is in its stride for most of a block.
-fn turn(operation: u64) -> Turn {
-    if (operation / BLOCK_OPERATIONS).is_multiple_of(2) { Turn::Crowd } else { Turn::Alone }
+fn turn(operation: u64) -> ActiveGroup {
+    if (operation / BLOCK_OPERATIONS).is_multiple_of(2) {
+        ActiveGroup::Crowd
+    } else {
+        ActiveGroup::Alone
+    }
 }
 
 /// Two or three milliseconds: short against drifts of the machine, long against the first round

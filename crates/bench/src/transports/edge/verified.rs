@@ -9,7 +9,7 @@ use ethernot::{CompletionKind, Order, RemoteRegion, Request, Source};
 use super::{Half, other};
 use crate::clock;
 use crate::transport::{Observed, Setup, TransportError, counter};
-use crate::transports::patience::Patience;
+use crate::transports::idle_limit::IdleLimit;
 
 /// Messages in flight or not yet checked.
 pub(super) const SLOTS: u64 = 16;
@@ -61,7 +61,7 @@ impl Half {
         self.rounds = last;
         let (connection, remote) = self.parts()?;
         let mut next = first;
-        let mut patience = Patience::new("stream verified writes over edge");
+        let mut idle_limit = IdleLimit::new("stream verified writes over edge");
         loop {
             let checked = self.buffer.load_u64(self.result_at());
             while next <= last && next - checked <= SLOTS {
@@ -69,14 +69,14 @@ impl Half {
                 let operation = self.verified_write(remote, next);
                 connection.post(&operation).map_err(other)?;
                 next += 1;
-                patience.on_progress();
+                idle_limit.on_progress();
             }
             if checked == last {
                 return Ok(());
             }
             match connection.poll().map_err(other)? {
                 Some(completion) => drop(completion.result.map_err(other)?),
-                None => patience.on_idle()?,
+                None => idle_limit.on_idle()?,
             }
         }
     }
@@ -86,14 +86,14 @@ impl Half {
         let last = self.rounds + count;
         let mut timeline = Timeline::default();
         let mut corrupted = 0_u64;
-        let mut patience = Patience::new("receive verified writes over edge");
+        let mut idle_limit = IdleLimit::new("receive verified writes over edge");
         while self.rounds < last {
             let (connection, remote) = self.parts()?;
             let Some(completion) = connection.poll().map_err(other)? else {
-                patience.on_idle()?;
+                idle_limit.on_idle()?;
                 continue;
             };
-            patience.on_progress();
+            idle_limit.on_progress();
             completion.result.map_err(other)?;
             if completion.kind != CompletionKind::Notification {
                 continue;

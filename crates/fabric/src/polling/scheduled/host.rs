@@ -23,7 +23,7 @@ pub(super) enum Role {
 
 pub(super) const ROLES: [Role; 2] = [Role::Application, Role::Progress];
 
-pub(super) struct Host {
+pub(super) struct ScheduledHost {
     pub(super) engine: EdgeHost,
     pub(super) source: Region,
     pub(super) target: Region,
@@ -87,7 +87,7 @@ pub(super) struct Cell {
     pub(super) owner: Option<Role>,
     /// Another thread has work: the owner takes another turn before it leaves.
     pub(super) again: bool,
-    pub(super) turn: Turn,
+    pub(super) turn: ScheduledTurn,
     /// Turns since it was entered.
     pub(super) rounds: u32,
     pub(super) has_worked: bool,
@@ -97,7 +97,7 @@ pub(super) struct Cell {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Turn {
+pub(super) struct ScheduledTurn {
     pub(super) now: Instant,
     pub(super) frames: u32,
     pub(super) more: bool,
@@ -204,7 +204,7 @@ impl Thread {
     }
 }
 
-impl Host {
+impl ScheduledHost {
     pub(super) fn new(
         number: u64,
         trial: &Trial<'_>,

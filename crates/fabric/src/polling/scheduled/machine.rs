@@ -4,7 +4,9 @@ use delivery::{Instant, LinkId, RxFrame};
 use mem::Payload;
 
 use super::busy::Next;
-use super::host::{Counts, Doing, Host, Outgoing, Purpose, ROLES, Role, Sleep, Turn};
+use super::host::{
+    Counts, Doing, Outgoing, Purpose, ROLES, Role, ScheduledHost, ScheduledTurn, Sleep,
+};
 use super::program::{PingPong, Program};
 use super::rule::WaitRule;
 use super::{Exercise, Mode, Outcome, Trial};
@@ -19,7 +21,7 @@ use crate::scheduler::{Report, Settings};
 use crate::{EventQueue, LinkModel, Random, port_address};
 
 pub(super) struct Machine {
-    pub(super) hosts: [Host; 2],
+    pub(super) hosts: [ScheduledHost; 2],
     /// Out of each host, by its links.
     wires: [Vec<Channel>; 2],
     pub(super) queue: EventQueue<Happening>,
@@ -51,7 +53,7 @@ impl Machine {
         rule: &dyn Fn() -> Box<dyn WaitRule>,
     ) -> Result<Self, TransferError> {
         check_links(trial.links)?;
-        let mut hosts = [0, 1].map(|number| Host::new(number, trial, rule));
+        let mut hosts = [0, 1].map(|number| ScheduledHost::new(number, trial, rule));
         let wire = |host: u64, (link, model): (usize, &LinkModel)| {
             Channel::new(*model, Random::stream(trial.seed, host << 8 | link as u64))
         };
@@ -336,7 +338,7 @@ impl Machine {
     /// What a turn does once its frames are taken; what it sends is in the outbox then.
     pub(super) fn finish_turn(&mut self, number: usize, role: Role) {
         let host = &mut self.hosts[number];
-        let Turn { now, frames, .. } = host.cell.turn;
+        let ScheduledTurn { now, frames, .. } = host.cell.turn;
         let mut worked = frames > 0;
         if host.engine.poll_timeout() <= now {
             host.engine.handle_timeout(now);
@@ -400,7 +402,7 @@ impl Machine {
     /// Lets the engine give the driver what it wants to send; returns whether there is more.
     fn transmit(&mut self, number: usize, now: Instant) -> bool {
         let Self { hosts, wires, costs, .. } = self;
-        let Host { engine, outbox, .. } = &mut hosts[number];
+        let ScheduledHost { engine, outbox, .. } = &mut hosts[number];
         let spread_ps = costs.spread_ps * (wires[number].len() as u64).saturating_sub(1);
         let (more, taken) = engine.transmit(now, &mut |link, _, place, pieces| {
             let bytes = pieces.concat();

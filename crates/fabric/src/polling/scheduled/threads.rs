@@ -4,7 +4,7 @@ use delivery::Instant;
 use waiting::{Application, Outcome};
 
 use super::Mode;
-use super::host::{Cell, Doing, Purpose, ROLES, Role, Sleep, Turn};
+use super::host::{Cell, Doing, Purpose, ROLES, Role, ScheduledTurn, Sleep};
 use super::machine::{Happening, Machine, in_ns};
 use super::program::Program;
 use crate::host::{Action, CompletionKind, Flags, HostEngine, Operation};
@@ -95,7 +95,7 @@ impl Machine {
         let host = &mut self.hosts[number];
         host.thread(role).kept_out_since = None;
         let Cell { has_deferred, .. } = host.cell;
-        let turn = Turn { now, ..Turn::default() };
+        let turn = ScheduledTurn { now, ..ScheduledTurn::default() };
         let is_parting = host.thread(role).purpose == Purpose::Part;
         host.cell = Cell { owner: Some(role), turn, has_deferred, is_parting, ..Cell::default() };
     }
@@ -189,7 +189,7 @@ impl Machine {
             host.worked_at = now;
         }
         if more && cell.rounds < rounds_max {
-            cell.turn = Turn { now, ..Turn::default() };
+            cell.turn = ScheduledTurn { now, ..ScheduledTurn::default() };
             return self.spend(number, role, Doing::Look, look_ns);
         }
         let worked = cell.has_worked;

@@ -20,11 +20,11 @@ use verbs::{
 use wire_edge::PeerAddr;
 
 use crate::connection_table::{ConnectionTable, Phase, Wanted};
-use crate::greeting::{Place, SERVICE};
+use crate::greeting::{QueuePairPlace, SERVICE};
 use crate::log::Log;
 use crate::meeting::Expected;
 use crate::settings::{LogLevel, Settings};
-use crate::source::Source;
+use crate::source::QueuePairSource;
 
 /// Index of the host whose queue pair has the smaller number.
 pub(super) const SMALLER: usize = 0;
@@ -46,7 +46,7 @@ pub(super) struct Host {
     pub(super) engine: Engine,
     memory: Arc<MemoryTable>,
     table: Arc<ConnectionTable>,
-    source: Arc<Source>,
+    source: Arc<QueuePairSource>,
     queue_pair: Arc<QueuePair>,
     queue: Arc<CompletionQueue>,
     wanted: Wanted,
@@ -240,7 +240,7 @@ impl Host {
         modify(&queue_pair, (peer, timeout), QueuePairState::ReadyToReceive, 0x12_9181);
         queue_pair.post_receive(&[ReceiveRequest { id: 2, pieces: &[] }]).expect("it has room");
         let domain = queue_pair.domain().expect("it has one");
-        let source = Arc::new(Source::new(&queue_pair, domain, table.due()));
+        let source = Arc::new(QueuePairSource::new(&queue_pair, domain, table.due()));
         table.enter(&source);
         let expected = Expected {
             kind: QueuePairType::Reliable,
@@ -427,8 +427,8 @@ fn ip(at: usize) -> IpAddr {
     Ipv4Addr::new(10, 0, 0, at as u8 + 1).into()
 }
 
-fn place(at: usize) -> Place {
-    Place { number: number(at), gid: Gid::of(ip(at)) }
+fn place(at: usize) -> QueuePairPlace {
+    QueuePairPlace { number: number(at), gid: Gid::of(ip(at)) }
 }
 
 fn address(at: usize) -> PeerAddr {

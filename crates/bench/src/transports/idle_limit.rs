@@ -8,7 +8,7 @@ use crate::transport::{PHASE_TIME_MAX, TransportError};
 /// Gives up polling after [`PHASE_TIME_MAX`] without progress, and looks at the clock so rarely
 /// that a poll costs nothing extra.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct IdleLimit {
     attempt: &'static str,
     /// Polls without progress since the last progress.
     idle_polls: u32,
@@ -16,7 +16,7 @@ pub(crate) struct Patience {
     idle_since: Option<Stopwatch>,
 }
 
-impl Patience {
+impl IdleLimit {
     /// `attempt` says in the error what was polled for.
     pub(crate) fn new(attempt: &'static str) -> Self {
         Self { attempt, idle_polls: 0, idle_since: None }

@@ -5,7 +5,7 @@ use wire_edge::OperationNumber;
 
 /// State of a queue pair's wait for a receive of the peer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Patience {
+pub(crate) struct ReceiveWait {
     /// How long an operation waits, in nanoseconds; `None` for no limit.
     budget_ns: Option<u64>,
     /// The operation that waits, or was just retransmitted, and when its wait began.
@@ -14,7 +14,7 @@ pub(crate) struct Patience {
     try_at: Instant,
 }
 
-impl Patience {
+impl ReceiveWait {
     /// Creates the state while no operation waits.
     pub(crate) const fn new(budget_ns: Option<u64>) -> Self {
         Self { budget_ns, waiting: None, try_at: Instant::NEVER }
