@@ -340,7 +340,7 @@ mod tests {
         });
         assert!(foreign.contains("come from"), "{foreign}");
         let early = found(fenced, &|open_operations, at| {
-            open_operations.on_placed(7, &placement(at + second, 100))
+            open_operations.on_placed(7, &placement(at + second, 100));
         });
         assert!(early.contains("earlier operation"), "{early}");
         let late = found(relaxed, &|open_operations, at| {
