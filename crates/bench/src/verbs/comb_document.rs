@@ -70,6 +70,11 @@ impl CombDocument {
             None => Ok(document),
         }
     }
+
+    /// Bytes of all runs, both ways.
+    pub(super) fn bytes(&self) -> u64 {
+        self.points.iter().flat_map(|point| &point.runs).map(|run| run.bytes).sum()
+    }
 }
 
 /// Of the document.

@@ -103,6 +103,22 @@ impl Document {
     }
 }
 
+impl Document {
+    /// Bytes of all runs of bandwidth.
+    pub(super) fn bytes(&self) -> u64 {
+        self.runs().filter_map(|run| run.bytes).sum()
+    }
+
+    /// Round trips of all runs of latency.
+    pub(super) fn rounds(&self) -> u64 {
+        self.runs().filter_map(|run| run.rounds).sum()
+    }
+
+    fn runs(&self) -> impl Iterator<Item = &DocumentRun> {
+        self.points.iter().flat_map(|point| &point.runs)
+    }
+}
+
 impl DocumentRun {
     /// Returns bytes a second, or, if it has rounds, which are so many messages each, the seconds of a message.
     pub fn value(&self, halves: f64) -> f64 {

@@ -118,7 +118,7 @@ impl Measuring<'_> {
         if contender.device() == EDGE && row.is_none() {
             return Err(NOT_ASKED_FOR.to_string());
         }
-        let checked = self.sample(contender, CHECK);
+        let checked = self.sample(contender, "--check --iterations 1");
         // An MPI that does not work says nothing of the device.
         match (&checked, row.filter(|_| matches!(contender, Contender::Edge(..)))) {
             (Ok((document, _)), Some(row)) => {
@@ -170,17 +170,20 @@ impl Measuring<'_> {
         amount: &str,
     ) -> Result<(Document, [f64; 2]), SampleError> {
         let before = processors::ticks(self.hosts.cpus());
-        let printed = match contender {
+        let document = match contender {
             Contender::Mpi(mpi, over) => {
                 let mpis = self.hosts.mpis().ok_or(MpiError::not_prepared())?;
                 let (around, words) = ((self.hosts, self.wishes), self.measured_words(amount));
-                let tool = (Tool::MpiPerf, amount != CHECK);
-                mpis.run(around, (*mpi, *over), tool, &words, self.limit())?
+                let ran = mpis.run(around, (*mpi, *over), Tool::MpiPerf, &words, self.limit())?;
+                let document = Document::parse(&ran.printed)?;
+                ran.check(document.bytes(), document.rounds())?;
+                document
             }
-            Contender::Edge(..) | Contender::Tcp(_) => self.ask_server(contender, amount)?,
+            Contender::Edge(..) | Contender::Tcp(_) => {
+                Document::parse(&self.ask_server(contender, amount)?)?
+            }
         };
         let after = processors::ticks(self.hosts.cpus());
-        let document = Document::parse(&printed)?;
         let expected = self.pass.sizes.len() * self.pass.windows.len();
         if document.points.len() != expected {
             return Err(SampleError::Points(document.points.len(), expected));
@@ -308,9 +311,6 @@ pub(super) fn joined<T: ToString>(values: &[T]) -> String {
 
 /// The reason of a contender on a device that is not among those asked for.
 pub(super) const NOT_ASKED_FOR: &str = "the device was not asked for";
-
-/// How much a contender measures while it compares bytes.
-const CHECK: &str = "--check --iterations 1";
 
 /// What a server prints when clients may come.
 pub(super) const LISTENS: &str = "listening on port";

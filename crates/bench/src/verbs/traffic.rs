@@ -1,9 +1,9 @@
-//! What a host has sent, by protocol: datagrams are those of the device, and a program that falls back sends segments of TCP.
+//! What hosts have sent, by protocol: datagrams are those of the device, and a program that falls back sends segments of TCP.
 
-use std::ops::Sub;
+use std::ops::{Add, Sub};
 use std::process::Command;
 
-/// What all programs of a host have sent.
+/// What all programs of a host, or of several, have sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Traffic {
     /// Of UDP. Many that the kernel is given at once count once.
@@ -23,9 +23,10 @@ impl Traffic {
         )
     }
 
-    /// Whether messages have gone by TCP: what launchers say to each other and ranks print is little.
-    pub(super) fn is_of_tcp(&self) -> bool {
-        self.segments > self.datagrams
+    /// Whether the datagrams can have carried so many bytes, and so many messages that each waited for the one before. If
+    /// not, something else did.
+    pub(super) const fn can_have_carried(&self, bytes: u64, messages: u64) -> bool {
+        self.datagrams.saturating_mul(DATAGRAM_BYTES_MAX) >= bytes && self.datagrams >= messages
     }
 
     /// Two lines for each protocol: names and numbers.
@@ -43,6 +44,17 @@ impl Traffic {
     }
 }
 
+impl Add for Traffic {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            datagrams: self.datagrams + other.datagrams,
+            segments: self.segments + other.segments,
+        }
+    }
+}
+
 impl Sub for Traffic {
     type Output = Self;
 
@@ -54,6 +66,9 @@ impl Sub for Traffic {
     }
 }
 
+/// What the kernel takes at once.
+const DATAGRAM_BYTES_MAX: u64 = 65_535;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,8 +78,15 @@ mod tests {
         let text = "Tcp: InSegs OutSegs\nTcp: 3 40\nUdp: InDatagrams OutDatagrams\nUdp: 5 600\n";
         let traffic = Traffic::parse(text);
         assert_eq!(traffic, Traffic { datagrams: 600, segments: 40 });
-        assert!(!traffic.is_of_tcp());
-        let over_tcp = Traffic { datagrams: 0, segments: 1 } - Traffic::parse("");
-        assert!(over_tcp.is_of_tcp());
+        let sent = traffic + traffic - Traffic::parse("");
+        assert_eq!(sent, Traffic { datagrams: 1200, segments: 80 });
+    }
+
+    #[test]
+    fn more_than_datagrams_hold_was_carried_by_something_else() {
+        let traffic = Traffic { datagrams: 10, segments: 124 };
+        assert!(traffic.can_have_carried(10 * 65_535, 10));
+        assert!(!traffic.can_have_carried(10 * 65_535 + 1, 0) && !traffic.can_have_carried(0, 11));
+        assert!(Traffic::default().can_have_carried(0, 0));
     }
 }
