@@ -1,6 +1,8 @@
-//! Completions, polled: what a program does that has thousands of operations in flight and no thread to wait for each.
+//! Polled completions, for a program with thousands of operations in flight and no thread to wait
+//! for each.
 //!
-//! Also how a server decides whom it lets in and to what, and what an endpoint counts.
+//! Also shows how a server decides which clients it accepts and what they may access, and which
+//! counters an endpoint has.
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
@@ -19,7 +21,7 @@ const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
 
 pub(crate) fn main() -> Result<(), Error> {
     let server = Endpoint::builder().bind("127.0.0.1:0").handles_max(100).build()?;
-    // Peers of this domain reach what is registered in it, and nothing else of the endpoint.
+    // Peers of this domain reach the regions registered in it, and no other memory of the endpoint.
     let domain = server.memory().allocate_domain();
     let memory = Buffer::new(4096);
     let rights = Rights::REMOTE_WRITE.union(Rights::LOCAL_WRITE);
@@ -38,7 +40,7 @@ pub(crate) fn main() -> Result<(), Error> {
         };
         println!("{} asks, {:?}", request.peer(), request.private_data());
         let options = ConnectOptions::new().private_data(offered).domain(domain);
-        // Whatever the regions allow, and one read at a time.
+        // Allow all rights of the regions, but only one read at a time.
         let grants = Grants::default().read_depth(Some(1)).rights(Some(rights));
         Ok(request.accept_with(options.terms(Terms::default().grants(grants)))?)
     });
@@ -60,13 +62,14 @@ pub(crate) fn main() -> Result<(), Error> {
     count(&client)?;
     be_refused(&connection, &remote)?;
 
-    // Everything that was posted is complete, and peers have heard of the end, when this returns.
+    // When this returns, all posted operations are complete, and peers have confirmed that their
+    // connections are closed.
     client.shutdown(LIMIT)?;
     assert!(accepted.wait_closed(LIMIT)?.0 != Closed::Here);
     Ok(())
 }
 
-/// Posts many writes, of which some leave in one frame, and polls until all are complete.
+/// Posts many writes, several of which share a frame, and polls until all are complete.
 fn write_much(
     client: &Endpoint,
     connection: &Connection,
@@ -89,7 +92,7 @@ fn write_much(
     }
     let mut next = 0;
     while next < WRITES {
-        // Polling sends deferred frames, and takes in frames that have come.
+        // Polling sends deferred frames and receives arrived ones.
         let Some(done): Option<Completion> = client.poll(queue)? else { continue };
         assert_eq!((done.owner, done.context, done.kind), (owner, next, CompletionKind::Write));
         assert_eq!(done.result, Ok(()));
@@ -99,7 +102,7 @@ fn write_much(
     Ok(())
 }
 
-/// A message that comes from two places and goes to two others.
+/// Sends a message from two pieces of memory into two others.
 fn send_in_pieces(
     server: &Endpoint,
     accepted: &Connection,
@@ -124,7 +127,7 @@ fn send_in_pieces(
     Ok(())
 }
 
-/// What an endpoint and its threads did.
+/// Prints the counters of an endpoint and its threads.
 fn count(endpoint: &Endpoint) -> Result<(), Error> {
     let (shared, threads) = (endpoint.pool_use()?, endpoint.runtime_counters()?);
     println!("{} connections, {shared:?}, {threads:?}", endpoint.connection_count()?);
@@ -132,7 +135,7 @@ fn count(endpoint: &Endpoint) -> Result<(), Error> {
     Ok(())
 }
 
-/// A peer that wants what it may not loses the connection.
+/// Shows that a peer which accesses memory without the right loses its connection.
 fn be_refused(connection: &Connection, remote: &RemoteRegion) -> Result<(), Error> {
     assert_eq!(connection.closed(), None);
     let add = connection.fetch_add(remote, 0, 1, OperationOptions::NOTIFY)?;

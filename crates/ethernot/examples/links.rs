@@ -1,4 +1,4 @@
-//! Links: by name, by driver, in wrappers that make them worse, and what they report.
+//! Links: by name, with a given driver, in wrappers that disturb traffic, and their statistics.
 #![forbid(unsafe_code)]
 
 use std::thread;
@@ -14,7 +14,7 @@ use ethernot::{
 const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
 
 pub(crate) fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    // Names, as programs take them from their users.
+    // Link names, as users pass them to programs.
     for spec in LinkSpec::parse_list("eth0,udp:10.0.0.1,packet:eth1/vlan=100,xdp:eth2:0,shm")? {
         let of = match &spec {
             LinkSpec::Udp { place: UdpPlace::Address { ip, .. }, .. } => ip.to_string(),
@@ -25,7 +25,8 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let peers = PeerSpec::parse_list("10.0.0.2:7471,02:00:00:00:00:01/7471,any/7471")?;
     println!("peers by name: {peers:?}");
 
-    // Two named links, each 100 µs longer than it is. One that cannot be there is no error where interfaces are followed.
+    // Two named links, each with 100 µs of additional latency. If interfaces are followed, a link
+    // that cannot be made is not an error.
     let wrap: LinkWrapper = Box::new(|_, link| Box::new(Delay::new(link, 100_000)));
     let named: EndpointBuilder = Endpoint::builder();
     let server = named
@@ -38,7 +39,8 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         .build()?;
     assert!(server.link_problems().is_empty());
 
-    // A link of one's own: over UDP, with one frame in twenty lost, and what passes written to a file for Wireshark.
+    // A custom link: UDP that loses one frame in twenty and writes its traffic to a file for
+    // Wireshark.
     let features = UdpFeatures::ALL.segmentation(false);
     let config = UdpConfig::default().features(features);
     let udp = UdpLink::bind("127.0.0.1:0".parse()?, &config)?;
@@ -60,7 +62,7 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         .build()?;
 
     write_once(&server, &client)?;
-    // The least that can be said: by interface, with defaults for the rest.
+    // The shortest form: an interface name, and defaults for the rest.
     println!("{:?}", Endpoint::with_links("lo")?.links()?);
     for (id, address) in client.links()? {
         let statistics = client.link_statistics(id)?.expect("it is there");
@@ -72,7 +74,7 @@ pub(crate) fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     Ok(())
 }
 
-/// Loses frames, and nothing else.
+/// Writes 1 MiB and checks all of it: the faulty link loses frames, but no data.
 fn write_once(server: &Endpoint, client: &Endpoint) -> Result<(), Error> {
     let memory = Buffer::new(1 << 20);
     let region = server.register(memory.clone(), Rights::REMOTE_WRITE)?;

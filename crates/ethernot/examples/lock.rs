@@ -1,15 +1,18 @@
-//! Lock, write and unlock: several clients, and a thread of the server, change a record of many words that must never be
-//! seen half written.
+//! Lock, write and unlock: several clients and a thread of the server change a record of many
+//! words. No reader may see the record half written.
 //!
-//! The recipe for peers, of which the server's application notices nothing:
+//! The steps of a client, which do not involve the server's application:
 //!
-//! 1. *Lock*: compare-and-swap of the lock word from 0 to a number of one's own, again until it held 0.
-//! 2. *Read* the record, if what is written depends on it.
-//! 3. *Write* the record, in as many operations and pieces as are convenient.
-//! 4. *Unlock*: write 0 to the lock word with `fence_before`: it is placed only when all of 3 is. No thread waits for 3.
+//! 1. *Lock*: compare-and-swap the lock word from 0 to the client's own number. Repeat until the
+//! old value was 0.
+//! 2. *Read* the record, if the new content depends on it.
+//! 3. *Write* the record, in any number of operations and pieces.
+//! 4. *Unlock*: write 0 to the lock word with `fence_before`. The 0 is placed only after all of
+//! step 3, so no thread needs to wait for step 3.
 //!
-//! Threads of the server do the same by `Buffer::word`. The number says who holds the lock: when that client is lost, the
-//! server gives the lock free by compare-and-swap from its number to 0, and mends the record.
+//! Threads of the server take the same steps with `Buffer::word`. The number in the lock word
+//! identifies the owner of the lock. If that client is lost, the server repairs the record and
+//! releases the lock by compare-and-swap from the client's number to 0.
 #![forbid(unsafe_code)]
 
 use std::sync::atomic::Ordering;
@@ -21,14 +24,14 @@ use ethernot::{
     Buffer, Connection, Endpoint, Error, OperationOptions, Records, RemoteRegion, Rights,
 };
 
-/// What the lock protects: words that are always equal.
+/// The protected record: words that are always equal.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Account {
     words: [u64; 512],
 }
 
-/// The lock lies in front of the record.
+/// Offset of the lock, which precedes the record.
 const LOCK: u64 = 0;
 const RECORD: u64 = 64;
 const RECORD_BYTES: u64 = size_of::<Account>() as u64;
@@ -66,7 +69,7 @@ pub(crate) fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Adds one to every word, a hundred times, as a client that calls itself `number`.
+/// Adds one to every word, a hundred times, as the client `number`.
 fn add_remotely(server: std::net::SocketAddr, number: u64) -> Result<(), Error> {
     let endpoint = Endpoint::bind("127.0.0.1:0")?;
     let connection = endpoint.connect(server)?;
@@ -81,10 +84,10 @@ fn add_remotely(server: std::net::SocketAddr, number: u64) -> Result<(), Error> 
         let write = connection.write(&local, 0, &remote, RECORD, RECORD_BYTES, none)?;
         let fenced = none.fence_before(true);
         drop(connection.write_bytes(&FREE.to_ne_bytes(), &remote, LOCK, fenced)?);
-        // Its bytes may change again.
+        // After this wait the source bytes may change.
         write.wait(LIMIT)?;
     }
-    // The last unlocking was not waited for.
+    // Wait for the last unlocking: a read of the lock word follows it.
     connection.read(&local, 0, &remote, LOCK, 8, none)?.wait(LIMIT)?;
     Ok(())
 }
@@ -100,7 +103,7 @@ fn lock(connection: &Connection, remote: &RemoteRegion, number: u64) -> Result<(
     Ok(())
 }
 
-/// The same for a thread of the side that has the memory.
+/// Does the same as `add_remotely` in a thread of the server.
 fn add_here(memory: &std::sync::Arc<Buffer>) -> Result<(), Error> {
     let (lock, record) = (memory.word::<u64>(LOCK)?, Records::<Account>::new(memory, RECORD, 1)?);
     for _ in 0..ROUNDS {

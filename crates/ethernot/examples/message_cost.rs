@@ -1,8 +1,10 @@
-//! What a small message costs: two endpoints on one thread write 8 bytes to each other in turn.
+//! Measures the cost of a small message: two endpoints on one thread write 8 bytes to each other in
+//! turn.
 //!
-//! A processor of its own for each side would be quicker and less repeatable. This is for counting
-//! instructions, which are the same whatever else the host does (compiled crate by crate; the tool does
-//! not find the function in a program that was compiled as one):
+//! With a processor for each side the exchange would be faster but less repeatable. The program
+//! serves to count instructions, whose number does not depend on the load of the host. Compile it
+//! crate by crate, because the tool does not find the function in a program that was compiled as
+//! one unit:
 //!
 //! ```sh
 //! cargo build --release -p ethernot --example message_cost
@@ -14,8 +16,8 @@
 //! * the link: `shm`, `udp`, a name for both sides such as `packet:lo`, or one for each such as
 //!   `packet:veth0+packet:veth1`;
 //! * the number of round trips;
-//! * `slow` where a program such as the above makes time pass so quickly that every acknowledgement
-//!   would be due: they are held back a thousand times as long then.
+//! * `slow` under a tool such as the above, which slows the program so much that every
+//!   acknowledgement would be due. Acknowledgements are then delayed a thousand times as long.
 #![expect(clippy::disallowed_methods, reason = "measures time")]
 
 use std::error::Error;
@@ -64,7 +66,7 @@ struct Side {
 }
 
 impl Side {
-    /// Data frames and pure acknowledgements sent.
+    /// Returns the numbers of data frames and of pure acknowledgements sent.
     fn frames(&self) -> (u64, u64) {
         let info = self.connection.info().ok().flatten();
         let paths = info.iter().flat_map(|info| &info.paths);
@@ -75,7 +77,7 @@ impl Side {
     }
 }
 
-/// Kept apart to be found by tools that count.
+/// Not inlined, so that tools find the function.
 #[inline(never)]
 fn exchange_all(sides: &[Side; 2], before: u64, rounds: u64) -> Result<(), Failure> {
     let [left, right] = sides;
@@ -86,7 +88,7 @@ fn exchange_all(sides: &[Side; 2], before: u64, rounds: u64) -> Result<(), Failu
     Ok(())
 }
 
-/// One message, from posting until the bytes are there.
+/// Passes one message, from posting it until its bytes are visible.
 #[inline]
 fn pass(from: &Side, to: &Side, round: u64) -> Result<(), Failure> {
     from.buffer.store_u64(WORD_BYTES, round);
@@ -117,7 +119,7 @@ fn connect(link: &str, factor: u32) -> Result<[Side; 2], Failure> {
     Ok([client_memory.side(client, connected?)?, server_memory.side(server, accepted)?])
 }
 
-/// What an endpoint has before it is connected.
+/// The memory of an endpoint before it is connected.
 struct Memory {
     buffer: Arc<Buffer>,
     region: ethernot::MemoryRegion,
@@ -183,11 +185,11 @@ fn await_links(sides: &[Side; 2], links: usize) -> Result<(), Failure> {
     Err("the links do not come up".into())
 }
 
-/// A word, which can be polled.
+/// Length of a polled word in bytes.
 const WORD_BYTES: u64 = 8;
-/// Round trips that do not count.
+/// Round trips before the measured ones.
 const WARM_UP: u64 = 2000;
-/// How much slower programs run whose instructions are counted.
+/// Factor by which a tool that counts instructions slows the program.
 const SLOW: u32 = 1000;
 const SERVICE: u32 = 0;
 const QUEUE_ENTRIES: usize = 64;

@@ -1,6 +1,8 @@
-//! An echo service on tokio: one task for each client, and clients that are tasks, too. Nothing here blocks a thread.
+//! An echo service on tokio, with one task for each client. The clients are tasks, too. No call
+//! blocks a thread.
 //!
-//! Futures of this crate run on any executor; what is given up, as by a timeout, can be asked for again.
+//! Futures of this crate run on any executor. A wait that is cancelled, for example by a timeout,
+//! can be repeated.
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
@@ -32,7 +34,7 @@ pub(crate) async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync
     Ok(())
 }
 
-/// Takes clients, and waits until all of them have gone.
+/// Accepts clients, and waits until all of them have closed their connections.
 async fn serve(endpoint: Endpoint, listener: Listener) -> Result<(), Error> {
     let mut tasks = Vec::new();
     for _ in 0..CLIENTS {
@@ -46,18 +48,18 @@ async fn serve(endpoint: Endpoint, listener: Listener) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sends every message back, until the client closes.
+/// Returns every message to its sender, until the client closes the connection.
 async fn echo(endpoint: Endpoint, accepting: Accepting) -> Result<(), Error> {
     let connection = accepting.await?;
     let inbox = endpoint.register(Buffer::new(MESSAGE_BYTES.into()), Rights::LOCAL_WRITE)?;
     loop {
-        // Both fail when the connection has ended.
+        // Posting and awaiting both fail when the connection has ended.
         let posted: Result<ReceiveHandle, _> = connection.receive(&inbox, 0, MESSAGE_BYTES);
         let Ok(next) = posted else { return Ok(()) };
         let Ok(message): Result<Received, _> = next.await else { return Ok(()) };
         let mut bytes = [0; MESSAGE_BYTES as usize];
         let length = message.copy_to(&mut bytes).expect("the memory is registered");
-        // It goes on by itself; who asked waits for it.
+        // The send continues without its handle; the client waits for the answer.
         drop(connection.send_bytes(&bytes[..length], OperationOptions::NONE)?);
     }
 }
@@ -72,13 +74,14 @@ async fn ask(server: SocketAddr, number: usize) -> Result<(), Error> {
     let none = OperationOptions::NONE;
     for round in 0..ROUNDS {
         let question = format!("{number} in round {round}");
-        // The question, and a receive for its answer, as one.
+        // Sends the question and posts a receive for the answer in one step.
         let answer =
             connection.call(question.as_bytes(), &answers, 0, MESSAGE_BYTES, none)?.await?;
         assert_eq!(answer.to_vec().expect("the memory is registered"), question.as_bytes());
     }
 
-    // From registered memory, with completions that are awaited: of the connection, or of a queue that several share.
+    // Sends from registered memory, and awaits the completion: from the connection's own queue, or
+    // from a shared queue.
     let text = Buffer::new(5);
     text.write(0, b"twice");
     let text = endpoint.register(text, Rights::NONE)?;
@@ -92,7 +95,8 @@ async fn ask(server: SocketAddr, number: usize) -> Result<(), Error> {
         };
         assert_eq!((sent.result, call.await?.len()), (Ok(()), 5));
     }
-    // A thread that sleeps on the descriptor of the endpoint instead arms it before, and may drain it afterwards.
+    // A thread that sleeps on the endpoint's descriptor instead arms it before, and may drain it
+    // afterwards.
     endpoint.drain()?;
     connection.close(b"thanks")?;
     connection.ended().await?;

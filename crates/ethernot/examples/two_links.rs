@@ -1,4 +1,5 @@
-//! Two links and a failover: a connection uses both links at once, goes on when one is cut, and takes in a new one.
+//! Two links and a failover: a connection uses both links at once, continues when one is cut, and
+//! uses a link that is added later.
 #![forbid(unsafe_code)]
 
 use std::thread;
@@ -23,7 +24,7 @@ pub(crate) fn main() -> Result<(), Error> {
         Ok::<_, Error>(request.accept(&offered)?)
     });
 
-    // Any address of the server will do: each side announces the rest to the other.
+    // Any address of the server suffices, because each side announces its others.
     let client = Endpoint::builder().bind("127.0.0.1:0").bind("127.0.0.2:0").build()?;
     let connection = client.connect(&*addresses)?;
     let accepted = accepting.join().expect("it does not panic")?;
@@ -41,15 +42,16 @@ pub(crate) fn main() -> Result<(), Error> {
 
     write(1)?;
     println!("{} links", links(&connection)?);
-    // The server's end of one is gone, and the client gets no notification: as with a cable that is cut. Frames in flight there
-    // are retransmitted over the other link; no operation fails, and none happens twice.
+    // Remove one link of the server. The client gets no notification, as with a cut cable. Frames
+    // in flight on the link are retransmitted over the other link. No operation fails, and none is
+    // performed twice.
     assert!(server.remove_link(LinkId(1))?);
     for byte in 2..10 {
         write(byte)?;
     }
     println!("after a cut all goes over the other link");
 
-    // A new link, while the connection is in use. (Links that are named by interface come back by themselves.)
+    // Add a link while the connection is in use. (Links named by interface return automatically.)
     let link = server.add_link("127.0.0.3:0")?;
     let (_, address) = server.links()?.into_iter().find(|(id, _)| *id == link).expect("it is new");
     connection.add_link(LinkId(1), address)?;
@@ -69,7 +71,7 @@ fn write_all(
     Ok(())
 }
 
-/// Links of the connection, whether they carry anything or not.
+/// Returns the number of links of the connection, including those that do not carry data.
 fn links(connection: &Connection) -> Result<usize, Error> {
     Ok(connection.info()?.map_or(0, |info| info.paths.len()))
 }

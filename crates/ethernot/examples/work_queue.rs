@@ -1,5 +1,5 @@
-//! A work queue: a producer has tasks in its memory, and consumers take them by fetch-and-add. The producer's application
-//! does nothing until results come.
+//! A work queue: a producer has tasks in its memory, and consumers claim them by fetch-and-add. The
+//! producer's application is idle until results arrive.
 #![forbid(unsafe_code)]
 
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytemuck::{Pod, Zeroable};
 use ethernot::{Buffer, Endpoint, Error, OperationOptions, Records, RemoteRegion, Rights};
 
-/// A task, and its result beside it, which the consumer of the task writes.
+/// A task and its result, which the task's consumer writes.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Task {
@@ -17,7 +17,7 @@ struct Task {
     result: u64,
 }
 
-/// The number of the next task that no consumer has, in front of the tasks.
+/// Offset of the number of the next unclaimed task. It precedes the tasks.
 const NEXT: u64 = 0;
 const TASKS: u64 = 64;
 const TASK_BYTES: u64 = size_of::<Task>() as u64;
@@ -57,7 +57,7 @@ pub(crate) fn main() -> Result<(), Error> {
     Ok(())
 }
 
-/// Does tasks until none is left. Returns how many.
+/// Processes tasks until none is left. Returns the number of processed tasks.
 fn consume(producer: SocketAddr) -> Result<u64, Error> {
     let endpoint = Endpoint::bind("127.0.0.1:0")?;
     let connection = endpoint.connect(producer)?;
@@ -68,7 +68,7 @@ fn consume(producer: SocketAddr) -> Result<u64, Error> {
     let count = (queue.len - TASKS) / TASK_BYTES;
     let mut done = 0;
     loop {
-        // Exactly one consumer gets each number, however often frames are lost and retransmitted.
+        // Exactly one consumer gets each number, even if frames are lost and retransmitted.
         let taken = connection.fetch_add(&queue, NEXT, 1, none)?.wait(LIMIT)?;
         if taken >= count {
             return Ok(done);

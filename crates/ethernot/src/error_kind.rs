@@ -1,4 +1,4 @@
-//! What errors have in common, for programs that do the same about all of a kind, and for other languages.
+//! Kinds of errors, for programs that handle all errors of a kind alike, and for other languages.
 
 use links::BindError;
 use mem::RegisterError;
@@ -9,7 +9,7 @@ use crate::error::{
     PostError, WaitError,
 };
 
-/// What kind an [`Error`] is of, by what can be done about it.
+/// The kind of an [`Error`], by the remedy.
 ///
 /// ```
 /// use ethernot::{Endpoint, Error, ErrorKind};
@@ -23,25 +23,28 @@ use crate::error::{
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// What was asked for is impossible or makes no sense: ask for something else.
+    /// The request is impossible or contradictory. Remedy: change the request.
     Invalid,
-    /// The limit of a wait has passed, and what was waited for goes on: wait again.
+    /// The limit of a wait has expired; the awaited operation continues. Remedy: wait again.
     TimedOut,
-    /// There is no room at the moment, or another thread is at work: poll, finish something, and try again.
+    /// There is no room at the moment, or another thread is at work. Remedy: poll, let operations
+    /// end, and retry.
     Busy,
-    /// The connection or the endpoint has ended: make another.
+    /// The connection or the endpoint has ended. Remedy: make another.
     Closed,
-    /// The peer is there and refused the connection: is the service right?
+    /// The peer is reachable and refused the connection. Remedy: check the service number.
     Refused,
-    /// No route leads to the peer, or no process answers there: is it running, and does the network carry the frames?
+    /// No route leads to the peer, or no process answers there. Remedy: check that the peer's
+    /// process runs and that the network carries the frames.
     Unreachable,
-    /// Somebody has it already: choose another.
+    /// The name or number is in use already. Remedy: choose another.
     InUse,
-    /// An operation failed: its text says whether the peer refused it, went away, or had no room.
+    /// An operation failed. The error text says whether the peer refused it, was lost, or had no
+    /// room.
     Failed,
-    /// The operating system refused something: its text says what.
+    /// The operating system refused a request. The error text names the request.
     System,
-    /// In a forked child, which makes endpoints of its own.
+    /// The process is a forked child. Remedy: make a new endpoint in the child.
     Forked,
 }
 

@@ -1,4 +1,4 @@
-//! Guides: how to use this crate, a matter each. All code in them is run by the tests.
+//! Guides, one for each subject. The tests run all code in them.
 //!
 //! 1. [Getting started](getting_started)
 //! 2. [One-sided or messages, and when](one_sided_or_messages)
@@ -8,8 +8,8 @@
 //! 6. [Failures, and what survives them](failures)
 //! 7. [Tuning](tuning)
 //!
-//! Whole programs are in `examples/`: a key-value store, a lock, a work queue, two links and a failover, an echo on
-//! tokio, completions that are polled, links of every kind.
+//! Complete programs are in `examples/`: a key-value store, a lock, a work queue, two links with a
+//! failover, an echo service on tokio, polled completions, and links of every kind.
 
 #[cfg(doc)]
 use crate::{

@@ -14,12 +14,13 @@ use crate::connection::ConnectionInner;
 use crate::error::OperationFailure;
 use crate::tasks::poll_slot;
 
-/// Follows one operation. Dropped, the operation goes on, but its outcome cannot be asked for any more.
+/// The handle of one operation. If it is dropped, the operation continues, but its result is no
+/// longer available.
 ///
-/// A thread [waits](OperationHandle::wait) for it. A task awaits it, whatever executor runs the task: a handle
-/// is a future of what `wait` returns. It may be awaited by reference and given up at any time, as in a
-/// `select!`: the operation goes on, and the handle can be awaited again. Awaited after its end, it says the
-/// same once more. Nothing is allocated.
+/// A thread calls [`OperationHandle::wait`]. A task awaits the handle, which is a future with the
+/// result of `wait`, on any executor. A task may await it by reference and cancel the wait at any
+/// time, as in a `select!`: the operation continues, and the handle can be awaited again. Awaited
+/// after the end, it returns the same result again. Waiting allocates nothing.
 #[must_use = "drop it explicitly to let the operation go on unobserved"]
 pub struct OperationHandle {
     connection: Arc<ConnectionInner>,
@@ -33,32 +34,34 @@ impl OperationHandle {
         Self { connection, slot, length, spin_budget: SpinBudget::default() }
     }
 
-    /// Returns the state of the operation. Makes no progress by itself: a program that polls this alone needs the
-    /// progress thread or [`Endpoint::drive`](crate::Endpoint::drive).
+    /// Returns the state of the operation. Does not make progress: a program that only polls this
+    /// status needs the progress thread or [`Endpoint::drive`](crate::Endpoint::drive).
     #[inline]
     pub fn status(&self) -> OperationStatus {
         self.connection.endpoint.runtime.status().status(self.slot)
     }
 
-    /// Whether the operation is complete or has failed.
+    /// Returns whether the operation is complete or has failed.
     #[inline]
     pub fn is_done(&self) -> bool {
         !matches!(self.status(), OperationStatus::Pending { .. })
     }
 
-    /// Waits until the operation is complete, for at most `limit` (`None`: for as long as it takes). Returns the
-    /// value that an atomic found in the peer's memory, 0 for other operations. May be called again: after
-    /// [`OperationFailure::TimedOut`] it goes on waiting, after the end it returns the same result again.
+    /// Waits until the operation is complete, for at most `limit` (`None`: without a limit).
+    /// Returns the old value of the peer's word for an atomic, and 0 for other operations. The call
+    /// may be repeated: after [`OperationFailure::TimedOut`] it waits again, and after the end it
+    /// returns the same result again.
     ///
     /// # Errors
-    /// [`OperationFailure`]: the operation failed, the limit passed, or the process is a forked child.
+    /// [`OperationFailure`]: the operation failed, the limit expired, or the process is a forked
+    /// child.
     pub fn wait(&self, limit: Option<Duration>) -> Result<u64, OperationFailure> {
         let runtime = &self.connection.endpoint.runtime;
         let ended = runtime.wait(Interest::Status(self.slot), limit, || self.ended())?;
         ended.unwrap_or_else(|| Err(self.timed_out(limit)))
     }
 
-    /// How it ended, if it has.
+    /// Returns the result, if the operation has ended.
     #[inline]
     pub(crate) fn ended(&self) -> Option<Result<u64, OperationFailure>> {
         match self.status() {

@@ -1,5 +1,5 @@
-//! Remote direct memory access over ordinary Ethernet, in user space: a process writes into, reads
-//! from and does atomics on the memory of a process on another host, over UDP.
+//! Remote direct memory access over ordinary Ethernet, in user space. A process writes, reads and
+//! performs atomics on the memory of a process on another host, over UDP or raw Ethernet.
 //!
 //! ```
 //! use std::{thread, time::Duration};
@@ -31,29 +31,30 @@
 //! }
 //! ```
 //!
-//! There is more in the [guides](guide), from getting started to tuning.
+//! The [guides](guide) explain more, from getting started to tuning.
 //!
 //! # Who makes progress
 //!
-//! Threads that poll and wait drive the protocol themselves; that is where latencies of microseconds
-//! come from. A progress thread does it for applications that do something else, and for targets
-//! that never call anything. See [`EndpointBuilder::progress_thread`] and [`Polling`].
+//! Threads that poll or wait drive the protocol themselves, which makes latencies of microseconds
+//! possible. A progress thread drives it while the application does something else, and for targets
+//! that make no calls at all. See [`EndpointBuilder::progress_thread`] and [`Polling`].
 //!
 //! # Many small operations
 //!
-//! [`Connection::post_later`] with a shared or private completion queue is the way of the fewest
-//! nanoseconds: operations posted between two polls leave together, and one allocates nothing.
+//! [`Connection::post_later`] with a shared or private completion queue costs the least time per
+//! operation. Operations posted between two polls leave together, and posting allocates nothing.
 //!
 //! # Programs that expect TCP
 //!
-//! [`ByteStream`] is a stream of bytes over a connection. With the features `tokio` and `futures` it has the traits
-//! `AsyncRead` and `AsyncWrite` of tokio and of the crate `futures-io`; hyper runs over it in `examples/http.rs`.
+//! [`ByteStream`] is a byte stream over a connection. With the features `tokio` and `futures` it
+//! implements `AsyncRead` and `AsyncWrite` of tokio and of the crate `futures-io`.
+//! `examples/http.rs` runs hyper over it.
 #![forbid(unsafe_code)]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("Ethernot runs on Linux only; build for a target with `target_os = \"linux\"`");
 
-/// Its example is compiled and run.
+/// Compiles and runs the example of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! Messages whose memory the library takes and gives back.
+//! Messages whose memory the library allocates and frees.
 
 use mem::{Buffer, Rights};
 
@@ -8,8 +8,9 @@ use crate::error::PostError;
 use crate::handle::OperationHandle;
 use crate::receive::ReceiveHandle;
 
-/// Messages without registered memory of one's own. Each takes memory, which is registered and given back with it; programs
-/// that send many large ones register a [`Buffer`] once, and use [`Connection::send`].
+/// Messages for which the caller needs no registered memory. The library allocates and registers
+/// memory for each message and frees it afterwards. Programs that send many large messages should
+/// register a [`Buffer`] once and use [`Connection::send`].
 ///
 /// ```
 /// # use std::{thread, time::Duration};
@@ -32,10 +33,12 @@ use crate::receive::ReceiveHandle;
 /// # }
 /// ```
 impl Connection {
-    /// Sends a copy of `bytes` as one message, into the receive that the peer has posted or will post.
+    /// Sends a copy of `bytes` as one message. It consumes a receive of the peer, posted before or
+    /// after.
     ///
     /// # Errors
-    /// As [`Connection::send`], and [`PostError::Register`] if the endpoint has no room for a region.
+    /// The errors of [`Connection::send`], and [`PostError::Register`] if no more regions can be
+    /// registered.
     pub fn send_message(
         &self,
         bytes: &[u8],
@@ -50,16 +53,18 @@ impl Connection {
         }
         let buffer = Buffer::new(length);
         buffer.write(0, bytes);
-        // The message keeps the region, which is dropped here.
+        // The pending message keeps the region registered after the drop.
         let region = self.endpoint().register(buffer, Rights::NONE)?;
         self.send(&region, 0, length, options)
     }
 
-    /// Takes memory for one message of at most `length` bytes, as [`Connection::receive`] does with the caller's. It is given
-    /// back when the handle and the message are dropped.
+    /// Posts a receive for one message of at most `length` bytes, as [`Connection::receive`] does,
+    /// with memory that the library allocates. The memory is freed when the handle and the message
+    /// are dropped.
     ///
     /// # Errors
-    /// As [`Connection::receive`], and [`PostError::Register`] if the endpoint has no room for a region.
+    /// The errors of [`Connection::receive`], and [`PostError::Register`] if no more regions can be
+    /// registered.
     pub fn receive_message(&self, length: u32) -> Result<ReceiveHandle, PostError> {
         let region = self.endpoint().register(Buffer::new(length.into()), Rights::LOCAL_WRITE)?;
         self.receive(&region, 0, length)

@@ -10,40 +10,40 @@ use runtime::HomeProcess;
 use semantics::StatusTable;
 use wire_edge::PeerAddr;
 
-/// Takes the engine's events, and keeps what is known of each connection.
+/// Receives the engine's events, and stores the state of each connection.
 ///
-/// The engine's thread calls [`EventTable::on_event`] and takes the lock; so no thread may call the
-/// runtime with the lock held, and none of these functions does.
+/// The thread inside the engine calls [`NewsDesk::on_event`], which takes the lock. So no thread
+/// may call the runtime while it holds the lock; the functions here do not.
 #[derive(Debug, Default)]
 pub(crate) struct EventTable {
     board: Mutex<Board>,
-    /// Where tasks are passed on that are to be woken, once there is a runtime.
+    /// Receives the tasks to wake, once there is a runtime.
     status: OnceLock<Arc<StatusTable>>,
 }
 
 #[derive(Debug, Default)]
 struct Board {
     connections: HashMap<ConnectionHandle, Arc<Fate>>,
-    /// By service.
+    /// Pending requests, by service.
     requests: HashMap<u32, VecDeque<Request>>,
-    /// The endpoint was shut down.
+    /// Whether the endpoint was shut down.
     is_shut_down: bool,
-    /// Those who wait, each with a number.
+    /// Waiting tasks, each with its number.
     tasks: HashMap<Topic, Vec<(u64, Waker)>>,
-    /// Tasks so far.
+    /// Number of tasks subscribed so far.
     tasks_count: u64,
 }
 
-/// What a task may wait for.
+/// The event that a task waits for.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Topic {
-    /// A request for this service.
+    /// A connection request for this service.
     Service(u32),
-    /// Something of this connection.
+    /// A change of this connection's state.
     Connection(ConnectionHandle),
 }
 
-/// A task that waits for news; dropped, it waits no more.
+/// The subscription of a waiting task. Dropping it ends the subscription.
 #[derive(Debug)]
 pub(crate) struct Subscriber {
     news: Arc<EventTable>,
@@ -54,7 +54,7 @@ pub(crate) struct Subscriber {
 
 impl Drop for Subscriber {
     fn drop(&mut self) {
-        // A thread of the parent may have held the lock when a child was forked.
+        // When the process was forked, a thread of the parent may have held the lock.
         if self.home.check().is_err() {
             return;
         }
@@ -63,7 +63,7 @@ impl Drop for Subscriber {
     }
 }
 
-/// A peer's request without an answer so far.
+/// A connection request of a peer that is not answered yet.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) connection: ConnectionHandle,
@@ -71,29 +71,29 @@ pub(crate) struct Request {
     pub(crate) private_data: Vec<u8>,
 }
 
-/// What has become of a connection.
+/// The state of a connection, as far as it was reported.
 #[derive(Debug, Default)]
 pub(crate) struct Fate {
     stage: Mutex<Stage>,
-    /// The stage is [`Stage::Closed`]: for those who post.
+    /// Whether the stage is [`Stage::Closed`], so that posting threads need not take the lock.
     has_ended: AtomicBool,
 }
 
-/// Where a connection stands.
+/// The stage of a connection.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) enum Stage {
-    /// Nothing has been heard yet.
+    /// The handshake has not ended.
     #[default]
     Pending,
-    /// It is usable; with what the peer sent along.
+    /// The connection is usable. Contains the peer's private data.
     Established(Vec<u8>),
-    /// It has ended; with what the peer sent along.
+    /// The connection has ended.
     Closed {
-        /// Why.
+        /// The reason.
         reason: Closed,
-        /// What the peer sent along.
+        /// The peer's private data.
         private_data: Vec<u8>,
-        /// It was usable before.
+        /// Whether the connection was usable before.
         was_established: bool,
     },
 }
@@ -103,7 +103,7 @@ impl Fate {
         self.lock().clone()
     }
 
-    /// Where it stands, once that is known.
+    /// Returns the stage, unless it is pending.
     pub(crate) fn settled(&self) -> Option<Stage> {
         match self.stage() {
             Stage::Pending => None,
@@ -111,13 +111,13 @@ impl Fate {
         }
     }
 
-    /// Whether it has ended.
+    /// Returns whether the connection has ended.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Why it has ended, if it has.
+    /// Returns the reason why the connection has ended, if it has.
     pub(crate) fn closed(&self) -> Option<Closed> {
         match *self.lock() {
             Stage::Closed { reason, .. } => Some(reason),
@@ -125,7 +125,8 @@ impl Fate {
         }
     }
 
-    /// Why it has ended and what the peer sent along, if it has.
+    /// Returns the reason why the connection has ended and the peer's private data, if it has
+    /// ended.
     pub(crate) fn end(&self) -> Option<(Closed, Vec<u8>)> {
         match &*self.lock() {
             Stage::Closed { reason, private_data, .. } => Some((*reason, private_data.clone())),
@@ -150,7 +151,7 @@ impl Fate {
 }
 
 impl EventTable {
-    /// Takes note of an event.
+    /// Handles an event of the engine.
     pub(crate) fn on_event(&self, event: Event) {
         let mut board = self.lock();
         let topic = match &event {
@@ -186,7 +187,7 @@ impl EventTable {
         self.pass_on(tasks.into_iter().flatten());
     }
 
-    /// Has tasks woken by the thread that leaves the engine next.
+    /// Queues tasks to be woken by the next thread that leaves the engine.
     fn pass_on(&self, tasks: impl Iterator<Item = (u64, Waker)>) {
         let Some(status) = self.status.get() else { return };
         for (_, waker) in tasks {
@@ -194,12 +195,13 @@ impl EventTable {
         }
     }
 
-    /// Sets the queue of tasks that are to be woken.
+    /// Sets the status table, whose queue receives the tasks to wake.
     pub(crate) fn set_status(&self, status: &Arc<StatusTable>) {
         self.status.get_or_init(|| Arc::clone(status));
     }
 
-    /// Has a task woken at the next news of a topic, for which it must look once more after this.
+    /// Subscribes a task to the next event of a topic. The task must check once more after this
+    /// call, because an event may have occurred before.
     pub(crate) fn subscribe(self: &Arc<Self>, topic: Topic, waker: &Waker) -> Subscriber {
         let mut board = self.lock();
         board.tasks_count += 1;
@@ -219,14 +221,14 @@ impl EventTable {
         waker
     }
 
-    /// Follows a connection from now on. To be called inside the engine, before any event of it.
+    /// Starts to track a connection. Call it inside the engine, before any event of the connection.
     pub(crate) fn follow(&self, connection: ConnectionHandle) -> Arc<Fate> {
         let fate = Arc::new(Fate::default());
         self.lock().connections.insert(connection, Arc::clone(&fate));
         fate
     }
 
-    /// Ends all waits for requests, now and later.
+    /// Ends all waits for requests, present and future.
     pub(crate) fn shut_down(&self) {
         let tasks = {
             let mut board = self.lock();
@@ -240,12 +242,12 @@ impl EventTable {
         self.lock().is_shut_down
     }
 
-    /// The connections that are not over.
+    /// Returns the connections that have not ended.
     pub(crate) fn open_connections(&self) -> Vec<ConnectionHandle> {
         self.lock().connections.keys().copied().collect()
     }
 
-    /// Keeps requests for `service`; false if that is done already.
+    /// Starts to store requests for `service`. Returns false if the service is open already.
     pub(crate) fn open_service(&self, service: u32) -> bool {
         let mut board = self.lock();
         let is_new = !board.requests.contains_key(&service);
@@ -255,12 +257,12 @@ impl EventTable {
         is_new
     }
 
-    /// Keeps requests no longer; returns those that were not answered.
+    /// Stops to store requests for `service`. Returns the unanswered ones.
     pub(crate) fn close_service(&self, service: u32) -> VecDeque<Request> {
         self.lock().requests.remove(&service).unwrap_or_default()
     }
 
-    /// The oldest unanswered request for `service`.
+    /// Removes and returns the oldest unanswered request for `service`.
     pub(crate) fn next_request(&self, service: u32) -> Option<Request> {
         self.lock().requests.get_mut(&service)?.pop_front()
     }

@@ -1,4 +1,4 @@
-//! Typed views of memory that peers read and change.
+//! Typed views of memory that peers access concurrently.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -8,15 +8,17 @@ use std::sync::Arc;
 use bytemuck::Pod;
 use mem::{Buffer, BufferError};
 
-/// A row of values of plain old data in a [`Buffer`], copied in and out whole: a view, of which no reference to the
-/// bytes comes about.
+/// An array of plain-old-data values in a [`Buffer`]. Whole values are copied in and out; no
+/// reference to the buffer's bytes exists.
 ///
-/// A type is plain old data if any bytes are one of its values and it has no padding ([`bytemuck::Pod`], which
-/// derives on structures with `#[repr(C)]`). A peer with the same type has the same layout on a processor of the same
-/// byte order; integers of a fixed order (`u64::to_le`) are for others.
+/// A type is plain old data if every bit pattern is a valid value and the type has no padding
+/// ([`bytemuck::Pod`], which can be derived on structures with `#[repr(C)]`). A peer with the same
+/// type and byte order has the same layout. For peers of another byte order, use integers of a
+/// fixed order (`u64::to_le`).
 ///
-/// A value that a peer writes meanwhile may come out torn (see [`Buffer`]): version words, checksums, fences or a lock
-/// are for that, as in [the guide](crate::guide::fences).
+/// A value that a peer writes during the copy may be torn (see [`Buffer`]). Version words,
+/// checksums, fences or a lock prevent or detect that, as described in [the
+/// guide](crate::guide::fences).
 ///
 /// ```
 /// use bytemuck::{Pod, Zeroable};
@@ -46,14 +48,14 @@ pub struct Records<T> {
 }
 
 impl<T: Pod> Records<T> {
-    /// Bytes of one.
+    /// Length of one value in bytes.
     pub const BYTES: u64 = size_of::<T>() as u64;
 
-    /// Makes an array of `count` values that starts `offset` bytes into the buffer. Values need no alignment; words
-    /// in them that atomics use do.
+    /// Makes an array of `count` values that starts `offset` bytes into the buffer. Values need no
+    /// alignment, except for words in them that atomics access.
     ///
     /// # Errors
-    /// [`BufferError::Bounds`] if they leave the buffer.
+    /// [`BufferError::Bounds`] if the array exceeds the buffer.
     pub fn new(buffer: &Arc<Buffer>, offset: u64, count: u64) -> Result<Self, BufferError> {
         let bounds = BufferError::Bounds {
             offset,
@@ -71,7 +73,7 @@ impl<T: Pod> Records<T> {
     /// Returns a copy of the value at `index`.
     ///
     /// # Errors
-    /// [`BufferError::Bounds`] if there are not so many.
+    /// [`BufferError::Bounds`] if `index` is out of range.
     pub fn get(&self, index: u64) -> Result<T, BufferError> {
         let range = self.range(index)?;
         let mut value = T::zeroed();
@@ -82,15 +84,15 @@ impl<T: Pod> Records<T> {
     /// Overwrites the value at `index`.
     ///
     /// # Errors
-    /// [`BufferError::Bounds`] if there are not so many.
+    /// [`BufferError::Bounds`] if `index` is out of range.
     pub fn set(&self, index: u64, value: &T) -> Result<(), BufferError> {
         self.buffer.try_write(self.range(index)?.start, bytemuck::bytes_of(value))
     }
 
-    /// Returns the range of bytes of the buffer that the value at `index` takes.
+    /// Returns the byte range of the value at `index` in the buffer.
     ///
     /// # Errors
-    /// [`BufferError::Bounds`] if there are not so many.
+    /// [`BufferError::Bounds`] if `index` is out of range.
     pub fn range(&self, index: u64) -> Result<Range<u64>, BufferError> {
         if index >= self.count {
             let offset = self.offset.saturating_add(index.saturating_mul(Self::BYTES));
@@ -106,12 +108,12 @@ impl<T: Pod> Records<T> {
         self.count
     }
 
-    /// Whether there is none.
+    /// Returns whether the array is empty.
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Returns the buffer in which the values are.
+    /// Returns the buffer that contains the values.
     pub const fn buffer(&self) -> &Arc<Buffer> {
         &self.buffer
     }

@@ -1,4 +1,4 @@
-//! Tasks that wait: futures that any executor can run.
+//! Futures that any executor can run.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,7 +11,8 @@ use semantics::CompletionQueue;
 use crate::endpoint::EndpointInner;
 use crate::news::{Subscriber, Topic};
 
-/// One look at what a slot of the status table follows: whether it has `ended`, and if not, whom its end wakes.
+/// Polls a slot of the status table: calls `ended`, and if it returns `None`, registers the task to
+/// be woken at the end.
 #[inline]
 pub(crate) fn poll_slot<R>(
     runtime: &Runtime,
@@ -21,12 +22,12 @@ pub(crate) fn poll_slot<R>(
     ended: impl FnMut() -> Option<R>,
 ) -> Poll<Result<R, Forked>> {
     runtime.poll_wait(context, spin_budget, ended, |waker| {
-        // It is looked at once more in any case.
+        // The runtime checks once more in any case, so the result can be ignored.
         let _waits = runtime.status().watch(slot, waker);
     })
 }
 
-/// Waits until a look finds something, which notifications of a topic announce.
+/// Waits until `look` returns a result. Calls it at each notification of a topic.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub(crate) struct UntilNews<'a, L> {
@@ -54,7 +55,8 @@ impl<R, L: FnMut() -> Option<R> + Unpin> Future for UntilNews<'_, L> {
     }
 }
 
-/// Waits until a look finds something, which a completion in a queue or a notification announces.
+/// Waits until `look` returns a result. Calls it at each completion in a queue and at each
+/// notification.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub(crate) struct UntilCompletion<'a, L> {
@@ -87,8 +89,8 @@ impl<R, L: FnMut() -> Option<R> + Unpin> Future for UntilCompletion<'_, L> {
     }
 }
 
-/// Waits until a look finds something that nothing announces: it looks with each notification of the application, and now and
-/// then.
+/// Waits until `look` returns a result that causes no notification. Calls it at each notification
+/// of the application, and from time to time.
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub(crate) struct UntilLook<'a, L> {

@@ -1,4 +1,5 @@
-//! The byte stream: every byte once and in order, ends, back pressure, and what programs make of it that expect TCP.
+//! Tests of the byte stream: every byte arrives once and in order, ends, back pressure, and
+//! programs that expect TCP.
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
 mod pair;
@@ -17,12 +18,13 @@ use hyper_util::rt::TokioIo;
 use pair::{LIMIT, Pair, loopback};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-/// Streams over one connection: of the client and of the server. Endpoints live for as long as the streams.
+/// Makes the streams of the client and the server over one connection. The endpoints live as long
+/// as the streams.
 fn streams(pair: Pair) -> [ByteStream; 2] {
     [pair.client, pair.server].map(|side| ByteStream::new(side.connection).expect("there is room"))
 }
 
-/// Runs a future on an executor of this thread, beside tasks that it spawns.
+/// Runs a future on an executor of this thread, together with the tasks that it spawns.
 fn run<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let limited = async { tokio::time::timeout(LIMIT, future).await.expect("it ends") };
@@ -55,7 +57,7 @@ fn bytes_in_several_places_go_in_one_message_as_far_as_they_fit() {
             let all = parts.concat();
             assert_eq!(sent, all.len().min(ByteStream::MESSAGE_BYTES));
             let mut received = vec![0; sent];
-            // One message, which one read takes.
+            // One read returns the whole message.
             assert_eq!(server.read(&mut received).await.expect("it is open"), sent);
             assert_eq!(received, all[..sent]);
         }
@@ -76,7 +78,7 @@ fn every_byte_comes_once_and_in_order_in_both_directions() {
                 tokio::io::copy(&mut from_client, &mut to_client).await.expect("it is open");
                 to_client.shutdown().await.expect("the peer is there");
             });
-            // Lengths around those of small messages and of full ones.
+            // Lengths near the limits of inline and of full messages.
             let parts: Vec<_> = [1, 64, 65, 1000, 32_767, 32_768, 32_769, 300_000]
                 .into_iter()
                 .cycle()
@@ -177,7 +179,7 @@ fn messages_that_no_stream_sends_end_the_stream_or_the_connection() {
     let error = run(stream.read(&mut [0; 8])).expect_err("it does not fit");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
     longer.wait(Some(LIMIT)).expect_err("it does not fit");
-    // Nothing comes after the end.
+    // The stream returns nothing after its end.
     let (client, _server, mut stream) = begin();
     let sent = [5, 0, 7].map(|length| send(&client.connection, length));
     let mut got = Vec::new();

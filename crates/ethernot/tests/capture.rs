@@ -1,4 +1,4 @@
-//! A capture of a real run, read by Wireshark's command-line sister with our dissector.
+//! Captures a real run and reads the file by `tshark` with the project's dissector.
 //!
 //! Skipped, with a message, where `tshark` is not installed.
 
@@ -12,7 +12,7 @@ use std::{env, fs, process};
 use ethernot::{Capture, CaptureClock, Endpoint, OperationOptions, UdpConfig, UdpLink};
 use pair::{EVERYTHING, LIMIT, Pair, loopback};
 
-/// Everything a connection can do, so that every kind of frame is in the capture.
+/// Performs every kind of operation, so that every kind of frame is in the capture.
 fn run(capture: &Path) {
     let address = "127.0.0.1:0".parse().expect("an address");
     let link = UdpLink::bind(address, &UdpConfig::default()).expect("a link on loopback");
@@ -56,7 +56,8 @@ fn a_capture_of_a_real_run_has_every_kind_of_frame_and_none_malformed() {
     let mut kinds: Vec<&str> = rows.iter().map(|row| row.0.as_str()).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    // Handshake to AtomicResponse; probes of the path MTU are not needed on loopback.
+    // The kinds from the handshake to AtomicResponse. Probes of the path MTU are not needed on
+    // loopback.
     for kind in ["0", "1", "2", "3", "4", "5", "6", "7", "8"] {
         assert!(kinds.contains(&kind), "no frame of kind {kind} among {kinds:?}");
     }
@@ -65,7 +66,7 @@ fn a_capture_of_a_real_run_has_every_kind_of_frame_and_none_malformed() {
     }
 }
 
-/// The kind of each frame, and what the dissector complains of.
+/// Returns the kind of each frame, and the complaints of the dissector.
 fn dissect(file: &Path) -> Vec<(String, String)> {
     let script =
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tools/wireshark/ethernot.lua");

@@ -1,4 +1,5 @@
-//! Regions that are dropped while operations and receives use them, as the future of a read is by a timeout.
+//! Tests of regions that are dropped while operations and receives use them, as when a timeout
+//! drops the future of a read.
 
 #[path = "executor/mod.rs"]
 mod executor;
@@ -18,7 +19,7 @@ use executor::{block_on, waker};
 use pair::{BYTES, EVERYTHING, LIMIT, Pair, loopback};
 
 const NONE: OperationOptions = OperationOptions::NONE;
-/// Posted, and not sent before the next operation or wait.
+/// Options of an operation that may wait for the next one.
 fn later() -> OperationOptions {
     OperationOptions::NONE.more(true)
 }
@@ -29,21 +30,22 @@ fn register(endpoint: &Endpoint, rights: Rights) -> (Arc<Buffer>, MemoryRegion) 
     (buffer, region)
 }
 
-/// Returns when the endpoint has no more regions than this. What is no longer used is deregistered by its threads.
+/// Returns when the endpoint has at most `regions` regions. Its threads deregister unused ones.
 fn until_regions(endpoint: &Endpoint, regions: u32) {
     while endpoint.memory().regions() > regions {
         endpoint.drive().expect("not forked");
     }
 }
 
-/// Returns when the endpoint keeps the buffer no more, which another thread may be about to give up.
+/// Returns when the endpoint holds no reference to the buffer. Another thread may be about to drop
+/// the last one.
 fn until_freed(endpoint: &Endpoint, buffer: &Arc<Buffer>) {
     while Arc::strong_count(buffer) > 1 {
         endpoint.drive().expect("not forked");
     }
 }
 
-/// One with a progress thread, and one without, at the client.
+/// Makes two pairs: one whose client has a progress thread, and one without.
 fn pairs() -> [Pair; 2] {
     let rights = EVERYTHING.into_iter().fold(Rights::NONE, Rights::union);
     [true, false].map(|wanted| {
@@ -163,15 +165,16 @@ fn peers_lose_a_region_at_once_that_is_still_used_here() {
 
 #[test]
 fn the_whole_address_space_is_given_up_at_once() {
-    // A thread that is inside the engine may send a write at once. Then it succeeds, and shows nothing.
+    // A thread inside the engine may send a write at once. Such a write succeeds and proves
+    // nothing.
     let failed = (0..ATTEMPTS).filter(|_| write_fails_without_the_address_space()).count();
     assert!(failed > 0, "all of {ATTEMPTS} writes were sent before the region was dropped");
 }
 
 const ATTEMPTS: usize = 20;
 
-/// Whether a write fails whose region is dropped behind it. Its connection ends then, whether or not the engine had
-/// the write before.
+/// Returns whether a write fails if its region is dropped after the post. The connection ends, even
+/// if the engine had sent the write before.
 fn write_fails_without_the_address_space() -> bool {
     let pair = Pair::new();
     let client = &pair.client;
@@ -211,7 +214,7 @@ fn memory_is_freed_with_the_endpoint() {
     assert_eq!((table.regions(), Arc::strong_count(&buffer)), (0, 1));
 }
 
-/// Reads into memory of its own, which goes with the future.
+/// Reads into a region that the future owns.
 async fn read_own(
     endpoint: &Endpoint,
     connection: &ethernot::Connection,
@@ -238,7 +241,7 @@ fn others_go_on_beside_futures_that_are_given_up() {
                         let mut given_up =
                             Box::pin(read_own(endpoint, connection, &pair.remote, BYTES));
                         let waker = waker();
-                        // Whichever way it goes: it may be complete at once.
+                        // The read may be complete at the first poll; either result is valid.
                         let polled = given_up.as_mut().poll(&mut Context::from_waker(&waker));
                         if let Poll::Ready(read) = polled {
                             assert_eq!(read.expect("the peer is there"), 7);

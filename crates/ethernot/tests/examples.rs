@@ -1,4 +1,4 @@
-//! The examples, which check what they find. Each is bounded in time by the limits of its waiting.
+//! Runs the examples, which check their results. The limits of their waits bound the time of each.
 #![forbid(unsafe_code)]
 
 #[path = "../examples/completions.rs"]

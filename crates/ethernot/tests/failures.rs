@@ -1,5 +1,5 @@
-//! What goes wrong between two endpoints on loopback: each failure is typed, comes within a bounded
-//! time, and leaves the process usable.
+//! Failures between two endpoints on loopback: each is a typed error, occurs within a bounded time,
+//! and leaves the process usable.
 #![forbid(unsafe_code)]
 
 mod pair;
@@ -18,14 +18,14 @@ use ethernot::{
 };
 use pair::{BYTES, LIMIT, Pair, connect, loopback, memory};
 
-/// A builder whose engine gives a silent peer up after 300 ms.
+/// A builder whose engine considers a silent peer dead after 300 ms.
 fn impatient() -> EndpointBuilder {
     let engine = EngineConfig::default().silence_budget_ns(300_000_000);
     Endpoint::builder().bind("127.0.0.1:0").engine(engine)
 }
 
-/// A peer refuses what `attempt` does, for `fault`; then the connection has ended and both endpoints
-/// still make new ones.
+/// Checks that the peer refuses `attempt` with `fault`. Then the connection has ended, and both
+/// endpoints can still make new ones.
 fn is_refused(
     rights: Rights,
     fault: AccessFault,
@@ -109,7 +109,7 @@ fn what_is_impossible_here_is_refused_here() {
     let local = client.write(region, BYTES - 1, &huge, 0, 2, none).expect_err("outside here");
     assert!(matches!(local, PostError::Submit(SubmitError::Post(_))), "{local}");
 
-    // None of that has hurt the connection, or used a handle up.
+    // None of these errors affects the connection or leaks a handle.
     for _ in 0..10_000 {
         assert!(client.write_bytes(&[0; 65], remote, 0, none).is_err());
         assert!(client.fetch_add(remote, 4, 1, none).is_err());
@@ -171,7 +171,8 @@ fn a_region_deregistered_at_the_target_of_a_running_write_ends_it() {
 
 #[test]
 fn a_message_longer_than_its_receive_ends_the_connection() {
-    // The client hears of the end when both messages are posted, not in between.
+    // Without a progress thread, the client learns of the end after both messages are posted, not
+    // in between.
     let still = loopback().progress_thread(false);
     let pair = Pair::build(still, loopback(), Rights::LOCAL_WRITE);
     let posted = pair.server.connection.post_receive(&pair.server.region, 0, 3, 1);
@@ -206,7 +207,8 @@ fn receives_learn_why_their_connection_ended() {
     assert_eq!(ended_receives(&pair.client.connection), [(1, OperationError::ClosedByPeer)]);
     let pair = waiting();
     let client = &pair.client;
-    // The receive may still be handed over to another thread, and would fail alone without its region.
+    // Make sure that the engine has the receive before its region is deregistered. Otherwise only
+    // the receive would fail.
     client.connection.info().expect("not forked").expect("it is open");
     client.endpoint.memory().deregister(client.region.region().id).expect("it is registered");
     let posted = pair.server.connection.send_bytes(b"x", OperationOptions::NONE);
@@ -214,7 +216,7 @@ fn receives_learn_why_their_connection_ended() {
     assert_eq!(ended_receives(&pair.client.connection), [(1, OperationError::LocalAccess)]);
 }
 
-/// What the receives of a connection learn that ends.
+/// Returns the errors of a connection's receives after its end.
 fn ended_receives(connection: &ethernot::Connection) -> Vec<(u64, OperationError)> {
     connection.wait_closed(Some(LIMIT)).expect("it ends");
     std::iter::from_fn(|| connection.queue().poll())
@@ -250,7 +252,7 @@ fn a_silent_peer_is_unreachable_within_the_budget() {
     }
 }
 
-/// Asks a peer that listens, and whose program never accepts.
+/// Requests a connection of a peer that listens but never accepts.
 fn ask_in_vain(options: ConnectOptions) {
     let server = loopback().build().expect("a server");
     let listener = server.listen(0).expect("the service is free");
@@ -324,7 +326,7 @@ fn addresses_that_cannot_be_bound_are_named() {
 fn closing_flushes_what_is_outstanding_exactly_once() {
     let pair = Pair::new();
     let client = &pair.client.connection;
-    // Without a receive at the peer these stay pending.
+    // Without a receive at the peer, the sends stay pending.
     let handles: Vec<_> = (0..10)
         .map(|context| {
             let options = OperationOptions::SIGNALLED.context(context);
@@ -363,7 +365,7 @@ fn a_peer_that_falls_silent_is_given_up() {
     let sink = pair.client.endpoint.register(Buffer::new(64), Rights::LOCAL_WRITE);
     let posted = client.post_receive(&sink.expect("it is registered"), 0, 64, 7);
     posted.expect("it is posted");
-    // No thread drives the server from here on.
+    // From here on, no thread drives the server.
     let writes: Vec<_> = (0..5)
         .map(|_| client.write_bytes(b"x", &pair.remote, 0, OperationOptions::NONE))
         .map(|write| write.expect("it is posted"))
@@ -391,7 +393,7 @@ fn a_peer_that_restarted_is_recognized() {
         });
         let options = ConnectOptions::new().limit(Some(LIMIT));
         let connection = client.connect_with(stage.address, options).expect("it is accepted");
-        // The connection at the first server is never heard of again.
+        // The first server never closes its connection.
         std::mem::forget(accepted.join().expect("it accepts"));
         connection
     });
@@ -419,7 +421,7 @@ fn random_datagrams_only_count() {
     for round in 0..2000_u64 {
         let len = random() % 1400;
         let mut bytes: Vec<u8> = (0..len).map(|_| random() as u8).collect();
-        // Some look like frames of the protocol at first sight.
+        // Every second datagram resembles a frame of the protocol.
         if let Some(first) = bytes.first_mut()
             && round % 2 == 0
         {
@@ -456,8 +458,8 @@ fn shutdown_waits_for_what_is_in_flight() {
     assert_eq!(ended.0, Closed::ByPeer);
 }
 
-/// Forwards datagrams between one client and the first of two servers, or the second once
-/// `restarted`: to the client, a server that restarts at its address.
+/// Forwards datagrams between one client and the first of two servers, or the second one once
+/// `restarted` is set. To the client, this looks like a server that restarts at its address.
 struct Stage {
     address: SocketAddr,
     restarted: Arc<AtomicBool>,

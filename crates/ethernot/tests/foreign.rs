@@ -1,4 +1,5 @@
-//! What belongs to another endpoint of the process is refused, whatever its number is here.
+//! Tests that objects of another endpoint of the process are refused, even if an own object has the
+//! same number.
 #![forbid(unsafe_code)]
 
 mod pair;
@@ -11,7 +12,7 @@ use ethernot::{
 };
 use pair::{LIMIT, Pair, loopback};
 
-/// The two regions have the same number: each is the first of its endpoint.
+/// Both regions have the same number, because each is the first of its endpoint.
 #[test]
 fn a_region_of_another_endpoint_is_refused_by_every_call_and_no_memory_changes() {
     let pair = Pair::new();
@@ -119,7 +120,7 @@ fn read_into(region: &ethernot::MemoryRegion, remote: &ethernot::RemoteRegion) -
     Operation { request, length: 6, flags, immediate: None, context: 0, status: None }
 }
 
-/// The error says what is wrong, and what to do.
+/// Checks that the error names the cause and the remedy.
 fn is_refused<T: std::fmt::Debug, E: std::error::Error>(call: &str, outcome: Result<T, E>) {
     let error = outcome.expect_err(call).to_string();
     assert!(error.contains("another endpoint"), "{call}: {error}");

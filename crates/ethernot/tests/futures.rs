@@ -1,4 +1,5 @@
-//! Futures: whatever executor runs them, given up at any time, woken by the thread that finds what they wait for.
+//! Tests of futures: they run on any executor, may be cancelled at any time, and are woken by the
+//! thread that finds their event.
 
 #[path = "executor/mod.rs"]
 mod executor;
@@ -20,7 +21,7 @@ use ethernot::{
 use executor::{block_on, waker};
 use pair::{EVERYTHING, LIMIT, Pair, loopback};
 
-/// Tasks wait at once, and do not poll for a while before.
+/// Makes a pair whose tasks wait at once, without spinning before.
 fn sleepy() -> Pair {
     let rights = EVERYTHING.into_iter().fold(Rights::NONE, Rights::union);
     let side = || loopback().polling(Polling::NEVER);
@@ -32,7 +33,7 @@ fn add(pair: &Pair) -> OperationHandle {
     add.expect("it is posted")
 }
 
-/// Polls once.
+/// Polls a future once.
 fn poll_once<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(waker))
 }
@@ -65,7 +66,7 @@ fn a_handle_is_given_up_and_awaited_again() {
     let pair = sleepy();
     for expected in 0..100 {
         let mut handle = add(&pair);
-        // Whichever way it goes: it may be complete at once.
+        // The operation may be complete at the first poll; either result is valid.
         let first = poll_once(&mut handle, &waker());
         assert!(matches!(first, Poll::Pending | Poll::Ready(Ok(_))));
         assert_eq!(block_on(&mut handle), Ok(expected));
@@ -104,14 +105,14 @@ fn a_task_that_changes_its_thread_is_woken_where_it_is_now() {
     assert_eq!(old.0.load(Ordering::SeqCst), 0, "it does not wait there any more");
 }
 
-/// A server that answers each message, for one connection, and returns how that ended.
+/// Answers each message of one connection, and returns the reason why the connection ended.
 async fn serve(server: &Endpoint, listener: Listener) -> Closed {
     let request = listener.next_request().await.expect("a request");
     let memory = ethernot::Buffer::new(64);
     let region = server.register(memory, Rights::LOCAL_WRITE).expect("there is room");
     let connection = request.start_accept(ConnectOptions::new()).unwrap().await.unwrap();
     loop {
-        // It may have ended before this is posted, or afterwards.
+        // The connection may end before the receive is posted, or afterwards.
         let Ok(message) = connection.receive(&region, 0, 64) else { break };
         let Ok(message) = message.await else { break };
         let answer = message.to_vec().expect("registered");
@@ -135,7 +136,7 @@ async fn ask(client: &Endpoint, address: std::net::SocketAddr, service: u32) {
     assert_eq!(connection.ended().await.expect("it ends").0, Closed::Here);
 }
 
-/// Runs a server and a client by `run`, each on an endpoint of its own.
+/// Makes a server and a client, each with its own endpoint, and calls `run` with them.
 fn converse(polling: Polling, run: impl FnOnce(Endpoint, Endpoint, std::net::SocketAddr)) {
     let endpoint = || loopback().polling(polling).build().expect("an endpoint");
     let (server, client) = (endpoint(), endpoint());
@@ -248,7 +249,8 @@ fn tasks_wait_without_a_progress_thread() {
     }
 }
 
-/// How long 8-byte writes take that are awaited, against handles that are waited for. Run it alone, on a quiet host:
+/// Compares the time of awaited 8-byte writes with that of handles that a thread waits for. Run it
+/// alone, on a quiet host:
 ///
 /// ```sh
 /// cargo test --release -p ethernot --test futures -- --ignored --nocapture speeds

@@ -1,5 +1,6 @@
-//! One-sided gets of the key-value store against a TCP server that polls, in turn, so that a noisy machine is noisy for
-//! both. The server of the store is passive: its application calls nothing while clients get.
+//! Compares one-sided gets of the key-value store with a TCP server that polls. They take turns, so
+//! that noise of the machine affects both. The server of the store is passive: its application
+//! makes no calls while clients get.
 #![forbid(unsafe_code)]
 #![expect(clippy::disallowed_methods, reason = "measures time")]
 
@@ -19,13 +20,14 @@ use ethernot::{Connection, Endpoint};
 use hosts::Host;
 use store::{Client, LIMIT, Server, VALUE_MAX, first_slot};
 
-/// Turns of each.
+/// Number of turns of each.
 const TURNS: usize = 7;
-/// Gets in a turn, after a tenth as many that are not measured.
+/// Gets per turn. A tenth as many precede them unmeasured.
 const GETS: u64 = 20_000;
 const KEYS: u64 = 1000;
 
-/// In tables of any size that are a quarter full: keys in a row take one read each, keys at other distances little more.
+/// Tests tables of any size that are a quarter full: consecutive keys take one read each, and keys
+/// at other distances little more.
 #[test]
 fn keys_in_a_row_lie_in_their_first_slots() {
     let strides = [1, 2, 7, 64, 1000].map(|stride| (stride, KEYS));
@@ -62,7 +64,7 @@ fn get_over_veth() {
     compare("veth", "10.99.0.1", "10.99.0.2", Some(&hosts));
 }
 
-/// Prints the medians of the ratios of all turns.
+/// Prints the median ratios of all turns.
 fn compare(network: &str, server: &'static str, client: &'static str, hosts: Option<&[Host; 2]>) {
     let [at_server, at_client] = [0, 1].map(|side| hosts.map(|hosts| &hosts[side]));
     let (store, edge) = run(at_server, move || {
@@ -110,7 +112,7 @@ fn compare(network: &str, server: &'static str, client: &'static str, hosts: Opt
     }
 }
 
-/// On a host of its own, or here.
+/// Runs a job on a host, or in this thread if there is none.
 fn run<R: Send + 'static>(host: Option<&Host>, job: impl FnOnce() -> R + Send + 'static) -> R {
     match host {
         Some(host) => host.run(job),
@@ -122,7 +124,7 @@ fn value(key: u64) -> Vec<u8> {
     vec![key as u8; VALUE_MAX]
 }
 
-/// Median and 99th percentile, in nanoseconds.
+/// Returns the median and the 99th percentile, in nanoseconds.
 fn measure(mut get: impl FnMut(u64) -> Vec<u8>) -> [u64; 2] {
     let mut latencies = Vec::with_capacity(GETS as usize);
     for number in 0..GETS + GETS / 10 {
@@ -139,7 +141,7 @@ fn measure(mut get: impl FnMut(u64) -> Vec<u8>) -> [u64; 2] {
     [50, 99].map(|percent| latencies[latencies.len() * percent / 100])
 }
 
-/// A server that polls one connection after the other, and the address where it listens.
+/// Starts a server that polls one connection after the other. Returns its address.
 fn serve_tcp(address: &str) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind((address, 0)).expect("the address is there");
     let bound = listener.local_addr().expect("it is bound");
@@ -166,7 +168,7 @@ fn ask(stream: &mut TcpStream, key: u64) -> Vec<u8> {
     answer
 }
 
-/// Fills the bytes; false if the stream ends before.
+/// Fills the bytes. Returns false if the stream ends before.
 fn read_polling(stream: &mut TcpStream, bytes: &mut [u8]) -> bool {
     let mut filled = 0;
     while let Some(left) = bytes.get_mut(filled..).filter(|left| !left.is_empty()) {

@@ -1,4 +1,4 @@
-//! A peer whose process was killed.
+//! Tests of a peer whose process is killed.
 #![forbid(unsafe_code)]
 
 mod copy;
@@ -11,10 +11,10 @@ use ethernot::{
 };
 use nix::sys::signal::Signal;
 
-/// Far longer than anything here takes: it only bounds a test that fails.
+/// Limit of waits, far longer than anything here takes. It only bounds a failing test.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// One link over UDP; silence alone would end a connection long after the test.
+/// A builder with one UDP link and a silence budget far longer than the test.
 fn patient() -> EndpointBuilder {
     let engine = EngineConfig::default().silence_budget_ns(1_000_000_000_000);
     Endpoint::builder().bind("127.0.0.1:0").engine(engine)
@@ -57,12 +57,12 @@ fn an_idle_queue_pair_ends_when_its_peer_is_killed() {
     let terms = Terms::default().queue_pair(true);
     let options = ConnectOptions::new().limit(Some(LIMIT)).terms(terms);
     let connection = endpoint.connect_with(address, options).expect("the copy accepts");
-    // Both ends have compared their links, and nothing is said any more but by keep-alives.
+    // After this wait both ends have compared their links, and only keep-alives are sent.
     let limit = Duration::from_millis(3_500);
     let none = connection.wait_completion(Some(limit));
     assert_eq!(none, Err(WaitError::TimedOut { limit }));
     copy::end(server, Signal::SIGKILL);
-    // Before an ordinary connection would ask whether the peer is there.
+    // The connection must end before an ordinary connection would send a keep-alive.
     let closed = connection.wait_closed(Some(LIMIT)).expect("it ends");
     assert!(matches!(closed, (Closed::Refused(_), _)), "{closed:?}");
 }

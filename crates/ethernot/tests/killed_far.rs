@@ -1,4 +1,4 @@
-//! A peer on another host whose process was killed while nothing was in flight.
+//! Tests of a peer on another host whose process is killed while no frame is in flight.
 #![forbid(unsafe_code)]
 
 mod copy;
@@ -26,17 +26,18 @@ fn idle_queue_pairs_end_when_their_peer_on_another_host_is_killed() {
         let endpoint = Endpoint::builder().bind("10.9.0.1:0").build().expect("an endpoint");
         let terms = Terms::default().queue_pair(true);
         let options = ConnectOptions::new().limit(Some(LIMIT)).terms(terms);
-        // More than the network reports refusals for: it answers six frames, then one a second.
+        // More connections than the network reports refusals for: it answers six frames at once,
+        // and then one a second.
         let connect = |_| endpoint.connect_with(&*address, options.clone()).expect("it listens");
         (0..8).map(connect).collect::<Vec<_>>()
     });
-    // They have compared their links and come to rest.
+    // After this wait the connections have compared their links and are idle.
     let limit = Duration::from_millis(3_500);
     let none = connections[0].wait_completion(Some(limit));
     assert_eq!(none, Err(WaitError::TimedOut { limit }));
     let killed_at = Instant::now();
     copy::end(process, Signal::SIGKILL);
-    // Before an ordinary connection would ask whether the peer is there.
+    // The connections must end before an ordinary connection would send a keep-alive.
     for connection in connections {
         let closed = connection.wait_closed(Some(LIMIT)).expect("it ends");
         assert!(matches!(closed, (Closed::Refused(_), _)), "{closed:?}");

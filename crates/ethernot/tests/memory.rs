@@ -1,4 +1,5 @@
-//! Memory as programs see it: slices, operations of several pieces, words that both sides change.
+//! Tests of memory as programs use it: slices, scatter/gather operations, words that both sides
+//! change.
 #![forbid(unsafe_code)]
 
 mod pair;
@@ -20,7 +21,7 @@ fn bytes_of(buffer: &Buffer, offset: u64, len: u64) -> Vec<u8> {
     bytes
 }
 
-/// Every third KiB of a region: pieces that do not touch each other, the last one short.
+/// Returns every third KiB of a region: pieces with gaps between them, the last one short.
 fn apart(pair: &Pair, count: u64) -> Vec<RegionSlice<'_>> {
     let slice = |index| {
         let start = 3072 * index;
@@ -142,7 +143,7 @@ fn lists_that_cannot_be_are_typed_errors() {
     let region = pair.server.region.region().id;
     assert_eq!(refused, local(AccessError::ForeignRegion { region }.into()));
 
-    // The regions of this pair grant no local writing.
+    // The regions of this pair do not grant local writing.
     let is_refused = |result| {
         matches!(result, Err(PostError::Submit(SubmitError::Post(error)))
             if error.to_string().contains("rights"))
@@ -153,7 +154,7 @@ fn lists_that_cannot_be_are_typed_errors() {
     client.close(b"").expect("not forked");
     match client.write_list(&[piece], remote, 0, NONE) {
         Err(refused) => assert!(matches!(refused, PostError::Closed(_)), "{refused:?}"),
-        // Another thread was inside the engine, so the operation learns of the end.
+        // Another thread was inside the engine, so the post succeeds and the operation fails.
         Ok(write) => assert!(write.wait(Some(LIMIT)).is_err(), "the connection was closed"),
     }
 }

@@ -1,4 +1,4 @@
-//! Messages whose memory the library takes.
+//! Tests of messages whose memory the library allocates.
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
 mod pair;
@@ -21,7 +21,7 @@ fn messages_of_any_length_are_sent_and_received_without_registering() {
         assert!(came.to_vec().expect("it is kept") == message, "{length} bytes differ");
         assert_eq!(send.wait(Some(LIMIT)), Ok(0));
     }
-    // Nothing is kept of them.
+    // The memory of the messages must be deregistered.
     for endpoint in [&client.endpoint, &server.endpoint] {
         while endpoint.memory().regions() > 1 {
             endpoint.drive().expect("not forked");

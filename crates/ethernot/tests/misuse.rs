@@ -1,4 +1,4 @@
-//! What programs do wrong: a typed error or defined behaviour for each.
+//! Tests of misuse by programs: each has a typed error or defined behaviour.
 
 #[path = "executor/mod.rs"]
 mod executor;
@@ -25,13 +25,14 @@ use pair::{BYTES, EVERYTHING, LIMIT, Pair, loopback};
 
 const NONE: OperationOptions = OperationOptions::NONE;
 
-/// A child of another test would have what this one has not finished, and a test that forks must not.
+/// Serializes the tests: a child would inherit the unfinished state of another test, and a test
+/// that forks must not run beside others.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tasks and threads wait at once, and do not poll for a while before.
+/// Makes a pair whose tasks and threads wait at once, without spinning before.
 fn sleepy() -> Pair {
     let rights = EVERYTHING.into_iter().fold(Rights::NONE, Rights::union);
     let side = || loopback().polling(Polling::NEVER);
@@ -75,7 +76,7 @@ fn a_region_of_another_endpoint_is_refused_by_every_call_that_takes_one() {
         );
         assert!(is_local_access, "{refused:?}");
     }
-    // Nothing is left of them.
+    // The refused operations leave no trace.
     let write = connection.write(own, 0, remote, 0, 8, NONE).expect("it is posted");
     assert_eq!(write.wait(Some(LIMIT)), Ok(0));
 }
@@ -203,7 +204,7 @@ fn a_handle_that_is_waited_for_twice_says_the_same_twice() {
     assert_eq!(wrong.wait(Some(LIMIT)), failed);
 }
 
-/// A region that was never registered.
+/// Description of a region that was never registered.
 const RIGHTLESS: ethernot::RemoteRegion =
     ethernot::RemoteRegion { key: ethernot::RemoteKey(0x7777), address: 0, len: 64 };
 
@@ -224,7 +225,7 @@ fn an_attempt_that_is_polled_after_its_end_says_so() {
     assert!(connected.closed().is_none() && accepted.closed().is_none());
 }
 
-/// Notifies its thread that it was woken.
+/// A waker that unparks its thread.
 struct Flag(thread::Thread);
 
 impl Wake for Flag {
@@ -321,14 +322,14 @@ fn tasks_that_wait_return_when_the_endpoint_is_shut_down() {
     });
 }
 
-/// Whether what a child does is true; a child that hangs is ended.
+/// Returns the result of `work` in a child process. Kills a child that hangs.
 fn is_true_in_child(work: impl FnOnce() -> bool) -> bool {
     // SAFETY: the allocator works in a child, and the child ends without the parent's exit handlers.
     match unsafe { nix::unistd::fork() } {
         Ok(nix::unistd::ForkResult::Child) => {
             nix::unistd::alarm::set(60);
             let is_true = work();
-            // SAFETY: nothing of the parent is to be ended in the child.
+            // SAFETY: the child must not run the parent's exit handlers.
             unsafe { nix::libc::_exit(i32::from(!is_true)) }
         }
         Ok(nix::unistd::ForkResult::Parent { child }) => {
@@ -399,7 +400,7 @@ fn all_waits_return_an_error_in_a_forked_child() {
         ];
         are_refused.iter().all(|&is_refused| is_refused)
     }));
-    // The parent is as it was.
+    // The parent is not affected.
     let sent = pair.server.connection.send_bytes(b"parent", NONE).expect("it is posted");
     assert_eq!(sent.wait(Some(LIMIT)), Ok(0));
     assert_eq!(receive.wait(Some(LIMIT)).expect("a message").to_vec().unwrap(), b"parent");
@@ -419,10 +420,10 @@ fn a_full_queue_that_is_not_polled_refuses_more_and_loses_nothing() {
     }
     let full = refusal(write(capacity).expect_err("there is no place"));
     assert_eq!(full, OperationRefusal::CompletionQueueFull(capacity as usize));
-    // What takes no place goes on.
+    // Operations that need no place in the queue still succeed.
     let plain = client.write_bytes(b"y", &pair.remote, 0, NONE).expect("it takes no place");
     assert_eq!(block_on(plain), Ok(0));
-    // Nor do notifications find a place at the other side: they wait there.
+    // Notifications find no place in the peer's queue either, so they wait at the peer.
     let notify = || client.write_bytes(b"z", &pair.remote, 0, OperationOptions::NOTIFY);
     let notified: Vec<_> = (0..capacity + 8).map(|_| notify().expect("it is posted")).collect();
     let last = notified.last().expect("some").wait(Some(Duration::from_millis(1)));

@@ -1,4 +1,4 @@
-//! Endpoints whose links are named, or chosen by themselves.
+//! Tests of endpoints whose links are named or chosen automatically.
 #![forbid(unsafe_code)]
 
 use std::process::Command;
@@ -32,7 +32,7 @@ fn an_interface_name_is_enough() {
 
 #[test]
 fn the_port_is_that_of_the_link_or_the_endpoint() {
-    // Another test may take a port that was free a moment before.
+    // Another test may take the port between the two calls.
     let at_free_port = || {
         let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         Some((free, Endpoint::builder().links("lo").port(free).build().ok()?))
@@ -85,7 +85,7 @@ fn every_usable_interface_is_taken_and_new_ones_are_added() {
         until(|| addresses(&endpoint) == ["127.0.0.1", "10.9.1.1"]);
         let second = Endpoint::builder().build().expect("an interface leaves the host");
         assert_eq!(addresses(&second), ["10.9.1.1"], "loopback does not leave the host");
-        // The peer of this address makes it necessary.
+        // The peer's address requires a loopback link.
         let lone = Endpoint::with_links("lo").expect("everybody has loopback");
         let address = lone.local_addresses().expect("not forked")[0];
         write_over(&lone, &second, &address.to_string());
@@ -121,7 +121,7 @@ fn the_error_for_an_interface_without_an_address_says_how_to_get_one() {
         ip("link set edge1 up");
         ip("link set edge0 up");
         let error = Endpoint::with_links("udp:edge0").map(drop);
-        // An address of its own making may be there already.
+        // The kernel may have assigned a link-local address already.
         if let Err(error) = error {
             assert!(matches!(error, BindError::NoIpAddress { .. }), "{error}");
             assert!(error.to_string().contains("packet:edge0"), "{error}");
@@ -154,7 +154,7 @@ fn addresses(endpoint: &Endpoint) -> Vec<String> {
     links.iter().filter_map(ip).collect()
 }
 
-/// Runs `test` in a network namespace of its own, which goes with the thread and its endpoints.
+/// Runs `test` in its own network namespace, which ends with the thread and its endpoints.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = thread::spawn(move || {
         if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
@@ -177,7 +177,7 @@ fn ip(arguments: &str) {
     assert!(status.success(), "ip {arguments}");
 }
 
-/// Waits until `condition` holds, for at most about 20 seconds.
+/// Waits until `condition` returns true, for about 20 seconds at most.
 fn until(condition: impl Fn() -> bool) {
     for _ in 0..4000 {
         if condition() {

@@ -13,7 +13,7 @@ use ethernot::{EngineConfig, OperationHandle, OperationOptions, Polling, Receive
 use executor::{block_on_with, waker};
 use pair::{EVERYTHING, LIMIT, Pair, loopback};
 
-/// 64 operations at a time, and a message.
+/// Performs 64 concurrent operations, and sends a message.
 async fn converse(
     pair: &Pair,
     handles: &mut Vec<OperationHandle>,
@@ -39,7 +39,8 @@ async fn converse(
 fn awaited_operations_and_receives_allocate_nothing() {
     let rights = EVERYTHING.into_iter().fold(Rights::NONE, Rights::union);
     for polling in [Polling::default(), Polling::NEVER] {
-        // Where this test does not run for a while, connections would be packed meanwhile.
+        // If this test is descheduled for long, idle connections would be compressed, which
+        // allocates.
         let engine = EngineConfig::default().rest_ns(u64::MAX);
         let side = || loopback().polling(polling).engine(engine.clone());
         let pair = Pair::build(side(), side(), rights);
@@ -53,7 +54,7 @@ fn awaited_operations_and_receives_allocate_nothing() {
             for _ in 0..100 {
                 converse(&pair, &mut handles, &mut receives).await;
             }
-            // The ends still compare their links now and then, by frames that are allocated.
+            // The ends still compare their links from time to time, by frames that are allocated.
             let (allocations, operations) = (allocations() - before, 100 * 66);
             assert!(allocations < operations / 50, "{allocations} with {polling:?}");
         });

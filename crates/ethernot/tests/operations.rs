@@ -1,4 +1,4 @@
-//! Every kind of operation between two endpoints on loopback.
+//! Tests of every kind of operation between two endpoints on loopback.
 #![forbid(unsafe_code)]
 
 mod pair;
@@ -152,7 +152,7 @@ fn operations_with_handles_need_no_place_in_the_queue() {
     let pair = Pair::new();
     let (client, server) = (&pair.client.connection, &pair.server.connection);
     let places = client.queue().capacity();
-    // Without a receive at the peer they stay pending.
+    // Without a receive at the peer, the sends stay pending.
     let sends: Vec<_> = (0..4 * places)
         .map(|_| client.send_bytes(b"x", OperationOptions::NONE).expect("it is posted"))
         .collect();
@@ -164,7 +164,8 @@ fn operations_with_handles_need_no_place_in_the_queue() {
     }
     assert!(sends.iter().all(|send| send.wait(Some(LIMIT)) == Ok(0)));
     assert!(client.queue().is_empty());
-    // Those that fail complete at their handles, and in the queue as many as it has room for.
+    // Failed sends complete at their handles. The queue gets as many completions as it has room
+    // for.
     let sends: Vec<_> = (0..4 * places)
         .map(|_| client.send_bytes(b"x", OperationOptions::NONE).expect("it is posted"))
         .collect();
@@ -287,7 +288,7 @@ fn threads_that_meet_in_the_engine_lose_nothing_and_keep_their_order() {
                     let mut write = write_one(remote, 8 * (thread + 1));
                     write.context = thread << 32 | round;
                     write.length = 8;
-                    // 256 completions fit; until they are polled, posting is refused.
+                    // The queue holds 256 completions. Until they are polled, posting is refused.
                     while let Err(error) = client.post(&write) {
                         assert!(matches!(error, PostError::Submit(_)), "{error}");
                         thread::yield_now();
@@ -428,12 +429,13 @@ fn a_thread_that_spins_for_a_passive_target_ends_with_its_endpoint() {
     }
 }
 
-/// Longer than any test takes: who spins for so long does not sleep.
+/// Longer than any test takes: a thread that spins this long does not sleep.
 const LONG: Polling = Polling::for_at_most(Duration::from_secs(1000));
 
-/// Whether threads of the target, whose application does nothing any more, sleep while a peer reads. For 100 ms after the
-/// application polled, which it does while it accepts, its progress thread sleeps with every setting: so this reads until
-/// a hundred reads woke no thread, or four hundred times.
+/// Returns whether threads of the target, whose application is idle, sleep while a peer reads. For
+/// 100 ms after the application last polled, which accepting does, the progress thread sleeps with
+/// every setting. So this function makes rounds of a hundred reads until a round
+/// wakes no thread, four hundred rounds at most.
 fn sleeps_between_reads(polling: Polling) -> bool {
     let pair = Pair::build(loopback(), loopback().polling(polling), Rights::REMOTE_READ);
     let Side { endpoint, connection, buffer, .. } = &pair.client;
@@ -461,7 +463,7 @@ fn an_endpoint_connects_to_itself() {
     drop((accepted, connected));
 }
 
-/// Writes a 7 to byte `at` of a region.
+/// Makes a write of the byte 7 to offset `at` of a region.
 fn write_one(remote: &RemoteRegion, at: u64) -> Operation {
     let mut bytes = [0; 64];
     bytes[0] = 7;
@@ -479,7 +481,7 @@ fn write_one(remote: &RemoteRegion, at: u64) -> Operation {
     }
 }
 
-/// Bytes that differ with position and `seed`.
+/// Returns bytes that depend on their position and on `seed`.
 fn pattern(len: u64, seed: u64) -> Vec<u8> {
     (0..len).map(|at| ((at ^ seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }

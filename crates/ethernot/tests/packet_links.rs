@@ -1,5 +1,5 @@
-//! Endpoints on raw Ethernet, through packet links. Needs root: each test has a network namespace
-//! of its own, which goes with its thread.
+//! Tests of endpoints on raw Ethernet, over packet links. They need root: each test has its own
+//! network namespace, which ends with its thread.
 #![expect(clippy::disallowed_methods, reason = "the clock bounds a test that fails")]
 
 mod copy;
@@ -18,7 +18,7 @@ use ethernot::{
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 
-/// Far longer than anything here takes: it only bounds a test that fails.
+/// Limit of waits, far longer than anything here takes. It only bounds a failing test.
 const LIMIT: Duration = Duration::from_secs(30);
 
 const BYTES: u64 = 1 << 20;
@@ -52,7 +52,7 @@ fn ends_of_unlike_mtu_agree_on_what_gets_through() {
         pair.read_and_verify(6);
         pair.await_frames(1488);
     });
-    // The second link's MTU is in no handshake.
+    // No handshake contains the second link's MTU.
     in_namespace(|| {
         add_pair("edge2", "edge3");
         for end in ["edge0", "edge1", "edge2"] {
@@ -76,7 +76,7 @@ fn transfer_goes_on_when_the_mtu_changes() {
         let pair = Pair::of("edge0", "edge1");
         pair.write_and_verify(0);
         pair.await_frames(8988);
-        // First both ends, then only the one that cannot notify the sender.
+        // First both ends get a smaller MTU, then only the end that cannot notify the sender.
         for (first, second, frame_bytes) in [("edge0", Some("edge1"), 1488), ("edge1", None, 1388)]
         {
             let mtu = frame_bytes + 12;
@@ -115,8 +115,8 @@ fn transfer_survives_frames_of_others_under_our_ethertype() {
         let pair = Pair::of("edge0", "edge1");
         let links = pair.server.links().expect("not forked");
         let stop = AtomicBool::new(false);
-        // A second endpoint on each interface, with a port that the first does not have, speaks
-        // meanwhile, and so does one with a VLAN.
+        // Meanwhile a second endpoint on each interface sends traffic, on a port that the first
+        // does not use. So does an endpoint with a VLAN.
         let config = |end: &str, vlan| PacketConfig::new(end).vlan(vlan);
         thread::scope(|scope| {
             for vlan in [None, Some(5)] {
@@ -145,7 +145,8 @@ fn transfer_survives_frames_of_others_under_our_ethertype() {
 
 #[test]
 fn interfaces_with_one_address_serve_one_connection() {
-    // Ports of the server's interfaces, and how many links there are: with one address they are one.
+    // Ports of the server's interfaces, and the number of links. Interfaces with equal addresses
+    // are one link.
     for (ports, links) in [([0, 0], 2), ([7471, 7472], 2), ([7471, 7471], 1)] {
         in_namespace(move || {
             add_pair("edge2", "edge3");
@@ -181,7 +182,7 @@ fn a_station_with_our_own_address_cannot_be_connected_to() {
         let counted = server.link_statistics(links[0].0).expect("not forked").expect("a link");
         assert!(counted.receive_own_station > 0, "{counted:?}");
         assert_eq!(counted.receive_frames, 0);
-        // Both go on, with whom they can reach.
+        // Both endpoints still work, with peers that they can reach.
         ip("link set edge1 address 02:00:00:00:00:01");
         let pair = Pair::connect(client, endpoint(&[PacketConfig::new("edge1")]));
         pair.write_and_verify(3);
@@ -249,7 +250,8 @@ fn capture_of_a_real_run_is_dissected_without_complaint() {
     }
 }
 
-/// `EtherType`, VLAN, kind of the envelope, verdict on its checksum and complaints, by frame.
+/// Returns, for each frame: `EtherType`, VLAN, kind of the envelope, verdict on its checksum, and
+/// complaints.
 fn dissect(file: &Path) -> Vec<[String; 5]> {
     let script =
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tools/wireshark/ethernot.lua");
@@ -291,7 +293,7 @@ struct Pair {
     /// The client's memory.
     buffer: Arc<Buffer>,
     region: MemoryRegion,
-    /// The server's memory, and what the client knows of it.
+    /// The server's memory, and its description at the client.
     target: Arc<Buffer>,
     _target_region: MemoryRegion,
     remote: RemoteRegion,
@@ -343,7 +345,7 @@ impl Pair {
         }
     }
 
-    /// Copies all of the client's memory, filled again, to the server's.
+    /// Fills the client's memory, copies all of it to the server's, and compares.
     fn write_and_verify(&self, seed: u8) {
         fill(&self.buffer, seed);
         fill(&self.target, !seed);
@@ -362,7 +364,7 @@ impl Pair {
         assert!(bytes(&self.target) == bytes(&self.buffer), "memories differ, seed {seed}");
     }
 
-    /// Does something while memory is written again and again.
+    /// Calls `something` while memory is written repeatedly.
     fn while_writing(&self, something: impl FnOnce() + Send) {
         let is_done = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -379,7 +381,7 @@ impl Pair {
         });
     }
 
-    /// Waits until the client's frames have this size.
+    /// Waits until the client's frames have this size, in bytes.
     fn await_frames(&self, frame_bytes: u16) {
         let started = Instant::now();
         let mut seed = 0_u8;
@@ -395,7 +397,7 @@ impl Pair {
         }
     }
 
-    /// Waits until so many links of the connection carry data.
+    /// Waits until `count` links of the connection carry data.
     fn await_links(&self, count: usize) {
         let started = Instant::now();
         loop {
@@ -425,8 +427,8 @@ fn endpoint(configs: &[PacketConfig]) -> Endpoint {
     builder.build().expect("an endpoint")
 }
 
-/// A link on a port that is about to become free: a test that starts a program holds a copy of all
-/// descriptors until the program runs.
+/// Opens a link on a port that is about to become free. A test that starts a program holds a copy
+/// of all descriptors until the program runs.
 fn open_when_free(config: &PacketConfig) -> PacketLink {
     let started = Instant::now();
     loop {
@@ -449,7 +451,8 @@ fn bytes(buffer: &Buffer) -> Vec<u8> {
     bytes
 }
 
-/// Runs `test` in a new namespace with the interfaces `edge0` and `edge1`, each other's far end.
+/// Runs `test` in a new namespace with the interfaces `edge0` and `edge1`, which are connected to
+/// each other.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = thread::spawn(move || {
         if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {
@@ -468,8 +471,8 @@ fn in_namespace(test: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Makes two interfaces that are each other's far end, with addresses that depend on their names
-/// only.
+/// Makes two interfaces that are connected to each other, with addresses that depend only on their
+/// names.
 fn add_pair(first: &str, second: &str) {
     let station = |name: &str| format!("02:00:00:00:00:0{}", name.trim_start_matches("edge"));
     let (a, b) = (station(first), station(second));
@@ -485,7 +488,7 @@ fn add_pair(first: &str, second: &str) {
     }
 }
 
-/// Everything about the interfaces that a link could have changed. Counters are left out.
+/// Returns everything about the interfaces that a link could have changed. Counters are omitted.
 fn state() -> [String; 2] {
     [output("ip", &["-d", "link"]), output("tc", &["qdisc"])]
 }

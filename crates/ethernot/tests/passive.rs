@@ -1,4 +1,5 @@
-//! Servers that never call anything: where their progress thread runs, and what it costs and gains.
+//! Tests of servers that make no calls: the processor of their progress thread, its cost and its
+//! benefit.
 #![forbid(unsafe_code)]
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
@@ -26,7 +27,7 @@ fn a_progress_thread_keeps_to_the_processor_that_is_named() {
         let allowed = of_progress_threads("status").into_iter().filter_map(|it| allowed_of(&it));
         allowed.into_iter().any(|allowed| allowed == processor.to_string())
     };
-    // A thread gets its name when it first runs.
+    // A thread gets its name only when it first runs.
     while of_progress_threads("status").is_empty() {
         thread::yield_now();
     }
@@ -47,7 +48,8 @@ fn a_processor_that_is_not_there_is_an_error_that_names_it() {
     }
 }
 
-/// Latency of gets against processor time of the server, by policy and by how often a client asks.
+/// Prints the latency of gets against processor time of the server, by polling policy and by the
+/// client's pause between gets.
 #[test]
 #[ignore = "slow: run by hand, in release mode with --ignored --nocapture, on a quiet host; prints a table"]
 fn gets_from_a_passive_server() {
@@ -84,7 +86,8 @@ fn gets_from_a_passive_server() {
     println!("figure: processor of a passive server beyond the better: {dearer:.1}");
 }
 
-/// Nanoseconds of gets with a pause after each, and the share of a processor that the server took.
+/// Returns the latencies of gets with a pause after each, in nanoseconds, and the share of a
+/// processor that the server used.
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn measure(polling: Polling, pause: Duration) -> (Vec<u64>, f64) {
     let client = loopback().progress_thread(false).polling(Polling::ALWAYS);
@@ -117,13 +120,13 @@ fn measure(polling: Polling, pause: Duration) -> (Vec<u64>, f64) {
     (times, busy)
 }
 
-/// Processor time of progress threads; only servers have one.
+/// Returns the processor time of progress threads in nanoseconds. Only servers have one.
 fn processor_ns() -> u64 {
     let first = |text: String| text.split(' ').next().and_then(|ns| ns.parse::<u64>().ok());
     of_progress_threads("schedstat").into_iter().filter_map(first).sum()
 }
 
-/// This file of each progress thread of the process.
+/// Returns the content of a file in `/proc` for each progress thread of the process.
 fn of_progress_threads(file: &str) -> Vec<String> {
     let tasks = fs::read_dir("/proc/self/task").expect("the threads of this process");
     let of_task = |task: fs::DirEntry| {
@@ -133,7 +136,7 @@ fn of_progress_threads(file: &str) -> Vec<String> {
     tasks.flatten().filter_map(of_task).collect()
 }
 
-/// The processors that a thread may use, as the system writes them: `0-3,7`.
+/// Returns the processors that a thread may use, in the system's notation: `0-3,7`.
 fn allowed_of(status: &str) -> Option<String> {
     let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     Some(line.trim().to_owned())

@@ -1,4 +1,4 @@
-//! A get by a program of asyncio against one in Rust.
+//! Compares a get by an asyncio program with one in Rust.
 #![forbid(unsafe_code)]
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
@@ -16,8 +16,8 @@ use pair::{LIMIT, Pair, loopback};
 const GETS: usize = 20_000;
 const TURNS: usize = 5;
 
-/// Medians of gets of 128 bytes from a passive server in Rust, in turn. Needs the package, which `./x python` installs. Run
-/// it alone:
+/// Prints medians of gets of 128 bytes from a passive server in Rust. The clients take turns. Needs
+/// the package that `./x python` installs. Run it alone:
 ///
 /// ```sh
 /// cargo test --release -p ethernot --test python_speed -- --ignored --nocapture
@@ -46,14 +46,14 @@ fn gets_of_asyncio_against_those_of_rust() {
     println!("figure: Python's asyncio get against Rust's, p50: {:.2}", ratios[TURNS / 2]);
 }
 
-/// The environment that `./x python` makes.
+/// Returns the path of the environment that `./x python` makes.
 fn built() -> PathBuf {
     let program = env::current_exe().expect("a program knows where it is");
     let target = program.ancestors().nth(3).expect("test programs lie in target/PROFILE/deps");
     target.join("python/venv/bin/python")
 }
 
-/// Whether it runs and has the package.
+/// Returns whether the interpreter runs and has the package.
 fn has_package(python: &Path) -> bool {
     let mut imports = Command::new(python);
     imports.args(["-c", "import ethernot"]).stderr(Stdio::null());
@@ -75,7 +75,7 @@ fn rust_ns(pair: &Pair) -> f64 {
     times[GETS / 2] as f64
 }
 
-/// The same by a client of asyncio, of the same server.
+/// Returns the time of a get by an asyncio client from the same server, in nanoseconds.
 fn python_ns(python: &PathBuf, pair: &Pair) -> f64 {
     let server = &pair.server;
     let listener = server.endpoint.listen(8).expect("the service is free");

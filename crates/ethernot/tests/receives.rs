@@ -1,4 +1,4 @@
-//! Receives with handles, by which threads share a connection.
+//! Tests of receives with handles, with which threads share a connection.
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
 mod pair;
@@ -14,7 +14,7 @@ const MESSAGES: u64 = 100_000;
 const THREADS: u64 = 4;
 const ANSWER_BYTES: u32 = 64;
 
-/// Answers `count` messages, each with its own bytes, in the order in which they came.
+/// Answers `count` messages, each with its own bytes, in the order of their arrival.
 fn echo(side: &Side, count: u64) {
     let receive = |number: u64| {
         let offset = number % 64 * u64::from(ANSWER_BYTES);
@@ -30,7 +30,7 @@ fn echo(side: &Side, count: u64) {
             receives.push_back(receive(posted));
             posted += 1;
         }
-        // All operations of a connection may be pending.
+        // Retry while the largest number of operations of the connection is pending.
         loop {
             match side.connection.send_bytes(&bytes[..length], NONE) {
                 Ok(sent) => break drop(sent),
@@ -43,8 +43,8 @@ fn echo(side: &Side, count: u64) {
     }
 }
 
-/// Asks `count` questions on behalf of a thread, and now and then adds to its word of the peer's memory. Every answer
-/// must be that thread's own.
+/// Asks `count` questions on behalf of a thread, and sometimes adds to the thread's word of the
+/// peer's memory. Every answer must belong to that thread.
 fn ask(pair: &Pair, thread: u64, count: u64) {
     let (client, offset) = (&pair.client, thread * u64::from(ANSWER_BYTES));
     let connection = &client.connection;
@@ -64,10 +64,10 @@ fn ask(pair: &Pair, thread: u64, count: u64) {
     }
 }
 
-/// Where the words of the threads begin, behind the buffers of the server's receives.
+/// Offset of the threads' words, after the buffers of the server's receives.
 const WORDS: u64 = 1 << 16;
 
-/// Has `threads` ask `count` questions together.
+/// Lets `threads` threads ask `count` questions in total.
 fn ask_together(pair: &Pair, threads: u64, count: u64) {
     thread::scope(|scope| {
         scope.spawn(|| echo(&pair.server, count));
@@ -82,11 +82,11 @@ fn threads_that_share_a_connection_get_their_own_answers() {
     ask_together(&Pair::new(), THREADS, MESSAGES);
 }
 
-/// So many answers, a tenth of them more with one thread, in so many turns.
+/// Number of answers; a single thread asks a tenth as many.
 const ANSWERS: u64 = 1_000_000;
 const TURNS: u64 = 20;
 
-/// A million answers, and what four threads get done against one. Run it alone:
+/// Measures a million answers, and compares four threads with one. Run it alone:
 ///
 /// ```sh
 /// cargo test --release -p ethernot --test receives -- --ignored --nocapture speeds
@@ -96,7 +96,7 @@ const TURNS: u64 = 20;
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn speeds_of_threads_that_share_a_connection() {
     let pair = Pair::new();
-    // In turn, so that a noisy machine is noisy for both.
+    // The variants take turns, so that noise of the machine affects both.
     let mut ratios: Vec<f64> = (0..TURNS)
         .map(|_| {
             let [one, four] = [(1, ANSWERS / 10), (THREADS, ANSWERS)].map(|(threads, answers)| {
@@ -153,7 +153,7 @@ fn the_message_of_a_handle_that_was_dropped_goes_to_the_next_receive() {
         sent.expect("it is posted").wait(Some(LIMIT)).expect("there is a receive");
     };
     let receive = |offset| server.connection.receive(&server.region, offset, 8).unwrap();
-    // One after its message has come, one before it has.
+    // Drop one handle after its message has arrived, and one before.
     let (had, waits) = (receive(0), receive(8));
     say(b"first");
     drop((had, waits));
@@ -162,7 +162,7 @@ fn the_message_of_a_handle_that_was_dropped_goes_to_the_next_receive() {
     say(b"second");
     assert_eq!(first.wait(Some(LIMIT)).unwrap().to_vec().unwrap(), b"first");
     assert_eq!(second.wait(Some(LIMIT)).unwrap().to_vec().unwrap(), b"second");
-    // One whose message was seen has ended.
+    // A handle whose message was read leaves no receive behind.
     drop((first, second));
     let third = receive(0);
     assert!(!third.is_done());
@@ -174,7 +174,7 @@ fn the_message_of_a_handle_that_was_dropped_goes_to_the_next_receive() {
 fn receives_end_with_the_connection() {
     let pair = Pair::new();
     let server = &pair.server;
-    // Of its own pair: it would take the question below.
+    // Use another pair, because this receive would consume the question below.
     let other = Pair::new();
     let (region, ending) = (&other.server.region, &other.server.connection);
     let receive = ending.receive(region, 0, 8).expect("it is posted");
@@ -203,7 +203,7 @@ fn slots_of_receives_are_given_back() {
     let client: &Connection = &pair.client.connection;
     let region = &pair.client.region;
     for _ in 0..100 {
-        // Refused: a region of no such length.
+        // Both calls are refused, because the range exceeds the region.
         let refused = client.receive(region, pair::BYTES, 1);
         assert!(matches!(refused, Err(PostError::Submit(_))), "{refused:?}");
         let refused = client.call(b"", region, pair::BYTES, 1, NONE);

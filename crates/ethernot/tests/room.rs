@@ -1,4 +1,5 @@
-//! Waiting for room, for operations to be complete and for peers to hear of the end; none of it holds up a thread.
+//! Tests of waiting for room, for complete operations and for peers to confirm the end. None of
+//! these waits blocks a thread.
 
 #[path = "executor/mod.rs"]
 mod executor;
@@ -24,7 +25,7 @@ fn all_rights() -> Rights {
     EVERYTHING.into_iter().fold(Rights::NONE, Rights::union)
 }
 
-/// A peer that is silent unless it is driven.
+/// Makes a pair whose server is silent unless the test drives it.
 fn silent_server() -> Pair {
     Pair::build(loopback(), loopback().progress_thread(false), all_rights())
 }
@@ -33,7 +34,7 @@ fn poll_once<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(waker))
 }
 
-/// Runs a future, and the peer meanwhile.
+/// Runs a future, and drives the peer meanwhile.
 fn drive_beside<F: Future>(pair: &Pair, future: F) -> F::Output {
     let (mut future, waker) = (pin!(future), waker());
     loop {
@@ -170,7 +171,7 @@ fn tasks_that_shut_down_are_woken() {
     assert_eq!(ended.0, Closed::ByPeer);
 }
 
-/// It would take an hour.
+/// With the shutdown grace of the test, the wait would take an hour.
 #[test]
 fn dropping_the_last_endpoint_does_not_wait_for_a_silent_peer() {
     let client = loopback().shutdown_grace(Duration::from_hours(1));
@@ -178,7 +179,7 @@ fn dropping_the_last_endpoint_does_not_wait_for_a_silent_peer() {
     let address = pair.client.endpoint.local_addresses().expect("not forked")[0];
     let server = pair.server;
     drop(pair.client);
-    // When the peer has heard of it, the endpoint is gone with its links.
+    // When the peer has confirmed the end, the endpoint and its links are gone.
     while UdpSocket::bind(address).is_err() {
         server.endpoint.drive().expect("not forked");
     }

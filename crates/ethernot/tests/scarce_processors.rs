@@ -1,8 +1,9 @@
-//! Hosts on which threads do not run when they want to: one processor, a part of one, other scheduling classes,
-//! neighbours, late timers, stalls. Endpoints go on there, and take next to nothing while they are idle.
+//! Tests on hosts where threads cannot always run: one processor, a part of one, other scheduling
+//! classes, competing processes, late timers, stalls. Endpoints must make progress there, and use
+//! almost no processor time while idle.
 //!
-//! No assertion depends on how fast a host is: what is awaited has a minute, and what is limited is processor time and
-//! sleeps against the time that has passed.
+//! No assertion depends on the speed of the host. Awaited events have a limit of a minute.
+//! Processor time and sleeps are limited relative to the elapsed time.
 #![expect(clippy::disallowed_methods, reason = "phases of a test last for a while")]
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
@@ -75,8 +76,9 @@ fn a_real_time_end_leaves_the_processor_to_its_peer() {
     ] {
         let ends = [client, server].map(|launcher| End::start(launcher, name, setting));
         for Phase { what, elapsed, used } in exercise(setting, ends) {
-            // Where the kernel throttles real-time threads, it leaves 5 % to others, if they want them. It takes the
-            // processor of the idle class for all others, so an end of that class may poll while its peer is silent.
+            // Where the kernel throttles real-time threads, it leaves 5 % to other threads that are
+            // ready. The idle class yields its
+            // processor to all other threads, so an end of that class may poll while its peer is silent.
             let real_time_used = used[usize::from(server == &real_time)];
             let is_left = real_time_used.processor * 100 < elapsed * 97;
             assert!(is_left, "{what}: {used:?} in {elapsed:?}");
@@ -161,16 +163,16 @@ fn a_waiting_end_sleeps_while_its_peer_is_stopped() {
     }
 }
 
-/// A part of a test, and what each end has used in it.
+/// A part of a test, and the usage of each end in it.
 struct Phase {
     what: String,
     elapsed: Duration,
     used: [Usage; 2],
 }
 
-/// Connects a client and a server, has them exchange data in each way, and leaves them idle.
+/// Connects a client and a server, exchanges data in each way, and leaves them idle.
 ///
-/// Panics if an end spins for what does not come, or wakes up in vain.
+/// Panics if an end spins without need or wakes up in vain.
 fn exercise(setting: &str, ends: [End; 2]) -> Vec<Phase> {
     let mut ends = ends;
     connect(&mut ends);
@@ -211,7 +213,7 @@ fn exchange(setting: &str, ends: &mut [End; 2], command: &str) -> Phase {
     phase
 }
 
-/// Runs a phase.
+/// Runs a phase and measures its usage.
 fn measured(what: String, ends: &mut [End; 2], run: impl FnOnce(&mut [End; 2])) -> Phase {
     let before = ends.each_ref().map(End::usage);
     let began = Instant::now();
@@ -223,7 +225,7 @@ fn measured(what: String, ends: &mut [End; 2], run: impl FnOnce(&mut [End; 2])) 
     Phase { what, elapsed, used }
 }
 
-/// Panics if an end that had nothing to do took a fifth of a processor, or slept more often than 600 times a second.
+/// Panics if an idle end used a fifth of a processor, or slept more than 600 times a second.
 fn demand_rest(phase: &Phase, used: Usage) {
     let Phase { what, elapsed, .. } = phase;
     assert!(used.processor < *elapsed / 5, "{what}: {used:?} in {elapsed:?}");
@@ -231,7 +233,8 @@ fn demand_rest(phase: &Phase, used: Usage) {
     assert!(u128::from(used.sleeps) < sleeps_max, "{what}: {used:?} in {elapsed:?}");
 }
 
-/// Panics if an end slept more often than 50 times for each operation and 50 times a millisecond.
+/// Panics if an end slept more often than 50 times for each operation plus 50 times for each
+/// millisecond.
 fn demand_few_sleeps(phase: &Phase, operations: u64) {
     let Phase { what, elapsed, used } = phase;
     let sleeps_max = 50 * u128::from(operations) + 50 * elapsed.as_millis();
@@ -239,7 +242,7 @@ fn demand_few_sleeps(phase: &Phase, operations: u64) {
     assert!(used.iter().all(are_few), "{what}: {used:?} in {elapsed:?}");
 }
 
-/// A control group that goes with this value, after its processes.
+/// A control group. It is removed with this value, after its processes have ended.
 struct Group {
     path: String,
 }
@@ -274,7 +277,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // An ended process leaves its group only when the kernel comes to it.
+        // The kernel removes an ended process from its group only after a delay.
         let until = Instant::now() + ends::LIMIT;
         while fs::remove_dir(&self.path).is_err() && Instant::now() < until {
             thread::sleep(Duration::from_millis(1));
@@ -295,13 +298,13 @@ impl Busy {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        // Both fail only if it has ended by itself.
+        // Both calls fail only if the process has already ended.
         let _killed = self.0.kill();
         let _ended = self.0.wait();
     }
 }
 
-/// The first processor that this process may use.
+/// Returns the first processor that this process may use.
 fn processor() -> String {
     let status = fs::read_to_string("/proc/self/status").expect("procfs");
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -309,13 +312,13 @@ fn processor() -> String {
     digits.expect("there is one").to_owned()
 }
 
-/// Other tests of this file would take the processors from this one.
+/// Serializes the tests of this file, because they would take processors from each other.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long ends are left idle.
+/// Time for which ends are left idle.
 const IDLE: Duration = Duration::from_millis(300);
 
 const SETTINGS: [&str; 3] = ["ADAPTIVE", "NEVER", "ALWAYS"];

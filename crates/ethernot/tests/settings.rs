@@ -1,4 +1,4 @@
-//! What a program can set about an endpoint is refused by name when nothing works with it.
+//! Tests that invalid settings of an endpoint are refused by name.
 
 use std::error::Error;
 
@@ -20,7 +20,7 @@ fn udp(change: impl FnOnce(&mut UdpConfig)) -> EndpointBuilder {
     builder().udp(config)
 }
 
-/// The build fails, and its error and what caused it say so.
+/// Checks that the build fails, and that its error or the error's source names the setting.
 fn is_refused(builder: EndpointBuilder, setting: &str, value: &str, wanted: &str) {
     let error = builder.build().err().unwrap_or_else(|| panic!("{setting}: {value} is taken"));
     let mut message = error.to_string();

@@ -1,4 +1,4 @@
-//! Memory shared between endpoints of one host.
+//! Tests of memory shared between endpoints of one host.
 #![forbid(unsafe_code)]
 
 mod copy;
@@ -21,7 +21,7 @@ fn pair_of(client: EndpointBuilder, server: EndpointBuilder) -> Pair {
     Pair::build(client, server, rights)
 }
 
-/// Frames that an endpoint has received over shared memory.
+/// Returns the number of frames that an endpoint has received over shared memory.
 fn frames_over_memory(endpoint: &Endpoint) -> u64 {
     let links = endpoint.links().expect("not forked");
     let shared = links.into_iter().filter(|(_, address)| address.is_shared_memory());
@@ -106,7 +106,7 @@ fn a_killed_peer_ends_the_connection_and_its_memory_is_given_back() {
     copy::end(server, Signal::SIGKILL);
     let mut looks = 0;
     while maps_shared_memory() {
-        // Once the connection has ended, waiting for completions returns at once.
+        // After the end of the connection, waits for completions return at once, so sleep here.
         std::thread::park_timeout(Duration::from_millis(1));
         looks += 1;
         assert!(looks < 20_000, "the memory is still there");
@@ -133,13 +133,14 @@ fn an_idle_connection_over_memory_ends_when_its_peer_is_killed() {
         looks += 1;
         assert!(looks < 20_000, "no frame has come over shared memory");
     }
-    // They have compared their links and come to rest: nothing is said before the next keep-alive.
+    // After this wait the connections have compared their links and are idle: no frame is sent
+    // before the next keep-alive.
     let limit = Duration::from_millis(3_500);
     let none = connections[0].wait_completion(Some(limit));
     assert_eq!(none, Err(WaitError::TimedOut { limit }));
     let killed_at = Instant::now();
     copy::end(server, Signal::SIGKILL);
-    // Sooner than the connections would ask whether the peer is there.
+    // The connections must end before they would send a keep-alive.
     for connection in connections {
         let closed = connection.wait_closed(Some(LIMIT)).expect("it ends");
         assert!(matches!(closed, (Closed::Refused(_), _)), "{closed:?}");
@@ -147,7 +148,7 @@ fn an_idle_connection_over_memory_ends_when_its_peer_is_killed() {
     println!("figure: killed peer noticed over shared memory: {}", killed_at.elapsed().as_millis());
 }
 
-/// Whether this process maps memory that a link shares.
+/// Returns whether this process maps memory that a link shares.
 fn maps_shared_memory() -> bool {
     let maps = std::fs::read_to_string("/proc/self/maps").expect("this process has maps");
     maps.contains("/memfd:ethernot")

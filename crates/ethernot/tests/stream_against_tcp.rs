@@ -1,4 +1,4 @@
-//! hyper and tonic over the byte stream between two hosts, and how fast they are beside TCP.
+//! Runs hyper and tonic over the byte stream between two hosts, and compares their speed with TCP.
 #![forbid(unsafe_code)]
 #![expect(clippy::disallowed_methods, reason = "measures time")]
 
@@ -85,7 +85,7 @@ fn calls_over_the_stream_against_tcp() {
     }
 }
 
-/// Turns of each.
+/// Number of turns of each.
 const TURNS: usize = 7;
 
 #[derive(Clone, Copy, Debug)]
@@ -94,7 +94,7 @@ enum Protocol {
     Grpc,
 }
 
-/// Two hosts with addresses.
+/// Makes two hosts with addresses.
 fn hosts() -> Option<[Host; 2]> {
     let hosts = Host::pair()?;
     for (host, address) in hosts.iter().zip(["10.99.0.1/24", "10.99.0.2/24"]) {
@@ -103,13 +103,13 @@ fn hosts() -> Option<[Host; 2]> {
     Some(hosts)
 }
 
-/// Ends of the client.
+/// The client's ends of the streams.
 struct Streams {
     edge: ByteStream,
     tcp: TcpStream,
 }
 
-/// Connects the second host with servers of the first one, which serve for as long as their streams are open.
+/// Connects the second host to servers on the first, which serve until their streams are closed.
 fn connect([server, client]: &[Host; 2], protocol: Protocol) -> Streams {
     let (listener, address) = server.run(|| {
         let endpoint = Endpoint::bind("10.99.0.1:0").expect("the address is there");
@@ -151,13 +151,13 @@ fn of_tokio(stream: TcpStream) -> tokio::net::TcpStream {
     tokio::net::TcpStream::from_std(stream).expect("within an executor")
 }
 
-/// Runs a future on an executor of this thread, beside tasks that it spawns.
+/// Runs a future on an executor of this thread, together with the tasks that it spawns.
 fn run<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a thread").block_on(future)
 }
 
-/// Serves one client until it ends: each answer is what was asked.
+/// Serves one client until it closes the stream. Each answer equals its question.
 async fn serve(protocol: Protocol, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
     let stream = TokioIo::new(stream);
     let served = match protocol {
@@ -174,7 +174,7 @@ async fn serve(protocol: Protocol, stream: impl AsyncRead + AsyncWrite + Unpin +
             serving.serve_connection(stream, service_fn(call)).await
         }
     };
-    // How a connection ends that is given up is not what is tested.
+    // The result of a cancelled connection is not tested.
     drop(served);
 }
 
@@ -183,7 +183,7 @@ async fn echo(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, hyper
     Ok(Response::new(Full::from(body)))
 }
 
-/// Asks a server.
+/// A client that sends requests to a server.
 enum Caller {
     Http(http1::SendRequest<Full<Bytes>>),
     Grpc(tonic::client::Grpc<Sender>),
@@ -231,7 +231,7 @@ impl Caller {
     }
 }
 
-/// A connection of hyper, as tonic takes it.
+/// A hyper connection in the form that tonic accepts.
 struct Sender(http2::SendRequest<tonic::body::Body>);
 
 impl tower_service::Service<Request<tonic::body::Body>> for Sender {
@@ -248,7 +248,7 @@ impl tower_service::Service<Request<tonic::body::Body>> for Sender {
     }
 }
 
-/// What the server does.
+/// The server's method.
 struct Echo;
 
 impl tower_service::Service<tonic::Request<Bytes>> for Echo {
@@ -265,7 +265,7 @@ impl tower_service::Service<tonic::Request<Bytes>> for Echo {
     }
 }
 
-/// Messages are bytes, without a format of their own.
+/// A codec whose messages are plain bytes.
 #[derive(Clone, Copy)]
 struct BytesCodec;
 

@@ -1,4 +1,4 @@
-//! What a second link costs where none limits.
+//! Measures the cost of a second link if no link is the bottleneck.
 #![forbid(unsafe_code)]
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
@@ -10,12 +10,13 @@ use std::time::Instant;
 use ethernot::{Endpoint, EndpointBuilder, OperationOptions, Rights};
 use pair::{BYTES, LIMIT, Pair, loopback};
 
-/// Reads of a round, and how many of them are in flight at a time.
+/// Number of reads in a round.
 const READS: usize = 300;
 const IN_FLIGHT: usize = 4;
 const ROUNDS: usize = 15;
 
-/// Reads of 1 MiB over two UDP links on loopback against one, round after round in turn. Run it alone:
+/// Compares reads of 1 MiB over two UDP links on loopback with reads over one link. They take
+/// turns, round by round. Run it alone:
 ///
 /// ```sh
 /// cargo test --release -p ethernot --test two_links -- --ignored --nocapture
@@ -42,7 +43,7 @@ fn links(endpoint: &Endpoint) -> usize {
     endpoint.links().expect("not forked").len()
 }
 
-/// The seconds that a round takes.
+/// Returns the duration of a round in seconds.
 #[expect(clippy::disallowed_methods, reason = "it measures")]
 fn seconds(pair: &Pair) -> f64 {
     let began = Instant::now();

@@ -1,4 +1,5 @@
-//! Waiting for several things at a time: the descriptor in event loops, one call for all, iterators.
+//! Tests of waiting for several events at a time: the descriptor in event loops, one call for all
+//! events, iterators.
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
 mod pair;
@@ -16,7 +17,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use pair::{LIMIT, Pair, loopback};
 
-/// Sleeps until the endpoint's descriptor is readable, by `poll`.
+/// Sleeps in `poll` until the endpoint's descriptor is readable.
 fn sleep_in_poll(endpoint: &Endpoint) {
     let mut fds = [PollFd::new(endpoint.as_fd(), PollFlags::POLLIN)];
     let limit = PollTimeout::try_from(LIMIT).expect("it fits");
@@ -28,7 +29,7 @@ fn is_readable(endpoint: &Endpoint) -> bool {
     poll(&mut fds, PollTimeout::ZERO).expect("the descriptor is there") == 1
 }
 
-/// Takes what `look` finds, and sleeps by `sleep` when it finds nothing.
+/// Returns the result of `look`. While there is none, sleeps by `sleep`.
 fn event_loop<R>(
     endpoint: &Endpoint,
     sleep: impl Fn(&Endpoint),
@@ -44,7 +45,7 @@ fn event_loop<R>(
     }
 }
 
-/// Each answers the other `count` times, and both sleep in between.
+/// Makes both sides answer each other `count` times. Both sleep in between.
 fn ping_pong(pair: &Pair, count: u32, sleep: impl Fn(&Endpoint) + Sync) {
     let say = |connection: &Connection, number| {
         let options = OperationOptions::NOTIFY.immediate(Some(number));
@@ -147,7 +148,8 @@ fn what_has_come_already_is_to_be_looked_at_before_sleeping() {
     while !client.endpoint.arm().expect("not forked") {}
     let write = client.connection.write_bytes(b"x", &pair.remote, 0, OperationOptions::SIGNALLED);
     write.expect("it is posted").wait(Some(LIMIT)).expect("it succeeds");
-    // It was armed. The thread that completed the write makes it readable after it has left the engine.
+    // The descriptor was armed. The thread that completed the write makes it readable only after
+    // leaving the engine.
     sleep_in_poll(&client.endpoint);
     client.endpoint.drain().expect("not forked");
     assert!(!is_readable(&client.endpoint));
@@ -187,7 +189,8 @@ fn requests_completions_messages_and_ends_are_waited_for_together() {
         let (2, Occurred::Message(Ok(received))) = wait(&awaited) else { panic!("no message") };
         assert_eq!(received.to_vec().unwrap(), b"second");
         let send = connection.send_bytes(b"bye", OperationOptions::NONE).expect("it is posted");
-        // The peer ends the connection as soon as it has the message: of what has come, the first is reported.
+        // The peer ends the connection as soon as it has the message. Of several events, the first
+        // in the list is reported.
         let found = wait(&[Awaited::Operation(&send), Awaited::End(&connection)]);
         assert!(matches!(found, (0, Occurred::Operation(Ok(0)))), "{found:?}");
         let (0, Occurred::End(_, said)) = wait(&[Awaited::End(&connection)]) else {

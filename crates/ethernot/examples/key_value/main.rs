@@ -1,5 +1,5 @@
-//! A key-value store: gets read the server's memory, of which its application knows nothing; puts are messages, or
-//! compare-and-swap and writes.
+//! A key-value store. A get reads the server's memory without involving the server's application. A
+//! put is a message, or a compare-and-swap and writes.
 //!
 //! ```sh
 //! cargo run --release -p ethernot --example key_value -- serve 127.0.0.1:7000
@@ -7,7 +7,7 @@
 //! cargo run --release -p ethernot --example key_value -- get 127.0.0.1:7000 42
 //! ```
 //!
-//! Without arguments a server and clients meet on loopback, and check what they find.
+//! Without arguments, a server and clients exchange values over loopback and check them.
 #![forbid(unsafe_code)]
 
 mod store;
@@ -46,7 +46,7 @@ pub(crate) fn main() -> Result<(), Failure> {
     }
 }
 
-/// A server, and clients that put and get at the same time.
+/// Runs a server, and clients that put and get at the same time.
 pub(crate) fn demonstrate() -> Result<(), Error> {
     const CLIENTS: u64 = 3;
     const ROUNDS: u64 = 200;
@@ -60,7 +60,7 @@ pub(crate) fn demonstrate() -> Result<(), Error> {
                 scope.spawn(move || -> Result<(), Error> {
                     let mut client = Client::connect(&Endpoint::bind("127.0.0.1:0")?, address)?;
                     for round in 0..ROUNDS {
-                        // One key is of all clients, one of each.
+                        // All clients share key 1; each client has one more key.
                         let value = [number as u8; store::VALUE_MAX];
                         assert!(client.put_by_swap(1, &value)?);
                         let shared = client.get(1)?.expect("it was put");

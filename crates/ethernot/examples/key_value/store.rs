@@ -1,23 +1,27 @@
-//! The table of the store, and both sides of it.
+//! The table of the store, its server and its client.
 //!
 //! # What lies in memory
 //!
-//! The server registers a table of slots of 128 bytes; it sends key, address and length of it to its clients when they
-//! connect. A slot is a [`Slot`]: a version, the key, the length of the value, 96 bytes for the value, and a checksum
-//! of all that. All numbers are little-endian. A key lies in one of the [`PROBES`] slots from [`first_slot`] on, in the
-//! first that was free; nothing is ever removed.
+//! The server registers a table of slots of 128 bytes. It sends the table's key, address and length
+//! to its clients when they connect. A slot is a [`Slot`]: a version, the key, the length of the
+//! value, 96 bytes for the value, and a checksum of all of these. All numbers are little-endian. A
+//! key is in one of the [`PROBES`] slots from [`first_slot`], namely the first that was free. Keys
+//! are never removed.
 //!
 //! # Who changes a slot
 //!
-//! The one that makes its version odd, by compare-and-swap from the even one that it saw: a client, or the server itself.
-//! He writes the rest, and last the next even version. (A client that dies in between leaves the slot locked; a server
-//! that must survive this keeps in the odd version who it was, and frees it when the connection ends.)
+//! A client or the server locks a slot by making its version odd, with a compare-and-swap from the
+//! even version that it read. The owner of the lock writes the rest of the slot, and finally the
+//! next even version. (If a client dies meanwhile, the slot stays locked. A server that must
+//! survive this stores the client's identity in the odd version, and unlocks the slot when the
+//! connection ends.)
 //!
 //! # Who reads one
 //!
-//! Any client, by one read, without work at the server. The bytes of a read may be torn (they are copied frame by
-//! frame, in any order), so the version alone shows nothing: the checksum, which contains it, does. A slot whose version
-//! is odd or whose checksum is wrong is being written, and is read again.
+//! Any client reads a slot with one read, without work at the server. The bytes of a read may be
+//! torn, because they are copied frame by frame in any order. So the version alone does not show
+//! whether the slot is whole; the checksum, which covers the version, does. If the version is odd
+//! or the checksum is wrong, the slot is being written, and the client reads it again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,18 +34,18 @@ use ethernot::{
     RemoteRegion, Rights, WaitError,
 };
 
-/// Longest value, in bytes.
+/// Length of the longest value, in bytes.
 pub(crate) const VALUE_MAX: usize = 96;
-/// Slots from the first on where a key may be.
+/// Number of slots, from the first one, in which a key may be.
 const PROBES: u64 = 8;
-/// Far longer than an operation takes while the server lives.
+/// Limit of waits, far longer than an operation takes while the server is alive.
 pub(crate) const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
 
-/// What lies in memory, and what a message says (whose version and checksum are 0).
+/// The content of a slot, and of a message (in which version and checksum are 0).
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct Slot {
-    /// 0: free. Odd: being written.
+    /// 0: the slot is free. Odd: the slot is being written.
     version: u64,
     key: u64,
     length: u64,
@@ -50,7 +54,7 @@ struct Slot {
 }
 
 const SLOT_BYTES: u64 = size_of::<Slot>() as u64;
-/// Where the rest of a slot begins, behind its version.
+/// Offset of the part of a slot after its version.
 const BODY: u64 = 8;
 
 impl Slot {
@@ -63,7 +67,7 @@ impl Slot {
         Some(slot)
     }
 
-    /// FNV-1a of everything but the checksum.
+    /// Returns the FNV-1a checksum of all fields except the checksum.
     fn sum(&self) -> u64 {
         let bytes = bytemuck::bytes_of(self);
         let words = bytes.chunks_exact(8).take(bytes.len() / 8 - 1);
@@ -73,7 +77,7 @@ impl Slot {
         })
     }
 
-    /// Whether no client was writing it while it was read.
+    /// Returns whether the slot was read while no client wrote it.
     fn is_whole(&self) -> bool {
         let version = u64::from_le(self.version);
         version == 0 || version.is_multiple_of(2) && u64::from_le(self.checksum) == self.sum()
@@ -89,14 +93,15 @@ impl Slot {
     }
 }
 
-/// Where to look for a key first, in a table of so many slots, fewer than 2^32: keys in a row lie as far from each
-/// other as there is room, by the upper bits of the product (D. Knuth: The Art of Computer Programming, volume 3, 6.4). A
-/// remainder would undo that: a table may be of a size at which every third key or so lies beside another.
+/// Returns the first slot for a key, in a table of `slots` slots, fewer than 2^32. It uses the
+/// upper bits of a product, which spreads consecutive keys as far apart as the table allows (D.
+/// Knuth: The Art of Computer Programming, volume 3, 6.4). A remainder would not: for some table
+/// sizes, every third key or so would get a slot next to another key's.
 pub(crate) fn first_slot(key: u64, slots: u64) -> u64 {
     ((key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) * (slots - PROBES + 1)) >> 32
 }
 
-/// The side that has the table. Gets, and puts by compare-and-swap, cost its application nothing.
+/// The side that owns the table. Gets, and puts by compare-and-swap, cost its application no time.
 pub(crate) struct Server {
     endpoint: Endpoint,
     table: Table,
@@ -105,7 +110,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// A table of at least [`PROBES`] slots on this endpoint.
+    /// Makes a table of at least [`PROBES`] slots on this endpoint.
     pub(crate) fn new(endpoint: &Endpoint, slots: u64) -> Result<Self, Error> {
         let slots = slots.max(PROBES);
         let table = Table { slots: Records::new(&Buffer::new(slots * SLOT_BYTES), 0, slots)? };
@@ -114,8 +119,8 @@ impl Server {
         Ok(Self { endpoint: endpoint.clone(), table, region, listener: endpoint.listen(0)? })
     }
 
-    /// Takes clients, as many as are given, each with a thread for its messages, until all have gone; fewer if none
-    /// comes for as long as `patience`.
+    /// Accepts `clients` clients, serves the messages of each in a thread, and returns when all
+    /// have closed their connections. Stops accepting if no client connects within `patience`.
     pub(crate) fn serve(&self, clients: u64, patience: Option<Duration>) -> Result<(), Error> {
         thread::scope(|scope| {
             for _ in 0..clients {
@@ -126,7 +131,8 @@ impl Server {
         })
     }
 
-    /// Takes a client, which needs no thread if it sends no messages; nothing if none comes.
+    /// Accepts a client, which needs no thread if it sends no messages. Returns `None` if no client
+    /// connects within `patience`.
     pub(crate) fn accept(&self, patience: Option<Duration>) -> Result<Option<Connection>, Error> {
         match self.listener.accept(patience) {
             Ok(request) => Ok(Some(request.accept(&self.region.remote().to_bytes())?)),
@@ -135,7 +141,8 @@ impl Server {
         }
     }
 
-    /// Puts what messages say, and answers each, until the client goes.
+    /// Puts the values of a client's messages and answers each message, until the client closes the
+    /// connection.
     fn answer(&self, connection: &Connection) -> Result<(), Error> {
         let inbox = Buffer::new(SLOT_BYTES);
         let region = self.endpoint.register(Arc::clone(&inbox), Rights::LOCAL_WRITE)?;
@@ -153,13 +160,13 @@ impl Server {
         Ok(())
     }
 
-    /// The value of a key, as the server itself sees it.
+    /// Returns the value of a key, read on the server.
     pub(crate) fn get(&self, key: u64) -> Result<Option<Vec<u8>>, Error> {
         self.table.get(key)
     }
 }
 
-/// The table, on the side that has it. Threads and peers change it at the same time.
+/// The table on the server. Threads and peers change it concurrently.
 struct Table {
     slots: Records<Slot>,
 }
@@ -170,7 +177,7 @@ impl Table {
         Ok(found.map(|(_, slot)| slot.value()))
     }
 
-    /// The slot of a key, or the free one where it belongs, and its number.
+    /// Returns the slot of a key, or the free slot for the key, with its number.
     fn find(&self, key: u64) -> Result<Option<(u64, Slot)>, Error> {
         let first = first_slot(key, self.slots.len());
         for index in first..first + PROBES {
@@ -188,7 +195,7 @@ impl Table {
         Ok(None)
     }
 
-    /// Puts a value; false if there is no room for it.
+    /// Puts a value. Returns false if there is no room for it.
     fn put(&self, key: u64, value: &[u8]) -> Result<bool, Error> {
         let (buffer, slots) = (self.slots.buffer(), &self.slots);
         loop {
@@ -209,11 +216,11 @@ impl Table {
     }
 }
 
-/// The side that asks.
+/// The client.
 pub(crate) struct Client {
     connection: Connection,
     table: RemoteRegion,
-    /// What is read, what is written, and what the server answers.
+    /// Slots for the last read, the next write, and the server's answer.
     scratch: Records<Slot>,
     region: MemoryRegion,
 }
@@ -223,7 +230,7 @@ const WRITTEN: u64 = 1;
 const ANSWER: u64 = 2;
 
 impl Client {
-    /// Of the server at this address.
+    /// Connects to the server at this address.
     pub(crate) fn connect(
         endpoint: &Endpoint,
         server: impl ethernot::IntoPeers,
@@ -235,14 +242,14 @@ impl Client {
         Ok(Self { connection, table, scratch, region })
     }
 
-    /// The value of a key: one read, of which the server's application does not know, if the key lies in its first slot
-    /// and no client writes it.
+    /// Returns the value of a key. If the key is in its first slot and no client writes it, this
+    /// takes one read, which does not involve the server's application.
     pub(crate) fn get(&mut self, key: u64) -> Result<Option<Vec<u8>>, Error> {
         let found = self.find(key)?.filter(|(_, slot)| slot.version != 0);
         Ok(found.map(|(_, slot)| slot.value()))
     }
 
-    /// Asks the server to put a value; false if there is no room for it.
+    /// Asks the server to put a value. Returns false if there is no room for it.
     pub(crate) fn put_by_message(&mut self, key: u64, value: &[u8]) -> Result<bool, Error> {
         let Some(message) = Slot::new(0, key, value) else { return Ok(false) };
         self.scratch.set(WRITTEN, &message)?;
@@ -254,13 +261,15 @@ impl Client {
         Ok(answered.result.is_ok() && self.scratch.buffer().load_u8(answer) == 1)
     }
 
-    /// Puts a value without the help of the server's application; false if there is no room for it.
+    /// Puts a value without the help of the server's application. Returns false if there is no room
+    /// for it.
     pub(crate) fn put_by_swap(&mut self, key: u64, value: &[u8]) -> Result<bool, Error> {
         loop {
             let Some((at, seen)) = self.find(key)? else { return Ok(false) };
             let version = u64::from_le(seen.version);
             let Some(new) = Slot::new(version + 2, key, value) else { return Ok(false) };
-            // Atomics count as the processor of the server does: little-endian, as the slots are.
+            // Atomics use the byte order of the server's processor, which is little-endian, as in
+            // the slots.
             let lock = OperationOptions::NONE;
             let swap = self.connection.compare_swap(&self.table, at, version, version + 1, lock)?;
             if swap.wait(LIMIT)? != version {
@@ -271,7 +280,7 @@ impl Client {
             let none = OperationOptions::NONE;
             let (region, table) = (&self.region, &self.table);
             drop(self.connection.write(region, from + BODY, table, at + BODY, length, none)?);
-            // The version comes last: it is placed only when the rest is.
+            // Write the version last: the fence places it only after the rest.
             let last = none.fence_before(true);
             let version = new.version.to_ne_bytes();
             self.connection.write_bytes(&version, table, at, last)?.wait(LIMIT)?;
@@ -279,7 +288,7 @@ impl Client {
         }
     }
 
-    /// The slot of a key, or the free one where it belongs, and where that is in the table.
+    /// Returns the slot of a key, or the free slot for the key, with its offset in the table.
     fn find(&mut self, key: u64) -> Result<Option<(u64, Slot)>, Error> {
         let first = first_slot(key, self.table.len / SLOT_BYTES);
         for at in (first..first + PROBES).map(|index| index * SLOT_BYTES) {

@@ -1,4 +1,5 @@
-// What the code of the guides begins with: a server that offers 64 KiB, a client, and a connection between them.
+// The beginning of the code in the guides: a server that offers 64 KiB, a client, and a connection
+// between them.
 
 use std::{sync::Arc, thread, time::Duration};
 

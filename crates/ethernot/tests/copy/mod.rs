@@ -1,4 +1,4 @@
-//! A copy of a test as a process of its own, which can be killed.
+//! Runs a test a second time in its own process, which can be killed.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -7,12 +7,12 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// The argument of this process, if it is the copy of a test.
+/// Returns the argument of this process, if it is the copy of a test.
 pub(crate) fn argument() -> Option<String> {
     env::var(ARGUMENT).ok()
 }
 
-/// Starts a copy of the test `name` with an argument, and waits for what it [says](say).
+/// Starts a copy of the test `name` with an argument, and waits for its first [message](say).
 pub(crate) fn start(name: &str, what: &str) -> (Child, String) {
     let mut child = command(&[], name, what).spawn().expect("a copy of this test");
     let output = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -20,10 +20,10 @@ pub(crate) fn start(name: &str, what: &str) -> (Child, String) {
     (child, said.expect("the copy has ended"))
 }
 
-/// Returns the command for a copy of the test `name`, which gets an instruction. The words of `launcher` come first, such as
-/// those of `taskset`.
+/// Returns the command that starts a copy of the test `name` with an argument. It begins with the
+/// words of `launcher`, such as those of `taskset`.
 pub(crate) fn command(launcher: &[&str], name: &str, what: &str) -> Command {
-    // Tests that run in the background of a script ignore SIGINT, and so would what they start.
+    // Processes in the background of a script ignore SIGINT, and so would their children.
     let mut command = Command::new("env");
     command
         .arg("--default-signal=INT")
@@ -35,24 +35,24 @@ pub(crate) fn command(launcher: &[&str], name: &str, what: &str) -> Command {
     command
 }
 
-/// Returns what a copy [says](say) with this line, unless its test printed it.
+/// Returns the [message](say) of a copy in this line, or `None` if the test printed the line.
 pub(crate) fn said(line: &str) -> Option<String> {
     line.strip_prefix(SAYS).map(ToOwned::to_owned)
 }
 
-/// Says something to the process that has started this one.
+/// Sends a message to the process that started this one.
 pub(crate) fn say(what: &str) {
     println!("\n{SAYS}{what}");
 }
 
-/// Ends a copy by a signal, and waits until it is gone.
+/// Sends a signal to a copy, and waits until its process has ended.
 pub(crate) fn end(mut copy: Child, signal: Signal) {
     kill(Pid::from_raw(copy.id().cast_signed()), signal).expect("a child of ours");
     copy.wait().expect("a child");
 }
 
-/// Set for copies.
+/// Environment variable that is set for copies.
 const ARGUMENT: &str = "ETHERNOT_TEST_COPY";
 
-/// Separates what a copy says from what its test prints.
+/// Marks messages of a copy, to distinguish them from the output of its test.
 const SAYS: &str = "the copy says: ";

@@ -1,14 +1,15 @@
-//! Timers of a clock without high resolution.
+//! Emulates timers of a clock without high resolution.
 
 use std::io;
 
 use nix::libc;
 use nix::sys::prctl::{set_no_new_privs, set_timerslack};
 
-/// Has all timers of the calling thread, and of threads that it starts, end up to 4 ms late, as with a tick of 250 Hz.
+/// Makes all timers of the calling thread, and of threads that it starts, expire up to 4 ms late,
+/// as with a tick of 250 Hz.
 ///
-/// Threads of an endpoint ask for precise timers. A filter of system calls answers instead of the kernel that they have
-/// them.
+/// Threads of an endpoint request precise timers. A seccomp filter makes these calls return success
+/// without effect.
 pub(crate) fn have_late_timers() -> io::Result<()> {
     set_timerslack(TICK_NS)?;
     set_no_new_privs()?;
@@ -27,7 +28,8 @@ pub(crate) fn have_late_timers() -> io::Result<()> {
     ];
     let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
     let mode = libc::SECCOMP_MODE_FILTER;
-    // SAFETY: the kernel copies the filter, which points to as many steps as it says, before the call returns.
+    // SAFETY: the kernel copies the filter, whose length is that of `steps`, before the call
+    // returns.
     match unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -37,8 +39,8 @@ pub(crate) fn have_late_timers() -> io::Result<()> {
 /// A tick of 250 Hz, in nanoseconds.
 const TICK_NS: libc::c_ulong = 4_000_000;
 
-/// Where a filter finds the number of the system call (`seccomp_data`).
+/// Offset of the system-call number in the filter's input (`seccomp_data`).
 const NUMBER_AT: u32 = 0;
 
-/// Where it finds the lower half of the first argument.
+/// Offset of the lower half of the first argument.
 const ARGUMENT_AT: u32 = if cfg!(target_endian = "little") { 16 } else { 20 };

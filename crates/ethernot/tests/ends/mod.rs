@@ -1,4 +1,5 @@
-//! Two processes with an endpoint each, connected over loopback: they obey commands and can be measured and stopped.
+//! Two processes with an endpoint each, connected over loopback. They obey commands, and can be
+//! measured and stopped.
 
 mod late_timers;
 
@@ -19,24 +20,24 @@ use nix::unistd::Pid;
 
 use crate::copy;
 
-/// Far longer than anything here takes: it only bounds a test that fails.
+/// Limit of waits, far longer than anything here takes. It only bounds a failing test.
 pub(crate) const LIMIT: Duration = Duration::from_mins(1);
 
-/// A process with an endpoint. It ends with this value.
+/// A process with an endpoint. Dropping this value kills it.
 pub(crate) struct End {
     process: Child,
     commands: ChildStdin,
     answers: Receiver<String>,
 }
 
-/// What a process has used.
+/// Resources that a process has used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
     /// Processor time of all threads.
     pub(crate) processor: Duration,
-    /// How often its threads slept.
+    /// Number of sleeps of its threads.
     pub(crate) sleeps: u64,
-    /// How often its threads were preempted.
+    /// Number of preemptions of its threads.
     pub(crate) preemptions: u64,
 }
 
@@ -46,7 +47,7 @@ impl std::ops::Sub for Usage {
     fn sub(self, before: Self) -> Self {
         Self {
             processor: self.processor.saturating_sub(before.processor),
-            // The counts of a thread go with it.
+            // The counts of an ended thread are lost, so differences may be negative.
             sleeps: self.sleeps.saturating_sub(before.sleeps),
             preemptions: self.preemptions.saturating_sub(before.preemptions),
         }
@@ -54,8 +55,8 @@ impl std::ops::Sub for Usage {
 }
 
 impl End {
-    /// Starts one that is a copy of the test `name`. The words of `launcher` come first, such as those of `taskset`;
-    /// `setting` is for [`obey`].
+    /// Starts a process that is a copy of the test `name`. Its command begins with the words of
+    /// `launcher`, such as those of `taskset`. `setting` is passed to [`obey`].
     pub(crate) fn start(launcher: &[&str], name: &str, setting: &str) -> Self {
         let mut command = copy::command(launcher, name, setting);
         let mut process = command.stdin(Stdio::piped()).spawn().expect("a copy of this test");
@@ -71,7 +72,7 @@ impl End {
         Self { process, commands, answers }
     }
 
-    /// Gives a command, whose [answer](End::answer) comes when it is done.
+    /// Sends a command. Its [answer](End::answer) arrives when the command is done.
     pub(crate) fn begin(&mut self, command: &str) {
         writeln!(self.commands, "{command}").expect("the process is there");
     }
@@ -79,7 +80,7 @@ impl End {
     /// Waits for the answer to a command.
     ///
     /// # Panics
-    /// If there is none in time.
+    /// If there is no answer within [`LIMIT`].
     pub(crate) fn answer(&self) -> String {
         let answer = self.answers.recv_timeout(LIMIT);
         answer.unwrap_or_else(|error| panic!("no answer of process {}: {error}", self.process.id()))
@@ -101,7 +102,7 @@ impl End {
         let threads = fs::read_dir(format!("/proc/{}/task", self.process.id())).expect("procfs");
         for thread in threads {
             let path = thread.expect("procfs").path().join("status");
-            // Threads come and go while an endpoint starts.
+            // Threads start and end while an endpoint starts.
             let status = fs::read_to_string(path).unwrap_or_default();
             let count = |name: &str| {
                 let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -120,7 +121,7 @@ impl End {
 
 impl Drop for End {
     fn drop(&mut self) {
-        // Both fail only if it has ended by itself.
+        // Both calls fail only if the process has already ended.
         let _killed = self.process.kill();
         let _ended = self.process.wait();
     }
@@ -135,8 +136,8 @@ pub(crate) fn connect(ends: &mut [End; 2]) {
     server.answer();
 }
 
-/// What a copy of a test does: obeys commands until its input ends. `setting` is one of `ADAPTIVE`, `NEVER` and `ALWAYS`,
-/// and may be followed by `LATE`.
+/// Runs in a copy of a test: obeys commands until its input ends. `setting` is one of `ADAPTIVE`,
+/// `NEVER` and `ALWAYS`, and may be followed by `LATE`.
 pub(crate) fn obey(setting: &str) {
     let (setting, is_late) = match setting.split_once(' ') {
         Some((setting, "LATE")) => (setting, true),
@@ -151,7 +152,7 @@ pub(crate) fn obey(setting: &str) {
         "ALWAYS" => Polling::ALWAYS,
         other => panic!("no such setting: {other}"),
     };
-    // The longest stall of a busy machine is no failure.
+    // Even the longest stall of a busy machine must not end a connection.
     let engine = EngineConfig::default().silence_budget_ns(LIMIT.as_nanos() as u64);
     let builder = Endpoint::builder().bind("127.0.0.1:0").engine(engine).polling(polling);
     let endpoint = builder.build().expect("an endpoint on loopback");
@@ -211,7 +212,7 @@ pub(crate) fn obey(setting: &str) {
     }
 }
 
-/// How a thread gets its next completion.
+/// The way in which a thread waits for its next completion.
 struct Next<'a> {
     connection: &'a Connection,
     polls: bool,
@@ -242,7 +243,7 @@ impl Next<'_> {
     }
 }
 
-/// Answers until the last question. Returns how many there were.
+/// Answers questions until the last one. Returns their number.
 fn echo(next: &Next<'_>, remote: &RemoteRegion) -> u32 {
     let mut answered = 0;
     loop {
@@ -255,7 +256,7 @@ fn echo(next: &Next<'_>, remote: &RemoteRegion) -> u32 {
     }
 }
 
-/// Asks for so long, and at least so often. Returns how often.
+/// Asks questions for `ms` milliseconds, but at least [`OPERATIONS_MIN`]. Returns their number.
 fn ping(next: &Next<'_>, remote: &RemoteRegion, ms: u64) -> u32 {
     let until = Instant::now() + Duration::from_millis(ms);
     let mut asked = 0;
@@ -271,7 +272,8 @@ fn ping(next: &Next<'_>, remote: &RemoteRegion, ms: u64) -> u32 {
     }
 }
 
-/// Writes for so long, and at least so often, with some writes in flight. Returns how often.
+/// Writes until `until`, but at least [`OPERATIONS_MIN`] times, with several writes in flight.
+/// Returns their number.
 fn stream(next: &Next<'_>, until: Instant, write: impl Fn()) -> u32 {
     let (mut posted, mut completed) = (0, 0);
     loop {
@@ -288,7 +290,7 @@ fn stream(next: &Next<'_>, until: Instant, write: impl Fn()) -> u32 {
     }
 }
 
-/// Waits for something that does not come.
+/// Waits for a completion that does not arrive.
 fn hear_nothing(next: &Next<'_>, limit: Duration) {
     if !next.polls {
         let heard = next.connection.wait_completion(Some(limit));
@@ -301,10 +303,10 @@ fn hear_nothing(next: &Next<'_>, limit: Duration) {
     }
 }
 
-/// Enough to show that it goes on, where each takes several time slices of the kernel.
+/// Enough operations to show progress, even if each takes several time slices of the kernel.
 const OPERATIONS_MIN: u32 = 10;
 
-/// Writes of a stream that are in flight.
+/// Number of writes of a stream in flight.
 const IN_FLIGHT: u32 = 8;
 
 const WRITE_BYTES: u64 = 64 << 10;

@@ -1,4 +1,4 @@
-//! The smallest executor there is: a thread that sleeps until its future is woken.
+//! A minimal executor: a thread that sleeps until its future is woken.
 
 use std::future::Future;
 use std::pin::pin;
@@ -18,7 +18,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Wakes the calling thread.
+/// Returns a waker that unparks the calling thread.
 pub(crate) fn waker() -> Waker {
     Waker::from(Arc::new(Unpark(thread::current())))
 }
@@ -28,7 +28,7 @@ pub(crate) fn block_on<R>(future: impl Future<Output = R>) -> R {
     block_on_with(&waker(), future)
 }
 
-/// Runs a future on the thread that this wakes.
+/// Runs a future on the calling thread, which `waker` must unpark.
 pub(crate) fn block_on_with<R>(waker: &Waker, future: impl Future<Output = R>) -> R {
     let mut future = pin!(future);
     let mut context = Context::from_waker(waker);

@@ -1,4 +1,4 @@
-//! Hosts of a test: threads with a network namespace each, and Ethernets between them.
+//! Hosts of a test: threads with a network namespace each, and Ethernet links between them.
 
 use std::process::Command;
 use std::sync::mpsc::{Sender, channel};
@@ -12,21 +12,21 @@ use ethernot::{
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
 
-/// Long enough for a busy machine.
+/// Limit of waits, long enough for a busy machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread with a network namespace of its own, which goes with it.
+/// A thread with its own network namespace, which ends with the thread.
 pub(crate) struct Host {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
-    /// By which `ip` finds the namespace.
+    /// The number by which `ip` finds the namespace.
     id: i32,
 }
 
 impl Host {
-    /// Nothing, and a printed reason, if this process may not make namespaces.
+    /// Makes a host. Returns `None` and prints a reason if this process may not make namespaces.
     pub(crate) fn new() -> Option<Self> {
         let (jobs, todo) = channel::<Job>();
         let (sender, receiver) = channel();
@@ -53,15 +53,15 @@ impl Host {
         Some(host)
     }
 
-    /// Two hosts with an Ethernet `edge0` between them, without IP.
+    /// Makes two hosts with an Ethernet link `edge0` between them, without IP.
     pub(crate) fn pair() -> Option<[Self; 2]> {
         let pair = [Self::new()?, Self::new()?];
         pair[0].connect_to(&pair[1], "edge0");
         Some(pair)
     }
 
-    /// Makes an Ethernet between two hosts, an interface of the same name on both. The stations of
-    /// `edgeN` are 02:00:00:00:0N:01 and 02:00:00:00:0N:02.
+    /// Makes an Ethernet link between two hosts, with the same interface name on both. The MAC
+    /// addresses of `edgeN` are 02:00:00:00:0N:01 and 02:00:00:00:0N:02.
     pub(crate) fn connect_to(&self, other: &Self, name: &str) {
         let id = other.id;
         self.ip(&format!("link add {name} type veth peer name {name} netns {id}"));
@@ -95,12 +95,12 @@ impl Host {
         })
     }
 
-    /// Waits until what `ip` prints meets a condition.
+    /// Waits until `condition` returns true for the output of `ip`.
     pub(crate) fn until(&self, condition: impl Fn(&str) -> bool, arguments: &str) {
         until(|| condition(&self.ip(arguments)));
     }
 
-    /// An endpoint on this host; the error as users see it.
+    /// Makes an endpoint on this host. Returns the text of an error.
     pub(crate) fn endpoint(&self, links: &str) -> Result<Endpoint, String> {
         let links = links.to_owned();
         self.run(move || Endpoint::with_links(links).map_err(|error| error.to_string()))
@@ -111,13 +111,13 @@ impl Drop for Host {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // Its panic, if any, was seen by the thread that waited for the job.
+            // The thread that waited for the job has already seen a panic.
             drop(thread.join());
         }
     }
 }
 
-/// What a peer may write to.
+/// A server with memory that peers may write.
 pub(crate) struct Target {
     pub(crate) endpoint: Endpoint,
     pub(crate) memory: std::sync::Arc<Buffer>,
@@ -133,7 +133,7 @@ impl Target {
         Self { endpoint, memory, region, listener }
     }
 
-    /// Has `host` connect to it by `peer` and write into its memory. Returns both ends.
+    /// Connects `host` to the target at `peer` and writes into its memory. Returns both ends.
     pub(crate) fn is_written_by(
         &mut self,
         host: &Host,
@@ -156,14 +156,14 @@ impl Target {
     }
 }
 
-/// Writes into the region that the peer has offered, and waits for the end.
+/// Writes into the region that the peer has offered, and waits until the write is complete.
 pub(crate) fn write(connection: &Connection, offset: u64, bytes: &[u8]) {
     let remote = RemoteRegion::from_bytes(&connection.peer_data()).unwrap();
     let write = connection.write_bytes(bytes, &remote, offset, OperationOptions::NONE);
     write.unwrap().wait(Some(LIMIT)).unwrap();
 }
 
-/// Waits until `condition` holds, for at most about 20 seconds.
+/// Waits until `condition` returns true, for about 20 seconds at most.
 #[track_caller]
 pub(crate) fn until(condition: impl Fn() -> bool) {
     for _ in 0..4000 {

@@ -1,4 +1,4 @@
-//! Two endpoints on loopback that are connected.
+//! Two connected endpoints on loopback.
 
 use std::sync::Arc;
 use std::thread;
@@ -9,14 +9,14 @@ use ethernot::{
     RemoteRegion, Rights,
 };
 
-/// Far longer than anything here takes: it only bounds a test that fails.
+/// Limit of waits, far longer than anything here takes. It only bounds a failing test.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
-/// A client and a server with a region of `BYTES` each, and a connection between them.
+/// A client and a server with a region of `BYTES` bytes each, and a connection between them.
 pub(crate) struct Pair {
     pub(crate) client: Side,
     pub(crate) server: Side,
-    /// The server's region, as it was announced to the client.
+    /// The server's region, as announced to the client.
     pub(crate) remote: RemoteRegion,
 }
 
@@ -33,7 +33,7 @@ pub(crate) const EVERYTHING: [Rights; 4] =
     [Rights::LOCAL_WRITE, Rights::REMOTE_READ, Rights::REMOTE_WRITE, Rights::REMOTE_ATOMIC];
 
 impl Pair {
-    /// With one link, and all rights granted.
+    /// Makes a pair with one link, and with all rights granted.
     pub(crate) fn new() -> Self {
         let rights = EVERYTHING.into_iter().fold(Rights::NONE, Rights::union);
         Self::build(loopback(), loopback(), rights)
@@ -52,7 +52,7 @@ impl Pair {
     }
 }
 
-/// A builder with one link and patience for 3 s instead of 5.
+/// A builder with one link and a silence budget of 3 s instead of 5 s.
 pub(crate) fn loopback() -> EndpointBuilder {
     let engine = EngineConfig::default().silence_budget_ns(3_000_000_000);
     Endpoint::builder().bind("127.0.0.1:0").engine(engine)
@@ -64,7 +64,7 @@ pub(crate) fn memory(endpoint: &Endpoint, rights: Rights) -> (Arc<Buffer>, Memor
     (buffer, region)
 }
 
-/// Connects `client` to `server`, which announces `region`. Returns the server's side first.
+/// Connects `client` to `server`, which announces `region`. Returns the server's connection first.
 pub(crate) fn connect(
     client: &Endpoint,
     server: &Endpoint,
