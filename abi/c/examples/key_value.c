@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A client of the key-value store of crates/ethernot/examples/key_value, which says what lies in the memory of the
- * server. A get is one read there, of which the server's program knows nothing; a put is compare-and-swap and writes,
- * or a message.
+ * A client of the key-value store of crates/ethernot/examples/key_value, which documents the layout of the server's
+ * memory. A get is one read of that memory, without the server's program. A put is a compare-and-swap and writes, or a
+ * message.
  *
  *     cc $(pkg-config --cflags ethernot) key_value.c -o key_value $(pkg-config --libs ethernot)
  *     ./key_value 127.0.0.1:7000 put 42 "a value"
@@ -20,9 +20,9 @@
 #define VALUE_MAX 96u
 #define LIMIT_MS 20000
 
-/* Numbers are little-endian; so is every processor that this example runs on. */
+/* All numbers are little-endian. This example runs on little-endian processors only. */
 struct slot {
-    uint64_t version; /* 0: free. Odd: being written. */
+    uint64_t version; /* 0: the slot is free. Odd: the slot is being written. */
     uint64_t key;
     uint64_t length;
     unsigned char value[VALUE_MAX];
@@ -63,7 +63,7 @@ static bool is_whole(const struct slot *slot)
     return slot->version == 0 || (slot->version % 2 == 0 && slot->checksum == sum_of(slot));
 }
 
-/* The slot of a key, or the free one where it belongs; false if there is none. */
+/* Finds the slot of a key, or the free slot for the key. Returns false if there is neither. */
 static bool find(struct client *client, uint64_t key, uint64_t *at, struct slot *slot)
 {
     uint64_t slots = client->table.length / sizeof *slot;
@@ -110,12 +110,12 @@ static bool put_by_swap(struct client *client, uint64_t key, const char *value)
         check(ethernot_operation_wait(swap, LIMIT_MS, &seen), "compare and swap");
         check(ethernot_operation_free(swap), "free");
         if (seen != slot.version)
-            continue; /* Somebody else was quicker. */
+            continue; /* Another client has locked the slot. */
         client->scratch[WRITTEN] = made(slot.version + 2, key, value);
         check(ethernot_write(client->connection, client->memory, WRITTEN * sizeof slot + 8, &client->table, at + 8,
                              sizeof slot - 8, NULL, NULL),
               "write");
-        /* The version comes last: it is placed only when the rest is. */
+        /* Write the version last: the fence places it only after the rest. */
         ethernot_operation_options options = {.size = sizeof options};
         options.flags = ETHERNOT_FENCE_BEFORE;
         check(ethernot_write_bytes(client->connection, &client->scratch[WRITTEN].version, 8, &client->table, at,

@@ -2,20 +2,22 @@
  *
  * Ethernot: remote direct memory access over ordinary Ethernet, in user space.
  *
- * Handles. They are opaque; one that is NULL, of another kind or was freed is ETHERNOT_RESULT_BAD_HANDLE. The program
- * frees those that calls return. Objects live for as long as others need them, so the order of freeing does not matter.
+ * Handles. Handles are opaque. A call with a handle that is NULL, of another kind or freed returns
+ * ETHERNOT_RESULT_BAD_HANDLE. The program frees the handles that calls return. An object exists as long as other
+ * objects need it, so handles may be freed in any order.
  *
- * Results. Every call but ethernot_last_error, ethernot_result_name and ethernot_version returns one, and writes what else it returns only
- * when it is ETHERNOT_RESULT_OK. A place for that which is NULL is ETHERNOT_RESULT_INVALID, unless the call says that it may be.
+ * Results. Every call except ethernot_last_error, ethernot_result_name and ethernot_version returns a result. A call
+ * writes its outputs only if the result is ETHERNOT_RESULT_OK. If the pointer for an output is NULL, the call returns
+ * ETHERNOT_RESULT_INVALID, unless its description allows NULL.
  *
- * Threads. Every call may be made from any thread, at the same time as any other, with the same handles. Texts of errors
- * are kept for each thread.
+ * Threads. Every call may be made from any thread, concurrently with any other call, with the same handles. Each thread
+ * has its own last error.
  *
- * Memory. Peers write to it whenever they like, and operations read it until they are complete.
+ * Memory. Peers write to registered memory at any time. Operations read their memory until they are complete.
  *
- * Limits are in milliseconds; a negative one is none.
+ * Timeouts are in milliseconds. A negative timeout means no limit.
  *
- * Forked children make endpoints of their own: calls with handles of their parent are ETHERNOT_RESULT_FORKED. */
+ * A forked child makes its own endpoints. Calls with handles of its parent return ETHERNOT_RESULT_FORKED. */
 
 
 #ifndef ETHERNOT_H
@@ -27,62 +29,63 @@
 #include <stdint.h>
 
 /*
- Reads and answers of peers may be placed in the memory (as may messages).
+ Reads, results of atomics, and messages may be placed in the memory.
  */
 #define ETHERNOT_LOCAL_WRITE 1
 
 /*
- Peers may read it.
+ Peers may read the memory.
  */
 #define ETHERNOT_REMOTE_READ 2
 
 /*
- Peers may write it.
+ Peers may write the memory.
  */
 #define ETHERNOT_REMOTE_WRITE 4
 
 /*
- Peers may do atomics on it.
+ Peers may perform atomics on the memory.
  */
 #define ETHERNOT_REMOTE_ATOMIC 8
 
 /*
- Bytes of the description of a region, in which it travels in private data and messages.
+ Length in bytes of an encoded region description, to be sent in private data or a message.
  */
 #define ETHERNOT_REMOTE_BYTES 20
 
 /*
- Performed only after all earlier operations of the connection.
+ Performs the operation only after all earlier operations of the connection.
  */
 #define ETHERNOT_FENCE_BEFORE 1
 
 /*
- All later operations are performed only after this one.
+ Performs all later operations of the connection only after this one.
  */
 #define ETHERNOT_FENCE_AFTER 2
 
 /*
- In strict order, as on a reliable connection of verbs.
+ Strict order, as on a reliable connection of verbs.
  */
 #define ETHERNOT_STRICT 4
 
 /*
- A completion is queued here when it succeeds.
+ Queues a completion at this endpoint when the operation succeeds.
  */
 #define ETHERNOT_SIGNALLED 8
 
 /*
- The peer is notified of a write.
+ Notifies the peer of a write.
  */
 #define ETHERNOT_NOTIFY 16
 
 /*
- `immediate` is sent to the peer.
+ Sends `immediate` to the peer.
  */
 #define ETHERNOT_IMMEDIATE 32
 
 /*
- It need not be sent before the next operation without this mark, the next poll or the next wait.
+ Allows the operation to wait until the next operation without this flag, the next poll or the
+ next wait.
  */
 #define ETHERNOT_MORE 64
 
@@ -92,7 +95,7 @@
 #define ETHERNOT_VERSION 1000
 
 /*
- The result of a call. `ethernot_last_error` has the text of all but the first.
+ The result of a call. `ethernot_last_error` returns the text for all results except the first.
  */
 enum ethernot_result
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -100,55 +103,57 @@ enum ethernot_result
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /*
-   Done.
+   Success.
    */
   ETHERNOT_RESULT_OK = 0,
   /*
-   What was asked for is impossible, a pointer is null or a string is not UTF-8: ask for something else.
+   The request is impossible, a pointer is null, or a string is not UTF-8. Remedy: change the
+   request.
    */
   ETHERNOT_RESULT_INVALID = 1,
   /*
-   The handle is null, of another kind, or was freed.
+   The handle is null, of another kind, or freed.
    */
   ETHERNOT_RESULT_BAD_HANDLE = 2,
   /*
-   The limit of a wait has passed, and what was waited for goes on: wait again.
+   The limit of a wait has expired; the awaited operation continues. Remedy: wait again.
    */
   ETHERNOT_RESULT_TIMED_OUT = 3,
   /*
-   There is nothing, or no room, at the moment: poll, finish something, and try again.
+   There is no event or no room at the moment. Remedy: poll, let operations end, and retry.
    */
   ETHERNOT_RESULT_AGAIN = 4,
   /*
-   The connection or the endpoint has ended: make another.
+   The connection or the endpoint has ended. Remedy: make another.
    */
   ETHERNOT_RESULT_CLOSED = 5,
   /*
-   The peer is there and refused the connection: is the service right?
+   The peer is reachable and refused the connection. Remedy: check the service number.
    */
   ETHERNOT_RESULT_REFUSED = 6,
   /*
-   No route leads to the peer, or no process answers there: is it running?
+   No route leads to the peer, or no process answers there. Remedy: check that the peer's
+   process runs.
    */
   ETHERNOT_RESULT_UNREACHABLE = 7,
   /*
-   It is in use already: choose another.
+   The name or number is in use already. Remedy: choose another.
    */
   ETHERNOT_RESULT_IN_USE = 8,
   /*
-   An operation failed: the text says whether the peer refused it, went away, or had no room.
+   An operation failed. The text says whether the peer refused it, was lost, or had no room.
    */
   ETHERNOT_RESULT_FAILED = 9,
   /*
-   The operating system refused something: the text says what.
+   The operating system refused a request. The text names the request.
    */
   ETHERNOT_RESULT_SYSTEM = 10,
   /*
-   In a forked child, which makes endpoints of its own.
+   The process is a forked child. Remedy: make a new endpoint in the child.
    */
   ETHERNOT_RESULT_FORKED = 11,
   /*
-   A fault of the library. Nothing is certain of the endpoint any more.
+   A bug in the library. The endpoint may be in any state.
    */
   ETHERNOT_RESULT_FAULT = 12,
 };
@@ -161,7 +166,7 @@ typedef int32_t ethernot_result;
 #endif // __cplusplus
 
 /*
- What finished.
+ The kind of a completed operation.
  */
 enum ethernot_completion_kind
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -169,31 +174,31 @@ enum ethernot_completion_kind
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /*
-   A write of this side.
+   A write by this side.
    */
   ETHERNOT_COMPLETION_KIND_WRITE = 1,
   /*
-   A read of this side.
+   A read by this side.
    */
   ETHERNOT_COMPLETION_KIND_READ = 2,
   /*
-   An atomic of this side.
+   An atomic by this side.
    */
   ETHERNOT_COMPLETION_KIND_ATOMIC = 3,
   /*
-   A message of this side: the peer has it.
+   A message sent by this side has arrived at the peer.
    */
   ETHERNOT_COMPLETION_KIND_SEND = 4,
   /*
-   A posted receive: a message is in it.
+   A posted receive contains a message.
    */
   ETHERNOT_COMPLETION_KIND_RECEIVE = 5,
   /*
-   The peer has written here, and said so.
+   The peer has written to this side with a notification.
    */
   ETHERNOT_COMPLETION_KIND_NOTIFICATION = 6,
   /*
-   Something else.
+   Any other kind.
    */
   ETHERNOT_COMPLETION_KIND_OTHER = 7,
 };
@@ -206,7 +211,7 @@ typedef int32_t ethernot_completion_kind;
 #endif // __cplusplus
 
 /*
- What `ethernot_wait_any` waits for.
+ The kind of an event for `ethernot_wait_any`.
  */
 enum ethernot_awaited_kind
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -214,23 +219,23 @@ enum ethernot_awaited_kind
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /*
-   A request for a connection; the handle is of a listener.
+   A connection request. The handle is a listener.
    */
   ETHERNOT_AWAITED_KIND_REQUEST = 1,
   /*
-   A completion; the handle is of a connection.
+   A completion. The handle is a connection.
    */
   ETHERNOT_AWAITED_KIND_COMPLETION = 2,
   /*
-   The end of a connection; one that has ended stays so.
+   The end of a connection, which is the handle. A connection that has ended is always ready.
    */
   ETHERNOT_AWAITED_KIND_END = 3,
   /*
-   The end of an operation.
+   The end of an operation, which is the handle.
    */
   ETHERNOT_AWAITED_KIND_OPERATION = 4,
   /*
-   A message; the handle is of a receive.
+   A message. The handle is a receive.
    */
   ETHERNOT_AWAITED_KIND_MESSAGE = 5,
 };
@@ -243,7 +248,7 @@ typedef int32_t ethernot_awaited_kind;
 #endif // __cplusplus
 
 /*
- How threads of the library wait that serve peers while the program does something else.
+ How the library's threads that serve peers wait while the program does other work.
  */
 enum ethernot_waiting
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
@@ -251,19 +256,19 @@ enum ethernot_waiting
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
   /*
-   They spin for as long as that costs less than the sleeps that it saves.
+   The threads spin as long as spinning costs less than the sleeps that it saves.
    */
   ETHERNOT_WAITING_ADAPTIVE = 0,
   /*
-   They sleep at once.
+   The threads sleep at once.
    */
   ETHERNOT_WAITING_SLEEP = 1,
   /*
-   They spin for `spin_us` of the options after the last work.
+   The threads spin for `spin_us` of the options after the last work.
    */
   ETHERNOT_WAITING_SPIN_FOR = 2,
   /*
-   They spin all the time.
+   The threads spin all the time.
    */
   ETHERNOT_WAITING_SPIN_ALWAYS = 3,
 };
@@ -276,7 +281,7 @@ typedef int32_t ethernot_waiting;
 #endif // __cplusplus
 
 /*
- A connection that is not there yet.
+ An attempt to establish a connection.
  */
 typedef struct ethernot_attempt ethernot_attempt;
 
@@ -291,40 +296,41 @@ typedef struct ethernot_connection ethernot_connection;
 typedef struct ethernot_endpoint ethernot_endpoint;
 
 /*
- Takes the requests of peers for connections to one service.
+ Receives the connection requests of peers for one service.
  */
 typedef struct ethernot_listener ethernot_listener;
 
 /*
- Memory of this process that is registered.
+ Registered memory of this process.
  */
 typedef struct ethernot_memory ethernot_memory;
 
 /*
- One pending operation.
+ A pending operation.
  */
 typedef struct ethernot_operation ethernot_operation;
 
 /*
- A buffer that waits for one message.
+ A posted receive: a buffer for one message.
  */
 typedef struct ethernot_receive ethernot_receive;
 
 /*
- A peer asks for a connection.
+ A connection request of a peer.
  */
 typedef struct ethernot_request ethernot_request;
 
 /*
- Options of a connection. All zero is the default.
+ Options of a connection. All zeros are the defaults.
  */
 typedef struct ethernot_connect_options {
   /*
-   `sizeof` of the structure as the program was compiled; 0 for that of the first version of the library.
+   `sizeof` the structure when the program was compiled; 0 means the size in the first version
+   of the library.
    */
   size_t size;
   /*
-   Bytes for the peer, sent with the request or its acceptance, at most 512 bytes.
+   Private data for the peer, sent with the request or its acceptance, at most 512 bytes.
    */
   const void *private_data;
   /*
@@ -332,46 +338,50 @@ typedef struct ethernot_connect_options {
    */
   size_t private_data_length;
   /*
-   How long to try, in milliseconds; 0 for 30 s, negative for as long as the peer's host says that its program has not
-   decided. It ends earlier if that host is silent for 5 s.
+   Limit of the attempt in milliseconds. 0 means 30 s. Negative means as long as the peer's
+   host reports that its program has not decided. The attempt ends earlier if that host is
+   silent for 5 s.
    */
   int64_t timeout_ms;
   /*
-   The service of the listener of the peer; for `ethernot_connect` only.
+   Number of the peer's listener; for `ethernot_connect` only.
    */
   uint32_t service;
   /*
-   Completions, notifications and receives that may wait to be polled; 0 for 256.
+   Number of completions, notifications and receives that may wait to be polled; 0 means 256.
    */
   uint32_t completions;
 } ethernot_connect_options;
 
 /*
- Options of an endpoint. All zero is the default: UDP on every usable interface, on free ports.
+ Options of an endpoint. All zeros are the defaults: UDP on every usable interface, on free
+ ports.
  */
 typedef struct ethernot_endpoint_options {
   /*
-   `sizeof` of the structure as the program was compiled; 0 for that of the first version of the library.
+   `sizeof` the structure when the program was compiled; 0 means the size in the first version
+   of the library.
    */
   size_t size;
   /*
-   Links by name, such as "eth0,packet:eth1"; null for the default, or for what `address` says.
+   Links by name, such as "eth0,packet:eth1". Null means the default links, or only the link of
+   `address`.
    */
   const char *links;
   /*
-   The address of a UDP link, such as "127.0.0.1:0", beside those of `links`; null for none.
+   Address of a UDP link in addition to those of `links`, such as "127.0.0.1:0"; null for none.
    */
   const char *address;
   /*
-   The port of links that name none; 0 for any.
+   Port of links that do not name one; 0 for a free port.
    */
   uint16_t port;
   /*
-   Not 0: no thread of the library serves the endpoint, only calls do.
+   If not 0, the library has no thread that serves the endpoint; only calls serve it.
    */
   uint8_t without_progress_thread;
   /*
-   Not 0: that thread keeps to `progress_processor`.
+   If not 0, that thread runs on `progress_processor` only.
    */
   uint8_t is_pinned;
   /*
@@ -379,21 +389,21 @@ typedef struct ethernot_endpoint_options {
    */
   int32_t waiting;
   /*
-   How long they spin, in microseconds; for `ETHERNOT_WAITING_SPIN_FOR`.
+   Spin time in microseconds, for `ETHERNOT_WAITING_SPIN_FOR`.
    */
   uint32_t spin_us;
   /*
-   The processor to which that thread keeps, counted from 0 as the kernel does.
+   The processor on which that thread runs if `is_pinned` is not 0, numbered as in the kernel.
    */
   uint32_t progress_processor;
 } ethernot_endpoint_options;
 
 /*
- A region of a peer: the key that opens it, the address of its first byte as the peer counts, and bytes.
+ A region of a peer: its address, length and key.
  */
 typedef struct ethernot_remote {
   /*
-   Address of its first byte.
+   Address of the first byte, as the peer addresses it.
    */
   uint64_t address;
   /*
@@ -401,7 +411,7 @@ typedef struct ethernot_remote {
    */
   uint64_t length;
   /*
-   The key that opens the region.
+   Key of the region.
    */
   uint32_t key;
   /*
@@ -411,57 +421,59 @@ typedef struct ethernot_remote {
 } ethernot_remote;
 
 /*
- Order and notification of an operation. All zero is the default: free order, only the handle reports its end.
+ Ordering, notification and completion of an operation. All zeros are the defaults: relaxed
+ order, and only the handle reports the end.
  */
 typedef struct ethernot_operation_options {
   /*
-   `sizeof` of the structure as the program was compiled; 0 for that of the first version of the library.
+   `sizeof` the structure when the program was compiled; 0 means the size in the first version
+   of the library.
    */
   size_t size;
   /*
-   A number that the completion returns.
+   Returned in the completion.
    */
   uint64_t context;
   /*
-   `ETHERNOT_FENCE_BEFORE` and so on, added.
+   Sum of `ETHERNOT_FENCE_BEFORE` and the other flags.
    */
   uint32_t flags;
   /*
-   For `ETHERNOT_IMMEDIATE`.
+   The 32-bit value for the peer, with `ETHERNOT_IMMEDIATE`.
    */
   uint32_t immediate;
 } ethernot_operation_options;
 
 /*
- The outcome of an operation or a receive, or a notification.
+ The result of an operation or a receive, or a notification.
  */
 typedef struct ethernot_completion {
   /*
-   What the program gave when it posted; 0 for a notification.
+   The context with which the program posted; 0 for a notification.
    */
   uint64_t context;
   /*
-   Atomics: what was there before. Notification: the address written to.
+   For an atomic, the old value. For a notification, the address that was written.
    */
   uint64_t value;
   /*
-   What finished.
+   The kind of the completed operation.
    */
   ethernot_completion_kind kind;
   /*
-   How it ended: `ETHERNOT_RESULT_OK` or `ETHERNOT_RESULT_FAILED`.
+   `ETHERNOT_RESULT_OK` or `ETHERNOT_RESULT_FAILED`.
    */
   ethernot_result result;
   /*
-   The number of bytes that were moved.
+   The number of transferred bytes.
    */
   uint32_t bytes;
   /*
-   What came with a message or notification.
+   The immediate of a message or notification.
    */
   uint32_t immediate;
   /*
-   Not 0: there is an immediate.
+   Not 0 if there is an immediate.
    */
   uint32_t has_immediate;
   /*
@@ -471,7 +483,7 @@ typedef struct ethernot_completion {
 } ethernot_completion;
 
 /*
- A message that has come.
+ A received message.
  */
 typedef struct ethernot_message {
   /*
@@ -479,21 +491,21 @@ typedef struct ethernot_message {
    */
   uint64_t length;
   /*
-   What the peer sent along.
+   The immediate of the message.
    */
   uint32_t immediate;
   /*
-   Not 0: there is an immediate.
+   Not 0 if there is an immediate.
    */
   uint32_t has_immediate;
 } ethernot_message;
 
 /*
- Something that `ethernot_wait_any` waits for.
+ An event that `ethernot_wait_any` waits for.
  */
 typedef struct ethernot_awaited {
   /*
-   A handle of the kind that `kind` says.
+   A handle of the type that `kind` requires.
    */
   const void *handle;
   /*
@@ -507,27 +519,28 @@ typedef struct ethernot_awaited {
 } ethernot_awaited;
 
 /*
- What `ethernot_wait_any` has found.
+ The event that `ethernot_wait_any` returns.
  */
 typedef struct ethernot_found {
   /*
-   Which of those that were waited for.
+   Index of the event in the awaited ones.
    */
   size_t index;
   /*
-   Of `ETHERNOT_AWAITED_KIND_REQUEST`: the request, as of `ethernot_accept`. Otherwise null.
+   For `ETHERNOT_AWAITED_KIND_REQUEST`, the request, as from `ethernot_accept`. Otherwise null.
    */
   struct ethernot_request *request;
   /*
-   Of `ETHERNOT_AWAITED_KIND_COMPLETION`: the completion. Otherwise all zero but its kind.
+   For `ETHERNOT_AWAITED_KIND_COMPLETION`, the completion. Otherwise all zeros except its kind.
    */
   struct ethernot_completion completion;
   /*
-   Of `ETHERNOT_AWAITED_KIND_OPERATION`: what an atomic found. Otherwise 0.
+   For `ETHERNOT_AWAITED_KIND_OPERATION`, the old value of an atomic. Otherwise 0.
    */
   uint64_t value;
   /*
-   How it ended: `ETHERNOT_RESULT_FAILED` of an operation or a message that failed, `ETHERNOT_RESULT_CLOSED` of an end.
+   `ETHERNOT_RESULT_FAILED` for a failed operation or message, `ETHERNOT_RESULT_CLOSED` for the
+   end of a connection, otherwise `ETHERNOT_RESULT_OK`.
    */
   ethernot_result result;
   /*
@@ -541,10 +554,10 @@ extern "C" {
 #endif // __cplusplus
 
 /*
- Asks for a connection as `ethernot_connect` does, but returns before the peer has answered:
- `ethernot_attempt_wait` or `ethernot_attempt_test` returns the connection. `timeout_ms` of the options bounds
- only the search for stations. A peer that is named, and not addressed, is looked up in this call. Free the
- attempt by `ethernot_attempt_free`.
+ Requests a connection as `ethernot_connect` does, but returns before the peer has answered.
+ `ethernot_attempt_wait` or `ethernot_attempt_test` returns the connection. `timeout_ms` of the
+ options limits only the search for MAC addresses. If the peer is given by a host name, this call
+ resolves the name and may block. Free the attempt by `ethernot_attempt_free`.
  */
 ethernot_result ethernot_connect_start(struct ethernot_endpoint *endpoint,
                                        const char *peer,
@@ -552,73 +565,78 @@ ethernot_result ethernot_connect_start(struct ethernot_endpoint *endpoint,
                                        struct ethernot_attempt **attempt);
 
 /*
- Accepts a request as `ethernot_request_accept` does, but returns before the peer knows. The request is freed,
- and `timeout_ms` of the options does not count. Free the attempt by `ethernot_attempt_free`.
+ Accepts a request as `ethernot_request_accept` does, but returns before the peer has confirmed
+ the acceptance. Frees the request. `timeout_ms` of the options is ignored. Free the attempt by
+ `ethernot_attempt_free`.
  */
 ethernot_result ethernot_request_accept_start(struct ethernot_request *request,
                                               const struct ethernot_connect_options *options,
                                               struct ethernot_attempt **attempt);
 
 /*
- Waits for the connection. May be called again after `ETHERNOT_RESULT_TIMED_OUT`; the outcome is returned once, and
- `ETHERNOT_RESULT_INVALID` or `ETHERNOT_RESULT_CLOSED` afterwards.
+ Waits for the connection. The call may be repeated after `ETHERNOT_RESULT_TIMED_OUT`. The
+ outcome is returned once; later calls return `ETHERNOT_RESULT_INVALID` or
+ `ETHERNOT_RESULT_CLOSED`.
  */
 ethernot_result ethernot_attempt_wait(struct ethernot_attempt *attempt,
                                       int64_t timeout_ms,
                                       struct ethernot_connection **connection);
 
 /*
- Returns the connection, if it is there; `ETHERNOT_RESULT_AGAIN` while it is not, or while another thread waits
- for it. Otherwise as `ethernot_attempt_wait`.
+ Returns the connection, if it is established. Returns `ETHERNOT_RESULT_AGAIN` while it is
+ pending, or while another thread waits for it. Otherwise returns the result of
+ `ethernot_attempt_wait`.
  */
 ethernot_result ethernot_attempt_test(struct ethernot_attempt *attempt,
                                       struct ethernot_connection **connection);
 
 /*
- Frees an attempt, and gives it up if its outcome was not returned.
+ Frees an attempt. Cancels it if its outcome has not been returned.
  */
 ethernot_result ethernot_attempt_free(struct ethernot_attempt *attempt);
 
 /*
- Listens for requests for connections to `service`, a number that both sides agree on. Freed by
- `ethernot_listener_free`.
+ Listens for connection requests to `service`, a number that both sides agree on. Free the
+ listener by `ethernot_listener_free`.
  */
 ethernot_result ethernot_listen(struct ethernot_endpoint *endpoint,
                                 uint32_t service,
                                 struct ethernot_listener **listener);
 
 /*
- Stops listening, and rejects the requests that wait.
+ Stops listening, and rejects the pending requests.
  */
 ethernot_result ethernot_listener_free(struct ethernot_listener *listener);
 
 /*
- Waits for the next request, which is freed by being accepted or rejected.
+ Waits for the next request. Accepting or rejecting the request frees it.
  */
 ethernot_result ethernot_accept(struct ethernot_listener *listener,
                                 int64_t timeout_ms,
                                 struct ethernot_request **request);
 
 /*
- Copies the private data of the peer, as much as fits. `length` gets how much there is, and may be null.
+ Copies the private data of the peer's request, at most `capacity` bytes. Writes the full length
+ to `length`, unless `length` is null.
  */
 ethernot_result ethernot_request_data(struct ethernot_request *request, void *data, size_t capacity, size_t *length);
 
 /*
- Accepts a request, waits until the peer knows, and frees the request. `options` may be null.
+ Accepts a request, waits until the peer has confirmed the acceptance, and frees the request.
+ `options` may be null.
  */
 ethernot_result ethernot_request_accept(struct ethernot_request *request,
                                         const struct ethernot_connect_options *options,
                                         struct ethernot_connection **connection);
 
 /*
- Rejects a request, sends the peer up to 512 bytes, and frees the request.
+ Rejects a request, sends the peer up to 512 bytes of private data, and frees the request.
  */
 ethernot_result ethernot_request_reject(struct ethernot_request *request, const void *data, size_t length);
 
 /*
- Connects to a peer that listens, at an address such as "10.0.0.2:7000". `options` may be null. Freed by
- `ethernot_connection_free`.
+ Connects to a listening peer at an address such as "10.0.0.2:7000". `options` may be null. Free
+ the connection by `ethernot_connection_free`.
  */
 ethernot_result ethernot_connect(struct ethernot_endpoint *endpoint,
                                  const char *peer,
@@ -626,8 +644,8 @@ ethernot_result ethernot_connect(struct ethernot_endpoint *endpoint,
                                  struct ethernot_connection **connection);
 
 /*
- Copies the private data that the peer sent with its request or acceptance, as much as fits. `length` gets how
- much there is, and may be null.
+ Copies the private data of the peer's request or acceptance, at most `capacity` bytes. Writes
+ the full length to `length`, unless `length` is null.
  */
 ethernot_result ethernot_connection_data(struct ethernot_connection *connection,
                                          void *data,
@@ -635,64 +653,69 @@ ethernot_result ethernot_connection_data(struct ethernot_connection *connection,
                                          size_t *length);
 
 /*
- Closes a connection and sends the peer up to 128 bytes. What is not complete fails. The handle stays.
+ Closes a connection and sends the peer up to 128 bytes of private data. Pending operations and
+ receives fail. The handle stays valid.
  */
 ethernot_result ethernot_connection_close(struct ethernot_connection *connection, const void *data, size_t length);
 
 /*
- Waits until a connection has ended. `ethernot_last_error` says why, then.
+ Waits until a connection has ended. Then returns `ETHERNOT_RESULT_CLOSED`, and
+ `ethernot_last_error` returns the reason.
  */
 ethernot_result ethernot_connection_wait_closed(struct ethernot_connection *connection, int64_t timeout_ms);
 
 /*
- Frees a connection, which is closed when the handles of its operations are freed, too.
+ Frees a connection. The connection is closed once the handles of its operations are freed, too.
  */
 ethernot_result ethernot_connection_free(struct ethernot_connection *connection);
 
 /*
- Makes an endpoint. `options` may be null. It is freed by `ethernot_endpoint_free`.
+ Makes an endpoint. `options` may be null. Free the endpoint by `ethernot_endpoint_free`.
  */
 ethernot_result ethernot_endpoint_open(const struct ethernot_endpoint_options *options,
                                        struct ethernot_endpoint **endpoint);
 
 /*
- Frees an endpoint. It lives on while connections, listeners or operations of it do; the last of them that is freed closes
- what is open. It waits a millisecond at most for peers to hear of it; a thread of the library waits for others, for a second
- at most.
+ Frees an endpoint. It stays open while its connections, listeners or operations exist; freeing
+ the last of them closes its connections. That call waits at most one millisecond for peers to
+ confirm. If peers are silent, a thread of the library waits for them, for at most one second.
  */
 ethernot_result ethernot_endpoint_free(struct ethernot_endpoint *endpoint);
 
 /*
- Waits until the operations of all connections are complete, and closes these.
+ Waits until the operations of all connections are complete, closes the connections, and waits
+ until the peers have confirmed that.
  */
 ethernot_result ethernot_endpoint_shutdown(struct ethernot_endpoint *endpoint, int64_t timeout_ms);
 
 /*
- Makes progress, unless another thread is at it. For endpoints without a progress thread.
+ Makes progress, unless another thread does. For endpoints without a progress thread.
  */
 ethernot_result ethernot_endpoint_drive(struct ethernot_endpoint *endpoint);
 
 /*
- Returns a descriptor for event loops: it becomes readable, after `ethernot_endpoint_arm`, when something comes.
- It belongs to the endpoint: it must not be read or closed.
+ Returns a descriptor for event loops. After `ethernot_endpoint_arm`, it becomes readable at the
+ next event. It belongs to the endpoint: the program must neither read nor close it.
  */
 ethernot_result ethernot_endpoint_descriptor(struct ethernot_endpoint *endpoint, int32_t *descriptor);
 
 /*
- Makes the descriptor readable when something comes from now on: a completion, the end of an operation, a request,
- an end. `ETHERNOT_RESULT_AGAIN` if something has come since the last call: look at it before sleeping; this is always so
- without a progress thread.
+ Arms the descriptor: it becomes readable at the next completion, end of an operation, request,
+ or end of a connection. Returns `ETHERNOT_RESULT_AGAIN` if an event has occurred since the last
+ call: check for events before sleeping. Without a progress thread, always returns
+ `ETHERNOT_RESULT_AGAIN`.
  */
 ethernot_result ethernot_endpoint_arm(struct ethernot_endpoint *endpoint);
 
 /*
- Makes the descriptor unreadable again. `ethernot_endpoint_arm` does it as well.
+ Makes the descriptor unreadable. `ethernot_endpoint_arm` does this, too.
  */
 ethernot_result ethernot_endpoint_drain(struct ethernot_endpoint *endpoint);
 
 /*
- Writes the address at which peers can reach the UDP link of this number, as text that ends with a zero:
- "127.0.0.1:7000". `ETHERNOT_RESULT_INVALID` if there is none, or no room for it; 64 bytes are enough.
+ Writes the address at which peers reach the UDP link with this number, as a string that ends
+ with a zero byte: "127.0.0.1:7000". Returns `ETHERNOT_RESULT_INVALID` if there is no such link
+ or not enough room; 64 bytes are always enough.
  */
 ethernot_result ethernot_endpoint_address(struct ethernot_endpoint *endpoint,
                                           uint32_t link,
@@ -700,18 +723,18 @@ ethernot_result ethernot_endpoint_address(struct ethernot_endpoint *endpoint,
                                           size_t capacity);
 
 /*
- Returns the text of the last error of a call of this thread; empty if there was none. It is good until the next
- call of the thread, and must not be freed.
+ Returns the text of the last error of a call by this thread, or an empty string. The text is
+ valid until the next call by this thread, and must not be freed.
  */
 const char *ethernot_last_error(void);
 
 /*
- Returns the name of a result, as in "timed out"; "unknown" of a number that is none.
+ Returns the name of a result, such as "timed out". Returns "unknown" for any other number.
  */
 const char *ethernot_result_name(int32_t result);
 
 /*
- Allocates memory, filled with zeros, and registers it. `ethernot_memory_free` frees it.
+ Allocates zeroed memory and registers it. Free it by `ethernot_memory_free`.
  */
 ethernot_result ethernot_memory_allocate(struct ethernot_endpoint *endpoint,
                                          uint64_t length,
@@ -719,7 +742,8 @@ ethernot_result ethernot_memory_allocate(struct ethernot_endpoint *endpoint,
                                          struct ethernot_memory **memory);
 
 /*
- Registers memory of the program's own, which must stay mapped until `ethernot_memory_free` has returned.
+ Registers memory of the program, which must stay mapped until `ethernot_memory_free` has
+ returned.
  */
 ethernot_result ethernot_memory_register(struct ethernot_endpoint *endpoint,
                                          void *start,
@@ -728,40 +752,43 @@ ethernot_result ethernot_memory_register(struct ethernot_endpoint *endpoint,
                                          struct ethernot_memory **memory);
 
 /*
- Returns the address of the memory, and its length in bytes. Peers write to it at any time: read what they write
- by atomics or volatile accesses, after a completion reports that it is there.
+ Returns the address of the memory, and its length in bytes. Peers write to it at any time. Read
+ their data by atomics or volatile accesses, after a completion reports its arrival.
  */
 ethernot_result ethernot_memory_data(struct ethernot_memory *memory, void **data, uint64_t *length);
 
 /*
- Returns what peers need to know to reach the memory.
+ Returns the description with which peers can reach the memory.
  */
 ethernot_result ethernot_memory_remote(struct ethernot_memory *memory, struct ethernot_remote *remote);
 
 /*
- Deregisters memory; peers do not reach it any more when this has returned.
+ Deregisters memory. Peers cannot reach it once this call has returned.
 
- Memory that the library allocated is freed, and the program must not touch it any more. Operations that use it go on, and
- it is freed when the last of them has ended. Memory of the program's own is not touched any more when this has returned, and
+ Memory that the library allocated must not be touched by the program afterwards. Pending
+ operations that use it continue, and the library frees it when the last of them has ended.
+ Memory of the program is no longer touched by the library once this call has returned. Pending
  operations that still need it end their connection.
  */
 ethernot_result ethernot_memory_free(struct ethernot_memory *memory);
 
 /*
- Writes the description of a region: `ETHERNOT_REMOTE_BYTES`.
+ Encodes the description of a region in `ETHERNOT_REMOTE_BYTES` bytes.
  */
 ethernot_result ethernot_remote_to_bytes(const struct ethernot_remote *remote, uint8_t *bytes);
 
 /*
- Reads the description of a region.
+ Decodes the description of a region.
  */
 ethernot_result ethernot_remote_from_bytes(const void *bytes, size_t length, struct ethernot_remote *remote);
 
 /*
- Copies bytes of this side's memory to the peer's. They must not change until the operation is complete.
+ Copies bytes of local memory to the peer's memory. They must not change until the operation is
+ complete.
 
- Of all that start an operation: `options` may be null. The handle is freed by `ethernot_operation_free`; with a null
- `operation` there is none, and the operation goes on unobserved.
+ For every call that posts an operation: `options` may be null. Free the handle by
+ `ethernot_operation_free`. If `operation` is null, the operation has no handle, and its result
+ is not available.
  */
 ethernot_result ethernot_write(struct ethernot_connection *connection,
                                struct ethernot_memory *memory,
@@ -773,7 +800,7 @@ ethernot_result ethernot_write(struct ethernot_connection *connection,
                                struct ethernot_operation **operation);
 
 /*
- Writes up to 64 bytes, which are copied before the call returns.
+ Writes up to 64 bytes. They are copied during the call.
  */
 ethernot_result ethernot_write_bytes(struct ethernot_connection *connection,
                                      const void *bytes,
@@ -784,7 +811,7 @@ ethernot_result ethernot_write_bytes(struct ethernot_connection *connection,
                                      struct ethernot_operation **operation);
 
 /*
- Copies bytes of the peer's memory to this side's, which has the right `ETHERNOT_LOCAL_WRITE`.
+ Copies bytes of the peer's memory to local memory, which needs the right `ETHERNOT_LOCAL_WRITE`.
  */
 ethernot_result ethernot_read(struct ethernot_connection *connection,
                               struct ethernot_memory *memory,
@@ -796,7 +823,8 @@ ethernot_result ethernot_read(struct ethernot_connection *connection,
                               struct ethernot_operation **operation);
 
 /*
- Adds to a 64-bit word of the peer's memory. `ethernot_operation_wait` returns the value before.
+ Adds `operand` to a 64-bit word of the peer's memory. `ethernot_operation_wait` returns the old
+ value.
  */
 ethernot_result ethernot_fetch_add(struct ethernot_connection *connection,
                                    const struct ethernot_remote *remote,
@@ -806,8 +834,8 @@ ethernot_result ethernot_fetch_add(struct ethernot_connection *connection,
                                    struct ethernot_operation **operation);
 
 /*
- Stores `swap` in a 64-bit word of the peer's memory if it holds `compare`. `ethernot_operation_wait` returns what it
- held.
+ Stores `swap` in a 64-bit word of the peer's memory if the word equals `compare`.
+ `ethernot_operation_wait` returns the old value.
  */
 ethernot_result ethernot_compare_swap(struct ethernot_connection *connection,
                                       const struct ethernot_remote *remote,
@@ -818,7 +846,7 @@ ethernot_result ethernot_compare_swap(struct ethernot_connection *connection,
                                       struct ethernot_operation **operation);
 
 /*
- Sends a message into the receive that the peer has posted or will post.
+ Sends a message. It consumes a receive of the peer, posted before or after.
  */
 ethernot_result ethernot_send(struct ethernot_connection *connection,
                               struct ethernot_memory *memory,
@@ -828,7 +856,7 @@ ethernot_result ethernot_send(struct ethernot_connection *connection,
                               struct ethernot_operation **operation);
 
 /*
- Sends a message of up to 64 bytes, which are copied before the call returns.
+ Sends a message of up to 64 bytes. They are copied during the call.
  */
 ethernot_result ethernot_send_bytes(struct ethernot_connection *connection,
                                     const void *bytes,
@@ -837,9 +865,11 @@ ethernot_result ethernot_send_bytes(struct ethernot_connection *connection,
                                     struct ethernot_operation **operation);
 
 /*
- Posts a receive without a handle: memory with the right `ETHERNOT_LOCAL_WRITE` for one message, which a completion of
- the connection reports, of `ETHERNOT_COMPLETION_KIND_RECEIVE` and with `context`. For programs in which one thread takes all
- completions (`ethernot_poll`, `ethernot_wait_completion`); `ethernot_receive_post` makes a receive with a handle instead.
+ Posts a receive without a handle for one message. The memory needs the right
+ `ETHERNOT_LOCAL_WRITE`. A completion of the connection reports the message, with `context` and
+ the kind `ETHERNOT_COMPLETION_KIND_RECEIVE`. This suits programs in which one thread polls all
+ completions (`ethernot_poll`, `ethernot_wait_completion`). `ethernot_receive_post` makes a
+ receive with a handle instead.
  */
 ethernot_result ethernot_post_receive(struct ethernot_connection *connection,
                                       struct ethernot_memory *memory,
@@ -848,42 +878,47 @@ ethernot_result ethernot_post_receive(struct ethernot_connection *connection,
                                       uint64_t context);
 
 /*
- Waits until an operation is complete. `value` gets what an atomic found, and may be null. May be called again after
- `ETHERNOT_RESULT_TIMED_OUT`.
+ Waits until an operation is complete. Writes the old value of an atomic to `value`, unless
+ `value` is null. The call may be repeated after `ETHERNOT_RESULT_TIMED_OUT`.
  */
 ethernot_result ethernot_operation_wait(struct ethernot_operation *operation, int64_t timeout_ms, uint64_t *value);
 
 /*
- Whether an operation is complete or has failed: `ETHERNOT_RESULT_OK` or `ETHERNOT_RESULT_FAILED`, or else `ETHERNOT_RESULT_AGAIN`. Makes no
- progress by itself.
+ Returns the state of an operation: `ETHERNOT_RESULT_OK` if it is complete,
+ `ETHERNOT_RESULT_FAILED` if it has failed, `ETHERNOT_RESULT_AGAIN` if it is pending. Does not
+ make progress.
  */
 ethernot_result ethernot_operation_test(struct ethernot_operation *operation);
 
 /*
- Frees the handle of an operation, which goes on.
+ Frees the handle of an operation. The operation continues.
  */
 ethernot_result ethernot_operation_free(struct ethernot_operation *operation);
 
 /*
- Takes the oldest completion of a connection, and makes progress; `ETHERNOT_RESULT_AGAIN` if there is none.
+ Returns the oldest completion of a connection, after making progress if necessary. Returns
+ `ETHERNOT_RESULT_AGAIN` if there is none.
  */
 ethernot_result ethernot_poll(struct ethernot_connection *connection, struct ethernot_completion *completion);
 
 /*
- Waits for a completion of a connection; `ETHERNOT_RESULT_CLOSED` if it has ended and there is none left.
+ Waits for a completion of a connection. Returns `ETHERNOT_RESULT_CLOSED` if the connection has
+ ended and no completion is left.
  */
 ethernot_result ethernot_wait_completion(struct ethernot_connection *connection,
                                          int64_t timeout_ms,
                                          struct ethernot_completion *completion);
 
 /*
- Posts a receive with a handle: memory with the right `ETHERNOT_LOCAL_WRITE` for one message of at most `length` bytes, which
- `ethernot_receive_wait` of this handle returns, and no completion reports. For programs whose threads share a connection;
- `ethernot_post_receive` makes a receive without a handle instead. Messages go to the receives of a connection, of
- both kinds, in the order in which these were posted.
+ Posts a receive with a handle for one message of at most `length` bytes. The memory needs the
+ right `ETHERNOT_LOCAL_WRITE`. `ethernot_receive_wait` returns the message; no completion reports
+ it. This suits programs whose threads share a connection. `ethernot_post_receive` makes a
+ receive without a handle instead. Messages consume the receives of a connection, of both kinds,
+ in the order of their posts.
 
- Of all that make a receive: it is freed by `ethernot_receive_free`. If one was freed before its message was seen, the
- next `ethernot_receive_post` takes it over, buffer and all: so take the bytes from `ethernot_receive_wait`.
+ For every call that makes a receive: free it by `ethernot_receive_free`. If a receive is freed
+ before its message was read, the next `ethernot_receive_post` takes it over, including its
+ buffer. So read the bytes by `ethernot_receive_wait`.
  */
 ethernot_result ethernot_receive_post(struct ethernot_connection *connection,
                                       struct ethernot_memory *memory,
@@ -892,9 +927,9 @@ ethernot_result ethernot_receive_post(struct ethernot_connection *connection,
                                       struct ethernot_receive **receive);
 
 /*
- Sends a question, whose bytes must not change until the answer is here, and posts a buffer for the answer, as one: of the questions of
- several threads the answers come in the order in which they were asked, if the peer answers in order. `options` may be
- null.
+ Sends a question and posts a buffer for the answer, in one step. The question's bytes must not
+ change until the answer has arrived. If several threads ask and the peer answers in order, each
+ thread gets the answer to its own question. `options` may be null.
  */
 ethernot_result ethernot_call(struct ethernot_connection *connection,
                               struct ethernot_memory *question,
@@ -907,7 +942,7 @@ ethernot_result ethernot_call(struct ethernot_connection *connection,
                               struct ethernot_receive **receive);
 
 /*
- Asks as `ethernot_call` does, with a question of up to 64 bytes, which are copied before the call returns.
+ Sends a question as `ethernot_call` does, of up to 64 bytes. They are copied during the call.
  */
 ethernot_result ethernot_call_bytes(struct ethernot_connection *connection,
                                     const void *question,
@@ -919,8 +954,9 @@ ethernot_result ethernot_call_bytes(struct ethernot_connection *connection,
                                     struct ethernot_receive **receive);
 
 /*
- Waits for the message of a receive, and copies as much of it as there is room for to `bytes`, which may be null. May be called again
- after `ETHERNOT_RESULT_TIMED_OUT`; afterwards it returns the same once more.
+ Waits for the message of a receive, and copies at most `capacity` bytes of it to `bytes`, which
+ may be null. The call may be repeated after `ETHERNOT_RESULT_TIMED_OUT`. After the message has
+ arrived, each call returns the message again.
  */
 ethernot_result ethernot_receive_wait(struct ethernot_receive *receive,
                                       int64_t timeout_ms,
@@ -929,23 +965,27 @@ ethernot_result ethernot_receive_wait(struct ethernot_receive *receive,
                                       struct ethernot_message *message);
 
 /*
- Whether a message has come, or never will: `ETHERNOT_RESULT_OK`, or else `ETHERNOT_RESULT_AGAIN`. Makes no progress by itself.
+ Returns `ETHERNOT_RESULT_OK` if the message has arrived or the receive has failed, and
+ `ETHERNOT_RESULT_AGAIN` otherwise. Does not make progress.
  */
 ethernot_result ethernot_receive_test(struct ethernot_receive *receive);
 
 /*
- Frees the handle of a receive. A message that was not taken goes to the next `ethernot_receive_post` of the connection.
+ Frees the handle of a receive. If its message was not read, the next `ethernot_receive_post` of
+ the connection returns it.
  */
 ethernot_result ethernot_receive_free(struct ethernot_receive *receive);
 
 /*
- Returns the version of the library that the program runs with, in the form of `ETHERNOT_VERSION`.
+ Returns the version of the library that the program is running with, in the form of
+ `ETHERNOT_VERSION`.
  */
 uint32_t ethernot_version(void);
 
 /*
- Waits until one of `count` things has occurred, of one endpoint. They are looked at from first to last. A request or
- completion is taken with it; a message is in its receive, for `ethernot_receive_wait`.
+ Waits until one of `count` events of one endpoint has occurred. The events are checked in their
+ order, so an earlier one has priority. The call removes a returned request or completion from
+ its queue. A message stays in its receive, for `ethernot_receive_wait`.
  */
 ethernot_result ethernot_wait_any(struct ethernot_endpoint *endpoint,
                                   const struct ethernot_awaited *awaited,

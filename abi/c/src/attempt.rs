@@ -1,4 +1,5 @@
-//! Connections that were asked for or accepted and are not there yet: for programs that do something else meanwhile.
+//! Attempts: connections that were requested or accepted and are not established yet, for programs
+//! that do other work meanwhile.
 
 use std::ffi::c_char;
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -12,12 +13,12 @@ use crate::endpoint::{ENDPOINTS, Endpoint};
 use crate::failure::{Failure, Result, call};
 use crate::handle::Table;
 
-/// A connection that is not there yet.
+/// An attempt to establish a connection.
 pub struct Attempt {
     _opaque: [u8; 0],
 }
 
-/// What is waited for.
+/// The kind of a pending attempt.
 enum Pending {
     Connecting(Connecting),
     Accepting(Accepting),
@@ -34,10 +35,10 @@ impl Pending {
     }
 }
 
-/// Asks for a connection as `ethernot_connect` does, but returns before the peer has answered:
-/// `ethernot_attempt_wait` or `ethernot_attempt_test` returns the connection. `timeout_ms` of the options bounds
-/// only the search for stations. A peer that is named, and not addressed, is looked up in this call. Free the
-/// attempt by `ethernot_attempt_free`.
+/// Requests a connection as `ethernot_connect` does, but returns before the peer has answered.
+/// `ethernot_attempt_wait` or `ethernot_attempt_test` returns the connection. `timeout_ms` of the
+/// options limits only the search for MAC addresses. If the peer is given by a host name, this call
+/// resolves the name and may block. Free the attempt by `ethernot_attempt_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_connect_start(
     endpoint: *mut Endpoint,
@@ -47,7 +48,7 @@ pub unsafe extern "C" fn ethernot_connect_start(
 ) -> Result {
     call(|| {
         has_place(attempt)?;
-        // SAFETY: the program's promise.
+        // SAFETY: the program promises that the pointers are null or valid.
         let (peer, options) = unsafe { (text(peer, "peer")?, options_of(options)?) };
         let connecting = ENDPOINTS.get(endpoint)?.start_connect(peer, options)?;
         let made = ATTEMPTS.add(Mutex::new(Pending::Connecting(connecting)))?;
@@ -56,8 +57,9 @@ pub unsafe extern "C" fn ethernot_connect_start(
     })
 }
 
-/// Accepts a request as `ethernot_request_accept` does, but returns before the peer knows. The request is freed,
-/// and `timeout_ms` of the options does not count. Free the attempt by `ethernot_attempt_free`.
+/// Accepts a request as `ethernot_request_accept` does, but returns before the peer has confirmed
+/// the acceptance. Frees the request. `timeout_ms` of the options is ignored. Free the attempt by
+/// `ethernot_attempt_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_request_accept_start(
     request: *mut Request,
@@ -66,7 +68,7 @@ pub unsafe extern "C" fn ethernot_request_accept_start(
 ) -> Result {
     call(|| {
         has_place(attempt)?;
-        // SAFETY: the program's promise.
+        // SAFETY: the program promises that `options` is null or valid.
         let options = unsafe { options_of(options) }?;
         let accepting = take(request)?.start_accept(options)?;
         let made = ATTEMPTS.add(Mutex::new(Pending::Accepting(accepting)))?;
@@ -75,8 +77,9 @@ pub unsafe extern "C" fn ethernot_request_accept_start(
     })
 }
 
-/// Waits for the connection. May be called again after `ETHERNOT_RESULT_TIMED_OUT`; the outcome is returned once, and
-/// `ETHERNOT_RESULT_INVALID` or `ETHERNOT_RESULT_CLOSED` afterwards.
+/// Waits for the connection. The call may be repeated after `ETHERNOT_RESULT_TIMED_OUT`. The
+/// outcome is returned once; later calls return `ETHERNOT_RESULT_INVALID` or
+/// `ETHERNOT_RESULT_CLOSED`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_attempt_wait(
     attempt: *mut Attempt,
@@ -93,8 +96,9 @@ pub unsafe extern "C" fn ethernot_attempt_wait(
     })
 }
 
-/// Returns the connection, if it is there; `ETHERNOT_RESULT_AGAIN` while it is not, or while another thread waits
-/// for it. Otherwise as `ethernot_attempt_wait`.
+/// Returns the connection, if it is established. Returns `ETHERNOT_RESULT_AGAIN` while it is
+/// pending, or while another thread waits for it. Otherwise returns the result of
+/// `ethernot_attempt_wait`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_attempt_test(
     attempt: *mut Attempt,
@@ -119,7 +123,7 @@ pub unsafe extern "C" fn ethernot_attempt_test(
     })
 }
 
-/// Frees an attempt, and gives it up if its outcome was not returned.
+/// Frees an attempt. Cancels it if its outcome has not been returned.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_attempt_free(attempt: *mut Attempt) -> Result {
     call(|| ATTEMPTS.remove(attempt).map(drop))

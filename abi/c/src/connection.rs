@@ -12,12 +12,12 @@ use crate::failure::{Failure, Result, call};
 use crate::handle::Table;
 use crate::options::{Options, known};
 
-/// Takes the requests of peers for connections to one service.
+/// Receives the connection requests of peers for one service.
 pub struct Listener {
     _opaque: [u8; 0],
 }
 
-/// A peer asks for a connection.
+/// A connection request of a peer.
 pub struct Request {
     _opaque: [u8; 0],
 }
@@ -31,26 +31,29 @@ pub(crate) static LISTENERS: Table<ethernot::Listener> = Table::new(3, "a listen
 pub(crate) static REQUESTS: Table<Mutex<Option<ConnectionRequest>>> = Table::new(4, "a request");
 pub(crate) static CONNECTIONS: Table<ethernot::Connection> = Table::new(5, "a connection");
 
-/// Options of a connection. All zero is the default.
+/// Options of a connection. All zeros are the defaults.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct ConnectOptions {
-    /// `sizeof` of the structure as the program was compiled; 0 for that of the first version of the library.
+    /// `sizeof` the structure when the program was compiled; 0 means the size in the first version
+    /// of the library.
     pub size: usize,
-    /// Bytes for the peer, sent with the request or its acceptance, at most 512 bytes.
+    /// Private data for the peer, sent with the request or its acceptance, at most 512 bytes.
     pub private_data: *const c_void,
     /// The length of `private_data` in bytes.
     pub private_data_length: usize,
-    /// How long to try, in milliseconds; 0 for 30 s, negative for as long as the peer's host says that its program has not
-    /// decided. It ends earlier if that host is silent for 5 s.
+    /// Limit of the attempt in milliseconds. 0 means 30 s. Negative means as long as the peer's
+    /// host reports that its program has not decided. The attempt ends earlier if that host is
+    /// silent for 5 s.
     pub timeout_ms: i64,
-    /// The service of the listener of the peer; for `ethernot_connect` only.
+    /// Number of the peer's listener; for `ethernot_connect` only.
     pub service: u32,
-    /// Completions, notifications and receives that may wait to be polled; 0 for 256.
+    /// Number of completions, notifications and receives that may wait to be polled; 0 means 256.
     pub completions: u32,
 }
 
-// SAFETY: it is numbers and pointers in C's layout, without padding, and begins with its size.
+// SAFETY: the structure consists of numbers and pointers in C layout, has no padding, and begins
+// with its size.
 unsafe impl Options for ConnectOptions {
     const NAME: &'static str = "ethernot_connect_options";
     const FIRST_BYTES: usize = 40;
@@ -62,9 +65,9 @@ pub(crate) unsafe fn options_of(
     options: *const ConnectOptions,
 ) -> std::result::Result<ethernot::ConnectOptions, Failure> {
     let mut made = ethernot::ConnectOptions::new();
-    // SAFETY: the caller's promise.
+    // SAFETY: promised by the caller.
     let Some(options) = unsafe { known(options) }? else { return Ok(made) };
-    // SAFETY: the same.
+    // SAFETY: promised by the caller.
     made.private_data =
         unsafe { given(options.private_data, options.private_data_length) }?.to_vec();
     made.limit = match options.timeout_ms {
@@ -78,8 +81,8 @@ pub(crate) unsafe fn options_of(
     Ok(made)
 }
 
-/// Listens for requests for connections to `service`, a number that both sides agree on. Freed by
-/// `ethernot_listener_free`.
+/// Listens for connection requests to `service`, a number that both sides agree on. Free the
+/// listener by `ethernot_listener_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_listen(
     endpoint: *mut Endpoint,
@@ -94,13 +97,13 @@ pub unsafe extern "C" fn ethernot_listen(
     })
 }
 
-/// Stops listening, and rejects the requests that wait.
+/// Stops listening, and rejects the pending requests.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_listener_free(listener: *mut Listener) -> Result {
     call(|| LISTENERS.remove(listener).map(drop))
 }
 
-/// Waits for the next request, which is freed by being accepted or rejected.
+/// Waits for the next request. Accepting or rejecting the request frees it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_accept(
     listener: *mut Listener,
@@ -116,7 +119,8 @@ pub unsafe extern "C" fn ethernot_accept(
     })
 }
 
-/// Copies the private data of the peer, as much as fits. `length` gets how much there is, and may be null.
+/// Copies the private data of the peer's request, at most `capacity` bytes. Writes the full length
+/// to `length`, unless `length` is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_request_data(
     request: *mut Request,
@@ -128,13 +132,14 @@ pub unsafe extern "C" fn ethernot_request_data(
         let request = REQUESTS.get(request)?;
         let request = request.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = request.as_ref().map_or(&[][..], ConnectionRequest::private_data);
-        // SAFETY: the program's promise.
+        // SAFETY: the program promises that the pointers are null or valid.
         unsafe { hand_out(bytes, data, capacity, length) };
         Ok(())
     })
 }
 
-/// Accepts a request, waits until the peer knows, and frees the request. `options` may be null.
+/// Accepts a request, waits until the peer has confirmed the acceptance, and frees the request.
+/// `options` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_request_accept(
     request: *mut Request,
@@ -143,7 +148,7 @@ pub unsafe extern "C" fn ethernot_request_accept(
 ) -> Result {
     call(|| {
         has_place(connection)?;
-        // SAFETY: the program's promise.
+        // SAFETY: the program promises that `options` is null or valid.
         let options = unsafe { options_of(options) }?;
         let request = take(request)?;
         let made = CONNECTIONS.add(request.accept_with(options)?)?;
@@ -152,7 +157,7 @@ pub unsafe extern "C" fn ethernot_request_accept(
     })
 }
 
-/// Rejects a request, sends the peer up to 512 bytes, and frees the request.
+/// Rejects a request, sends the peer up to 512 bytes of private data, and frees the request.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_request_reject(
     request: *mut Request,
@@ -160,7 +165,7 @@ pub unsafe extern "C" fn ethernot_request_reject(
     length: usize,
 ) -> Result {
     call(|| {
-        // SAFETY: the program's promise.
+        // SAFETY: the program promises that `data` points to `length` bytes.
         let data = unsafe { given(data, length) }?;
         Ok(take(request)?.reject(data)?)
     })
@@ -172,8 +177,8 @@ pub(crate) fn take(request: *mut Request) -> std::result::Result<ConnectionReque
     taken.ok_or_else(|| Failure::new(Result::BadHandle, "the request is answered already"))
 }
 
-/// Connects to a peer that listens, at an address such as "10.0.0.2:7000". `options` may be null. Freed by
-/// `ethernot_connection_free`.
+/// Connects to a listening peer at an address such as "10.0.0.2:7000". `options` may be null. Free
+/// the connection by `ethernot_connection_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_connect(
     endpoint: *mut Endpoint,
@@ -183,7 +188,7 @@ pub unsafe extern "C" fn ethernot_connect(
 ) -> Result {
     call(|| {
         has_place(connection)?;
-        // SAFETY: the program's promise.
+        // SAFETY: the program promises that the pointers are null or valid.
         let (peer, options) = unsafe { (text(peer, "peer")?, options_of(options)?) };
         let made = CONNECTIONS.add(ENDPOINTS.get(endpoint)?.connect_with(peer, options)?)?;
         // SAFETY: null was refused above.
@@ -191,8 +196,8 @@ pub unsafe extern "C" fn ethernot_connect(
     })
 }
 
-/// Copies the private data that the peer sent with its request or acceptance, as much as fits. `length` gets how
-/// much there is, and may be null.
+/// Copies the private data of the peer's request or acceptance, at most `capacity` bytes. Writes
+/// the full length to `length`, unless `length` is null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_connection_data(
     connection: *mut Connection,
@@ -202,13 +207,14 @@ pub unsafe extern "C" fn ethernot_connection_data(
 ) -> Result {
     call(|| {
         let bytes = CONNECTIONS.get(connection)?.peer_data();
-        // SAFETY: the program's promise.
+        // SAFETY: the program promises that the pointers are null or valid.
         unsafe { hand_out(&bytes, data, capacity, length) };
         Ok(())
     })
 }
 
-/// Closes a connection and sends the peer up to 128 bytes. What is not complete fails. The handle stays.
+/// Closes a connection and sends the peer up to 128 bytes of private data. Pending operations and
+/// receives fail. The handle stays valid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_connection_close(
     connection: *mut Connection,
@@ -216,13 +222,14 @@ pub unsafe extern "C" fn ethernot_connection_close(
     length: usize,
 ) -> Result {
     call(|| {
-        // SAFETY: the program's promise.
+        // SAFETY: the program promises that `data` points to `length` bytes.
         let data = unsafe { given(data, length) }?;
         Ok(CONNECTIONS.get(connection)?.close(data)?)
     })
 }
 
-/// Waits until a connection has ended. `ethernot_last_error` says why, then.
+/// Waits until a connection has ended. Then returns `ETHERNOT_RESULT_CLOSED`, and
+/// `ethernot_last_error` returns the reason.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_connection_wait_closed(
     connection: *mut Connection,
@@ -234,7 +241,7 @@ pub extern "C" fn ethernot_connection_wait_closed(
     })
 }
 
-/// Frees a connection, which is closed when the handles of its operations are freed, too.
+/// Frees a connection. The connection is closed once the handles of its operations are freed, too.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_connection_free(connection: *mut Connection) -> Result {
     call(|| CONNECTIONS.remove(connection).map(drop))

@@ -18,51 +18,55 @@ pub struct Endpoint {
 
 pub(crate) static ENDPOINTS: Table<ethernot::Endpoint> = Table::new(1, "an endpoint");
 
-/// How threads of the library wait that serve peers while the program does something else.
+/// How the library's threads that serve peers wait while the program does other work.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(i32)]
 pub enum Waiting {
-    /// They spin for as long as that costs less than the sleeps that it saves.
+    /// The threads spin as long as spinning costs less than the sleeps that it saves.
     Adaptive = 0,
-    /// They sleep at once.
+    /// The threads sleep at once.
     Sleep = 1,
-    /// They spin for `spin_us` of the options after the last work.
+    /// The threads spin for `spin_us` of the options after the last work.
     SpinFor = 2,
-    /// They spin all the time.
+    /// The threads spin all the time.
     SpinAlways = 3,
 }
 
-/// Options of an endpoint. All zero is the default: UDP on every usable interface, on free ports.
+/// Options of an endpoint. All zeros are the defaults: UDP on every usable interface, on free
+/// ports.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct EndpointOptions {
-    /// `sizeof` of the structure as the program was compiled; 0 for that of the first version of the library.
+    /// `sizeof` the structure when the program was compiled; 0 means the size in the first version
+    /// of the library.
     pub size: usize,
-    /// Links by name, such as "eth0,packet:eth1"; null for the default, or for what `address` says.
+    /// Links by name, such as "eth0,packet:eth1". Null means the default links, or only the link of
+    /// `address`.
     pub links: *const c_char,
-    /// The address of a UDP link, such as "127.0.0.1:0", beside those of `links`; null for none.
+    /// Address of a UDP link in addition to those of `links`, such as "127.0.0.1:0"; null for none.
     pub address: *const c_char,
-    /// The port of links that name none; 0 for any.
+    /// Port of links that do not name one; 0 for a free port.
     pub port: u16,
-    /// Not 0: no thread of the library serves the endpoint, only calls do.
+    /// If not 0, the library has no thread that serves the endpoint; only calls serve it.
     pub without_progress_thread: u8,
-    /// Not 0: that thread keeps to `progress_processor`.
+    /// If not 0, that thread runs on `progress_processor` only.
     pub is_pinned: u8,
     /// One of `ethernot_waiting`.
     pub waiting: i32,
-    /// How long they spin, in microseconds; for `ETHERNOT_WAITING_SPIN_FOR`.
+    /// Spin time in microseconds, for `ETHERNOT_WAITING_SPIN_FOR`.
     pub spin_us: u32,
-    /// The processor to which that thread keeps, counted from 0 as the kernel does.
+    /// The processor on which that thread runs if `is_pinned` is not 0, numbered as in the kernel.
     pub progress_processor: u32,
 }
 
-// SAFETY: it is numbers and pointers in C's layout, without padding, and begins with its size.
+// SAFETY: the structure consists of numbers and pointers in C layout, has no padding, and begins
+// with its size.
 unsafe impl Options for EndpointOptions {
     const NAME: &'static str = "ethernot_endpoint_options";
     const FIRST_BYTES: usize = 40;
 }
 
-/// Makes an endpoint. `options` may be null. It is freed by `ethernot_endpoint_free`.
+/// Makes an endpoint. `options` may be null. Free the endpoint by `ethernot_endpoint_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_endpoint_open(
     options: *const EndpointOptions,
@@ -71,14 +75,14 @@ pub unsafe extern "C" fn ethernot_endpoint_open(
     call(|| {
         has_place(endpoint)?;
         let mut builder = ethernot::Endpoint::builder();
-        // SAFETY: null, or valid for the call.
+        // SAFETY: `options` is null, or valid for the call.
         if let Some(options) = unsafe { known(options) }? {
             if !options.links.is_null() {
-                // SAFETY: as `options`.
+                // SAFETY: valid for the call, as `options` is.
                 builder = builder.links(unsafe { text(options.links, "links") }?);
             }
             if !options.address.is_null() {
-                // SAFETY: as `options`.
+                // SAFETY: valid for the call, as `options` is.
                 builder = builder.bind(unsafe { text(options.address, "address") }?);
             }
             let polling = match options.waiting {
@@ -103,40 +107,42 @@ pub unsafe extern "C" fn ethernot_endpoint_open(
     })
 }
 
-/// Frees an endpoint. It lives on while connections, listeners or operations of it do; the last of them that is freed closes
-/// what is open. It waits a millisecond at most for peers to hear of it; a thread of the library waits for others, for a second
-/// at most.
+/// Frees an endpoint. It stays open while its connections, listeners or operations exist; freeing
+/// the last of them closes its connections. That call waits at most one millisecond for peers to
+/// confirm. If peers are silent, a thread of the library waits for them, for at most one second.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_endpoint_free(endpoint: *mut Endpoint) -> Result {
     call(|| ENDPOINTS.remove(endpoint).map(drop))
 }
 
-/// Waits until the operations of all connections are complete, and closes these.
+/// Waits until the operations of all connections are complete, closes the connections, and waits
+/// until the peers have confirmed that.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_endpoint_shutdown(endpoint: *mut Endpoint, timeout_ms: i64) -> Result {
     call(|| Ok(ENDPOINTS.get(endpoint)?.shutdown(limit(timeout_ms))?))
 }
 
-/// Makes progress, unless another thread is at it. For endpoints without a progress thread.
+/// Makes progress, unless another thread does. For endpoints without a progress thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_endpoint_drive(endpoint: *mut Endpoint) -> Result {
     call(|| Ok(ENDPOINTS.get(endpoint)?.drive().map(drop)?))
 }
 
-/// Returns a descriptor for event loops: it becomes readable, after `ethernot_endpoint_arm`, when something comes.
-/// It belongs to the endpoint: it must not be read or closed.
+/// Returns a descriptor for event loops. After `ethernot_endpoint_arm`, it becomes readable at the
+/// next event. It belongs to the endpoint: the program must neither read nor close it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_endpoint_descriptor(
     endpoint: *mut Endpoint,
     descriptor: *mut i32,
 ) -> Result {
-    // SAFETY: the program's promise.
+    // SAFETY: the program promises that `descriptor` is null or valid.
     call(|| unsafe { put(descriptor, ENDPOINTS.get(endpoint)?.as_raw_fd()) })
 }
 
-/// Makes the descriptor readable when something comes from now on: a completion, the end of an operation, a request,
-/// an end. `ETHERNOT_RESULT_AGAIN` if something has come since the last call: look at it before sleeping; this is always so
-/// without a progress thread.
+/// Arms the descriptor: it becomes readable at the next completion, end of an operation, request,
+/// or end of a connection. Returns `ETHERNOT_RESULT_AGAIN` if an event has occurred since the last
+/// call: check for events before sleeping. Without a progress thread, always returns
+/// `ETHERNOT_RESULT_AGAIN`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_endpoint_arm(endpoint: *mut Endpoint) -> Result {
     call(|| {
@@ -146,14 +152,15 @@ pub extern "C" fn ethernot_endpoint_arm(endpoint: *mut Endpoint) -> Result {
     })
 }
 
-/// Makes the descriptor unreadable again. `ethernot_endpoint_arm` does it as well.
+/// Makes the descriptor unreadable. `ethernot_endpoint_arm` does this, too.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_endpoint_drain(endpoint: *mut Endpoint) -> Result {
     call(|| Ok(ENDPOINTS.get(endpoint)?.drain()?))
 }
 
-/// Writes the address at which peers can reach the UDP link of this number, as text that ends with a zero:
-/// "127.0.0.1:7000". `ETHERNOT_RESULT_INVALID` if there is none, or no room for it; 64 bytes are enough.
+/// Writes the address at which peers reach the UDP link with this number, as a string that ends
+/// with a zero byte: "127.0.0.1:7000". Returns `ETHERNOT_RESULT_INVALID` if there is no such link
+/// or not enough room; 64 bytes are always enough.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_endpoint_address(
     endpoint: *mut Endpoint,
@@ -171,7 +178,7 @@ pub unsafe extern "C" fn ethernot_endpoint_address(
             let text = format!("the address needs {} bytes, not {capacity}", written.len());
             return Err(Failure::new(Result::Invalid, text));
         }
-        // SAFETY: the program's promise, and null was refused.
+        // SAFETY: null was refused above, and the program promises room for `capacity` bytes.
         unsafe { hand_out(written.as_bytes(), text.cast(), capacity, std::ptr::null_mut()) };
         Ok(())
     })

@@ -7,39 +7,41 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ethernot::{Error, ErrorKind};
 
-/// The result of a call. `ethernot_last_error` has the text of all but the first.
+/// The result of a call. `ethernot_last_error` returns the text for all results except the first.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(i32)]
 pub enum Result {
-    /// Done.
+    /// Success.
     Ok = 0,
-    /// What was asked for is impossible, a pointer is null or a string is not UTF-8: ask for something else.
+    /// The request is impossible, a pointer is null, or a string is not UTF-8. Remedy: change the
+    /// request.
     Invalid = 1,
-    /// The handle is null, of another kind, or was freed.
+    /// The handle is null, of another kind, or freed.
     BadHandle = 2,
-    /// The limit of a wait has passed, and what was waited for goes on: wait again.
+    /// The limit of a wait has expired; the awaited operation continues. Remedy: wait again.
     TimedOut = 3,
-    /// There is nothing, or no room, at the moment: poll, finish something, and try again.
+    /// There is no event or no room at the moment. Remedy: poll, let operations end, and retry.
     Again = 4,
-    /// The connection or the endpoint has ended: make another.
+    /// The connection or the endpoint has ended. Remedy: make another.
     Closed = 5,
-    /// The peer is there and refused the connection: is the service right?
+    /// The peer is reachable and refused the connection. Remedy: check the service number.
     Refused = 6,
-    /// No route leads to the peer, or no process answers there: is it running?
+    /// No route leads to the peer, or no process answers there. Remedy: check that the peer's
+    /// process runs.
     Unreachable = 7,
-    /// It is in use already: choose another.
+    /// The name or number is in use already. Remedy: choose another.
     InUse = 8,
-    /// An operation failed: the text says whether the peer refused it, went away, or had no room.
+    /// An operation failed. The text says whether the peer refused it, was lost, or had no room.
     Failed = 9,
-    /// The operating system refused something: the text says what.
+    /// The operating system refused a request. The text names the request.
     System = 10,
-    /// In a forked child, which makes endpoints of its own.
+    /// The process is a forked child. Remedy: make a new endpoint in the child.
     Forked = 11,
-    /// A fault of the library. Nothing is certain of the endpoint any more.
+    /// A bug in the library. The endpoint may be in any state.
     Fault = 12,
 }
 
-/// Why a call did not do what it should.
+/// The result and the error text of a failed call.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) result: Result,
@@ -51,7 +53,7 @@ impl Failure {
         Self { result, text: text.into() }
     }
 
-    /// A pointer that must not be is null.
+    /// Makes the failure for a null pointer where one is not allowed.
     pub(crate) fn null(what: &str) -> Self {
         Self::new(Result::Invalid, format!("{what} is a null pointer"))
     }
@@ -75,7 +77,7 @@ impl<E: Into<Error>> From<E> for Failure {
         let mut text = error.to_string();
         let mut cause = error.source();
         while let Some(inner) = cause {
-            // Many texts contain that of their cause.
+            // Skip a cause whose text the error's text already contains.
             let inner_text = inner.to_string();
             if !text.contains(&inner_text) {
                 text.push_str(": ");
@@ -91,7 +93,7 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// Does what a call is to do, and keeps the text of an error for the thread.
+/// Runs the body of a call, and stores the text of an error for the calling thread.
 pub(crate) fn call(body: impl FnOnce() -> std::result::Result<(), Failure>) -> Result {
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => return Result::Ok,
@@ -99,20 +101,20 @@ pub(crate) fn call(body: impl FnOnce() -> std::result::Result<(), Failure>) -> R
         Err(_) => Failure::new(Result::Fault, "a fault of the library, reported on standard error"),
     };
     let text = CString::new(failure.text.replace('\0', " ")).unwrap_or_default();
-    // At the end of a thread there may be no place for it any more.
+    // While a thread ends, its thread-local text may have been destroyed already.
     let _gone = LAST.try_with(|last| last.replace(text));
     failure.result
 }
 
-/// Returns the text of the last error of a call of this thread; empty if there was none. It is good until the next
-/// call of the thread, and must not be freed.
+/// Returns the text of the last error of a call by this thread, or an empty string. The text is
+/// valid until the next call by this thread, and must not be freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_last_error() -> *const c_char {
     let text = LAST.try_with(|last| last.try_borrow().map(|text| text.as_ptr()).ok());
     text.ok().flatten().unwrap_or(c"".as_ptr())
 }
 
-/// Returns the name of a result, as in "timed out"; "unknown" of a number that is none.
+/// Returns the name of a result, such as "timed out". Returns "unknown" for any other number.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_result_name(result: i32) -> *const c_char {
     let name = match result {

@@ -1,4 +1,4 @@
-//! Handles: numbers that stand for objects.
+//! Handles: numbers that identify objects.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -6,8 +6,9 @@ use crate::failure::{Failure, Result};
 
 /// Objects of one kind, by handle.
 ///
-/// A handle has the kind in its highest byte, then the generation of its place, then the place plus one. It is never
-/// null, and one that was freed is not found until its place has been given out 2^24 times.
+/// The highest byte of a handle is the kind; below it are the generation of the object's place, and
+/// the index of the place plus one. A handle is never null. A freed handle is refused until its
+/// place has been reused 2^24 times.
 pub(crate) struct Table<T> {
     kind: u8,
     name: &'static str,
@@ -32,7 +33,7 @@ impl<T> Table<T> {
         Self { kind, name, places: RwLock::new(Places { all: Vec::new(), free: Vec::new() }) }
     }
 
-    /// Keeps an object. `H` is what the handle is called in C.
+    /// Stores an object and returns its handle. `H` is the handle's type in C.
     pub(crate) fn add<H>(&self, object: T) -> std::result::Result<*mut H, Failure> {
         let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);
         let object = Some(Arc::new(object));
@@ -53,7 +54,7 @@ impl<T> Table<T> {
         Ok(std::ptr::without_provenance_mut(number as usize))
     }
 
-    /// The object of a handle.
+    /// Returns the object of a handle.
     pub(crate) fn get<H>(&self, handle: *const H) -> std::result::Result<Arc<T>, Failure> {
         let found = self.place_of(handle).and_then(|(index, generation)| {
             let places = self.places.read().unwrap_or_else(PoisonError::into_inner);
@@ -63,7 +64,7 @@ impl<T> Table<T> {
         found.ok_or_else(|| self.bad(handle))
     }
 
-    /// The object of a handle, which stands for nothing from now on.
+    /// Removes the object of a handle and returns it. The handle is invalid afterwards.
     pub(crate) fn remove<H>(&self, handle: *const H) -> std::result::Result<Arc<T>, Failure> {
         let found = self.place_of(handle).and_then(|(index, generation)| {
             let mut places = self.places.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Memory that peers and operations use.
+//! Registered memory.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -10,45 +10,45 @@ use crate::endpoint::{ENDPOINTS, Endpoint};
 use crate::failure::{Failure, Result, call};
 use crate::handle::Table;
 
-/// Memory of this process that is registered.
+/// Registered memory of this process.
 pub struct Memory {
     _opaque: [u8; 0],
 }
 
-/// What is kept of it.
+/// The object of a memory handle.
 pub(crate) struct Registered {
     pub(crate) region: MemoryRegion,
-    /// The library's, or the program's.
+    /// The buffer, if the library allocated the memory.
     buffer: Option<Arc<Buffer>>,
     start: usize,
 }
 
 pub(crate) static MEMORY: Table<Registered> = Table::new(2, "memory");
 
-/// Reads and answers of peers may be placed in the memory (as may messages).
+/// Reads, results of atomics, and messages may be placed in the memory.
 pub const ETHERNOT_LOCAL_WRITE: u32 = 1;
-/// Peers may read it.
+/// Peers may read the memory.
 pub const ETHERNOT_REMOTE_READ: u32 = 2;
-/// Peers may write it.
+/// Peers may write the memory.
 pub const ETHERNOT_REMOTE_WRITE: u32 = 4;
-/// Peers may do atomics on it.
+/// Peers may perform atomics on the memory.
 pub const ETHERNOT_REMOTE_ATOMIC: u32 = 8;
 
-/// A region of a peer: the key that opens it, the address of its first byte as the peer counts, and bytes.
+/// A region of a peer: its address, length and key.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(C)]
 pub struct Remote {
-    /// Address of its first byte.
+    /// Address of the first byte, as the peer addresses it.
     pub address: u64,
     /// The length of the region in bytes.
     pub length: u64,
-    /// The key that opens the region.
+    /// Key of the region.
     pub key: u32,
     /// Reserved, always 0.
     pub reserved: u32,
 }
 
-/// Bytes of the description of a region, in which it travels in private data and messages.
+/// Length in bytes of an encoded region description, to be sent in private data or a message.
 pub const ETHERNOT_REMOTE_BYTES: usize = 20;
 
 impl From<RemoteRegion> for Remote {
@@ -68,7 +68,7 @@ fn rights_of(bits: u32) -> std::result::Result<Rights, Failure> {
     known.ok_or_else(|| Failure::new(Result::Invalid, format!("rights {bits:#x} are unknown")))
 }
 
-/// Allocates memory, filled with zeros, and registers it. `ethernot_memory_free` frees it.
+/// Allocates zeroed memory and registers it. Free it by `ethernot_memory_free`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_memory_allocate(
     endpoint: *mut Endpoint,
@@ -92,7 +92,8 @@ pub unsafe extern "C" fn ethernot_memory_allocate(
     })
 }
 
-/// Registers memory of the program's own, which must stay mapped until `ethernot_memory_free` has returned.
+/// Registers memory of the program, which must stay mapped until `ethernot_memory_free` has
+/// returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_memory_register(
     endpoint: *mut Endpoint,
@@ -108,7 +109,8 @@ pub unsafe extern "C" fn ethernot_memory_register(
         }
         let (endpoint, rights) = (ENDPOINTS.get(endpoint)?, rights_of(rights)?);
         let table = endpoint.memory();
-        // SAFETY: the program promises that it stays until it is freed here; Rust has no reference to it.
+        // SAFETY: the program promises that the memory stays mapped until it is freed here. No Rust
+        // reference to it exists.
         let region =
             unsafe { table.register_raw(endpoint.domain(), start.cast(), length, rights) }?;
         let region = endpoint.adopt(region)?;
@@ -119,8 +121,8 @@ pub unsafe extern "C" fn ethernot_memory_register(
     })
 }
 
-/// Returns the address of the memory, and its length in bytes. Peers write to it at any time: read what they write
-/// by atomics or volatile accesses, after a completion reports that it is there.
+/// Returns the address of the memory, and its length in bytes. Peers write to it at any time. Read
+/// their data by atomics or volatile accesses, after a completion reports its arrival.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_memory_data(
     memory: *mut Memory,
@@ -129,35 +131,36 @@ pub unsafe extern "C" fn ethernot_memory_data(
 ) -> Result {
     call(|| {
         let memory = MEMORY.get(memory)?;
-        // SAFETY: null, or room for it.
+        // SAFETY: `length` is null, or points to room for a number.
         if let Some(length) = unsafe { length.as_mut() } {
             *length = memory.region.len();
         }
-        // SAFETY: the program's promise.
+        // SAFETY: the program promises that `data` is null or valid.
         unsafe { put(data, std::ptr::with_exposed_provenance_mut(memory.start)) }
     })
 }
 
-/// Returns what peers need to know to reach the memory.
+/// Returns the description with which peers can reach the memory.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_memory_remote(
     memory: *mut Memory,
     remote: *mut Remote,
 ) -> Result {
-    // SAFETY: the program's promise.
+    // SAFETY: the program promises that `remote` is null or valid.
     call(|| unsafe { put(remote, MEMORY.get(memory)?.region.remote().into()) })
 }
 
-/// Deregisters memory; peers do not reach it any more when this has returned.
+/// Deregisters memory. Peers cannot reach it once this call has returned.
 ///
-/// Memory that the library allocated is freed, and the program must not touch it any more. Operations that use it go on, and
-/// it is freed when the last of them has ended. Memory of the program's own is not touched any more when this has returned, and
+/// Memory that the library allocated must not be touched by the program afterwards. Pending
+/// operations that use it continue, and the library frees it when the last of them has ended.
+/// Memory of the program is no longer touched by the library once this call has returned. Pending
 /// operations that still need it end their connection.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_memory_free(memory: *mut Memory) -> Result {
     call(|| {
         let mut memory = MEMORY.remove(memory)?;
-        // Another thread that posts an operation with it is done soon.
+        // Another thread that posts an operation with the memory will release it soon.
         let Registered { region, buffer, .. } = loop {
             match Arc::try_unwrap(memory) {
                 Ok(memory) => break memory,
@@ -171,21 +174,21 @@ pub extern "C" fn ethernot_memory_free(memory: *mut Memory) -> Result {
     })
 }
 
-/// Writes the description of a region: `ETHERNOT_REMOTE_BYTES`.
+/// Encodes the description of a region in `ETHERNOT_REMOTE_BYTES` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_remote_to_bytes(remote: *const Remote, bytes: *mut u8) -> Result {
     call(|| {
-        // SAFETY: null, or valid for the call.
+        // SAFETY: `remote` is null, or valid for the call.
         let remote = unsafe { remote.as_ref() }.ok_or_else(|| Failure::null("remote"))?;
         let written = RemoteRegion::from(*remote).to_bytes();
         has_place(bytes)?;
-        // SAFETY: the program's promise, and null was refused.
+        // SAFETY: null was refused above, and the program promises room for the bytes.
         unsafe { std::ptr::copy_nonoverlapping(written.as_ptr(), bytes, written.len()) };
         Ok(())
     })
 }
 
-/// Reads the description of a region.
+/// Decodes the description of a region.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_remote_from_bytes(
     bytes: *const c_void,
@@ -193,12 +196,12 @@ pub unsafe extern "C" fn ethernot_remote_from_bytes(
     remote: *mut Remote,
 ) -> Result {
     call(|| {
-        // SAFETY: the program's promise.
+        // SAFETY: the program promises that `bytes` points to `length` bytes.
         let read = RemoteRegion::from_bytes(unsafe { given(bytes, length) }?)?;
-        // SAFETY: the program's promise.
+        // SAFETY: the program promises that `remote` is null or valid.
         unsafe { put(remote, read.into()) }
     })
 }
 
-/// Most bytes that are allocated at a time: what no address space has would end the process.
+/// Largest allocation in bytes. An allocation beyond the address space would abort the process.
 const ALLOCATED_MAX: u64 = 1 << 40;

@@ -11,86 +11,89 @@ use crate::handle::Table;
 use crate::memory::{MEMORY, Memory, Remote};
 use crate::options::{Options, known};
 
-/// One pending operation.
+/// A pending operation.
 pub struct Operation {
     _opaque: [u8; 0],
 }
 
 pub(crate) static OPERATIONS: Table<OperationHandle> = Table::new(6, "an operation");
 
-/// Performed only after all earlier operations of the connection.
+/// Performs the operation only after all earlier operations of the connection.
 pub const ETHERNOT_FENCE_BEFORE: u32 = 1;
-/// All later operations are performed only after this one.
+/// Performs all later operations of the connection only after this one.
 pub const ETHERNOT_FENCE_AFTER: u32 = 2;
-/// In strict order, as on a reliable connection of verbs.
+/// Strict order, as on a reliable connection of verbs.
 pub const ETHERNOT_STRICT: u32 = 4;
-/// A completion is queued here when it succeeds.
+/// Queues a completion at this endpoint when the operation succeeds.
 pub const ETHERNOT_SIGNALLED: u32 = 8;
-/// The peer is notified of a write.
+/// Notifies the peer of a write.
 pub const ETHERNOT_NOTIFY: u32 = 16;
-/// `immediate` is sent to the peer.
+/// Sends `immediate` to the peer.
 pub const ETHERNOT_IMMEDIATE: u32 = 32;
-/// It need not be sent before the next operation without this mark, the next poll or the next wait.
+/// Allows the operation to wait until the next operation without this flag, the next poll or the
+/// next wait.
 pub const ETHERNOT_MORE: u32 = 64;
 
-/// Order and notification of an operation. All zero is the default: free order, only the handle reports its end.
+/// Ordering, notification and completion of an operation. All zeros are the defaults: relaxed
+/// order, and only the handle reports the end.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct OperationOptions {
-    /// `sizeof` of the structure as the program was compiled; 0 for that of the first version of the library.
+    /// `sizeof` the structure when the program was compiled; 0 means the size in the first version
+    /// of the library.
     pub size: usize,
-    /// A number that the completion returns.
+    /// Returned in the completion.
     pub context: u64,
-    /// `ETHERNOT_FENCE_BEFORE` and so on, added.
+    /// Sum of `ETHERNOT_FENCE_BEFORE` and the other flags.
     pub flags: u32,
-    /// For `ETHERNOT_IMMEDIATE`.
+    /// The 32-bit value for the peer, with `ETHERNOT_IMMEDIATE`.
     pub immediate: u32,
 }
 
-/// What finished.
+/// The kind of a completed operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(i32)]
 pub enum CompletionKind {
-    /// A write of this side.
+    /// A write by this side.
     Write = 1,
-    /// A read of this side.
+    /// A read by this side.
     Read = 2,
-    /// An atomic of this side.
+    /// An atomic by this side.
     Atomic = 3,
-    /// A message of this side: the peer has it.
+    /// A message sent by this side has arrived at the peer.
     Send = 4,
-    /// A posted receive: a message is in it.
+    /// A posted receive contains a message.
     Receive = 5,
-    /// The peer has written here, and said so.
+    /// The peer has written to this side with a notification.
     Notification = 6,
-    /// Something else.
+    /// Any other kind.
     Other = 7,
 }
 
-/// The outcome of an operation or a receive, or a notification.
+/// The result of an operation or a receive, or a notification.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Completion {
-    /// What the program gave when it posted; 0 for a notification.
+    /// The context with which the program posted; 0 for a notification.
     pub context: u64,
-    /// Atomics: what was there before. Notification: the address written to.
+    /// For an atomic, the old value. For a notification, the address that was written.
     pub value: u64,
-    /// What finished.
+    /// The kind of the completed operation.
     pub kind: CompletionKind,
-    /// How it ended: `ETHERNOT_RESULT_OK` or `ETHERNOT_RESULT_FAILED`.
+    /// `ETHERNOT_RESULT_OK` or `ETHERNOT_RESULT_FAILED`.
     pub result: Result,
-    /// The number of bytes that were moved.
+    /// The number of transferred bytes.
     pub bytes: u32,
-    /// What came with a message or notification.
+    /// The immediate of a message or notification.
     pub immediate: u32,
-    /// Not 0: there is an immediate.
+    /// Not 0 if there is an immediate.
     pub has_immediate: u32,
     /// Reserved, always 0.
     pub reserved: u32,
 }
 
 impl Completion {
-    /// None.
+    /// An empty completion.
     pub(crate) const NOTHING: Self = Self {
         context: 0,
         value: 0,
@@ -103,7 +106,7 @@ impl Completion {
     };
 }
 
-// SAFETY: it is numbers in C's layout, without padding, and begins with its size.
+// SAFETY: the structure consists of numbers in C layout, has no padding, and begins with its size.
 unsafe impl Options for OperationOptions {
     const NAME: &'static str = "ethernot_operation_options";
     const FIRST_BYTES: usize = 24;
@@ -114,7 +117,7 @@ unsafe impl Options for OperationOptions {
 pub(crate) unsafe fn options_of(
     options: *const OperationOptions,
 ) -> std::result::Result<ethernot::OperationOptions, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: promised by the caller.
     let Some(options) = unsafe { known(options) }? else {
         return Ok(ethernot::OperationOptions::NONE);
     };
@@ -134,7 +137,8 @@ pub(crate) unsafe fn options_of(
         .more(has(ETHERNOT_MORE)))
 }
 
-/// Starts an operation. Its handle goes to `operation`; without a place for it, its outcome cannot be asked for.
+/// Posts an operation and writes its handle to `operation`. If `operation` is null, the result of
+/// the operation is not available.
 ///
 /// # Safety
 /// `options` and `operation` are null or valid.
@@ -144,14 +148,14 @@ unsafe fn start(
     post: impl FnOnce(ethernot::OperationOptions) -> std::result::Result<OperationHandle, Failure>,
 ) -> Result {
     call(|| {
-        // SAFETY: the caller's promise.
+        // SAFETY: promised by the caller.
         let handle = post(unsafe { options_of(options) }?)?;
         if operation.is_null() {
             drop(handle);
             return Ok(());
         }
         let handle = OPERATIONS.add(handle)?;
-        // SAFETY: the caller's promise.
+        // SAFETY: promised by the caller.
         unsafe { put(operation, handle) }
     })
 }
@@ -159,15 +163,17 @@ unsafe fn start(
 /// # Safety
 /// `remote` is null or valid.
 unsafe fn remote_of(remote: *const Remote) -> std::result::Result<ethernot::RemoteRegion, Failure> {
-    // SAFETY: the caller's promise.
+    // SAFETY: promised by the caller.
     let remote = unsafe { remote.as_ref() }.ok_or_else(|| Failure::null("remote"))?;
     Ok((*remote).into())
 }
 
-/// Copies bytes of this side's memory to the peer's. They must not change until the operation is complete.
+/// Copies bytes of local memory to the peer's memory. They must not change until the operation is
+/// complete.
 ///
-/// Of all that start an operation: `options` may be null. The handle is freed by `ethernot_operation_free`; with a null
-/// `operation` there is none, and the operation goes on unobserved.
+/// For every call that posts an operation: `options` may be null. Free the handle by
+/// `ethernot_operation_free`. If `operation` is null, the operation has no handle, and its result
+/// is not available.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_write(
     connection: *mut Connection,
@@ -181,15 +187,15 @@ pub unsafe extern "C" fn ethernot_write(
 ) -> Result {
     let post = |options| {
         let (connection, memory) = (CONNECTIONS.get(connection)?, MEMORY.get(memory)?);
-        // SAFETY: the program's promise.
+        // SAFETY: the program promises that `remote` is null or valid.
         let remote = unsafe { remote_of(remote) }?;
         Ok(connection.write(&memory.region, offset, &remote, remote_offset, length, options)?)
     };
-    // SAFETY: the program's promise.
+    // SAFETY: the program promises that the pointers are null or valid.
     unsafe { start(options, operation, post) }
 }
 
-/// Writes up to 64 bytes, which are copied before the call returns.
+/// Writes up to 64 bytes. They are copied during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_write_bytes(
     connection: *mut Connection,
@@ -202,15 +208,15 @@ pub unsafe extern "C" fn ethernot_write_bytes(
 ) -> Result {
     let post = |options| {
         let connection = CONNECTIONS.get(connection)?;
-        // SAFETY: the program's promise.
+        // SAFETY: the program promises that the pointers are null or valid.
         let (bytes, remote) = unsafe { (given(bytes, length)?, remote_of(remote)?) };
         Ok(connection.write_bytes(bytes, &remote, remote_offset, options)?)
     };
-    // SAFETY: the program's promise.
+    // SAFETY: the program promises that the pointers are null or valid.
     unsafe { start(options, operation, post) }
 }
 
-/// Copies bytes of the peer's memory to this side's, which has the right `ETHERNOT_LOCAL_WRITE`.
+/// Copies bytes of the peer's memory to local memory, which needs the right `ETHERNOT_LOCAL_WRITE`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_read(
     connection: *mut Connection,
@@ -224,15 +230,16 @@ pub unsafe extern "C" fn ethernot_read(
 ) -> Result {
     let post = |options| {
         let (connection, memory) = (CONNECTIONS.get(connection)?, MEMORY.get(memory)?);
-        // SAFETY: the program's promise.
+        // SAFETY: the program promises that `remote` is null or valid.
         let remote = unsafe { remote_of(remote) }?;
         Ok(connection.read(&memory.region, offset, &remote, remote_offset, length, options)?)
     };
-    // SAFETY: the program's promise.
+    // SAFETY: the program promises that the pointers are null or valid.
     unsafe { start(options, operation, post) }
 }
 
-/// Adds to a 64-bit word of the peer's memory. `ethernot_operation_wait` returns the value before.
+/// Adds `operand` to a 64-bit word of the peer's memory. `ethernot_operation_wait` returns the old
+/// value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_fetch_add(
     connection: *mut Connection,
@@ -243,16 +250,16 @@ pub unsafe extern "C" fn ethernot_fetch_add(
     operation: *mut *mut Operation,
 ) -> Result {
     let post = |options| {
-        // SAFETY: the program's promise.
+        // SAFETY: the program promises that `remote` is null or valid.
         let remote = unsafe { remote_of(remote) }?;
         Ok(CONNECTIONS.get(connection)?.fetch_add(&remote, remote_offset, operand, options)?)
     };
-    // SAFETY: the program's promise.
+    // SAFETY: the program promises that the pointers are null or valid.
     unsafe { start(options, operation, post) }
 }
 
-/// Stores `swap` in a 64-bit word of the peer's memory if it holds `compare`. `ethernot_operation_wait` returns what it
-/// held.
+/// Stores `swap` in a 64-bit word of the peer's memory if the word equals `compare`.
+/// `ethernot_operation_wait` returns the old value.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_compare_swap(
     connection: *mut Connection,
@@ -264,16 +271,16 @@ pub unsafe extern "C" fn ethernot_compare_swap(
     operation: *mut *mut Operation,
 ) -> Result {
     let post = |options| {
-        // SAFETY: the program's promise.
+        // SAFETY: the program promises that `remote` is null or valid.
         let remote = unsafe { remote_of(remote) }?;
         let connection = CONNECTIONS.get(connection)?;
         Ok(connection.compare_swap(&remote, remote_offset, compare, swap, options)?)
     };
-    // SAFETY: the program's promise.
+    // SAFETY: the program promises that the pointers are null or valid.
     unsafe { start(options, operation, post) }
 }
 
-/// Sends a message into the receive that the peer has posted or will post.
+/// Sends a message. It consumes a receive of the peer, posted before or after.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_send(
     connection: *mut Connection,
@@ -287,11 +294,11 @@ pub unsafe extern "C" fn ethernot_send(
         let (connection, memory) = (CONNECTIONS.get(connection)?, MEMORY.get(memory)?);
         Ok(connection.send(&memory.region, offset, length, options)?)
     };
-    // SAFETY: the program's promise.
+    // SAFETY: the program promises that the pointers are null or valid.
     unsafe { start(options, operation, post) }
 }
 
-/// Sends a message of up to 64 bytes, which are copied before the call returns.
+/// Sends a message of up to 64 bytes. They are copied during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_send_bytes(
     connection: *mut Connection,
@@ -301,17 +308,19 @@ pub unsafe extern "C" fn ethernot_send_bytes(
     operation: *mut *mut Operation,
 ) -> Result {
     let post = |options| {
-        // SAFETY: the program's promise.
+        // SAFETY: the program promises that `bytes` points to `length` bytes.
         let bytes = unsafe { given(bytes, length) }?;
         Ok(CONNECTIONS.get(connection)?.send_bytes(bytes, options)?)
     };
-    // SAFETY: the program's promise.
+    // SAFETY: the program promises that the pointers are null or valid.
     unsafe { start(options, operation, post) }
 }
 
-/// Posts a receive without a handle: memory with the right `ETHERNOT_LOCAL_WRITE` for one message, which a completion of
-/// the connection reports, of `ETHERNOT_COMPLETION_KIND_RECEIVE` and with `context`. For programs in which one thread takes all
-/// completions (`ethernot_poll`, `ethernot_wait_completion`); `ethernot_receive_post` makes a receive with a handle instead.
+/// Posts a receive without a handle for one message. The memory needs the right
+/// `ETHERNOT_LOCAL_WRITE`. A completion of the connection reports the message, with `context` and
+/// the kind `ETHERNOT_COMPLETION_KIND_RECEIVE`. This suits programs in which one thread polls all
+/// completions (`ethernot_poll`, `ethernot_wait_completion`). `ethernot_receive_post` makes a
+/// receive with a handle instead.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_post_receive(
     connection: *mut Connection,
@@ -326,8 +335,8 @@ pub extern "C" fn ethernot_post_receive(
     })
 }
 
-/// Waits until an operation is complete. `value` gets what an atomic found, and may be null. May be called again after
-/// `ETHERNOT_RESULT_TIMED_OUT`.
+/// Waits until an operation is complete. Writes the old value of an atomic to `value`, unless
+/// `value` is null. The call may be repeated after `ETHERNOT_RESULT_TIMED_OUT`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_operation_wait(
     operation: *mut Operation,
@@ -336,7 +345,7 @@ pub unsafe extern "C" fn ethernot_operation_wait(
 ) -> Result {
     call(|| {
         let found = OPERATIONS.get(operation)?.wait(limit(timeout_ms))?;
-        // SAFETY: null, or room for it.
+        // SAFETY: `value` is null, or points to room for a number.
         if let Some(value) = unsafe { value.as_mut() } {
             *value = found;
         }
@@ -344,24 +353,26 @@ pub unsafe extern "C" fn ethernot_operation_wait(
     })
 }
 
-/// Whether an operation is complete or has failed: `ETHERNOT_RESULT_OK` or `ETHERNOT_RESULT_FAILED`, or else `ETHERNOT_RESULT_AGAIN`. Makes no
-/// progress by itself.
+/// Returns the state of an operation: `ETHERNOT_RESULT_OK` if it is complete,
+/// `ETHERNOT_RESULT_FAILED` if it has failed, `ETHERNOT_RESULT_AGAIN` if it is pending. Does not
+/// make progress.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_operation_test(operation: *mut Operation) -> Result {
     call(|| match OPERATIONS.get(operation)?.status() {
         OperationStatus::Done { .. } => Ok(()),
         OperationStatus::Failed(error) => Err(Failure::new(Result::Failed, error.to_string())),
-        OperationStatus::Pending { .. } => Err(Failure::new(Result::Again, "it is under way")),
+        OperationStatus::Pending { .. } => Err(Failure::new(Result::Again, "it is pending")),
     })
 }
 
-/// Frees the handle of an operation, which goes on.
+/// Frees the handle of an operation. The operation continues.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_operation_free(operation: *mut Operation) -> Result {
     call(|| OPERATIONS.remove(operation).map(drop))
 }
 
-/// Takes the oldest completion of a connection, and makes progress; `ETHERNOT_RESULT_AGAIN` if there is none.
+/// Returns the oldest completion of a connection, after making progress if necessary. Returns
+/// `ETHERNOT_RESULT_AGAIN` if there is none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_poll(
     connection: *mut Connection,
@@ -376,7 +387,8 @@ pub unsafe extern "C" fn ethernot_poll(
     })
 }
 
-/// Waits for a completion of a connection; `ETHERNOT_RESULT_CLOSED` if it has ended and there is none left.
+/// Waits for a completion of a connection. Returns `ETHERNOT_RESULT_CLOSED` if the connection has
+/// ended and no completion is left.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_wait_completion(
     connection: *mut Connection,

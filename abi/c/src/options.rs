@@ -1,26 +1,30 @@
-//! Structures of options that programs pass by pointer, of this version of the library or another.
+//! Structures of options that programs pass by pointer, compiled for this or another version of the
+//! library.
 
 use std::mem::MaybeUninit;
 
 use crate::failure::{Failure, Result};
 
-/// A structure of options. Later versions of the library add fields at its end, for which zero means what the library did
-/// before.
+/// A structure of options. Later versions of the library add fields at its end. Zero in a new field
+/// means the behaviour of earlier versions.
 ///
 /// # Safety
-/// It is `repr(C)`, begins with a `usize`, has no padding after its first version's last field, and all zero is a value of it.
+/// The structure is `repr(C)`, begins with a `usize`, has no padding after the last field of its
+/// first version, and all zeros are a valid value.
 pub(crate) unsafe trait Options: Copy {
-    /// Its name in C.
+    /// Name of the structure in C.
     const NAME: &'static str;
 
-    /// Its bytes in the first version of the library.
+    /// Length of the structure in the first version of the library, in bytes.
     const FIRST_BYTES: usize;
 }
 
-/// The options that a program passes; none if `options` is null. Fields that the program does not know are zero.
+/// Returns the options that a program passes; `None` if `options` is null. Fields that the program
+/// does not know are zero.
 ///
 /// # Safety
-/// `options` is null or valid: of `FIRST_BYTES`, or as many as its first field says.
+/// `options` is null, or valid for the number of bytes in its first field, or for `FIRST_BYTES`
+/// bytes if that is 0.
 pub(crate) unsafe fn known<T: Options>(
     options: *const T,
 ) -> std::result::Result<Option<T>, Failure> {
@@ -41,7 +45,7 @@ pub(crate) unsafe fn known<T: Options>(
         return Err(Failure::new(Result::Invalid, text));
     }
     let shared = given.min(size_of::<T>());
-    // SAFETY: the caller's promise.
+    // SAFETY: promised by the caller.
     let unknown = unsafe { std::slice::from_raw_parts(bytes.add(shared), given - shared) };
     if unknown.iter().any(|&byte| byte != 0) {
         let text = format!(
@@ -53,21 +57,23 @@ pub(crate) unsafe fn known<T: Options>(
         return Err(Failure::new(Result::Invalid, text));
     }
     let mut known = MaybeUninit::<T>::zeroed();
-    // SAFETY: both have so many bytes, and all zero is a value of it, so that any part of it over zeros is one.
+    // SAFETY: both structures have at least `shared` bytes. All zeros are a valid value, and so is
+    // any beginning of valid options followed by zeros.
     unsafe {
         known.as_mut_ptr().cast::<u8>().copy_from_nonoverlapping(bytes, shared);
         Ok(Some(known.assume_init()))
     }
 }
 
-/// No version has larger options. A size beyond it was never set.
+/// Upper limit for the size of options in any version, in bytes. A larger size was not set by the
+/// program.
 const BYTES_MAX: usize = 4096;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// As the library knows it now.
+    /// The structure in this version of the library.
     #[derive(Clone, Copy)]
     #[repr(C)]
     struct Now {
@@ -76,14 +82,14 @@ mod tests {
         second: u64,
     }
 
-    // SAFETY: it is plain numbers in C's layout, and begins with its size.
+    // SAFETY: the structure consists of numbers in C layout and begins with its size.
     unsafe impl Options for Now {
         const NAME: &'static str = "now";
         const FIRST_BYTES: usize = 16;
     }
 
     fn known_of(words: &[u64]) -> std::result::Result<(u64, u64), String> {
-        // SAFETY: there are as many bytes as the first word says, or 16.
+        // SAFETY: the slice has the number of bytes in its first word, or 16.
         let known = unsafe { known(words.as_ptr().cast::<Now>()) };
         match known {
             Ok(known) => known.map(|known| (known.first, known.second)).ok_or_else(String::new),
@@ -94,7 +100,7 @@ mod tests {
     #[test]
     fn programs_of_earlier_versions_leave_what_they_do_not_know_at_zero() {
         for size in [0, 16] {
-            // The third word is not theirs.
+            // The third word is not part of the program's structure.
             assert_eq!(known_of(&[size, 7, 9]), Ok((7, 0)));
         }
         assert_eq!(known_of(&[24, 7, 9]), Ok((7, 9)));
@@ -113,7 +119,7 @@ mod tests {
         assert!(refused.contains("size 8 of now"), "{refused}");
         let refused = known_of(&[u64::MAX, 7, 9]).expect_err("it was never set");
         assert!(refused.contains("sizeof"), "{refused}");
-        // SAFETY: there is none.
+        // SAFETY: the pointer is null.
         assert!(matches!(unsafe { known::<Now>(std::ptr::null()) }, Ok(None)));
     }
 }

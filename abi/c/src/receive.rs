@@ -1,4 +1,5 @@
-//! Receives with handles, by which threads share a connection: each message goes to one handle alone.
+//! Receives with handles, for threads that share a connection: each message goes to exactly one
+//! handle.
 
 use std::ffi::c_void;
 
@@ -11,32 +12,34 @@ use crate::handle::Table;
 use crate::memory::{MEMORY, Memory};
 use crate::operation::{OperationOptions, options_of};
 
-/// A buffer that waits for one message.
+/// A posted receive: a buffer for one message.
 pub struct Receive {
     _opaque: [u8; 0],
 }
 
 pub(crate) static RECEIVES: Table<ReceiveHandle> = Table::new(7, "a receive");
 
-/// A message that has come.
+/// A received message.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Message {
     /// The length of the message in bytes.
     pub length: u64,
-    /// What the peer sent along.
+    /// The immediate of the message.
     pub immediate: u32,
-    /// Not 0: there is an immediate.
+    /// Not 0 if there is an immediate.
     pub has_immediate: u32,
 }
 
-/// Posts a receive with a handle: memory with the right `ETHERNOT_LOCAL_WRITE` for one message of at most `length` bytes, which
-/// `ethernot_receive_wait` of this handle returns, and no completion reports. For programs whose threads share a connection;
-/// `ethernot_post_receive` makes a receive without a handle instead. Messages go to the receives of a connection, of
-/// both kinds, in the order in which these were posted.
+/// Posts a receive with a handle for one message of at most `length` bytes. The memory needs the
+/// right `ETHERNOT_LOCAL_WRITE`. `ethernot_receive_wait` returns the message; no completion reports
+/// it. This suits programs whose threads share a connection. `ethernot_post_receive` makes a
+/// receive without a handle instead. Messages consume the receives of a connection, of both kinds,
+/// in the order of their posts.
 ///
-/// Of all that make a receive: it is freed by `ethernot_receive_free`. If one was freed before its message was seen, the
-/// next `ethernot_receive_post` takes it over, buffer and all: so take the bytes from `ethernot_receive_wait`.
+/// For every call that makes a receive: free it by `ethernot_receive_free`. If a receive is freed
+/// before its message was read, the next `ethernot_receive_post` takes it over, including its
+/// buffer. So read the bytes by `ethernot_receive_wait`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_receive_post(
     connection: *mut Connection,
@@ -54,9 +57,9 @@ pub unsafe extern "C" fn ethernot_receive_post(
     })
 }
 
-/// Sends a question, whose bytes must not change until the answer is here, and posts a buffer for the answer, as one: of the questions of
-/// several threads the answers come in the order in which they were asked, if the peer answers in order. `options` may be
-/// null.
+/// Sends a question and posts a buffer for the answer, in one step. The question's bytes must not
+/// change until the answer has arrived. If several threads ask and the peer answers in order, each
+/// thread gets the answer to its own question. `options` may be null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_call(
     connection: *mut Connection,
@@ -72,7 +75,7 @@ pub unsafe extern "C" fn ethernot_call(
     call(|| {
         has_place(receive)?;
         let (question, answer) = (MEMORY.get(question)?, MEMORY.get(answer)?);
-        // SAFETY: the program's promise.
+        // SAFETY: the program promises that `options` is null or valid.
         let options = unsafe { options_of(options) }?;
         let asked = CONNECTIONS.get(connection)?.call_from(
             &question.region,
@@ -89,7 +92,7 @@ pub unsafe extern "C" fn ethernot_call(
     })
 }
 
-/// Asks as `ethernot_call` does, with a question of up to 64 bytes, which are copied before the call returns.
+/// Sends a question as `ethernot_call` does, of up to 64 bytes. They are copied during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_call_bytes(
     connection: *mut Connection,
@@ -103,7 +106,7 @@ pub unsafe extern "C" fn ethernot_call_bytes(
 ) -> Result {
     call(|| {
         has_place(receive)?;
-        // SAFETY: the program's promise.
+        // SAFETY: the program promises that the pointers are null or valid.
         let (question, options) =
             unsafe { (given(question, question_length)?, options_of(options)?) };
         let (connection, answer) = (CONNECTIONS.get(connection)?, MEMORY.get(answer)?);
@@ -114,8 +117,9 @@ pub unsafe extern "C" fn ethernot_call_bytes(
     })
 }
 
-/// Waits for the message of a receive, and copies as much of it as there is room for to `bytes`, which may be null. May be called again
-/// after `ETHERNOT_RESULT_TIMED_OUT`; afterwards it returns the same once more.
+/// Waits for the message of a receive, and copies at most `capacity` bytes of it to `bytes`, which
+/// may be null. The call may be repeated after `ETHERNOT_RESULT_TIMED_OUT`. After the message has
+/// arrived, each call returns the message again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_receive_wait(
     receive: *mut Receive,
@@ -135,7 +139,8 @@ pub unsafe extern "C" fn ethernot_receive_wait(
                 )
             };
             let copy = received.to_vec().map_err(freed)?;
-            // SAFETY: the program's promise of room for `capacity` bytes; the copy is an allocation of its own.
+            // SAFETY: the program promises room for `capacity` bytes, and the copy is a separate
+            // allocation.
             unsafe { hand_out(&copy, bytes, capacity, std::ptr::null_mut()) };
         }
         let description = Message {
@@ -148,7 +153,8 @@ pub unsafe extern "C" fn ethernot_receive_wait(
     })
 }
 
-/// Whether a message has come, or never will: `ETHERNOT_RESULT_OK`, or else `ETHERNOT_RESULT_AGAIN`. Makes no progress by itself.
+/// Returns `ETHERNOT_RESULT_OK` if the message has arrived or the receive has failed, and
+/// `ETHERNOT_RESULT_AGAIN` otherwise. Does not make progress.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_receive_test(receive: *mut Receive) -> Result {
     call(|| {
@@ -158,7 +164,8 @@ pub extern "C" fn ethernot_receive_test(receive: *mut Receive) -> Result {
     })
 }
 
-/// Frees the handle of a receive. A message that was not taken goes to the next `ethernot_receive_post` of the connection.
+/// Frees the handle of a receive. If its message was not read, the next `ethernot_receive_post` of
+/// the connection returns it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ethernot_receive_free(receive: *mut Receive) -> Result {
     call(|| RECEIVES.remove(receive).map(drop))

@@ -1,4 +1,4 @@
-//! Waiting for several things at a time.
+//! Waiting for several events at a time.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -12,27 +12,27 @@ use crate::failure::{Failure, Result, call};
 use crate::operation::{Completion, OPERATIONS, completion_of};
 use crate::receive::RECEIVES;
 
-/// What `ethernot_wait_any` waits for.
+/// The kind of an event for `ethernot_wait_any`.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(i32)]
 pub enum AwaitedKind {
-    /// A request for a connection; the handle is of a listener.
+    /// A connection request. The handle is a listener.
     Request = 1,
-    /// A completion; the handle is of a connection.
+    /// A completion. The handle is a connection.
     Completion = 2,
-    /// The end of a connection. A connection that has ended is always ready.
+    /// The end of a connection, which is the handle. A connection that has ended is always ready.
     End = 3,
-    /// The end of an operation.
+    /// The end of an operation, which is the handle.
     Operation = 4,
-    /// A message; the handle is of a receive.
+    /// A message. The handle is a receive.
     Message = 5,
 }
 
-/// Something that `ethernot_wait_any` waits for.
+/// An event that `ethernot_wait_any` waits for.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct WaitedFor {
-    /// A handle of the kind that `kind` says.
+    /// A handle of the type that `kind` requires.
     pub handle: *const c_void,
     /// One of `ethernot_awaited_kind`.
     pub kind: i32,
@@ -40,25 +40,26 @@ pub struct WaitedFor {
     pub reserved: u32,
 }
 
-/// What `ethernot_wait_any` has found.
+/// The event that `ethernot_wait_any` returns.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Found {
-    /// Which of those that were waited for.
+    /// Index of the event in the awaited ones.
     pub index: usize,
-    /// Of `ETHERNOT_AWAITED_KIND_REQUEST`: the request, as of `ethernot_accept`. Otherwise null.
+    /// For `ETHERNOT_AWAITED_KIND_REQUEST`, the request, as from `ethernot_accept`. Otherwise null.
     pub request: *mut Request,
-    /// Of `ETHERNOT_AWAITED_KIND_COMPLETION`: the completion. Otherwise all zero but its kind.
+    /// For `ETHERNOT_AWAITED_KIND_COMPLETION`, the completion. Otherwise all zeros except its kind.
     pub completion: Completion,
-    /// Of `ETHERNOT_AWAITED_KIND_OPERATION`: what an atomic found. Otherwise 0.
+    /// For `ETHERNOT_AWAITED_KIND_OPERATION`, the old value of an atomic. Otherwise 0.
     pub value: u64,
-    /// How it ended: `ETHERNOT_RESULT_FAILED` of an operation or a message that failed, `ETHERNOT_RESULT_CLOSED` of an end.
+    /// `ETHERNOT_RESULT_FAILED` for a failed operation or message, `ETHERNOT_RESULT_CLOSED` for the
+    /// end of a connection, otherwise `ETHERNOT_RESULT_OK`.
     pub result: Result,
     /// Reserved, always 0.
     pub reserved: u32,
 }
 
-/// What a handle stands for.
+/// The object of a handle.
 enum Object {
     Listener(Arc<ethernot::Listener>),
     Completion(Arc<ethernot::Connection>),
@@ -94,8 +95,9 @@ impl Object {
     }
 }
 
-/// Waits until one of `count` things has occurred, of one endpoint. They are looked at from first to last. A request or
-/// completion is taken with it; a message is in its receive, for `ethernot_receive_wait`.
+/// Waits until one of `count` events of one endpoint has occurred. The events are checked in their
+/// order, so an earlier one has priority. The call removes a returned request or completion from
+/// its queue. A message stays in its receive, for `ethernot_receive_wait`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ethernot_wait_any(
     endpoint: *mut Endpoint,
@@ -109,7 +111,7 @@ pub unsafe extern "C" fn ethernot_wait_any(
         let awaited = match (awaited.is_null(), count) {
             (_, 0) => &[],
             (true, _) => return Err(Failure::null("the things to wait for")),
-            // SAFETY: the program's promise.
+            // SAFETY: the program promises that `awaited` points to `count` elements.
             (false, _) => unsafe { std::slice::from_raw_parts(awaited, count) },
         };
         let endpoint = ENDPOINTS.get(endpoint)?;
@@ -142,7 +144,7 @@ fn found_of(index: usize, occurred: Occurred) -> std::result::Result<Found, Fail
         Occurred::End(..) => Found { result: Result::Closed, ..nothing },
         Occurred::Operation(Ok(value)) => Found { value, ..nothing },
         Occurred::Message(Ok(_)) => nothing,
-        // Programs of this version know no other kind.
+        // Later kinds cannot occur, because programs of this version cannot await them.
         _ => Found { result: Result::Failed, ..nothing },
     })
 }

@@ -1,4 +1,4 @@
-//! The header says what the library has, and compilers take it.
+//! Tests that the header matches the library, and that compilers accept it.
 
 #[expect(dead_code, reason = "other tests use what this one does not")]
 mod built;
@@ -11,7 +11,7 @@ use std::process::Command;
 
 const HEADER: &str = include_str!("../include/ethernot.h");
 
-/// Names that the sources give to C: functions, and the constants of enums and others.
+/// Compares the exported functions of the sources with those of the header.
 #[test]
 fn the_header_has_every_function_of_the_library_and_no_other() {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
@@ -35,7 +35,8 @@ fn the_header_has_every_function_of_the_library_and_no_other() {
     assert_eq!(exported, in_header, "make it again: see cbindgen.toml");
 }
 
-/// By the program that `CBINDGEN` names, or the one there is: from 0.29 on, as older ones do not read this edition.
+/// Uses the program that `CBINDGEN` names, or the installed `cbindgen`, from version 0.29. Older
+/// versions do not parse this edition of Rust.
 #[test]
 fn the_header_is_what_cbindgen_makes_of_the_library() {
     let program = std::env::var("CBINDGEN").unwrap_or_else(|_| "cbindgen".into());
@@ -57,13 +58,13 @@ fn the_header_is_what_cbindgen_makes_of_the_library() {
     assert_eq!(made, HEADER, "make it again: see cbindgen.toml");
 }
 
-/// The names in comments, which programs look for in the header.
+/// Returns the names in comments that programs would look up in the header.
 fn named_in_comments() -> BTreeSet<&'static str> {
     let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
     let comments = HEADER.split("/*").skip(1).filter_map(|rest| rest.split("*/").next());
     let words = comments.flat_map(|comment| comment.split(move |letter| !is_part(letter)));
     let is_ours = |word: &&str| word.to_ascii_lowercase().starts_with("ethernot_");
-    // The guard against a second inclusion has no value.
+    // The include guard has no value.
     words.filter(is_ours).filter(|word| *word != "ETHERNOT_H").collect()
 }
 

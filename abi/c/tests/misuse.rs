@@ -1,4 +1,4 @@
-//! What programs must not do gives an error, not a crash.
+//! Tests that misuse by programs gives an error, not a crash.
 
 use std::ffi::{CStr, c_void};
 use std::ptr::{null, null_mut};
@@ -37,7 +37,8 @@ use ethernot_c::receive::{
 use ethernot_c::waiting::{AwaitedKind, Found, WaitedFor, ethernot_wait_any};
 
 fn text() -> String {
-    // SAFETY: it is never null, ends with a zero, and is good until the next call.
+    // SAFETY: the pointer is never null, its text ends with a zero byte, and it is valid until the
+    // next call.
     unsafe { CStr::from_ptr(ethernot_last_error()) }.to_string_lossy().into_owned()
 }
 
@@ -54,7 +55,7 @@ fn endpoint() -> *mut Endpoint {
         progress_processor: 0,
     };
     let mut endpoint = null_mut();
-    // SAFETY: both are valid.
+    // SAFETY: both pointers are valid.
     let made = unsafe { ethernot_endpoint_open(&raw const options, &raw mut endpoint) };
     assert_eq!(made, Result::Ok, "{}", text());
     endpoint
@@ -66,16 +67,16 @@ fn memory(endpoint: *mut Endpoint, length: u64) -> *mut Memory {
 
 fn memory_for(endpoint: *mut Endpoint, length: u64, rights: u32) -> *mut Memory {
     let mut memory = null_mut();
-    // SAFETY: the place is valid.
+    // SAFETY: the output pointer is valid.
     let made = unsafe { ethernot_memory_allocate(endpoint, length, rights, &raw mut memory) };
     assert_eq!(made, Result::Ok, "{}", text());
     memory
 }
 
-/// The server's end, then the client's.
+/// Connects two endpoints. Returns the server's connection and the client's.
 fn connect(server: *mut Endpoint, client: *mut Endpoint) -> (*mut Connection, *mut Connection) {
     let (mut listener, mut address) = (null_mut(), [0; 64]);
-    // SAFETY: all places are valid.
+    // SAFETY: all output pointers are valid.
     unsafe {
         assert_eq!(ethernot_listen(server, 3, &raw mut listener), Result::Ok);
         let returned = ethernot_endpoint_address(server, 0, address.as_mut_ptr(), address.len());
@@ -94,7 +95,7 @@ fn connect(server: *mut Endpoint, client: *mut Endpoint) -> (*mut Connection, *m
             };
             let (client, mut connection) =
                 (std::ptr::with_exposed_provenance_mut(client), null_mut());
-            // SAFETY: all are valid.
+            // SAFETY: all pointers are valid.
             let made = unsafe {
                 ethernot_connect(client, address.as_ptr(), &raw const options, &raw mut connection)
             };
@@ -103,7 +104,7 @@ fn connect(server: *mut Endpoint, client: *mut Endpoint) -> (*mut Connection, *m
         });
         let listener = std::ptr::with_exposed_provenance_mut(listening);
         let (mut request, mut accepted): (*mut Request, _) = (null_mut(), null_mut());
-        // SAFETY: all places are valid.
+        // SAFETY: all output pointers are valid.
         unsafe {
             assert_eq!(ethernot_accept(listener, 20_000, &raw mut request), Result::Ok);
             let made = ethernot_request_accept(request, null(), &raw mut accepted);
@@ -121,7 +122,7 @@ fn connect(server: *mut Endpoint, client: *mut Endpoint) -> (*mut Connection, *m
 fn null_is_an_error_everywhere() {
     let mut place = 0_usize;
     let any = (&raw mut place).cast::<c_void>();
-    // SAFETY: null is what is tried; other places are valid.
+    // SAFETY: null pointers are tried on purpose; all others are valid.
     unsafe {
         assert_eq!(ethernot_endpoint_open(null(), null_mut()), Result::Invalid);
         assert_eq!(ethernot_memory_allocate(null_mut(), 8, 0, any.cast()), Result::BadHandle);
@@ -165,7 +166,7 @@ fn an_operation_from_start_to_end_and_what_may_not_be_asked_of_it() {
     let mut length = 0;
     let mut remote = Remote { address: 0, length: 0, key: 0, reserved: 0 };
     let mut operation: *mut Operation = null_mut();
-    // SAFETY: all places are valid.
+    // SAFETY: all output pointers are valid.
     unsafe {
         let data = buffer.as_mut_ptr().cast();
         assert_eq!(ethernot_connection_data(accepted, data, 8, &raw mut length), Result::Ok);
@@ -208,16 +209,16 @@ fn an_operation_from_start_to_end_and_what_may_not_be_asked_of_it() {
 
 const NO_MESSAGE: Message = Message { length: 0, immediate: 0, has_immediate: 0 };
 
-/// Answers so many questions, each with its own bytes.
+/// Answers `count` questions, each with its own bytes.
 ///
 /// # Safety
-/// The handles are numbers, and any will do.
+/// No requirement: the handles are numbers, and any number is allowed.
 unsafe fn echo(connection: usize, memory: usize, count: u32) {
     let connection = std::ptr::with_exposed_provenance_mut::<Connection>(connection);
     let memory = std::ptr::with_exposed_provenance_mut::<Memory>(memory);
     for _ in 0..count {
         let (mut receive, mut bytes, mut message) = (null_mut(), [0_u8; 8], NO_MESSAGE);
-        // SAFETY: all places are valid.
+        // SAFETY: all output pointers are valid.
         unsafe {
             let posted = ethernot_receive_post(connection, memory, 0, 8, &raw mut receive);
             assert_eq!(posted, Result::Ok, "{}", text());
@@ -247,7 +248,7 @@ fn threads_that_share_a_connection_get_their_own_answers() {
         answers.expose_provenance(),
     ];
     thread::scope(|scope| {
-        // SAFETY: they are handles.
+        // SAFETY: both arguments are handles.
         scope.spawn(move || unsafe { echo(accepted, inbox, 2 * EACH) });
         for number in 0..2_u8 {
             scope.spawn(move || {
@@ -259,7 +260,7 @@ fn threads_that_share_a_connection_get_their_own_answers() {
                     let (asked, into) = (question.as_ptr().cast(), got.as_mut_ptr().cast());
                     let (at, none) = (u64::from(number) * 8, null());
                     let place = &raw mut receive;
-                    // SAFETY: all places are valid.
+                    // SAFETY: all output pointers are valid.
                     let waited = unsafe {
                         let called =
                             ethernot_call_bytes(connected, asked, 8, answers, at, 8, none, place);
@@ -286,7 +287,7 @@ fn a_receive_from_start_to_end_and_what_may_not_be_asked_of_it() {
     let (mut receive, mut message): (*mut Receive, _) = (null_mut(), NO_MESSAGE);
     let (mut two, into_message) = ([0_u8; 2], &raw mut message);
     let into = two.as_mut_ptr().cast();
-    // SAFETY: all places are valid, or null, which is what is tried.
+    // SAFETY: all output pointers are valid, or null, which is tried on purpose.
     unsafe {
         let post =
             |offset, length, place| ethernot_receive_post(accepted, inbox, offset, length, place);
@@ -336,10 +337,10 @@ fn a_receive_from_start_to_end_and_what_may_not_be_asked_of_it() {
     }
 }
 
-/// The address of an endpoint, as text that ends with a zero.
+/// Returns the address of an endpoint, as text that ends with a zero byte.
 fn address_of(endpoint: *mut Endpoint) -> [std::ffi::c_char; 64] {
     let mut address = [0; 64];
-    // SAFETY: there is room for it.
+    // SAFETY: the array has room for the address.
     let returned =
         unsafe { ethernot_endpoint_address(endpoint, 0, address.as_mut_ptr(), address.len()) };
     assert_eq!(returned, Result::Ok, "{}", text());
@@ -355,7 +356,7 @@ fn attempts_are_tested_and_waited_for_and_return_their_outcome_once() {
     let (mut connected, mut accepted): (*mut Connection, *mut Connection) =
         (null_mut(), null_mut());
     let mut request = null_mut();
-    // SAFETY: all places are valid, or null, which is what is tried.
+    // SAFETY: all output pointers are valid, or null, which is tried on purpose.
     unsafe {
         assert_eq!(ethernot_listen(server, 0, &raw mut listener), Result::Ok);
         let peer = address.as_ptr();
@@ -380,7 +381,7 @@ fn attempts_are_tested_and_waited_for_and_return_their_outcome_once() {
             assert_eq!(ethernot_attempt_free(attempt), Result::Ok);
             assert_eq!(ethernot_attempt_free(attempt), Result::BadHandle);
         }
-        // One that is given up leaves nothing to be accepted, or a request that is gone when it is.
+        // A cancelled attempt leaves no request, or one that has ended when it is accepted.
         assert_eq!(start(&raw mut connecting), Result::Ok, "{}", text());
         assert_eq!(ethernot_attempt_free(connecting), Result::Ok);
         for connection in [connected, accepted] {
@@ -406,7 +407,7 @@ fn one_call_waits_for_things_of_every_kind() {
         kind: kind as i32,
         reserved: 0,
     };
-    // SAFETY: all places are valid, or null, which is what is tried.
+    // SAFETY: all output pointers are valid, or null, which is tried on purpose.
     unsafe {
         assert_eq!(ethernot_listen(server, 0, &raw mut listener), Result::Ok);
         assert_eq!(ethernot_receive_post(accepted, inbox, 0, 8, &raw mut receive), Result::Ok);
@@ -484,7 +485,8 @@ fn memory_of_the_library_is_freed_when_nothing_uses_it_and_that_of_the_program_a
     let mut message = NO_MESSAGE;
     let mut got = [0_u8; 7];
     let into_message = &raw mut message;
-    // SAFETY: all places are valid, and the memory of the program outlives the call that frees it.
+    // SAFETY: all output pointers are valid, and the program's memory outlives the call that frees
+    // it.
     unsafe {
         let mut memory = null_mut();
         let (start, rights) = (own.as_mut_ptr().cast(), ETHERNOT_LOCAL_WRITE);
@@ -525,7 +527,7 @@ fn memory_of_the_program_is_registered_where_it_lies() {
     let mut mine = [7_u64; 8];
     let (mut memory, mut data, mut length) = (null_mut(), null_mut(), 0);
     let start: *mut c_void = (&raw mut mine).cast();
-    // SAFETY: the memory outlives its registration, and the places are valid.
+    // SAFETY: the memory outlives its registration, and the output pointers are valid.
     unsafe {
         let none = ethernot_memory_register(endpoint, null_mut(), 64, 0, &raw mut memory);
         assert_eq!(none, Result::Invalid);
@@ -545,7 +547,7 @@ fn memory_of_the_program_is_registered_where_it_lies() {
 fn an_armed_endpoint_has_a_descriptor_to_sleep_on() {
     let endpoint = endpoint();
     let mut descriptor = -1;
-    // SAFETY: the place is valid, and null is what is tried.
+    // SAFETY: the output pointer is valid; null is tried on purpose.
     unsafe {
         assert_eq!(ethernot_endpoint_descriptor(endpoint, &raw mut descriptor), Result::Ok);
         assert_eq!(ethernot_endpoint_descriptor(endpoint, null_mut()), Result::Invalid);
@@ -560,7 +562,7 @@ fn an_armed_endpoint_has_a_descriptor_to_sleep_on() {
 #[test]
 fn every_result_has_a_name() {
     let name = |number| {
-        // SAFETY: it is a constant that ends with a zero.
+        // SAFETY: the function returns a constant that ends with a zero byte.
         unsafe { CStr::from_ptr(ethernot_result_name(number)) }.to_string_lossy()
     };
     assert_eq!((name(0), name(Result::Fault as i32)), ("ok".into(), "fault".into()));

@@ -1,4 +1,4 @@
-//! Programs in C against servers in Rust.
+//! Tests of C programs against servers in Rust.
 
 mod built;
 

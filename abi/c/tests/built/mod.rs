@@ -1,4 +1,4 @@
-//! What tests of C programs build: the library, programs over it, and a server in Rust.
+//! Builds what tests of C programs need: the library, the programs, and a server in Rust.
 
 use std::env;
 use std::io::{BufRead as _, BufReader};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-/// The folder with the library, its header and its file for pkg-config.
+/// Returns the folder with the library, its header and its pkg-config file.
 pub(crate) fn libraries() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -15,7 +15,7 @@ pub(crate) fn libraries() -> &'static Path {
     })
 }
 
-/// The key-value store as it is served by Rust.
+/// A running server of the key-value store, in Rust.
 #[derive(Debug)]
 pub(crate) struct Server {
     process: Child,
@@ -42,13 +42,14 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The server may have ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Compiles a program or checks a file; false, and a printed reason, if there is no such compiler.
+/// Runs a compiler on a program or a header. Prints a reason and returns false if there is no such
+/// compiler.
 pub(crate) fn compiles(compiler: &str, arguments: &[&str]) -> bool {
     let Ok(output) = Command::new(compiler).args(arguments).output() else {
         println!("skipped: there is no compiler `{compiler}`");
@@ -59,7 +60,7 @@ pub(crate) fn compiles(compiler: &str, arguments: &[&str]) -> bool {
     true
 }
 
-/// Has cargo do something, with the profile this is built with.
+/// Runs cargo with the profile of this build.
 fn cargo(arguments: &[&str]) {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -76,7 +77,7 @@ const fn profile() -> &'static str {
     if cfg!(debug_assertions) { "debug" } else { "release" }
 }
 
-/// The folder of all that is built: test programs lie in `PROFILE/deps` there.
+/// Returns the target folder. Test programs are in its `PROFILE/deps`.
 fn target_folder() -> PathBuf {
     let program = env::current_exe().expect("a program knows where it is");
     program

@@ -206,7 +206,7 @@ impl Table {
             let word = buffer.word::<u64>(at)?;
             let (old, locked) = (seen.version, (version + 1).to_le());
             if word.compare_exchange(old, locked, Ordering::AcqRel, Ordering::Acquire).is_err() {
-                continue; // Somebody else was quicker.
+                continue; // Another writer has locked the slot.
             }
             let body = &bytemuck::bytes_of(&new)[BODY as usize..];
             buffer.try_write(at + BODY, body)?;
@@ -273,7 +273,7 @@ impl Client {
             let lock = OperationOptions::NONE;
             let swap = self.connection.compare_swap(&self.table, at, version, version + 1, lock)?;
             if swap.wait(LIMIT)? != version {
-                continue; // Somebody else was quicker.
+                continue; // Another writer has locked the slot.
             }
             self.scratch.set(WRITTEN, &new)?;
             let (from, length) = (self.scratch.range(WRITTEN)?.start, SLOT_BYTES - BODY);
