@@ -146,9 +146,9 @@ impl EndpointBuilder {
     /// use std::time::Duration;
     /// use ethernot::{Endpoint, Polling};
     ///
-    /// // The default: awake while peers ask again soon, at no cost while they do not.
+    /// // The default: threads spin while requests follow each other closely, and sleep otherwise.
     /// let server = Endpoint::builder().bind("127.0.0.1:0").polling(Polling::ADAPTIVE).build()?;
-    /// // Its clients think for up to a tenth of a millisecond between two questions.
+    /// // For clients that pause for up to 100 µs between two requests.
     /// let awake = Polling::for_at_most(Duration::from_micros(100));
     /// let quick = Endpoint::builder().bind("127.0.0.1:0").polling(awake).build()?;
     /// # drop((server, quick));

@@ -6,7 +6,7 @@
 //! use ethernot::{Buffer, Endpoint, Error, OperationOptions, RemoteRegion, Rights};
 //!
 //! fn main() -> Result<(), Error> {
-//!     // The target registers 4 KiB for remote writes; no code of it runs for the write.
+//!     // The target registers 4 KiB for remote writes. Its application does not take part in a write.
 //!     let target = Endpoint::bind("127.0.0.1:0")?;
 //!     let memory = Buffer::new(4096);
 //!     let region = target.register(memory.clone(), Rights::REMOTE_WRITE)?;
@@ -17,7 +17,7 @@
 //!         Ok::<_, Error>(request.accept(&region.remote().to_bytes())?.wait_closed(None)?)
 //!     });
 //!
-//!     // The writer learns where to write when it connects.
+//!     // The writer gets the description of the memory when it connects.
 //!     let writer = Endpoint::bind("127.0.0.1:0")?;
 //!     let connection = writer.connect(address)?;
 //!     let remote = RemoteRegion::from_bytes(&connection.peer_data())?;

@@ -30,7 +30,7 @@ use crate::region::{RegionSlice, RemoteRegion};
 /// let header = endpoint.register(header, Rights::LOCAL_WRITE)?;
 /// let body = endpoint.register(body, Rights::LOCAL_WRITE)?;
 ///
-/// // One write gathers both, and one read scatters them: the other way round.
+/// // One write gathers both pieces, and one read scatters them in the other order.
 /// let pieces = [header.slice(..8)?, body.slice(100..105)?];
 /// let write = connection.write_list(&pieces, &remote, 0, OperationOptions::NONE)?;
 /// write.wait(Some(Duration::from_secs(5)))?;

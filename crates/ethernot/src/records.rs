@@ -35,7 +35,7 @@ use mem::{Buffer, BufferError};
 /// let points = Records::<Point>::new(&buffer, 64, 100)?;
 /// points.set(7, &Point { x: 1.5, y: -2.0 })?;
 /// assert_eq!(points.get(7)?.y, -2.0);
-/// // Where a peer finds it in the region: for `RemoteRegion::slice`.
+/// // The range of the value in the region, for `RemoteRegion::slice` at the peer.
 /// assert_eq!(points.range(7)?, 64 + 7 * 16..64 + 8 * 16);
 /// assert!(points.get(100).is_err());
 /// # Ok::<(), ethernot::BufferError>(())

@@ -101,7 +101,7 @@ impl MemoryRegion {
     /// let region = endpoint.register(ethernot::Buffer::new(4096), ethernot::Rights::REMOTE_READ)?;
     /// let page = region.slice(1024..2048)?;
     /// assert_eq!((page.len(), page.slice(1000..)?.len()), (1024, 24));
-    /// // A peer that gets this part only can still name the rest: the key is that of the region.
+    /// // A peer that gets only this part can still reach the rest, because the key is that of the region.
     /// assert_eq!(page.remote().address, region.remote().address + 1024);
     /// assert!(region.slice(4000..5000).is_err());
     /// # Ok(())

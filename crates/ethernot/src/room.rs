@@ -37,7 +37,7 @@ impl Connection {
     ///     let posted = connection.when_room(add).await?;
     ///     Ok::<_, Error>(posted.await?)
     /// };
-    /// // Six at a time, of which four have handles.
+    /// // Six operations at a time, but only four handles.
     /// tokio::try_join!(add(), add(), add(), add(), add(), add())?;
     /// connection.flushed().await?;
     /// assert_eq!(add().await?, 6);

@@ -95,12 +95,12 @@ impl Endpoint {
     /// # fn f(endpoint: &ethernot::Endpoint, sleep_on: fn(&ethernot::Endpoint)) -> Result<(), ethernot::Error> {
     /// # let queue = ethernot::CompletionQueue::new(1);
     /// loop {
-    ///     // Look at everything that may have come.
+    ///     // Check for all events.
     ///     while let Some(completion) = endpoint.poll(&queue)? {
     ///         println!("{completion:?}");
     ///     }
     ///     if endpoint.arm()? {
-    ///         sleep_on(endpoint); // until the descriptor is readable
+    ///         sleep_on(endpoint); // Until the descriptor is readable.
     ///     }
     /// }
     /// # }
