@@ -87,7 +87,7 @@ fn add_remotely(server: std::net::SocketAddr, number: u64) -> Result<(), Error> 
         // After this wait the source bytes may change.
         write.wait(LIMIT)?;
     }
-    // Wait for the last unlocking: a read of the lock word follows it.
+    // Wait for the last unlocking: this read is performed after it.
     connection.read(&local, 0, &remote, LOCK, 8, none)?.wait(LIMIT)?;
     Ok(())
 }

@@ -174,7 +174,7 @@ fn await_links(sides: &[Side; 2], links: usize) -> Result<(), Failure> {
         let mut ready = 0;
         for side in sides {
             side.endpoint.drive()?;
-            let info = side.connection.info()?.ok_or("the connection is over")?;
+            let info = side.connection.info()?.ok_or("the connection has ended")?;
             let up = info.paths.iter().filter(|path| path.state == LinkState::Up);
             ready += usize::from(up.count() >= links);
         }

@@ -198,7 +198,7 @@ pub enum AcceptError {
 #[non_exhaustive]
 pub enum PostError {
     /// The connection has ended.
-    #[error("the connection is over: {0}")]
+    #[error("the connection has ended: {0}")]
     Closed(Closed),
     /// The runtime or the engine refused the operation.
     #[error(transparent)]
@@ -294,7 +294,7 @@ pub enum WaitError {
         limit: Duration,
     },
     /// The connection has ended, and no event of it is left.
-    #[error("the connection is over: {0}")]
+    #[error("the connection has ended: {0}")]
     Closed(Closed),
     /// The endpoint was shut down before or during the wait.
     #[error("the endpoint was shut down; make another")]
@@ -333,7 +333,7 @@ pub enum LinkError {
     /// The connection or the link does not exist, or the connection has the largest number of
     /// links.
     #[error(
-        "the connection is over, the link is not attached, or all links of the connection are in use; look at \
+        "the connection has ended, the link is not attached, or all links of the connection are in use; look at \
          `Connection::info` and `Endpoint::links`"
     )]
     Refused,

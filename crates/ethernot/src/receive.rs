@@ -61,7 +61,7 @@ struct ReceivePlace {
 #[derive(Debug, Default)]
 pub(crate) struct Orphans {
     list: Mutex<VecDeque<ReceivePlace>>,
-    /// Whether the list has entries, so that receiving threads need not lock it.
+    /// Whether the list has entries, so that receiving threads need not lock an empty list.
     has_any: AtomicBool,
 }
 

@@ -1,6 +1,6 @@
 //! The instructions that touch foreign memory.
 //!
-//! Each is the first instruction of its own function. When it faults, the handler continues at a
+//! Each instruction is the first of its own function, entered by a call. When it faults, the handler continues at a
 //! lone `ret`, which returns to the caller. RCX then holds the remaining work: a copy counts it
 //! down, and the other functions clear it on success.
 //!

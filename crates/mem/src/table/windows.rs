@@ -38,8 +38,8 @@ pub enum Reach {
 
 /// The windows of a table.
 ///
-/// They are behind a lock. Lookups take it only for a key that no region has, and only once a
-/// window has been bound.
+/// The windows are behind a lock. Lookups take it only for a key that no region has, and only once
+/// a window has been bound.
 #[derive(Debug, Default)]
 pub(super) struct Windows {
     by_key: HashMap<RemoteKey, Window>,

@@ -82,7 +82,7 @@ impl Signal {
     }
 
     /// Installs this handler in front of the current one. Returns false if the kernel refuses,
-    /// which it does not for these signals.
+    /// which does not happen for these signals.
     fn take_over(&self) -> bool {
         // The action in force must be known before this handler is called for the first time.
         let Some(before) = action_of(self.number) else { return false };
@@ -91,7 +91,7 @@ impl Signal {
         ours.sa_sigaction = our_action();
         // The previous handler must run under the same conditions as before: on the same stack and
         // with the same signals blocked. Without a previous handler, use the alternate stack, so
-        // that a thread with an overflown stack can die of the signal.
+        // that a thread with an overflowed stack can die of the signal.
         ours.sa_flags = libc::SA_SIGINFO
             | match before.sa_sigaction {
                 libc::SIG_DFL | libc::SIG_IGN => libc::SA_ONSTACK | libc::SA_RESTART,
