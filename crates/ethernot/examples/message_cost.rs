@@ -77,7 +77,7 @@ impl Side {
     }
 }
 
-/// Not inlined, so that tools find the function.
+/// Exchanges all messages. Not inlined, so that tools find the function.
 #[inline(never)]
 fn exchange_all(sides: &[Side; 2], before: u64, rounds: u64) -> Result<(), Failure> {
     let [left, right] = sides;

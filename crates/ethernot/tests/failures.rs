@@ -18,7 +18,7 @@ use ethernot::{
 };
 use pair::{BYTES, LIMIT, Pair, connect, loopback, memory};
 
-/// A builder whose engine considers a silent peer dead after 300 ms.
+/// Returns a builder whose engine considers a silent peer dead after 300 ms.
 fn impatient() -> EndpointBuilder {
     let engine = EngineConfig::default().silence_budget_ns(300_000_000);
     Endpoint::builder().bind("127.0.0.1:0").engine(engine)

@@ -14,7 +14,7 @@ use nix::sys::signal::Signal;
 /// Limit of waits, far longer than anything here takes. It only bounds a failing test.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A builder with one UDP link and a silence budget far longer than the test.
+/// Returns a builder with one UDP link and a silence budget far longer than the test.
 fn patient() -> EndpointBuilder {
     let engine = EngineConfig::default().silence_budget_ns(1_000_000_000_000);
     Endpoint::builder().bind("127.0.0.1:0").engine(engine)

@@ -172,7 +172,7 @@ fn replace() {
     process::exit(FINE);
 }
 
-/// A fault that no handler recognizes ends the process, after passing through all handlers.
+/// Checks that a fault which no handler recognizes passes through all handlers and ends the process.
 fn act_as_before_and_touch() -> ! {
     // The fault ends the child of the fork.
     unsafe {

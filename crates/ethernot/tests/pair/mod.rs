@@ -52,7 +52,7 @@ impl Pair {
     }
 }
 
-/// A builder with one link and a silence budget of 3 s instead of 5 s.
+/// Returns a builder with one link and a silence budget of 3 s instead of 5 s.
 pub(crate) fn loopback() -> EndpointBuilder {
     let engine = EngineConfig::default().silence_budget_ns(3_000_000_000);
     Endpoint::builder().bind("127.0.0.1:0").engine(engine)
