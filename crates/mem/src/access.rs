@@ -43,7 +43,7 @@ impl<'a> MemoryAccess<'a> {
         self.table
     }
 
-    /// Returns the region as it was registered.
+    /// Returns the description of the region, as returned by its registration.
     ///
     /// # Errors
     /// [`AccessError::InvalidKey`] if the region has ended, [`AccessError::ForeignRegion`] if it
@@ -89,7 +89,7 @@ impl<'a> MemoryAccess<'a> {
     /// registered in the connection's `domain` with all rights of `want`, and the range must lie in
     /// the region.
     ///
-    /// An empty range is validated like any other; it may lie at the end of the region.
+    /// An empty range is validated, too; it may lie at the end of the region.
     ///
     /// # Errors
     /// [`AccessError`]: an unknown key, a wrong domain, a missing right, or a range outside the
@@ -527,7 +527,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Returns the address of the first byte, as peers name it.
+    /// Returns the address of the first byte that peers use.
     pub const fn address(&self) -> u64 {
         self.address
     }

@@ -51,7 +51,7 @@ impl Buffer {
     /// Allocates `len` zero bytes.
     ///
     /// # Panics
-    /// If `len` is beyond 2^63 − [`Buffer::ALIGNMENT`]. Aborts like every allocation when memory
+    /// If `len` exceeds 2^63 − [`Buffer::ALIGNMENT`]. Aborts, as every allocation does, if memory
     /// runs out.
     pub fn new(len: u64) -> Arc<Self> {
         let layout = Self::layout(len as usize);

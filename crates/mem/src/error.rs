@@ -37,7 +37,7 @@ pub enum AccessError {
         /// The domain of the region.
         owner: ProtectionDomain,
     },
-    /// The region, or the target validated in it, lacks a right.
+    /// The region, or the target in it, lacks a right.
     #[error(
         "the access needs the rights [{wanted}], granted are [{granted}]; register the region with these, too"
     )]

@@ -14,9 +14,9 @@
 //! registers memory other than a [`Buffer`](crate::Buffer) (buffers stay mapped). Two things
 //! disable it afterwards:
 //!
-//! * The program installs a handler of its own, for the whole process.
-//! * A thread blocks `SIGSEGV` or `SIGBUS`: the kernel ends the process when a fault raises a signal
-//!   that is blocked.
+//! * The program installs its own handler, for the whole process.
+//! * A thread blocks `SIGSEGV` or `SIGBUS`. The kernel ends the process if a fault raises a blocked
+//!   signal.
 //!
 //! The process gets no notification of either, so [`FaultGuard::acquire`] checks. A caller that it
 //! refuses lets the kernel copy. The check costs three system calls, too many for each batch of

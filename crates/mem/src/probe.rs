@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn holes_are_found_wherever_they_are() {
-        // A child has one thread, so that no other test maps memory in the hole.
+        // A child process has only one thread, so no other test maps memory in the hole.
         // SAFETY: the child makes system calls only, and ends by one.
         let child = unsafe { libc::fork() };
         if child == 0 {

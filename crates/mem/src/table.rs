@@ -50,7 +50,7 @@ pub struct MemoryTable {
 }
 
 impl MemoryTable {
-    /// Creates an empty table whose keys are drawn with `key`, which should be random.
+    /// Creates an empty table. `key` should be random: the table encrypts its region keys with it.
     pub fn new(limits: TableLimits, key: [u64; 2]) -> Self {
         let limits = TableLimits {
             regions_max: limits.regions_max.min(TableLimits::REGIONS_MAX),
@@ -97,8 +97,8 @@ impl MemoryTable {
     /// Releases a domain. No connection may use the domain afterwards.
     ///
     /// # Errors
-    /// [`RegisterError::DomainBusy`] while it has regions, [`RegisterError::UnknownDomain`] if it was released,
-    /// [`RegisterError::ForeignDomain`] if it is of another table.
+    /// [`RegisterError::DomainBusy`] if the domain has regions, [`RegisterError::UnknownDomain`] if
+    /// it was released already, [`RegisterError::ForeignDomain`] if it belongs to another table.
     pub fn release_domain(&self, domain: ProtectionDomain) -> Result<(), RegisterError> {
         self.check_domain(domain)?;
         let mut registry = self.registry();
@@ -231,10 +231,10 @@ impl MemoryTable {
     /// `remote_start` (0 for addresses that are offsets into the memory).
     ///
     /// # Errors
-    /// As for [`MemoryTable::register_raw`].
+    /// The errors of [`MemoryTable::register_raw`].
     ///
     /// # Safety
-    /// As for [`MemoryTable::register_raw`].
+    /// The contract of [`MemoryTable::register_raw`].
     pub unsafe fn register_raw_as(
         &self,
         domain: ProtectionDomain,
@@ -254,10 +254,10 @@ impl MemoryTable {
     /// unmapped later.
     ///
     /// # Errors
-    /// As for [`MemoryTable::register_raw`].
+    /// The errors of [`MemoryTable::register_raw`].
     ///
     /// # Safety
-    /// As for [`MemoryTable::register_raw`].
+    /// The contract of [`MemoryTable::register_raw`].
     pub unsafe fn register_raw_lazily(
         &self,
         domain: ProtectionDomain,
@@ -363,7 +363,7 @@ impl MemoryTable {
     /// unchanged.
     ///
     /// # Safety
-    /// As for [`MemoryTable::register_raw`].
+    /// The contract of [`MemoryTable::register_raw`].
     pub unsafe fn change_raw_lazily(
         &self,
         region: RegionId,
@@ -681,7 +681,7 @@ pub struct Region {
     pub id: RegionId,
     /// The region's name for peers.
     pub key: RemoteKey,
-    /// The address of the first byte, as peers name it.
+    /// The address of the first byte that peers use.
     pub start: u64,
     /// Length in bytes.
     pub len: u64,
@@ -689,7 +689,7 @@ pub struct Region {
     pub rights: Rights,
 }
 
-/// A remote key and what it decrypts to.
+/// A remote key and its decrypted parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenedKey {
     pub(crate) key: RemoteKey,
