@@ -65,8 +65,8 @@ pub(crate) unsafe fn known<T: Options>(
     }
 }
 
-/// Upper limit for the size of options in any version, in bytes. A larger size was not set by the
-/// program.
+/// Upper limit for the size of options in any version, in bytes. A larger size means that the
+/// program did not initialize the structure.
 const BYTES_MAX: usize = 4096;
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ impl<'a> MemoryAccess<'a> {
         self.table
     }
 
-    /// Returns the description of the region, as returned by its registration.
+    /// Returns the description of the region, with its current rights.
     ///
     /// # Errors
     /// [`AccessError::InvalidKey`] if the region has ended, [`AccessError::ForeignRegion`] if it
