@@ -1,5 +1,5 @@
-//! One direction of a simulated link: a drop-tail queue, a transmitter with an exact rate, a cable with
-//! a delay.
+//! One direction of a simulated link: a drop-tail queue, a transmitter with an exact rate, and a
+//! cable with a delay.
 
 use std::collections::VecDeque;
 
@@ -7,14 +7,14 @@ use delivery::{Instant, SettingError};
 
 use crate::Random;
 
-/// What a link adds to each edge frame on the wire.
+/// The bytes that a link adds to each edge frame on the wire.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Overhead {
-    /// IP and UDP headers, or 0 for raw Ethernet frames, in bytes.
+    /// IP and UDP headers, in bytes; 0 for raw Ethernet frames.
     pub network_bytes: u32,
-    /// Bytes that a frame's network packet is padded to; 46 on Ethernet.
+    /// Size to which the network packet of a frame is padded, in bytes; 46 on Ethernet.
     pub packet_bytes_min: u32,
-    /// Ethernet header, preamble, check sequence and gap, in bytes.
+    /// Ethernet header, preamble, check sequence and interframe gap, in bytes.
     pub ethernet_bytes: u32,
 }
 
@@ -23,80 +23,83 @@ impl Overhead {
     /// sequence and 12 of gap.
     pub const UDP: Self = Self { network_bytes: 28, packet_bytes_min: 46, ethernet_bytes: 38 };
 
-    /// Frames directly in Ethernet.
+    /// Raw Ethernet frames, without IP and UDP.
     pub const ETHERNET: Self = Self { network_bytes: 0, packet_bytes_min: 46, ethernet_bytes: 38 };
 
-    /// Nothing: the rate is that of the edge frames themselves.
+    /// No overhead: the rate applies to the edge frames alone.
     pub const NONE: Self = Self { network_bytes: 0, packet_bytes_min: 0, ethernet_bytes: 0 };
 
-    /// Returns the bytes on the wire of a frame of `frame_bytes` bytes.
+    /// Returns the size of a frame of `frame_bytes` bytes on the wire, in bytes.
     pub fn wire_bytes(self, frame_bytes: usize) -> u32 {
         (frame_bytes as u32 + self.network_bytes).max(self.packet_bytes_min) + self.ethernet_bytes
     }
 }
 
-/// Variation of the propagation delay from frame to frame. Frames stay in order all the same.
+/// Variation of the propagation delay between frames. Frames stay in order.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Jitter {
-    /// None.
+    /// No variation.
     Constant,
-    /// Uniform from 0 to this many nanoseconds.
+    /// An addition drawn uniformly from 0 to `most_ns`.
     Uniform {
         /// Largest addition, in nanoseconds.
         most_ns: u64,
     },
-    /// Exponential.
+    /// An exponentially distributed addition.
     Exponential {
         /// Average addition, in nanoseconds.
         mean_ns: u64,
     },
 }
 
-/// A shaper in place of a transmitter with exact rate, as `tbf` on a fast interface is: after a pause
-/// it sends faster than the rate, and what waits leaves when a timer fires, which is late.
+/// A token bucket shaper, like `tbf` on a fast interface, in place of a transmitter with an exact
+/// rate. After a pause it sends faster than the rate. Frames that wait for tokens leave when a
+/// timer fires, which may be late.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TokenBucket {
-    /// Bits per second of the interface behind it, at least the rate.
+    /// Rate of the interface behind the shaper, in bits per second; at least the rate of the link.
     pub peak_rate: u64,
-    /// How long it may send at the peak rate what it has not sent before, in nanoseconds at the rate.
+    /// Depth of the bucket, in nanoseconds at the rate: unused rate that may be sent at the peak
+    /// rate later.
     pub burst_ns: u64,
-    /// Largest lateness of its timer, in nanoseconds; uniform from 0.
+    /// Longest delay of its timer, in nanoseconds; drawn uniformly from 0.
     pub late_ns_max: u64,
 }
 
-/// Properties of one direction of a link when nothing is broken.
+/// Properties of one direction of a faultless link.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LinkModel {
     /// Bits per second, at least 1.
     pub rate: u64,
-    /// Sends by tokens instead of bit by bit, if given.
+    /// Token bucket in place of the exact transmitter, if present.
     pub bucket: Option<TokenBucket>,
-    /// What each frame costs besides its own bytes.
+    /// The bytes added to each frame on the wire.
     pub overhead: Overhead,
-    /// From the last bit sent to the last bit received, in nanoseconds.
+    /// Time from the last bit sent to the last bit received, in nanoseconds.
     pub propagation_ns: u64,
     /// Variation of the propagation delay.
     pub jitter: Jitter,
-    /// Bytes on the wire that the queue holds, the frame being sent included, before it drops.
+    /// Capacity of the queue in bytes on the wire, including the frame that is being sent. Frames
+    /// beyond it are dropped.
     pub queue_bytes: u32,
-    /// Queued bytes from which frames are marked (ECN CE); never if absent.
+    /// Queued bytes from which frames are marked (ECN CE); `None` for no marks.
     pub mark_bytes: Option<u32>,
-    /// Queued bytes from which the driver takes no more frames; never if absent.
+    /// Queued bytes from which the driver refuses frames; `None` for no limit.
     pub driver_bytes: Option<u32>,
-    /// Largest edge frame, in bytes; larger ones disappear.
+    /// Largest edge frame, in bytes. Larger ones disappear.
     pub frame_bytes_max: u16,
-    /// Whether frames that are too large are reported to the sender.
+    /// Whether the sender gets a report of frames that are too large.
     pub reports_too_big: bool,
-    /// Whether the interface says what its rate is, as virtual ones do not.
+    /// Whether the interface reports its rate. Virtual interfaces do not.
     pub reports_rate: bool,
-    /// Whether the driver says that equal frames handed over together cost as little as one, as UDP does where
-    /// the kernel segments.
+    /// Whether the driver reports segmentation offload: frames of equal size passed together cost
+    /// as little as one, as with UDP segmentation in the kernel.
     pub offloads: bool,
 }
 
 impl LinkModel {
-    /// Returns a faultless Ethernet link with UDP at MTU 1500: 1 MiB of queue, no marks, no back-pressure. The rate
-    /// is in bits per second.
+    /// Returns a faultless Ethernet link with UDP at MTU 1500: 1 MiB of queue, no marks, no
+    /// back-pressure. `rate` is in bits per second.
     pub const fn ethernet(rate: u64, propagation_ns: u64) -> Self {
         Self {
             rate,
@@ -114,7 +117,7 @@ impl LinkModel {
         }
     }
 
-    /// Refuses what nothing can be sent with.
+    /// Checks that the link can send.
     ///
     /// # Errors
     /// [`SettingError`] names the setting and its range.
@@ -123,36 +126,36 @@ impl LinkModel {
     }
 }
 
-/// What happens to a frame whose bits were flipped.
+/// How a link treats a frame with flipped bits.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Corruption {
-    /// The UDP checksum or the Ethernet check sequence finds it and the frame is dropped.
+    /// The UDP checksum or the Ethernet check sequence detects the error, and the frame is dropped.
     #[default]
     Dropped,
-    /// It is delivered as it is: robustness, not correctness, is what this tests.
+    /// The frame is delivered with the wrong bits. This tests robustness, not correctness.
     Delivered,
 }
 
-/// Faults of one direction of a link. All zero by default.
+/// Faults of one direction of a link. All are off by default.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Faults {
-    /// Probability that a loss starts at a frame, in parts per million.
+    /// Probability that a burst of losses starts at a frame, in parts per million.
     pub loss_ppm: u32,
-    /// Frames lost in a row once a loss starts, at least 1 (0 counts as 1).
+    /// Number of consecutive frames lost in a burst, at least 1 (0 counts as 1).
     pub loss_burst_frames: u32,
     /// Probability of a second copy, in parts per million.
     pub duplicate_ppm: u32,
-    /// Probability of being held back, in parts per million.
+    /// Probability that a frame is delayed so that later ones overtake it, in parts per million.
     pub reorder_ppm: u32,
-    /// Longest time that a held or copied frame comes late, in nanoseconds.
+    /// Longest extra delay of a reordered or copied frame, in nanoseconds.
     pub late_ns_max: u64,
     /// Probability of flipped bits, in parts per million.
     pub corrupt_ppm: u32,
-    /// What becomes of frames with flipped bits.
+    /// How frames with flipped bits are treated.
     pub corruption: Corruption,
-    /// Probability that a frame recorded earlier is sent once more, in parts per million.
+    /// Probability that a recorded frame is replayed, in parts per million.
     pub replay_ppm: u32,
-    /// Nothing passes in this direction.
+    /// Whether this direction is cut: no frame passes.
     pub cut: bool,
 }
 
@@ -161,25 +164,27 @@ pub struct Faults {
 pub(crate) struct Channel {
     pub(crate) model: LinkModel,
     pub(crate) faults: Faults,
-    /// When the transmitter has sent all that is queued, in picoseconds.
+    /// Time at which the transmitter has sent all queued frames, in picoseconds.
     idle_at_ps: u64,
-    /// What the exact end of the last frame lies beyond `idle_at_ps`, in units of 1/rate ps.
+    /// Fraction by which the exact end of the last frame is later than `idle_at_ps`, in units of
+    /// 1/rate ps.
     remainder: u64,
-    /// When a token bucket last released frames that waited, in picoseconds.
+    /// Time at which a token bucket last released frames that waited, in picoseconds.
     released_at_ps: u64,
-    /// When the last frame behind a token bucket has left, in picoseconds.
+    /// Time at which the last frame behind a token bucket has left, in picoseconds.
     left_at_ps: u64,
-    /// When each queued frame has left, in picoseconds, and its bytes on the wire.
+    /// For each queued frame, the time at which it has left, in picoseconds, and its bytes on the
+    /// wire.
     queued: VecDeque<(u64, u32)>,
     queued_bytes: u32,
-    /// No frame that keeps its place arrives before this.
+    /// Earliest arrival of the next frame that is not reordered.
     last_arrival: Instant,
-    /// Frames still to lose in the current burst.
+    /// Number of frames still to lose in the current burst.
     losing_frames: u32,
     random: Random,
 }
 
-/// What the queue did with a frame.
+/// How the queue handled a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Admission {
     Full,
@@ -204,7 +209,7 @@ impl Channel {
         }
     }
 
-    /// Puts a frame of `wire_bytes` into the queue.
+    /// Puts a frame of `wire_bytes` into the queue, if it has room.
     pub(crate) fn admit(&mut self, now: Instant, wire_bytes: u32) -> Admission {
         let backlog = self.backlog_bytes(now);
         if backlog.saturating_add(wire_bytes) > self.model.queue_bytes {
@@ -228,12 +233,12 @@ impl Channel {
         Admission::Queued { departs_at_ps, marked }
     }
 
-    /// When a frame that comes now has left a token bucket, in picoseconds. `idle_at_ps` is when the
-    /// bucket would be full again if nothing came any more.
+    /// Returns when a frame that arrives now has left a token bucket, in picoseconds. `idle_at_ps`
+    /// is the time at which the bucket would be full again if no more frames arrived.
     fn pass(&mut self, bucket: &TokenBucket, now_ps: u64, wire_bytes: u32) -> u64 {
         let burst_ps = bucket.burst_ns.saturating_mul(PICOSECONDS_PER_NANOSECOND);
         let frame_ps = u64::from(wire_bytes) * 8_000_000_000_000 / self.model.rate;
-        // There are tokens for it when no more than a burst is missing with it.
+        // The frame has its tokens as soon as the bucket, with the frame, lacks at most one burst.
         let ready_ps = (self.idle_at_ps + frame_ps).saturating_sub(burst_ps.max(frame_ps));
         if ready_ps > now_ps.max(self.released_at_ps) {
             let late_ns = self.random.between(0, bucket.late_ns_max);
@@ -251,14 +256,14 @@ impl Channel {
         self.left_at_ps
     }
 
-    /// When the timer of a token bucket fires that was set last, in picoseconds.
+    /// Returns when the last timer of a token bucket fires, in picoseconds.
     pub(crate) const fn timer_ps(&self) -> u64 {
         self.released_at_ps
     }
 
-    /// Moves `idle_at_ps` on by the time that a frame takes at the rate.
+    /// Advances `idle_at_ps` by the transmission time of a frame.
     fn charge(&mut self, wire_bytes: u32) {
-        // bits × 10^12 / rate, exactly: what the division leaves is carried to the next frame.
+        // bits × 10^12 / rate, exactly: the remainder of the division is carried to the next frame.
         let rate = u128::from(self.model.rate);
         let exact =
             u128::from(wire_bytes) * 8 * PICOSECONDS_PER_SECOND + u128::from(self.remainder);
@@ -266,7 +271,7 @@ impl Channel {
         self.remainder = (exact % rate) as u64;
     }
 
-    /// Bytes on the wire that have not left yet.
+    /// Returns the bytes on the wire that are queued at `now`.
     pub(crate) fn backlog_bytes(&mut self, now: Instant) -> u32 {
         let now_ps = now.0.saturating_mul(PICOSECONDS_PER_NANOSECOND);
         while let Some(&(left_at_ps, bytes)) = self.queued.front()
@@ -278,7 +283,7 @@ impl Channel {
         self.queued_bytes
     }
 
-    /// Whether the driver takes no more frames, and if so when to ask again.
+    /// Returns when to ask again if the driver refuses frames now; `None` if it accepts them.
     pub(crate) fn refuses_until(&mut self, now: Instant) -> Option<Instant> {
         let limit = self.model.driver_bytes?;
         let mut above = self.backlog_bytes(now);
@@ -294,7 +299,7 @@ impl Channel {
         None
     }
 
-    /// When a frame that departs at `departs_at_ps` arrives, behind all earlier ones.
+    /// Returns when a frame that departs at `departs_at_ps` arrives, after all earlier ones.
     pub(crate) fn arrival(&mut self, departs_at_ps: u64) -> Instant {
         let jitter_ns = match self.model.jitter {
             Jitter::Constant => 0,
@@ -307,7 +312,7 @@ impl Channel {
         self.last_arrival
     }
 
-    /// Whether chance loses the next frame.
+    /// Returns whether the next frame is lost at random.
     pub(crate) fn loses(&mut self) -> bool {
         if self.losing_frames > 0 {
             self.losing_frames -= 1;
@@ -320,7 +325,7 @@ impl Channel {
         starts
     }
 
-    /// How late an unusual frame comes, in nanoseconds; at least 1.
+    /// Returns the extra delay of a reordered or copied frame, in nanoseconds; at least 1.
     pub(crate) fn lateness_ns(&mut self) -> u64 {
         self.random.between(1, self.faults.late_ns_max.max(1))
     }
@@ -329,14 +334,14 @@ impl Channel {
         &mut self.random
     }
 
-    /// Replaces the faults; a burst of losses in progress ends.
+    /// Replaces the faults. A burst of losses in progress ends.
     pub(crate) fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
         self.losing_frames = 0;
     }
 }
 
-/// The first nanosecond that is not before `ps` picoseconds.
+/// Returns the first whole nanosecond at or after `ps` picoseconds.
 fn instant_of_ps(ps: u64) -> Instant {
     Instant(ps.div_ceil(PICOSECONDS_PER_NANOSECOND))
 }
@@ -360,7 +365,7 @@ mod tests {
 
     #[test]
     fn rates_that_divide_no_picosecond_do_not_drift() {
-        // 3 Gb/s: 8 bits take 2666 2/3 ps; three million bytes take exactly 8 ms.
+        // At 3 Gb/s, 8 bits take 2666 2/3 ps, and three million bytes take exactly 8 ms.
         let mut channel = channel(3_000_000_000);
         let mut last = 0;
         for _ in 0..3_000 {
@@ -390,11 +395,10 @@ mod tests {
         };
         let mut channel = Channel::new(model, Random::new(1));
         let left: Vec<u64> = (0..1_000).map(|_| departure_ps(&mut channel, 1_250)).collect();
-        // 25 frames of 10 us are in the bucket, and pass in 1 us each.
+        // The bucket has tokens for 25 frames of 10 µs, which leave after 1 µs each.
         assert_eq!(left[..25], core::array::from_fn::<u64, 25, _>(|i| (i as u64 + 1) * 1_000_000));
         let last = left[999];
-        // 1000 frames take 10 ms, of which the bucket saves 0.25 ms; timers cost nothing beyond their
-        // own lateness.
+        // 1000 frames take 10 ms, less the 0.25 ms in the bucket. Timers add only their own delay.
         assert!((9_750_000_000..9_900_000_000).contains(&last), "{last}");
         let together = left.windows(2).filter(|pair| pair[1] - pair[0] <= 1_000_000).count();
         assert!(together > 500, "timers release several frames at a time: {together}");
@@ -437,7 +441,7 @@ mod tests {
             .collect();
         assert_eq!(marks, [false, false, true, true, false]);
         assert_eq!(outcomes[4], Admission::Full);
-        // 8 µs later one frame has left and there is room for one.
+        // After 8 µs one frame has left, and there is room for one.
         assert!(matches!(channel.admit(Instant(8_000), 1_000), Admission::Queued { .. }));
         assert_eq!(channel.admit(Instant(8_000), 1_000), Admission::Full);
     }

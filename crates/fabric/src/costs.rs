@@ -1,6 +1,6 @@
-//! What the engine costs the processor of a simulated host.
+//! The processor time that the engine costs a simulated host.
 
-/// What frames and operations cost the processor of a host, in picoseconds.
+/// Processor time per frame, byte, operation and completion, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct EdgeCosts {
     /// Per frame sent.
@@ -13,6 +13,6 @@ pub struct EdgeCosts {
     pub frame_receive_ps_per_byte: u64,
     /// Per operation posted.
     pub post_ps: u64,
-    /// Per completion taken.
+    /// Per completion polled.
     pub completion_ps: u64,
 }

@@ -1,4 +1,4 @@
-//! The real engine, with real memory, as the software of a simulated host.
+//! A simulated host that runs the real engine with real memory.
 
 mod ports;
 mod requests;
@@ -29,47 +29,48 @@ use crate::host::{
     Wire,
 };
 
-/// An [`Engine`] with its memory, made small so that making one is cheap.
+/// An [`Engine`] with its memory. Its pools are small, so that a host is cheap to create.
 #[derive(Debug)]
 pub struct EdgeHost {
     engine: Engine,
     config: EngineConfig,
     memory: MemoryTable,
-    /// One for each service.
+    /// The protection domain of each service.
     domains: Vec<ProtectionDomain>,
-    /// Service and domain of what is made now.
+    /// The service, with its domain, for new registrations and connections.
     place: usize,
     shape: Shape,
-    /// The queue of all connections, if they share one.
+    /// The completion queue of all connections, if they share one.
     shared: Option<Arc<CompletionQueue>>,
-    /// The receives of all connections, if they share them.
+    /// The receive queue of all connections, if they share one.
     receives: Option<Arc<SharedReceives>>,
     status: Arc<StatusTable>,
-    /// By region number.
+    /// The regions, by number.
     regions: Vec<Memory>,
     /// Region numbers by the address of their buffer in this process.
     by_address: BTreeMap<u64, u32>,
-    /// Region numbers by the keys under which parts of them were opened.
+    /// Region numbers by the keys of their memory windows.
     windows: BTreeMap<u32, u32>,
-    /// By queue pair number.
+    /// The datagram ports, by queue pair number.
     ports: BTreeMap<u32, Port>,
-    /// Everything a connection has here, by the number the simulator knows it by.
+    /// The connections, by the number that the simulator uses for them.
     connections: BTreeMap<u64, Connection>,
-    /// Never iterated, as its order differs from run to run.
+    /// The simulator's number of each connection. Never iterated, because the order differs between
+    /// runs.
     numbers: HashMap<engine::ConnectionHandle, u64>,
     next_number: u64,
-    /// Payload that a driver is about to take.
+    /// Payload of the frame that is being passed to a driver.
     payload: Vec<u8>,
-    /// Frames that drivers took so far.
+    /// Number of frames that drivers accepted so far.
     frames: u64,
-    /// Links that were attached, with their addresses.
+    /// The attached links, with their addresses.
     engine_links: Vec<(LinkId, PeerAddr)>,
 }
 
-/// A region within a buffer: guard bytes, the region, guard bytes.
+/// A buffer with guard bytes, a region, and guard bytes again.
 #[derive(Debug)]
 struct Memory {
-    /// Absent when it was given back.
+    /// Absent after the memory was freed.
     buffer: Option<Arc<Buffer>>,
     id: Option<RegionId>,
     length_bytes: u32,
@@ -79,16 +80,16 @@ struct Memory {
 struct Connection {
     handle: engine::ConnectionHandle,
     queue: Arc<CompletionQueue>,
-    /// Taken from a queue that it shares.
+    /// Completions of this connection that were taken from a shared queue.
     taken: VecDeque<semantics::Completion>,
-    /// Which listener was asked.
+    /// The listener that was asked for the connection.
     service: u32,
-    /// Atomics whose result has not been brought to memory, in the order of posting.
+    /// Atomics whose results are not yet stored in memory, in the order of posting.
     atomics: VecDeque<PendingAtomic>,
 }
 
-/// The engine gives the result of an atomic to its handle and its completion; the simulator expects
-/// it in memory.
+/// An atomic that waits for its result. The engine returns the result through the operation's
+/// handle and completion; the simulator expects the result in memory, so this host stores it there.
 #[derive(Clone, Copy, Debug)]
 struct PendingAtomic {
     context: u64,
@@ -98,12 +99,12 @@ struct PendingAtomic {
 }
 
 impl EdgeHost {
-    /// Creates a host without links and regions.
+    /// Creates a host with the settings of `tuning`.
     pub fn new(tuning: &Tuning) -> Self {
         Self::shaped(configuration(tuning), tuning.entropy, tuning.shape)
     }
 
-    /// Creates a host whose engine is made with `config` and `entropy`.
+    /// Creates a host whose engine is created with `config` and `entropy`.
     pub fn with_config(config: EngineConfig, entropy: [u8; 32]) -> Self {
         Self::shaped(config, entropy, Shape::default())
     }
@@ -116,7 +117,7 @@ impl EdgeHost {
         };
         let limits =
             TableLimits::default().regions_max(REGIONS_MAX).domains_max(shape.places.max(1));
-        // The engine derives its own secrets from the same bytes, in another way.
+        // The engine derives its own secrets from the same bytes in a different way.
         let memory = MemoryTable::new(limits, [!word(0), !word(8)]);
         let queue = || Arc::new(CompletionQueue::new(SHARED_COMPLETIONS_MAX));
         let receives = || Arc::new(SharedReceives::new(SHARED_RECEIVES));
@@ -144,18 +145,19 @@ impl EdgeHost {
         }
     }
 
-    /// Returns the engine, to look at.
+    /// Returns the engine, for reading.
     pub const fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// Returns the engine's name of a connection.
+    /// Returns the engine's handle of a connection.
     pub fn engine_handle(&self, connection: ConnectionHandle) -> Option<engine::ConnectionHandle> {
         self.connections.get(&connection.0).map(|connection| connection.handle)
     }
 
-    /// Has the engine send for one turn. `wire` gets each frame with its place in its batch, and returns
-    /// whether the driver of the link took it. Returns whether there is more, and how many were taken.
+    /// Polls the engine for frames for one turn. `wire` gets each frame with its index in its
+    /// batch, and returns whether the driver accepted the frame. Returns whether more frames wait,
+    /// and the number of accepted frames.
     pub(crate) fn transmit(&mut self, now: Instant, wire: &mut BatchWire<'_>) -> (bool, usize) {
         let access = self.memory.access();
         let (regions, by_address, payload) = (&self.regions, &self.by_address, &mut self.payload);
@@ -185,7 +187,7 @@ impl EdgeHost {
         (more, taken)
     }
 
-    /// What is owed to peers goes with the next turn.
+    /// Sends pending acknowledgements in the next turn.
     pub(crate) fn hasten_acknowledgements(&mut self) {
         self.engine.hasten_acknowledgements();
     }
@@ -209,13 +211,13 @@ impl EdgeHost {
         number
     }
 
-    /// The queue of a new connection.
+    /// Returns the completion queue for a new connection.
     fn queue(&self) -> Arc<CompletionQueue> {
         let own = || Arc::new(CompletionQueue::new(COMPLETIONS_MAX));
         self.shared.clone().unwrap_or_else(own)
     }
 
-    /// Both directions of a new connection report to `queue`.
+    /// Returns queues that report both directions of a new connection to `queue`.
     fn queues(&self, queue: &Arc<CompletionQueue>) -> Queues {
         if self.shape.is_of_queue_pairs {
             return Queues::of_queue_pair(Arc::clone(queue), Arc::clone(queue));
@@ -229,18 +231,18 @@ impl EdgeHost {
             .shared_receives(self.receives.clone())
     }
 
-    /// Whether what has this context is made of several pieces of memory.
+    /// Returns whether the operation or receive with this context is a scatter/gather list.
     const fn is_list(&self, context: u64) -> bool {
         self.shape.is_of_queue_pairs && context % 2 == 1
     }
 
-    /// The domain of what is made now.
+    /// Returns the protection domain for new registrations and connections.
     fn domain(&self) -> ProtectionDomain {
         self.domains.get(self.place).copied().unwrap_or(ProtectionDomain::NONE)
     }
 
-    /// Gives each connection what a shared queue holds of it: before an index at the endpoint has a new
-    /// owner.
+    /// Moves the completions in a shared queue to their connections. This must happen before the
+    /// engine gives a connection's index to another one.
     fn sort_completions(&mut self) {
         let Some(shared) = &self.shared else { return };
         while let Some(found) = shared.poll() {
@@ -251,7 +253,8 @@ impl EdgeHost {
         }
     }
 
-    /// Makes and drops connections, so that their slot of the table is as used as it gets.
+    /// Opens and drops connections at the start, so that their slot of the connection table has
+    /// been reused many times.
     fn wear(&mut self, now: Instant) {
         let link = self.engine_links.first().copied();
         for _ in 0..self.shape.worn_connections {
@@ -280,7 +283,7 @@ impl EdgeHost {
         self.regions.get(region.number as usize).and_then(|memory| memory.id)
     }
 
-    /// Brings the results of all atomics up to `context` to memory.
+    /// Stores the results of all atomics up to `context` in memory.
     fn store_results(&mut self, connection: u64, context: u64) {
         let Some(state) = self.connections.get_mut(&connection) else { return };
         while let Some(atomic) = state.atomics.pop_front_if(|atomic| atomic.context <= context) {
@@ -323,7 +326,7 @@ impl HostEngine for EdgeHost {
         loop {
             let (more, taken) =
                 self.transmit(now, &mut |link, to, _place, pieces| wire(link, to, pieces));
-            // With nothing taken, what is left waits for a driver.
+            // If no driver accepted a frame, the rest waits until a driver has room.
             if !more || taken == 0 {
                 break;
             }
@@ -420,7 +423,7 @@ impl HostEngine for EdgeHost {
 
     fn close(&mut self, now: Instant, connection: ConnectionHandle) {
         if let Some(connection) = self.connections.get(&connection.0) {
-            // One that has ended is closed.
+            // An ended connection is already closed.
             let _ = self.engine.close(now, connection.handle, &[]);
         }
     }
@@ -429,7 +432,7 @@ impl HostEngine for EdgeHost {
         let Some(handle) = self.engine_handle(connection) else { return };
         let Some(info) = self.engine.info(handle) else { return };
         if let Some(path) = info.paths.iter().find(|path| path.link == link) {
-            // The last one stays.
+            // The engine refuses to remove the last link.
             let _ = self.engine.remove_path(handle, path.index);
         }
     }
@@ -445,7 +448,7 @@ impl HostEngine for EdgeHost {
         let Some(info) = self.engine.info(handle) else { return };
         let works = |path: &engine::PathInfo| path.link == link && path.state == LinkState::Up;
         if !info.paths.iter().any(works) {
-            // All indices may be in use, or the connection may not be established.
+            // Fails if all indices are in use or the connection is not established.
             let _ = self.engine.add_path(now, handle, link, peer);
         }
     }
@@ -635,7 +638,7 @@ impl HostEngine for EdgeHost {
         for at in [0, end] {
             buffer.write(at, &[GUARD; GUARD_BYTES as usize]);
         }
-        // Where a buffer lies in this process differs from run to run; no peer may see it.
+        // The address of a buffer in this process differs between runs, so no peer may see it.
         let address = REMOTE_START + (u64::from(number) << 32);
         let registered = self.memory.register_part(
             self.domain(),
@@ -712,8 +715,10 @@ impl HostEngine for EdgeHost {
         let (used, limits) = (self.engine.pool_use(), &self.config.pools);
         let mut one = |name, used: u32, limit: u32| report(name, u64::from(used), u64::from(limit));
         let connections = self.engine.connection_count();
-        // Of these each connection has some in any case, of the others one. While the peer of a queue pair has no
-        // receive, what the pair holds takes nothing from others (pool.6), who may have all of it at that time.
+        // Each connection is guaranteed some operations, and one of each other record, beyond the
+        // shared limits. While the peer of a queue pair has no receive posted, the pair's records
+        // do not count against the shared pool (pool.6), so other pairs can use the whole pool at
+        // that time.
         let pools = if self.shape.is_of_queue_pairs { connections.max(1) } else { 1 };
         let operations = pools * limits.operations + connections * semantics::OPERATION_SHARE;
         one("operations", used.operations, operations);
@@ -733,11 +738,12 @@ impl HostEngine for EdgeHost {
     }
 }
 
-/// Takes a frame for a peer on a link, with its place in its batch; returns whether the driver took it.
+/// Passes a frame for a peer, with its index in its batch, to the driver of a link. Returns whether
+/// the driver accepted the frame.
 pub(crate) type BatchWire<'a> = dyn FnMut(LinkId, PeerAddr, usize, &[&[u8]]) -> bool + 'a;
 
-/// Copies payload out of the region it must lie in; a payload that lies in none is a bug that shows
-/// as a frame without it.
+/// Copies a payload from its region to `out`. Panics if the payload is not within one region, which
+/// would be a bug of the engine.
 fn copy_payload(
     regions: &[Memory],
     by_address: &BTreeMap<u64, u32>,
@@ -891,33 +897,39 @@ const fn refusal_of(error: &PostError) -> Refusal {
     }
 }
 
-/// Numbers of [`Cause::Other`].
+/// Number of a [`Cause::Other`]: the message was too long for its receive.
 const MESSAGE_TOO_LONG: u16 = 1;
 const OTHER_REASON: u16 = 2;
 
-/// Around each region. A multiple of 8, so that regions keep the alignment of their buffers.
+/// Number of guard bytes on each side of a region. A multiple of 8 keeps the alignment of the
+/// buffers.
 const GUARD_BYTES: u64 = 64;
 const GUARD: u8 = 0xa5;
 
-/// Address by which peers name the first region; each has 4 GiB of its own.
+/// Address by which peers name the first region. Each region has 4 GiB of address space.
 const REMOTE_START: u64 = 0x10_0000_0000;
 
-/// Four for each attempt to connect, of which a run makes some hundreds at most.
+/// Maximum number of regions: four for each attempt to connect. A run makes at most some hundreds
+/// of attempts.
 const REGIONS_MAX: u32 = 1 << 16;
 
-/// 64 operations in flight on each of the connections of a host, and all may be atomics.
+/// Number of status slots: 64 operations in flight, which may all be atomics, on each connection of
+/// a host.
 const STATUS_SLOTS: u32 = 512;
 
-/// 64 operations, 16 receives, and a few notifications, so that others have to wait.
+/// Capacity of a connection's completion queue: 64 operations, 16 receives and a few notifications.
+/// More have to wait.
 const COMPLETIONS_MAX: usize = 84;
 
-/// Few, so that it is full at times.
+/// Capacity of the shared receive queue; small, so that the queue is sometimes full.
 const SHARED_RECEIVES: usize = 24;
 
-/// Of all connections of a host: one for each other host and one more, at most.
+/// Capacity of the completion queue shared by all connections of a host: at most one connection to
+/// each other host, and one more.
 const SHARED_COMPLETIONS_MAX: usize = 8 * COMPLETIONS_MAX;
 
-/// Packets that no window counts: probes, eight control frames, and 64 that are remembered as lost.
+/// Number of packets that no window limits: probes, eight control frames, and 64 remembered as
+/// lost.
 const UNCOUNTED_PACKETS: u64 = 128;
 
 const FULL_FRAME_BYTES: u32 = 1_472;

@@ -1,151 +1,156 @@
-//! What the simulator asks of the software of a host.
+//! The interface between the simulator and the software of a host.
 //!
-//! This trait is the one place where the simulator meets an engine. Worlds, applications and the
-//! oracle are written against it, so that a change in the engine's own surface ends here.
+//! The simulator reaches an engine only through [`HostEngine`]. Worlds, applications and the oracle
+//! are written against this trait, so that a change of the engine's public API affects only its
+//! implementation.
 
 use delivery::{Instant, LinkCaps, LinkEvent, LinkId, RxFrame};
 use thiserror::Error;
 use wire_edge::PeerAddr;
 
-/// A connection of one host's engine.
+/// Handle of a connection of one host's engine.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ConnectionHandle(pub u64);
 
-/// A request for a connection that waits for a decision.
+/// Handle of a request for a connection that waits for a decision.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct RequestHandle(pub u64);
 
-/// Memory of one host, surrounded by guard bytes that nothing may write.
+/// Memory of one host, surrounded by guard bytes that no operation may write.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct Region {
-    /// Which one; never used again by the same life of a host.
+    /// Number of the region; not reused within one life of a host.
     pub number: u32,
-    /// What a peer names it by.
+    /// Key by which peers name the region.
     pub key: u32,
-    /// Remote address of its first byte.
+    /// Remote address of the region's first byte.
     pub address: u64,
-    /// Its size.
+    /// Size in bytes.
     pub length_bytes: u32,
 }
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Action {
-    /// Local bytes to remote memory.
+    /// Writes local bytes to remote memory.
     Write,
-    /// Remote bytes to local memory.
+    /// Reads remote bytes into local memory.
     Read,
-    /// Adds to 8 remote bytes; what they held before comes to local memory.
+    /// Adds to an 8-byte remote value; the old value is stored in local memory.
     FetchAdd {
-        /// Addend.
+        /// The number to add.
         operand: u64,
     },
-    /// Replaces 8 remote bytes if they equal `compare`; what they held before comes to local memory.
+    /// Replaces an 8-byte remote value if it equals `compare`; the old value is stored in local
+    /// memory.
     CompareSwap {
         /// Value to compare with.
         compare: u64,
         /// Value to store.
         swap: u64,
     },
-    /// Local bytes to the next receive of the peer.
+    /// Sends local bytes to the peer's next receive.
     Send,
-    /// The same; when the peer has it, the operation's key reaches nothing any more.
+    /// Sends local bytes to the peer's next receive, and invalidates the operation's key at the
+    /// peer on delivery.
     SendInvalidate,
-    /// Opens all of the local region to the peer under the operation's key and address.
+    /// Opens the whole local region to the peer under the operation's key and address (a memory
+    /// window).
     Bind {
-        /// A key that ends before.
+        /// Key of the earlier window that this one replaces; that key becomes invalid.
         replaced: Option<u32>,
-        /// All connections of the service may use the key, not this one alone.
+        /// Whether all connections of the service may use the key, or only this one.
         is_for_all: bool,
     },
-    /// Ends the operation's key, which this side has opened for this connection.
+    /// Invalidates the operation's key, which this side had bound for this connection.
     Invalidate,
 }
 
 impl Action {
-    /// Whether the peer answers with more than that it has the operation.
+    /// Returns whether the peer answers with data, not only with an acknowledgement.
     pub const fn is_question(self) -> bool {
         matches!(self, Self::Read | Self::FetchAdd { .. } | Self::CompareSwap { .. })
     }
 
-    /// Whether it carries local bytes to the peer.
+    /// Returns whether the operation carries local bytes to the peer.
     pub const fn carries(self) -> bool {
         matches!(self, Self::Write | Self::Send | Self::SendInvalidate)
     }
 
-    /// Whether it takes a receive of the peer, with or without an immediate.
+    /// Returns whether the operation consumes a receive of the peer even without an immediate.
     pub const fn is_message(self) -> bool {
         matches!(self, Self::Send | Self::SendInvalidate)
     }
 
-    /// Whether the operation's key decides if it succeeds.
+    /// Returns whether the operation fails if its key is invalid.
     pub const fn is_under_key(self) -> bool {
         matches!(self, Self::Write | Self::Read | Self::SendInvalidate)
     }
 }
 
-/// Rules of order and report of one operation.
+/// Ordering and signalling flags of one operation.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Flags {
-    /// Performed after all earlier operations.
+    /// The operation is performed after all earlier ones.
     pub fence_before: bool,
-    /// All later operations are performed after it.
+    /// All later operations are performed after this one.
     pub fence_after: bool,
-    /// Bodies early, tails in order, late writer yields.
+    /// Strict order: bodies may be placed early, tails are placed in order, and a late write does
+    /// not overwrite newer bytes.
     pub strict: bool,
-    /// Reports its success.
+    /// A successful operation produces a completion.
     pub signalled: bool,
 }
 
 /// An operation to post.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
-    /// What it does.
+    /// What the operation does.
     pub action: Action,
     /// Local memory: source of a write or send, sink of a read or atomic.
     pub local: Region,
-    /// Where in it, in bytes.
+    /// Offset in `local`, in bytes.
     pub local_offset: u32,
-    /// Bytes; 8 for atomics.
+    /// Length in bytes; 8 for atomics.
     pub length_bytes: u32,
     /// Key of the remote memory; unused by sends.
     pub key: u32,
     /// Remote address of the first byte; unused by sends.
     pub address: u64,
-    /// Delivered with the completion at the peer (writes and sends only).
+    /// Value delivered with the completion at the peer (writes and sends only).
     pub immediate: Option<u32>,
-    /// Rules of order and report.
+    /// Ordering and signalling flags.
     pub flags: Flags,
-    /// Comes back in the completion.
+    /// Value returned in the completion.
     pub context: u64,
 }
 
 /// A datagram to post.
 #[derive(Clone, Copy, Debug)]
 pub struct Datagram {
-    /// The link it takes.
+    /// The link that carries the datagram.
     pub link: LinkId,
-    /// Where it goes.
+    /// Address of the destination.
     pub to: PeerAddr,
-    /// The number of the queue pair there.
+    /// Number of the destination queue pair.
     pub destination: u32,
-    /// The queue key of that.
+    /// Queue key of the destination queue pair.
     pub key: u32,
-    /// Delivered with it.
+    /// Value delivered with the datagram.
     pub immediate: Option<u32>,
-    /// Local memory with its bytes.
+    /// Local memory that holds the payload.
     pub local: Region,
-    /// Where in it, in bytes.
+    /// Offset of the payload in `local`, in bytes.
     pub local_offset: u32,
-    /// Bytes.
+    /// Length of the payload in bytes.
     pub length_bytes: u32,
-    /// Reports that it has left.
+    /// Produces a completion when the datagram has been sent.
     pub signalled: bool,
-    /// Comes back in the completion.
+    /// Value returned in the completion.
     pub context: u64,
 }
 
-/// What completed.
+/// The kind of operation that completed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum CompletionKind {
     /// A posted write.
@@ -156,103 +161,103 @@ pub enum CompletionKind {
     Atomic,
     /// A posted send.
     Send,
-    /// A posted receive: a message of the peer is there.
+    /// A posted receive, which a message of the peer has filled.
     Receive,
-    /// A write of the peer that carried an immediate is there.
+    /// A write with an immediate that the peer posted; it was delivered here.
     Notification,
-    /// A key of this side was opened or ended.
+    /// A memory window of this side was bound or invalidated.
     Window,
 }
 
-/// End of an operation, or arrival of a message or notification.
+/// The result of an operation, or the arrival of a message or notification.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Completion {
     /// What completed.
     pub kind: CompletionKind,
-    /// What was given with the operation or receive; 0 for notifications.
+    /// The context of the operation or receive; 0 for notifications.
     pub context: u64,
-    /// Whether it did what it should; otherwise it was flushed with its connection.
+    /// Whether the operation succeeded. If not, it failed or was flushed with its connection.
     pub success: bool,
-    /// Bytes moved.
+    /// Number of bytes moved.
     pub length_bytes: u32,
-    /// Value sent along by the peer.
+    /// The immediate that the peer sent.
     pub immediate: Option<u32>,
-    /// Key of this side that a message of the peer ended.
+    /// Key of this side that the peer's message invalidated.
     pub invalidated: Option<u32>,
-    /// What was wrong, if it failed and the engine reports that.
+    /// The reason of the failure, if the operation failed and the engine reports a reason.
     pub fault: Option<Fault>,
 }
 
 /// Why an operation failed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fault {
-    /// This side ended its connection before it was complete.
+    /// This side ended the connection before the operation was complete.
     Flushed,
-    /// The application of the peer closed its connection before it was complete.
+    /// The application of the peer closed the connection before the operation was complete.
     ClosedByPeer,
-    /// The peer ended its connection because of something else.
+    /// The peer ended the connection because of another failure.
     EndedByPeer,
     /// The peer did not allow the access.
     AccessDenied,
-    /// The peer did not answer for too long.
+    /// The peer did not answer within the dead-peer time.
     Unreachable,
-    /// The peer does not know the connection any more.
+    /// The peer no longer knows the connection.
     PeerRestarted,
-    /// A side broke the protocol.
+    /// One side violated the protocol.
     Violation,
-    /// The memory of this side that it needs is gone.
+    /// Local memory of the operation has been deregistered.
     LocalAccess,
-    /// The peer could not do it: the memory of its receive is gone.
+    /// The peer could not perform the operation: the memory of its receive has been deregistered.
     PeerFailed,
-    /// Something else.
+    /// Any other reason.
     Other,
 }
 
-/// Why a connection ended or did not come about.
+/// Why a connection ended or was not established.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Cause {
-    /// This side closed it.
+    /// This side closed the connection.
     ClosedHere,
-    /// The peer closed it.
+    /// The peer closed the connection.
     ClosedByPeer,
-    /// The peer does not know it any more.
+    /// The peer no longer knows the connection.
     PeerRestarted,
-    /// The peer did not answer for too long.
+    /// The peer did not answer within the dead-peer time.
     Unreachable,
-    /// The peer refused it.
+    /// The peer rejected the request.
     Rejected,
     /// An access to remote memory was denied, here or at the peer.
     AccessDenied,
-    /// A side broke the protocol.
+    /// One side violated the protocol.
     Violation,
-    /// Memory of a receive is gone, here or at the peer.
+    /// Memory of a receive has been deregistered, here or at the peer.
     MemoryGone,
-    /// An operation of this side failed, as its completion says.
+    /// An operation of this side failed; its completion has the reason.
     OperationFailed,
-    /// Something else, by its number.
+    /// Any other reason, by its number.
     Other(u16),
 }
 
-/// What an engine reports to its applications.
+/// An event that an engine reports to its applications.
 #[derive(Clone, Debug)]
 pub enum HostEvent {
-    /// A peer asks for a connection.
+    /// A peer requests a connection.
     Requested {
-        /// Names the request.
+        /// Handle of the request.
         request: RequestHandle,
-        /// What the peer sent along.
+        /// Data that the peer sent with the request.
         private_data: Vec<u8>,
     },
-    /// A connection can be used.
+    /// A connection is established and can be used.
     Established(ConnectionHandle),
-    /// A connection ended; all its operations have completed.
+    /// A connection has ended, and all its operations have completed.
     Closed(ConnectionHandle, Cause),
 }
 
-/// Why something was not posted.
+/// Why an operation or receive was not posted.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 pub enum Refusal {
-    /// A queue or window is full; later it will be taken.
+    /// A queue or window is full; a retry may succeed later.
     #[error("no room for the operation now")]
     Full,
     /// The connection has ended.
@@ -263,82 +268,85 @@ pub enum Refusal {
     Invalid,
 }
 
-/// Congestion control that an engine is asked to use.
+/// The congestion control of an engine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Congestion {
-    /// A constant window.
+    /// A window of constant size.
     Fixed {
-        /// Its size, in bytes.
+        /// Size of the window in bytes.
         window_bytes: u32,
     },
-    /// Additive increase, multiplicative decrease on marks and loss.
+    /// Additive increase, multiplicative decrease (AIMD) on ECN marks and loss.
     Aimd,
-    /// A target for the delay.
+    /// Congestion control that aims at a target delay.
     Delay,
 }
 
-/// Link scheduler that an engine is asked to use.
+/// The link scheduler of an engine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Scheduling {
-    /// Earliest delivery time.
+    /// Sends on the link with the earliest expected delivery.
     EarliestDelivery,
-    /// One link after the other.
+    /// Sends on the links in round-robin order.
     RoundRobin,
 }
 
-/// What a host's engine is made with. Limits are those of the protocol's parameters.
+/// Settings of a host's engine. Limits are those of the protocol's parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Tuning {
-    /// Randomness for keys, connection ids and epochs; differs for each life of each host.
+    /// Random bytes for keys, connection ids and epochs; different for each life of each host.
     pub entropy: [u8; 32],
-    /// Congestion control.
+    /// The congestion control.
     pub congestion: Congestion,
-    /// Link scheduler.
+    /// The link scheduler.
     pub scheduling: Scheduling,
-    /// Operations tracked beyond the last delivered one.
+    /// Maximum number of operations tracked beyond the last delivered one.
     pub operation_window: u32,
-    /// Bytes held for operations that must wait.
+    /// Maximum number of bytes held for operations that must wait.
     pub order_pool_bytes: u32,
-    /// Reads and atomics served at a time.
+    /// Maximum number of reads and atomics served at the same time.
     pub read_depth: u16,
-    /// Longest time that an acknowledgement is held back, in nanoseconds.
+    /// Longest time by which an acknowledgement is delayed, in nanoseconds.
     pub ack_delay_max_ns: u32,
-    /// After this long without an answer a peer is dead, in nanoseconds.
+    /// Time without an answer after which a peer is considered dead, in nanoseconds.
     pub dead_peer_ns: u64,
-    /// Records that all connections share are so many times fewer than usual, at least 1.
+    /// Divisor, at least 1, of the usual number of records that all connections share.
     pub pool_divisor: u32,
-    /// What need not be the same at both ends.
+    /// Settings that may differ between the two ends.
     pub shape: Shape,
 }
 
-/// What an engine has beyond its limits. The default is what most have.
+/// Settings of an engine besides its limits. The default is the usual configuration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shape {
-    /// Services that it listens for, each with a protection domain of its own; at least 1.
+    /// Number of services that the host listens for, each with its own protection domain; at least
+    /// 1.
     pub places: u32,
-    /// All connections report to one completion queue.
+    /// All connections report to one shared completion queue.
     pub shares_queue: bool,
-    /// It keeps the rules of `MultiEdge`.
+    /// The engine follows the rules of the `MultiEdge` paper.
     pub is_multiedge: bool,
-    /// Number of the first packet, operation and message; the same at both ends.
+    /// Number of the first packet, operation and message; equal at both ends.
     pub numbers_from: u32,
-    /// Connections that it had before.
+    /// Number of connections that the engine opened and dropped before the run.
     pub worn_connections: u32,
-    /// Packets in flight on a link of a connection, at most: 2048 if 0.
+    /// Maximum number of packets in flight on one link of a connection; 0 means 2048.
     pub packets_max: u16,
-    /// Connections are those of queue pairs; every other operation and receive is a list of pieces.
+    /// Connections are queue pairs; every other operation and receive is a scatter/gather list.
     pub is_of_queue_pairs: bool,
-    /// They take their receives from one queue.
+    /// All connections take their receives from one shared queue.
     pub shares_receives: bool,
-    /// Of so many frames, the driver does not know of one whether it left, although it did; never if 0.
+    /// One frame in this many is sent, although its driver reports that it does not know whether
+    /// the frame left. 0 turns this off.
     pub doubts_one_in: u32,
-    /// The engine hears that those did not leave: a fault, to see that it is found.
+    /// The engine is given the wrong report that those doubtful frames did not leave. This planted
+    /// fault must be found.
     pub forgets_doubts: bool,
 }
 
 /// The software of one host: an engine with its memory.
 ///
-/// Inputs are `handle_*`, outputs are `poll_*`; the world calls every `poll_*` after any input.
+/// Inputs are `handle_*`, outputs are `poll_*`. The world calls every `poll_*` after any input.
 pub trait HostEngine {
     /// Attaches a link.
     fn attach_link(&mut self, now: Instant, link: LinkId, caps: LinkCaps);
@@ -346,31 +354,32 @@ pub trait HostEngine {
     fn detach_link(&mut self, link: LinkId);
     /// Handles a frame that arrived.
     fn handle_frame(&mut self, now: Instant, link: LinkId, frame: RxFrame<'_>);
-    /// Handles the time of [`HostEngine::poll_timeout`].
+    /// Handles the timeout that [`HostEngine::poll_timeout`] returned.
     fn handle_timeout(&mut self, now: Instant);
     /// Handles a change of a link.
     fn handle_link_event(&mut self, now: Instant, link: LinkId, event: LinkEvent);
-    /// Hands every frame that may leave now to `wire`, in order. When that returns false, the driver
-    /// of the link did not take this frame and will not take another before it says so.
+    /// Passes every frame that may be sent now to `wire`, in order. If `wire` returns false, the
+    /// link's driver did not accept this frame and accepts no other until it reports room again.
     fn poll_transmit(&mut self, now: Instant, wire: &mut Wire<'_>);
-    /// Sends as [`HostEngine::poll_transmit`] does, but only for as long as a driver of links would stay. Returns
-    /// whether there is more.
+    /// Sends as [`HostEngine::poll_transmit`] does, but at most as many frames as one call of a
+    /// link driver would. Returns whether more frames wait.
     fn poll_transmit_briefly(&mut self, now: Instant, wire: &mut Wire<'_>) -> bool {
         self.poll_transmit(now, wire);
         false
     }
-    /// Returns when to call [`HostEngine::handle_timeout`]; [`Instant::NEVER`] if nothing is to be done.
+    /// Returns when to call [`HostEngine::handle_timeout`]; [`Instant::NEVER`] if no timer is set.
     fn poll_timeout(&self) -> Instant;
-    /// Takes the oldest event.
+    /// Removes and returns the oldest event.
     fn poll_event(&mut self) -> Option<HostEvent>;
 
-    /// Selects the service and its domain to which what is registered, asked for and accepted from now on belongs.
+    /// Selects the service, with its protection domain, for all later registrations, requests and
+    /// accepts.
     fn turn_to(&mut self, place: u32) {
         let _ = place;
     }
-    /// Accepts requests for connections.
+    /// Starts to listen for connection requests.
     fn listen(&mut self, now: Instant);
-    /// Asks for a connection over these links to these addresses.
+    /// Requests a connection over these links to these addresses.
     ///
     /// # Errors
     /// [`Refusal`], one variant for each cause.
@@ -380,19 +389,20 @@ pub trait HostEngine {
         paths: &[(LinkId, PeerAddr)],
         private_data: &[u8],
     ) -> Result<ConnectionHandle, Refusal>;
-    /// Grants a request.
+    /// Accepts a request.
     ///
     /// # Errors
     /// [`Refusal`], one variant for each cause.
     fn accept(&mut self, now: Instant, request: RequestHandle)
     -> Result<ConnectionHandle, Refusal>;
-    /// Refuses a request.
+    /// Rejects a request.
     fn reject(&mut self, now: Instant, request: RequestHandle);
-    /// Ends a connection; an event reports when it has ended.
+    /// Starts to close a connection. An event reports when it has ended.
     fn close(&mut self, now: Instant, connection: ConnectionHandle);
-    /// Takes a link away from a connection, unless it is the last one.
+    /// Removes a link from a connection, unless it is the last one.
     fn remove_path(&mut self, connection: ConnectionHandle, link: LinkId);
-    /// Gives a connection one more link, to this address of the peer, unless it has that one.
+    /// Adds a link, to this address of the peer, to a connection. Has no effect if the connection
+    /// has the link already.
     fn add_path(
         &mut self,
         now: Instant,
@@ -400,19 +410,19 @@ pub trait HostEngine {
         link: LinkId,
         peer: PeerAddr,
     );
-    /// Returns how many links of a connection carry data, and how many there are; `None` if the engine does not
-    /// report them.
+    /// Returns the number of a connection's links that carry data, and the number of all its links;
+    /// `None` if the engine does not report them.
     fn links_up(&self, connection: ConnectionHandle) -> Option<(usize, usize)> {
         let _ = connection;
         None
     }
-    /// Returns the largest frame on the connection's worst link that carries data, in bytes; `None` if the engine
-    /// does not report it.
+    /// Returns the largest frame, in bytes, on the worst link of the connection that carries data;
+    /// `None` if the engine does not report it.
     fn frame_bytes(&self, connection: ConnectionHandle) -> Option<u16> {
         let _ = connection;
         None
     }
-    /// Returns what is known of a connection's links, for a reader.
+    /// Returns a readable description of a connection's links.
     fn describe_links(&self, connection: ConnectionHandle) -> String {
         let _ = connection;
         String::new()
@@ -440,7 +450,8 @@ pub trait HostEngine {
         length_bytes: u32,
         context: u64,
     ) -> Result<(), Refusal>;
-    /// Posts memory for the next message that comes on any connection of [`Shape::shares_receives`].
+    /// Posts memory for the next message on any connection that shares its receives
+    /// ([`Shape::shares_receives`]).
     ///
     /// # Errors
     /// [`Refusal`], one variant for each cause.
@@ -455,9 +466,11 @@ pub trait HostEngine {
         let _ = (now, region, offset, length_bytes, context);
         Err(Refusal::Invalid)
     }
-    /// Takes the oldest completion of a connection. Works after the connection has ended.
+    /// Removes and returns the oldest completion of a connection. Works after the connection has
+    /// ended, too.
     fn poll_completion(&mut self, connection: ConnectionHandle) -> Option<Completion>;
-    /// Opens a port of datagrams with this queue pair number and key. With [`Shape::shares_receives`] it takes those.
+    /// Opens a datagram port with this queue pair number and key. With [`Shape::shares_receives`]
+    /// the port uses the shared receives.
     fn open_port(&mut self, number: u32, key: u32) {
         let _ = (number, key);
     }
@@ -469,7 +482,7 @@ pub trait HostEngine {
         let _ = (number, datagram);
         Err(Refusal::Full)
     }
-    /// Posts memory for a datagram to a port: a region, where in it, and how many bytes.
+    /// Posts memory for a datagram to a port. `place` is a region, an offset and a length in bytes.
     ///
     /// # Errors
     /// [`Refusal`], one variant for each cause.
@@ -482,37 +495,39 @@ pub trait HostEngine {
         let _ = (number, place, context);
         Ok(())
     }
-    /// Takes the oldest completion of a port; of a receive with the queue pair number of the sender.
+    /// Removes and returns the oldest completion of a port. For a receive, the second value is the
+    /// queue pair number of the sender.
     fn poll_datagrams(&mut self, number: u32) -> Option<(Completion, u32)> {
         let _ = number;
         None
     }
-    /// Releases an ended connection: no completion of it will be taken any more.
+    /// Releases an ended connection. Its completions are not polled after this call.
     fn release(&mut self, connection: ConnectionHandle);
 
-    /// Whether nothing is pending, keep-alives of idle connections apart.
+    /// Returns whether no work is pending, apart from keep-alives of idle connections.
     fn is_idle(&self) -> bool {
         self.poll_timeout() == Instant::NEVER
     }
-    /// Makes a region of zero bytes that peers may read, write and operate on atomically.
+    /// Registers a region of zero bytes that peers may read, write and operate on atomically.
     fn register(&mut self, length_bytes: u32) -> Region;
-    /// Ends all keys that were opened for a region by [`Action::Bind`].
+    /// Invalidates all keys that [`Action::Bind`] opened for a region.
     fn close_windows(&mut self, region: Region) {
         let _ = region;
     }
-    /// Takes a region's rights away; its bytes can still be read here.
+    /// Revokes the rights of a region. Its bytes can still be read locally.
     fn deregister(&mut self, now: Instant, region: Region);
-    /// Takes a region's rights away and gives its memory back: the test does not check it any more.
+    /// Revokes the rights of a region and frees its memory. The test no longer checks the region.
     fn discard(&mut self, region: Region);
     /// Reads `into.len()` bytes of a region from `offset`.
     fn read_memory(&self, region: Region, offset: u32, into: &mut [u8]);
-    /// Writes a region as its owner does.
+    /// Writes into a region as its local owner.
     fn write_memory(&mut self, region: Region, offset: u32, bytes: &[u8]);
-    /// Whether the guard bytes around all regions are as they were made.
+    /// Returns whether the guard bytes around all regions are unchanged.
     fn guards_are_intact(&self) -> bool;
-    /// Reports each bounded resource: its name, what is in use, its limit.
+    /// Reports each bounded resource: its name, the amount in use, and its limit.
     fn occupancy(&self, report: &mut dyn FnMut(&'static str, u64, u64));
 }
 
-/// Takes a frame, given in pieces, for a peer on a link; returns whether its driver took it.
+/// Callback that passes a frame, as a list of slices, to the driver of a link, for a peer. Returns
+/// whether the driver accepted the frame.
 pub type Wire<'a> = dyn FnMut(LinkId, PeerAddr, &[&[u8]]) -> bool + 'a;

@@ -1,8 +1,8 @@
 //! Discrete-event simulation in virtual time: the event core, models of links, hosts that run the
-//! real engine, and the torture harness that searches for broken promises.
+//! real engine, and the torture harness that searches for violated guarantees.
 //!
-//! Everything here is a function of a seed. No thread, clock, socket or global generator is used,
-//! so a run is repeated exactly by its seed, and the hash of its trace proves it.
+//! A run depends on its seed alone: it uses no thread, clock, socket or global generator. The same
+//! seed therefore repeats a run exactly, and the hash of the trace proves it.
 #![forbid(unsafe_code)]
 
 mod channel;

@@ -1,4 +1,4 @@
-//! Ports, segments that join them, and the frames in between.
+//! Ports, the segments that join them, and the frames in flight between them.
 
 use std::collections::BTreeMap;
 use std::collections::VecDeque;
@@ -11,57 +11,57 @@ use crate::channel::{Admission, Channel};
 use crate::watch::Watch;
 use crate::{Corruption, EventQueue, Faults, Kind, LinkModel, Random, Trace, digest};
 
-/// A port: one link of one host, as the network sees it.
+/// A port: the network's view of one link of one host.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct PortId(pub u16);
 
-/// How the ports of a segment are joined.
+/// How the ports of a segment are connected.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Segment {
-    /// Cables: a frame that left its sender's port reaches the receiver.
+    /// Cables: a frame goes directly from the sender's port to the receiver's.
     Direct,
-    /// A store-and-forward switch with a queue in front of each port. Faults and delays act on the
-    /// way in; the way out has the receiving port's rate, queue and mark threshold.
+    /// A store-and-forward switch with an output queue per port. Faults and delays apply on the way
+    /// into the switch. The way out has the rate, queue and mark threshold of the receiving port.
     Switched {
-        /// From the last bit received to the frame's place in the output queue, in nanoseconds.
+        /// Time from the last bit received until the frame enters the output queue, in nanoseconds.
         latency_ns: u64,
     },
 }
 
-/// Something that happens inside the network at a later time.
+/// A scheduled event inside the network.
 #[derive(Clone, Copy, Debug)]
 pub struct NetworkEvent {
     step: Step,
     frame: FrameSlot,
 }
 
-/// A frame that reached a port. Give the buffer back by [`Network::recycle`].
+/// A frame that reached a port. The caller returns the buffer with [`Network::recycle`].
 #[derive(Debug)]
 pub struct Arrival {
-    /// Where.
+    /// The port that the frame reached.
     pub port: PortId,
-    /// Whom it claims to be from.
+    /// The source address that the frame carries.
     pub from: PeerAddr,
-    /// The edge frame.
+    /// The bytes of the edge frame.
     pub bytes: Vec<u8>,
-    /// Whether a queue on the way marked it.
+    /// Whether a queue marked the frame (ECN).
     pub marked: bool,
-    /// How many frames all hosts had sent before it.
+    /// Number of frames that all hosts had sent before this one.
     pub ordinal: u64,
 }
 
-/// What a driver did with a frame.
+/// The result of passing a frame to a driver.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum SendOutcome {
-    /// It took the frame, which may get lost all the same.
+    /// The driver accepted the frame. The frame may still get lost.
     Accepted,
-    /// It took nothing; it will at this time.
+    /// The driver accepts no frames before this time.
     Refused(Instant),
-    /// It took nothing, as it is full for this peer until then; others have room.
+    /// The driver accepts no frames for this peer before this time, but does for other peers.
     RefusedForPeer(Instant),
 }
 
-/// A change that must be reported to the host behind a port.
+/// A link change that must be reported to the host behind a port.
 #[derive(Clone, Copy, Debug)]
 pub struct Notice {
     /// The port.
@@ -70,41 +70,41 @@ pub struct Notice {
     pub event: LinkEvent,
 }
 
-/// What the network did to frames so far.
+/// Counters of what happened to frames so far.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counters {
-    /// Frames taken from hosts.
+    /// Frames accepted from hosts.
     pub sent: u64,
-    /// Bytes of these frames, without overhead.
+    /// Bytes of the accepted frames, without overhead.
     pub sent_bytes: u64,
     /// Frames that reached a host.
     pub arrived: u64,
-    /// Frames that found a queue full.
+    /// Frames dropped because a queue was full.
     pub queue_full: u64,
-    /// Frames lost by chance.
+    /// Frames lost at random.
     pub lost: u64,
-    /// Frames that ran into a cut or a link that is down.
+    /// Frames dropped by a cut or by a link that is down.
     pub cut: u64,
-    /// Frames too large for the path.
+    /// Frames dropped because they were too large for the path.
     pub too_big: u64,
-    /// Frames whose bits were flipped.
+    /// Frames with flipped bits.
     pub corrupted: u64,
-    /// Extra copies.
+    /// Extra copies of frames.
     pub duplicated: u64,
-    /// Frames held back.
+    /// Frames delayed so that later ones overtake them.
     pub reordered: u64,
-    /// Old frames sent once more.
+    /// Old frames that were replayed.
     pub replayed: u64,
-    /// Frames marked by a queue.
+    /// Frames that a queue marked (ECN).
     pub marked: u64,
     /// Frames to an address that no port has.
     pub unreachable: u64,
 }
 
-/// All ports, all frames in flight, all faults.
+/// All ports, all frames in flight, and all faults.
 ///
-/// Does not own the event queue: its owner hands it in and passes back each [`NetworkEvent`] when its time has come.
-/// Frames are bytes copied from their sender, in buffers that are used again.
+/// The network does not own the event queue: the caller passes it in, and passes back each
+/// [`NetworkEvent`] when it is due. Frames are copies of the sender's bytes, in reused buffers.
 #[derive(Debug)]
 pub struct Network {
     seed: u64,
@@ -116,12 +116,12 @@ pub struct Network {
     free_buffers: Vec<Vec<u8>>,
     notices: VecDeque<Notice>,
     counters: Counters,
-    /// Present where strangers are about.
+    /// Present if strangers take part in the run.
     watch: Option<Box<Watch>>,
 }
 
 impl Network {
-    /// Creates a network without ports whose faults are drawn from `seed`.
+    /// Creates a network without ports. Its faults are drawn from `seed`.
     pub const fn new(seed: u64) -> Self {
         Self {
             seed,
@@ -157,11 +157,12 @@ impl Network {
         self.segments.len() - 1
     }
 
-    /// Adds a port with this address to a segment. `model` holds for both directions: from the
+    /// Adds a port with this address to a segment. `model` applies to both directions: from the
     /// host, and, behind a switch, to the host.
     ///
     /// # Panics
-    /// If the segment does not exist, the address is taken, or [`LinkModel::check`] refuses the model.
+    /// If the segment does not exist, the address is in use, or [`LinkModel::check`] rejects the
+    /// model.
     pub fn add_port(&mut self, segment: usize, address: PeerAddr, model: LinkModel) -> PortId {
         assert!(segment < self.segments.len(), "segment {segment} exists");
         let port = PortId(self.ports.len() as u16);
@@ -185,7 +186,7 @@ impl Network {
         port
     }
 
-    /// Hands a frame to the driver of `port`.
+    /// Passes a frame to the driver of `port`.
     pub fn send<E: From<NetworkEvent>>(
         &mut self,
         queue: &mut EventQueue<E>,
@@ -231,7 +232,7 @@ impl Network {
         SendOutcome::Accepted
     }
 
-    /// Handles an event whose time has come; a frame may have reached a port by it.
+    /// Handles a due event. Returns the arrival if a frame reached a port.
     pub fn handle<E: From<NetworkEvent>>(
         &mut self,
         queue: &mut EventQueue<E>,
@@ -290,32 +291,33 @@ impl Network {
         }
     }
 
-    /// Takes back the buffer of a frame that was handled.
+    /// Takes back the buffer of a frame that was handled, for reuse.
     pub fn recycle(&mut self, bytes: Vec<u8>) {
         self.free_buffers.push(bytes);
     }
 
-    /// Takes the oldest change that must be reported to a host.
+    /// Removes and returns the oldest change that must be reported to a host.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         self.notices.pop_front()
     }
 
-    /// Replaces the faults of what leaves `port`.
+    /// Replaces the faults of frames that leave `port`.
     pub fn set_faults(&mut self, port: PortId, faults: Faults) {
         self.ports[usize::from(port.0)].outward.set_faults(faults);
     }
 
-    /// Returns the faults of what leaves `port`.
+    /// Returns the faults of frames that leave `port`.
     pub fn faults(&self, port: PortId) -> Faults {
         self.ports[usize::from(port.0)].outward.faults
     }
 
-    /// Starts or ends a one-way cut of what leaves `port`.
+    /// Starts or ends a one-way cut of frames that leave `port`.
     pub fn set_cut(&mut self, port: PortId, cut: bool) {
         self.ports[usize::from(port.0)].outward.faults.cut = cut;
     }
 
-    /// Takes a link down or up and reports that to its host; frames in flight to it are lost while it is down.
+    /// Sets a link down or up and reports the change to its host. Frames that arrive while the link
+    /// is down are lost.
     pub fn set_up(&mut self, port: PortId, up: bool) {
         let state = &mut self.ports[usize::from(port.0)];
         if state.up == up {
@@ -326,11 +328,11 @@ impl Network {
         self.notices.push_back(Notice { port, event });
     }
 
-    /// Gives a port another address, as an interface that comes back may have. Frames in flight still arrive. The
-    /// change is not reported.
+    /// Gives a port another address, as an interface may have after it comes back. Frames in flight
+    /// still arrive. The change is not reported.
     ///
     /// # Panics
-    /// If the address is taken.
+    /// If the address is in use.
     pub fn set_address(&mut self, port: PortId, address: PeerAddr) {
         let state = &mut self.ports[usize::from(port.0)];
         self.by_address.remove(&state.address);
@@ -339,7 +341,7 @@ impl Network {
         assert!(taken.is_none(), "address {address} is free");
     }
 
-    /// Reports to the host behind a port what its link can do now, if it is up.
+    /// Reports the current capabilities of a port's link to its host, if the link is up.
     pub fn announce(&mut self, port: PortId) {
         if self.is_up(port) {
             let event = LinkEvent::Changed(self.caps(port));
@@ -347,38 +349,40 @@ impl Network {
         }
     }
 
-    /// Whether the link is up.
+    /// Returns whether the link of a port is up.
     pub fn is_up(&self, port: PortId) -> bool {
         self.ports[usize::from(port.0)].up
     }
 
-    /// Whether frames from `from` can reach `to` now, chance aside.
+    /// Returns whether frames from `from` can reach `to` now, apart from random faults.
     pub fn passes(&self, from: PortId, to: PortId) -> bool {
         let (sender, receiver) = (&self.ports[usize::from(from.0)], &self.ports[usize::from(to.0)]);
         sender.segment == receiver.segment && sender.up && receiver.up && !sender.outward.faults.cut
     }
 
-    /// Changes the largest frame that passes out of `port`, in bytes. The change is not reported.
+    /// Sets the largest frame that can leave `port`, in bytes. The change is not reported.
     pub fn set_frame_bytes_max(&mut self, port: PortId, frame_bytes_max: u16) {
         self.ports[usize::from(port.0)].outward.model.frame_bytes_max = frame_bytes_max;
     }
 
-    /// Changes the rate of what leaves `port`, in bits per second (0 counts as 1). The change is not reported.
+    /// Sets the rate of `port` in the direction from the host, in bits per second (0 counts as 1).
+    /// The change is not reported.
     pub fn set_rate(&mut self, port: PortId, rate: u64) {
         self.ports[usize::from(port.0)].outward.model.rate = rate.max(1);
     }
 
-    /// Changes the delay of what leaves `port`, in nanoseconds. The change is not reported.
+    /// Sets the propagation delay of `port` in the direction from the host, in nanoseconds. The
+    /// change is not reported.
     pub fn set_propagation(&mut self, port: PortId, propagation_ns: u64) {
         self.ports[usize::from(port.0)].outward.model.propagation_ns = propagation_ns;
     }
 
-    /// Returns the model of what leaves `port`.
+    /// Returns the model of `port` in the direction from the host.
     pub fn model(&self, port: PortId) -> &LinkModel {
         &self.ports[usize::from(port.0)].outward.model
     }
 
-    /// Returns what the driver of `port` reports to its engine.
+    /// Returns the capabilities that the driver of `port` reports to its engine.
     pub fn caps(&self, port: PortId) -> LinkCaps {
         let state = &self.ports[usize::from(port.0)];
         LinkCaps {
@@ -392,17 +396,19 @@ impl Network {
         }
     }
 
-    /// Longer frames than this disappear behind `port`, whatever its interface says. The change is not reported.
+    /// Sets the path MTU behind `port`: longer frames disappear, even if the interface accepts
+    /// them. The change is not reported.
     pub(crate) fn set_path_bytes_max(&mut self, port: PortId, path_bytes_max: u16) {
         self.ports[usize::from(port.0)].path_bytes_max = path_bytes_max;
     }
 
-    /// Frames of which `mute` says so disappear behind `port`.
+    /// Sets a filter: frames for which `mute` returns true disappear behind `port`.
     pub(crate) fn set_mute(&mut self, port: PortId, mute: Option<Mute>) {
         self.ports[usize::from(port.0)].mute = mute;
     }
 
-    /// The driver of `port` takes no frames before `until`, to this peer or, without one, to any.
+    /// Makes the driver of `port` refuse frames until `until`, for one peer or, if `peer` is
+    /// `None`, for all peers.
     pub(crate) fn set_full(&mut self, port: PortId, peer: Option<PeerAddr>, until: Instant) {
         let state = &mut self.ports[usize::from(port.0)];
         let Some(peer) = peer else {
@@ -413,17 +419,18 @@ impl Network {
         state.full_for.push((peer, until));
     }
 
-    /// Longer frames than this are not received at `port`. The change is not reported.
+    /// Sets the longest frame that `port` receives. The change is not reported.
     pub(crate) fn set_accepted_bytes_max(&mut self, port: PortId, accepted_bytes_max: u16) {
         self.ports[usize::from(port.0)].accepted_bytes_max = accepted_bytes_max;
     }
 
-    /// From now on accounts are kept of what each host sends to whom, and frames are overheard.
+    /// Starts to count the bytes that each host exchanges with each address, and to record frames.
+    /// Returns the observer.
     pub(crate) fn watch(&mut self) -> &mut Watch {
         self.watch.get_or_insert_default()
     }
 
-    /// A frame of somebody who claims to be `from` will reach `to` at `time`.
+    /// Schedules the arrival at `to`, at `time`, of a forged frame with source address `from`.
     pub(crate) fn inject<E: From<NetworkEvent>>(
         &mut self,
         queue: &mut EventQueue<E>,
@@ -442,12 +449,12 @@ impl Network {
         &self.counters
     }
 
-    /// Returns the number of frames that the host behind `port` has handed to this driver.
+    /// Returns the number of frames that the host behind `port` has passed to this driver.
     pub fn sent(&self, port: PortId) -> u64 {
         self.ports[usize::from(port.0)].sent
     }
 
-    /// Returns the number of frames between hosts now.
+    /// Returns the number of frames in flight between hosts now.
     pub const fn in_flight(&self) -> usize {
         self.frames.len() - self.free_slots.len()
     }
@@ -462,7 +469,7 @@ impl Network {
         self.ports[usize::from(port.0)].outward.model.overhead.wire_bytes(frame_bytes)
     }
 
-    /// A frame through the sender's queue and past its faults.
+    /// Passes a frame through the sender's queue, then applies the sender's faults.
     fn transmit<E: From<NetworkEvent>>(
         &mut self,
         queue: &mut EventQueue<E>,
@@ -568,7 +575,7 @@ impl Network {
         self.forward(queue, slot, arrival);
     }
 
-    /// Schedules the last step of a frame, or the one before it behind a switch.
+    /// Schedules the arrival of a frame at the receiver or, behind a switch, at the output queue.
     fn forward<E: From<NetworkEvent>>(
         &self,
         queue: &mut EventQueue<E>,
@@ -583,7 +590,7 @@ impl Network {
         queue.push(time, NetworkEvent { step, frame: slot }.into());
     }
 
-    /// By chance sends a frame that was recorded long ago once more.
+    /// At random, replays a frame that was recorded long ago.
     fn replay<E: From<NetworkEvent>>(
         &mut self,
         queue: &mut EventQueue<E>,
@@ -614,7 +621,7 @@ impl Network {
         self.forward(queue, slot, arrival);
     }
 
-    /// Keeps a sample of frames, spread over the whole run, for [`Network::replay`].
+    /// Records a sample of frames, spread over the whole run, for [`Network::replay`].
     fn record(&mut self, port: PortId, slot: FrameSlot) {
         let sender = &mut self.ports[usize::from(port.0)];
         if sender.outward.faults.replay_ppm == 0 {
@@ -669,9 +676,9 @@ pub fn port_address(host: u8, link: u8) -> PeerAddr {
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Through the switch into the queue of the receiving port.
+    /// The frame enters the output queue of the receiving port.
     Forward,
-    /// To the receiving host.
+    /// The frame arrives at the receiving host.
     Deliver,
 }
 
@@ -692,31 +699,32 @@ struct Port {
     address: PeerAddr,
     segment: usize,
     up: bool,
-    /// Frames taken from the host.
+    /// Number of frames accepted from the host.
     sent: u64,
     outward: Channel,
     inward: Channel,
-    /// Frames of the past and where they went.
+    /// Recorded frames, with their receiving ports.
     recorded: Vec<(PortId, Vec<u8>)>,
-    /// Longer frames disappear on the way.
+    /// Path MTU in bytes; longer frames disappear.
     path_bytes_max: u16,
     mute: Option<Mute>,
-    /// Peers for which the driver has no room, and until when.
+    /// Peers for which the driver has no room, each with the end of that time.
     full_for: Vec<(PeerAddr, Instant)>,
-    /// Until when the driver has no room for any.
+    /// Time until which the driver has no room for any peer.
     full_until: Instant,
-    /// Longer frames are not received.
+    /// Longest frame that is received, in bytes.
     accepted_bytes_max: u16,
 }
 
 impl Port {
-    /// Until when the driver takes nothing at all, if so.
+    /// Returns the time until which the driver accepts no frames; `None` if it accepts frames now.
     fn refuses_until(&mut self, now: Instant) -> Option<Instant> {
         let is_full = self.full_until > now;
         is_full.then_some(self.full_until).or_else(|| self.outward.refuses_until(now))
     }
 
-    /// Until when the driver takes nothing for this peer, if so.
+    /// Returns the time until which the driver accepts no frames for this peer; `None` if it
+    /// accepts them now.
     fn refuses_peer_until(&mut self, now: Instant, peer: PeerAddr) -> Option<Instant> {
         if self.full_for.is_empty() {
             return None;
@@ -726,10 +734,10 @@ impl Port {
     }
 }
 
-/// Whether a frame disappears.
+/// Returns whether a frame disappears.
 pub(crate) type Mute = fn(&[u8]) -> bool;
 
-/// Flips one to three bits.
+/// Flips one to three random bits.
 fn flip_bits(bytes: &mut [u8], random: &mut Random) {
     if bytes.is_empty() {
         return;
@@ -740,13 +748,14 @@ fn flip_bits(bytes: &mut [u8], random: &mut Random) {
     }
 }
 
-/// Frames a port remembers for replay: old ones survive long because only one frame in
-/// 10^6 / [`RECORD_PPM`] replaces one of them.
+/// Number of frames that a port records for replay. Old frames stay long, because only one frame in
+/// 10^6 / [`RECORD_PPM`] replaces a recorded one.
 const RECORDED_FRAMES_MAX: usize = 48;
 const RECORD_PPM: u32 = 50_000;
 
-/// What any UDP path is assumed to carry without a probe: 1280 (IPv6) - 40 - 8.
+/// Largest frame that any UDP path is assumed to carry without a probe, in bytes: 1280 (IPv6) - 40
+/// - 8.
 pub(crate) const FRAME_BYTES_SAFE: u16 = 1232;
 
-/// What a simulated driver buffers on receive while its host does not run.
+/// Size of a simulated driver's receive buffer, in bytes. It fills while the host does not run.
 pub(crate) const RECEIVE_BUFFER_BYTES: u32 = 1 << 20;

@@ -1,4 +1,4 @@
-//! Each fault does what it says, and nothing else.
+//! Tests that each fault does what it promises and has no other effect.
 
 use delivery::{Evidence, Instant, LinkEvent};
 
@@ -89,7 +89,7 @@ fn corruption_is_dropped_or_delivered() {
     let (arrivals, pair) = run_with(Faults { corruption: Corruption::Delivered, ..faults }, 1_000);
     assert_eq!(arrivals.len(), 1_000);
     let broken = arrivals.iter().filter(|(_, arrival)| !is_intact(&arrival.bytes)).count();
-    // Two flips of one bit cancel out now and then.
+    // Two flips of the same bit sometimes cancel out.
     assert!(broken as u64 <= pair.network.counters().corrupted && broken > 50);
 }
 
@@ -246,7 +246,7 @@ impl Pair {
         self.network.send(&mut self.queue, &mut self.trace, port, to, &[bytes])
     }
 
-    /// Frames of 100 bytes that carry their number and a copy of it.
+    /// Sends frames of 100 bytes that contain their number 25 times.
     fn send_numbered(&mut self, frames: u32) {
         for number in 0..frames {
             let bytes = number.to_le_bytes().repeat(25);

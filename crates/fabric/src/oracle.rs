@@ -1,13 +1,14 @@
-//! The sequential model that the engine's promises are checked against.
+//! The sequential model against which the engine's guarantees are checked.
 //!
-//! One [`DirectionModel`] follows what one side of a connection asks of the other. It knows every
-//! posted operation and a *bound*: all operations before it are known to have been performed,
-//! because one of them completed, was delivered to the peer's application, or because something
-//! became visible that may only be visible after them. Each byte of the target must then hold what
-//! the operations before the bound leave there in sequence, or what an operation at or beyond the
-//! bound writes there. A byte that only an ordered operation explains raises the bound, and what
-//! should be there by that is compared in turn: this is how fences and strict tails are checked
-//! without looking into the engine.
+//! One [`DirectionModel`] follows the operations that one side of a connection posts to the other.
+//! It knows every posted operation and a *bound*: all operations before the bound are known to have
+//! been performed. An operation raises the bound when it completes, when it is delivered to the
+//! peer's application, or when an effect becomes visible that may only be visible after earlier
+//! operations. Each byte of the target must hold either the result of the operations before the
+//! bound, in sequence, or a byte that an operation at or beyond the bound writes there. A byte that
+//! only an ordered operation explains raises the bound, and the memory is compared with the new
+//! bound again. This checks fences and strict tails from the outside, without access to the
+//! engine's state.
 
 use std::collections::VecDeque;
 
@@ -15,230 +16,231 @@ use thiserror::Error;
 
 use crate::host::{Action, Completion, CompletionKind, Flags};
 
-/// A broken promise.
+/// A violated guarantee.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum Violation {
-    /// Memory holds what no allowed order of operations can have put there.
+    /// A byte of memory that no allowed order of operations can produce.
     #[error(
         "byte {offset} of the target is {found:#04x}, expected {expected:#04x} \
          with all operations before {bound} performed"
     )]
     Memory {
-        /// Where in the target region.
+        /// Offset in the target region.
         offset: u32,
-        /// What it holds.
+        /// The byte found there.
         found: u8,
-        /// What the operations before `bound` leave there.
+        /// The byte that the operations before `bound` leave there.
         expected: u8,
         /// Operations before this number are known to have been performed.
         bound: u64,
     },
-    /// A read brought bytes that the target never held at its place in the order.
+    /// A read returned bytes that the target never held at the read's position in the order.
     #[error("read {number} brought {found:#04x} at offset {offset}, expected {expected:#04x}")]
     ReadResult {
-        /// The read.
+        /// Number of the read.
         number: u64,
-        /// Where in the target region.
+        /// Offset in the target region.
         offset: u32,
-        /// What it brought.
+        /// The byte that the read returned.
         found: u8,
-        /// What the earlier operations leave there.
+        /// The byte that the earlier operations leave there.
         expected: u8,
     },
-    /// An atomic operation returned another value than its place in the order demands.
+    /// An atomic operation returned a value that does not fit its position in the order.
     #[error("atomic {number} returned {found}, expected {expected}")]
     AtomicResult {
-        /// The operation.
+        /// Number of the operation.
         number: u64,
-        /// What it returned.
+        /// The value returned.
         found: u64,
-        /// What the earlier operations leave there.
+        /// The value that the earlier operations leave there.
         expected: u64,
     },
-    /// A completion does not belong to the operation whose turn it is.
+    /// A completion arrived for an operation other than the next one to complete.
     #[error("completion {found:?} came although it was the turn of operation {expected:?}")]
     CompletionOrder {
-        /// What came.
+        /// The completion that arrived.
         found: Completion,
-        /// The operation that was due; absent if none was.
+        /// Number of the operation that should have completed next; `None` if there was none.
         expected: Option<u64>,
     },
-    /// A completion of the right operation with wrong facts.
+    /// A completion of the right operation with a wrong kind or length.
     #[error("completion {found:?} of an operation {expected:?} of {length_bytes} bytes")]
     CompletionFacts {
-        /// What came.
+        /// The completion that arrived.
         found: Completion,
-        /// What was posted.
+        /// The kind of the posted operation.
         expected: CompletionKind,
-        /// Its size.
+        /// Length of the posted operation, in bytes.
         length_bytes: u32,
     },
-    /// A message or notification came that was not sent, or not in its turn, or altered.
+    /// A message or notification arrived that was not sent, was out of order, or was altered.
     #[error("delivery {found:?} is not the next one: {expected}")]
     Delivery {
-        /// What came.
+        /// The completion that arrived.
         found: Completion,
-        /// The next one that was sent.
+        /// Description of the next message or notification that was sent.
         expected: String,
     },
-    /// An operation succeeded under a key that had ended before it.
+    /// An operation succeeded although its key had become invalid before.
     #[error("operation {number} succeeded although what it needs was gone before")]
     NotDenied {
-        /// The operation.
+        /// Number of the operation.
         number: u64,
     },
-    /// A datagram came, or left, as it must not.
+    /// A datagram arrived or left when it must not.
     #[error("datagram at host {host}: {what}")]
     Datagram {
-        /// The host.
+        /// Index of the host.
         host: usize,
-        /// What is wrong.
+        /// Description of the violation.
         what: String,
     },
-    /// Operations of an ended connection were neither completed nor flushed.
+    /// A connection ended, but some of its operations neither completed nor were flushed.
     #[error("connection of pair {pair} ended and {outstanding} operations never completed")]
     NeverCompleted {
-        /// Which pair of hosts.
+        /// Index of the pair of hosts.
         pair: usize,
-        /// How many.
+        /// Number of these operations.
         outstanding: usize,
     },
-    /// A connection ended although nothing happened that would end it.
+    /// A connection ended without any event that may end it.
     #[error("connection of pair {pair} ended by {cause} although nothing ended it")]
     ConnectionLost {
-        /// Which pair of hosts.
+        /// Index of the pair of hosts.
         pair: usize,
-        /// What the engine said.
+        /// The cause that the engine reported.
         cause: String,
     },
-    /// A connection ended for another cause than the one there was.
+    /// A connection ended with a cause that did not occur.
     #[error("connection of pair {pair} ended on side {side} by {cause}, which nothing caused")]
     WrongCause {
-        /// Which pair of hosts.
+        /// Index of the pair of hosts.
         pair: usize,
-        /// Which side of it.
+        /// The side of the pair, 0 or 1.
         side: usize,
-        /// What the engine said.
+        /// The cause that the engine reported.
         cause: String,
     },
-    /// An operation failed in another way than its connection.
+    /// An operation failed with a reason that does not fit the cause of its connection's end.
     #[error("operation {number} failed as {fault:?}, its connection as {cause:?}")]
     WrongFault {
-        /// The operation.
+        /// Number of the operation.
         number: u64,
-        /// What the engine said of it.
+        /// The reason that the engine reported for the operation.
         fault: crate::host::Fault,
-        /// What the engine said of the connection, if it has ended.
+        /// The cause that the engine reported for the connection, if it has ended.
         cause: Option<String>,
     },
-    /// Everything is closed, and something is still in use.
+    /// A resource is still in use after everything was closed.
     #[error("host {host} holds {used} {name} although everything is closed")]
     Held {
-        /// The host.
+        /// Index of the host.
         host: usize,
-        /// The resource.
+        /// Name of the resource.
         name: &'static str,
-        /// What is in use.
+        /// The amount in use.
         used: u64,
     },
-    /// Memory changed that nothing may write any more.
+    /// Memory changed after all rights to write it had ended.
     #[error("region {region} of host {host} changed after its connection had ended")]
     FrozenMemory {
-        /// The host.
+        /// Index of the host.
         host: usize,
         /// Number of the region.
         region: u32,
     },
-    /// Bytes outside every region changed.
+    /// Guard bytes between regions changed.
     #[error("guard bytes of host {host} changed")]
     Guards {
-        /// The host.
+        /// Index of the host.
         host: usize,
     },
-    /// Shared counters do not add up.
+    /// The values of a shared counter are inconsistent.
     #[error("counter {counter} of host {host}: {what}")]
     Counter {
-        /// The host.
+        /// Index of the host.
         host: usize,
-        /// Which counter.
+        /// Index of the counter.
         counter: usize,
-        /// What is wrong.
+        /// Description of the inconsistency.
         what: String,
     },
-    /// A bounded resource went beyond its limit.
+    /// A bounded resource exceeded its limit.
     #[error("{name} of host {host} is {used}, limit {limit}")]
     Occupancy {
-        /// The host.
+        /// Index of the host.
         host: usize,
-        /// The resource.
+        /// Name of the resource.
         name: &'static str,
-        /// What is in use.
+        /// The amount in use.
         used: u64,
-        /// What may be.
+        /// The limit.
         limit: u64,
     },
-    /// An engine refused what it must take.
+    /// An engine refused an operation that it must accept.
     #[error("host {host} refused: {what}")]
     Refused {
-        /// The host.
+        /// Index of the host.
         host: usize,
-        /// What it refused and why.
+        /// The refused operation and the reason.
         what: String,
     },
-    /// With all faults gone, something is still not done.
+    /// Some work did not finish although all faults were removed.
     #[error("no convergence after healing: {what}")]
     NoConvergence {
-        /// What is missing.
+        /// Description of the unfinished work.
         what: String,
     },
-    /// A pair that has nothing to do with a fault came to a halt because of it.
+    /// A pair of hosts stopped making progress because of a fault of other hosts.
     #[error("pair {pair} side {side} did nothing for {since_ns} ns while others fail: {what}")]
     Starved {
-        /// Which pair of hosts.
+        /// Index of the pair of hosts.
         pair: usize,
-        /// Which side of it.
+        /// The side of the pair, 0 or 1.
         side: usize,
-        /// For how long, in nanoseconds.
+        /// Time without progress, in nanoseconds.
         since_ns: u64,
-        /// What it waits for.
+        /// What the side waits for.
         what: String,
     },
-    /// An address that proved nothing got more than three times what came from it.
+    /// A host sent more than three times as many bytes to an unvalidated address as it received
+    /// from there.
     #[error("host {host} sent {sent} bytes to {address}, from where {received} came")]
     Amplified {
-        /// The host.
+        /// Index of the host.
         host: usize,
-        /// Whose address.
+        /// The unvalidated address.
         address: wire_edge::PeerAddr,
-        /// Bytes sent there.
+        /// Bytes sent to the address.
         sent: u64,
-        /// Bytes that came from there.
+        /// Bytes received from the address.
         received: u64,
     },
-    /// A link that carries larger frames is used for small ones only.
+    /// A pair sends only small frames although its links carry larger ones.
     #[error("pair {pair} sends frames of {bytes} bytes at most where every path carries more")]
     FrameBytes {
-        /// Which pair of hosts.
+        /// Index of the pair of hosts.
         pair: usize,
-        /// Its largest frame, in bytes.
+        /// Largest frame that the pair sends, in bytes.
         bytes: u16,
     },
-    /// Hosts keep each other busy while time stands still.
+    /// Hosts keep triggering each other while the virtual clock stands still.
     #[error("host {host} never becomes quiet at {time_ns} ns")]
     Livelock {
-        /// The host.
+        /// Index of the host that was busy last.
         host: usize,
-        /// When the clock stopped.
+        /// The time at which the clock stopped, in nanoseconds.
         time_ns: u64,
     },
     /// An engine panicked.
     #[error("panic: {what}")]
     Panicked {
-        /// Its message.
+        /// The panic message.
         what: String,
     },
-    /// Two runs of one seed differ.
+    /// Two runs with one seed differ.
     #[error("two runs differ: trace hashes {first:016x} and {second:016x}")]
     NotDeterministic {
         /// Hash of the first run.
@@ -248,57 +250,59 @@ pub enum Violation {
     },
 }
 
-/// The target's memory, to look at.
+/// Read access to the target's memory.
 pub(crate) trait TargetMemory {
     /// Reads `into.len()` bytes from `offset`.
     fn read(&self, offset: u32, into: &mut [u8]);
 }
 
-/// An operation as it was posted.
+/// A posted operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Posted {
     pub(crate) action: Action,
     pub(crate) flags: Flags,
-    /// Where in the target region (in the cells, for atomics; unused by sends).
+    /// Offset in the target region (in the cells, for atomics; unused by sends).
     pub(crate) offset: u32,
     pub(crate) length_bytes: u32,
     pub(crate) immediate: Option<u32>,
-    /// The key of the peer that it ends.
+    /// The peer's key that the operation invalidates.
     pub(crate) invalidates: Option<u32>,
-    /// What a write or send carries; empty for others.
+    /// The bytes that a write or send carries; empty for other operations.
     pub(crate) content: Vec<u8>,
-    /// Where the result of a read or atomic lands in local memory.
+    /// Offset in local memory where the result of a read or atomic is stored.
     pub(crate) local_offset: u32,
-    /// What an atomic on a cell of this direction alone must return.
+    /// The value that an atomic must return, if only this direction uses the cell.
     pub(crate) returns: Option<u64>,
 }
 
-/// What a completion is checked against, beyond itself.
+/// A finished operation, with the data to check its completion against.
 #[derive(Clone, Debug)]
 pub(crate) struct Finished {
     pub(crate) number: u64,
     pub(crate) posted: Posted,
-    /// For reads: what the target held when all earlier operations were performed.
+    /// For reads: the target's bytes after all earlier operations were performed.
     base: Vec<u8>,
 }
 
-/// Model of one direction of one connection.
+/// The model of one direction of one connection.
 #[derive(Debug)]
 pub(crate) struct DirectionModel {
-    /// The target after the operations before `bound`.
+    /// The target's memory after the operations before `bound`.
     expected: Vec<u8>,
-    /// Operations that have not completed, or are at or beyond the bound; front is `first`.
+    /// Operations that have not completed or are at or beyond the bound. The front one has number
+    /// `first`.
     operations: VecDeque<(Posted, Vec<u8>)>,
     first: u64,
-    /// Operations before this have completed at the requester.
+    /// All operations before this number have completed at the requester.
     completed: u64,
     bound: u64,
-    /// For each operation with a forward fence the number of the next one.
+    /// For each operation with a forward fence, the number of the operation after it.
     fences: VecDeque<u64>,
     deliveries: VecDeque<ExpectedDelivery>,
-    /// Operations before this one were delivered, as the peer's application knows.
+    /// All operations before this number were delivered, as the completions of the peer's
+    /// application prove.
     reported: u64,
-    /// A write with an immediate consumes a receive.
+    /// Whether a write with an immediate consumes a receive.
     consumes: bool,
 }
 
@@ -309,12 +313,12 @@ struct ExpectedDelivery {
     length_bytes: u32,
     immediate: Option<u32>,
     invalidated: Option<u32>,
-    /// What the receive holds; nothing where it holds nothing of the operation.
+    /// The bytes that the receive must hold; `None` if no bytes of the operation are stored in it.
     content: Option<Vec<u8>>,
 }
 
 impl DirectionModel {
-    /// A direction whose target has `target_bytes` zero bytes.
+    /// Creates a direction whose target has `target_bytes` zero bytes.
     pub(crate) fn new(target_bytes: u32) -> Self {
         Self {
             expected: vec![0; target_bytes as usize],
@@ -329,18 +333,19 @@ impl DirectionModel {
         }
     }
 
-    /// From now on a write with an immediate consumes a receive, as between queue pairs.
+    /// Makes each later write with an immediate consume a receive, as between queue pairs.
     pub(crate) const fn consume_receives(&mut self) {
         self.consumes = true;
     }
 
-    /// Whether [`DirectionModel::consume_receives`] was called.
+    /// Returns whether [`DirectionModel::consume_receives`] was called.
     pub(crate) const fn is_of_queue_pairs(&self) -> bool {
         self.consumes
     }
 
-    /// Whether it cannot be that the end of the connection by the peer keeps this operation from success: the
-    /// peer's application had it, and no answer is missing of any before it.
+    /// Returns whether the operation must succeed even if the peer ends the connection: the peer's
+    /// application received it, and neither it nor any earlier outstanding operation waits for an
+    /// answer with data.
     pub(crate) fn is_surely_delivered(&self, number: u64) -> bool {
         let is_question = |(posted, _): &(Posted, Vec<u8>)| posted.action.is_question();
         let from = (self.completed.max(self.first) - self.first) as usize;
@@ -348,23 +353,23 @@ impl DirectionModel {
         number < self.reported && !self.operations.iter().skip(from).take(count).any(is_question)
     }
 
-    /// Number of the operation posted next.
+    /// Returns the number that the next posted operation gets.
     pub(crate) fn next_number(&self) -> u64 {
         self.first + self.operations.len() as u64
     }
 
-    /// Operations posted and not completed.
+    /// Returns the number of operations that were posted and have not completed.
     pub(crate) fn outstanding(&self) -> u64 {
         self.next_number() - self.completed
     }
 
-    /// Of those, the ones that report their end in any case.
+    /// Returns how many of the outstanding operations produce a completion even on success.
     pub(crate) fn outstanding_signalled(&self) -> usize {
         let skip = (self.completed - self.first) as usize;
         self.operations.iter().skip(skip).filter(|(posted, _)| posted.flags.signalled).count()
     }
 
-    /// The numbers of operations posted and not completed that need the peer's key.
+    /// Returns the numbers of the outstanding operations that need a key of the peer.
     pub(crate) fn outstanding_under_key(&self) -> Vec<u64> {
         let from = self.completed.max(self.first);
         let skip = (from - self.first) as usize;
@@ -373,18 +378,19 @@ impl DirectionModel {
         needed.map(|(number, _)| number).collect()
     }
 
-    /// Messages and notifications that have not reached the peer's application.
+    /// Returns the number of messages and notifications that have not reached the peer's
+    /// application.
     pub(crate) fn undelivered(&self) -> usize {
         self.deliveries.len()
     }
 
-    /// The target was replaced by zero bytes while nothing was outstanding.
+    /// Replaces the target by zero bytes. No operation may be outstanding.
     pub(crate) fn retarget(&mut self) {
         self.expected.fill(0);
     }
 
-    /// Whether a write of this range with these flags could meet an operation that it is not
-    /// ordered after, so that the result would not be defined.
+    /// Returns whether a write of this range with these flags could overlap an operation without an
+    /// order between the two. The result would then be undefined.
     pub(crate) fn conflicts(&self, offset: u32, length_bytes: u32, flags: Flags) -> bool {
         if flags.fence_before {
             return false;
@@ -401,7 +407,7 @@ impl DirectionModel {
         })
     }
 
-    /// An operation was posted.
+    /// Adds a posted operation and returns its number.
     pub(crate) fn post(&mut self, posted: Posted) -> u64 {
         let number = self.next_number();
         if posted.flags.fence_after {
@@ -430,8 +436,8 @@ impl DirectionModel {
         number
     }
 
-    /// The requester took a completion of one of its operations. Returns those that are finished by
-    /// it, in order: itself, and before it those that do not report their success.
+    /// Checks a completion that the requester polled. Returns the operations that it finishes, in
+    /// order: the completed one, preceded by unsignalled ones.
     ///
     /// `target` is absent when the target's memory is gone.
     pub(crate) fn complete(
@@ -475,7 +481,8 @@ impl DirectionModel {
         Ok(finished)
     }
 
-    /// Checks what a read or atomic brought, before [`DirectionModel::forget_completed`].
+    /// Checks the bytes that a read or atomic returned. Must be called before
+    /// [`DirectionModel::forget_completed`].
     pub(crate) fn check_result(&self, finished: &Finished, bytes: &[u8]) -> Result<(), Violation> {
         let number = finished.number;
         match finished.posted.action {
@@ -493,7 +500,7 @@ impl DirectionModel {
         }
     }
 
-    /// Drops what is not needed any more.
+    /// Drops operations that are completed and before the bound.
     pub(crate) fn forget_completed(&mut self) {
         while self.first < self.completed.min(self.bound) {
             self.operations.pop_front();
@@ -504,7 +511,8 @@ impl DirectionModel {
         }
     }
 
-    /// The peer's application took a message or notification; `content` is what a receive holds.
+    /// Checks a message or notification that the peer's application polled. `content` is the
+    /// content of the receive.
     pub(crate) fn deliver(
         &mut self,
         found: Completion,
@@ -532,7 +540,7 @@ impl DirectionModel {
         self.raise(next.number + 1, target)
     }
 
-    /// Looks for operations that became visible and checks what their order implies. Cheap.
+    /// Checks which operations have become visible, and what their order implies. Cheap.
     pub(crate) fn probe(&mut self, target: &dyn TargetMemory) -> Result<(), Violation> {
         let mut needed = self.bound;
         for number in self.bound..self.next_number() {
@@ -557,7 +565,7 @@ impl DirectionModel {
         self.raise(needed, Some(target))
     }
 
-    /// Compares all of the target with the model.
+    /// Compares the whole target with the model.
     pub(crate) fn check_all(&mut self, target: &dyn TargetMemory) -> Result<(), Violation> {
         loop {
             let needed = self.check_range(0, self.expected.len() as u32, target)?;
@@ -568,13 +576,13 @@ impl DirectionModel {
         }
     }
 
-    /// The operation whose completion must come next among those that report their success.
+    /// Returns the number of the next operation that must produce a completion.
     fn turn(&self) -> Option<u64> {
         (self.completed..self.next_number())
             .find(|number| self.operations[(number - self.first) as usize].0.flags.signalled)
     }
 
-    /// All operations before `bound` are now known to have been performed.
+    /// Raises the bound: all operations before `bound` are now known to have been performed.
     fn raise(&mut self, bound: u64, target: Option<&dyn TargetMemory>) -> Result<(), Violation> {
         let mut needed = bound;
         while self.bound < needed {
@@ -606,7 +614,7 @@ impl DirectionModel {
         }
     }
 
-    /// Compares a range with the model; returns the bound that what is visible there proves.
+    /// Compares a range with the model. Returns the bound that the visible bytes prove.
     fn check_range(
         &self,
         offset: u32,
@@ -642,8 +650,9 @@ impl DirectionModel {
         Ok(needed)
     }
 
-    /// Which bound a byte proves that differs from what the operations before the bound leave: the
-    /// least one over all operations that can have written it. Absent if none can.
+    /// Returns the bound that a byte proves if it differs from the result of the operations before
+    /// the bound: the lowest bound over all operations that can have written it. Returns `None` if
+    /// no operation can have written it.
     fn explain(&self, position: u32, byte: u8) -> Option<u64> {
         let writers = (self.bound..self.next_number()).filter(|number| {
             let (posted, _) = &self.operations[(number - self.first) as usize];
@@ -652,7 +661,7 @@ impl DirectionModel {
         writers.map(|number| self.requirement(number, position)).min()
     }
 
-    /// The bound that holds when byte `position` of write `number` is visible.
+    /// Returns the bound that must hold when byte `position` of write `number` is visible.
     fn requirement(&self, number: u64, position: u32) -> u64 {
         let (posted, _) = &self.operations[(number - self.first) as usize];
         let is_tail = position + 1 == posted.offset + posted.length_bytes
@@ -663,7 +672,7 @@ impl DirectionModel {
         self.fence_requirement(number)
     }
 
-    /// The bound that fences imply when anything of operation `number` is visible.
+    /// Returns the bound that fences imply when any effect of operation `number` is visible.
     fn fence_requirement(&self, number: u64) -> u64 {
         let (posted, _) = &self.operations[(number - self.first) as usize];
         if posted.flags.fence_before {
@@ -679,7 +688,7 @@ impl DirectionModel {
             if found == expected {
                 continue;
             }
-            // A later operation may be early, unless a fence holds it back behind this read.
+            // A later operation may be visible early, unless a fence orders it after this read.
             let explained = (number + 1..self.next_number()).any(|later| {
                 let (posted, _) = &self.operations[(later - self.first) as usize];
                 posted.action == Action::Write
@@ -694,7 +703,7 @@ impl DirectionModel {
     }
 }
 
-/// Whether a write puts `byte` at `position`.
+/// Returns whether a write stores `byte` at `position`.
 fn writes(posted: &Posted, position: u32, byte: u8) -> bool {
     position
         .checked_sub(posted.offset)
@@ -702,7 +711,7 @@ fn writes(posted: &Posted, position: u32, byte: u8) -> bool {
         .is_some_and(|&written| written == byte)
 }
 
-/// What the completion of an operation says it was.
+/// Returns the kind that the completion of an operation must have.
 pub(crate) const fn kind_of(action: Action) -> CompletionKind {
     match action {
         Action::Write => CompletionKind::Write,
@@ -713,11 +722,11 @@ pub(crate) const fn kind_of(action: Action) -> CompletionKind {
     }
 }
 
-/// Writes up to this size fit one frame on every simulated link (at least 1232 bytes), whatever
-/// acknowledgement is with them, so that all of them is tail.
+/// Longest write that fits in one frame on every simulated link (at least 1232 bytes), whatever
+/// acknowledgement the frame carries. All of such a write is its tail.
 const SINGLE_FRAME_BYTES: u32 = 128;
 
-/// Memory is compared in pieces of this size.
+/// Size of the chunks in which memory is compared, in bytes.
 const PIECE_BYTES: usize = 1024;
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 
 use delivery::Instant;
 
-/// Future events in the order in which they happen: by time, then by the order in which they were
-/// scheduled. The second key makes a run independent of how the heap breaks ties.
+/// Future events, ordered by time and then by the order in which they were scheduled. The second
+/// key makes a run independent of how the heap breaks ties.
 #[derive(Debug)]
 pub struct EventQueue<E> {
     heap: BinaryHeap<QueuedEvent<E>>,
@@ -25,7 +25,8 @@ impl<E> EventQueue<E> {
         self.now
     }
 
-    /// Schedules `event` at `time`, or now if that has passed. Never at [`Instant::NEVER`].
+    /// Schedules `event` at `time`, or now if `time` has passed. Drops the event if `time` is
+    /// [`Instant::NEVER`].
     pub fn push(&mut self, time: Instant, event: E) {
         if time == Instant::NEVER {
             return;
@@ -34,7 +35,8 @@ impl<E> EventQueue<E> {
         self.scheduled += 1;
     }
 
-    /// Takes the next event, if it is due at `limit` or earlier; advances the clock to it.
+    /// Removes and returns the next event, if it is due at `limit` or earlier, and advances the
+    /// clock to its time.
     pub fn pop_until(&mut self, limit: Instant) -> Option<E> {
         if self.heap.peek()?.time > limit {
             return None;
@@ -44,12 +46,12 @@ impl<E> EventQueue<E> {
         Some(entry.event)
     }
 
-    /// Returns when the next event happens.
+    /// Returns the time of the next event.
     pub fn next_time(&self) -> Option<Instant> {
         self.heap.peek().map(|entry| entry.time)
     }
 
-    /// Moves the clock forward to `time` when nothing is due before it.
+    /// Advances the clock to `time`, or to the time of the next event if that is earlier.
     pub fn advance(&mut self, time: Instant) {
         let due = self.next_time().unwrap_or(Instant::NEVER);
         self.now = self.now.max(time.min(due));
@@ -60,7 +62,7 @@ impl<E> EventQueue<E> {
         self.heap.len()
     }
 
-    /// Whether nothing will happen any more.
+    /// Returns whether no event is scheduled.
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
     }
@@ -80,7 +82,7 @@ struct QueuedEvent<E> {
 }
 
 impl<E> Ord for QueuedEvent<E> {
-    /// Reversed, as the heap yields its greatest entry first.
+    /// Reversed, because the heap returns its greatest entry first.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.time, other.sequence).cmp(&(self.time, self.sequence))
     }

@@ -1,10 +1,11 @@
 //! Seeded randomness.
 
-/// A seeded generator: xoshiro256++, its state filled by `SplitMix64`.
+/// A seeded generator: xoshiro256++, with its state filled by `SplitMix64`.
 ///
-/// Not for keys: its whole purpose is that the same seed gives the same sequence for ever, on
-/// every platform, with integer arithmetic only. Each component of a simulation draws from its own
-/// stream ([`Random::stream`]), so that a change in one does not shift what the others draw.
+/// Must not be used for keys. One seed gives the same sequence in every version and on every
+/// platform, because only integer arithmetic is used. Each component of a simulation draws from its
+/// own stream ([`Random::stream`]), so that a change in one does not change the numbers of the
+/// others.
 #[derive(Clone, Debug)]
 pub struct Random {
     state: [u64; 4],
@@ -25,7 +26,8 @@ impl Random {
         Self { state }
     }
 
-    /// Creates the generator of component `component` of a run with `seed`; independent of all others.
+    /// Creates the generator of component `component` of a run with `seed`. The streams of
+    /// different components are independent.
     pub const fn stream(seed: u64, component: u64) -> Self {
         let (_, spread) = split(component ^ 0x6661_6272_6963_5f31);
         Self::new(seed ^ spread)
@@ -41,17 +43,18 @@ impl Random {
         result
     }
 
-    /// Draws a number uniform in `0..bound`; 0 when `bound` is 0. The bias is below `bound` / 2^64.
+    /// Draws a number uniformly from `0..bound`; returns 0 if `bound` is 0. The bias is below
+    /// `bound` / 2^64.
     pub const fn below(&mut self, bound: u64) -> u64 {
         ((self.next_u64() as u128 * bound as u128) >> 64) as u64
     }
 
-    /// Draws a number uniform in `low..=high`; `low` when `high` is below it.
+    /// Draws a number uniformly from `low..=high`; returns `low` if `high` is less than `low`.
     pub const fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
 
-    /// Whether an event of probability `ppm` parts per million happens.
+    /// Returns true with a probability of `ppm` parts per million.
     pub const fn chance_ppm(&mut self, ppm: u32) -> bool {
         ppm > 0 && self.below(1_000_000) < ppm as u64
     }
@@ -64,10 +67,10 @@ impl Random {
         choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// Draws an exponentially distributed number with this mean, at most 64 means.
+    /// Draws an exponentially distributed number with this mean, at most 64 times the mean.
     ///
-    /// Von Neumann's method: only comparisons of uniform draws, so no floating-point function whose
-    /// last bit differs between platforms.
+    /// Uses von Neumann's method: it only compares uniform draws, so it needs no floating-point
+    /// function whose last bit differs between platforms.
     pub const fn exponential(&mut self, mean: u64) -> u64 {
         let mut whole = 0;
         while whole < 63 {
@@ -99,7 +102,7 @@ impl Random {
     }
 }
 
-/// One step of `SplitMix64`: the next state and the word it yields.
+/// Performs one step of `SplitMix64`: returns the next state and the word that it yields.
 const fn split(state: u64) -> (u64, u64) {
     let state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut word = state;
@@ -112,7 +115,7 @@ const fn split(state: u64) -> (u64, u64) {
 mod tests {
     use super::*;
 
-    /// First words of xoshiro256++ from the state 1, 2, 3, 4, as its authors publish them.
+    /// The first words of xoshiro256++ from the state 1, 2, 3, 4, as published by its authors.
     #[test]
     fn sequence_is_that_of_xoshiro256_plus_plus() {
         let mut random = Random { state: [1, 2, 3, 4] };

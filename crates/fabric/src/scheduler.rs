@@ -1,15 +1,18 @@
-//! The processors of a simulated host and the threads that share them: a pure model of Linux's EEVDF.
+//! A pure model of Linux's EEVDF scheduler: the processors of a simulated host and the threads that
+//! share them.
 //!
-//! Each processor has a queue of runnable threads of equal weight. A thread's *virtual runtime* is the
-//! processor time that it has had; the average over a queue is what each of its threads should have had. A
-//! thread that has had no more than that is *eligible*, and of the eligible threads the one with the earliest
-//! *deadline* runs: the virtual runtime at which its present slice is used up. The running thread keeps its
-//! processor until its slice is used up, unless a thread wakes up that is owed time. What a thread is owed
-//! (its *lag*) survives a sleep, and what it owes is forgiven while others run. This follows I. Stoica,
-//! H. Abdel-Wahab: Earliest Eligible Virtual Deadline First, 1995, and `kernel/sched/fair.c`.
+//! Each processor has a queue of runnable threads of equal weight. A thread's *virtual runtime* is
+//! the processor time that it has received. The average over a queue is the fair share of each of
+//! its threads. A thread that has received at most this share is *eligible*. Of the eligible
+//! threads, the one with the earliest *deadline* runs; the deadline is the virtual runtime at which
+//! the thread's present slice is used up. The running thread keeps its processor until its slice is
+//! used up, or until a thread wakes up that has received less than its share. A thread's *lag* is
+//! its share minus its runtime. A positive lag is kept across a sleep; a negative lag decays while
+//! others run. Sources: I. Stoica, H. Abdel-Wahab: Earliest Eligible Virtual Deadline First, 1995,
+//! and `kernel/sched/fair.c`.
 //!
-//! The caller says what each thread does next: so much work, sleep, or yield. [`Scheduler::next_at`] returns when
-//! [`Scheduler::advance`] has something to report.
+//! The caller decides what each thread does next: work for some time, sleep, or yield.
+//! [`Scheduler::next_at`] returns when [`Scheduler::advance`] has something to report.
 
 mod queue;
 
@@ -18,29 +21,31 @@ mod tests;
 
 use queue::Queue;
 
-/// What a host is made of, and what switching between threads costs. Times are in nanoseconds.
+/// The processors of a host, and the cost of a switch between threads. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Settings {
-    /// How many processors, at least 1.
+    /// Number of processors, at least 1.
     pub processors: usize,
-    /// Processor time after which a thread that has its processor lets the next one run.
+    /// Processor time after which a running thread gives way to the next thread.
     pub slice_ns: u64,
     /// Processor time of a switch to another thread.
     pub switch_ns: u64,
-    /// Processor time that a thread spends on going to sleep.
+    /// Processor time that a thread spends on falling asleep.
     pub sleep_ns: u64,
     /// Processor time that a thread spends on waking up.
     pub wake_ns: u64,
-    /// From a wake-up until the thread is on the queue of a processor that idles: it has to leave its idle
-    /// state.
+    /// Time from a wake-up until the thread is on the queue of an idle processor, which must leave
+    /// its idle state first.
     pub idle_latency_ns: u64,
-    /// The latency of a processor that is busy: it has to be interrupted.
+    /// Time from a wake-up until the thread is on the queue of a busy processor, which must be
+    /// interrupted first.
     pub busy_latency_ns: u64,
 }
 
 impl Settings {
-    /// Returns a host with `processors` processors like one of a small virtual machine: a sleep of a thread that
-    /// another host wakes up takes it about 25 µs if its processor idled, and 8 µs if it was busy.
+    /// Returns a host with `processors` processors like those of a small virtual machine. There, a
+    /// sleep of a thread that another host wakes up costs about 25 µs on an idle processor, and 8
+    /// µs on a busy one.
     pub const fn usual(processors: usize) -> Self {
         Self {
             processors,
@@ -53,7 +58,8 @@ impl Settings {
         }
     }
 
-    /// Returns the same host with processors that are so many quarters as fast. Slices stay as long.
+    /// Returns the same host with processors of `quarters`/4 of the speed. The length of a slice
+    /// does not change.
     #[must_use]
     pub fn scaled(self, quarters: u32) -> Self {
         let scaled = |ns: u64| ns * 4 / u64::from(quarters.max(1));
@@ -67,8 +73,8 @@ impl Settings {
         }
     }
 
-    /// Returns what a sleep costs a thread that is woken up at once, in nanoseconds: its own processor time, and
-    /// the time until it runs.
+    /// Returns the cost of a sleep that ends at once, in nanoseconds: the thread's own processor
+    /// time, and the time until it runs again.
     pub const fn sleep_cost_ns(&self) -> u64 {
         self.sleep_ns + self.wake_ns + self.switch_ns + self.idle_latency_ns
     }
@@ -78,29 +84,29 @@ impl Settings {
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ThreadId(usize);
 
-/// What the caller learns.
+/// An event that [`Scheduler::advance`] reports to the caller.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Report {
-    /// A thread has done its work, or woken up, and runs. The caller gives it something to do.
+    /// A running thread has finished its work or has woken up. The caller must give it new work.
     Ready {
         /// The thread.
         thread: ThreadId,
     },
-    /// A thread runs again that had lost its processor in the middle of its work.
+    /// A thread runs again that was preempted during its work.
     Resumed {
         /// The thread.
         thread: ThreadId,
-        /// How long it waited for a processor, in nanoseconds.
+        /// Time that it waited for a processor, in nanoseconds.
         away_ns: u64,
     },
 }
 
-/// What a thread is doing.
+/// The state of a thread.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum State {
-    /// Waits for a wake-up.
+    /// Sleeps until it is woken up.
     Asleep,
-    /// Was woken up and is not on a queue yet.
+    /// Was woken up, and is not on a queue yet.
     Waking,
     /// Waits for a processor.
     Runnable,
@@ -108,7 +114,7 @@ pub enum State {
     Running,
 }
 
-/// The processors of one host. A function of the calls: no randomness, no clock.
+/// The processors of one host. The behaviour depends on the calls alone: no randomness, no clock.
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     settings: Settings,
@@ -121,30 +127,31 @@ pub struct Scheduler {
 #[derive(Clone, Debug)]
 struct Thread {
     state: State,
-    /// The processor that it runs or waits on, or ran on last.
+    /// The processor on which the thread runs, waits, or ran last.
     processor: usize,
-    /// Processor time left of its work, in nanoseconds. Nothing is reported while it is 0 and
-    /// `is_reported`.
+    /// Processor time left of its work, in nanoseconds. If it is 0 and `is_reported` is set, the
+    /// thread is not reported again.
     left_ns: u64,
-    /// Its work ends with falling asleep.
+    /// Whether the thread falls asleep at the end of its work.
     falls_asleep: bool,
-    /// The end of its work was reported, and no new work was given.
+    /// Whether the end of its work was reported and no new work was given.
     is_reported: bool,
-    /// Virtual runtime in nanoseconds, on the queue of its processor.
+    /// Virtual runtime in nanoseconds, relative to the queue of its processor.
     runtime_ns: i64,
-    /// Virtual runtime at which its slice is used up.
+    /// Virtual runtime at which its slice is used up, in nanoseconds.
     deadline_ns: i64,
-    /// While it is not on a queue: average of the queue minus its own virtual runtime.
+    /// While the thread is not on a queue: the average of its queue minus its own virtual runtime,
+    /// in nanoseconds.
     lag_ns: i64,
-    /// The average of its queue when it left it.
+    /// The average of its queue when it left the queue, in nanoseconds.
     left_at_ns: i64,
-    /// When it is on a queue, if it is waking up.
+    /// The time at which a waking thread enters a queue.
     wakes_at_ns: u64,
-    /// Since when it waits for a processor, if it does.
+    /// Time since which a runnable thread waits for a processor.
     waits_since_ns: u64,
-    /// It lost its processor in the middle of its work.
+    /// Whether it was preempted during its work.
     was_preempted: bool,
-    /// Processor time that it has had, in nanoseconds.
+    /// Processor time received, in nanoseconds.
     ran_ns: u64,
 }
 
@@ -156,7 +163,7 @@ impl Scheduler {
         Self { settings, now_ns: 0, threads: Vec::new(), queues, balance_at_ns: BALANCE_NS }
     }
 
-    /// Adds a thread, which sleeps.
+    /// Adds a sleeping thread.
     pub fn spawn(&mut self) -> ThreadId {
         let thread = ThreadId(self.threads.len());
         self.threads.push(Thread {
@@ -177,7 +184,7 @@ impl Scheduler {
         thread
     }
 
-    /// Adds a thread that always has work, and is on a queue at once.
+    /// Adds a thread that always has work. It enters a queue immediately.
     pub fn spawn_busy(&mut self, now_ns: u64) -> ThreadId {
         self.account(now_ns);
         let thread = self.spawn();
@@ -187,36 +194,36 @@ impl Scheduler {
         thread
     }
 
-    /// Returns what a thread is doing.
+    /// Returns the state of a thread.
     pub fn state(&self, thread: ThreadId) -> State {
         self.threads[thread.0].state
     }
 
-    /// Returns the processor time that a thread has had until the last call, in nanoseconds.
+    /// Returns the processor time that a thread had received at the last call, in nanoseconds.
     pub fn ran_ns(&self, thread: ThreadId) -> u64 {
         self.threads[thread.0].ran_ns
     }
 
-    /// Returns the processor time that a thread had left of its work at the last call, in nanoseconds.
+    /// Returns the processor time left of a thread's work at the last call, in nanoseconds.
     pub fn left_ns(&self, thread: ThreadId) -> u64 {
         self.threads[thread.0].left_ns
     }
 
-    /// Returns for how long a thread that is runnable has waited for a processor until the last call, in
+    /// Returns how long a runnable thread had waited for a processor at the last call, in
     /// nanoseconds.
     pub fn waits_ns(&self, thread: ThreadId) -> u64 {
         self.now_ns - self.threads[thread.0].waits_since_ns
     }
 
-    /// Gives a thread that runs so much work instead of what it had.
+    /// Gives a running thread `work_ns` of work in place of its previous work.
     pub fn work(&mut self, now_ns: u64, thread: ThreadId, work_ns: u64) {
         self.account(now_ns);
         let state = &mut self.threads[thread.0];
         (state.left_ns, state.falls_asleep, state.is_reported) = (work_ns, false, false);
     }
 
-    /// Stops a thread that repeats something which takes `every_ns` after the present repetition, whether it has
-    /// its processor or waits for it.
+    /// Stops a thread that repeats a step of `every_ns` at the end of the present repetition. The
+    /// thread may be running or runnable.
     pub fn finish_repetition(&mut self, now_ns: u64, thread: ThreadId, every_ns: u64) {
         self.account(now_ns);
         let state = &mut self.threads[thread.0];
@@ -225,19 +232,20 @@ impl Scheduler {
         }
     }
 
-    /// Puts a thread that runs to sleep, unless it is woken up before it has done so.
+    /// Makes a running thread fall asleep, unless it is woken up before it has done so.
     pub fn sleep(&mut self, now_ns: u64, thread: ThreadId) {
         self.work(now_ns, thread, self.settings.sleep_ns);
         self.threads[thread.0].falls_asleep = true;
     }
 
-    /// Lets other threads run instead of one that runs: it gives up the rest of its slice as if it had used it, and
-    /// its deadline moves by a whole slice. It is [ready](Report::Ready) when it has its processor back.
+    /// Makes a running thread yield. It gives up the rest of its slice as if it had used the slice,
+    /// and its deadline moves by a whole slice. It is reported as [ready](Report::Ready) when it
+    /// gets a processor again.
     pub fn yield_now(&mut self, now_ns: u64, thread: ThreadId) {
         self.work(now_ns, thread, 0);
         let state = &mut self.threads[thread.0];
         let queue = &mut self.queues[state.processor];
-        // A thread that has had more than its share already forfeits nothing, as in Linux 6.18.
+        // A thread that has received more than its share gives up nothing, as in Linux 6.18.
         if state.runtime_ns <= queue.average_ns {
             state.runtime_ns = state.runtime_ns.max(state.deadline_ns);
         }
@@ -247,13 +255,13 @@ impl Scheduler {
         self.reschedule(processor);
     }
 
-    /// Wakes a thread up. Does nothing to one that is awake.
+    /// Wakes a thread up. Has no effect on a thread that is awake.
     pub fn wake(&mut self, now_ns: u64, thread: ThreadId) {
         self.account(now_ns);
         let has_idle = self.queues.iter().any(|queue| queue.running.is_none());
         let Settings { idle_latency_ns, busy_latency_ns, .. } = self.settings;
         let state = &mut self.threads[thread.0];
-        // One that is falling asleep finds the reason not to before it does.
+        // A thread that is falling asleep notices the wake-up first, and stays awake.
         state.falls_asleep = false;
         if state.state == State::Asleep {
             state.state = State::Waking;
@@ -262,7 +270,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns when [`Scheduler::advance`] has something to do; `u64::MAX` for never. Call it after each other
+    /// Returns when to call [`Scheduler::advance`]; `u64::MAX` if never. Ask again after each other
     /// call.
     pub fn next_at(&self) -> u64 {
         let waking = self.threads.iter().filter(|thread| thread.state == State::Waking);
@@ -282,8 +290,8 @@ impl Scheduler {
         if self.is_unbalanced() { next_ns.min(self.balance_at_ns) } else { next_ns }
     }
 
-    /// Lets time pass until `now_ns`, which must not be after [`Scheduler::next_at`]. Call until it returns
-    /// nothing.
+    /// Advances the time to `now_ns`, which must not be after [`Scheduler::next_at`]. The caller
+    /// repeats the call until it returns `None`.
     pub fn advance(&mut self, now_ns: u64) -> Option<Report> {
         self.account(now_ns);
         self.take_woken();
@@ -325,7 +333,7 @@ impl Scheduler {
         }
     }
 
-    /// Puts a thread on the queue of the processor that it ran on last, of one that idles, or of the one with
+    /// Puts a thread on the queue of its last processor, of an idle one, or of the one with the
     /// fewest threads.
     fn enqueue(&mut self, thread: ThreadId) {
         let last = self.threads[thread.0].processor;
@@ -341,12 +349,13 @@ impl Scheduler {
         self.preempt(processor, thread);
     }
 
-    /// Puts a thread on a queue with the lag that it has.
+    /// Puts a thread on a queue and keeps its lag.
     fn place(&mut self, thread: ThreadId, processor: usize) {
         let queue = &mut self.queues[processor];
         let count = queue.len().cast_signed() as i64;
         let state = &mut self.threads[thread.0];
-        // The thread itself moves the average: without this it would lose a part of its lag.
+        // The thread itself moves the average. Without this correction it would lose a part of its
+        // lag.
         let lag_ns = if count > 0 { state.lag_ns * (count + 1) / count } else { 0 };
         state.runtime_ns = queue.average_ns - lag_ns;
         state.deadline_ns = state.runtime_ns + self.settings.slice_ns.cast_signed();
@@ -356,7 +365,7 @@ impl Scheduler {
         queue.note_average(&self.threads);
     }
 
-    /// Takes a thread off its queue and notes its lag.
+    /// Removes a thread from its queue and records its lag.
     fn remove(&mut self, thread: ThreadId) {
         let most_ns = 2 * self.settings.slice_ns.cast_signed();
         let state = &mut self.threads[thread.0];
@@ -369,8 +378,9 @@ impl Scheduler {
         self.threads[thread.0].left_at_ns = average_ns;
     }
 
-    /// A thread was put on the queue of `processor`: it runs if the processor idles, or if the running thread
-    /// has had more than its share and this one has the earliest deadline.
+    /// Decides whether a thread that entered the queue of `processor` runs now. It does if the
+    /// processor is idle, or if the running thread has received more than its share and the new
+    /// thread has the earliest deadline.
     fn preempt(&mut self, processor: usize, thread: ThreadId) {
         let queue = &self.queues[processor];
         let Some(running) = queue.running else { return self.reschedule(processor) };
@@ -380,7 +390,7 @@ impl Scheduler {
         }
     }
 
-    /// A slice that is used up ends.
+    /// Ends the running thread's slice if it is used up.
     fn end_slice(&mut self, processor: usize) {
         let queue = &self.queues[processor];
         let Some(running) = queue.running else { return self.pull(processor) };
@@ -392,7 +402,7 @@ impl Scheduler {
         }
     }
 
-    /// Lets the thread run that should.
+    /// Switches to the thread that should run.
     fn reschedule(&mut self, processor: usize) {
         let queue = &mut self.queues[processor];
         let Some(next) = queue.pick(&self.threads) else { return };
@@ -416,7 +426,7 @@ impl Scheduler {
         }
     }
 
-    /// A processor that has nothing to run takes a thread that waits for another.
+    /// Moves a waiting thread of another processor to a processor that has no thread to run.
     fn pull(&mut self, processor: usize) {
         if self.queues[processor].waiting.is_empty() {
             let most = (0..self.queues.len()).max_by_key(|&other| self.queues[other].waiting.len());
@@ -434,7 +444,8 @@ impl Scheduler {
         self.threads[thread.0].waits_since_ns = since_ns;
     }
 
-    /// The longest and the shortest queue, if they differ and a thread waits.
+    /// Returns the processors with the longest and the shortest queue, if the lengths differ and a
+    /// thread waits.
     fn unbalanced(&self) -> Option<(usize, usize)> {
         let by_length = |&processor: &usize| self.queues[processor].len();
         let longest = (0..self.queues.len()).max_by_key(by_length)?;
@@ -447,8 +458,8 @@ impl Scheduler {
         self.unbalanced().is_some()
     }
 
-    /// Moves a thread from the longest to the shortest queue, so that each thread has its share of all
-    /// processors in the long run.
+    /// Moves a thread from the longest to the shortest queue. In the long run this gives each
+    /// thread its share of all processors.
     fn balance(&mut self) {
         if self.now_ns < self.balance_at_ns {
             return;
@@ -462,7 +473,7 @@ impl Scheduler {
         }
     }
 
-    /// What the running thread of a processor has to report.
+    /// Returns the next report about the running thread of a processor.
     fn report(&mut self, processor: usize) -> Option<Report> {
         loop {
             let thread = self.queues[processor].running?;
@@ -485,11 +496,12 @@ impl Scheduler {
     }
 }
 
-/// Linux's base slice on two processors is 1.4 to 3 ms, and ends at a tick of 1 to 4 ms.
+/// Length of a slice. Linux's base slice on two processors is 1.4 to 3 ms, and ends at a tick of 1
+/// to 4 ms.
 const SLICE_NS: u64 = 3_000_000;
 
-/// How often queues are compared: Linux balances two processors every 2 to 64 ms.
+/// Interval between two comparisons of the queues. Linux balances two processors every 2 to 64 ms.
 const BALANCE_NS: u64 = 16_000_000;
 
-/// More work than a simulation has time for.
+/// More work than any simulation can finish.
 const FOREVER_NS: u64 = 1 << 60;

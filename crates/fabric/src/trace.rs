@@ -1,23 +1,23 @@
-//! The trace of a run: a hash of all events, and the last of them as text.
+//! The trace of a run: a hash of all events, and the last events as text.
 
 use core::fmt;
 use std::collections::VecDeque;
 
 use delivery::Instant;
 
-/// Kinds of events in a trace. The discriminant enters the hash.
+/// Kinds of events in a trace. The discriminant is part of the hash.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Kind {
     /// A host handed a frame to its driver.
     Sent = 1,
-    /// A driver took no more frames.
+    /// A driver refused a frame.
     Refused,
-    /// A frame found no room in a queue.
+    /// A frame was dropped because a queue was full.
     QueueFull,
-    /// A frame was lost by chance.
+    /// A frame was lost at random.
     Lost,
-    /// A frame ran into a one-way cut or a link that is down.
+    /// A frame was dropped by a one-way cut or a link that is down.
     Cut,
     /// A frame was larger than the path carries.
     TooBig,
@@ -25,11 +25,11 @@ pub enum Kind {
     Corrupted,
     /// A second copy of a frame was made.
     Duplicated,
-    /// A frame was held back so that later ones overtake it.
+    /// A frame was delayed so that later ones overtake it.
     Reordered,
-    /// A copy of a frame that was recorded earlier was sent.
+    /// A copy of a recorded frame was replayed.
     Replayed,
-    /// A frame was marked as having met congestion.
+    /// A frame was marked with congestion experienced (ECN CE).
     Marked,
     /// A frame reached a host.
     Arrived,
@@ -41,17 +41,17 @@ pub enum Kind {
     Timer,
     /// A link of a host changed.
     LinkChanged,
-    /// A host stopped running for a while.
+    /// A host was paused.
     Paused,
     /// A host runs again.
     Resumed,
     /// A host lost all its state.
     Restarted,
-    /// The network was altered by the schedule of faults.
+    /// The schedule of faults changed the network.
     Altered,
-    /// An application asked for a connection.
+    /// An application requested a connection.
     Connecting,
-    /// A connection can be used.
+    /// A connection was established.
     Established,
     /// A connection ended.
     Closed,
@@ -66,11 +66,11 @@ pub enum Kind {
 /// One event of a trace.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceEntry {
-    /// When, in virtual time.
+    /// Virtual time of the event.
     pub time: Instant,
-    /// What.
+    /// Kind of the event.
     pub kind: Kind,
-    /// Where: the host or port.
+    /// Index of the host or port.
     pub place: u32,
     /// Digest or number that distinguishes this event from others of its kind.
     pub detail: u64,
@@ -83,10 +83,10 @@ impl fmt::Display for TraceEntry {
     }
 }
 
-/// Running hash of every event, and the last of them.
+/// A running hash of all events, and the last of them.
 ///
-/// Two runs of one seed must end with the same hash; the first difference in any event (its time,
-/// kind, place or content) changes it and, with overwhelming probability, all later values.
+/// Two runs of one seed must end with the same hash. A difference in the time, kind, place or
+/// content of any event changes the hash and, with overwhelming probability, all later values.
 #[derive(Debug)]
 pub struct Trace {
     hash: u64,
@@ -96,7 +96,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Creates an empty trace that remembers its last `tail_entries_max` events.
+    /// Creates an empty trace that keeps its last `tail_entries_max` events.
     pub fn new(tail_entries_max: usize) -> Self {
         Self {
             hash: 0x9e37_79b9_7f4a_7c15,
@@ -125,7 +125,7 @@ impl Trace {
         self.hash
     }
 
-    /// Returns how many events were added.
+    /// Returns the number of events recorded.
     pub const fn events(&self) -> u64 {
         self.events
     }
@@ -148,10 +148,10 @@ pub fn digest(bytes: &[u8]) -> u64 {
     mix(hash, u64::from_le_bytes(last))
 }
 
-/// Folds `word` into `hash` by a 128-bit product.
+/// Folds `word` into `hash` with a 128-bit product.
 const fn mix(hash: u64, word: u64) -> u64 {
     let product = (hash ^ 0xa076_1d64_78bd_642f) as u128 * ((word ^ 0xe703_7ed1_a0b4_28db) as u128);
-    // The rotation keeps the old hash in play when one factor is zero.
+    // The rotation preserves the old hash even if one factor is zero.
     (product as u64) ^ ((product >> 64) as u64) ^ hash.rotate_left(29)
 }
 

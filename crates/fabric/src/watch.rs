@@ -1,4 +1,5 @@
-//! An observer on the wire: counts who sent how much to whom, and keeps frames for those who forge.
+//! An observer of the network: counts the bytes between hosts and addresses, and records frames for
+//! attackers that forge frames.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,16 +7,16 @@ use wire_edge::PeerAddr;
 
 use crate::PortId;
 
-/// What has passed between the host behind a port and an address.
+/// Byte counts between the host behind a port and an address.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Account {
-    /// Bytes of frames that claimed to come from there.
+    /// Bytes of frames whose source address is this address.
     pub(crate) received_bytes: u64,
-    /// Bytes of frames sent there.
+    /// Bytes of frames sent to the address.
     pub(crate) sent_bytes: u64,
 }
 
-/// A frame that somebody heard.
+/// A frame between two hosts that the observer recorded.
 #[derive(Clone, Debug)]
 pub(crate) struct Overheard {
     pub(crate) from: PortId,
@@ -23,7 +24,7 @@ pub(crate) struct Overheard {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A frame to an address behind which is no host.
+/// A frame to an address that no host has.
 #[derive(Clone, Debug)]
 pub(crate) struct Stray {
     pub(crate) from: PortId,
@@ -31,7 +32,7 @@ pub(crate) struct Stray {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Keeps accounts and listens.
+/// The byte counts and the recorded frames.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
     accounts: BTreeMap<(PortId, PeerAddr), Account>,
@@ -68,24 +69,24 @@ impl Watch {
         self.accounts.entry((at, from)).or_default().received_bytes += bytes as u64;
     }
 
-    /// All accounts.
+    /// Returns all byte counts.
     pub(crate) fn accounts(&self) -> impl Iterator<Item = (PortId, PeerAddr, Account)> + '_ {
         self.accounts.iter().map(|(&(port, address), &account)| (port, address, account))
     }
 
-    /// The last frames between hosts, oldest first.
+    /// Returns the last frames between hosts, oldest first.
     pub(crate) fn overheard(&self) -> &VecDeque<Overheard> {
         &self.overheard
     }
 
-    /// The oldest frame to an address without a host.
+    /// Removes and returns the oldest frame to an address without a host.
     pub(crate) fn take_stray(&mut self) -> Option<Stray> {
         self.strays.pop_front()
     }
 }
 
-/// Frames that a listener remembers.
+/// Maximum number of recorded frames between hosts.
 const OVERHEARD_MAX: usize = 64;
 
-/// Frames that wait for somebody who is no host; more are not looked at.
+/// Maximum number of waiting frames to addresses without a host; further ones are ignored.
 const STRAYS_MAX: usize = 256;

@@ -1,4 +1,4 @@
-//! Hosts with engines, joined by a network, in virtual time.
+//! Simulated hosts with engines, joined by a network, in virtual time.
 
 mod load;
 
@@ -16,43 +16,44 @@ use crate::{
     Arrival, EventQueue, Kind, Network, NetworkEvent, Notice, PortId, Random, SendOutcome, Trace,
 };
 
-/// Something scheduled in a world.
+/// An event scheduled in a world.
 #[derive(Clone, Copy, Debug)]
 pub enum WorldEvent {
-    /// Inside the network.
+    /// An event inside the network.
     Network(NetworkEvent),
-    /// A host's timer, as it stood when this was scheduled.
+    /// The timer of a host, as it was set when this event was scheduled.
     Timer {
-        /// The host.
+        /// Index of the host.
         host: usize,
     },
-    /// A driver takes frames again.
+    /// A driver accepts frames again.
     DriverReady {
-        /// The host.
+        /// Index of the host.
         host: usize,
-        /// Its link.
+        /// The link of the driver.
         link: LinkId,
     },
     /// A paused host runs again.
     Resume {
-        /// The host.
+        /// Index of the host.
         host: usize,
     },
-    /// A host that looks only now and then looks.
+    /// A host that takes turns only at intervals takes its next turn.
     Turn {
-        /// The host.
+        /// Index of the host.
         host: usize,
     },
-    /// The scheduler of a host whose processors are shared has something to do, unless that has changed since.
+    /// The scheduler of a host with shared processors has work. Ignored if its plans have changed
+    /// since.
     Processors {
-        /// The host.
+        /// Index of the host.
         host: usize,
-        /// What stood when this was scheduled.
+        /// The scheduler's token when this event was scheduled.
         token: u64,
     },
-    /// The application asked to be called.
+    /// A wake-up that the application requested.
     Wake {
-        /// What it gave.
+        /// The token that the application passed.
         token: u64,
     },
 }
@@ -63,37 +64,37 @@ impl From<NetworkEvent> for WorldEvent {
     }
 }
 
-/// What runs on the hosts of a world, all of it together.
+/// The application code of all hosts of a world.
 pub trait Application<E> {
-    /// Handles a time asked for by [`World::wake_at`].
+    /// Handles a wake-up requested by [`World::wake_at`].
     fn on_wake(&mut self, world: &mut World<E>, token: u64);
     /// Handles an event of an engine.
     fn on_event(&mut self, world: &mut World<E>, host: usize, event: HostEvent);
-    /// Handles the end of a turn of a host, which has handled an input and sent what it could.
+    /// Handles the end of a host's turn. The host has handled an input and sent what it could.
     fn on_turn(&mut self, world: &mut World<E>, host: usize);
 }
 
 /// All hosts, the network and the clock.
 #[derive(Debug)]
 pub struct World<E> {
-    /// What happened.
+    /// The trace of the run.
     pub trace: Trace,
-    /// The network, to be altered at will.
+    /// The network. Tests may change it at any time.
     pub network: Network,
     queue: EventQueue<WorldEvent>,
     hosts: Vec<WorldHost<E>>,
-    /// Which host and link is behind each port.
+    /// The host and link behind each port.
     owners: Vec<(usize, LinkId)>,
-    /// Turns since the clock last moved.
+    /// Number of turns since the clock last advanced.
     turns_at_this_time: u32,
 }
 
-/// A world that cannot make progress.
+/// The virtual clock stands still because hosts keep triggering each other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Livelock {
-    /// The host that was busy last.
+    /// Index of the host that was busy last.
     pub host: usize,
-    /// When the clock stopped.
+    /// The time at which the clock stopped.
     pub time: Instant,
 }
 
@@ -110,10 +111,10 @@ impl<E: HostEngine> World<E> {
         }
     }
 
-    /// Adds a host with the ports it owns, in the order of its links, and returns its number.
+    /// Adds a host with these ports, in the order of its links. Returns the host's index.
     ///
     /// # Panics
-    /// If the ports are not the next ones of the network without an owner.
+    /// If the ports are not the next unowned ports of the network.
     pub fn add_host(&mut self, engine: E, ports: &[PortId]) -> usize {
         let host = self.hosts.len();
         for (link, port) in ports.iter().enumerate() {
@@ -151,24 +152,25 @@ impl<E: HostEngine> World<E> {
         self.hosts.len()
     }
 
-    /// Returns a host's engine, to look at.
+    /// Returns a host's engine, for reading.
     pub fn engine(&self, host: usize) -> &E {
         &self.hosts[host].engine
     }
 
-    /// Returns a host's engine, to use; what it wants to send is sent before the clock moves.
+    /// Returns a host's engine for changes. Frames that become ready are sent before the clock
+    /// advances.
     pub fn engine_mut(&mut self, host: usize) -> &mut E {
         self.hosts[host].wants_turn = true;
         &mut self.hosts[host].engine
     }
 
-    /// Takes a completion of a connection of a host.
+    /// Removes and returns a completion of a host's connection.
     pub fn poll_completion(
         &mut self,
         host: usize,
         connection: ConnectionHandle,
     ) -> Option<Completion> {
-        // Nothing is to be sent for it unless there was one.
+        // A turn is needed only if there was a completion.
         let completion = self.hosts[host].engine.poll_completion(connection);
         self.hosts[host].wants_turn |= completion.is_some();
         completion
@@ -179,24 +181,24 @@ impl<E: HostEngine> World<E> {
         &self.hosts[host].ports
     }
 
-    /// Returns how many frames a host received after one that was sent later.
+    /// Returns the number of frames that a host received after a frame that was sent later.
     pub fn overtaken(&self, host: usize) -> u64 {
         self.hosts[host].overtaken
     }
 
-    /// Calls the application at `time`.
+    /// Schedules a wake-up of the application at `time`.
     pub fn wake_at(&mut self, time: Instant, token: u64) {
         self.queue.push(time, WorldEvent::Wake { token });
     }
 
-    /// Stops a host for a while: frames pile up in its drivers, timers pass unnoticed.
+    /// Pauses a host until `until`. Frames queue in its drivers, and its timers are not handled.
     pub fn pause(&mut self, host: usize, until: Instant) {
         self.hosts[host].paused = true;
         self.trace.record(self.now(), Kind::Paused, host as u32, until.0);
         self.queue.push(until, WorldEvent::Resume { host });
     }
 
-    /// Lets a paused host run at once.
+    /// Resumes a paused host immediately.
     pub fn resume(&mut self, host: usize) {
         if !self.hosts[host].paused {
             return;
@@ -212,18 +214,18 @@ impl<E: HostEngine> World<E> {
         self.handle_timer(host);
     }
 
-    /// Returns how many frames the engines of a host have handled, from the start. Only a frame changes memory that
-    /// a peer writes.
+    /// Returns the number of frames that the engines of a host have handled since the start. Memory
+    /// that a peer writes changes only when a frame is handled.
     pub fn frames_handled(&self, host: usize) -> u64 {
         self.hosts[host].frames_handled
     }
 
-    /// Whether a host does not run.
+    /// Returns whether a host is paused.
     pub fn is_paused(&self, host: usize) -> bool {
         self.hosts[host].paused
     }
 
-    /// Replaces a host's engine: everything it knew is gone. Frames in flight still arrive.
+    /// Replaces a host's engine, and so drops all its state. Frames in flight still arrive.
     pub fn restart(&mut self, host: usize, engine: E) {
         let now = self.now();
         self.trace.record(now, Kind::Restarted, host as u32, 0);
@@ -237,7 +239,7 @@ impl<E: HostEngine> World<E> {
         self.attach_links(host);
     }
 
-    /// Takes a link away from a host's engine, with its interface.
+    /// Detaches a link from a host's engine, as if its interface had been removed.
     pub fn detach_link(&mut self, host: usize, link: LinkId) {
         if std::mem::replace(&mut self.hosts[host].detached[usize::from(link.0)], true) {
             return;
@@ -249,7 +251,7 @@ impl<E: HostEngine> World<E> {
         self.engine_mut(host).detach_link(link);
     }
 
-    /// Gives a host's engine a link back.
+    /// Attaches a detached link to a host's engine again.
     pub fn attach_link(&mut self, host: usize, link: LinkId) {
         if !std::mem::replace(&mut self.hosts[host].detached[usize::from(link.0)], false) {
             return;
@@ -262,12 +264,12 @@ impl<E: HostEngine> World<E> {
         self.report_changes();
     }
 
-    /// Whether a host's engine has a link.
+    /// Returns whether a link is attached to a host's engine.
     pub fn is_attached(&self, host: usize, link: LinkId) -> bool {
         !self.hosts[host].detached[usize::from(link.0)]
     }
 
-    /// Reports to hosts what has changed on their links.
+    /// Reports link changes to the hosts.
     pub fn report_changes(&mut self) {
         while let Some(Notice { port, event }) = self.network.poll_notice() {
             let (host, link) = self.owners[usize::from(port.0)];
@@ -278,30 +280,30 @@ impl<E: HostEngine> World<E> {
         }
     }
 
-    /// From now on a host looks after its engine only now and then.
+    /// Makes a host take turns at intervals instead of after each input.
     pub(crate) fn set_turns(&mut self, host: usize, turns: Turns, random: Random) {
         let state = TurnState { turns, random, next_at: Instant(0), is_scheduled: false };
         self.hosts[host].turns = Some(state);
     }
 
-    /// A frame of somebody who claims to be `from` reaches `to` after `delay_ns`.
+    /// Delivers a forged frame with source address `from` to `to` after `delay_ns`.
     pub(crate) fn inject(&mut self, from: PeerAddr, to: PortId, bytes: Vec<u8>, delay_ns: u64) {
         let time = self.now().after_ns(delay_ns);
         self.trace.record(self.now(), Kind::Replayed, u32::from(to.0), crate::digest(&bytes));
         self.network.inject(&mut self.queue, from, to, bytes, time);
     }
 
-    /// Reports something about a link to a host, true or not.
+    /// Reports a link event to a host; the event may be false.
     pub(crate) fn notify(&mut self, host: usize, link: LinkId, event: LinkEvent) {
         let now = self.now();
         self.trace.record(now, Kind::LinkChanged, host as u32, NOTIFIED);
         self.engine_mut(host).handle_link_event(now, link, event);
     }
 
-    /// Runs until `limit`, or until nothing is left to do, and leaves the clock there.
+    /// Runs until `limit`, or until no event is left, and sets the clock to `limit`.
     ///
     /// # Errors
-    /// [`Livelock`] if the clock does not advance any more.
+    /// [`Livelock`] if the clock no longer advances.
     pub fn run_until(
         &mut self,
         limit: Instant,
@@ -358,7 +360,7 @@ impl<E: HostEngine> World<E> {
         self.report_changes();
     }
 
-    /// A frame has reached a host's driver.
+    /// Handles a frame that reached a host's driver.
     fn receive(&mut self, host: usize, link: LinkId, arrival: Arrival) {
         let now = self.now();
         let state = &mut self.hosts[host];
@@ -401,7 +403,7 @@ impl<E: HostEngine> World<E> {
         }
     }
 
-    /// Polls the outputs of every host that had an input, until none has anything more to say.
+    /// Takes turns of the hosts that had an input, until none has more output.
     fn take_turns(&mut self, application: &mut dyn Application<E>) -> Result<(), Livelock> {
         let now = self.now();
         while let Some(host) = self.hosts.iter().position(|state| state.may_turn(now)) {
@@ -432,7 +434,7 @@ impl<E: HostEngine> World<E> {
         application.on_turn(self, host);
     }
 
-    /// A host that does not look at once takes what has come since.
+    /// Handles the frames and the timer of a host that does not handle its inputs immediately.
     fn begin_turn(&mut self, host: usize) {
         let now = self.queue.now();
         let state = &mut self.hosts[host];
@@ -446,7 +448,7 @@ impl<E: HostEngine> World<E> {
         self.handle_timer(host);
     }
 
-    /// Hosts that have something to look at will look when it is their time.
+    /// Schedules the next turn of each host that has input and takes turns at intervals.
     fn schedule_turns(&mut self) {
         for (host, state) in self.hosts.iter_mut().enumerate() {
             if let Some(turns) = &mut state.turns
@@ -486,7 +488,7 @@ impl<E: HostEngine> World<E> {
                     false
                 }
                 SendOutcome::RefusedForPeer(ready_at) => {
-                    // It says once that there is room again, however often it was asked.
+                    // The driver reports room again once per time, however many frames it refused.
                     if !announced.contains(&(link, to, ready_at)) {
                         announced.retain(|&(_, _, time)| time > now);
                         announced.push((link, to, ready_at));
@@ -500,11 +502,11 @@ impl<E: HostEngine> World<E> {
             return engine.poll_transmit(now, wire);
         }
         let has_more = engine.poll_transmit_briefly(now, wire);
-        // With nothing taken, what is left waits for a driver.
+        // If the driver accepted no frame, the rest waits until the driver has room.
         *wants_turn |= has_more && has_sent;
     }
 
-    /// Makes sure an event is due when the host's timer is.
+    /// Schedules an event for the host's timer, unless an earlier one is scheduled.
     fn arm_timer(&mut self, host: usize) {
         let state = &mut self.hosts[host];
         let mut due = state.engine.poll_timeout();
@@ -518,8 +520,8 @@ impl<E: HostEngine> World<E> {
             state.timer_at = due;
             self.queue.push(due, WorldEvent::Timer { host });
         }
-        // A later time needs nothing: the event already scheduled finds the timer not due and this
-        // runs again.
+        // A later timeout needs no new event: the event already scheduled finds that the timer is
+        // not due, and this function runs again.
     }
 
     fn attach_links(&mut self, host: usize) {
@@ -542,53 +544,55 @@ impl<E: HostEngine> World<E> {
 struct WorldHost<E> {
     engine: E,
     ports: Vec<PortId>,
-    /// Links that were taken away from the engine.
+    /// Whether each link is detached from the engine.
     detached: Vec<bool>,
     paused: bool,
     /// Frames that arrived while the host did not run.
     inbox: VecDeque<(LinkId, Arrival)>,
     inbox_bytes: u32,
-    /// When the earliest timer event of this host is scheduled.
+    /// Time of the earliest scheduled timer event of this host.
     timer_at: Instant,
-    /// Links whose driver takes nothing at present.
+    /// Whether each link's driver refuses all frames at present.
     refusing: Vec<bool>,
-    /// Peers for which a driver is full and will say when it is not.
+    /// Peers for which a driver is full, each with the time at which it reports room again.
     announced: Vec<(LinkId, PeerAddr, Instant)>,
-    /// Present if the host looks only now and then.
+    /// Present if the host takes turns only at intervals.
     turns: Option<TurnState>,
-    /// Present if the engine's thread shares its processors.
+    /// Present if the engine's thread shares processors with other threads.
     load: Option<load::LoadState>,
-    /// Outputs have not been polled since the last input.
+    /// Whether the outputs have not been polled since the last input.
     wants_turn: bool,
-    /// Frames that the engines of this host have handled.
+    /// Number of frames that the engines of this host have handled.
     frames_handled: u64,
-    /// Ordinal of the newest frame that was handled.
+    /// Ordinal of the newest frame handled.
     newest_ordinal: u64,
-    /// Frames handled after one that was sent later.
+    /// Number of frames handled after one that was sent later.
     overtaken: u64,
 }
 
 impl<E> WorldHost<E> {
-    /// Whether there is something to look at, and it is time to.
+    /// Returns whether the host has input to handle and may take a turn now.
     fn may_turn(&self, now: Instant) -> bool {
         let is_time = self.turns.as_ref().is_none_or(|turns| turns.next_at <= now);
         self.wants_turn && !self.paused && is_time && self.load.is_none()
     }
 
-    /// Whether it takes what comes at once.
+    /// Returns whether the host handles its inputs immediately.
     const fn is_prompt(&self) -> bool {
         self.turns.is_none() && self.load.is_none()
     }
 }
 
-/// When a host looks after its engine.
+/// When a host takes turns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Turns {
-    /// Least time from one turn to the next, in nanoseconds: frames wait, and so does what was posted.
+    /// Shortest time between two turns, in nanoseconds. Frames and posted operations wait for the
+    /// next turn.
     pub(crate) every_ns: u64,
-    /// Longest time by which a timer is late, in nanoseconds.
+    /// Longest delay of a timer, in nanoseconds.
     pub(crate) timer_late_ns_max: u64,
-    /// The engine is asked once in a turn what to send, and again in the next only if it has more.
+    /// Each turn polls the engine for frames only once; the next turn polls again if more were
+    /// left.
     pub(crate) sends_briefly: bool,
 }
 
@@ -596,19 +600,20 @@ pub(crate) struct Turns {
 struct TurnState {
     turns: Turns,
     random: Random,
-    /// No turn before this time.
+    /// Earliest time of the next turn.
     next_at: Instant,
-    /// A turn is scheduled.
+    /// Whether a turn is scheduled.
     is_scheduled: bool,
 }
 
-/// Details of [`Kind::LinkChanged`] in the trace.
+/// Detail of a [`Kind::LinkChanged`] event in the trace: the link was detached.
 const DETACHED: u64 = 1;
-/// See [`DETACHED`].
+/// Detail of a [`Kind::LinkChanged`] event in the trace: the link was attached.
 const ATTACHED: u64 = 2;
-/// See [`DETACHED`].
+/// Detail of a [`Kind::LinkChanged`] event in the trace: the host was notified of a link event.
 const NOTIFIED: u64 = 3;
 
-/// Turns of all hosts at one instant beyond which the world counts as stuck. A burst that fills
-/// every queue delivers some thousands of frames; a busy loop passes this at once.
+/// Maximum number of turns of all hosts at one instant; beyond it the world counts as stuck. A
+/// burst that fills every queue delivers some thousands of frames, while a busy loop soon exceeds
+/// this number.
 const TURNS_PER_INSTANT_MAX: u32 = 100_000;

@@ -1,4 +1,4 @@
-//! Ports of datagrams.
+//! Datagram ports.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::requests::cut;
 use super::{COMPLETIONS_MAX, EdgeHost, completion_of};
 use crate::host::{Completion, Datagram, Refusal, Region};
 
-/// A port, and where it reports.
+/// A datagram port and its completion queue.
 #[derive(Debug)]
 pub(super) struct Port {
     name: DatagramPort,
@@ -79,11 +79,11 @@ impl EdgeHost {
 
     pub(super) fn poll_port(&mut self, number: u32) -> Option<(Completion, u32)> {
         let found = self.ports.get(&number)?.queue.poll()?;
-        // A receive reports the number of the sender, not a key.
+        // For a receive, `value` is the queue pair number of the sender, not a key.
         let source = found.value as u32;
         Some((Completion { invalidated: None, ..completion_of(&found) }, source))
     }
 }
 
-/// More than are ever posted.
+/// Capacity for posted receives; more than a run posts.
 const RECEIVES_MAX: u32 = 32;

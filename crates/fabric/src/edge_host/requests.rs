@@ -1,4 +1,4 @@
-//! Operations of the simulator as those of the engine.
+//! Translates the simulator's operations to those of the engine.
 
 use mem::{Reach, RegionId, Rights, Window};
 use semantics::{OperationError, OperationFlags, Order, PIECES_MAX, Piece, Request, Sink, Source};
@@ -9,7 +9,8 @@ use crate::Random;
 use crate::host::{Action, Operation, Refusal};
 
 impl EdgeHost {
-    /// What the engine is asked to do for an operation of a connection whose local memory is `region`.
+    /// Returns the engine's request for an operation of a connection whose local memory is
+    /// `region`.
     pub(super) fn request(
         &self,
         connection: &Connection,
@@ -49,7 +50,7 @@ impl EdgeHost {
         }
     }
 
-    /// Posts what cannot be done, as its local memory is gone: it fails in its turn.
+    /// Posts an operation whose local memory is gone. It fails when its turn comes.
     pub(super) fn post_failed(
         &mut self,
         handle: engine::ConnectionHandle,
@@ -60,7 +61,7 @@ impl EdgeHost {
     }
 }
 
-/// The rules of an operation, as the engine calls them.
+/// Translates the flags of an operation.
 pub(super) const fn flags_of(operation: &Operation) -> OperationFlags {
     let flags = operation.flags;
     OperationFlags {
@@ -73,7 +74,8 @@ pub(super) const fn flags_of(operation: &Operation) -> OperationFlags {
     }
 }
 
-/// The local memory that an operation reads or writes; none of one that has none, or none that may be a list.
+/// Returns the local memory that an operation reads or writes; `None` if it uses none, or if that
+/// memory cannot be a scatter/gather list.
 pub(super) const fn local_piece(posted: &semantics::Operation) -> Option<Piece> {
     let (region, offset) = match posted.request {
         Request::Write { source: Source::Region { region, offset }, .. }
@@ -87,7 +89,8 @@ pub(super) const fn local_piece(posted: &semantics::Operation) -> Option<Piece> 
     Some(Piece { region, offset, length: posted.length })
 }
 
-/// The same memory as several pieces, of sizes that follow from `salt`; some are empty.
+/// Cuts memory into several scatter/gather entries. Their sizes are drawn from `salt`, and some are
+/// empty.
 pub(super) fn cut(whole: Piece, salt: u64) -> Vec<Piece> {
     let mut random = Random::stream(salt, CUT_STREAM);
     let count = random.pick(&[1, 2, 3, 7, PIECES_MAX]);

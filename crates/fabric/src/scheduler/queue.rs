@@ -5,11 +5,11 @@ use super::{Thread, ThreadId};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue {
     pub(super) running: Option<ThreadId>,
-    /// In the order in which they came.
+    /// The waiting threads, in the order in which they entered the queue.
     pub(super) waiting: Vec<ThreadId>,
-    /// The thread to which no switch is needed.
+    /// The thread that ran last; running it again needs no switch.
     pub(super) ran_last: Option<ThreadId>,
-    /// Average virtual runtime of its threads, or what it was when there were some.
+    /// Average virtual runtime of the threads; while the queue is empty, the last average.
     pub(super) average_ns: i64,
 }
 
@@ -26,12 +26,12 @@ impl Queue {
         let sum: i128 = self.members().map(|id| i128::from(threads[id.0].runtime_ns)).sum();
         let count = self.len() as i128;
         if count > 0 {
-            // Rounded up, so that one thread at least is eligible.
+            // Rounded up, so that at least one thread is eligible.
             self.average_ns = (sum + count - 1).div_euclid(count) as i64;
         }
     }
 
-    /// The eligible thread with the earliest deadline; the running one of equals.
+    /// Returns the eligible thread with the earliest deadline. The running thread wins a tie.
     pub(super) fn pick(&self, threads: &[Thread]) -> Option<ThreadId> {
         let eligible = self.members().filter(|id| threads[id.0].runtime_ns <= self.average_ns);
         eligible.min_by_key(|id| threads[id.0].deadline_ns)

@@ -1,4 +1,4 @@
-//! Hosts whose engine runs on a thread that shares its processors with others.
+//! Hosts whose engine runs on a thread that shares processors with other threads.
 
 use delivery::Instant;
 
@@ -7,14 +7,14 @@ use crate::Random;
 use crate::host::HostEngine;
 use crate::scheduler::{Report, Scheduler, Settings, ThreadId};
 
-/// The processors of a host, and what else runs there.
+/// The processors of a host, and the load on them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) processors: Settings,
-    /// Threads of other programs that are always busy.
+    /// Number of threads of other programs, which are always busy.
     pub(crate) busy: usize,
-    /// Longest time between two steps of the engine's thread, and longest time that it is inside the engine, in
-    /// nanoseconds of its processor; uniform from 1.
+    /// Longest time between two steps of the engine's thread, and longest time inside the engine,
+    /// in nanoseconds of processor time. Both are drawn uniformly from 1 to this value.
     pub(crate) step_ns_max: u64,
 }
 
@@ -25,19 +25,19 @@ pub(super) struct LoadState {
     engine: ThreadId,
     stage: Stage,
     random: Random,
-    /// Of the event for what the scheduler does next, and its time.
+    /// Token of the event for the scheduler's next action, at `next_at_ns`.
     token: u64,
     next_at_ns: u64,
 }
 
-/// Where the engine's thread is.
+/// The stage of the engine's thread.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stage {
-    /// Sleeps until there is something to do.
+    /// Sleeps until the host has input.
     Asleep,
-    /// Before the engine: frames and timers wait.
+    /// Runs outside the engine; frames and timers wait.
     Outside,
-    /// Has taken frames, and has sent nothing yet.
+    /// Has handled frames, and has not yet sent any.
     Inside,
 }
 
@@ -60,14 +60,15 @@ impl LoadState {
 }
 
 impl<E: HostEngine> World<E> {
-    /// From now on the engine of a host runs when its thread has a processor.
+    /// Makes the engine of a host run only when its thread has a processor.
     pub(crate) fn set_load(&mut self, host: usize, load: Load, random: Random) {
         self.hosts[host].load = Some(LoadState::new(load, random));
         self.hosts[host].turns = None;
         self.schedule_processors(host);
     }
 
-    /// The scheduler of a host has something to do, unless that has changed since.
+    /// Runs the scheduler of a host. Does nothing if the scheduler's plans have changed since the
+    /// event was scheduled.
     pub(super) fn run_processors(
         &mut self,
         host: usize,
@@ -123,7 +124,8 @@ impl<E: HostEngine> World<E> {
         }
     }
 
-    /// Wakes the engine's thread if it has something to do, and makes sure that it is looked after.
+    /// Wakes the engine's thread if it has input, and schedules the event for the scheduler's next
+    /// action.
     pub(super) fn schedule_processors(&mut self, host: usize) {
         let now = self.now();
         let state = &mut self.hosts[host];
