@@ -1,11 +1,11 @@
-//! Two hosts that poll, on links of any kinds: the same engine, the same programs and the same
-//! links as in `ethernot bench multiedge`, in virtual time.
+//! Two hosts that poll, on links of any kind: the engine, programs and links of
+//! `ethernot bench multiedge`, in virtual time.
 //!
-//! A host is one processor that does one thing at a time, as in a process restricted to one: it looks
-//! at its links, takes frames, lets the engine send, and runs its program, in the order in which the
-//! runtime does. What each of these takes is in [`Costs`]; [`calibration`] finds them from measured
-//! latencies and rates. What frames meet on their way is a [`LinkModel`], with a
-//! [`TokenBucket`](crate::TokenBucket) where the real link has one.
+//! A host is one processor that does one thing at a time, like a process restricted to one
+//! processor. It polls its links, receives frames, lets the engine send, and runs its program, in
+//! the same order as the runtime. [`Costs`] has the processor time of each step; [`calibration`]
+//! derives these costs from measured latencies and rates. A [`LinkModel`] describes each link, with
+//! a [`TokenBucket`](crate::TokenBucket) where the real link has one.
 
 pub mod calibration;
 mod fit;
@@ -23,19 +23,19 @@ use machine::Machine;
 
 pub use pauses::Pauses;
 
-/// What hosts do.
+/// The transfer pattern of a trial.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Exercise {
-    /// One write back and forth, each end polling the last word of its memory.
+    /// One write back and forth; each end polls the last word of its memory.
     PingPong,
-    /// Writes from the first host to the second, several outstanding.
+    /// Writes from the first host to the second, with several outstanding.
     OneWay,
-    /// The same in both directions at the same time.
+    /// Writes in both directions at the same time, with several outstanding.
     TwoWay,
 }
 
 impl Exercise {
-    /// Returns the name in reports.
+    /// Returns the name used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::PingPong => "ping-pong",
@@ -45,94 +45,94 @@ impl Exercise {
     }
 }
 
-/// What things cost the processor of a host, in picoseconds.
+/// Processor time of a host's steps, in picoseconds.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Costs {
     /// Per frame and per operation.
     pub host: EdgeCosts,
-    /// Per batch of frames handed to the kernel at once, 32 at most.
+    /// Per batch of at most 32 frames passed to the kernel in one call.
     pub call_ps: u64,
-    /// Per frame whose payload is gathered from the memory of the program: longer than what is
+    /// Per frame whose payload is gathered from the program's memory, because it is too long to be
     /// copied behind the header.
     pub gather_ps: u64,
-    /// Per look at one link.
+    /// Per poll of one link.
     pub poll_ps: u64,
-    /// Per frame sent, after the peer can see it. A virtual cable takes less than no time: what it
-    /// does is part of the call that sends, which returns later.
+    /// Per frame sent, after the peer can see it. A virtual cable has less than zero delay: it
+    /// works within the system call that sends, which returns after the peer can see the frame.
     pub return_ps: u64,
-    /// Per frame sent, for each link of the connection but one: a link is chosen for it.
+    /// Per frame sent and per link of the connection beyond the first: the cost of choosing a link.
     pub spread_ps: u64,
-    /// Per timer of a [`TokenBucket`](crate::TokenBucket) that frames of the host wait for: the processor
-    /// that runs the host is interrupted, as by the shaper of a virtual interface.
+    /// Per timer of a [`TokenBucket`](crate::TokenBucket) that releases frames of this host. The
+    /// timer interrupts the processor of the host, as the shaper of a virtual interface does.
     pub timer_ps: u64,
 }
 
-/// Two hosts, their links, and what they do.
+/// Two hosts, their links, and the transfer between them.
 #[derive(Clone, Debug)]
 pub struct Trial<'a> {
-    /// Both directions of each link.
+    /// The links; each model applies to both directions.
     pub links: &'a [LinkModel],
-    /// What is done.
+    /// The transfer pattern.
     pub exercise: Exercise,
-    /// Bytes of a write, at least 8.
+    /// Size of a write in bytes, at least 8.
     pub message_bytes: u32,
-    /// Outstanding writes of a stream.
+    /// Number of outstanding writes of a stream.
     pub in_flight: u32,
     /// Whether the writes of a stream are delivered in order.
     pub in_order: bool,
-    /// What it costs.
+    /// Costs of both hosts.
     pub costs: Costs,
-    /// When its hosts do something else.
+    /// Pauses of the hosts' processors.
     pub pauses: Pauses<'a>,
-    /// How long it goes on.
+    /// Duration of the trial.
     pub length: Length,
-    /// Seed of the engines and of late timers.
+    /// Seed of the engines and of the delays of timers.
     pub seed: u64,
 }
 
-/// How long a trial is.
+/// The duration of a trial.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Length {
-    /// Operations of about so many frames, after half as many.
+    /// As many operations as fill about this many frames, after a warm-up of half as many.
     Frames(u32),
-    /// So many operations, as those that were measured: streams behind deep queues take longer than a
-    /// measurement until they are what they will be.
+    /// A fixed number of operations, to match a measurement. Streams behind deep queues may not be
+    /// steady within a measurement, so the simulation must stop where the measurement did.
     Operations {
-        /// Before measuring begins, at least 1.
+        /// Operations before measuring begins, at least 1.
         warm_up: u64,
-        /// Measured, at least 1.
+        /// Operations to measure, at least 1.
         measured: u64,
     },
 }
 
-/// What a trial came to.
+/// The results of a trial.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Median of half a round trip, in nanoseconds; of ping-pong only.
+    /// Median of half a round trip, in nanoseconds; only for ping-pongs.
     pub latency_ns: Option<f64>,
-    /// Payload of all directions, per second.
+    /// Payload of all directions, in bytes per second.
     pub bytes_per_second: f64,
-    /// Data frames sent, retransmissions included, by both hosts.
+    /// Number of data frames sent by both hosts, including retransmissions.
     pub data_frames: u64,
-    /// Acknowledgements by themselves.
+    /// Number of frames that carried only an acknowledgement.
     pub acknowledgements: u64,
-    /// Frames retransmitted.
+    /// Number of retransmitted frames.
     pub retransmissions: u64,
-    /// Frames that found a queue full.
+    /// Number of frames dropped because a queue was full.
     pub queue_full: u64,
-    /// Times that a turn gave a link nothing although it had room and data waited.
+    /// Number of turns in which a link got no data although it had room and data waited.
     pub idle_with_data: u64,
 }
 
 /// Runs a trial in virtual time.
 ///
 /// # Errors
-/// The connection cannot be made or ends, or nothing moves for a second.
+/// The connection cannot be established or ends, or no operation completes within the time limit.
 pub fn run(trial: &Trial<'_>) -> Result<Outcome, TransferError> {
     run_by(trial, Policies::Default)
 }
 
-/// Runs a trial in virtual time by these rules.
+/// Runs a trial in virtual time with these policies.
 fn run_by(trial: &Trial<'_>, policies: Policies) -> Result<Outcome, TransferError> {
     let mut machine = Machine::new(trial, &policies.config())?;
     machine.connect()?;
@@ -160,7 +160,7 @@ fn run_by(trial: &Trial<'_>, policies: Policies) -> Result<Outcome, TransferErro
 }
 
 impl Trial<'_> {
-    /// Operations before measuring, and those to measure.
+    /// Returns the number of operations before measuring, and the number to measure.
     fn operations(&self) -> (u64, u64) {
         let frames = match self.length {
             Length::Frames(frames) => frames,
@@ -178,7 +178,7 @@ impl Trial<'_> {
     }
 }
 
-/// About what a full frame at MTU 1500 carries.
+/// Approximate payload of a full frame at MTU 1500, in bytes.
 const PAYLOAD_BYTES: u32 = 1456;
 
 #[cfg(test)]
@@ -221,7 +221,8 @@ mod tests {
     fn a_small_message_takes_what_its_steps_cost() {
         let links = [raw_link(100_000_000_000, 0)];
         let outcome = run(&trial(&links, Exercise::PingPong, 8)).expect("nothing is in the way");
-        // Post, call, send and receive, up to two looks, 3 µs of jitter, some bytes on the wire.
+        // Post, call, send and receive, up to two polls, 3 µs of jitter, and some bytes on the
+        // wire.
         let latency_ns = outcome.latency_ns.expect("it is a ping-pong");
         assert!((5_200.0..9_000.0).contains(&latency_ns), "{latency_ns}");
     }
@@ -230,7 +231,7 @@ mod tests {
     fn a_stream_is_as_fast_as_the_sender_or_the_link() {
         let fast = [raw_link(100_000_000_000, 0)];
         let outcome = run(&trial(&fast, Exercise::OneWay, 1 << 20)).expect("nothing is in the way");
-        // A full frame takes the sender 4.8 µs, and acknowledgements a little.
+        // A full frame costs the sender 4.8 µs, and acknowledgements add a little.
         let rate = outcome.bytes_per_second * 8.0;
         assert!((2.1e9..2.45e9).contains(&rate), "{rate}");
         let slow = [shaped(raw_link(100_000_000, 0))];
@@ -242,7 +243,8 @@ mod tests {
         assert!(two_ways.bytes_per_second > 1.8 * outcome.bytes_per_second, "{two_ways:?}");
     }
 
-    /// A busy host sends less by what the timers of a shaper take: one for each frame of a full slow link.
+    /// A busy host loses the time of the shaper's timers: one timer for each frame of a full slow
+    /// link.
     #[test]
     fn timers_of_a_shaper_take_time_from_the_host() {
         let links = [shaped(raw_link(1_000_000_000, 0)), shaped(raw_link(100_000_000, 0))];

@@ -1,8 +1,9 @@
-//! What hosts cost, from measured latencies and rates.
+//! Derives the costs of hosts from measured latencies and rates.
 //!
-//! The measured programs are run again on the same links in simulation, with costs that are changed
-//! until the two agree best: the least sum of squares of `simulated / measured - 1`. So each
-//! measurement says what it can say, whichever of the two processors, or none, it was bounded by.
+//! The measured programs run again in simulation on the same links. The costs are varied until
+//! simulation and measurement agree best, in the least sum of squares of
+//! `simulated / measured - 1`. Each measurement contributes whatever it contains, whether it was
+//! limited by either processor or by neither.
 
 use super::fit::{Parameter, fit};
 use super::{Costs, Exercise, Length, Outcome, PAYLOAD_BYTES, Pauses, Trial, run};
@@ -10,26 +11,26 @@ use crate::EdgeCosts;
 use crate::LinkModel;
 use crate::scenario::TransferError;
 
-/// Something that was measured on links that did not limit it.
+/// A measurement on links that did not limit it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measurement {
-    /// What was done.
+    /// The measured transfer pattern.
     pub exercise: Exercise,
-    /// Bytes of a write.
+    /// Size of a write in bytes.
     pub message_bytes: u32,
-    /// Half a round trip, or time for each write of a stream (for one each way, if both), in
-    /// nanoseconds.
+    /// Half a round trip, or the time per write of a stream, in nanoseconds. For two-way streams,
+    /// the time per pair of writes, one in each direction.
     pub ns: f64,
 }
 
-/// Links and programs of the measurements.
+/// The links and programs of the measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting<'a> {
-    /// Both directions of each link.
+    /// The links; each model applies to both directions.
     pub links: &'a [LinkModel],
-    /// Outstanding writes of a stream.
+    /// Number of outstanding writes of a stream.
     pub in_flight: u32,
-    /// What posting a write takes, in picoseconds, as measured by itself.
+    /// Cost of posting a write, in picoseconds, measured separately.
     pub post_ps: u64,
     /// See [`Length::Frames`].
     pub frames: u32,
@@ -37,45 +38,45 @@ pub struct Setting<'a> {
     pub seed: u64,
 }
 
-/// Costs that fit.
+/// The fitted costs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
-    /// What was found.
+    /// The fitted costs.
     pub costs: Costs,
-    /// Each measurement, and what simulation makes of it, in nanoseconds.
+    /// Each measurement, with its simulated value in nanoseconds.
     pub points: Vec<(Measurement, f64)>,
-    /// Root of the mean square of relative differences, in percent.
+    /// Root mean square of the relative differences, in percent.
     pub rms_error_percent: f64,
     /// Largest relative difference, in percent.
     pub worst_error_percent: f64,
 }
 
-/// Why costs cannot be found.
+/// Why the costs cannot be determined.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CalibrationError {
-    /// As many costs as there are need as many measurements.
+    /// There are fewer measurements than costs to determine.
     #[error("{count} measurements were given, but {needed} or more are needed")]
     TooFew {
-        /// How many were given.
+        /// Number of measurements given.
         count: usize,
-        /// As many as there are costs to be found.
+        /// Number of measurements needed: the number of costs to determine.
         needed: usize,
     },
-    /// No time.
+    /// A measured time is not positive.
     #[error("{message_bytes} bytes took {ns} ns, but must take more than 0")]
     Time {
-        /// Bytes of the write.
+        /// Size of the write in bytes.
         message_bytes: u32,
-        /// What was given.
+        /// The time given, in nanoseconds.
         ns: f64,
     },
-    /// A trial does not end.
+    /// A simulated trial failed.
     #[error("simulate what was measured: {0}")]
     Trial(#[from] TransferError),
 }
 
-/// Finds costs. Calls `on_trials` after each run of all measurements.
+/// Determines the costs. Calls `on_trials` after each run of all measurements.
 ///
 /// # Errors
 /// [`CalibrationError`], one variant for each cause.
@@ -113,11 +114,11 @@ pub fn calibrate(
     })
 }
 
-/// Finds what several links cost beside one, from `measurements` on the several `setting.links`: `costs`,
-/// found on one link, with [`Costs::spread_ps`].
+/// Determines the extra cost of several links, [`Costs::spread_ps`], from `measurements` on all of
+/// `setting.links`. `costs` are those determined on one link.
 ///
 /// # Errors
-/// As of [`calibrate`], but one measurement is enough.
+/// The errors of [`calibrate`], but one measurement is enough.
 pub fn calibrate_spread(
     setting: &Setting<'_>,
     costs: Costs,
@@ -142,7 +143,7 @@ pub fn calibrate_spread(
     Ok(with_spread(&found))
 }
 
-/// That all of them took some time.
+/// Checks that all times are positive and finite.
 fn check_times(measurements: &[Measurement]) -> Result<(), CalibrationError> {
     let wrong =
         measurements.iter().find(|measured| !(measured.ns > 0.0 && measured.ns.is_finite()));
@@ -152,7 +153,8 @@ fn check_times(measurements: &[Measurement]) -> Result<(), CalibrationError> {
 }
 
 impl Outcome {
-    /// Returns the time of a [`Measurement`] of this, in nanoseconds.
+    /// Returns the time to compare with a [`Measurement`] of this exercise and size, in
+    /// nanoseconds.
     pub fn ns(&self, exercise: Exercise, message_bytes: u32) -> f64 {
         let directions = if exercise == Exercise::TwoWay { 2.0 } else { 1.0 };
         let stream_ns =
@@ -181,7 +183,7 @@ fn simulated_ns(
     Ok(run(&trial)?.ns(exercise, message_bytes))
 }
 
-/// Parameters in the order of [`starts`], in nanoseconds.
+/// Converts parameters in the order of [`starts`], in nanoseconds, to costs.
 fn costs(values: &[f64], post_ps: u64) -> Costs {
     let ps = |index: usize| (values.get(index).copied().unwrap_or(0.0) * 1e3).round() as u64;
     Costs {
@@ -202,12 +204,13 @@ fn costs(values: &[f64], post_ps: u64) -> Costs {
     }
 }
 
-/// How many costs are to be found.
+/// Number of costs to determine.
 const PARAMETERS: usize = 8;
 
-/// Where the search begins, in nanoseconds. What the longest write takes for each of its frames is what
-/// a sender spends on a full one, if senders are what limits: half of it is taken to be before the peer
-/// sees the frame, a quarter behind, and a tenth to gather its payload.
+/// Returns the starting point of the search, in nanoseconds. It assumes that senders are the limit,
+/// so the longest write's time per frame is the sender's cost of a full frame. Half of this cost is
+/// assumed to be before the peer sees the frame, a quarter after it, and a tenth for gathering the
+/// payload.
 fn starts(measurements: &[Measurement]) -> [Parameter; PARAMETERS] {
     let streams = measurements.iter().filter(|measured| measured.exercise == Exercise::OneWay);
     let longest = streams.max_by_key(|measured| measured.message_bytes);
@@ -228,10 +231,10 @@ fn starts(measurements: &[Measurement]) -> [Parameter; PARAMETERS] {
     ]
 }
 
-/// What a usual processor takes to send a full frame.
+/// Typical cost of sending a full frame, in nanoseconds.
 const USUAL_FRAME_NS: f64 = 3000.0;
 
-/// What a usual processor takes for a second link, for each frame, in nanoseconds.
+/// Typical cost per frame of a second link, in nanoseconds.
 const USUAL_SPREAD_NS: f64 = 300.0;
 
 #[cfg(test)]
@@ -245,7 +248,7 @@ mod tests {
         Setting { links: &LINKS, in_flight: 16, post_ps: 90_000, frames: 400, seed: 1 }
     }
 
-    /// What hosts of these costs would be measured to take.
+    /// Returns the measurements that hosts with these costs would give.
     fn measured(costs: Costs) -> Vec<Measurement> {
         let exercises = [Exercise::PingPong, Exercise::OneWay, Exercise::TwoWay];
         let cases = [8, 1024, 16 << 10, 128 << 10].into_iter().flat_map(|bytes| {
@@ -267,7 +270,8 @@ mod tests {
             let measurements = measured(costs(&values, setting().post_ps));
             let found = calibrate(&setting(), &measurements, &mut || ()).expect("they fit");
             assert!(found.worst_error_percent < 5.0, "{found:?}");
-            // A full frame, as a whole: what is per byte and what is per frame can make up for each other.
+            // Compares the cost of a full frame as a whole, because costs per byte and per frame
+            // can compensate for each other.
             let full_ns = |costs: &Costs| {
                 let EdgeCosts { frame_send_ps, frame_send_ps_per_byte, .. } = costs.host;
                 let fixed_ps = frame_send_ps + costs.gather_ps + costs.return_ps;

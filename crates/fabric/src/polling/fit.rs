@@ -1,19 +1,21 @@
-//! Least squares for models that can only be run: Levenberg and Marquardt, with slopes by differences.
+//! Least squares for models that can only be evaluated: the Levenberg-Marquardt algorithm with
+//! finite differences.
 
-/// A quantity to find.
+/// A parameter to determine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Parameter {
-    /// Where the search begins, at least 0.
+    /// Starting value, at least 0.
     pub(super) start: f64,
-    /// What counts as a noticeable change.
+    /// A change that matters.
     pub(super) scale: f64,
 }
 
-/// Finds the parameters, none below 0, for which the sum of squares of `model / measured - 1` is least.
+/// Finds the non-negative parameters with the least sum of squares of `model / measured - 1`.
 ///
-/// Where measurements do not separate parameters, those that stay closer to their start are taken: each is drawn there
-/// by [`PULL`] for each scale that it is away. `model` gives one value for each one measured. What is simulated has
-/// steps where slopes lead astray, so after each search by slopes one parameter after the other is moved by as much as
+/// Where the measurements do not separate parameters, values closer to the start are preferred:
+/// each parameter adds a residual of [`PULL`] for each scale of distance from its start. `model`
+/// returns one value for each measured one. Simulated values have steps, which mislead a search by
+/// slopes. After each search by slopes, each parameter in turn is therefore moved as far as that
 /// helps.
 pub(super) fn fit<E>(
     parameters: &[Parameter],
@@ -35,14 +37,14 @@ pub(super) fn fit<E>(
     Ok(search.found)
 }
 
-/// The best so far.
+/// The best parameters so far.
 struct Search {
     found: Vec<f64>,
     residuals: Vec<f64>,
 }
 
 impl Search {
-    /// Follows the slopes.
+    /// Searches by slopes.
     fn descend<E>(
         &mut self,
         parameters: &[Parameter],
@@ -78,7 +80,7 @@ impl Search {
         Ok(())
     }
 
-    /// Moves one parameter after the other, by less and less.
+    /// Moves each parameter in turn, in decreasing steps.
     fn feel<E>(
         &mut self,
         parameters: &[Parameter],
@@ -105,7 +107,7 @@ impl Search {
         Ok(())
     }
 
-    /// Goes there if it is better.
+    /// Accepts the parameters if they are better. Returns whether they are.
     fn accept<E>(
         &mut self,
         tried: Vec<f64>,
@@ -120,7 +122,8 @@ impl Search {
     }
 }
 
-/// Relative differences to what was measured, and what draws parameters to their start.
+/// Returns the relative differences from the measured values, followed by a residual for each
+/// parameter's distance from its start.
 fn residuals(
     parameters: &[Parameter],
     values: &[f64],
@@ -139,7 +142,7 @@ fn squares(residuals: &[f64]) -> f64 {
     residuals.iter().map(|residual| residual * residual).sum()
 }
 
-/// Solves `(JᵀJ + damping · diag(JᵀJ)) step = -Jᵀr`, with one row of `slopes` for each column of `J`.
+/// Solves `(JᵀJ + damping · diag(JᵀJ)) step = -Jᵀr`. Each row of `slopes` is a column of `J`.
 fn step(slopes: &[Vec<f64>], residuals: &[f64], damping: f64) -> Vec<f64> {
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     let mut rows: Vec<Vec<f64>> = Vec::with_capacity(slopes.len());
@@ -152,7 +155,8 @@ fn step(slopes: &[Vec<f64>], residuals: &[f64], damping: f64) -> Vec<f64> {
     solve(rows)
 }
 
-/// Gauss, with the largest element of each column. Each row ends with its right side.
+/// Solves linear equations by Gaussian elimination with column pivoting. The last element of each
+/// row is its right side.
 fn solve(mut rows: Vec<Vec<f64>>) -> Vec<f64> {
     let count = rows.len();
     for column in 0..count {
@@ -178,10 +182,10 @@ fn solve(mut rows: Vec<Vec<f64>>) -> Vec<f64> {
     rows.iter().enumerate().map(solution).collect()
 }
 
-/// A thousandth of a relative difference for each scale.
+/// Residual per scale of distance from the start: a relative difference of 0.1 %.
 const PULL: f64 = 1e-3;
 
-/// Share of a scale, or of the value, by which slopes are measured.
+/// Step of the finite differences, as a share of the scale or of the value, whichever is larger.
 const CHANGE: f64 = 0.1;
 
 const SEARCHES: u32 = 2;
@@ -189,7 +193,7 @@ const ROUNDS_MAX: u32 = 6;
 const STEPS_MAX: u32 = 12;
 const TRIES_MAX: u32 = 4;
 
-/// A step that leaves more than this of the squares is the last.
+/// If a step leaves more than this share of the sum of squares, the search ends.
 const ENOUGH: f64 = 0.995;
 
 #[cfg(test)]
@@ -198,12 +202,12 @@ mod tests {
 
     use super::*;
 
-    /// Bytes and frames of made-up measurements.
+    /// Bytes and frames of invented measurements.
     const SHAPES: [(f64, f64); 6] =
         [(8.0, 1.0), (256.0, 1.0), (1400.0, 1.0), (4096.0, 3.0), (65536.0, 45.0), (1e6, 720.0)];
 
-    /// A fixed cost, one for each frame, and one for each byte; or what another processor takes for
-    /// frames, if that is more.
+    /// A sender with a fixed cost, a cost per frame and a cost per byte; and the larger of this
+    /// time and a receiver's time for the frames.
     fn model(costs: &[f64]) -> Vec<f64> {
         let one = |(bytes, frames): &(f64, f64)| {
             let sender = costs[0] + costs[1] * frames + costs[2] * bytes;
@@ -230,7 +234,8 @@ mod tests {
             let worst = model(&found).iter().zip(model(&costs))
                 .map(|(found, exact)| (found / exact - 1.0).abs()).fold(0.0, f64::max);
             prop_assert!(worst < 0.02, "{found:?} for {costs:?}: {worst}");
-            // What all measurements show is found exactly; the other processor shows only in a part of them.
+            // Costs that affect all measurements are determined exactly. The receiver's cost
+            // affects only some of them.
             for index in 0..3 {
                 let error = (found[index] - costs[index]).abs() / (scales[index] + costs[index]);
                 prop_assert!(error < 0.03, "{found:?} for {costs:?}");
@@ -257,7 +262,7 @@ mod tests {
     fn what_measurements_do_not_show_stays_where_it_began() {
         let parameters = [(100.0, 100.0), (500.0, 100.0)];
         let parameters = parameters.map(|(start, scale)| Parameter { start, scale });
-        // Only the sum of the two is measured.
+        // Only the sum of the two parameters is measured.
         let model = |costs: &[f64]| Ok::<_, ()>(vec![costs[0] + costs[1]]);
         let found = fit(&parameters, &[700.0], model).expect("the model never fails");
         assert!((found[0] + found[1] - 700.0).abs() < 1.0, "{found:?}");

@@ -1,4 +1,5 @@
-//! Two processors, the engines on them and the wires between: what happens when.
+//! Two processors, the engines on them and the wires between them: schedules and handles the
+//! events.
 
 use std::collections::VecDeque;
 
@@ -17,10 +18,10 @@ use crate::host::{
 use crate::scenario::{TransferError, check_links};
 use crate::{EdgeHost, EventQueue, LinkModel, Random, port_address};
 
-/// Both hosts, and what is in flight.
+/// Both hosts, and the frames in flight.
 pub(super) struct Machine {
     hosts: [MachineHost; 2],
-    /// Out of each host, by its links.
+    /// The outgoing channels of each host, by link.
     wires: [Vec<Channel>; 2],
     queue: EventQueue<Happening>,
     costs: Costs,
@@ -28,13 +29,13 @@ pub(super) struct Machine {
     message_bytes: u32,
     in_flight: u64,
     in_order: bool,
-    /// When the program that runs was started, in picoseconds.
+    /// When the running program was started, in picoseconds.
     started_ps: u64,
     queue_full: u64,
     has_failed: bool,
 }
 
-/// Counters of both hosts.
+/// Counters of both hosts together.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counters {
     pub(super) links: LinkCounters,
@@ -42,9 +43,9 @@ pub(super) struct Counters {
 }
 
 enum Happening {
-    /// A frame can be seen by a host.
+    /// A frame becomes visible to a host.
     Arrive { host: usize, link: LinkId, bytes: Vec<u8> },
-    /// A processor goes on, if it still waits for this.
+    /// A processor continues, if it still waits for this event.
     Go { host: usize, token: u64 },
     /// The timer of a shaper interrupts a processor.
     Interrupt { host: usize },
@@ -57,23 +58,24 @@ struct MachineHost {
     connection: Option<ConnectionHandle>,
     is_established: bool,
     program: Program,
-    /// When the program had finished, in picoseconds.
+    /// When the program finished, in picoseconds.
     finished_ps: Option<u64>,
     inbox: VecDeque<(LinkId, Instant, Vec<u8>)>,
-    /// When the processor is free, in picoseconds; while it only polls, since when.
+    /// When the processor is free, in picoseconds. If the processor is idle, when it became so.
     free_ps: u64,
     turn: Option<BegunTurn>,
-    /// It only polls: what arrives is seen with the next look.
+    /// The processor only polls; the next poll finds an arriving frame.
     is_idle: bool,
-    /// Turns one after the other without the program.
+    /// Number of consecutive turns without a run of the program.
     rounds: u32,
     has_deferred: bool,
-    /// Of the event that is waited for.
+    /// Token of the event that the processor waits for.
     token: u64,
     interruptions: Interruptions,
-    /// When the last interruption by a timer ends of those that met it polling, in picoseconds.
+    /// End of the last timer interruption that occurred while the processor was idle, in
+    /// picoseconds.
     interrupted_until_ps: u64,
-    /// What timers took of the current step, in picoseconds.
+    /// Time that timers took from the current step, in picoseconds.
     taken_ps: u64,
 }
 
@@ -121,7 +123,8 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Runs until both ends have the connection on all links, and some time for its links' MTU.
+    /// Runs until both ends have established the connection on all links, and then for some time to
+    /// find the links' MTU.
     pub(super) fn connect(&mut self) -> Result<(), TransferError> {
         let links = self.wires[0].len();
         let is_ready = |machine: &Self| {
@@ -131,7 +134,7 @@ impl Machine {
         self.run_for(LINKS_FOUND_NS)
     }
 
-    /// Starts the programs, each with so many operations.
+    /// Starts the programs, each with this number of operations.
     pub(super) fn start(&mut self, operations: u64) {
         let now_ps = self.queue.now().0 * PS_PER_NS;
         self.started_ps = now_ps;
@@ -140,14 +143,14 @@ impl Machine {
             let host = &mut self.hosts[number];
             host.program = program;
             host.finished_ps = None;
-            // One that is not idle comes to its program at the end of its turn.
+            // A host that is not idle runs its program at the end of its turn.
             if host.is_idle {
                 self.wake(number, now_ps);
             }
         }
     }
 
-    /// Goes on for so long, whatever the programs do.
+    /// Runs for this time, whatever the programs do.
     pub(super) fn run_for(&mut self, ns: u64) -> Result<(), TransferError> {
         let until = self.queue.now().after_ns(ns);
         while let Some(event) = self.queue.pop_until(until) {
@@ -161,7 +164,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Changes what a link carries in both directions, in bits per second.
+    /// Sets the rate of a link in both directions, in bits per second.
     pub(super) fn set_rate(&mut self, link: usize, rate: u64) {
         for wires in &mut self.wires {
             if let Some(wire) = wires.get_mut(link) {
@@ -170,7 +173,7 @@ impl Machine {
         }
     }
 
-    /// What each link of a host's connection has counted.
+    /// Returns the state and counters of each link of a host's connection.
     pub(super) fn paths(&self, number: usize) -> Vec<PathInfo> {
         let host = &self.hosts[number];
         let handle = host.connection.and_then(|handle| host.engine.engine_handle(handle));
@@ -178,7 +181,7 @@ impl Machine {
         info.map_or_else(Vec::new, |info| info.paths)
     }
 
-    /// Runs the programs, each with so many operations.
+    /// Runs the programs to their end, each with this number of operations.
     pub(super) fn run(&mut self, operations: u64) -> Result<[Finished; 2], TransferError> {
         self.start(operations);
         self.advance(|machine| machine.hosts.iter().all(|host| host.finished_ps.is_some()))?;
@@ -198,7 +201,7 @@ impl Machine {
     }
 
     fn trial_programs(&self, operations: u64) -> [Program; 2] {
-        // Rounds are numbered through, as their numbers are what is polled.
+        // The rounds of later programs get new numbers, because the hosts poll for these numbers.
         match self.exercise {
             Exercise::PingPong => [Program::ping(operations), Program::pong(operations)],
             Exercise::OneWay => [Program::stream(operations, false), Program::stream(0, true)],
@@ -236,7 +239,7 @@ impl Machine {
         }
     }
 
-    /// A timer takes the processor: what it does takes longer, or its next look is later.
+    /// Handles a timer interruption: the current step takes longer, or the next poll is later.
     fn interrupt(&mut self, number: usize) {
         let (now_ps, timer_ps) = (self.queue.now().0 * PS_PER_NS, self.costs.timer_ps);
         let host = &mut self.hosts[number];
@@ -256,7 +259,8 @@ impl Machine {
         }
     }
 
-    /// An idle processor finds something at the first look that begins at `at_ps` or later.
+    /// Schedules the end of an idle processor's waiting: the first poll that begins at `at_ps` or
+    /// later finds the event.
     fn wake(&mut self, number: usize, at_ps: u64) {
         let look_ps = self.look_ps();
         let host = &mut self.hosts[number];
@@ -265,24 +269,25 @@ impl Machine {
         self.resume(number, found_ps);
     }
 
-    /// Goes on at `at_ps`, instead of what was waited for before.
+    /// Schedules the next step at `at_ps` and cancels the event scheduled before.
     fn resume(&mut self, number: usize, at_ps: u64) {
         let host = &mut self.hosts[number];
         host.token += 1;
         let event = Happening::Go { host: number, token: host.token };
-        // An idle one stays so until then: something may come earlier.
+        // An idle processor stays idle until then, because an earlier event may occur.
         if !host.is_idle {
             host.free_ps = at_ps;
         }
         self.queue.push(Instant(at_ps.div_ceil(PS_PER_NS)), event);
     }
 
-    /// A look at all links that finds nothing, in picoseconds; never 0, as time must pass.
+    /// Returns the time of a poll of all links that finds nothing, in picoseconds. Never 0, because
+    /// time must advance.
     fn look_ps(&self) -> u64 {
         (self.costs.poll_ps * self.wires[0].len() as u64).max(PS_PER_NS)
     }
 
-    /// The next step of a processor, whose time has come.
+    /// Runs the next step of a processor.
     fn go(&mut self, number: usize) {
         let (look_ps, now_ps) = (self.look_ps(), self.queue.now().0 * PS_PER_NS);
         let host = &mut self.hosts[number];
@@ -299,7 +304,7 @@ impl Machine {
             host.turn = Some(BegunTurn { now: Instant(host.free_ps / PS_PER_NS), frames: 0 });
         } else if host.turn.is_none() {
             host.turn = Some(BegunTurn { now: Instant(host.free_ps / PS_PER_NS), frames: 0 });
-            // What arrives during the look is found by it.
+            // The poll finds frames that arrive while it runs.
             let at_ps = host.free_ps + look_ps;
             return self.resume(number, at_ps);
         }
@@ -315,7 +320,7 @@ impl Machine {
         self.finish_turn(number, turn);
     }
 
-    /// Hands the engine a frame; returns what that takes.
+    /// Passes a frame to the engine. Returns the cost in picoseconds.
     fn receive(
         &mut self,
         number: usize,
@@ -346,7 +351,8 @@ impl Machine {
         self.take_news(number, turn.now);
         let host = &mut self.hosts[number];
         let more_frames = turn.frames >= BURST_FRAMES;
-        // An application that has received something often answers it: see the runtime.
+        // An application that has received a message often answers it, so acknowledgements are
+        // deferred, as in the runtime.
         host.has_deferred = turn.frames > 0
             && !host.has_deferred
             && !more_frames
@@ -396,7 +402,7 @@ impl Machine {
         }
     }
 
-    /// Lets the engine send what it wants to; returns whether there is more.
+    /// Lets the engine send. Returns whether more frames wait.
     fn transmit(&mut self, number: usize, now: Instant) -> bool {
         let Self { hosts, wires, queue, costs, queue_full, .. } = self;
         let MachineHost { engine, free_ps, .. } = &mut hosts[number];
@@ -476,7 +482,7 @@ impl Machine {
         else {
             return;
         };
-        // What is found in memory from the program before has other marks.
+        // Words left in memory by an earlier program have other numbers.
         let round = self.started_ps.wrapping_add(*done + 1);
         if *begins && *is_waiting {
             if found != round {
@@ -609,7 +615,7 @@ impl MachineHost {
         Some((completion.kind, completion.context))
     }
 
-    /// Grows while the program goes on.
+    /// Returns a number that grows while the program makes progress.
     fn done(&self) -> u64 {
         match &self.program {
             Program::PingPong(ping_pong) => ping_pong.done,
@@ -618,7 +624,7 @@ impl MachineHost {
     }
 }
 
-/// What the packet link says of itself.
+/// Returns the capabilities that the packet link reports.
 pub(super) fn caps(model: &LinkModel, local: PeerAddr) -> LinkCaps {
     LinkCaps {
         frame_bytes_max: model.frame_bytes_max,
@@ -626,38 +632,38 @@ pub(super) fn caps(model: &LinkModel, local: PeerAddr) -> LinkCaps {
         segments: 2 * CALL_FRAMES as u16,
         offloads: model.offloads,
         receive_buffer_bytes: RING_SLOTS * u32::from(model.frame_bytes_max),
-        // Virtual interfaces report none.
+        // Virtual interfaces report no rate.
         rate: None,
         local,
     }
 }
 
-/// Smallest message: a word that can be polled.
+/// Size of the smallest message in bytes: one word, which can be polled.
 pub(super) const WORD_BYTES: u32 = 8;
 
-/// What the last write of a stream reports.
+/// Immediate of the last write of a stream.
 const END_OF_PHASE: u32 = 1;
 
-/// Frames that the packet link hands to the kernel at once.
+/// Number of frames that the packet link passes to the kernel in one call.
 pub(super) const CALL_FRAMES: usize = 32;
 
-/// Number of the streams of random numbers for pauses, but for the host.
+/// First random stream for pauses; the number of the host is added.
 pub(super) const PAUSES_STREAM: u64 = 1 << 16;
 
-/// What the packet link takes for granted of a path's MTU.
+/// Frame size that the packet link assumes to pass on any path, in bytes.
 const FRAME_BYTES_SAFE: u16 = 1200;
 
-/// Frames in the ring of a packet link at MTU 1500.
+/// Number of frames in the ring of a packet link at MTU 1500.
 const RING_SLOTS: u32 = 2048;
 
-/// Frames and turns after which the program has its turn, as in the runtime.
+/// Number of frames and of turns after which the program runs, as in the runtime.
 pub(super) const BURST_FRAMES: u32 = 256;
 const ROUNDS_MAX: u32 = 8;
 
-/// Without any operation done for so long a trial has failed.
+/// A trial without a completed operation for this time has failed.
 pub(super) const PATIENCE_NS: u64 = 10_000_000_000;
 
-/// How long the engines have for what they find out about new links.
+/// Time that the engines get to probe new links.
 pub(super) const LINKS_FOUND_NS: u64 = 100_000_000;
 
 pub(super) const PS_PER_NS: u64 = 1_000;

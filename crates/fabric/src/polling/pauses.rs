@@ -1,13 +1,13 @@
-//! Times in which a simulated processor does something else.
+//! Pauses of a simulated processor.
 
 use crate::Random;
 
-/// Times at which the program of a host does not run: the kernel or a hypervisor has taken its processor.
+/// Times at which a host does not run, because the kernel or a hypervisor has taken its processor.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Pauses<'a> {
-    /// Mean time from the end of a pause to the beginning of the next, in nanoseconds, at least 1.
+    /// Mean time from the end of a pause to the start of the next, in nanoseconds, at least 1.
     pub every_ns: u64,
-    /// How long pauses were, in nanoseconds, each as likely as any other; empty for none.
+    /// Lengths of pauses in nanoseconds, all equally likely; empty for no pauses.
     pub lengths_ns: &'a [u32],
 }
 
@@ -17,9 +17,9 @@ pub(super) struct Interruptions {
     every_ns: u64,
     lengths_ns: Vec<u32>,
     random: Random,
-    /// When the next begins, in picoseconds.
+    /// When the next pause begins, in picoseconds.
     next_ps: u64,
-    /// When the last one ends or ended.
+    /// When the last pause ends or ended, in picoseconds.
     ended_ps: u64,
 }
 
@@ -31,7 +31,8 @@ impl Interruptions {
         Self { every_ns, lengths_ns: pauses.lengths_ns.to_vec(), random, next_ps, ended_ps: 0 }
     }
 
-    /// When a processor goes on that wanted to at `now_ps`, in picoseconds: later, if a pause has begun.
+    /// Returns when a processor that is due to continue at `now_ps` can do so, in picoseconds:
+    /// later than `now_ps` if a pause has begun.
     pub(super) fn end_of_pause(&mut self, now_ps: u64) -> u64 {
         while self.next_ps <= now_ps {
             let length_ns = u64::from(self.random.pick(&self.lengths_ns));

@@ -1,9 +1,10 @@
-//! The sending policy against others, on hosts and links of many kinds: own rules against those of
-//! `MultiEdge` and against plain turns.
+//! Compares the project's sending policy with two others, on hosts and links of many kinds: with
+//! the rules of `MultiEdge`, and with plain round robin.
 //!
-//! Hosts are a quarter to four times as fast as a calibrated one and may be absent for a while; links are
-//! equal and unlike, behind shapers whose timers interrupt the host, or limited by nothing at all. What own
-//! rules reach is compared with the better of the others in the same virtual time, with the same absences.
+//! Hosts are a quarter to four times as fast as a calibrated one, and their processors may be
+//! absent at times. Links are equal or unequal, behind shapers whose timers interrupt the host, or
+//! unlimited. The project's policy (*own rules*) is compared with the better of the others, in
+//! equal virtual time and with the same absences.
 
 mod grid;
 mod measure;
@@ -21,7 +22,7 @@ pub use grid::{full, pairs, quick};
 pub use measure::{Comparison, Figures, Setting, compare};
 pub use recovery::{BELIEFS, Belief, Recovery, recover};
 
-/// What a calibrated host costs: virtual Ethernet on a small virtual machine
+/// Costs of a calibrated host: virtual Ethernet on a small virtual machine
 /// (docs/performance-notes.md, notes 35 to 41).
 pub const CALIBRATED: Costs = Costs {
     host: EdgeCosts {
@@ -40,27 +41,29 @@ pub const CALIBRATED: Costs = Costs {
     timer_ps: 5_000_000,
 };
 
-/// Links that are compared together.
+/// A set of links between two hosts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkSet {
-    /// Name in reports.
+    /// Name used in reports.
     pub name: &'static str,
-    /// Rate in bits per second and one-way delay in nanoseconds of each.
+    /// Rate in bits per second and one-way delay in nanoseconds of each link.
     pub links: &'static [(u64, u64)],
 }
 
 impl LinkSet {
-    /// Whether the links limit nothing, as virtual Ethernet without a shaper: processors do.
+    /// Returns whether the links have no rate limit, like virtual Ethernet without a shaper. The
+    /// processors are then the limit.
     pub const fn is_free(&self) -> bool {
         matches!(self.links.first(), Some(&(FREE, _)))
     }
 
-    /// Whether all links are alike.
+    /// Returns whether all links are equal.
     pub fn is_equal(&self) -> bool {
         self.links.iter().all(|link| Some(link) == self.links.first())
     }
 
-    /// Returns the links in both directions, with drivers that offload or do not ([`LinkModel::offloads`]).
+    /// Returns the models of the links. `offloads` sets whether the drivers report segmentation
+    /// offload ([`LinkModel::offloads`]).
     pub fn models(&self, shaper: Shaper, offloads: bool) -> Vec<LinkModel> {
         let models =
             self.links.iter().map(|&(rate, propagation_ns)| model(rate, propagation_ns, shaper));
@@ -68,19 +71,20 @@ impl LinkSet {
     }
 }
 
-/// What keeps links to their rate.
+/// How the rate of a link is enforced.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Shaper {
-    /// A transmitter, bit by bit, at no cost for the host.
+    /// An exact transmitter, at no cost to the host.
     Exact,
-    /// A token bucket, whose timers are late and interrupt the host.
+    /// A token bucket with late timers, which interrupt the host.
     Timers,
-    /// The same, where a timer takes eight times as long, as it leaves a virtual machine.
+    /// A token bucket whose timers take eight times as long, because each timer exits from the
+    /// virtual machine.
     SlowTimers,
 }
 
 impl Shaper {
-    /// Returns the name in reports.
+    /// Returns the name used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Exact => "exact",
@@ -90,7 +94,7 @@ impl Shaper {
     }
 }
 
-/// All of them.
+/// All shapers.
 pub const SHAPERS: [Shaper; 3] = [Shaper::Timers, Shaper::SlowTimers, Shaper::Exact];
 
 /// All sets of links.
@@ -109,36 +113,36 @@ pub const LINK_SETS: [LinkSet; 12] = [
     LinkSet { name: "2xfree", links: &[(FREE, 0); 2] },
 ];
 
-/// Bytes of a message.
+/// Sizes of a message, in bytes.
 pub const SIZES: [u32; 5] = [64, 4 << 10, 64 << 10, 1 << 20, 4 << 20];
 
-/// How fast hosts are, in quarters of a calibrated one.
+/// Speeds of hosts, in quarters of a calibrated host's.
 pub const SPEEDS: [u32; 5] = [1, 2, 4, 8, 16];
 
-/// What is done.
+/// The transfer patterns.
 pub const EXERCISES: [Exercise; 3] = [Exercise::OneWay, Exercise::TwoWay, Exercise::PingPong];
 
-/// Something to compare policies at.
+/// A combination of settings at which policies are compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     /// Links between the hosts.
     pub links: LinkSet,
-    /// What keeps them to their rate.
+    /// How the rates of the links are enforced.
     pub shaper: Shaper,
-    /// How fast both hosts are, in quarters of a calibrated one.
+    /// Speed of both hosts, in quarters of a calibrated host's.
     pub quarters: u32,
-    /// Whether processors are away at times.
+    /// Whether the processors are absent at times.
     pub has_absences: bool,
-    /// What is done.
+    /// The transfer pattern.
     pub exercise: Exercise,
-    /// Bytes of a message.
+    /// Size of a message in bytes.
     pub message_bytes: u32,
     /// Whether writes are delivered in order.
     pub in_order: bool,
 }
 
 impl Point {
-    /// What its hosts cost, if a calibrated one costs `calibrated`.
+    /// Returns the costs of the hosts, if those of a calibrated host are `calibrated`.
     fn costs(&self, calibrated: &Costs) -> Costs {
         let factor = if self.shaper == Shaper::SlowTimers { SLOW_TIMERS } else { 1 };
         let costs = Costs { timer_ps: calibrated.timer_ps * factor, ..*calibrated };
@@ -146,7 +150,7 @@ impl Point {
     }
 }
 
-/// What hosts cost that are so many quarters as fast as those that cost `costs`.
+/// Returns the costs of hosts with `quarters`/4 of the speed of those with `costs`.
 pub(super) fn scaled(costs: &Costs, quarters: u32) -> Costs {
     let Costs { host, call_ps, gather_ps, poll_ps, return_ps, spread_ps, timer_ps } = *costs;
     let scaled = |ps: u64| ps * 4 / u64::from(quarters.max(1));
@@ -187,7 +191,7 @@ impl fmt::Display for Point {
     }
 }
 
-/// Returns a size as people write it.
+/// Returns a size in the usual short form.
 pub fn size_name(bytes: u32) -> String {
     match bytes {
         0..1024 => format!("{bytes}B"),
@@ -200,7 +204,7 @@ fn model(rate: u64, propagation_ns: u64, shaper: Shaper) -> LinkModel {
     let link = LinkModel {
         jitter: Jitter::Constant,
         queue_bytes: QUEUE_FRAMES * FRAME_WIRE_BYTES,
-        // Virtual interfaces report none.
+        // Virtual interfaces report no rate.
         reports_rate: false,
         ..raw_link(rate, propagation_ns)
     };
@@ -217,21 +221,23 @@ fn model(rate: u64, propagation_ns: u64, shaper: Shaper) -> LinkModel {
 
 const GIGABIT: u64 = 1_000_000_000;
 
-/// Faster than any of the hosts.
+/// A rate that no host reaches, in bits per second.
 const FREE: u64 = 1_000 * GIGABIT;
 
-/// A full frame at MTU 1500 with its Ethernet header.
+/// A full frame at MTU 1500 with its Ethernet header, in bytes.
 const FRAME_WIRE_BYTES: u32 = 1514;
 
-/// What the switches of the testbed queue.
+/// Number of frames that a switch of the testbed queues.
 const QUEUE_FRAMES: u32 = 200;
 
-/// What the shapers of the testbed let pass at once: so long, but so many frames at least.
+/// Burst of the testbed's shapers: this time at the link's rate, but at least [`BURST_FRAMES`]
+/// frames.
 const BURST_NS: u64 = 250_000;
 const BURST_FRAMES: u32 = 4;
 
-/// With timers of 40 µs two links of 1 Gb/s carry in simulation what they do on virtual Ethernet.
+/// Factor by which slow timers take longer. With timers of 40 µs, two links of 1 Gb/s reach the
+/// same rate in simulation as on virtual Ethernet.
 const SLOW_TIMERS: u64 = 8;
 
-/// Timers of a kernel that has nothing else to do.
+/// Largest delay of the timers of an otherwise idle kernel, in nanoseconds.
 const TIMER_LATE_NS: u64 = 10_000;

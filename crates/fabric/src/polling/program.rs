@@ -1,42 +1,42 @@
-//! What runs on a host: the two programs of the benchmark.
+//! The program of a host: one of the two programs of the benchmark.
 
-/// A program and how far it is.
+/// A program and its progress.
 #[derive(Clone, Debug)]
 pub(super) enum Program {
     /// Writes back and forth.
     PingPong(PingPong),
-    /// Writes one after the other, or waits for the peer's.
+    /// Posts consecutive writes, or waits for those of the peer.
     Stream(Stream),
 }
 
-/// Writes to the peer when the word it polls has the number of the round.
+/// Writes to the peer when the polled word has the number of the round.
 #[derive(Clone, Debug)]
 pub(super) struct PingPong {
-    /// The one that begins, and takes the time.
+    /// Whether this host begins each round and measures its time.
     pub(super) begins: bool,
     pub(super) rounds: u64,
-    /// Rounds done.
+    /// Number of rounds done.
     pub(super) done: u64,
-    /// The one that begins has written, and waits.
+    /// Whether the host that begins has written, and waits for the answer.
     pub(super) is_waiting: bool,
     pub(super) started_ps: u64,
     pub(super) latencies_ps: Vec<u64>,
 }
 
-/// As many writes as there are, several outstanding; the last notifies the peer.
+/// Posts `count` writes, with several outstanding. The last one notifies the peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stream {
     pub(super) count: u64,
     pub(super) posted: u64,
     pub(super) done: u64,
-    /// The peer's last write has not been heard of.
+    /// Whether the notification of the peer's last write is still to come.
     pub(super) expects: bool,
 }
 
-/// What a program came to on one host.
+/// The results of a program on one host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Finished {
-    /// Round trips, or writes sent.
+    /// Number of round trips, or of writes sent.
     pub(super) operations: u64,
     pub(super) seconds: f64,
     pub(super) latency_ns: Option<f64>,
@@ -73,7 +73,7 @@ impl Program {
         }
     }
 
-    /// What it came to, from its start at `from_ps` until `until_ps`.
+    /// Returns the results, from the start at `from_ps` until `until_ps`.
     pub(super) fn finished(&mut self, from_ps: u64, until_ps: u64) -> Finished {
         let seconds = until_ps.saturating_sub(from_ps) as f64 * 1e-12;
         match self {

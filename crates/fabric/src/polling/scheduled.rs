@@ -1,9 +1,9 @@
-//! Two hosts whose threads share their processors with others: the engine, an application thread and a
-//! progress thread on each, as in the runtime, in virtual time.
+//! Two hosts whose threads share processors with other threads. Each host has the engine, an
+//! application thread and a progress thread, as in the runtime, in virtual time.
 //!
-//! A thread of a host works only while the [scheduler](crate::scheduler) gives it a processor. It can lose the
-//! processor anywhere, also inside the engine, where it then keeps the other thread out. When a thread spins
-//! and when it sleeps is decided by a [`WaitRule`].
+//! A thread runs only while the [scheduler](crate::scheduler) gives it a processor. It can lose the
+//! processor anywhere, even inside the engine, and then keeps the other thread out of the engine. A
+//! [`WaitRule`] decides when a thread spins and when it sleeps.
 
 mod busy;
 mod host;
@@ -28,14 +28,14 @@ pub use rule::{Policies, SpinAtMost, WaitRule};
 /// How the application waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Mode {
-    /// It polls: completions, or its memory.
+    /// The application polls for completions, or polls its memory.
     Polls,
-    /// It calls a function that returns when there is something for it.
+    /// The application calls a function that returns when there is an event for it.
     Waits,
 }
 
 impl Mode {
-    /// Returns the name in reports.
+    /// Returns the name used in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Polls => "polls",
@@ -44,62 +44,63 @@ impl Mode {
     }
 }
 
-/// Two hosts, the other threads on them, and what they do.
+/// Two hosts, the other threads on them, and the transfer between them.
 #[derive(Clone, Debug)]
 pub struct Trial<'a> {
-    /// Both directions of each link.
+    /// The links; each model applies to both directions.
     pub links: &'a [LinkModel],
-    /// What is done.
+    /// The transfer pattern.
     pub exercise: Exercise,
     /// How both applications wait.
     pub mode: Mode,
-    /// Bytes of a write, at least 8.
+    /// Size of a write in bytes, at least 8.
     pub message_bytes: u32,
-    /// Writes in flight in a stream.
+    /// Number of writes in flight in a stream.
     pub in_flight: u32,
-    /// What the engine's work costs.
+    /// Costs of the engine's work.
     pub costs: Costs,
-    /// Processors of a host, and what switching between threads costs.
+    /// Processors of a host, and the cost of switches between threads.
     pub processors: Settings,
-    /// Threads of other programs on each host, each always busy.
+    /// Number of threads of other programs on each host; each is always busy.
     pub busy: usize,
-    /// How long is measured, in nanoseconds, after a fifth of that.
+    /// Duration of the measurement in nanoseconds, after a warm-up of a fifth of it.
     pub measured_ns: u64,
     /// Seed of the engines and of the busy threads.
     pub seed: u64,
 }
 
-/// What a trial came to.
+/// The results of a trial.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// Round trips, or writes of both directions together.
+    /// Number of round trips, or of writes in both directions together.
     pub operations: u64,
-    /// The same per second.
+    /// Operations per second.
     pub operations_per_second: f64,
-    /// Of a ping-pong: half of each round trip, in nanoseconds, from the shortest to the longest.
+    /// For a ping-pong: half of each round trip, in nanoseconds, in ascending order.
     pub latencies_ns: Vec<u64>,
-    /// Longest time without an operation, in nanoseconds.
+    /// Longest time without a completed operation, in nanoseconds.
     pub longest_gap_ns: u64,
     /// Processor time of each host's application and progress thread, in percent of one processor.
     pub processor_percent: [[f64; 2]; 2],
-    /// Sleeps of the threads of both hosts.
+    /// Number of sleeps of the threads of both hosts.
     pub sleeps: u64,
-    /// Times that a thread found another inside the engine.
+    /// Number of times that a thread found another thread inside the engine.
     pub kept_out: u64,
 }
 
 impl Outcome {
-    /// Returns the latency that so many in a hundred round trips did not exceed, in nanoseconds.
+    /// Returns the latency that `percent` percent of the round trips did not exceed, in
+    /// nanoseconds.
     pub fn latency_ns(&self, percent: usize) -> Option<u64> {
         let last = self.latencies_ns.len().checked_sub(1)?;
         self.latencies_ns.get(last * percent.min(100) / 100).copied()
     }
 }
 
-/// Runs a trial in virtual time. `rule` makes what each host's threads wait by.
+/// Runs a trial in virtual time. `rule` creates the wait rule of each host's threads.
 ///
 /// # Errors
-/// The connection cannot be made or ends, or nothing moves for ten seconds.
+/// The connection cannot be established or ends, or no operation completes for ten seconds.
 pub fn run(
     trial: &Trial<'_>,
     rule: &dyn Fn() -> Box<dyn WaitRule>,

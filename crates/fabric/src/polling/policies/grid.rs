@@ -1,4 +1,4 @@
-//! Which points there are.
+//! The points at which policies are compared.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ pub fn full() -> Vec<Point> {
     sensible().into_iter().map(point).collect()
 }
 
-/// Returns each level of each property together with each level of each other one, and every exercise with every
-/// size on every set of links on calibrated hosts, with both kinds of timers.
+/// Returns points that cover each pair of levels of two properties. Adds every exercise with every
+/// size on every set of links, on calibrated hosts, with both kinds of timers.
 pub fn pairs() -> Vec<Point> {
     let mut points = covering();
     for links in LINK_SETS {
@@ -35,15 +35,15 @@ pub fn pairs() -> Vec<Point> {
     without_repetitions(points)
 }
 
-/// Returns each level of each property together with each level of each other one, and what `cargo xtask acceptance
-/// sender` measures on virtual Ethernet.
+/// Returns points that cover each pair of levels of two properties, and the points that
+/// `cargo xtask acceptance sender` measures on virtual Ethernet.
 pub fn quick() -> Vec<Point> {
     let mut points = covering();
     points.extend(as_measured());
     without_repetitions(points)
 }
 
-/// What is also measured on virtual Ethernet.
+/// Returns the points that are also measured on virtual Ethernet.
 fn as_measured() -> Vec<Point> {
     let mut points = Vec::new();
     for (name, exercise, message_bytes, in_order) in MEASURED {
@@ -72,8 +72,8 @@ fn without_repetitions(points: Vec<Point>) -> Vec<Point> {
     kept
 }
 
-/// Points until each pair of levels is in one of them, each point the one of [`full`] with most pairs that are
-/// not yet.
+/// Returns points that cover each pair of levels. Each point in turn is the one of [`full`] that
+/// covers the most new pairs.
 fn covering() -> Vec<Point> {
     let all = sensible();
     let mut covered = BTreeSet::new();
@@ -82,7 +82,7 @@ fn covering() -> Vec<Point> {
         let fresh = |levels: &[usize; PROPERTIES]| {
             pairs_of(levels).filter(|pair| !covered.contains(pair)).count()
         };
-        // The first of the best, so that the choice is the same everywhere.
+        // The first of equally good points, so that the choice is the same on every platform.
         let best = all.iter().rev().max_by_key(|levels| fresh(levels));
         let Some(best) = best.filter(|levels| fresh(levels) > 0) else { break };
         covered.extend(pairs_of(best));
@@ -91,7 +91,7 @@ fn covering() -> Vec<Point> {
     chosen
 }
 
-/// Levels of all points that make sense.
+/// Returns the levels of all sensible points.
 fn sensible() -> Vec<[usize; PROPERTIES]> {
     let levels = |place: usize| {
         let mut left = place;
@@ -127,13 +127,15 @@ fn point(levels: [usize; PROPERTIES]) -> Point {
     }
 }
 
-/// Ping-pongs are always in order, and nothing shapes links without a rate.
+/// Returns whether a point is sensible: ping-pongs are always in order, and links without a rate
+/// limit need no shaper.
 fn is_sensible(point: &Point) -> bool {
     let is_ping_pong = point.exercise == Exercise::PingPong;
     !(is_ping_pong && point.in_order || point.links.is_free() && point.shaper != Shaper::Timers)
 }
 
-/// Links, what is done, with how many bytes, and whether in order.
+/// The measured points: links, exercise, size of a message in bytes, and whether writes are
+/// delivered in order.
 const MEASURED: [(&str, Exercise, u32, bool); 11] = [
     ("2x1G", Exercise::OneWay, 64 << 10, true),
     ("2x1G", Exercise::OneWay, 64 << 10, false),
@@ -150,7 +152,7 @@ const MEASURED: [(&str, Exercise, u32, bool); 11] = [
 
 const PROPERTIES: usize = 7;
 
-/// Levels of each property.
+/// Number of levels of each property.
 const LEVELS: [usize; PROPERTIES] =
     [LINK_SETS.len(), SPEEDS.len(), SIZES.len(), EXERCISES.len(), SHAPERS.len(), 2, 2];
 

@@ -1,4 +1,4 @@
-//! What one point comes to by each policy.
+//! Measures one point with each policy.
 
 use super::super::machine::Machine;
 use super::super::{Costs, Exercise, Length, PAYLOAD_BYTES, Pauses, Trial, run_by};
@@ -7,58 +7,63 @@ use crate::LinkModel;
 use crate::scenario::TransferError;
 use crate::stream::Policies;
 
-/// What a policy comes to at a point.
+/// The results of one policy at a point.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Figures {
-    /// Payload of all directions, in bytes per second; of a ping-pong, one over the latency.
+    /// Payload of all directions, in bytes per second; for a ping-pong, the reciprocal of the
+    /// latency in seconds.
     pub worth: f64,
-    /// Times that a turn gave a link nothing although it had room and data waited, in percent of the
-    /// data frames.
+    /// Number of turns in which a link got no data although it had room and data waited, in percent
+    /// of the data frames.
     pub idle_percent: f64,
-    /// Acknowledgements by themselves and retransmissions, in percent of the data frames.
+    /// Number of pure acknowledgements and retransmissions, in percent of the data frames.
     pub extra_percent: f64,
 }
 
-/// How points are compared.
+/// How points are measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// What a host costs that is as fast as calibrated.
+    /// Costs of a calibrated host.
     pub costs: Costs,
-    /// Each point is run with the seeds below, at least 1.
+    /// Number of seeds, at least 1. Each point runs with all seeds below this number.
     pub seeds: u64,
-    /// Drivers say that equal frames handed over together cost as little as one.
+    /// Whether the drivers report segmentation offload: equal frames passed together cost as little
+    /// as one.
     pub offloads: bool,
 }
 
-/// A point, by each policy.
+/// The results of all policies at one point.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
-    /// What was compared.
+    /// The point.
     pub point: Point,
-    /// By own rules.
+    /// Results of own rules.
     pub own: Figures,
-    /// By those of `MultiEdge`.
+    /// Results of the rules of `MultiEdge`.
     pub multiedge: Figures,
-    /// By own rules, but links take turns; equal to own rules on one link.
+    /// Results of own rules with round robin between the links; equal to `own` if there is only one
+    /// link.
     pub round_robin: Figures,
-    /// By own rules, on the first link alone: where links limit nothing and are several.
+    /// Results of own rules on the first link alone. Present if there are several links without a
+    /// rate limit.
     pub alone: Option<Figures>,
-    /// Half of how far the ratios of single seeds are apart.
+    /// Half the distance between the highest and the lowest ratio of single seeds.
     pub spread: f64,
 }
 
 impl Comparison {
-    /// Returns what own rules come to, divided by the better of the others.
+    /// Returns the result of own rules, divided by that of the better other policy.
     pub fn ratio(&self) -> f64 {
         self.own.worth / self.multiedge.worth.max(self.round_robin.worth)
     }
 
-    /// Returns what own rules come to, divided by what one of the links alone does.
+    /// Returns the result of own rules, divided by their result on one link alone.
     pub fn ratio_to_one(&self) -> Option<f64> {
         self.alone.map(|alone| self.own.worth / alone.worth)
     }
 
-    /// Returns the payload in percent of what the links carry at most, of a stream over links with a rate.
+    /// Returns the payload of a stream over links with a rate limit, in percent of the links'
+    /// capacity.
     pub fn efficiency_percent(&self) -> Option<f64> {
         let Point { links, exercise, .. } = self.point;
         let directions = match exercise {
@@ -70,16 +75,16 @@ impl Comparison {
         (!links.is_free()).then(|| 800.0 * self.own.worth / (bits as f64 * directions))
     }
 
-    /// Returns half a round trip by these figures, in microseconds, of a ping-pong.
+    /// Returns half a round trip of a ping-pong with these results, in microseconds.
     pub fn latency_us(&self, figures: &Figures) -> Option<f64> {
         (self.point.exercise == Exercise::PingPong).then(|| 1e6 / figures.worth)
     }
 }
 
-/// Runs a point by each policy.
+/// Runs a point with each policy.
 ///
 /// # Errors
-/// A connection cannot be made or ends, or nothing moves.
+/// A connection cannot be established or ends, or no operation completes within the time limit.
 pub fn compare(point: &Point, setting: &Setting) -> Result<Comparison, TransferError> {
     let links = point.links.models(point.shaper, setting.offloads);
     let by = |links: &[LinkModel], policies| -> Result<Vec<Figures>, TransferError> {
@@ -164,7 +169,7 @@ fn ping_pong(trial: &Trial<'_>, policies: Policies) -> Result<Figures, TransferE
     })
 }
 
-/// A stream that neither begins nor ends while it is measured.
+/// Measures a stream that neither begins nor ends during the measurement.
 fn stream(point: &Point, trial: &Trial<'_>, policies: Policies) -> Result<Figures, TransferError> {
     let measured_ns = measured_ns(point, &trial.costs);
     let mut machine = Machine::new(trial, &policies.config())?;
@@ -186,7 +191,8 @@ fn stream(point: &Point, trial: &Trial<'_>, policies: Policies) -> Result<Figure
     })
 }
 
-/// About [`FRAMES`] frames, many round trips, and many absences.
+/// Returns the time to measure, in nanoseconds: about [`FRAMES`] frames, many round trips, and many
+/// absences.
 fn measured_ns(point: &Point, costs: &Costs) -> u64 {
     let host = &costs.host;
     let frame_ps = host.frame_send_ps
@@ -201,25 +207,26 @@ fn measured_ns(point: &Point, costs: &Costs) -> u64 {
     (FRAMES * frame_ps.max(wire_ps) / 1_000).max(least_ns)
 }
 
-/// How long a processor is away: the kernel or a hypervisor has taken it.
+/// Lengths of absences, in nanoseconds. The kernel or a hypervisor has taken the processor.
 const ABSENCES_NS: [u32; 7] = [50_000, 100_000, 200_000, 500_000, 1_000_000, 2_000_000, 5_000_000];
 
-/// From the end of an absence to the next, on average.
+/// Mean time from the end of an absence to the next, in nanoseconds.
 const ABSENT_EVERY_NS: u64 = 10_000_000;
 
 /// Bytes and messages in flight in a stream.
 const IN_FLIGHT_BYTES: u32 = 16 << 20;
 const IN_FLIGHT: u32 = 16;
 
-/// Frames of one measurement, if nothing asks for more.
+/// Number of frames of one measurement, unless other conditions need more.
 const FRAMES: u64 = 6_000;
 
-/// Round trips of the longest link in one measurement.
+/// Number of round trips of the longest link in one measurement.
 const ROUND_TRIPS: u64 = 25;
 
-/// Shortest time until a stream is measured: rates and windows are steady after it.
+/// Shortest time before a stream is measured, in nanoseconds. Rates and windows are steady after
+/// this time.
 const WARM_UP_NS_MIN: u64 = 50_000_000;
 
-/// Measured rounds of a ping-pong.
+/// Number of measured rounds of a ping-pong.
 const ROUNDS_MIN: u64 = 8;
 const ROUNDS_MAX: u64 = 400;

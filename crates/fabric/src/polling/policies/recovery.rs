@@ -1,4 +1,5 @@
-//! How long a wrong belief lasts: of two equal links one was slower for a while.
+//! Measures how long a wrong rate estimate lasts, after one of two equal links was slower for some
+//! time.
 
 use core::fmt;
 
@@ -8,16 +9,16 @@ use super::{GIGABIT, LinkSet, Setting, Shaper, scaled};
 use crate::scenario::TransferError;
 use crate::stream::Policies;
 
-/// What is wrongly believed.
+/// A wrong estimate to recover from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Belief {
-    /// One of two equal links is believed to be slower by this factor.
+    /// Factor by which one of two equal links is estimated to be slower.
     pub slower: u64,
-    /// How fast both hosts are, in quarters of a calibrated one.
+    /// Speed of both hosts, in quarters of a calibrated host's.
     pub quarters: u32,
 }
 
-/// What is tried: links limit fast hosts, and slow hosts limit themselves.
+/// The estimates to test. Fast hosts are limited by the links, slow hosts by their processors.
 pub const BELIEFS: [Belief; 6] = [
     Belief { slower: 2, quarters: 2 },
     Belief { slower: 2, quarters: 4 },
@@ -27,22 +28,21 @@ pub const BELIEFS: [Belief; 6] = [
     Belief { slower: 4, quarters: 8 },
 ];
 
-/// How the links share what is sent, once they are equal.
+/// How the links share the load after they have become equal.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Recovery {
-    /// What was believed.
+    /// The wrong estimate.
     pub belief: Belief,
-    /// When they began to share evenly, in nanoseconds; absent if they did not within
-    /// 200 ms.
+    /// Time until the links share evenly, in nanoseconds; `None` if they do not within 200 ms.
     pub even_after_ns: Option<u64>,
-    /// Smoothed round trip at the end, of the longer link, in nanoseconds.
+    /// Smoothed round-trip time at the end, of the link where it is longer, in nanoseconds.
     pub srtt_ns: u64,
-    /// What the link that was slower carried of both in the second half of the time, in percent.
+    /// Share of the formerly slower link in the second half of the time, in percent of both links.
     pub share_percent: f64,
 }
 
 impl Recovery {
-    /// Returns the same time in round trips.
+    /// Returns the time until the links share evenly, in round trips.
     pub fn round_trips(&self) -> Option<f64> {
         self.even_after_ns.map(|ns| ns as f64 / self.srtt_ns.max(1) as f64)
     }
@@ -74,10 +74,10 @@ impl fmt::Display for Recovery {
     }
 }
 
-/// Lets hosts believe, puts that right, and watches.
+/// Makes the hosts estimate that a link is slower, restores its rate, and observes the shares.
 ///
 /// # Errors
-/// The connection cannot be made or ends.
+/// The connection cannot be established or ends.
 pub fn recover(belief: Belief, setting: &Setting) -> Result<Recovery, TransferError> {
     let links = LinkSet { name: "2x1G", links: &[(GIGABIT, 0); 2] };
     let links = links.models(Shaper::Timers, setting.offloads);
@@ -115,13 +115,13 @@ pub fn recover(belief: Belief, setting: &Setting) -> Result<Recovery, TransferEr
     })
 }
 
-/// What the second link sent between two times, in percent of both.
+/// Returns the share of the second link between two observations, in percent of both links.
 fn share_percent(from: &[u64; 2], to: &[u64; 2]) -> f64 {
     let [first, second] = [to[0] - from[0], to[1] - from[1]].map(|bytes| bytes as f64);
     100.0 * second / (first + second).max(1.0)
 }
 
-/// Payload sent so far by the first host over each of two links.
+/// Returns the payload that the first host has sent so far over each of two links, in bytes.
 fn sent_by(machine: &Machine) -> [u64; 2] {
     let mut sent = [0; 2];
     for path in machine.paths(0) {
@@ -132,17 +132,17 @@ fn sent_by(machine: &Machine) -> [u64; 2] {
     sent
 }
 
-/// How long the link is slower: several times what averages of rates go back.
+/// Time for which the link is slower, in nanoseconds: several times the averaging time of rates.
 const BELIEVED_NS: u64 = 100_000_000;
 
-/// How long the links are watched after that.
+/// Time for which the links are observed after that, in nanoseconds.
 const WATCHED_NS: u64 = 200_000_000;
 
-/// How often.
+/// Interval between two observations, in nanoseconds.
 const STEP_NS: u64 = 250_000;
 
-/// Over how long shares are taken: 80 full frames of each link at 1 Gb/s.
+/// Number of steps over which a share is computed: 80 full frames of each link at 1 Gb/s.
 const WINDOW_STEPS: usize = 4;
 
-/// How far from a half shares may be that count as even.
+/// Largest distance of an even share from a half, in percentage points.
 const EVEN_PERCENT: f64 = 5.0;

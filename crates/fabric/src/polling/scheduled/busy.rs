@@ -4,13 +4,13 @@ use crate::scheduler::{Report, Scheduler, Settings};
 use crate::{EventQueue, Random};
 use delivery::Instant;
 
-/// What a busy thread does next: it works for some slices and then sleeps for a moment, or goes on working, so that the
-/// slices of two hosts drift.
+/// The next action of a busy thread. It works for some slices and then either sleeps briefly or
+/// continues to work, so that the slices of two hosts drift apart.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Next {
-    /// Works for so long, in nanoseconds.
+    /// Works for this time, in nanoseconds.
     Work(u64),
-    /// Sleeps for so long, in nanoseconds.
+    /// Sleeps for this time, in nanoseconds.
     Sleep(u64),
 }
 
@@ -24,8 +24,8 @@ impl Next {
     }
 }
 
-/// Returns the share of one processor that a thread gets which always has work, beside so many busy threads on
-/// processors like these.
+/// Returns the share of one processor that a thread with constant work gets beside `busy` busy
+/// threads on these processors.
 pub fn share_left(processors: Settings, busy: usize) -> f64 {
     let mut scheduler = Scheduler::new(processors);
     let mut random = Random::new(0);
@@ -57,9 +57,10 @@ pub fn share_left(processors: Settings, busy: usize) -> f64 {
     }
 }
 
-/// How long busy threads work and sleep, on average: they take 99 % of what is left.
+/// Mean time that busy threads work, and mean time that they sleep, in nanoseconds. They use 99 %
+/// of what is left to them.
 const WORK_NS: u64 = 10_000_000;
 const SLEEP_NS: u64 = 100_000;
 
-/// Many slices of many threads.
+/// Simulated time in nanoseconds, long enough for many slices of many threads.
 const SHARE_NS: u64 = 10_000_000_000;

@@ -1,4 +1,4 @@
-//! One host: its engine, the cell around it, its threads and their processors.
+//! One host: its engine, the cell that guards the engine, its threads and their processors.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use crate::polling::machine::{PAUSES_STREAM, WORD_BYTES, caps};
 use crate::scheduler::{Scheduler, State, ThreadId};
 use crate::{EdgeHost, Random, port_address};
 
-/// The threads of the process that has the engine.
+/// The threads of the process that owns the engine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Role {
     Application,
@@ -32,34 +32,34 @@ pub(super) struct ScheduledHost {
     pub(super) program: Program,
     /// Frames that can be received.
     pub(super) inbox: VecDeque<(LinkId, Instant, Vec<u8>)>,
-    /// Frames that the engine has given the driver, which sends them one by one.
+    /// Frames that the engine has passed to the driver, which sends them one by one.
     pub(super) outbox: VecDeque<Outgoing>,
-    /// Operations that were posted while another thread was inside the engine.
+    /// Operations posted while another thread was inside the engine.
     pub(super) submissions: Vec<Operation>,
     pub(super) scheduler: Scheduler,
     pub(super) threads: [Thread; 2],
     /// Threads of other programs.
     pub(super) busy: Vec<ThreadId>,
     pub(super) cell: Cell,
-    /// The thread that sleeps on the links, or serves them.
+    /// The thread that watches the links: it sleeps on them or serves them.
     pub(super) watch: Option<Role>,
-    /// When a timer of the engine is due that an event is scheduled for.
+    /// Time of the engine's timer for which an event is scheduled.
     pub(super) timer_at: Instant,
-    /// When the scheduler has something to do, and the number of the event for that.
+    /// Time of the scheduler's next action, and the token of its event.
     pub(super) next_at_ns: u64,
     pub(super) token: u64,
-    /// When a turn last did something.
+    /// When a turn last did some work.
     pub(super) worked_at: Instant,
-    /// When the application last polled; never if absent.
+    /// When the application last polled; `None` before the first poll.
     pub(super) polled_at: Option<Instant>,
-    /// Acknowledgements may be owed.
+    /// Whether acknowledgements may be pending.
     pub(super) may_owe: bool,
-    /// Frames received so far, and when the thread on watch last looked.
+    /// Number of frames received so far, now and at the watching thread's last poll of the links.
     pub(super) frames: u64,
     pub(super) frames_before: u64,
-    /// The thread on watch takes frames at intervals.
+    /// Whether the watching thread receives frames at intervals.
     pub(super) is_moderated: bool,
-    /// Notifications of the application so far.
+    /// Number of notifications to the application so far.
     pub(super) notified: u64,
     pub(super) random: Random,
     pub(super) counts: Counts,
@@ -73,26 +73,26 @@ pub(super) struct Counts {
 
 /// A frame inside the driver.
 pub(super) struct Outgoing {
-    /// Processor time until it is on the wire, in picoseconds.
+    /// Processor time until the frame is on the wire, in picoseconds.
     pub(super) cost_ps: u64,
-    /// And after that.
+    /// Processor time after that, in picoseconds.
     pub(super) return_ps: u64,
     pub(super) link: LinkId,
     pub(super) bytes: Vec<u8>,
 }
 
-/// The cell that one thread at a time can enter.
+/// The cell of the engine, which only one thread at a time can enter.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Cell {
     pub(super) owner: Option<Role>,
-    /// Another thread has work: the owner takes another turn before it leaves.
+    /// Whether another thread has work. The owner then takes another turn before it leaves.
     pub(super) again: bool,
     pub(super) turn: ScheduledTurn,
-    /// Turns since it was entered.
+    /// Number of turns since the owner entered.
     pub(super) rounds: u32,
     pub(super) has_worked: bool,
     pub(super) has_deferred: bool,
-    /// The owner sends what is owed, as it goes to sleep.
+    /// Whether the owner is about to sleep, and so sends pending acknowledgements.
     pub(super) is_parting: bool,
 }
 
@@ -103,43 +103,43 @@ pub(super) struct ScheduledTurn {
     pub(super) more: bool,
 }
 
-/// What a thread uses its processor for.
+/// The current activity of a thread.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Doing {
-    /// Inside: looks at the links.
+    /// Inside the engine: polls the links.
     Look,
-    /// Inside: takes the first frame of the inbox.
+    /// Inside the engine: receives the first frame of the inbox.
     Take,
-    /// Inside: sends the first frame of the outbox.
+    /// Inside the engine: sends the first frame of the outbox.
     Send,
-    /// Inside: posts. Sends after that.
+    /// Inside the engine: posts, and then sends.
     Post,
-    /// Posts to another thread that is inside.
+    /// Hands an operation to the thread that is inside the engine.
     Submit,
-    /// Looks at the links again and again, of which most is inside.
+    /// Polls the links repeatedly; most of the time is spent inside the engine.
     Spin,
-    /// Finds another thread inside.
+    /// Finds another thread inside the engine.
     KeptOut,
-    /// Sleeps, or wakes up.
+    /// Sleeps, or is waking up.
     Asleep(Sleep),
 }
 
-/// Why a thread sleeps.
+/// Why a thread sleeps, and so what ends its sleep.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Sleep {
-    /// Until frames, timers of the engine or a call come.
+    /// Sleeps until a frame, a timer of the engine or a call arrives.
     OnLinks,
-    /// Until an interval has ended; frames do not end it.
+    /// Sleeps until an interval has ended; arriving frames do not wake it.
     Interval,
-    /// Until another thread has brought what it waits for, or leaves the watch to it.
+    /// Sleeps until another thread has completed its operation or hands the watch over to it.
     Blocked,
-    /// Until another thread is no longer inside.
+    /// Sleeps until the other thread has left the engine.
     MakingWay,
-    /// Until it is time to look again, or it is called.
+    /// Sleeps until its next scheduled poll, or until it is called.
     Aside,
 }
 
-/// What a thread goes on with after it has been inside.
+/// What a thread continues with after it leaves the engine.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Purpose {
     /// The application has posted.
@@ -148,11 +148,11 @@ pub(super) enum Purpose {
     Poll,
     /// The application waits and spins.
     Wait,
-    /// The application waits and is on watch.
+    /// The application waits and watches the links.
     Watch,
-    /// The progress thread serves the links; whether it has just begun.
+    /// The progress thread serves the links. `begins` is set for its first poll.
     Serve { begins: bool },
-    /// On watch, and about to sleep on the links.
+    /// The watching thread is about to sleep on the links.
     Part,
 }
 
@@ -162,24 +162,24 @@ pub(super) struct Thread {
     pub(super) rule: Box<dyn WaitRule>,
     pub(super) doing: Doing,
     pub(super) purpose: Purpose,
-    /// Looks in a row that found nothing.
+    /// Number of consecutive polls of the links that found nothing.
     pub(super) looks: u64,
-    /// How long it was without a processor in the current look, in nanoseconds.
+    /// Time without a processor during the current poll of the links, in nanoseconds.
     pub(super) away_ns: u64,
-    /// Of the alarm that ends its sleep.
+    /// Number of the alarm that ends its sleep.
     pub(super) alarm: u64,
-    /// When the current poll or wait began, or the poll before it.
+    /// When the current poll or wait began, or when the previous poll did.
     pub(super) since: Instant,
-    /// Since when its polls found nothing.
+    /// Since when its polls have found nothing.
     pub(super) idle_since: Option<Instant>,
-    /// Since when it has found another thread inside.
+    /// Since when it has found another thread inside the engine.
     pub(super) kept_out_since: Option<Instant>,
-    /// For how long the current wait spins, in nanoseconds.
+    /// How long the current wait spins, in nanoseconds.
     pub(super) limit_ns: Option<u64>,
     pub(super) has_slept: bool,
-    /// Its last sleep was an interval.
+    /// Whether its last sleep was an interval.
     pub(super) slept_interval: bool,
-    /// For how long another thread was found on watch.
+    /// How long it has found another thread watching.
     pub(super) standby: Standby,
 }
 
@@ -256,7 +256,7 @@ impl ScheduledHost {
         &mut self.threads[role as usize]
     }
 
-    /// The program that this host runs.
+    /// Sets the program that this host runs.
     pub(super) fn set_program(&mut self, number: usize, exercise: Exercise) {
         self.program = match (exercise, number) {
             (Exercise::PingPong, _) => Program::ping_pong(number == 0),
@@ -272,8 +272,8 @@ impl ScheduledHost {
         paths.filter(|path| path.state == LinkState::Up).count()
     }
 
-    /// Whether a thread other than this one is inside the engine. Of one that spins that depends on where it is
-    /// in its look, whether it has its processor or not.
+    /// Returns whether the other thread is inside the engine. A thread that spins is inside for
+    /// most of each poll of the links, even while it has no processor.
     pub(super) fn is_kept_out(&self, role: Role, look_ns: u64) -> bool {
         let other = match role {
             Role::Application => Role::Progress,
@@ -287,7 +287,7 @@ impl ScheduledHost {
         thread.doing == Doing::Spin && self.scheduler.left_ns(thread.id) % look_ns >= outside_ns
     }
 
-    /// How long ago the application polled, in nanoseconds.
+    /// Returns how long ago the application polled, in nanoseconds.
     pub(super) fn polled_ns_ago(&self, now: Instant) -> u64 {
         let thread = &self.threads[Role::Application as usize];
         if thread.doing == Doing::Spin {
@@ -300,5 +300,6 @@ impl ScheduledHost {
     }
 }
 
-/// The part of a look that a thread which spins is outside the engine: it reads its clock and what it waits for.
+/// A spinning thread is outside the engine for one part in this many of each poll of the links. It
+/// then reads its clock and the state that it waits for.
 const OUTSIDE_PART: u64 = 8;

@@ -1,4 +1,5 @@
-//! Two hosts and the wires between them: what happens when, and what a thread does inside the engine.
+//! Two hosts and the wires between them: handles the events, and the steps of a thread inside the
+//! engine.
 
 use delivery::{Instant, LinkId, RxFrame};
 use mem::Payload;
@@ -22,7 +23,7 @@ use crate::{EventQueue, LinkModel, Random, port_address};
 
 pub(super) struct Machine {
     pub(super) hosts: [ScheduledHost; 2],
-    /// Out of each host, by its links.
+    /// The outgoing channels of each host, by link.
     wires: [Vec<Channel>; 2],
     pub(super) queue: EventQueue<Happening>,
     pub(super) costs: Costs,
@@ -37,13 +38,13 @@ pub(super) struct Machine {
 pub(super) enum Happening {
     /// A frame can be received by a host.
     Arrive { host: usize, link: LinkId, bytes: Vec<u8> },
-    /// The scheduler of a host has something to do, unless that has changed.
+    /// The scheduler of a host has work, unless its plans have changed.
     Schedule { host: usize, token: u64 },
     /// A timer of an engine is due.
     Timer { host: usize },
-    /// The sleep of a thread ends, if it still sleeps that sleep.
+    /// The sleep of a thread ends, if it is still in the same sleep.
     Alarm { host: usize, role: Role, alarm: u64 },
-    /// A thread of another program has slept.
+    /// The sleep of a busy thread of another program has ended.
     Busy { host: usize, index: usize },
 }
 
@@ -83,12 +84,13 @@ impl Machine {
         self.queue.now()
     }
 
-    /// A look at all links that finds nothing, in nanoseconds.
+    /// Returns the time of a poll of all links that finds nothing, in nanoseconds.
     pub(super) fn look_ns(&self) -> u64 {
         in_ns(self.costs.poll_ps * self.wires[0].len() as u64).max(1)
     }
 
-    /// Runs until both ends have the connection on all links, and some time for its links' MTU.
+    /// Runs until both ends have established the connection on all links, and then for some time to
+    /// find the links' MTU.
     pub(super) fn connect(&mut self) -> Result<(), TransferError> {
         for host in 0..2 {
             for role in ROLES {
@@ -107,7 +109,7 @@ impl Machine {
         self.run_for(LINKS_FOUND_NS)
     }
 
-    /// Starts the programs and `busy` other threads on each host, and measures.
+    /// Starts the programs, and `busy` other threads on each host, and measures.
     pub(super) fn measure(
         &mut self,
         busy: usize,
@@ -119,7 +121,7 @@ impl Machine {
             for _ in 0..busy {
                 let id = self.hosts[host].scheduler.spawn();
                 self.hosts[host].busy.push(id);
-                // Hosts begin their slices at different times.
+                // The hosts begin their slices at different times.
                 let begins_ns = self.hosts[host].random.below(self.settings.slice_ns);
                 let at = self.now().after_ns(begins_ns);
                 let index = self.hosts[host].busy.len() - 1;
@@ -164,7 +166,7 @@ impl Machine {
         })
     }
 
-    /// Runs for so long; returns the longest time without an operation.
+    /// Runs for this time. Returns the longest time without a completed operation, in nanoseconds.
     fn watch_for(&mut self, ns: u64) -> Result<u64, TransferError> {
         let until = self.now().after_ns(ns);
         let (mut since, mut seen, mut longest_ns) = (self.now(), self.done(), 0);
@@ -210,7 +212,7 @@ impl Machine {
             Happening::Timer { host } => {
                 self.hosts[host].timer_at = Instant::NEVER;
                 if self.hosts[host].engine.poll_timeout() <= self.now() {
-                    // If nothing watches, the next turn finds it.
+                    // If no thread watches the links, the next turn finds the event.
                     self.call(host);
                 } else {
                     self.arm_timer(host);
@@ -232,7 +234,7 @@ impl Machine {
         self.settle(host);
     }
 
-    /// Whatever sleeps on the links or spins has something to look at.
+    /// Wakes a thread that sleeps on the links, and makes a spinning thread end its present poll.
     pub(super) fn call(&mut self, number: usize) {
         let (now_ns, look_ns) = (self.now().0, self.look_ns());
         let host = &mut self.hosts[number];
@@ -251,7 +253,7 @@ impl Machine {
         self.hosts[number].scheduler.wake(now_ns, id);
     }
 
-    /// Makes sure that something happens when a timer of the engine is due.
+    /// Schedules an event for the engine's next timer.
     pub(super) fn arm_timer(&mut self, number: usize) {
         let host = &mut self.hosts[number];
         let due = host.engine.poll_timeout();
@@ -261,7 +263,7 @@ impl Machine {
         }
     }
 
-    /// Lets the threads of a host do what they have a processor for.
+    /// Lets the threads of a host take all steps for which they have a processor now.
     fn settle(&mut self, number: usize) {
         let now_ns = self.now().0;
         while let Some(report) = self.hosts[number].scheduler.advance(now_ns) {
@@ -290,7 +292,7 @@ impl Machine {
                 let (now_ns, host) = (self.now().0, &mut self.hosts[number]);
                 host.thread(role).away_ns += away_ns;
                 if host.thread(role).doing == Doing::Spin {
-                    // It notices with the end of the look that was interrupted.
+                    // The thread notices the absence at the end of the interrupted poll.
                     host.scheduler.finish_repetition(now_ns, thread, look_ns);
                 }
             }
@@ -312,8 +314,8 @@ impl Machine {
         }
     }
 
-    /// Hands the engine the first frame of the inbox, as something that takes time; returns how long, in
-    /// nanoseconds. Nothing if there is none.
+    /// Returns the cost of receiving the first frame of the inbox, in nanoseconds; `None` if the
+    /// inbox is empty.
     pub(super) fn frame_cost_ns(&self, number: usize) -> Option<u64> {
         let (_, _, bytes) = self.hosts[number].inbox.front()?;
         let costs = &self.costs.host;
@@ -335,7 +337,7 @@ impl Machine {
         host.frames += 1;
     }
 
-    /// What a turn does once its frames are taken; what it sends is in the outbox then.
+    /// Finishes a turn after its frames were received. Frames to send are in the outbox afterwards.
     pub(super) fn finish_turn(&mut self, number: usize, role: Role) {
         let host = &mut self.hosts[number];
         let ScheduledTurn { now, frames, .. } = host.cell.turn;
@@ -399,7 +401,7 @@ impl Machine {
         !submissions.is_empty()
     }
 
-    /// Lets the engine give the driver what it wants to send; returns whether there is more.
+    /// Lets the engine pass frames to the driver. Returns whether more frames wait.
     fn transmit(&mut self, number: usize, now: Instant) -> bool {
         let Self { hosts, wires, costs, .. } = self;
         let ScheduledHost { engine, outbox, .. } = &mut hosts[number];
@@ -418,7 +420,8 @@ impl Machine {
         more && taken > 0
     }
 
-    /// The first frame of the outbox leaves; returns what is left to do for it, in picoseconds.
+    /// Sends the first frame of the outbox. Returns the remaining cost of the frame, in
+    /// picoseconds.
     pub(super) fn send_frame(&mut self, number: usize) -> u64 {
         let now = self.queue.now();
         let Self { hosts, wires, queue, .. } = self;

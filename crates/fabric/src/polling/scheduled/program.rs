@@ -1,9 +1,9 @@
-//! What the application of a host does.
+//! The program of a host's application.
 
-/// A program without an end, and what it has done so far.
+/// A program that never ends, and its progress.
 #[derive(Clone, Debug)]
 pub(super) enum Program {
-    /// Nothing: the peer writes into its memory.
+    /// Does nothing; the peer writes into its memory.
     Target,
     /// Writes back and forth.
     PingPong(PingPong),
@@ -11,19 +11,19 @@ pub(super) enum Program {
     Stream(Stream),
 }
 
-/// Writes to the peer when the word it looks at has the number of the round.
+/// Writes to the peer when the polled word has the number of the round.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PingPong {
-    /// Begins, and takes the time.
+    /// Whether this host begins each round and measures its time.
     pub(super) begins: bool,
     pub(super) done: u64,
-    /// Has written, and waits for the answer.
+    /// Whether this host has written, and waits for the answer.
     pub(super) is_waiting: bool,
     pub(super) started_ns: u64,
     pub(super) latencies_ns: Vec<u64>,
 }
 
-/// Posts a write whenever fewer than allowed are in flight.
+/// Posts a write whenever fewer writes than allowed are in flight.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stream {
     pub(super) posted: u64,
@@ -39,7 +39,7 @@ impl Program {
         Self::Stream(Stream::default())
     }
 
-    /// Operations done that count.
+    /// Returns the number of operations done that count in the result.
     pub(super) const fn done(&self) -> u64 {
         match self {
             Self::PingPong(PingPong { begins: true, done, .. }) => *done,
@@ -50,7 +50,8 @@ impl Program {
 }
 
 impl PingPong {
-    /// The number that the next message has, if it is to be written now: the word in memory is `found`.
+    /// Returns the number of the next message if it is to be written now. `found` is the word in
+    /// memory.
     pub(super) fn next(&mut self, found: u64, now_ns: u64) -> Option<u64> {
         let round = self.done + 1;
         if self.begins && !self.is_waiting {

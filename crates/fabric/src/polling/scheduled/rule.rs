@@ -1,4 +1,4 @@
-//! When threads spin and when they sleep.
+//! Rules for when threads spin and when they sleep.
 
 use core::fmt;
 
@@ -7,13 +7,14 @@ use waiting::{Application, Moderation, Outcome, Spinning, WAKE_UPS, WaitPolicy, 
 
 use crate::scheduler::Settings;
 
-/// Decides for the threads of one role on one host: those of the application, or the progress thread.
+/// Decides for the threads of one role on one host: the application's threads, or the progress
+/// thread.
 pub trait WaitRule: fmt::Debug {
     /// Returns the cost of an undisturbed sleep, in nanoseconds.
     fn sleep_cost_ns(&self) -> u64;
-    /// Returns for how long a thread in a call that waits spins, in nanoseconds.
+    /// Returns how long a thread in a waiting call spins, in nanoseconds.
     fn spin_limit_ns(&self) -> u64;
-    /// Returns for how long an application that polls sleeps at most once it does, in nanoseconds.
+    /// Returns the longest sleep of an application that polls, in nanoseconds.
     fn poll_sleep_ns(&self) -> u64;
     /// Decides for an application that polls and has found nothing for `idle_ns`.
     fn while_polling(&mut self, now: Instant, idle_ns: u64) -> Outcome;
@@ -21,27 +22,29 @@ pub trait WaitRule: fmt::Debug {
     fn while_serving(&mut self, now: Instant, idle_ns: u64, application: Application) -> Outcome;
     /// Records that a wait has ended after `took_ns`. It began with a spin of at most `limit_ns`.
     fn on_waited(&mut self, took_ns: u64, limit_ns: u64, has_slept: bool);
-    /// Records that the application was without a processor for `away_ns` although it had work.
+    /// Records that the application had work but no processor for `away_ns`.
     fn on_descheduled(&mut self, now: Instant, away_ns: u64);
-    /// Records that the progress thread has looked at the links.
+    /// Records that the progress thread has polled the links.
     fn on_served(&mut self, found: bool, polled_ns_ago: u64);
-    /// Records how many frames a thread on watch found, after an interval if it `slept_interval`; the application has been
-    /// notified `notified` times.
+    /// Records the number of frames that the watching thread found, after an interval if
+    /// `slept_interval` is set. `notified` is the number of notifications to the application so
+    /// far.
     fn on_looked(&mut self, now: Instant, frames: u64, notified: u64, slept_interval: bool) {
         let _ = (now, frames, notified, slept_interval);
     }
-    /// Returns for how long a thread on watch may leave frames unread, in nanoseconds. The application was last
-    /// active at `active_at`.
+    /// Returns how long the watching thread may leave frames unread, in nanoseconds. The
+    /// application was last active at `active_at`.
     fn interval_ns(&self, now: Instant, active_at: Instant) -> Option<u64> {
         let _ = (now, active_at);
         None
     }
-    /// Records that an application that polls has polled without result for `idle_ns` before it slept, or had a
-    /// result.
+    /// Records the end of a series of polls by the application: it polled without a result for
+    /// `idle_ns`, and then slept or got a result.
     fn on_polled(&mut self, now: Instant, idle_ns: u64, sleeps: bool);
 }
 
-/// The policies of the runtime: one for threads that wait or serve, one for threads that poll.
+/// The wait policies of the runtime: one for threads that wait or serve, and one for threads that
+/// poll.
 #[derive(Debug)]
 pub struct Policies {
     waiting: WaitPolicy,
@@ -50,7 +53,7 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// Makes the rule of a host that has measured what a sleep costs.
+    /// Creates the rule of a host that has measured the cost of a sleep.
     pub fn measured(spinning: Spinning, processors: &Settings) -> Self {
         let Settings { sleep_ns, wake_ns, switch_ns, idle_latency_ns, .. } = *processors;
         let late_ns = idle_latency_ns + switch_ns + wake_ns;
@@ -67,7 +70,7 @@ impl Policies {
         }
     }
 
-    /// Removes intervals: threads wait for each frame.
+    /// Removes intervals: threads then wait for each frame.
     #[must_use]
     pub fn unmoderated(self) -> Self {
         Self { moderation: None, ..self }
@@ -122,33 +125,34 @@ impl WaitRule for Policies {
     }
 
     fn on_polled(&mut self, now: Instant, idle_ns: u64, sleeps: bool) {
-        // Polls are measured while processors are short.
+        // Polls are recorded only while processors are short.
         if now < self.polling.short_until() {
             self.polling.on_waited(idle_ns, self.polling.spin_limit_ns(), sleeps);
         }
     }
 }
 
-/// Spins for at most so long after the last work, in nanoseconds, and then sleeps, whatever happens. While the
-/// application polls, the progress thread looks every so often.
+/// Spins for at most a fixed time after the last work and then sleeps, without learning. While the
+/// application polls, the progress thread polls the links at fixed intervals.
 #[derive(Clone, Copy, Debug)]
 pub struct SpinAtMost {
-    /// For how long to spin.
+    /// Time to spin, in nanoseconds.
     pub limit_ns: u64,
-    /// What a sleep costs.
+    /// Cost of a sleep, in nanoseconds.
     pub sleep_cost_ns: u64,
-    /// How often the progress thread looks after an application that polls, in nanoseconds.
+    /// Interval at which the progress thread polls the links while the application polls, in
+    /// nanoseconds.
     pub aside_ns: u64,
 }
 
 impl SpinAtMost {
-    /// Makes the rule that always spins; the progress thread looks every millisecond after an application that
-    /// polls.
+    /// Creates the rule that always spins. While the application polls, the progress thread polls
+    /// the links every millisecond.
     pub const fn always(sleep_cost_ns: u64) -> Self {
         Self { limit_ns: u64::MAX, sleep_cost_ns, aside_ns: 1_000_000 }
     }
 
-    /// Makes the rule that always sleeps at once.
+    /// Creates the rule that always sleeps immediately.
     pub const fn never(sleep_cost_ns: u64) -> Self {
         Self { limit_ns: 0, ..Self::always(sleep_cost_ns) }
     }
@@ -188,5 +192,5 @@ impl WaitRule for SpinAtMost {
     fn on_polled(&mut self, _now: Instant, _idle_ns: u64, _sleeps: bool) {}
 }
 
-/// What the runtime takes a sleep to cost until it has measured some, in nanoseconds.
+/// Cost of a sleep that the runtime assumes until it has measured some, in nanoseconds.
 const SLEEP_COST_ASSUMED_NS: u64 = 30_000;

@@ -1,5 +1,5 @@
-//! The waiting policy beside busy threads, on hosts of many speeds: what it comes to against the share of the
-//! processors that is left, and against rules that learn nothing.
+//! Measures the wait policy beside busy threads, on hosts of many speeds. Compares it with the
+//! share of the processors that is left, and with rules that do not learn.
 
 use core::fmt;
 
@@ -13,18 +13,18 @@ use crate::scheduler::Settings;
 use crate::stream::raw_link;
 use crate::{Jitter, LinkModel};
 
-/// Two hosts with other threads, and what they do.
+/// Two hosts with other threads, and the transfer between them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Point {
-    /// What is done.
+    /// The transfer pattern.
     pub exercise: Exercise,
-    /// Bytes of a message.
+    /// Size of a message in bytes.
     pub message_bytes: u32,
     /// How the applications wait.
     pub mode: Mode,
-    /// How fast both hosts are, in quarters of a calibrated one.
+    /// Speed of both hosts, in quarters of a calibrated host's.
     pub quarters: u32,
-    /// Busy threads of other programs for each processor.
+    /// Number of busy threads of other programs for each processor.
     pub load: usize,
 }
 
@@ -40,38 +40,41 @@ impl fmt::Display for Point {
 /// How points are measured.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Setting {
-    /// Processors of a host.
+    /// Number of processors of a host.
     pub processors: usize,
     /// Virtual time of each run, in nanoseconds: many slices of all threads.
     pub measured_ns: u64,
-    /// Runs of each point, at least 1.
+    /// Number of runs of each point, at least 1.
     pub seeds: u64,
 }
 
-/// A point, by the policy and by rules that learn nothing.
+/// The results of the policy and of simple rules at one point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// What was measured.
+    /// The point.
     pub point: Point,
-    /// Operations per second on hosts without other threads, by the better of two rules: always spin, never spin.
+    /// Operations per second on hosts without other threads, with the better of two rules: always
+    /// spin, never spin.
     pub alone_per_second: f64,
-    /// The share of a processor that is left to a thread that always has work.
+    /// Share of a processor that is left to a thread with constant work.
     pub share_left: f64,
-    /// By the policy: the run with the first seed.
+    /// Results of the policy in the run with the first seed.
     pub outcome: Outcome,
-    /// By the policy: mean of all runs.
+    /// Mean operations per second of the policy over all runs.
     pub per_second: f64,
-    /// By the best of three rules: always spin, never spin, spin for as long as a sleep costs. The mean.
+    /// Mean operations per second of the best of three rules: always spin, never spin, spin for as
+    /// long as a sleep costs.
     pub simple_per_second: f64,
 }
 
 impl Comparison {
-    /// Returns what the policy comes to, divided by the share of the processor that is left.
+    /// Returns the result of the policy, divided by the result to expect from the share of the
+    /// processor that is left.
     pub fn ratio(&self) -> f64 {
         self.per_second / (self.alone_per_second * self.share_left)
     }
 
-    /// Returns the ratio of the best of the simple rules.
+    /// Returns this ratio for the best of the simple rules.
     pub fn simple_ratio(&self) -> f64 {
         self.simple_per_second / (self.alone_per_second * self.share_left)
     }
@@ -82,7 +85,8 @@ pub fn full() -> Vec<Point> {
     points(&SPEEDS)
 }
 
-/// Returns the points on hosts a quarter, as fast, and four times as fast as a calibrated one.
+/// Returns the points on hosts a quarter as fast, as fast, and four times as fast as a calibrated
+/// one.
 pub fn quick() -> Vec<Point> {
     points(&[1, 4, 16])
 }
@@ -100,11 +104,11 @@ fn points(speeds: &[u32]) -> Vec<Point> {
     points
 }
 
-/// Measures a point by the policy. `with_simple` measures it by the simple rules, too; without, they are taken to
-/// come to nothing.
+/// Measures a point with the policy and, if `with_simple` is set, with the simple rules. Otherwise
+/// the result of the simple rules is 0.
 ///
 /// # Errors
-/// A connection cannot be made or ends.
+/// A connection cannot be established or ends.
 pub fn measure(
     point: &Point,
     setting: &Setting,
@@ -176,13 +180,13 @@ fn trial(
     run(&trial, rule)
 }
 
-/// How fast hosts are, in quarters of a calibrated one.
+/// Speeds of hosts, in quarters of a calibrated host's.
 pub const SPEEDS: [u32; 5] = [1, 2, 4, 8, 16];
 
-/// Busy threads of other programs for each processor.
+/// Numbers of busy threads of other programs for each processor.
 pub const LOADS: [usize; 4] = [0, 1, 2, 4];
 
-/// What is done, and with how many bytes.
+/// The transfer patterns, with the sizes of their messages in bytes.
 pub const EXERCISES: [(Exercise, u32); 4] = [
     (Exercise::PingPong, 8),
     (Exercise::PingPong, 16 << 10),
@@ -190,12 +194,13 @@ pub const EXERCISES: [(Exercise, u32); 4] = [
     (Exercise::TwoWay, 16 << 10),
 ];
 
-/// A link that does not limit, as virtual Ethernet: only processors do.
+/// A link without a rate limit, like virtual Ethernet: only processors limit it.
 const LINKS: [LinkModel; 1] =
     [LinkModel { jitter: Jitter::Constant, ..raw_link(1_000_000_000_000, 0) }];
 
-/// Writes in flight in a stream.
+/// Number of writes in flight in a stream.
 const IN_FLIGHT: u32 = 16;
 
-/// Without other threads every round is like the one before.
+/// Virtual time of a run without other threads, in nanoseconds. It can be short, because every
+/// round is like the one before.
 const ALONE_NS: u64 = 50_000_000;

@@ -1,4 +1,4 @@
-//! What the threads of a host do one after the other: as the runtime's, each step of which takes processor time.
+//! The sequence of steps of a host's threads, as in the runtime. Each step takes processor time.
 
 use delivery::Instant;
 use waiting::{Application, Outcome};
@@ -10,19 +10,19 @@ use super::program::Program;
 use crate::host::{Action, CompletionKind, Flags, HostEngine, Operation};
 use crate::polling::machine::{BURST_FRAMES, WORD_BYTES};
 
-/// How a drive of the engine ended.
+/// How a call that drives the engine ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Drive {
-    /// There is nothing more to do.
+    /// All work is done.
     Drove,
-    /// Another thread is inside.
+    /// Another thread is inside the engine.
     HandedOver,
-    /// There is more to do.
+    /// More work is left.
     Exhausted,
 }
 
 impl Machine {
-    /// A program has changed: an application that sleeps looks at it.
+    /// Starts a changed program: wakes a sleeping application so that it notices the program.
     pub(super) fn start(&mut self, number: usize) {
         if matches!(self.hosts[number].thread(Role::Application).doing, Doing::Asleep(_)) {
             self.wake(number, Role::Application);
@@ -30,7 +30,7 @@ impl Machine {
         self.call(number);
     }
 
-    /// A thread has done what it used its processor for.
+    /// Continues a thread after its present step.
     pub(super) fn go_on(&mut self, number: usize, role: Role) {
         match self.hosts[number].thread(role).doing {
             Doing::Look => self.take_next(number, role),
@@ -73,7 +73,7 @@ impl Machine {
         self.queue.push(until, Happening::Alarm { host: number, role, alarm });
     }
 
-    /// Enters the engine to look at the links, or finds that another thread is inside.
+    /// Enters the engine to poll the links, unless another thread is inside.
     fn drive(&mut self, number: usize, role: Role, purpose: Purpose) {
         let (now, look_ns) = (self.now(), self.look_ns());
         self.hosts[number].thread(role).purpose = purpose;
@@ -85,7 +85,7 @@ impl Machine {
             return self.keep_out(number, role);
         }
         self.enter(number, role);
-        // A thread that is about to sleep reads no link.
+        // A thread that is about to sleep does not read the links.
         let cost_ns = if purpose == Purpose::Part { 0 } else { look_ns };
         self.spend(number, role, Doing::Look, cost_ns);
     }
@@ -100,7 +100,8 @@ impl Machine {
         host.cell = Cell { owner: Some(role), turn, has_deferred, is_parting, ..Cell::default() };
     }
 
-    /// Another thread is inside. It has lost its processor if it stays there.
+    /// Handles that another thread is inside the engine. If that thread stays inside, it has
+    /// probably lost its processor.
     fn keep_out(&mut self, number: usize, role: Role) {
         let (now, look_ns) = (self.now(), self.look_ns());
         let host = &mut self.hosts[number];
@@ -119,8 +120,8 @@ impl Machine {
         self.sleep(number, role, Sleep::MakingWay, now.after_ns(cost_ns));
     }
 
-    /// Looks again and again until something comes or it is time to ask the rule: the longer nothing has come,
-    /// the more looks.
+    /// Polls the links repeatedly until an event arrives or the rule must be asked again. The
+    /// number of polls grows with the time without an event.
     fn spin(&mut self, number: usize, role: Role) {
         let (now, look_ns) = (self.now(), self.look_ns());
         let host = &mut self.hosts[number];
@@ -134,11 +135,11 @@ impl Machine {
         self.spend(number, role, Doing::Spin, count * look_ns);
     }
 
-    /// The last of these looks has ended.
+    /// Handles the end of a series of polls.
     fn end_spin(&mut self, number: usize, role: Role) {
         let (now, look_ns) = (self.now(), self.look_ns());
         let host = &mut self.hosts[number];
-        // It is this thread that is inside, so long as it spins.
+        // While this thread spins, it counts as inside the engine itself.
         host.thread(role).doing = Doing::Look;
         if role == Role::Application && host.thread(role).purpose != Purpose::Watch {
             let last = Instant(now.0.saturating_sub(look_ns + host.thread(role).away_ns));
@@ -172,7 +173,7 @@ impl Machine {
                 let cost_ns = in_ns(return_ps + next.cost_ps);
                 self.spend(number, role, Doing::Send, cost_ns);
             }
-            // Nothing is left to send, so this returns to the end of the turn.
+            // No frame is left to send, so the turn ends after the remaining cost of this one.
             None if return_ps > 0 => self.spend(number, role, Doing::Send, in_ns(return_ps)),
             None => self.end_turn(number, role),
         }
@@ -205,14 +206,15 @@ impl Machine {
         self.returned(number, role, outcome, worked);
     }
 
-    /// An application that is blocked looks whether that was what it waits for, or takes the watch.
+    /// Wakes a blocked application: it checks whether its operation is done, or takes over the
+    /// watch.
     fn wake_blocked(&mut self, number: usize) {
         if self.hosts[number].thread(Role::Application).doing == Doing::Asleep(Sleep::Blocked) {
             self.wake(number, Role::Application);
         }
     }
 
-    /// A thread is outside again.
+    /// Continues a thread that has left the engine.
     pub(super) fn returned(&mut self, number: usize, role: Role, outcome: Drive, worked: bool) {
         if worked {
             self.hosts[number].thread(role).looks = 0;
@@ -227,7 +229,7 @@ impl Machine {
         }
     }
 
-    /// A thread is awake.
+    /// Continues a thread that has woken up.
     fn woke(&mut self, number: usize, role: Role, sleep: Sleep) {
         self.hosts[number].thread(role).alarm += 1;
         match (role, sleep) {
@@ -248,7 +250,7 @@ impl Machine {
         }
     }
 
-    /// What a thread does that is in no call.
+    /// Continues a thread that is outside all calls.
     fn go_on_outside(&mut self, number: usize, role: Role) {
         if role == Role::Progress {
             return self.serve(number);
@@ -262,7 +264,7 @@ impl Machine {
         }
     }
 
-    /// Lets the program of the application do what it can. Whether it posts, which takes time.
+    /// Runs the application's program. Returns whether it posts, which takes time.
     fn run_program(&mut self, number: usize) -> bool {
         let operations = match &self.hosts[number].program {
             Program::PingPong(_) => self.run_ping_pong(number),
@@ -345,7 +347,7 @@ impl Machine {
         }
     }
 
-    /// The application has polled.
+    /// Handles the end of a poll by the application.
     fn end_poll(&mut self, number: usize, outcome: Drive, worked: bool) {
         let (now, role) = (self.now(), Role::Application);
         let found_nothing = outcome == Drive::Drove && !worked;
@@ -413,7 +415,7 @@ impl Machine {
         self.drive(number, Role::Application, Purpose::Wait);
     }
 
-    /// A wait that spins has looked.
+    /// Handles the end of a poll of the links during a spinning wait.
     fn end_wait_look(&mut self, number: usize) {
         let now = self.now();
         if self.end_wait_if_ready(number, false) {
@@ -428,7 +430,8 @@ impl Machine {
         self.go_on_blocked(number);
     }
 
-    /// Whether the application has what it waits for, and goes on.
+    /// If the application's wait has succeeded, ends the wait and continues the application.
+    /// Returns whether the wait has ended.
     fn end_wait_if_ready(&mut self, number: usize, has_slept: bool) -> bool {
         let now = self.now();
         let looks = self.hosts[number].thread(Role::Application).looks;
@@ -467,7 +470,8 @@ impl Machine {
         self.go_on_watching(number, outcome, worked);
     }
 
-    /// An application that is on watch, and has not got what it waits for, spins, sleeps or looks again.
+    /// Continues a watching application whose wait has not succeeded: it spins, sleeps or polls
+    /// again.
     fn go_on_watching(&mut self, number: usize, outcome: Drive, worked: bool) {
         let (now, role) = (self.now(), Role::Application);
         let host = &mut self.hosts[number];
@@ -482,7 +486,7 @@ impl Machine {
         }
     }
 
-    /// The watch is free: the progress thread is called if it waits for that.
+    /// Wakes the progress thread if it waits for the watch, which is now free.
     fn call_successor(&mut self, number: usize) {
         let thread = self.hosts[number].thread(Role::Progress);
         if thread.doing == Doing::Asleep(Sleep::Blocked) {
@@ -490,7 +494,7 @@ impl Machine {
         }
     }
 
-    /// The progress thread decides what to do next.
+    /// Lets the progress thread decide its next step.
     fn serve(&mut self, number: usize) {
         let (now, role) = (self.now(), Role::Progress);
         if let Outcome::SleepUntil(time) = self.while_serving(number) {
@@ -560,7 +564,7 @@ impl Machine {
         }
     }
 
-    /// A thread on watch has looked at the links.
+    /// Records that the watching thread has polled the links.
     fn on_looked(&mut self, number: usize, role: Role) {
         let now = self.now();
         let host = &mut self.hosts[number];
@@ -577,7 +581,8 @@ impl Machine {
         host.thread(Role::Progress).rule.interval_ns(now, active_at)
     }
 
-    /// Puts a thread on watch to sleep. It flushes pending acknowledgements first, unless it did so with its last look.
+    /// Puts the watching thread to sleep. It flushes pending acknowledgements first, unless it did
+    /// so with its last poll.
     fn part(&mut self, number: usize, role: Role) {
         let interval_ns = self.interval_ns(number);
         let host = &mut self.hosts[number];
@@ -595,14 +600,15 @@ impl Machine {
         self.sleep(number, role, Sleep::Interval, until.min(due).max(self.now()));
     }
 
-    /// The progress thread leaves the watch to an application that is blocked, and goes on.
+    /// Makes the progress thread hand the watch over to a blocked application, and continue.
     fn leave_watch(&mut self, number: usize) {
         self.hosts[number].watch = None;
         self.wake_blocked(number);
         self.serve(number);
     }
 
-    /// A thread on watch has sent what it owed, and sleeps unless there is something to do.
+    /// Handles that the watching thread has flushed acknowledgements: it sleeps, unless there is
+    /// work.
     fn end_parting(&mut self, number: usize, role: Role, outcome: Drive, worked: bool) {
         let now = self.now();
         let host = &mut self.hosts[number];
@@ -640,9 +646,10 @@ impl Machine {
     }
 }
 
-/// Turns of one call of an application, and of the progress thread, as in the runtime.
+/// Maximum number of turns in one call of an application, and in one of the progress thread, as in
+/// the runtime.
 const ROUNDS_INLINE: u32 = 8;
 const ROUNDS_MAX: u32 = 64;
 
-/// A thread that spins asks again whether to after so long, in nanoseconds.
+/// Longest time after which a spinning thread asks the rule again, in nanoseconds.
 const SPIN_NS_MAX: u64 = 100_000;
