@@ -1,4 +1,4 @@
-//! Address handles, and groups.
+//! Address handles, and membership of queue pairs in multicast groups.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::layout::{
 use crate::memory::{domain, handle};
 use crate::{port, shell};
 
-/// What is ours of an address handle.
+/// The library's state of an address handle.
 pub(crate) struct Address {
     pub(crate) handle: Arc<AddressHandle>,
 }
@@ -23,18 +23,18 @@ pub(crate) struct Address {
 /// `ibv_create_ah`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_create_ah")]
 pub(crate) unsafe extern "C" fn ibv_create_ah(
     pd: *mut ibv_pd,
     attributes: *mut ibv_ah_attr,
 ) -> *mut ibv_ah {
     pointer("ibv_create_ah", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let Some(attributes) = (unsafe { attributes.as_ref() }) else {
             return invalid("there is no address");
         };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { create(pd, &of_c(attributes)) }
     })
 }
@@ -42,7 +42,7 @@ pub(crate) unsafe extern "C" fn ibv_create_ah(
 /// `ibv_create_ah_from_wc`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_create_ah_from_wc")]
 pub(crate) unsafe extern "C" fn ibv_create_ah_from_wc(
     pd: *mut ibv_pd,
@@ -51,11 +51,11 @@ pub(crate) unsafe extern "C" fn ibv_create_ah_from_wc(
     port: u8,
 ) -> *mut ibv_ah {
     pointer("ibv_create_ah_from_wc", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let context = unsafe { domain(pd) }?.protects.context();
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let attributes = unsafe { answer(context, port, wc, grh) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { create(pd, &attributes) }
     })
 }
@@ -63,7 +63,7 @@ pub(crate) unsafe extern "C" fn ibv_create_ah_from_wc(
 /// `ibv_init_ah_from_wc`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_init_ah_from_wc")]
 pub(crate) unsafe extern "C" fn ibv_init_ah_from_wc(
     context: *mut ibv_context,
@@ -73,9 +73,9 @@ pub(crate) unsafe extern "C" fn ibv_init_ah_from_wc(
     into: *mut ibv_ah_attr,
 ) -> c_int {
     number("ibv_init_ah_from_wc", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let attributes = unsafe { answer(of(context)?, port, wc, grh) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { port::write(into, &to_c(&attributes), size_of::<ibv_ah_attr>()) }.map(|()| 0)
     })
 }
@@ -83,14 +83,14 @@ pub(crate) unsafe extern "C" fn ibv_init_ah_from_wc(
 /// `ibv_destroy_ah`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_destroy_ah")]
 pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     code("ibv_destroy_ah", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { shell::Address::ours(ah, "address handle") }?.handle.destroy()?;
-        // SAFETY: the handle was found alive above; no object uses it, or destroying it had failed; and the
-        // program makes no other call with a handle that it destroys.
+        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it. The
+        // program must not use a handle in another call while it destroys it.
         unsafe { shell::Address::free(ah) };
         Ok(())
     })
@@ -99,28 +99,28 @@ pub(crate) unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
 /// `ibv_attach_mcast`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_attach_mcast")]
 pub(crate) unsafe extern "C" fn ibv_attach_mcast(
     qp: *mut ibv_qp,
     gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     code("ibv_attach_mcast", || unsafe { set_membership(qp, gid, true) })
 }
 
 /// `ibv_detach_mcast`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_detach_mcast")]
 pub(crate) unsafe extern "C" fn ibv_detach_mcast(
     qp: *mut ibv_qp,
     gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     code("ibv_detach_mcast", || unsafe { set_membership(qp, gid, false) })
 }
 
@@ -129,38 +129,38 @@ unsafe fn set_membership(
     gid: *const ibv_gid,
     is_member: bool,
 ) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let Some(gid) = (unsafe { gid.as_ref() }) else { return invalid("there is no group") };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { shell::pair(qp) }?.pair.set_membership(Gid(*gid), is_member)
 }
 
 unsafe fn create(pd: *mut ibv_pd, to: &AddressVectorAttributes) -> Result<*mut ibv_ah, Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let made = unsafe { domain(pd) }?.protects.create_address_handle(to)?;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let context = unsafe { (*pd).context };
     Ok(shell::Address::make(ibv_ah { context, pd, handle: handle() }, Address { handle: made }))
 }
 
-/// Where the answer to a datagram goes.
+/// Returns the path for an answer to a received datagram.
 unsafe fn answer(
     context: &verbs::Context,
     port: u8,
     wc: *const ibv_wc,
     grh: *const ibv_grh,
 ) -> Result<AddressVectorAttributes, Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let Some(wc) = (unsafe { wc.as_ref() }) else { return invalid("there is no completion") };
     if grh.is_null() {
         return invalid("there is no route header");
     }
-    // SAFETY: as the caller says. It may lie anywhere in the program's memory.
+    // SAFETY: guaranteed by the caller. The header may be unaligned.
     let header = unsafe { grh.cast::<[u8; 40]>().read_unaligned() };
     answer_to(context, port, &completion_of(wc), &header)
 }
 
-/// What a program says of a path.
+/// Converts a path from C.
 pub(crate) fn of_c(c: &ibv_ah_attr) -> AddressVectorAttributes {
     AddressVectorAttributes {
         gid: Gid(c.grh.dgid.0),
@@ -177,7 +177,7 @@ pub(crate) fn of_c(c: &ibv_ah_attr) -> AddressVectorAttributes {
     }
 }
 
-/// The same the other way.
+/// Converts a path to C.
 pub(crate) fn to_c(path: &AddressVectorAttributes) -> ibv_ah_attr {
     ibv_ah_attr {
         grh: ibv_global_route {

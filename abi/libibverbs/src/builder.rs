@@ -1,4 +1,4 @@
-//! Work requests that programs put together by calls: `ibv_wr_start`, what there is to do, `ibv_wr_complete`.
+//! Work requests that programs build by calls, between `ibv_wr_start` and `ibv_wr_complete`.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -17,21 +17,22 @@ use crate::post::{INLINE_MAX, binding, destination, flags, pieces};
 use crate::shell;
 use crate::turn::CallerTurn;
 
-/// What is put together, by one thread at a time.
+/// The work requests being built. One thread at a time builds.
 #[derive(Default)]
 pub(crate) struct Builder {
     turn: CallerTurn,
-    /// Of whose turn it is.
+    /// Only the thread that holds `turn` accesses it.
     batch: UnsafeCell<Batch>,
 }
 
-/// Work requests with their pieces and bytes, in memory that is used again.
+/// Work requests with their scatter/gather entries and inline bytes. The memory is reused by the
+/// next batch.
 #[derive(Default)]
 struct Batch {
     requests: Vec<Request>,
     pieces: Vec<ScatterGather>,
     bytes: Vec<u8>,
-    /// The first error, of which the program learns at the end.
+    /// The first error; reported by `ibv_wr_complete`.
     failure: Option<Error>,
 }
 
@@ -42,22 +43,24 @@ struct Request {
     pieces: Range<usize>,
     inline: Option<Range<usize>>,
     to: Option<AddressVector>,
-    /// The window that it binds, or null.
+    /// The memory window that the request binds, or null.
     window: *mut ibv_mw,
 }
 
-/// What a queue pair of a service carries: bits of `ibv_qp_create_send_ops_flags`.
+/// Returns the operations that queue pairs of a type support, as bits of
+/// `ibv_qp_create_send_ops_flags`.
 pub(crate) const fn operations(service: QueuePairType) -> u64 {
     match service {
         QueuePairType::Reliable => 0x3ff,
-        // No reads and no atomics.
+        // All but reads and atomics.
         QueuePairType::Unreliable => 0x3ff & !(1 << 4 | 1 << 5 | 1 << 6),
-        // Sends, with an immediate or not.
+        // Sends, with or without an immediate.
         QueuePairType::Datagram => 1 << 2 | 1 << 3,
     }
 }
 
-/// The structure with functions for what the program will do.
+/// Returns the C structure of a queue pair, with functions for the operations that the program
+/// asked for.
 pub(crate) fn structure(base: ibv_qp, operations: u64) -> ibv_qp_ex {
     let has = |bit: u32| operations & 1 << bit != 0;
     let any = operations != 0;
@@ -115,17 +118,17 @@ impl Batch {
         Ok(())
     }
 
-    /// Begins the bytes of the last work request.
+    /// Starts the inline bytes of the last work request.
     fn begin_inline(&mut self) -> Result<(), Error> {
         let start = self.bytes.len();
         self.last()?.inline = Some(start..start);
         Ok(())
     }
 
-    /// Adds to them.
+    /// Appends inline bytes to the last work request.
     ///
     /// # Safety
-    /// There are as many.
+    /// `from` has `length` readable bytes.
     unsafe fn add_inline(&mut self, from: *const u8, length: usize) -> Result<(), Error> {
         let end = self.bytes.len();
         let Some(inline) = &mut self.last()?.inline else {
@@ -136,13 +139,13 @@ impl Batch {
         }
         inline.end = end + length;
         if length > 0 {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             self.bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(from, length) });
         }
         Ok(())
     }
 
-    /// Posts all of them, or none.
+    /// Posts all work requests, or none.
     fn post(&self, pair: &Pair) -> Result<(), Error> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
@@ -159,7 +162,7 @@ impl Batch {
             })?;
         }
         for request in self.requests.iter().filter(|request| !request.window.is_null()) {
-            // SAFETY: the window was one when the work request was made, in this turn.
+            // SAFETY: the window was valid when the work request was built, after `ibv_wr_start`.
             unsafe { shell::Window::ours(request.window, "memory window") }?
                 .window
                 .on_posted(&request.opcode);
@@ -170,18 +173,18 @@ impl Batch {
 }
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     silent("ibv_wr_start", (), || unsafe {
         let builder = builder(qp)?.1;
         builder.turn.take();
-        // It is our turn now.
+        // This thread holds the turn now, so no other thread accesses the batch.
         (*builder.batch.get()).clear();
         Ok(())
     });
 }
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
-    // SAFETY: as the caller says; it is the turn of the thread that has begun.
+    // SAFETY: guaranteed by the caller; the thread that called `ibv_wr_start` holds the turn.
     code("ibv_wr_complete", || unsafe {
         let (pair, builder) = builder(qp)?;
         let posted = (*builder.batch.get()).post(pair);
@@ -191,7 +194,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     silent("ibv_wr_abort", (), || unsafe {
         builder(qp)?.1.turn.give_back();
         Ok(())
@@ -199,7 +202,7 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
 }
 
 unsafe fn builder<'a>(qp: *mut ibv_qp_ex) -> Result<(&'a Pair, &'a Builder), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let pair = unsafe { shell::Pair::ours(qp, "queue pair") }?;
     match &pair.builder {
         Some(builder) => Ok((pair, builder)),
@@ -207,15 +210,15 @@ unsafe fn builder<'a>(qp: *mut ibv_qp_ex) -> Result<(&'a Pair, &'a Builder), Err
     }
 }
 
-/// Does something to what is put together. An error is reported at the end.
+/// Changes the batch. An error is stored, and `ibv_wr_complete` reports it.
 ///
 /// # Safety
-/// It is the turn of the program, which has called `ibv_wr_start`.
+/// The calling thread has called `ibv_wr_start` and holds the turn.
 unsafe fn with(qp: *mut ibv_qp_ex, change: impl FnOnce(&Pair, &mut Batch) -> Result<(), Error>) {
     silent("ibv_wr", (), || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (pair, builder) = unsafe { builder(qp) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let batch = unsafe { &mut *builder.batch.get() };
         if let Err(error) = change(pair, batch) {
             batch.fail(error);
@@ -224,12 +227,12 @@ unsafe fn with(qp: *mut ibv_qp_ex, change: impl FnOnce(&Pair, &mut Batch) -> Res
     });
 }
 
-/// Begins a work request.
+/// Adds a work request to the batch.
 ///
 /// # Safety
 /// As for [`with`].
 unsafe fn begin(qp: *mut ibv_qp_ex, opcode: SendOpcode, window: *mut ibv_mw) {
-    // SAFETY: as the caller says; the identification and the flags are the program's, set before each call.
+    // SAFETY: guaranteed by the caller; the program sets `wr_id` and `wr_flags` before each call.
     unsafe {
         with(qp, |_, batch| {
             let (id, flags) = ((*qp).wr_id, flags((*qp).wr_flags));
@@ -247,11 +250,11 @@ unsafe fn begin(qp: *mut ibv_qp_ex, opcode: SendOpcode, window: *mut ibv_mw) {
     }
 }
 
-/// Makes the functions that begin a work request.
+/// Defines the functions that add a work request.
 macro_rules! beginnings {
     ($($name:ident($($argument:ident: $kind:ty),*) => $opcode:expr;)*) => {$(
         unsafe extern "C" fn $name(qp: *mut ibv_qp_ex $(, $argument: $kind)*) {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { begin(qp, $opcode, ptr::null_mut()) };
         }
     )*};
@@ -278,7 +281,7 @@ unsafe extern "C" fn wr_bind_mw(
     info: *const ibv_mw_bind_info,
 ) {
     let mut opcode = None;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         with(qp, |pair, _| {
             let Some(info) = info.as_ref() else { return invalid("bound to what?") };
@@ -297,7 +300,7 @@ unsafe extern "C" fn wr_set_ud_addr(
     number: u32,
     queue_key: u32,
 ) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         with(qp, |pair, batch| {
             batch.last()?.to = destination(pair, ah, number, queue_key)?;
@@ -307,12 +310,12 @@ unsafe extern "C" fn wr_set_ud_addr(
 }
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, key: u32, address: u64, length: u32) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { with(qp, |_, batch| batch.set_pieces(&[ScatterGather { address, length, key }])) };
 }
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         with(qp, |_, batch| {
             let count = c_int::try_from(count.min(PIECES_MAX + 1)).unwrap_or(c_int::MAX);
@@ -322,7 +325,7 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *co
 }
 
 unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, from: *mut c_void, length: usize) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         with(qp, |_, batch| {
             batch.begin_inline()?;
@@ -336,7 +339,7 @@ unsafe extern "C" fn wr_set_inline_data_list(
     count: usize,
     list: *const ibv_data_buf,
 ) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         with(qp, |_, batch| {
             batch.begin_inline()?;

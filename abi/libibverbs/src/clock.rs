@@ -1,11 +1,11 @@
-//! The clock of the device: times of completions and of `ibv_query_rt_values_ex` are comparable.
+//! The clock of the device, for completion timestamps and `ibv_query_rt_values_ex`.
 
-/// Its time in ticks, which are nanoseconds of `CLOCK_MONOTONIC`.
+/// Returns the device time in ticks, which are nanoseconds of `CLOCK_MONOTONIC`.
 pub(crate) fn now_ns() -> u64 {
     read(libc::CLOCK_MONOTONIC)
 }
 
-/// The wall-clock time of a time of the device that is not long ago, in nanoseconds since 1970.
+/// Converts a recent device time to wall-clock time, in nanoseconds since 1970.
 pub(crate) fn wall_ns(at_ns: u64) -> u64 {
     let ago_ns = now_ns().saturating_sub(at_ns);
     read(libc::CLOCK_REALTIME).saturating_sub(ago_ns)
@@ -13,10 +13,10 @@ pub(crate) fn wall_ns(at_ns: u64) -> u64 {
 
 fn read(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: there is room for a time. Both clocks exist on every Linux.
+    // SAFETY: `time` may be written. Both clocks exist on every Linux.
     unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
-/// Its frequency, as `hca_core_clock` has it.
+/// Frequency of the clock in kHz, for `hca_core_clock`.
 pub(crate) const KILOHERTZ: u64 = 1_000_000;

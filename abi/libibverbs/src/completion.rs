@@ -18,30 +18,31 @@ use crate::memory::handle;
 use crate::turn::CallerTurn;
 use crate::{clock, shell};
 
-/// What is ours of a completion channel.
+/// The library's state of a completion channel.
 pub(crate) struct Channel {
     channel: Arc<CompletionChannel>,
 }
 
-/// What is ours of a completion queue.
+/// The library's state of a completion queue.
 pub(crate) struct Completions {
     pub(crate) queue: Arc<CompletionQueue>,
-    /// Who reads completions one by one, from `ibv_start_poll` to `ibv_end_poll`.
+    /// Held by the thread that reads completions one by one, from `ibv_start_poll` to
+    /// `ibv_end_poll`.
     turn: CallerTurn,
-    /// The completion that is read, of whose turn it is.
+    /// The completion being read. Only the thread that holds `turn` accesses it.
     current: UnsafeCell<WorkCompletion>,
 }
 
 /// `ibv_create_comp_channel`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_create_comp_channel")]
 pub(crate) unsafe extern "C" fn ibv_create_comp_channel(
     context: *mut ibv_context,
 ) -> *mut ibv_comp_channel {
     pointer("ibv_create_comp_channel", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let channel = unsafe { of(context) }?.create_channel()?;
         let fd = channel.descriptor().as_raw_fd();
         Ok(shell::Channel::make(ibv_comp_channel { context, fd, refcnt: 0 }, Channel { channel }))
@@ -51,14 +52,14 @@ pub(crate) unsafe extern "C" fn ibv_create_comp_channel(
 /// `ibv_destroy_comp_channel`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_destroy_comp_channel")]
 pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     code("ibv_destroy_comp_channel", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { shell::Channel::ours(channel, "completion channel") }?.channel.destroy()?;
-        // SAFETY: the handle was found alive above; no object uses it, or destroying it had failed; and the
-        // program makes no other call with a handle that it destroys.
+        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it. The
+        // program must not use a handle in another call while it destroys it.
         unsafe { shell::Channel::free(channel) };
         Ok(())
     })
@@ -67,7 +68,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_
 /// `ibv_get_cq_event`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_get_cq_event")]
 pub(crate) unsafe extern "C" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
@@ -75,7 +76,7 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
     queue_context: *mut *mut c_void,
 ) -> c_int {
     number("ibv_get_cq_event", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let channel = unsafe { shell::Channel::ours(channel, "completion channel") }?;
         if queue.is_null() || queue_context.is_null() {
             return invalid("there is no room for the event");
@@ -83,7 +84,8 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
         let found = channel.channel.get()?;
         let cookie = found.user.load(Ordering::Acquire);
         let found = ptr::with_exposed_provenance_mut::<ibv_cq>(cookie);
-        // SAFETY: a queue with an event that is not acknowledged stays; there is room, as the caller says.
+        // SAFETY: a queue with an unacknowledged event cannot be destroyed; the caller guarantees
+        // room.
         unsafe {
             *queue_context = (*found).cq_context;
             *queue = found;
@@ -95,14 +97,14 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
 /// `ibv_ack_cq_events`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_ack_cq_events")]
 pub(crate) unsafe extern "C" fn ibv_ack_cq_events(queue: *mut ibv_cq, events: c_uint) {
     silent("ibv_ack_cq_events", (), || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let ours = &unsafe { shell::completions(queue) }?.queue;
-        // Counted first, because the queue may be destroyed once its events are acknowledged.
-        // SAFETY: the queue is there, and only acknowledgements write to the field.
+        // SAFETY: the queue exists, and only acknowledgements write to the field. The event is
+        // counted first, because the queue may be destroyed once its events are acknowledged.
         unsafe { shell::count(&raw mut (*queue).comp_events_completed, events) };
         ours.acknowledge_events(events);
         Ok(())
@@ -112,7 +114,7 @@ pub(crate) unsafe extern "C" fn ibv_ack_cq_events(queue: *mut ibv_cq, events: c_
 /// `ibv_create_cq`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_create_cq")]
 pub(crate) unsafe extern "C" fn ibv_create_cq(
     context: *mut ibv_context,
@@ -124,7 +126,7 @@ pub(crate) unsafe extern "C" fn ibv_create_cq(
     pointer("ibv_create_cq", || {
         let entries = u32::try_from(entries).unwrap_or(0);
         let vector = u32::try_from(vector).unwrap_or(u32::MAX);
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { create(context, entries, queue_context, channel, vector, 0) }
             .map(<*mut ibv_cq_ex>::cast)
     })
@@ -136,21 +138,21 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     init: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
     pointer("ibv_create_cq_ex", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let Some(init) = (unsafe { init.as_ref() }) else {
             return invalid("there is nothing to make");
         };
         if init.comp_mask & !(INIT_FLAGS | INIT_PARENT_DOMAIN) != 0 {
             return invalid("unknown attributes of a completion queue");
         }
-        // A queue that may be overrun without notice would lose completions; a program may not ask for that.
+        // Refuse flags that allow overruns: an overrun queue would lose completions without notice.
         if init.comp_mask & INIT_FLAGS != 0 && init.flags & !SINGLE_THREADED != 0 {
             return unsupported("such flags of a completion queue");
         }
         if init.wc_flags & !(STANDARD_FIELDS | TIMES) != 0 {
             return unsupported("such fields of completions");
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             create(
                 context,
@@ -172,7 +174,7 @@ unsafe fn create(
     vector: u32,
     fields: u64,
 ) -> Result<*mut ibv_cq_ex, Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let opened = unsafe { of(context) }?;
     if vector >= VECTORS {
         return invalid("there is one completion vector");
@@ -180,7 +182,7 @@ unsafe fn create(
     let events = if channel.is_null() {
         None
     } else {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         Some(&unsafe { shell::Channel::ours(channel, "completion channel") }?.channel)
     };
     let queue = if fields & TIMES == 0 {
@@ -240,14 +242,14 @@ fn structure(base: ibv_cq, fields: u64) -> ibv_cq_ex {
 /// `ibv_resize_cq`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_resize_cq")]
 pub(crate) unsafe extern "C" fn ibv_resize_cq(queue: *mut ibv_cq, entries: c_int) -> c_int {
     code("ibv_resize_cq", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let ours = &unsafe { shell::completions(queue) }?.queue;
         ours.resize(u32::try_from(entries).unwrap_or(0))?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { (*queue).cqe = c_int::try_from(ours.entries()).unwrap_or(c_int::MAX) };
         Ok(())
     })
@@ -256,14 +258,14 @@ pub(crate) unsafe extern "C" fn ibv_resize_cq(queue: *mut ibv_cq, entries: c_int
 /// `ibv_destroy_cq`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_destroy_cq")]
 pub(crate) unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
     code("ibv_destroy_cq", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { shell::completions(queue) }?.queue.destroy()?;
-        // SAFETY: the handle was found alive above; no object uses it, or destroying it had failed; and the
-        // program makes no other call with a handle that it destroys.
+        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it. The
+        // program must not use a handle in another call while it destroys it.
         unsafe { shell::Completions::free(queue.cast()) };
         Ok(())
     })
@@ -273,7 +275,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(queue: *mut ibv_cq) -> c_int {
 pub(crate) unsafe extern "C" fn req_notify_cq(queue: *mut ibv_cq, solicited_only: c_int) -> c_int {
     code("ibv_req_notify_cq", || {
         let what = if solicited_only == 0 { Arm::Next } else { Arm::Solicited };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { shell::completions(queue) }?.queue.arm(what)
     })
 }
@@ -285,13 +287,13 @@ pub(crate) unsafe extern "C" fn poll_cq(
     into: *mut ibv_wc,
 ) -> c_int {
     number("ibv_poll_cq", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let queue = &unsafe { shell::completions(queue) }?.queue;
         let Ok(max) = usize::try_from(max) else { return invalid("less than no completions") };
         if into.is_null() && max > 0 {
             return invalid("there is no room for completions");
         }
-        // SAFETY: there is room for `max` of them.
+        // SAFETY: the caller guarantees room for `max` completions.
         let total = unsafe {
             if max == 1 {
                 take::<1>(queue, max, into)
@@ -303,10 +305,11 @@ pub(crate) unsafe extern "C" fn poll_cq(
     })
 }
 
-/// Takes completions, at most `N` at once: who wants one does not pay for room for many.
+/// Polls completions, at most `N` at once. A small `N` saves a program that polls one completion
+/// the cost of a large buffer.
 ///
 /// # Safety
-/// There is room for `max` of them.
+/// There is room for `max` completions at `into`.
 #[inline]
 unsafe fn take<const N: usize>(
     queue: &CompletionQueue,
@@ -320,7 +323,7 @@ unsafe fn take<const N: usize>(
         let Some(room) = found.get_mut(..wanted) else { break };
         let count = queue.poll(room)?;
         for (completion, place) in room.iter().take(count).zip(total..) {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { into.add(place).write(c_completion(completion)) };
         }
         total += count;
@@ -333,17 +336,17 @@ unsafe fn take<const N: usize>(
 
 unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, attributes: *mut ibv_poll_cq_attr) -> c_int {
     quietly(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let ours = unsafe { shell::Completions::ours(queue, "completion queue") }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         if unsafe { attributes.as_ref() }.is_some_and(|attributes| attributes.comp_mask != 0) {
             return invalid("unknown attributes of a poll");
         }
         ours.turn.take();
-        // SAFETY: it is our turn.
+        // SAFETY: this thread holds the turn.
         let found = unsafe { advance(queue, ours) };
         if !matches!(found, Ok(true)) {
-            // Who finds nothing does not end what has not begun.
+            // A poll that found no completion is not followed by `ibv_end_poll`.
             ours.turn.give_back();
         }
         found
@@ -351,19 +354,19 @@ unsafe extern "C" fn start_poll(queue: *mut ibv_cq_ex, attributes: *mut ibv_poll
 }
 
 unsafe extern "C" fn next_poll(queue: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: as the caller says; it is the turn of the thread that has begun.
+    // SAFETY: guaranteed by the caller; the thread that called `ibv_start_poll` holds the turn.
     quietly(|| unsafe { advance(queue, shell::Completions::ours(queue, "completion queue")?) })
 }
 
 unsafe extern "C" fn end_poll(queue: *mut ibv_cq_ex) {
     silent("ibv_end_poll", (), || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { shell::Completions::ours(queue, "completion queue") }?.turn.give_back();
         Ok(())
     });
 }
 
-/// What a poll returns: 0 for a completion, `ENOENT` for none, or an error.
+/// Returns the result of a poll: 0 for a completion, `ENOENT` for none, or an error number.
 fn quietly(poll: impl FnOnce() -> Result<bool, Error>) -> c_int {
     let mut is_empty = false;
     let failure = code("ibv_start_poll", || {
@@ -373,17 +376,17 @@ fn quietly(poll: impl FnOnce() -> Result<bool, Error>) -> c_int {
     if failure == 0 && is_empty { libc::ENOENT } else { failure }
 }
 
-/// Takes the next completion.
+/// Polls the next completion into `current`; returns false if there is none.
 ///
 /// # Safety
-/// It is the caller's turn.
+/// The calling thread holds the turn.
 unsafe fn advance(queue: *mut ibv_cq_ex, ours: &Completions) -> Result<bool, Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let current = unsafe { &mut *ours.current.get() };
     if ours.queue.poll(std::slice::from_mut(current))? == 0 {
         return Ok(false);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         (*queue).status = current.status as c_int;
         (*queue).wr_id = current.id;
@@ -391,11 +394,12 @@ unsafe fn advance(queue: *mut ibv_cq_ex, ours: &Completions) -> Result<bool, Err
     Ok(true)
 }
 
-/// Makes functions that read a field of the completion at hand.
+/// Defines functions that read a field of the current completion.
 macro_rules! readers {
     ($($name:ident -> $kind:ty: $read:expr;)*) => {$(
         unsafe extern "C" fn $name(queue: *mut ibv_cq_ex) -> $kind {
-            // SAFETY: as the caller says: a completion queue, between start and end of reading from it.
+            // SAFETY: guaranteed by the caller: a completion queue, between `ibv_start_poll` and
+            // `ibv_end_poll`.
             silent(stringify!($name), <$kind>::default(), || unsafe {
                 let ours = shell::Completions::ours(queue, "completion queue")?;
                 let read: fn(&WorkCompletion) -> $kind = $read;
@@ -420,7 +424,7 @@ readers! {
     read_completion_wallclock_ns -> u64: |completion| clock::wall_ns(completion.at_ns);
 }
 
-/// A completion as programs know it.
+/// Converts a completion to the C structure.
 #[inline]
 fn c_completion(completion: &WorkCompletion) -> ibv_wc {
     ibv_wc {
@@ -440,7 +444,7 @@ fn c_completion(completion: &WorkCompletion) -> ibv_wc {
     }
 }
 
-/// The address of an answer, from a completion.
+/// Returns the fields of a C completion that determine the destination of an answer.
 pub(crate) fn completion_of(c: &ibv_wc) -> WorkCompletion {
     WorkCompletion {
         id: c.wr_id,
@@ -476,10 +480,11 @@ const fn opcode_code(opcode: CompletionOpcode) -> c_int {
     }
 }
 
-/// Completions that are taken at once: what programs ask for, 16 × 48 B on the stack.
+/// The number of completions polled at once: a common batch size of programs; 16 × 48 B on the
+/// stack.
 const POLLED_AT_ONCE: usize = 16;
 
-/// Completion vectors, of which there is no use here.
+/// Number of completion vectors. Events are not spread over vectors, so one suffices.
 pub(crate) const VECTORS: u32 = 1;
 
 /// `IBV_WC_GRH`, `IBV_WC_WITH_IMM` and `IBV_WC_WITH_INV`.
@@ -494,7 +499,7 @@ const INIT_PARENT_DOMAIN: u32 = 1 << 1;
 /// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`.
 const SINGLE_THREADED: u32 = 1;
 
-/// `IBV_WC_STANDARD_FLAGS`: what completions report of datagrams and messages.
+/// `IBV_WC_STANDARD_FLAGS`: the fields of completions that every device supports.
 const STANDARD_FIELDS: u64 = 0x7f;
 
 /// `IBV_WC_EX_WITH_COMPLETION_TIMESTAMP` and `..._WALLCLOCK`.

@@ -1,4 +1,4 @@
-//! Devices: the list of them, and opening one.
+//! Listing and opening devices.
 
 use std::ffi::{c_char, c_int};
 use std::fs::{File, OpenOptions};
@@ -15,24 +15,25 @@ use crate::failure::{code, invalid, number, pointer, say, silent};
 use crate::layout::{ibv_context, ibv_device, verbs_context};
 use crate::{end, operations, shell};
 
-/// A device, as programs know it, and what is ours.
+/// A device: the C structure, and the library's state behind it.
 #[repr(C)]
 pub(crate) struct Device {
     c: ibv_device,
-    /// Vendors' libraries compare what stands here with their own drivers: it is none of them.
+    /// Stands where stock devices store their driver's operations. Vendor libraries compare this
+    /// pointer with their own drivers, and it equals none of them.
     driver: *const u8,
     index: usize,
     managed: ManagedDevice,
 }
 
-/// What is ours of an open device.
+/// The library's state of an open device.
 pub(crate) struct Opened {
     context: Arc<verbs::Context>,
-    /// Kept open, as programs duplicate it.
+    /// Keeps `cmd_fd` open, which programs duplicate.
     _command: File,
 }
 
-/// The devices of a process. A child that was forked makes its own.
+/// The devices of a process. A forked child creates its own.
 struct Devices {
     process: u32,
     devices: Vec<*mut Device>,
@@ -40,7 +41,7 @@ struct Devices {
 
 static DEVICES: AtomicPtr<Devices> = AtomicPtr::new(ptr::null_mut());
 
-/// What stands in the place of a driver's functions.
+/// The target of [`Device::driver`].
 static DRIVER: u8 = 0;
 
 /// `ibv_get_device_list`.
@@ -50,61 +51,61 @@ static DRIVER: u8 = 0;
 #[unsafe(export_name = "ethernot_ibv_get_device_list")]
 pub(crate) unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     if !count.is_null() {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { *count = 0 };
     }
     pointer("ibv_get_device_list", || {
         let devices = &devices()?.devices;
         let mut list: Vec<*mut ibv_device> = devices.iter().map(|device| device.cast()).collect();
         if !count.is_null() {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { *count = c_int::try_from(list.len()).unwrap_or(c_int::MAX) };
         }
         list.push(ptr::null_mut());
         let bytes = size_of_val(list.as_slice());
-        // Programs of old free the list as they free any memory.
-        // SAFETY: a size that is not 0.
+        // Old programs free the list by `free`.
+        // SAFETY: the size is not 0.
         let memory = unsafe { libc::malloc(bytes) }.cast::<*mut ibv_device>();
         if memory.is_null() {
             return Err(Error::NoRoom("memory for the list of devices".into()));
         }
-        // SAFETY: there is room for all of the list, and nothing else is there.
+        // SAFETY: the allocation has room for the whole list, and does not overlap it.
         unsafe { ptr::copy_nonoverlapping(list.as_ptr(), memory, list.len()) };
         Ok(memory)
     })
 }
 
-/// `ibv_free_device_list`. Devices stay.
+/// `ibv_free_device_list`. The devices are not freed.
 ///
 /// # Safety
 /// The list is from [`ibv_get_device_list`], or null.
 #[unsafe(export_name = "ethernot_ibv_free_device_list")]
 pub(crate) unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
-    // SAFETY: it was allocated so.
+    // SAFETY: the list is null or was allocated by `malloc`.
     unsafe { libc::free(list.cast()) };
 }
 
 /// `ibv_get_device_name`.
 ///
 /// # Safety
-/// The device is one of the list.
+/// The device is from the list.
 #[unsafe(export_name = "ethernot_ibv_get_device_name")]
 pub(crate) unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
     if device.is_null() {
         return ptr::null();
     }
-    // SAFETY: as the caller says; the name stays where it is.
+    // SAFETY: guaranteed by the caller; devices are never freed, so the name stays valid.
     unsafe { &raw const (*device).name }.cast()
 }
 
-/// `ibv_get_device_guid`: in network byte order.
+/// `ibv_get_device_guid`. Returns the GUID in network byte order.
 ///
 /// # Safety
-/// The device is one of the list.
+/// The device is from the list.
 #[unsafe(export_name = "ethernot_ibv_get_device_guid")]
 pub(crate) unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
     silent("ibv_get_device_guid", 0, || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let device = unsafe { ours(device) }?;
         Ok(u64::from_ne_bytes(device.managed.device.attributes().node_guid))
     })
@@ -113,11 +114,11 @@ pub(crate) unsafe extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> 
 /// `ibv_get_device_index`.
 ///
 /// # Safety
-/// The device is one of the list.
+/// The device is from the list.
 #[unsafe(export_name = "ethernot_ibv_get_device_index")]
 pub(crate) unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) -> c_int {
     number("ibv_get_device_index", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let device = unsafe { ours(device) }?;
         Ok(c_int::try_from(device.index).unwrap_or(-1))
     })
@@ -126,11 +127,11 @@ pub(crate) unsafe extern "C" fn ibv_get_device_index(device: *mut ibv_device) ->
 /// `ibv_open_device`.
 ///
 /// # Safety
-/// The device is one of the list.
+/// The device is from the list.
 #[unsafe(export_name = "ethernot_ibv_open_device")]
 pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
     pointer("ibv_open_device", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let opened = unsafe { ours(device) }?.managed.device.open()?;
         end::announce();
         let command =
@@ -143,25 +144,25 @@ pub(crate) unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut
         let events = opened.event_descriptor().as_raw_fd();
         let c = operations::context(device, command.as_raw_fd(), events);
         let made = shell::Context::make(c, Opened { context: opened, _command: command });
-        // SAFETY: it was just made.
+        // SAFETY: created just above.
         Ok(unsafe { &raw mut (*made).context })
     })
 }
 
-/// `ibv_close_device`. Programs close devices of which they have destroyed only a part, and expect that to succeed: what is
-/// left stays until the program ends.
+/// `ibv_close_device`. Programs close devices while some of their objects still exist, and expect
+/// success. The context and these objects then stay until the program ends.
 ///
 /// # Safety
 /// The context is from [`ibv_open_device`].
 #[unsafe(export_name = "ethernot_ibv_close_device")]
 pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     code("ibv_close_device", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         match unsafe { of(context) }?.close() {
             Err(Error::Busy(what)) => {
                 say(LogLevel::Debug, &format!("a device is closed, but {what}"));
             }
-            // SAFETY: it was made so, and nothing of it is left.
+            // SAFETY: created by `ibv_open_device`; no object of the context is left.
             Ok(()) => unsafe { shell::Context::free(whole(context)) },
             Err(error) => return Err(error),
         }
@@ -169,10 +170,11 @@ pub(crate) unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c
     })
 }
 
-/// `ibv_read_sysfs_file`: as if the file were there. Files of others are read.
+/// `ibv_read_sysfs_file`. Files of the library's devices are generated; other files are read from
+/// the host.
 ///
 /// # Safety
-/// Both texts end with a zero, and there is room for `size` bytes at `buffer`.
+/// `folder` and `name` end with a zero, and `buffer` has room for `size` bytes.
 #[unsafe(export_name = "ethernot_ibv_read_sysfs_file")]
 pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
     folder: *const c_char,
@@ -184,14 +186,14 @@ pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
         if folder.is_null() || name.is_null() || buffer.is_null() || size == 0 {
             return invalid("a file without a name, or no room for what is in it");
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (folder, name) =
             unsafe { (std::ffi::CStr::from_ptr(folder), std::ffi::CStr::from_ptr(name)) };
         let path = format!("{}/{}", folder.to_string_lossy(), name.to_string_lossy());
         let text = read(&path)?;
         let text = text.trim_end_matches('\n');
         let length = text.len().min(size - 1);
-        // SAFETY: as the caller says, and shorter than what there is room for.
+        // SAFETY: guaranteed by the caller; the text and its zero are at most `size` bytes.
         unsafe {
             ptr::copy_nonoverlapping(text.as_ptr().cast(), buffer, length);
             *buffer.add(length) = 0;
@@ -206,7 +208,7 @@ pub(crate) extern "C" fn ibv_get_sysfs_path() -> *const c_char {
     c"/sys".as_ptr()
 }
 
-/// The text of a file: of a device of ours, or any other.
+/// Returns the text of a file of the library's devices, or of any other file.
 fn read(path: &str) -> Result<String, Error> {
     if let Some(text) = sysfs::file(&files(path)?, path) {
         return Ok(text);
@@ -217,15 +219,16 @@ fn read(path: &str) -> Result<String, Error> {
     })
 }
 
-/// The devices of this process, as programs know them and as they are.
+/// Returns the devices of this process, each with its C structure.
 pub(crate) fn all() -> Result<Vec<(*mut ibv_device, ManagedDevice)>, Error> {
     // SAFETY: devices are never freed.
     let pair = |device: &*mut Device| (device.cast(), unsafe { &**device }.managed.clone());
     Ok(devices()?.devices.iter().map(pair).collect())
 }
 
-/// All files of all devices, as a lookup of this path needs them: counters are asked of the threads that drive a device,
-/// which takes longer.
+/// Returns all files of all devices, for a lookup of `path`. Counters are fetched from the threads
+/// that drive a device, which takes longer, so only if the path contains `counters`; else they are
+/// 0.
 pub(crate) fn files(path: &str) -> Result<Vec<(String, sysfs::SysfsEntry)>, Error> {
     let mut files = Vec::new();
     for &device in &devices()?.devices {
@@ -240,19 +243,19 @@ pub(crate) fn files(path: &str) -> Result<Vec<(String, sysfs::SysfsEntry)>, Erro
     Ok(files)
 }
 
-/// What is ours of a device.
+/// Returns the library's state of a device.
 ///
 /// # Safety
-/// The device is one of the list, or null.
+/// The device is from the list, or null.
 unsafe fn ours<'a>(device: *mut ibv_device) -> Result<&'a Device, Error> {
     if device.is_null() {
         return invalid("there is no device");
     }
-    // SAFETY: as the caller says; devices are never freed, and no thread writes to them.
+    // SAFETY: guaranteed by the caller; devices are never freed, and no thread writes to them.
     Ok(unsafe { &*device.cast::<Device>() })
 }
 
-/// What is ours of an open device.
+/// Returns the library's state of an open device.
 ///
 /// # Safety
 /// The context is from [`ibv_open_device`] and not closed while it is used, or null.
@@ -260,16 +263,17 @@ pub(crate) unsafe fn of<'a>(context: *mut ibv_context) -> Result<&'a Arc<verbs::
     if context.is_null() {
         return invalid("there is no context");
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     Ok(&unsafe { shell::Context::ours(whole(context), "context") }?.context)
 }
 
-/// The whole of which programs know a part.
+/// Returns the `verbs_context` that contains a context: programs have the address of the inner
+/// part.
 fn whole(context: *mut ibv_context) -> *mut verbs_context {
     context.wrapping_byte_sub(std::mem::offset_of!(verbs_context, context)).cast()
 }
 
-/// Reports to the program that the device has failed.
+/// Reports to the program that all devices have failed.
 pub(crate) fn report_failure() {
     let known = DEVICES.load(Ordering::Acquire);
     if known.is_null() {
@@ -282,12 +286,12 @@ pub(crate) fn report_failure() {
     }
 }
 
-/// The devices of this process. Those of a parent process that was forked stay in its memory, as a thread may be in a
-/// call with them.
+/// Returns the devices of this process, which are created on first use. After a fork the devices of
+/// the parent are never freed, because one of its threads may be using them.
 fn devices() -> Result<&'static Devices, Error> {
     let process = std::process::id();
     let known = DEVICES.load(Ordering::Acquire);
-    // SAFETY: it is never freed.
+    // SAFETY: devices are never freed.
     if let Some(devices) = unsafe { known.as_ref() }
         && devices.process == process
     {
@@ -298,12 +302,12 @@ fn devices() -> Result<&'static Devices, Error> {
     let devices = made.into_iter().enumerate().map(|(index, device)| make(index, device)).collect();
     let fresh = Box::into_raw(Box::new(Devices { process, devices }));
     let stored = DEVICES.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
-    // Another thread was faster: those are the devices, and what was made here is never of use.
-    // SAFETY: neither is ever freed.
+    // If another thread was faster, its devices are used, and those made here stay unused.
+    // SAFETY: neither of them is ever freed.
     Ok(unsafe { &*stored.map_or_else(|theirs| theirs, |_| fresh) })
 }
 
-/// What is wrong with the settings is said even if the program does not ask why there are no devices.
+/// Logs an error of the settings, because programs do not ask why there are no devices.
 fn report(error: &Error) {
     say(LogLevel::Error, &error.to_string());
 }
@@ -323,7 +327,7 @@ fn make(index: usize, managed: ManagedDevice) -> *mut Device {
     Box::into_raw(Box::new(Device { c, driver: &raw const DRIVER, index, managed }))
 }
 
-/// A text in the room there is for it, with a zero at its end.
+/// Copies a text to an array of `N` bytes, cut to end with a zero.
 pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
     let mut room = [0; N];
     for (place, byte) in room.iter_mut().take(N.saturating_sub(1)).zip(text.bytes()) {
@@ -335,5 +339,5 @@ pub(crate) fn text<const N: usize>(text: &str) -> [c_char; N] {
 /// `IBV_NODE_CA`.
 const NODE_CHANNEL_ADAPTER: c_int = 1;
 
-/// `IBV_TRANSPORT_IB`: queue pairs are connected by their users, and there are datagrams.
+/// `IBV_TRANSPORT_IB`: programs connect queue pairs themselves, and there are datagrams.
 const TRANSPORT_INFINIBAND: c_int = 0;

@@ -1,4 +1,4 @@
-//! Memory of the device: memory of the host, which is where the device is.
+//! Device memory, which is host memory here.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_uint, c_void};
@@ -13,19 +13,19 @@ use crate::layout::{ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
 use crate::memory::{handle, register};
 use crate::shell;
 
-/// What is ours of memory of the device.
+/// The library's state of device memory.
 pub(crate) struct DeviceMemory {
-    /// More than was asked for, by the alignment.
+    /// The memory, with extra bytes for the alignment.
     bytes: Box<[UnsafeCell<u8>]>,
-    /// Where the first byte is that the program has.
+    /// Index of the first byte that the program uses.
     start: usize,
     length: usize,
-    /// Regions it was registered as.
+    /// Number of memory regions registered from it.
     regions: AtomicU32,
 }
 
 impl DeviceMemory {
-    /// Address of `length` bytes from `offset` on, if there are as many.
+    /// Returns the address of `length` bytes at `offset`, if they are inside.
     fn at(&self, offset: u64, length: usize) -> Result<*mut u8, Error> {
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         let is_inside = start.checked_add(length).is_some_and(|end| end <= self.length);
@@ -45,9 +45,9 @@ pub(crate) unsafe extern "C" fn alloc_dm(
     init: *mut ibv_alloc_dm_attr,
 ) -> *mut ibv_dm {
     pointer("ibv_alloc_dm", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { of(context) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let Some(init) = (unsafe { init.as_ref() }) else { return invalid("how much memory?") };
         if init.comp_mask != 0 || init.length == 0 || init.log_align_req > ALIGNMENT_LOG_MAX {
             return invalid("no such memory of the device");
@@ -75,19 +75,19 @@ pub(crate) unsafe extern "C" fn alloc_dm(
 /// `ibv_free_dm`.
 pub(crate) unsafe extern "C" fn free_dm(dm: *mut ibv_dm) -> c_int {
     code("ibv_free_dm", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let ours = unsafe { shell::DeviceMemory::ours(dm, "memory of the device") }?;
         if ours.regions.load(Ordering::Acquire) > 0 {
             return Err(Error::Busy("the memory is registered".into()));
         }
-        // SAFETY: the handle was found alive above; no object uses it, or destroying it had failed; and the
-        // program makes no other call with a handle that it destroys.
+        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it. The
+        // program must not use a handle in another call while it destroys it.
         unsafe { shell::DeviceMemory::free(dm) };
         Ok(())
     })
 }
 
-/// `ibv_reg_dm_mr`: addresses in it count from 0.
+/// `ibv_reg_dm_mr`. Addresses in the region are offsets from its first byte.
 pub(crate) unsafe extern "C" fn reg_dm_mr(
     pd: *mut ibv_pd,
     dm: *mut ibv_dm,
@@ -100,12 +100,12 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
         if !access.contains(AccessFlags::ZERO_BASED) {
             return invalid("addresses in memory of the device count from 0");
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let ours = unsafe { shell::DeviceMemory::ours(dm, "memory of the device") }?;
         let address = ours.at(offset, length)?;
-        // SAFETY: as the caller says; the memory stays while it is registered.
+        // SAFETY: guaranteed by the caller; the memory is not freed while it is registered.
         let mr = unsafe { register(pd, address.cast(), length, 0, access) }?;
-        // SAFETY: the region was just made.
+        // SAFETY: the region was created just above.
         unsafe {
             shell::Region::ours(mr, "memory region")?.of_device(dm);
             (*mr).addr = ptr::null_mut();
@@ -115,12 +115,12 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
     })
 }
 
-/// A region of it was deregistered.
+/// Counts a deregistration of a region of this memory.
 ///
 /// # Safety
-/// It was registered by [`reg_dm_mr`].
+/// The region was registered by [`reg_dm_mr`].
 pub(crate) unsafe fn on_deregistered(dm: *mut ibv_dm) {
-    // SAFETY: memory that is registered is not freed.
+    // SAFETY: registered memory is not freed.
     if let Ok(ours) = unsafe { shell::DeviceMemory::ours(dm, "memory of the device") } {
         ours.regions.fetch_sub(1, Ordering::AcqRel);
     }
@@ -133,10 +133,10 @@ unsafe extern "C" fn copy_to(
     length: usize,
 ) -> c_int {
     code("ibv_memcpy_to_dm", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let into =
             unsafe { shell::DeviceMemory::ours(dm, "memory of the device") }?.at(offset, length)?;
-        // SAFETY: there are as many bytes here, and there, as the caller says.
+        // SAFETY: the caller guarantees `length` bytes at `from`; `at` has checked `into`.
         unsafe { ptr::copy(from.cast(), into, length) };
         Ok(())
     })
@@ -149,20 +149,20 @@ unsafe extern "C" fn copy_from(
     length: usize,
 ) -> c_int {
     code("ibv_memcpy_from_dm", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let from =
             unsafe { shell::DeviceMemory::ours(dm, "memory of the device") }?.at(offset, length)?;
-        // SAFETY: there are as many bytes here, and there, as the caller says.
+        // SAFETY: the caller guarantees `length` bytes at `into`; `at` has checked `from`.
         unsafe { ptr::copy(from, into.cast(), length) };
         Ok(())
     })
 }
 
-/// What a program may have at a time, of each piece: 1 MiB, more than devices with such memory have.
+/// Maximum size of one allocation: 1 MiB, more than devices with such memory have.
 pub(crate) const BYTES_MAX: usize = 1 << 20;
 
-/// What there is of it is copied in words, as on devices that have such memory.
+/// Offsets and lengths are multiples of 4 bytes, as on devices with such memory.
 const WORD: usize = 4;
 
-/// A large page.
+/// The largest alignment: a 2 MiB page.
 const ALIGNMENT_LOG_MAX: u32 = 21;

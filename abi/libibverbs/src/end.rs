@@ -1,4 +1,5 @@
-//! The end of the process by `_exit`: `libethernot_paths.so`, which comes before the C library, reports it.
+//! Sends pending work before the process ends by `_exit`. `libethernot_paths.so`, which is loaded
+//! before the C library, intercepts `_exit`.
 
 use std::ffi::{CStr, c_void};
 use std::panic::catch_unwind;
@@ -6,7 +7,8 @@ use std::sync::Once;
 
 use verbs_edge::send_before_end;
 
-/// Has work that was posted last sent before the process ends, if the library is there that hears of the end.
+/// Registers a function that sends posted work before the process ends. Does nothing without
+/// `libethernot_paths.so`.
 pub(crate) fn announce() {
     static ANNOUNCED: Once = Once::new();
     ANNOUNCED.call_once(|| {
@@ -17,13 +19,14 @@ pub(crate) fn announce() {
         }
         // SAFETY: the function with this name has this type.
         let set = unsafe { std::mem::transmute::<*mut c_void, SetBeforeEnd>(found) };
-        // SAFETY: the function is part of this library, which is not unloaded, and only waits.
+        // SAFETY: the function is in this library, which is never unloaded. It only waits, so a signal
+        // handler may call it.
         unsafe { set(before_end) };
     });
 }
 
 extern "C" fn before_end() {
-    // A panic must not end the process in another way than the program has asked for.
+    // A panic must not change how the process ends.
     let _reported = catch_unwind(send_before_end);
 }
 

@@ -14,14 +14,14 @@ use crate::{port, shell};
 /// `ibv_get_async_event`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_get_async_event")]
 pub(crate) unsafe extern "C" fn ibv_get_async_event(
     context: *mut ibv_context,
     into: *mut ibv_async_event,
 ) -> c_int {
     number("ibv_get_async_event", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let context = unsafe { of(context) }?;
         if into.is_null() {
             return invalid("there is no room for the event");
@@ -32,7 +32,7 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
             element => element.user(),
         };
         let c = ibv_async_event { element, event_type: event.kind as c_int };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { port::write(into, &c, size_of::<ibv_async_event>()) }.map(|()| 0)
     })
 }
@@ -40,13 +40,13 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
 /// `ibv_ack_async_event`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_ack_async_event")]
 pub(crate) unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
     silent("ibv_ack_async_event", (), || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let Some(event) = (unsafe { event.as_ref() }) else { return invalid("there is no event") };
-        // SAFETY: an object with an event that is not acknowledged stays.
+        // SAFETY: an object with an unacknowledged event cannot be destroyed.
         unsafe { acknowledge(event) }
     });
 }
@@ -55,15 +55,15 @@ unsafe fn acknowledge(event: &ibv_async_event) -> Result<(), Error> {
     let object = ptr::with_exposed_provenance_mut::<c_void>(event.element);
     let (context, element, kind) = match event.event_type {
         0 => {
-            // SAFETY: as the caller says: the event is of a completion queue.
+            // SAFETY: guaranteed by the caller: the event is of a completion queue.
             let queue = &unsafe { shell::completions(object.cast::<ibv_cq>()) }?.queue;
             let element = EventElement::CompletionQueue(Arc::clone(queue));
-            // SAFETY: the queue is there, and only acknowledgements write to the field.
+            // SAFETY: the queue exists, and only acknowledgements write to the field.
             unsafe { shell::count(&raw mut (*object.cast::<ibv_cq>()).async_events_completed, 1) };
             (queue.context(), element, AsyncEventKind::CompletionQueueError)
         }
         1..=7 | 16 => {
-            // SAFETY: as the caller says: the event is of a queue pair.
+            // SAFETY: guaranteed by the caller: the event is of a queue pair.
             let pair = &unsafe { shell::pair(object.cast::<ibv_qp>()) }?.pair;
             let element = EventElement::QueuePair(Arc::clone(pair));
             // SAFETY: as above.
@@ -71,7 +71,7 @@ unsafe fn acknowledge(event: &ibv_async_event) -> Result<(), Error> {
             (pair.context(), element, AsyncEventKind::QueuePairFatal)
         }
         14 | 15 => {
-            // SAFETY: as the caller says: the event is of a shared receive queue.
+            // SAFETY: guaranteed by the caller: the event is of a shared receive queue.
             let queue =
                 &unsafe { shell::Shared::ours(object.cast::<ibv_srq>(), "shared receive queue") }?
                     .queue;
@@ -80,7 +80,7 @@ unsafe fn acknowledge(event: &ibv_async_event) -> Result<(), Error> {
             unsafe { shell::count(&raw mut (*object.cast::<ibv_srq>()).events_completed, 1) };
             (queue.domain().context(), element, AsyncEventKind::ReceiveLimitReached)
         }
-        // Ports and devices wait for no acknowledgement.
+        // Events of ports and devices need no acknowledgement.
         _ => return Ok(()),
     };
     context.acknowledge_event(&AsyncEvent { kind, element });

@@ -1,4 +1,4 @@
-//! Errors as programs of C see them, and panics as they must not.
+//! Converts errors and panics to error numbers for C programs.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use verbs::Error;
 use verbs_edge::{LogLevel, Settings};
 
-/// What a call does; 0 or the number of the error is returned, as most calls do.
+/// Runs the body of a call; returns 0 or the error number, as most calls do.
 pub(crate) fn code(call: &str, body: impl FnOnce() -> Result<(), Error>) -> c_int {
     match caught(call, body) {
         Ok(()) => 0,
@@ -16,34 +16,35 @@ pub(crate) fn code(call: &str, body: impl FnOnce() -> Result<(), Error>) -> c_in
     }
 }
 
-/// What a call does that returns a number, or -1.
+/// Runs the body of a call that returns a number; returns -1 on error.
 pub(crate) fn number(call: &str, body: impl FnOnce() -> Result<c_int, Error>) -> c_int {
     caught(call, body).unwrap_or(-1)
 }
 
-/// What a call does that returns a long number, or -1.
+/// Runs the body of a call that returns a 64-bit number; returns -1 on error.
 pub(crate) fn signed(call: &str, body: impl FnOnce() -> Result<i64, Error>) -> i64 {
     caught(call, body).unwrap_or(-1)
 }
 
-/// What a call does that returns a pointer, or none.
+/// Runs the body of a call that returns a pointer; returns null on error.
 pub(crate) fn pointer<T>(call: &str, body: impl FnOnce() -> Result<*mut T, Error>) -> *mut T {
     caught(call, body).unwrap_or(ptr::null_mut())
 }
 
-/// Runs a call that cannot report errors.
+/// Runs the body of a call that cannot report errors; returns `otherwise` on error.
 pub(crate) fn silent<T>(call: &str, otherwise: T, body: impl FnOnce() -> Result<T, Error>) -> T {
     caught(call, body).unwrap_or(otherwise)
 }
 
-/// Runs what a call does; an error, or a panic as `EIO`, is in `errno` then. A panic is a fault of ours, after which
-/// nothing of the device can be relied on: the program gets an event, and goes on.
+/// Runs the body of a call. Stores the number of an error in `errno`; a panic becomes `EIO`. After
+/// a panic the state of the device is unreliable, so the program gets a device event; it is not
+/// aborted.
 fn caught<T>(call: &str, body: impl FnOnce() -> Result<T, Error>) -> Result<T, c_int> {
     let error = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => return Ok(value),
         Ok(Err(error)) => error,
         Err(_) => {
-            // Whatever it was printed is there already. What fails here fails again.
+            // The panic message is printed already. If reporting panics too, that is ignored.
             let _ = catch_unwind(crate::device::report_failure);
             Error::Failed("a fault of the library".into())
         }
@@ -56,7 +57,7 @@ fn caught<T>(call: &str, body: impl FnOnce() -> Result<T, Error>) -> Result<T, c
     Err(number)
 }
 
-/// The number of an error.
+/// Returns the error number of an error.
 pub(crate) fn errno_of(error: &Error) -> c_int {
     match error {
         Error::Invalid(_) => libc::EINVAL,
@@ -71,24 +72,24 @@ pub(crate) fn errno_of(error: &Error) -> c_int {
     }
 }
 
-/// An argument that must not be.
+/// Returns an error about an invalid argument.
 pub(crate) fn invalid<T>(what: &str) -> Result<T, Error> {
     Err(Error::Invalid(what.into()))
 }
 
-/// A thing that the device has not.
+/// Returns an error about an unsupported feature.
 pub(crate) fn unsupported<T>(what: &str) -> Result<T, Error> {
     Err(Error::NotSupported(what.into()))
 }
 
-/// Says something on the standard error output, if so much is wanted.
+/// Prints a message on standard error if the log level includes it.
 pub(crate) fn say(at: LogLevel, what: &str) {
     if level() >= at {
         eprintln!("ethernot: {what}");
     }
 }
 
-/// How much is said on the standard error output.
+/// Returns the log level of the settings.
 fn level() -> LogLevel {
     static LEVEL: OnceLock<LogLevel> = OnceLock::new();
     *LEVEL.get_or_init(|| {
@@ -98,7 +99,7 @@ fn level() -> LogLevel {
 
 /// Sets the `errno` of this thread.
 pub(crate) fn set_errno(number: c_int) {
-    // SAFETY: the pointer is to a variable of this thread, for as long as it lives.
+    // SAFETY: the pointer is to a variable of this thread, which lives as long as the thread.
     unsafe { *libc::__errno_location() = number };
 }
 

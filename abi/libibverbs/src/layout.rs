@@ -1,19 +1,19 @@
-//! The structures that programs have compiled in, field by field: x86-64 and other 64-bit systems.
+//! The C structures of `libibverbs`, field by field, for x86-64 and other 64-bit systems.
 //!
-//! They have the names that programs know. What is compared with the headers of the system, where there are any, is
-//! at the end of `tests/layout.rs`.
+//! Structures and fields have their names in C. A test at the end of `tests/layout.rs` compares
+//! them with the headers of the system, if these are installed.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::{pthread_cond_t, pthread_mutex_t, timespec};
 
-/// A function of the old `ops` table that no library calls any more.
+/// An entry of the old `ops` table that no library calls any more.
 pub type Unused = *const c_void;
 
 /// A GID, in network byte order.
 pub type ibv_gid = [u8; 16];
 
-/// A device. Ours has more behind it.
+/// A device. The library's own state follows it in memory.
 #[repr(C)]
 pub struct ibv_device {
     pub ops: [Unused; 2],
@@ -25,7 +25,7 @@ pub struct ibv_device {
     pub ibdev_path: [c_char; 256],
 }
 
-/// The functions that the headers call for data.
+/// The functions that the inline functions of the headers call.
 #[repr(C)]
 pub struct ibv_context_ops {
     pub query_device: Unused,
@@ -61,8 +61,9 @@ pub struct ibv_context {
     pub abi_compat: *mut c_void,
 }
 
-/// What stands before [`ibv_context`]. It grows at its beginning: programs count from its end, and ask `sz` how much
-/// there is. An operation that is not there is not supported.
+/// The fields before [`ibv_context`]. New versions add fields at the beginning: programs address
+/// fields by their distance from the end, and find the size in `sz`. A null operation is not
+/// supported.
 #[repr(C)]
 pub struct verbs_context {
     pub newest: [Unused; 6],
@@ -127,7 +128,7 @@ pub struct verbs_context {
     pub context: ibv_context,
 }
 
-/// What a device can do.
+/// Attributes of a device.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_device_attr {
@@ -173,13 +174,13 @@ pub struct ibv_device_attr {
     pub phys_port_cnt: u8,
 }
 
-/// What is asked of [`ibv_device_attr_ex`].
+/// Input of `ibv_query_device_ex`.
 #[repr(C)]
 pub struct ibv_query_device_ex_input {
     pub comp_mask: u32,
 }
 
-/// Registered memory without pages.
+/// On-demand paging capabilities.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_odp_caps {
@@ -189,7 +190,7 @@ pub struct ibv_odp_caps {
     pub ud_odp_caps: u32,
 }
 
-/// The part of [`ibv_device_attr_ex`] that has to do with raw Ethernet and matching of tags: nothing here.
+/// The fields of [`ibv_device_attr_ex`] about raw Ethernet and tag matching: all zero.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_rss_caps {
@@ -200,7 +201,7 @@ pub struct ibv_rss_caps {
     pub rx_hash_function: u8,
 }
 
-/// More of what a device can do.
+/// Extended attributes of a device.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_device_attr_ex {
@@ -223,7 +224,7 @@ pub struct ibv_device_attr_ex {
     pub phys_port_cnt_ex: u32,
 }
 
-/// What a port is like. The newest form has one field more than that of 2022.
+/// Attributes of a port. The newest form has one field more than that of 2022.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub struct ibv_port_attr {
@@ -252,7 +253,7 @@ pub struct ibv_port_attr {
     pub active_speed_ex: u32,
 }
 
-/// An entry of the table of GIDs.
+/// An entry of the GID table.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_gid_entry {
@@ -276,13 +277,13 @@ pub struct ibv_td {
     pub context: *mut ibv_context,
 }
 
-/// How a thread domain is made.
+/// Attributes for creating a thread domain.
 #[repr(C)]
 pub struct ibv_td_init_attr {
     pub comp_mask: u32,
 }
 
-/// How a parent domain is made.
+/// Attributes for creating a parent domain.
 #[repr(C)]
 pub struct ibv_parent_domain_init_attr {
     pub pd: *mut ibv_pd,
@@ -305,7 +306,7 @@ pub struct ibv_mr {
     pub rkey: u32,
 }
 
-/// Memory of the device.
+/// Device memory.
 #[repr(C)]
 pub struct ibv_dm {
     pub context: *mut ibv_context,
@@ -315,7 +316,7 @@ pub struct ibv_dm {
     pub handle: u32,
 }
 
-/// How memory of the device is allocated.
+/// Attributes for allocating device memory.
 #[repr(C)]
 pub struct ibv_alloc_dm_attr {
     pub length: usize,
@@ -333,7 +334,7 @@ pub struct ibv_mw {
     pub mw_type: c_int,
 }
 
-/// What a window is bound to.
+/// The memory that a memory window is bound to.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_mw_bind_info {
@@ -343,7 +344,7 @@ pub struct ibv_mw_bind_info {
     pub mw_access_flags: c_uint,
 }
 
-/// Binds a window of type 1.
+/// A request to bind a memory window of type 1.
 #[repr(C)]
 pub struct ibv_mw_bind {
     pub wr_id: u64,
@@ -359,7 +360,7 @@ pub struct ibv_comp_channel {
     pub refcnt: c_int,
 }
 
-/// A completion queue, as the oldest programs know it.
+/// A completion queue, as the oldest programs have it.
 #[repr(C)]
 pub struct ibv_cq {
     pub context: *mut ibv_context,
@@ -373,16 +374,16 @@ pub struct ibv_cq {
     pub async_events_completed: u32,
 }
 
-/// What a poll is asked.
+/// Attributes of a poll.
 #[repr(C)]
 pub struct ibv_poll_cq_attr {
     pub comp_mask: u32,
 }
 
-/// A function of [`ibv_cq_ex`] that returns a field of the completion at hand.
+/// A function of [`ibv_cq_ex`] that returns a field of the current completion.
 pub type Read<T> = Option<unsafe extern "C" fn(*mut ibv_cq_ex) -> T>;
 
-/// A completion queue with functions to read completions.
+/// A completion queue with functions that read completions.
 #[repr(C)]
 pub struct ibv_cq_ex {
     pub base: ibv_cq,
@@ -409,7 +410,7 @@ pub struct ibv_cq_ex {
     pub read_completion_wallclock_ns: Read<u64>,
 }
 
-/// How an extended completion queue is made.
+/// Attributes for creating an extended completion queue.
 #[repr(C)]
 pub struct ibv_cq_init_attr_ex {
     pub cqe: u32,
@@ -422,7 +423,7 @@ pub struct ibv_cq_init_attr_ex {
     pub parent_domain: *mut ibv_pd,
 }
 
-/// How often a completion queue raises events.
+/// Moderation of completion events.
 #[repr(C)]
 pub struct ibv_modify_cq_attr {
     pub attr_mask: u32,
@@ -449,7 +450,7 @@ pub struct ibv_wc {
     pub dlid_path_bits: u8,
 }
 
-/// A route header, as it stands before the payload of a datagram.
+/// A global route header, as it precedes the payload of a received datagram.
 #[repr(C)]
 pub struct ibv_grh {
     pub version_tclass_flow: [u8; 4],
@@ -460,11 +461,11 @@ pub struct ibv_grh {
     pub dgid: ibv_gid,
 }
 
-/// Where packets go, by GID.
+/// The part of an address vector that names the destination by GID.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_global_route {
-    /// Aligned to 8 bytes, as the header's union has words of that size in it.
+    /// Aligned to 8 bytes, because the union in the header contains 64-bit words.
     pub dgid: Aligned,
     pub flow_label: u32,
     pub sgid_index: u8,
@@ -472,12 +473,12 @@ pub struct ibv_global_route {
     pub traffic_class: u8,
 }
 
-/// A GID where its alignment matters.
+/// A GID with the alignment it has in C.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub struct Aligned(pub ibv_gid);
 
-/// Where packets go.
+/// An address vector: the path of packets.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_ah_attr {
@@ -507,14 +508,14 @@ pub struct ibv_srq_attr {
     pub srq_limit: u32,
 }
 
-/// How a shared receive queue is made.
+/// Attributes for creating a shared receive queue.
 #[repr(C)]
 pub struct ibv_srq_init_attr {
     pub srq_context: *mut c_void,
     pub attr: ibv_srq_attr,
 }
 
-/// How an extended shared receive queue is made.
+/// Attributes for creating an extended shared receive queue.
 #[repr(C)]
 pub struct ibv_srq_init_attr_ex {
     pub srq_context: *mut c_void,
@@ -550,7 +551,7 @@ pub struct ibv_qp_cap {
     pub max_inline_data: u32,
 }
 
-/// How a queue pair is made.
+/// Attributes for creating a queue pair.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_qp_init_attr {
@@ -563,7 +564,8 @@ pub struct ibv_qp_init_attr {
     pub sq_sig_all: c_int,
 }
 
-/// How an extended queue pair is made. It begins as [`ibv_qp_init_attr`], without the padding at its end.
+/// Attributes for creating an extended queue pair. Starts with the fields of [`ibv_qp_init_attr`],
+/// without its padding.
 #[repr(C)]
 pub struct ibv_qp_init_attr_ex {
     pub qp_context: *mut c_void,
@@ -588,7 +590,7 @@ pub struct ibv_qp_init_attr_ex {
 }
 
 impl ibv_qp_init_attr_ex {
-    /// What both ways of making a queue pair say.
+    /// Returns the fields that [`ibv_qp_init_attr`] has too.
     pub(crate) const fn plain(&self) -> ibv_qp_init_attr {
         ibv_qp_init_attr {
             qp_context: self.qp_context,
@@ -602,7 +604,7 @@ impl ibv_qp_init_attr_ex {
     }
 }
 
-/// What `ibv_modify_qp` sets and `ibv_query_qp` returns.
+/// The attributes that `ibv_modify_qp` sets and `ibv_query_qp` returns.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_qp_attr {
@@ -652,14 +654,14 @@ pub struct ibv_qp {
     pub events_completed: u32,
 }
 
-/// Bytes that are sent by value.
+/// A buffer of inline bytes.
 #[repr(C)]
 pub struct ibv_data_buf {
     pub addr: *mut c_void,
     pub length: usize,
 }
 
-/// A queue pair with functions that put work requests together.
+/// A queue pair with functions that build work requests.
 #[repr(C)]
 pub struct ibv_qp_ex {
     pub base: ibv_qp,
@@ -692,7 +694,7 @@ pub struct ibv_qp_ex {
     pub wr_flush: Unused,
 }
 
-/// A piece of memory of this process.
+/// A scatter/gather entry.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_sge {
@@ -701,7 +703,7 @@ pub struct ibv_sge {
     pub lkey: u32,
 }
 
-/// Of [`ibv_send_wr`]: where at the peer.
+/// Remote address and key in [`ibv_send_wr`].
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct SendRdma {
@@ -709,7 +711,7 @@ pub struct SendRdma {
     pub rkey: u32,
 }
 
-/// Of [`ibv_send_wr`]: what an atomic does.
+/// Operands of an atomic in [`ibv_send_wr`].
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct SendAtomic {
@@ -719,7 +721,7 @@ pub struct SendAtomic {
     pub rkey: u32,
 }
 
-/// Of [`ibv_send_wr`]: where a datagram goes.
+/// Destination of a datagram in [`ibv_send_wr`].
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct SendDatagram {
@@ -728,7 +730,7 @@ pub struct SendDatagram {
     pub remote_qkey: u32,
 }
 
-/// What depends on the opcode.
+/// The part of [`ibv_send_wr`] that depends on the opcode.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub union SendWhat {
@@ -737,7 +739,7 @@ pub union SendWhat {
     pub ud: SendDatagram,
 }
 
-/// Of [`ibv_send_wr`]: how a window is bound.
+/// Parameters of a memory window bind in [`ibv_send_wr`].
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct SendBind {
@@ -773,12 +775,12 @@ pub struct ibv_recv_wr {
 /// An asynchronous event.
 #[repr(C)]
 pub struct ibv_async_event {
-    /// A pointer, or in its first bytes a port number.
+    /// A pointer to the object, or a port number in the low bytes.
     pub element: usize,
     pub event_type: c_int,
 }
 
-/// Options of connections that vendors agree on.
+/// Vendor options of a connection.
 #[repr(C)]
 pub struct ibv_ece {
     pub vendor_id: u32,
@@ -786,7 +788,7 @@ pub struct ibv_ece {
     pub comp_mask: u32,
 }
 
-/// The device's clock.
+/// The clock value of the device.
 #[repr(C)]
 pub struct ibv_values_ex {
     pub comp_mask: u32,

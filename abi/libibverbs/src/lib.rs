@@ -1,8 +1,9 @@
-//! The C libraries `libibverbs.so.1` and `librdmacm.so.1`, over the crate `verbs`.
+//! The C libraries `libibverbs.so.1` and `librdmacm.so.1`, implemented by the crate `verbs`.
 //!
-//! Programs have been compiled against structures (`layout`) and link to names with versions (`names.txt`); what the
-//! calls do is in `verbs`. Each call here checks what it was given, translates, and returns what the manual pages say;
-//! a panic below becomes an error of the call and an event, never the end of the program.
+//! Programs are compiled against C structures (`layout`) and linked to versioned symbols
+//! (`names.txt`). A call here checks its arguments, converts them, calls `verbs`, and returns what
+//! its manual page says. A panic becomes an error of the call and a device event; it never ends the
+//! program.
 
 mod address;
 mod builder;

@@ -1,4 +1,4 @@
-//! Domains, memory regions and memory windows.
+//! Protection domains, memory regions and memory windows.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
@@ -17,56 +17,58 @@ use crate::layout::{
 };
 use crate::shell;
 
-/// What is ours of a protection domain, or of a parent domain, which stands for another one.
+/// The library's state of a protection domain or parent domain.
 pub(crate) struct Domain {
     pub(crate) protects: Arc<ProtectionDomain>,
-    /// Of a parent domain: what it stands for.
+    /// For a parent domain: the protection domain and the thread domain (or null) it was created
+    /// from.
     stands_for: Option<(*mut ibv_pd, *mut ibv_td)>,
-    /// Parent domains that stand for it.
+    /// Number of parent domains created from this domain.
     parents: AtomicU32,
 }
 
-/// What is ours of a thread domain: nothing but that it is there, as queues are for any thread.
+/// The library's state of a thread domain. Thread domains have no effect, as any thread may use any
+/// queue.
 pub(crate) struct ThreadDomain {
     parents: AtomicU32,
 }
 
-/// What is ours of a memory region.
+/// The library's state of a memory region.
 pub(crate) struct Region {
     pub(crate) region: Arc<MemoryRegion>,
-    /// The memory of the device that it is of, or null.
+    /// The device memory that was registered; null for ordinary memory.
     device_memory: AtomicPtr<ibv_dm>,
 }
 
 impl Region {
-    /// It is of this memory of the device.
+    /// Marks the region as registered from this device memory.
     pub(crate) fn of_device(&self, memory: *mut ibv_dm) {
         self.device_memory.store(memory, Ordering::Release);
     }
 }
 
-/// What is ours of a memory window.
+/// The library's state of a memory window.
 pub(crate) struct Window {
     pub(crate) window: Arc<MemoryWindow>,
 }
 
-/// The domain that a program names.
+/// Returns the library's state of a protection domain.
 ///
 /// # Safety
 /// As for [`shell::Shell::ours`].
 pub(crate) unsafe fn domain<'a>(pd: *const ibv_pd) -> Result<&'a Domain, Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { shell::Domain::ours(pd, "protection domain") }
 }
 
 /// `ibv_alloc_pd`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_alloc_pd")]
 pub(crate) unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     pointer("ibv_alloc_pd", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let domain = unsafe { of(context) }?.allocate_domain()?;
         Ok(make_domain(context, domain, None))
     })
@@ -81,20 +83,21 @@ fn make_domain(
     shell::Domain::make(ibv_pd { context, handle: handle() }, ours)
 }
 
-/// `ibv_dealloc_pd`, of protection domains and of parent domains.
+/// `ibv_dealloc_pd`, for protection domains and parent domains.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_dealloc_pd")]
 pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     code("ibv_dealloc_pd", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let Domain { protects: own, stands_for, parents } = unsafe { domain(pd) }?;
         busy_with(parents, "parent domains stand for the protection domain")?;
         match *stands_for {
             None => own.deallocate()?,
             Some((base, thread)) => {
-                // SAFETY: what a parent domain stands for stays until the parent domain is deallocated.
+                // SAFETY: the domain a parent domain was created from cannot be deallocated before
+                // it.
                 unsafe { domain(base) }?.parents.fetch_sub(1, Ordering::AcqRel);
                 if !thread.is_null() {
                     // SAFETY: as above.
@@ -103,8 +106,8 @@ pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
                 }
             }
         }
-        // SAFETY: the handle was found alive above; no object uses it, or destroying it had failed; and the
-        // program makes no other call with a handle that it destroys.
+        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it. The
+        // program must not use a handle in another call while it destroys it.
         unsafe { shell::Domain::free(pd) };
         Ok(())
     })
@@ -123,9 +126,9 @@ pub(crate) unsafe extern "C" fn alloc_td(
     init: *mut ibv_td_init_attr,
 ) -> *mut ibv_td {
     pointer("ibv_alloc_td", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { of(context) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         if unsafe { init.as_ref() }.is_some_and(|init| init.comp_mask != 0) {
             return invalid("a thread domain is made without more");
         }
@@ -139,39 +142,39 @@ pub(crate) unsafe extern "C" fn alloc_td(
 /// `ibv_dealloc_td`.
 pub(crate) unsafe extern "C" fn dealloc_td(td: *mut ibv_td) -> c_int {
     code("ibv_dealloc_td", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let ours = unsafe { shell::ThreadDomain::ours(td, "thread domain") }?;
         busy_with(&ours.parents, "parent domains use the thread domain")?;
-        // SAFETY: the handle was found alive above; no object uses it, or destroying it had failed; and the
-        // program makes no other call with a handle that it destroys.
+        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it. The
+        // program must not use a handle in another call while it destroys it.
         unsafe { shell::ThreadDomain::free(td) };
         Ok(())
     })
 }
 
-/// `ibv_alloc_parent_domain`. Allocators of the program are taken and not called: nothing is allocated per queue pair
-/// that a program could want elsewhere.
+/// `ibv_alloc_parent_domain`. Ignores the allocators of the program: the library allocates nothing
+/// per queue pair that they could replace.
 pub(crate) unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
     init: *mut ibv_parent_domain_init_attr,
 ) -> *mut ibv_pd {
     pointer("ibv_alloc_parent_domain", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { of(context) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let Some(init) = (unsafe { init.as_ref() }) else {
             return invalid("there is nothing to stand for");
         };
         if init.comp_mask & !PARENT_KNOWN != 0 {
             return invalid("unknown attributes of a parent domain");
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let base = unsafe { domain(init.pd) }?;
         if base.stands_for.is_some() {
             return invalid("a parent domain stands for a protection domain");
         }
         if !init.td.is_null() {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { shell::ThreadDomain::ours(init.td, "thread domain") }?
                 .parents
                 .fetch_add(1, Ordering::AcqRel);
@@ -184,7 +187,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
 /// `ibv_reg_mr`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_reg_mr")]
 pub(crate) unsafe extern "C" fn ibv_reg_mr(
     pd: *mut ibv_pd,
@@ -194,14 +197,14 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr(
 ) -> *mut ibv_mr {
     let access = AccessFlags(access.cast_unsigned());
     let start = first_address(addr.addr(), access);
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     pointer("ibv_reg_mr", || unsafe { register(pd, addr, length, start, access) })
 }
 
 /// `ibv_reg_mr_iova`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_reg_mr_iova")]
 pub(crate) unsafe extern "C" fn ibv_reg_mr_iova(
     pd: *mut ibv_pd,
@@ -210,7 +213,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     pointer("ibv_reg_mr_iova", || unsafe {
         register(pd, addr, length, iova, AccessFlags(access.cast_unsigned()))
     })
@@ -219,7 +222,7 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova(
 /// `ibv_reg_mr_iova2`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_reg_mr_iova2")]
 pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
     pd: *mut ibv_pd,
@@ -228,14 +231,15 @@ pub(crate) unsafe extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: c_uint,
 ) -> *mut ibv_mr {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     pointer("ibv_reg_mr_iova2", || unsafe { register(pd, addr, length, iova, AccessFlags(access)) })
 }
 
 /// Registers memory.
 ///
 /// # Safety
-/// The domain is one, or null. The memory is the program's, who keeps it while it is registered.
+/// The domain is valid or null. The memory belongs to the program, and remains allocated while it
+/// is registered.
 pub(crate) unsafe fn register(
     pd: *mut ibv_pd,
     addr: *mut c_void,
@@ -243,7 +247,7 @@ pub(crate) unsafe fn register(
     start: u64,
     access: AccessFlags,
 ) -> Result<*mut ibv_mr, Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let region = unsafe { domain(pd) }?.protects.register(
         addr.addr(),
         length as u64,
@@ -251,22 +255,22 @@ pub(crate) unsafe fn register(
         plain(access),
     )?;
     let key = region.key();
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let context = unsafe { (*pd).context };
     let c = ibv_mr { context, pd, addr, length, handle: handle(), lkey: key, rkey: key };
     Ok(shell::Region::make(c, Region { region, device_memory: AtomicPtr::default() }))
 }
 
-/// Flags without `IBV_ACCESS_ON_DEMAND`: nothing is pinned, so pages come when they are used, whether a program asks for
-/// that or not.
+/// Returns the flags without `IBV_ACCESS_ON_DEMAND`. No memory is pinned, so all regions are paged
+/// on demand anyway.
 const fn plain(access: AccessFlags) -> AccessFlags {
     AccessFlags(access.0 & !AccessFlags::ON_DEMAND.0)
 }
 
-/// `ibv_rereg_mr`: -1 if it fails, and then the region is as it was.
+/// `ibv_rereg_mr`. Returns -1 on failure, and leaves the region unchanged then.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_rereg_mr")]
 pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut ibv_mr,
@@ -277,7 +281,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     access: c_int,
 ) -> c_int {
     number("ibv_rereg_mr", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let region = &unsafe { shell::Region::ours(mr, "memory region") }?.region;
         if flags & !(REREGISTER_RANGE | REREGISTER_DOMAIN | REREGISTER_ACCESS) != 0 || flags == 0 {
             return invalid("unknown changes of a memory region");
@@ -287,7 +291,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
             return invalid("a memory region needs memory");
         }
         let domain = if has(REREGISTER_DOMAIN) {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             Some(&unsafe { domain(pd) }?.protects)
         } else {
             None
@@ -298,7 +302,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
             access: has(REREGISTER_ACCESS).then_some(plain(AccessFlags(access.cast_unsigned()))),
         };
         region.reregister(&change)?;
-        // SAFETY: the structure is the program's, which waits for this call.
+        // SAFETY: the structure belongs to the program, which does not access it during this call.
         let c = unsafe { &mut *mr };
         (c.lkey, c.rkey) = (region.key(), region.key());
         if has(REREGISTER_DOMAIN) {
@@ -311,7 +315,8 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
     })
 }
 
-/// `ibv_advise_mr`: memory is brought in when it is used, so there is nothing to do.
+/// `ibv_advise_mr`. Checks the arguments only: pages are mapped on first use, so there is nothing
+/// to prefetch.
 pub(crate) unsafe extern "C" fn advise_mr(
     pd: *mut ibv_pd,
     advice: c_int,
@@ -320,7 +325,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
     count: u32,
 ) -> c_int {
     code("ibv_advise_mr", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { domain(pd) }?;
         if !(0..=ADVICE_MAX).contains(&advice) {
             return unsupported("such advice");
@@ -335,20 +340,20 @@ pub(crate) unsafe extern "C" fn advise_mr(
 /// `ibv_dereg_mr`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_dereg_mr")]
 pub(crate) unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     code("ibv_dereg_mr", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let ours = unsafe { shell::Region::ours(mr, "memory region") }?;
         ours.region.deregister()?;
         let device_memory = ours.device_memory.load(Ordering::Acquire);
         if !device_memory.is_null() {
-            // SAFETY: it was registered so.
+            // SAFETY: the region was registered from this device memory.
             unsafe { crate::device_memory::on_deregistered(device_memory) };
         }
-        // SAFETY: the handle was found alive above; no object uses it, or destroying it had failed; and the
-        // program makes no other call with a handle that it destroys.
+        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it. The
+        // program must not use a handle in another call while it destroys it.
         unsafe { shell::Region::free(mr) };
         Ok(())
     })
@@ -362,9 +367,9 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mu
             2 => WindowType::Two,
             _ => return unsupported("there are windows of type 1 and 2"),
         };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let window = unsafe { domain(pd) }?.protects.allocate_window(kind)?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let context = unsafe { (*pd).context };
         let c = ibv_mw { context, pd, rkey: window.key(), handle: handle(), mw_type };
         Ok(shell::Window::make(c, Window { window }))
@@ -374,22 +379,23 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mu
 /// `ibv_dealloc_mw`.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     code("ibv_dealloc_mw", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { shell::Window::ours(mw, "memory window") }?.window.deallocate()?;
-        // SAFETY: the handle was found alive above; no object uses it, or destroying it had failed; and the
-        // program makes no other call with a handle that it destroys.
+        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it. The
+        // program must not use a handle in another call while it destroys it.
         unsafe { shell::Window::free(mw) };
         Ok(())
     })
 }
 
-/// A number that distinguishes objects where programs print it.
+/// Returns a new number for the `handle` field of an object. Programs print it; the library does
+/// not use it.
 pub(crate) fn handle() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// `IBV_REREG_MR_CHANGE_TRANSLATION` and its neighbours.
+/// `IBV_REREG_MR_CHANGE_TRANSLATION`, `..._CHANGE_PD` and `..._CHANGE_ACCESS`.
 const REREGISTER_RANGE: c_int = 1;
 const REREGISTER_DOMAIN: c_int = 2;
 const REREGISTER_ACCESS: c_int = 4;

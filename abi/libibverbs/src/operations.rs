@@ -1,4 +1,4 @@
-//! Which calls an open device has.
+//! The function tables of an open device.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -6,7 +6,7 @@ use std::ptr;
 use crate::layout::{ibv_context, ibv_context_ops, ibv_device, verbs_context};
 use crate::{completion, device_memory, memory, pair, port, post, shared};
 
-/// An open device of these descriptors. What is missing is not supported, which the headers report to programs.
+/// Returns the context of an open device. The headers report null operations as unsupported.
 pub(crate) fn context(device: *mut ibv_device, cmd_fd: c_int, async_fd: c_int) -> verbs_context {
     verbs_context {
         newest: [ptr::null(); 6],
@@ -82,5 +82,5 @@ fn calls() -> ibv_context_ops {
     }
 }
 
-/// The mark by which programs see that there is more before the context than there was in 2012.
+/// The value of `abi_compat` that marks a context as part of a `verbs_context`, introduced in 2012.
 const IS_EXTENDED: usize = usize::MAX;

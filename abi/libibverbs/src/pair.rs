@@ -20,30 +20,30 @@ use crate::layout::{
 use crate::memory::{domain, handle};
 use crate::{builder, port, shell};
 
-/// What is ours of a queue pair.
+/// The library's state of a queue pair.
 pub(crate) struct Pair {
     pub(crate) pair: Arc<QueuePair>,
-    /// Puts work requests together, if the program wanted that.
+    /// Builds work requests by calls, if the program asked for that at creation.
     pub(crate) builder: Option<Builder>,
 }
 
 /// `ibv_create_qp`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_create_qp")]
 pub(crate) unsafe extern "C" fn ibv_create_qp(
     pd: *mut ibv_pd,
     init: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
     pointer("ibv_create_qp", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let Some(init) = (unsafe { init.as_mut() }) else {
             return invalid("there is nothing to make");
         };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let made = unsafe { create(pd, init, None) }?;
-        // SAFETY: it was just made.
+        // SAFETY: created just above.
         init.cap = unsafe { capabilities(made) }?;
         Ok(made)
     })
@@ -55,9 +55,9 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     init: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     pointer("ibv_create_qp_ex", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { crate::device::of(context) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let Some(init) = (unsafe { init.as_mut() }) else {
             return invalid("there is nothing to make");
         };
@@ -73,9 +73,9 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         let plain = init.plain();
         let operations =
             (init.comp_mask & INIT_SEND_OPERATIONS != 0).then_some(init.send_ops_flags);
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let made = unsafe { create(init.pd, &plain, operations) }?;
-        // SAFETY: it was just made.
+        // SAFETY: created just above.
         init.cap = unsafe { capabilities(made) }?;
         Ok(made)
     })
@@ -84,10 +84,10 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
 /// `ibv_qp_to_qp_ex`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_qp_to_qp_ex")]
 pub(crate) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     match unsafe { shell::pair(qp) } {
         Ok(Pair { builder: Some(_), .. }) => qp.cast(),
         _ => ptr::null_mut(),
@@ -97,7 +97,7 @@ pub(crate) unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_
 /// `ibv_modify_qp`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_modify_qp")]
 pub(crate) unsafe extern "C" fn ibv_modify_qp(
     qp: *mut ibv_qp,
@@ -105,26 +105,26 @@ pub(crate) unsafe extern "C" fn ibv_modify_qp(
     mask: c_int,
 ) -> c_int {
     code("ibv_modify_qp", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pair = &unsafe { shell::pair(qp) }?.pair;
         if attributes.is_null() {
             return invalid("there are no attributes");
         }
         let mask = AttributeMask(mask.cast_unsigned());
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         pair.modify(&unsafe { modification(mask, attributes) }?)?;
         if mask.contains(AttributeMask::STATE) {
-            // SAFETY: as the caller says; one thread changes a queue pair at a time.
+            // SAFETY: guaranteed by the caller; one thread changes a queue pair at a time.
             unsafe { (*qp).state = (*attributes).qp_state };
         }
         Ok(())
     })
 }
 
-/// `ibv_query_qp`. All attributes are returned, whichever are asked for.
+/// `ibv_query_qp`. Returns all attributes and ignores the mask.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_query_qp")]
 pub(crate) unsafe extern "C" fn ibv_query_qp(
     qp: *mut ibv_qp,
@@ -133,7 +133,7 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     code("ibv_query_qp", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let found = unsafe { shell::pair(qp) }?.pair.query()?;
         let cap = c_limits(&found.limits);
         let state = state_code(found.state);
@@ -167,9 +167,9 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
             alt_timeout: 0,
             rate_limit: 0,
         };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { port::write(attributes, &c, size_of::<ibv_qp_attr>()) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pair = unsafe { &mut *qp };
         pair.state = state;
         let c = ibv_qp_init_attr {
@@ -181,7 +181,7 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
             qp_type: pair.qp_type,
             sq_sig_all: c_int::from(found.signals_all),
         };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { port::write(init, &c, size_of::<ibv_qp_init_attr>()) }
     })
 }
@@ -189,14 +189,14 @@ pub(crate) unsafe extern "C" fn ibv_query_qp(
 /// `ibv_destroy_qp`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_destroy_qp")]
 pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     code("ibv_destroy_qp", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { shell::pair(qp) }?.pair.destroy()?;
-        // SAFETY: the handle was found alive above; no object uses it, or destroying it had failed; and the
-        // program makes no other call with a handle that it destroys.
+        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it. The
+        // program must not use a handle in another call while it destroys it.
         unsafe { shell::Pair::free(qp.cast()) };
         Ok(())
     })
@@ -216,12 +216,12 @@ unsafe fn create(
     if operations.is_some_and(|wanted| wanted & !builder::operations(service) != 0) {
         return unsupported("such work requests on such a queue pair");
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let wanted = unsafe { init_of(service, init) }?;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let pair = unsafe { domain(pd) }?.protects.create_queue_pair(&wanted)?;
     let builder = operations.map(|_| Builder::default());
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let context = unsafe { (*pd).context };
     let base = ibv_qp {
         context,
@@ -246,11 +246,11 @@ unsafe fn create(
 
 unsafe fn init_of(service: QueuePairType, init: &ibv_qp_init_attr) -> Result<QueuePairInit, Error> {
     let queue = |queue: *mut ibv_cq| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { shell::completions(queue) }.map(|ours| Arc::clone(&ours.queue))
     };
     let shared = |srq: *mut ibv_srq| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { shell::Shared::ours(srq, "shared receive queue") }
             .map(|ours| Arc::clone(&ours.queue))
     };
@@ -270,9 +270,9 @@ unsafe fn init_of(service: QueuePairType, init: &ibv_qp_init_attr) -> Result<Que
     })
 }
 
-/// The sizes that a queue pair has.
+/// Returns the actual sizes of a queue pair.
 unsafe fn capabilities(qp: *mut ibv_qp) -> Result<ibv_qp_cap, Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     Ok(c_limits(&unsafe { shell::pair(qp) }?.pair.limits()))
 }
 
@@ -286,16 +286,16 @@ fn c_limits(limits: &QueuePairLimits) -> ibv_qp_cap {
     }
 }
 
-/// What a program says of a change. Only the fields that the mask names are read: programs leave the others
-/// uninitialised.
+/// Converts a change of attributes. Reads only the fields named by the mask, because programs leave
+/// the others uninitialised.
 ///
 /// # Safety
-/// `c` points to attributes of which those that the mask names are initialised.
+/// `c` points to attributes, of which the fields named by the mask are initialised.
 unsafe fn modification(mask: AttributeMask, c: *const ibv_qp_attr) -> Result<Modification, Error> {
     macro_rules! said {
         ($bit:ident: $field:ident) => {
             if mask.contains(AttributeMask::$bit) {
-                // SAFETY: promised by the caller.
+                // SAFETY: guaranteed by the caller.
                 Some(unsafe { (&raw const (*c).$field).read() })
             } else {
                 None

@@ -1,4 +1,4 @@
-//! What stands at a path, for the library that shows programs the files of devices (`libethernot_paths.so`).
+//! Looks up paths for `libethernot_paths.so`, which shows the files of devices to programs.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr;
@@ -8,10 +8,17 @@ use verbs::sysfs::{self, Found, Kind, SysfsEntry};
 use crate::device::files;
 use crate::failure::{invalid, silent};
 
-/// What stands at an absolute path: 0 for a folder, 1 for a file, 2 for a character device, 3 for a symbolic link, -1 for
-/// nothing, -2 if the path belongs to the host. The text of a file, the target of a link, or the names in a folder is written
-/// to `text`, cut to `size` bytes, and its whole length to `length`. Each name has its own line, after a letter for
-/// its kind as in `ls -l`.
+/// Looks up an absolute path. Returns:
+///
+/// - 0 for a folder; the text has a line for each name in it, after a letter for its kind as in
+///   `ls -l`,
+/// - 1 for a file; the text is its contents,
+/// - 2 for a character device,
+/// - 3 for a symbolic link; the text is its target,
+/// - -1 if nothing exists there,
+/// - -2 if the path belongs to the host.
+///
+/// Writes the text to `text`, cut to `size` bytes, and its whole length to `length`.
 ///
 /// # Safety
 /// `path` ends with a zero; `text` has room for `size` bytes; `length` may be written.
@@ -22,12 +29,13 @@ pub(crate) unsafe extern "C" fn path(
     size: usize,
     length: *mut usize,
 ) -> c_int {
-    // Without devices, as with wrong settings, the host's own files are as good as any.
+    // If there are no devices, for instance because of wrong settings, the host's own files are
+    // used.
     silent("ethernot_path", OF_THE_HOST, || {
         if path.is_null() || text.is_null() || length.is_null() {
             return invalid("no path, or no room for what stands there");
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();
         if sysfs::normalized(&path).is_none() {
             return Ok(OF_THE_HOST);
@@ -42,7 +50,7 @@ pub(crate) unsafe extern "C" fn path(
             Some(Found::Entry(SysfsEntry::Node)) => (2, String::new()),
             Some(Found::Entry(SysfsEntry::Link(target))) => (3, target),
         };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             ptr::copy_nonoverlapping(found.as_ptr().cast(), text, found.len().min(size));
             length.write(found.len());

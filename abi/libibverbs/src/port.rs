@@ -16,17 +16,17 @@ use crate::layout::{
 /// `ibv_query_device`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_query_device")]
 pub(crate) unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     into: *mut ibv_device_attr,
 ) -> c_int {
     code("ibv_query_device", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let context = unsafe { of(context) }?;
         let attributes = device_attributes(context.device().attributes());
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { write(into, &attributes, size_of::<ibv_device_attr>()) }
     })
 }
@@ -39,9 +39,9 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     size: usize,
 ) -> c_int {
     code("ibv_query_device_ex", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let context = unsafe { of(context) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         if unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0) {
             return invalid("nothing can be asked for in particular");
         }
@@ -78,7 +78,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
             xrc_odp_caps: 0,
             phys_port_cnt_ex: 1,
         };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { write(into, &attributes, size) }
     })
 }
@@ -89,16 +89,16 @@ pub(crate) unsafe extern "C" fn query_rt_values(
     into: *mut ibv_values_ex,
 ) -> c_int {
     code("ibv_query_rt_values_ex", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { of(context) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let Some(values) = (unsafe { into.as_mut() }) else {
             return invalid("there is no room for values");
         };
         let wanted = values.comp_mask;
         values.comp_mask = 0;
         if wanted & VALUES_RAW_CLOCK != 0 {
-            // Drivers put all ticks into this field, and programs look nowhere else.
+            // Drivers return the ticks in the nanoseconds field, and programs read no other field.
             let tv_nsec = i64::try_from(clock::now_ns()).unwrap_or(i64::MAX);
             values.raw_clock = libc::timespec { tv_sec: 0, tv_nsec };
             values.comp_mask = VALUES_RAW_CLOCK;
@@ -107,21 +107,21 @@ pub(crate) unsafe extern "C" fn query_rt_values(
     })
 }
 
-/// `ibv_query_port`, as programs of before 2019 call it: with less room.
+/// `ibv_query_port` for programs compiled before 2019, whose structure is smaller.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_query_port")]
 pub(crate) unsafe extern "C" fn ibv_query_port(
     context: *mut ibv_context,
     port: u8,
     into: *mut ibv_port_attr,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { query_port(context, port, into, OLD_PORT_BYTES) }
 }
 
-/// `ibv_query_port`, as programs of today call it.
+/// `ibv_query_port` for programs compiled since 2019.
 pub(crate) unsafe extern "C" fn query_port(
     context: *mut ibv_context,
     port: u8,
@@ -129,17 +129,17 @@ pub(crate) unsafe extern "C" fn query_port(
     size: usize,
 ) -> c_int {
     code("ibv_query_port", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let attributes = port_attributes(&unsafe { of(context) }?.query_port(port)?);
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { write(into, &attributes, size) }
     })
 }
 
-/// `ibv_query_port_speed`: in units of 100 Mbit/s.
+/// `ibv_query_port_speed`. Returns the speed in units of 100 Mbit/s.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_query_port_speed")]
 pub(crate) unsafe extern "C" fn ibv_query_port_speed(
     context: *mut ibv_context,
@@ -148,10 +148,10 @@ pub(crate) unsafe extern "C" fn ibv_query_port_speed(
 ) -> c_int {
     code("ibv_query_port_speed", || {
         let port = u8::try_from(port).unwrap_or(0);
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let attributes = unsafe { of(context) }?.query_port(port)?;
         let speed = attributes.rate.unwrap_or(sysfs::RATE_UNKNOWN) / 100_000_000;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { write(into, &speed, size_of::<u64>()) }
     })
 }
@@ -159,7 +159,7 @@ pub(crate) unsafe extern "C" fn ibv_query_port_speed(
 /// `ibv_query_gid`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_query_gid")]
 pub(crate) unsafe extern "C" fn ibv_query_gid(
     context: *mut ibv_context,
@@ -168,10 +168,10 @@ pub(crate) unsafe extern "C" fn ibv_query_gid(
     into: *mut ibv_gid,
 ) -> c_int {
     number("ibv_query_gid", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let entry =
             unsafe { gid(context, u32::from(port), u32::try_from(index).unwrap_or(u32::MAX)) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { write(into, &entry.gid.0, size_of::<ibv_gid>()) }.map(|()| 0)
     })
 }
@@ -179,7 +179,7 @@ pub(crate) unsafe extern "C" fn ibv_query_gid(
 /// `ibv_query_gid_ex`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot__ibv_query_gid_ex")]
 pub(crate) unsafe extern "C" fn ibv_query_gid_ex(
     context: *mut ibv_context,
@@ -193,17 +193,17 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_ex(
         if flags != 0 {
             return Err(Error::NotSupported(format!("flags {flags:#x}")));
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let entry = unsafe { gid(context, port, index) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { write(into, &c_entry(&entry), size) }
     })
 }
 
-/// `ibv_query_gid_table`: how many there are, or an error as a negative number.
+/// `ibv_query_gid_table`. Returns the number of entries, or a negative error number.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot__ibv_query_gid_table")]
 pub(crate) unsafe extern "C" fn ibv_query_gid_table(
     context: *mut ibv_context,
@@ -220,13 +220,13 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_table(
         if size < size_of::<ibv_gid_entry>() {
             return invalid("there is no room for an entry");
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let gids = unsafe { of(context) }?.gids()?;
         if gids.len() > max {
             return invalid("there are more entries than there is room for");
         }
         for entry in &gids {
-            // SAFETY: as the caller says; entries stand `size` bytes apart.
+            // SAFETY: guaranteed by the caller; the entries are `size` bytes apart.
             unsafe { write(into.wrapping_byte_add(count * size), &c_entry(entry), size) }?;
             count += 1;
         }
@@ -235,7 +235,7 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_table(
     if failure == 0 { count.cast_signed() } else { -(failure as isize) }
 }
 
-/// `ibv_query_gid_type`, which tools use: 1 for version 2 of `RoCE`.
+/// `ibv_query_gid_type`, which tools use. Returns 1, for `RoCE` version 2.
 ///
 /// # Safety
 /// As for [`ibv_query_gid`].
@@ -247,9 +247,9 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_type(
     into: *mut c_int,
 ) -> c_int {
     number("ibv_query_gid_type", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { gid(context, u32::from(port), index) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { write(into, &1, size_of::<c_int>()) }.map(|()| 0)
     })
 }
@@ -257,7 +257,7 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_type(
 /// `ibv_query_pkey`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_query_pkey")]
 pub(crate) unsafe extern "C" fn ibv_query_pkey(
     context: *mut ibv_context,
@@ -267,9 +267,9 @@ pub(crate) unsafe extern "C" fn ibv_query_pkey(
 ) -> c_int {
     number("ibv_query_pkey", || {
         let index = u16::try_from(index).unwrap_or(u16::MAX);
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let key = unsafe { of(context) }?.query_partition_key(port, index)?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { write(into, &key.to_be(), size_of::<u16>()) }.map(|()| 0)
     })
 }
@@ -277,7 +277,7 @@ pub(crate) unsafe extern "C" fn ibv_query_pkey(
 /// `ibv_get_pkey_index`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_get_pkey_index")]
 pub(crate) unsafe extern "C" fn ibv_get_pkey_index(
     context: *mut ibv_context,
@@ -285,15 +285,15 @@ pub(crate) unsafe extern "C" fn ibv_get_pkey_index(
     key: u16,
 ) -> c_int {
     number("ibv_get_pkey_index", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let found = unsafe { of(context) }?.query_partition_key(port, 0)?;
         if found.to_be() == key { Ok(0) } else { invalid("the port has no such partition key") }
     })
 }
 
-/// An entry of the table of a port.
+/// Returns an entry of the GID table of a port.
 unsafe fn gid(context: *mut ibv_context, port: u32, index: u32) -> Result<GidEntry, Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { of(context) }?.query_gid(u8::try_from(port).unwrap_or(0), index)
 }
 
@@ -307,15 +307,16 @@ fn c_entry(entry: &GidEntry) -> ibv_gid_entry {
     }
 }
 
-/// Writes as much as the program has room for.
+/// Copies a value to the program, cut to `size` bytes.
 ///
 /// # Safety
-/// There are `size` bytes at `into`, or it is null.
+/// `into` has `size` bytes, or is null.
 pub(crate) unsafe fn write<T>(into: *mut T, value: &T, size: usize) -> Result<(), Error> {
     if into.is_null() {
         return invalid("there is no room for the answer");
     }
-    // SAFETY: as the caller says, and not more than the value has. It may lie anywhere, as bytes do.
+    // SAFETY: guaranteed by the caller; the copy is no longer than the value. Bytes need no
+    // alignment.
     unsafe {
         ptr::copy_nonoverlapping(
             ptr::from_ref(value).cast::<u8>(),
@@ -395,7 +396,8 @@ fn port_attributes(port: &PortAttributes) -> ibv_port_attr {
     }
 }
 
-/// Codes of the width and speed of lanes that together make this rate, or the next below it.
+/// Returns the codes of the lane width and lane speed whose product is closest to the rate, but not
+/// above it.
 fn width_and_speed(rate: u64) -> (u8, u8) {
     const WIDTHS: [(u8, u64); 4] = [(1, 1), (2, 4), (4, 8), (8, 12)];
     const SPEEDS: [(u8, u64); 7] =
@@ -413,7 +415,7 @@ fn width_and_speed(rate: u64) -> (u8, u8) {
     best.1
 }
 
-/// The code of an MTU.
+/// Returns the code of an MTU in bytes, rounded down; at least that of 256.
 pub(crate) fn mtu_code(bytes: u32) -> c_int {
     match bytes {
         0..512 => 1,
@@ -424,19 +426,20 @@ pub(crate) fn mtu_code(bytes: u32) -> c_int {
     }
 }
 
-/// The MTU of a code; `None` if it is none.
+/// Returns the MTU of a code in bytes; `None` if the code is invalid.
 pub(crate) fn mtu_bytes(code: c_int) -> Option<u32> {
     (1..=5).contains(&code).then(|| 128 << code)
 }
 
-/// A vendor that is none, as devices made of software say.
+/// A vendor number that no vendor has, as software devices report.
 const VENDOR: u32 = 0x00ff_ffff;
 
-/// The current state may be named when it is changed; the port reports its events; a GUID of the system; errors of receivers
-/// that are not ready; windows, and keys that work requests end.
+/// `IBV_DEVICE_CURR_QP_STATE_MOD`, `..._PORT_ACTIVE_EVENT`, `..._SYS_IMAGE_GUID`,
+/// `..._RC_RNR_NAK_GEN`, `..._MEM_WINDOW`, `..._MEM_MGT_EXTENSIONS` and `..._MEM_WINDOW_TYPE_2B`.
 const CAPABILITIES: u32 = 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 17 | 1 << 21 | 1 << 24;
 
-/// `IBV_ODP_SUPPORT`, and for what: sends, receives, writes, reads, atomics and shared receives are bits from 0 on.
+/// `IBV_ODP_SUPPORT`, and the operations that on-demand paging supports: sends, receives, writes,
+/// reads, atomics and shared receives are bits 0 to 5.
 const ON_DEMAND: u64 = 1;
 const ON_DEMAND_RELIABLE: u32 = 0x3f;
 const ON_DEMAND_UNRELIABLE: u32 = 0x27;
@@ -445,7 +448,7 @@ const ON_DEMAND_DATAGRAM: u32 = 0x3;
 /// `IBV_PORT_CM_SUP` and `IBV_PORT_IP_BASED_GIDS`.
 const PORT_CAPABILITIES: u32 = 1 << 16 | 1 << 26;
 
-/// `IBV_ATOMIC_HCA`: atomics exclude one another.
+/// `IBV_ATOMIC_HCA`: atomics are atomic only among operations of this device.
 const ATOMIC_AMONG_DEVICE: c_int = 1;
 
 /// `IBV_LINK_LAYER_ETHERNET`.
@@ -457,10 +460,10 @@ const GID_TYPE_ROCE_2: u32 = 2;
 /// `IBV_VALUES_MASK_RAW_CLOCK`.
 const VALUES_RAW_CLOCK: u32 = 1;
 
-/// What programs of before 2019 have room for.
+/// Bytes of `ibv_port_attr` in programs compiled before 2019.
 const OLD_PORT_BYTES: usize = 48;
 
-/// What posting takes: 2 GiB, the longest message of InfiniBand (IBA volume 1, 9.7.7).
+/// The longest message that posting accepts: 2 GiB, as in InfiniBand (IBA volume 1, 9.7.7).
 const MESSAGE_BYTES_MAX: u32 = work::OPERATION_BYTES_MAX;
 
 #[cfg(test)]

@@ -23,14 +23,14 @@ pub(crate) unsafe extern "C" fn post_send(
     refused: *mut *mut ibv_send_wr,
 ) -> c_int {
     code("ibv_post_send", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pair = unsafe { shell::pair(qp) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let mut posting =
             pair.pair.begin_sends().inspect_err(|_| unsafe { report_refused(refused, first) })?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let add = |request: &ibv_send_wr| unsafe { add(pair, &mut posting, request) };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let added = unsafe { each(first, refused, |request| request.next, add) };
         posting.post();
         added
@@ -44,39 +44,39 @@ pub(crate) unsafe extern "C" fn post_recv(
     refused: *mut *mut ibv_recv_wr,
 ) -> c_int {
     code("ibv_post_recv", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pair = unsafe { shell::pair(qp) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let mut posting = pair
             .pair
             .begin_receives()
             .inspect_err(|_| unsafe { report_refused(refused, first) })?;
         let add = |request: &ibv_recv_wr| {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             let pieces = unsafe { pieces(request.sg_list, request.num_sge) }?;
             posting.add(&ReceiveRequest { id: request.wr_id, pieces })
         };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let added = unsafe { each(first, refused, |request| request.next, add) };
         posting.post();
         added
     })
 }
 
-/// `ibv_bind_mw`: a window of type 1, which gets a new key.
+/// `ibv_bind_mw`: binds a memory window of type 1, which gets a new key.
 pub(crate) unsafe extern "C" fn bind_mw(
     qp: *mut ibv_qp,
     mw: *mut ibv_mw,
     bind: *mut ibv_mw_bind,
 ) -> c_int {
     code("ibv_bind_mw", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pair = unsafe { shell::pair(qp) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let Some(bind) = (unsafe { bind.as_ref() }) else { return invalid("bound to what?") };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let window = &unsafe { shell::Window::ours(mw, "memory window") }?.window;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let opcode = unsafe { binding(pair, mw, &bind.bind_info, None) }?;
         let mut posting = pair.pair.begin_sends()?;
         posting.add(&SendRequest {
@@ -89,20 +89,21 @@ pub(crate) unsafe extern "C" fn bind_mw(
         })?;
         window.on_posted(&opcode);
         posting.post();
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { (*mw).rkey = window.key() };
         Ok(())
     })
 }
 
-/// Adds one work request to those that are posted.
+/// Adds one work request to the posting.
 ///
 /// # Safety
-/// What it points to is there.
+/// Everything that the work request points to is valid.
 unsafe fn add(pair: &Pair, posting: &mut SendPosting<'_>, c: &ibv_send_wr) -> Result<(), Error> {
     let immediate = c.imm_data;
-    // SAFETY: what is read of the union is plain numbers, whatever the opcode; a pointer is looked at where the opcode or
-    // the service says that there is one.
+    // SAFETY: the fields of the union that are read are plain numbers, valid for any opcode. A
+    // pointer is only followed if the opcode or the service of the queue pair says that there is
+    // one.
     let (rdma, atomic) = unsafe { (c.wr.rdma, c.wr.atomic) };
     let opcode = match c.opcode {
         0 | 1 => SendOpcode::Write {
@@ -124,57 +125,57 @@ unsafe fn add(pair: &Pair, posting: &mut SendPosting<'_>, c: &ibv_send_wr) -> Re
             operand: atomic.compare_add,
         },
         7 => SendOpcode::LocalInvalidate { key: immediate },
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         8 => unsafe { binding(pair, c.bind_mw.mw, &c.bind_mw.bind_info, Some(c.bind_mw.rkey)) }?,
         9 => SendOpcode::SendInvalidate { key: immediate },
         other => return unsupported(&format!("work requests of opcode {other}")),
     };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let to = unsafe { destination(pair, c.wr.ud.ah, c.wr.ud.remote_qpn, c.wr.ud.remote_qkey) }?;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let pieces = unsafe { pieces(c.sg_list, c.num_sge) }?;
     let (id, flags) = (c.wr_id, flags(c.send_flags));
     if c.send_flags & INLINE == 0 {
         posting.add(&SendRequest { id, opcode, flags, pieces, inline: None, to })?;
     } else {
         let mut bytes = [0; INLINE_MAX];
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let inline = Some(unsafe { gather(pieces, &mut bytes) }?);
         posting.add(&SendRequest { id, opcode, flags, pieces: &[], inline, to })?;
     }
     if matches!(opcode, SendOpcode::BindWindow { .. }) {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { shell::Window::ours(c.bind_mw.mw, "memory window") }?.window.on_posted(&opcode);
     }
     Ok(())
 }
 
-/// What binds a window.
+/// Returns the operation that binds a memory window.
 ///
 /// # Safety
-/// What is pointed to is there.
+/// `mw` and `info.mr` are valid or null.
 pub(crate) unsafe fn binding(
     pair: &Pair,
     mw: *mut ibv_mw,
     info: &ibv_mw_bind_info,
     key: Option<u32>,
 ) -> Result<SendOpcode, Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let window = &unsafe { shell::Window::ours(mw, "memory window") }?.window;
     let region = if info.mr.is_null() {
         None
     } else {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         Some(&*unsafe { shell::Region::ours(info.mr, "memory region") }?.region)
     };
     let (address, length, access) = (info.addr, info.length, AccessFlags(info.mw_access_flags));
     window.bind(&pair.pair, &WindowBinding { region, address, length, access, key })
 }
 
-/// Where a datagram goes; of no use to others.
+/// Returns the destination of a datagram; `None` on a queue pair that is not for datagrams.
 ///
 /// # Safety
-/// Of a queue pair for datagrams, the address handle is one.
+/// On a queue pair for datagrams, `ah` is an address handle or null.
 pub(crate) unsafe fn destination(
     pair: &Pair,
     ah: *mut ibv_ah,
@@ -184,15 +185,15 @@ pub(crate) unsafe fn destination(
     if pair.pair.service() != verbs::QueuePairType::Datagram {
         return Ok(None);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let handle = &unsafe { shell::Address::ours(ah, "address handle") }?.handle;
     Ok(Some(AddressVector { to: *handle.attributes(), destination, queue_key }))
 }
 
-/// The pieces of a work request.
+/// Returns the scatter/gather list of a work request.
 ///
 /// # Safety
-/// There are as many as it says.
+/// The list has `count` entries.
 pub(crate) unsafe fn pieces<'a>(
     list: *const ibv_sge,
     count: c_int,
@@ -204,14 +205,14 @@ pub(crate) unsafe fn pieces<'a>(
     if count > PIECES_MAX || list.is_null() || !list.is_aligned() {
         return invalid("a list of pieces that is none, or too long");
     }
-    // SAFETY: as the caller says; both structures are laid out as `ibv_sge`.
+    // SAFETY: guaranteed by the caller; `ScatterGather` has the layout of `ibv_sge`.
     Ok(unsafe { slice::from_raw_parts(list.cast(), count) })
 }
 
-/// Copies bytes that are sent by value.
+/// Copies the bytes of an inline send.
 ///
 /// # Safety
-/// The pieces are memory of this process.
+/// The entries point to readable memory of this process.
 unsafe fn gather<'a>(
     pieces: &[ScatterGather],
     into: &'a mut [u8; INLINE_MAX],
@@ -224,7 +225,7 @@ unsafe fn gather<'a>(
         };
         if !room.is_empty() {
             let from = ptr::with_exposed_provenance::<u8>(piece.address as usize);
-            // SAFETY: as the caller says, and there is room.
+            // SAFETY: guaranteed by the caller; `room` is as long as the entry.
             unsafe { ptr::copy_nonoverlapping(from, room.as_mut_ptr(), bytes) };
         }
         length += bytes;
@@ -232,10 +233,11 @@ unsafe fn gather<'a>(
     Ok(into.get(..length).unwrap_or_default())
 }
 
-/// Adds the work requests of a list, up to the first that is refused, which the program gets back.
+/// Adds the work requests of a list, up to the first one that is refused. Stores the address of
+/// that one in `refused`.
 ///
 /// # Safety
-/// The list ends, and there is room for the address of one, or a null pointer.
+/// The list ends with a null pointer, and `refused` is null or may be written.
 #[inline]
 pub(crate) unsafe fn each<T>(
     first: *mut T,
@@ -244,38 +246,38 @@ pub(crate) unsafe fn each<T>(
     mut add: impl FnMut(&T) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let mut at = first;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     while let Some(request) = unsafe { at.as_ref() } {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         add(request).inspect_err(|_| unsafe { report_refused(refused, at) })?;
         at = next(request);
     }
     Ok(())
 }
 
-/// Returns which work request was refused.
+/// Stores the address of the refused work request for the program.
 ///
 /// # Safety
-/// There is room for it, or a null pointer.
+/// `place` is null or may be written.
 pub(crate) unsafe fn report_refused<T>(place: *mut *mut T, request: *mut T) {
     if !place.is_null() {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { *place = request };
     }
 }
 
-/// Flags of a work request.
+/// Converts the flags of a work request.
 pub(crate) fn flags(c: c_uint) -> SendFlags {
     SendFlags { fence: c & FENCE != 0, signalled: c & SIGNALED != 0, solicited: c & SOLICITED != 0 }
 }
 
-/// `IBV_SEND_FENCE` and its neighbours.
+/// `IBV_SEND_FENCE`, `IBV_SEND_SIGNALED`, `IBV_SEND_SOLICITED` and `IBV_SEND_INLINE`.
 const FENCE: c_uint = 1;
 const SIGNALED: c_uint = 1 << 1;
 const SOLICITED: c_uint = 1 << 2;
 const INLINE: c_uint = 1 << 3;
 
-/// More inline bytes than a device has room for.
+/// Maximum number of inline bytes of a work request, more than the limit of any device.
 pub(crate) const INLINE_MAX: usize = 256;
 
 const _: () = assert!(size_of::<ScatterGather>() == size_of::<ibv_sge>());

@@ -1,8 +1,9 @@
-//! Codes of rates, and what they mean.
+//! Codes of static rates.
 
 use std::ffi::c_int;
 
-/// Code, multiple of 2.5 Gbit/s (-1 if it has none), and Mbit/s, of IBA volume 1 with what came later.
+/// Code, multiple of 2.5 Gbit/s (-1 if there is none) and Mbit/s of each rate, from IBA volume 1
+/// and later additions.
 const RATES: [(c_int, c_int, c_int); 23] = [
     (2, 1, 2_500),
     (5, 2, 5_000),
@@ -29,7 +30,7 @@ const RATES: [(c_int, c_int, c_int); 23] = [
     (24, 480, 1_275_000),
 ];
 
-/// `IBV_RATE_MAX`: as fast as it goes.
+/// `IBV_RATE_MAX`: no limit.
 const RATE_MAX: c_int = 0;
 
 /// `ibv_rate_to_mult`.

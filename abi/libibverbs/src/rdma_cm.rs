@@ -1,4 +1,4 @@
-//! `librdmacm.so.1`: ids, their events, and what programs that wait for everything use.
+//! `librdmacm.so.1`: ids, events, blocking endpoints and `rsocket`.
 
 mod addresses;
 mod calls;

@@ -15,7 +15,7 @@ use crate::memory::{domain, handle};
 use crate::post::{each, pieces};
 use crate::{port, shell};
 
-/// What is ours of a shared receive queue.
+/// The library's state of a shared receive queue.
 pub(crate) struct Shared {
     pub(crate) queue: Arc<SharedReceiveQueue>,
 }
@@ -23,18 +23,18 @@ pub(crate) struct Shared {
 /// `ibv_create_srq`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_create_srq")]
 pub(crate) unsafe extern "C" fn ibv_create_srq(
     pd: *mut ibv_pd,
     init: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
     pointer("ibv_create_srq", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let Some(init) = (unsafe { init.as_mut() }) else {
             return invalid("there is nothing to make");
         };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { create(pd, init.srq_context, &mut init.attr) }
     })
 }
@@ -45,9 +45,9 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     init: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
     pointer("ibv_create_srq_ex", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { crate::device::of(context) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let Some(init) = (unsafe { init.as_mut() }) else {
             return invalid("there is nothing to make");
         };
@@ -58,7 +58,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
         if init.comp_mask & INIT_DOMAIN == 0 {
             return invalid("a shared receive queue needs a protection domain");
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { create(init.pd, init.srq_context, &mut init.attr) }
     })
 }
@@ -68,13 +68,13 @@ unsafe fn create(
     srq_context: *mut std::ffi::c_void,
     attributes: &mut ibv_srq_attr,
 ) -> Result<*mut ibv_srq, Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let domain = &unsafe { domain(pd) }?.protects;
     let queue = domain.create_shared_queue(attributes.max_wr, attributes.max_sge)?;
     let found = queue.query()?;
     (attributes.max_wr, attributes.max_sge) = (found.receives, found.pieces);
     let c = ibv_srq {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         context: unsafe { (*pd).context },
         srq_context,
         pd,
@@ -91,7 +91,7 @@ unsafe fn create(
 /// `ibv_modify_srq`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_modify_srq")]
 pub(crate) unsafe extern "C" fn ibv_modify_srq(
     srq: *mut ibv_srq,
@@ -99,9 +99,9 @@ pub(crate) unsafe extern "C" fn ibv_modify_srq(
     mask: c_int,
 ) -> c_int {
     code("ibv_modify_srq", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let queue = &unsafe { shell::Shared::ours(srq, "shared receive queue") }?.queue;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let Some(attributes) = (unsafe { attributes.as_ref() }) else {
             return invalid("there are no attributes");
         };
@@ -118,15 +118,15 @@ pub(crate) unsafe extern "C" fn ibv_modify_srq(
 /// `ibv_query_srq`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_query_srq")]
 pub(crate) unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, into: *mut ibv_srq_attr) -> c_int {
     code("ibv_query_srq", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let found = unsafe { shell::Shared::ours(srq, "shared receive queue") }?.queue.query()?;
         let c =
             ibv_srq_attr { max_wr: found.receives, max_sge: found.pieces, srq_limit: found.limit };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { port::write(into, &c, size_of::<ibv_srq_attr>()) }
     })
 }
@@ -134,14 +134,14 @@ pub(crate) unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, into: *mut ibv_
 /// `ibv_destroy_srq`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_ibv_destroy_srq")]
 pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     code("ibv_destroy_srq", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { shell::Shared::ours(srq, "shared receive queue") }?.queue.destroy()?;
-        // SAFETY: the handle was found alive above; no object uses it, or destroying it had failed; and the
-        // program makes no other call with a handle that it destroys.
+        // SAFETY: the handle is alive, as checked above. Destroying fails while an object uses it. The
+        // program must not use a handle in another call while it destroys it.
         unsafe { shell::Shared::free(srq) };
         Ok(())
     })
@@ -154,15 +154,15 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     refused: *mut *mut ibv_recv_wr,
 ) -> c_int {
     code("ibv_post_srq_recv", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let queue = &unsafe { shell::Shared::ours(srq, "shared receive queue") }?.queue;
         let post = |request: &ibv_recv_wr| {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             let pieces = unsafe { pieces(request.sg_list, request.num_sge) }?;
             let request = ReceiveRequest { id: request.wr_id, pieces };
             queue.post(&[request]).map_err(|(_, error)| error)
         };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { each(first, refused, |request| request.next, post) }
     })
 }

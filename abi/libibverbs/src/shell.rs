@@ -1,4 +1,4 @@
-//! Structures of C with what is ours behind them.
+//! C structures with library state behind them.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -13,33 +13,37 @@ use crate::layout::{
     ibv_srq, ibv_td, verbs_context,
 };
 
-/// A structure that programs know, and behind it what they do not see. Programs hold pointers to the first.
+/// A C structure that programs access, followed by state that only the library accesses. Programs
+/// hold pointers to the C structure.
 #[repr(C)]
 pub(crate) struct Shell<C, T> {
     c: C,
-    /// Not destroyed.
+    /// False once the object was destroyed.
     is_alive: AtomicBool,
     ours: ManuallyDrop<T>,
 }
 
 impl<C, T> Shell<C, T> {
-    /// Makes one. It stays where it is until [`Shell::free`].
+    /// Allocates a shell. Its address stays the same until [`Shell::free`].
     pub(crate) fn make(c: C, ours: T) -> *mut C {
         let (is_alive, ours) = (AtomicBool::new(true), ManuallyDrop::new(ours));
         Box::into_raw(Box::new(Self { c, is_alive, ours })).cast()
     }
 
-    /// What is ours of it. It is an error if it was destroyed, unless that was long ago.
+    /// Returns the library's state. Fails if the object was destroyed, as long as its shell is kept
+    /// (see `DESTROYED_KEPT`).
     ///
     /// # Safety
-    /// The pointer is null, or from [`Shell::make`] of the same types, not freed while the reference is used, and not
-    /// longer ago than [`DESTROYED_KEPT`] others.
+    /// The pointer is null or from [`Shell::make`] of the same types. It is not freed while the
+    /// reference is used. If it was freed before, at most [`DESTROYED_KEPT`] shells were freed
+    /// since.
     #[inline]
     pub(crate) unsafe fn ours<'a>(pointer: *const C, what: &str) -> Result<&'a T, Error> {
         if pointer.is_null() {
             return Err(Error::Invalid(format!("there is no {what}")));
         }
-        // SAFETY: as said above; only the part of C is ever written to by others.
+        // SAFETY: guaranteed by the caller; other threads write only to the C structure and to
+        // atomics.
         let (is_alive, ours) = unsafe {
             let whole = pointer.cast::<Self>();
             (&(*whole).is_alive, &raw const (*whole).ours)
@@ -47,24 +51,27 @@ impl<C, T> Shell<C, T> {
         if !is_alive.load(Ordering::Acquire) {
             return Err(Error::Invalid(format!("the {what} was destroyed")));
         }
-        // SAFETY: it is there, as it is alive.
+        // SAFETY: the state exists as long as the shell is alive.
         Ok(unsafe { &*ours })
     }
 
-    /// Ends it. Its structure is kept for a while, as programs destroy things twice.
+    /// Drops the library's state. The shell is kept for some time, because some programs destroy
+    /// objects twice.
     ///
     /// # Safety
-    /// The pointer is from [`Shell::make`] of the same types, and no thread uses our part of it any more.
+    /// The pointer is from [`Shell::make`] of the same types, and no thread uses the library's
+    /// state any more.
     pub(crate) unsafe fn free(pointer: *mut C) {
         let whole = pointer.cast::<Self>();
-        // SAFETY: as said above.
+        // SAFETY: guaranteed by the caller.
         if unsafe { &(*whole).is_alive }.swap(false, Ordering::AcqRel) {
-            // SAFETY: this is the only one who found it alive.
+            // SAFETY: only this call has found the shell alive, so the state is dropped once.
             unsafe { ManuallyDrop::drop(&mut (*whole).ours) };
             keep(Destroyed {
                 structure: whole.cast(),
                 free: |structure| {
-                    // SAFETY: it was made as such a box, and what was ours is dropped already.
+                    // SAFETY: [`Shell::make`] allocated it as such a box; the library's state is
+                    // dropped already.
                     drop(unsafe { Box::from_raw(structure.cast::<Self>()) });
                 },
             });
@@ -72,16 +79,16 @@ impl<C, T> Shell<C, T> {
     }
 }
 
-/// The structure of something that was destroyed.
+/// The shell of a destroyed object.
 struct Destroyed {
     structure: *mut c_void,
     free: fn(*mut c_void),
 }
 
-// SAFETY: one owner has it, and any thread may free it.
+// SAFETY: it has one owner, and any thread may free it.
 unsafe impl Send for Destroyed {}
 
-/// Keeps a structure, and frees the one that was kept for longest.
+/// Keeps a shell. Frees the oldest one if more than [`DESTROYED_KEPT`] are kept.
 fn keep(destroyed: Destroyed) {
     static KEPT: Mutex<VecDeque<Destroyed>> = Mutex::new(VecDeque::new());
     let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
@@ -93,7 +100,7 @@ fn keep(destroyed: Destroyed) {
     }
 }
 
-/// Structures that are kept after they were destroyed: 4096 of at most 1 KiB are 4 MiB.
+/// Maximum number of shells kept after their objects were destroyed: 4096 of at most 1 KiB are 4 MiB.
 const DESTROYED_KEPT: usize = 4096;
 
 pub(crate) type Context = Shell<verbs_context, crate::device::Opened>;
@@ -103,38 +110,38 @@ pub(crate) type Region = Shell<ibv_mr, crate::memory::Region>;
 pub(crate) type Window = Shell<ibv_mw, crate::memory::Window>;
 pub(crate) type DeviceMemory = Shell<ibv_dm, crate::device_memory::DeviceMemory>;
 pub(crate) type Channel = Shell<ibv_comp_channel, crate::completion::Channel>;
-/// Also those that are made as plain ones: polling does not ask which it is.
+/// All completion queues, extended or not: polling need not distinguish them.
 pub(crate) type Completions = Shell<ibv_cq_ex, crate::completion::Completions>;
 pub(crate) type Shared = Shell<ibv_srq, crate::shared::Shared>;
 pub(crate) type Pair = Shell<ibv_qp_ex, crate::pair::Pair>;
 pub(crate) type Address = Shell<ibv_ah, crate::address::Address>;
 
-/// A completion queue, of either name.
+/// Returns the library's state of a completion queue, extended or not.
 ///
 /// # Safety
 /// As for [`Shell::ours`].
 pub(crate) unsafe fn completions<'a>(
     queue: *const ibv_cq,
 ) -> Result<&'a crate::completion::Completions, Error> {
-    // SAFETY: as the caller says; all are made as extended ones.
+    // SAFETY: guaranteed by the caller; all are created as extended ones.
     unsafe { Completions::ours(queue.cast(), "completion queue") }
 }
 
-/// A queue pair, of either name.
+/// Returns the library's state of a queue pair, extended or not.
 ///
 /// # Safety
 /// As for [`Shell::ours`].
 pub(crate) unsafe fn pair<'a>(pair: *const ibv_qp) -> Result<&'a crate::pair::Pair, Error> {
-    // SAFETY: as the caller says; all are made as extended ones.
+    // SAFETY: guaranteed by the caller; all are created as extended ones.
     unsafe { Pair::ours(pair.cast(), "queue pair") }
 }
 
-/// Adds to a counter that programs read in a structure of theirs, and that several threads may add to.
+/// Adds to an event counter in a C structure. Programs read it, and several threads may add to it.
 ///
 /// # Safety
-/// The counter is there, and all who write to it call this.
+/// The counter exists, and only this function writes to it.
 pub(crate) unsafe fn count(counter: *mut u32, events: u32) {
-    // SAFETY: as the caller says; it is aligned as the field of a structure.
+    // SAFETY: guaranteed by the caller; a field of a structure is aligned.
     unsafe { AtomicU32::from_ptr(counter) }.fetch_add(events, Ordering::Release);
 }
 
@@ -148,7 +155,7 @@ mod tests {
     fn what_was_destroyed_is_an_error_and_gone() {
         let ours = Arc::new(7);
         let made = Shell::make(0_u64, Arc::clone(&ours));
-        // SAFETY: it was just made.
+        // SAFETY: created just above.
         let found = unsafe { Shell::<u64, Arc<i32>>::ours(made, "thing") };
         assert!(found.is_ok_and(|found| **found == 7));
         // SAFETY: `make` made it above, and the test has no other reference to it.

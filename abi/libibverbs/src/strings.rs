@@ -1,4 +1,4 @@
-//! Numbers in words.
+//! Names of statuses, events and states.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn numbers_that_mean_nothing_have_a_word_too() {
-        // SAFETY: each of them is a text that lives for ever.
+        // SAFETY: each text is static.
         let text = |pointer| unsafe { CStr::from_ptr(pointer) };
         assert_eq!(text(ibv_wc_status_str(5)), c"Work Request Flushed Error");
         assert_eq!(text(ibv_wc_status_str(23)), c"TM software rendezvous");

@@ -1,27 +1,28 @@
-//! What there is in name only. Several names share a function (`names.txt`): none of them looks at its arguments.
+//! Functions that exist in name only. Several names share a function (`names.txt`), which ignores
+//! its arguments.
 
 use std::ffi::{c_int, c_void};
 
 use crate::failure::set_errno;
 
-/// Makes a function that returns an error code, one that returns -1, and one that returns no pointer.
+/// Defines functions that fail: one returns an error number, one -1, and one null.
 macro_rules! failing {
     ($number:expr, $code:ident $code_name:literal, $minus:ident $minus_name:literal, $null:ident $null_name:literal) => {
-        /// Returns the number of the error.
+        /// Sets `errno` and returns the error number.
         #[unsafe(export_name = $code_name)]
         pub(crate) extern "C" fn $code() -> c_int {
             set_errno($number);
             $number
         }
 
-        /// Returns -1.
+        /// Sets `errno` and returns -1.
         #[unsafe(export_name = $minus_name)]
         pub(crate) extern "C" fn $minus() -> isize {
             set_errno($number);
             -1
         }
 
-        /// Returns no pointer.
+        /// Sets `errno` and returns null.
         #[unsafe(export_name = $null_name)]
         pub(crate) extern "C" fn $null() -> *mut c_void {
             set_errno($number);
@@ -42,14 +43,14 @@ failing!(
 #[unsafe(export_name = "ethernot_nothing")]
 pub(crate) extern "C" fn nothing() {}
 
-/// None, or success.
+/// Returns 0, which means success or none.
 #[unsafe(export_name = "ethernot_zero")]
 pub(crate) extern "C" fn zero() -> usize {
     0
 }
 
-/// `ibv_is_fork_initialized`: nothing has to be done for children, as no memory is held for a device
-/// (`IBV_FORK_UNNEEDED`).
+/// `ibv_is_fork_initialized`. Returns `IBV_FORK_UNNEEDED`: no memory is pinned for a device, so a
+/// fork needs no preparation.
 #[unsafe(export_name = "ethernot_ibv_is_fork_initialized")]
 pub(crate) extern "C" fn ibv_is_fork_initialized() -> c_int {
     2

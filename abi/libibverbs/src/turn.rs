@@ -1,8 +1,8 @@
-//! One thread at a time, from one call of the program to another.
+//! A lock that is held from one call of the program to a later one.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-/// Whose turn it is. Unlike a lock's guard it lasts from one call of the program to a later one.
+/// A lock without a guard, as it is acquired in one call and released in another.
 #[derive(Default)]
 pub(crate) struct CallerTurn {
     is_taken: Mutex<bool>,
@@ -10,7 +10,7 @@ pub(crate) struct CallerTurn {
 }
 
 impl CallerTurn {
-    /// Waits until it is free, and takes it.
+    /// Acquires the lock; blocks while it is held.
     pub(crate) fn take(&self) {
         let is_taken = self.is_taken.lock().unwrap_or_else(PoisonError::into_inner);
         let mut is_taken = self
@@ -20,7 +20,7 @@ impl CallerTurn {
         *is_taken = true;
     }
 
-    /// Gives it back.
+    /// Releases the lock.
     pub(crate) fn give_back(&self) {
         *self.is_taken.lock().unwrap_or_else(PoisonError::into_inner) = false;
         self.is_free.notify_one();

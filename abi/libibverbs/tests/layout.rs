@@ -1,4 +1,4 @@
-//! The structures against the headers of the system, where it has them.
+//! Compares the structures with the system's headers, if these are installed.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -15,8 +15,8 @@ use ethernot_verbs::rdma_cm::layout::{
 const HEADER: &str = "/usr/include/infiniband/verbs.h";
 const MANAGER_HEADER: &str = "/usr/include/rdma/rdma_cma.h";
 
-/// Expressions of C and their values here: sizes, and places of fields. A field has its name in C, and its name
-/// here.
+/// Returns expressions in C and their values in Rust: the sizes of structures and the offsets of
+/// fields. A field has its name in C and its name in Rust.
 macro_rules! layouts {
     ($($structure:ident { $($c:literal = $field:ident),* $(,)? })*) => {
         vec![$(
@@ -29,8 +29,8 @@ macro_rules! layouts {
     };
 }
 
-/// Sizes are those of the header, and so are places. The newest form of three structures has more than that of
-/// 2022: of these only places from their end, or no size.
+/// Sizes and offsets equal those of the headers. Three structures have more fields than in the
+/// headers of 2022; for them, offsets are compared from the end, or the size is not.
 #[test]
 fn structures_are_laid_out_as_programs_have_them() {
     if !Path::new(HEADER).exists() {
@@ -60,7 +60,7 @@ fn structures_of_the_connection_manager_are_laid_out_as_programs_have_them() {
         println!("skipped: {MANAGER_HEADER} is not installed");
         return;
     }
-    // What a change of header and structure together would hide.
+    // Fixed numbers, for changes that would affect the header and the structure alike.
     assert_eq!((size_of::<rdma_cm_id>(), size_of::<rdma_cm_event>()), (416, 80));
     assert_eq!((size_of::<rdma_conn_param>(), size_of::<rdma_addrinfo>()), (24, 96));
     let expressions = manager();
@@ -282,7 +282,7 @@ fn manager() -> Vec<(&'static str, usize)> {
     }
 }
 
-/// What a C program prints for these expressions.
+/// Compiles and runs a C program that prints the values of the expressions.
 fn evaluate(header: &str, expressions: &[&str]) -> Vec<usize> {
     let mut source = format!("#include <stdio.h>\n#include <{header}>\nint main(void) {{\n");
     for expression in expressions {

@@ -1,4 +1,5 @@
-//! The names of the built libraries, against the libraries and programs of the system, where it has them.
+//! Compares the symbols of the built libraries with those of the system's libraries, and with the
+//! needs of its programs.
 
 mod built;
 
@@ -10,7 +11,7 @@ use built::folder;
 
 const SYSTEM: &str = "/usr/lib/x86_64-linux-gnu";
 
-/// Every name that the system's library has, by every version, is in ours.
+/// Our libraries have every symbol of the system's libraries, in every version.
 #[test]
 fn no_name_of_the_systems_libraries_is_missing() {
     let mut all_missing = 0;
@@ -28,7 +29,7 @@ fn no_name_of_the_systems_libraries_is_missing() {
     println!("figure: names that are missing: {all_missing}");
 }
 
-/// Names have their versions, and nothing else is to be seen of what the libraries are made of.
+/// Every exported symbol has a version; internal symbols are hidden.
 #[test]
 fn nothing_is_exported_that_has_no_version() {
     for (library, expected) in [
@@ -43,7 +44,7 @@ fn nothing_is_exported_that_has_no_version() {
     }
 }
 
-/// Programs of the system find all that they need in our libraries, before they are run and while they are.
+/// The system's programs and modules find all symbols they need in our libraries.
 #[test]
 fn programs_and_modules_of_the_system_load_with_our_libraries() {
     let clients = clients();
@@ -63,7 +64,7 @@ fn programs_and_modules_of_the_system_load_with_our_libraries() {
         text += &String::from_utf8_lossy(&output.stderr);
         let ours = format!("libibverbs.so.1 => {}", folder().display());
         assert!(text.contains(&ours), "{} loads another library:\n{text}", client.display());
-        // What modules take from the program that loads them is not our business.
+        // Ignore other symbols: modules get them from the program that loads them.
         let unresolved: Vec<&str> = text
             .lines()
             .filter(|line| line.contains("undefined symbol") || line.contains("not found"))
@@ -80,7 +81,7 @@ fn programs_and_modules_of_the_system_load_with_our_libraries() {
     println!("figure: symbols that clients do not find: {all_unresolved} ({count} clients)");
 }
 
-/// What of the system is linked to `libibverbs.so.1`.
+/// Returns the system's files that are linked to `libibverbs.so.1`.
 fn clients() -> Vec<PathBuf> {
     let folders = [
         "/usr/bin",
@@ -130,7 +131,7 @@ fn needs_verbs(path: &Path) -> bool {
     String::from_utf8_lossy(&output.stdout).contains("[libibverbs.so.1]")
 }
 
-/// What a library exports, with versions, whichever programs get that are linked.
+/// Returns all exported symbols of a library with their versions, default or not.
 fn names(library: &Path) -> BTreeSet<String> {
     let output = Command::new("nm")
         .args(["-D", "--with-symbol-versions", "--defined-only"])
@@ -140,7 +141,7 @@ fn names(library: &Path) -> BTreeSet<String> {
     String::from_utf8_lossy(&output.stdout)
         .lines()
         .filter_map(|line| match line.split_whitespace().collect::<Vec<_>>().as_slice() {
-            // Versions themselves are absolute.
+            // Version nodes are absolute symbols.
             [_, "A", _] => None,
             [_, _, name] => Some(name.replace("@@", "@")),
             _ => None,

@@ -1,4 +1,4 @@
-//! Addresses of sockets.
+//! Socket addresses.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 
@@ -7,51 +7,52 @@ use verbs::Error;
 
 use crate::failure::invalid;
 
-/// What a program says; nothing if it says nothing.
+/// Converts an address from C; `None` if the pointer is null or the family is unspecified.
 ///
 /// # Safety
-/// The pointer is null, or to an address of its family.
+/// The pointer is null, or to a complete address of its family.
 pub(super) unsafe fn of_c(address: *const sockaddr) -> Result<Option<SocketAddr>, Error> {
     if address.is_null() {
         return Ok(None);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     match c_int_of(unsafe { (*address).sa_family }) {
         libc::AF_INET => {
-            // SAFETY: as the caller says, of that family; programs align it as they like.
+            // SAFETY: guaranteed by the caller; the read needs no alignment, as programs may align
+            // it badly.
             let v4 = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
             Ok(Some(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into()))
         }
         libc::AF_INET6 => {
-            // SAFETY: the same.
+            // SAFETY: as above.
             let v6 = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
             let port = u16::from_be(v6.sin6_port);
             Ok(Some(SocketAddrV6::new(ip, port, v6.sin6_flowinfo, v6.sin6_scope_id).into()))
         }
-        // Nothing is said of it.
+        // The family of an address that the program left unspecified.
         libc::AF_UNSPEC => Ok(None),
-        // As librdmacm has it where there is no AF_IB.
+        // librdmacm also fails for other families where there is no AF_IB.
         other => Err(Error::Invalid(format!("addresses of family {other}"))),
     }
 }
 
-/// What a program must say.
+/// Converts an address from C that must be specified.
 ///
 /// # Safety
 /// As for [`of_c`].
 pub(super) unsafe fn needed(address: *const sockaddr) -> Result<SocketAddr, Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     match unsafe { of_c(address) }? {
         Some(address) => Ok(address),
         None => invalid("there is no address"),
     }
 }
 
-/// As programs know it; all zeros if there is none.
+/// Converts an address to C; `None` becomes zeros.
 pub(super) fn storage(address: Option<SocketAddr>) -> sockaddr_storage {
-    // SAFETY: a structure of numbers, which may all be zero.
+    // SAFETY: all fields are numbers, for which zeros are valid.
     let mut storage: sockaddr_storage = unsafe { std::mem::zeroed() };
     match address {
         None => {}
@@ -62,7 +63,7 @@ pub(super) fn storage(address: Option<SocketAddr>) -> sockaddr_storage {
                 sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
                 sin_zero: [0; 8],
             };
-            // SAFETY: it is large enough and aligned for every address.
+            // SAFETY: the storage is large enough and aligned for every address.
             unsafe { (&raw mut storage).cast::<sockaddr_in>().write(c) };
         }
         Some(SocketAddr::V6(v6)) => {
@@ -73,14 +74,14 @@ pub(super) fn storage(address: Option<SocketAddr>) -> sockaddr_storage {
                 sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
                 sin6_scope_id: v6.scope_id(),
             };
-            // SAFETY: the same.
+            // SAFETY: as above.
             unsafe { (&raw mut storage).cast::<sockaddr_in6>().write(c) };
         }
     }
     storage
 }
 
-/// Bytes of an address of its family.
+/// Returns the number of bytes of an address of its family.
 pub(super) const fn len(address: SocketAddr) -> socklen_t {
     match address {
         SocketAddr::V4(_) => size_of::<sockaddr_in>() as socklen_t,
@@ -101,16 +102,16 @@ mod tests {
         for text in ["10.1.2.3:7471", "[fd00::1]:9"] {
             let address: SocketAddr = text.parse().unwrap();
             let c = storage(Some(address));
-            // SAFETY: it was just made.
+            // SAFETY: created just above.
             let back = unsafe { of_c((&raw const c).cast()) }.unwrap();
             assert_eq!(back, Some(address));
         }
         let nothing = storage(None);
-        // SAFETY: the same.
+        // SAFETY: as above.
         assert_eq!(unsafe { of_c((&raw const nothing).cast()) }, Ok(None));
         let mut strange = nothing;
         strange.ss_family = 27;
-        // SAFETY: nothing but its family is looked at.
+        // SAFETY: for an unknown family, only the family is read.
         assert!(unsafe { of_c((&raw const strange).cast()) }.is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! What ids are asked to do.
+//! Calls on ids.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -15,14 +15,14 @@ use crate::failure::{invalid, number, unsupported};
 /// `rdma_bind_addr`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_bind_addr")]
 pub(crate) unsafe extern "C" fn rdma_bind_addr(
     id: *mut rdma_cm_id,
     address: *mut sockaddr,
 ) -> c_int {
     number("rdma_bind_addr", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             ours(id)?.id.bind(needed(address)?)?;
             refresh(id)?;
@@ -31,10 +31,10 @@ pub(crate) unsafe extern "C" fn rdma_bind_addr(
     })
 }
 
-/// `rdma_resolve_addr`. What is known is known at once, whatever the time that is allowed.
+/// `rdma_resolve_addr`. Ignores the timeout, because the result is available at once.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_resolve_addr")]
 pub(crate) unsafe extern "C" fn rdma_resolve_addr(
     id: *mut rdma_cm_id,
@@ -43,7 +43,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
     _timeout_ms: c_int,
 ) -> c_int {
     number("rdma_resolve_addr", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             ours(id)?.id.resolve_address(of_c(source)?, needed(to)?)?;
             complete(id)?;
@@ -55,14 +55,14 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
 /// `rdma_resolve_route`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_resolve_route")]
 pub(crate) unsafe extern "C" fn rdma_resolve_route(
     id: *mut rdma_cm_id,
     _timeout_ms: c_int,
 ) -> c_int {
     number("rdma_resolve_route", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             ours(id)?.id.resolve_route()?;
             complete(id)?;
@@ -74,11 +74,11 @@ pub(crate) unsafe extern "C" fn rdma_resolve_route(
 /// `rdma_listen`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_listen")]
 pub(crate) unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     number("rdma_listen", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             ours(id)?.id.listen(u32::try_from(backlog).unwrap_or(0))?;
             refresh(id)?;
@@ -90,14 +90,14 @@ pub(crate) unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int)
 /// `rdma_connect`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_connect")]
 pub(crate) unsafe extern "C" fn rdma_connect(
     id: *mut rdma_cm_id,
     param: *mut rdma_conn_param,
 ) -> c_int {
     number("rdma_connect", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let options = options_of(param)?.unwrap_or_else(usual);
             ours(id)?.id.connect(&options)?;
@@ -110,20 +110,20 @@ pub(crate) unsafe extern "C" fn rdma_connect(
 /// `rdma_accept`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_accept")]
 pub(crate) unsafe extern "C" fn rdma_accept(
     id: *mut rdma_cm_id,
     param: *mut rdma_conn_param,
 ) -> c_int {
     number("rdma_accept", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let options = options_of(param)?;
             let ours = ours(id)?;
             ours.id.accept(&AcceptOptions { options, queue_key: None })?;
             set_state(id, STATE_SENDING);
-            // A side that accepts datagrams gets no further event.
+            // On the accepting side, a datagram id gets no event after the accept.
             if ours.id.service() != QueuePairType::Datagram {
                 complete(id)?;
             }
@@ -135,7 +135,7 @@ pub(crate) unsafe extern "C" fn rdma_accept(
 /// `rdma_reject`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_reject")]
 pub(crate) unsafe extern "C" fn rdma_reject(
     id: *mut rdma_cm_id,
@@ -143,7 +143,7 @@ pub(crate) unsafe extern "C" fn rdma_reject(
     len: u8,
 ) -> c_int {
     number("rdma_reject", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { ours(id)?.id.reject(&said(private_data, len)?)? };
         Ok(0)
     })
@@ -152,11 +152,11 @@ pub(crate) unsafe extern "C" fn rdma_reject(
 /// `rdma_establish`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_establish")]
 pub(crate) unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
     number("rdma_establish", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { ours(id)? }.id.establish()?;
         Ok(0)
     })
@@ -165,11 +165,11 @@ pub(crate) unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
 /// `rdma_disconnect`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_disconnect")]
 pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     number("rdma_disconnect", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             ours(id)?.id.disconnect()?;
             set_state(id, STATE_ERROR);
@@ -179,14 +179,14 @@ pub(crate) unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     })
 }
 
-/// `rdma_notify`: that something came on the queue pair before the event of its connection, which cannot happen here.
+/// `rdma_notify`. Checks the id only: a message cannot arrive before the event of its connection.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_notify")]
 pub(crate) unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, _event: c_uint) -> c_int {
     number("rdma_notify", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { ours(id)? };
         Ok(0)
     })
@@ -195,7 +195,7 @@ pub(crate) unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, _event: c_uint)
 /// `rdma_set_option`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_set_option")]
 pub(crate) unsafe extern "C" fn rdma_set_option(
     id: *mut rdma_cm_id,
@@ -205,7 +205,7 @@ pub(crate) unsafe extern "C" fn rdma_set_option(
     len: usize,
 ) -> c_int {
     number("rdma_set_option", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let id = &unsafe { ours(id)? }.id;
         if level != LEVEL_ID {
             return unsupported("options of other levels than RDMA_OPTION_ID");
@@ -214,9 +214,9 @@ pub(crate) unsafe extern "C" fn rdma_set_option(
         if value.is_null() || len != if is_long { size_of::<c_int>() } else { 1 } {
             return invalid("no value of an option");
         }
-        // SAFETY: as the caller says, of that length.
+        // SAFETY: guaranteed by the caller; the value is `len` bytes long.
         let byte = unsafe { value.cast::<u8>().read() };
-        // SAFETY: the same.
+        // SAFETY: as above; the options with numbers are read only after their length was checked.
         let is_set = || unsafe { value.cast::<c_int>().read_unaligned() } != 0;
         id.set_option(match name {
             OPTION_TOS => IdOption::TypeOfService(byte),
@@ -229,13 +229,13 @@ pub(crate) unsafe extern "C" fn rdma_set_option(
     })
 }
 
-/// What a program says of a connection; nothing if it says nothing.
+/// Converts the parameters of a connection; `None` if the pointer is null.
 unsafe fn options_of(param: *const rdma_conn_param) -> Result<Option<ConnectOptions>, Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let Some(c) = (unsafe { param.as_ref() }) else { return Ok(None) };
     let unless_max = |wanted: u8| (wanted != MAX).then_some(wanted);
     Ok(Some(ConnectOptions {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         private_data: unsafe { said(c.private_data, c.private_data_len) }?,
         responder_resources: unless_max(c.responder_resources),
         initiator_depth: unless_max(c.initiator_depth),
@@ -246,7 +246,7 @@ unsafe fn options_of(param: *const rdma_conn_param) -> Result<Option<ConnectOpti
     }))
 }
 
-/// Of a program that says nothing.
+/// The parameters of a connection if the program passes none.
 fn usual() -> ConnectOptions {
     ConnectOptions { retries: 7, not_ready_retries: 7, ..ConnectOptions::default() }
 }
@@ -258,11 +258,11 @@ unsafe fn said(private_data: *const c_void, len: u8) -> Result<Vec<u8>, Error> {
     if private_data.is_null() {
         return invalid("private data that are nowhere");
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     Ok(unsafe { std::slice::from_raw_parts(private_data.cast::<u8>(), len.into()) }.to_vec())
 }
 
-/// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: as many as there can be.
+/// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`: the program wants the maximum.
 const MAX: u8 = 0xff;
 
 /// `RDMA_OPTION_ID` and its options.

@@ -1,4 +1,4 @@
-//! The devices as ids have them: each is opened once, and stays open.
+//! The devices of ids. Each is opened once and stays open.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -13,7 +13,7 @@ use crate::failure::pointer;
 use crate::layout::{ibv_context, ibv_pd};
 use crate::memory;
 
-/// What ids of a process share. A child that was forked makes its own.
+/// State shared by the ids of a process. A forked child creates its own.
 pub(super) struct Shared {
     process: u32,
     pub(super) host: Arc<ManagedHost>,
@@ -23,17 +23,18 @@ pub(super) struct Shared {
 struct Slot {
     managed: ManagedDevice,
     context: *mut ibv_context,
-    /// The domain of ids whose programs bring none, made when it is first asked for.
+    /// Address of the protection domain for ids whose programs pass none; 0 until one needs it.
     domain: Mutex<usize>,
 }
 
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
 
-/// What ids of this process share. It is never freed: a thread of a parent process may be in a call with it.
+/// Returns the state shared by the ids of this process. It is never freed, because after a fork a
+/// thread of the parent may be using it.
 pub(super) fn shared() -> Result<&'static Shared, Error> {
     let process = std::process::id();
     let known = SHARED.load(Ordering::Acquire);
-    // SAFETY: it is never freed.
+    // SAFETY: the shared state is never freed.
     if let Some(shared) = unsafe { known.as_ref() }
         && shared.process == process
     {
@@ -41,7 +42,7 @@ pub(super) fn shared() -> Result<&'static Shared, Error> {
     }
     let mut slots = Vec::new();
     for (c, managed) in device::all()? {
-        // SAFETY: it is one of the list.
+        // SAFETY: the device is from the list.
         let context = unsafe { device::ibv_open_device(c) };
         if context.is_null() {
             let what = format!("opening {}", managed.device.name());
@@ -53,8 +54,8 @@ pub(super) fn shared() -> Result<&'static Shared, Error> {
     let host = ManagedHost::new(slots.iter().map(|slot| slot.managed.clone()).collect());
     let fresh = Box::into_raw(Box::new(Shared { process, host, slots }));
     let stored = SHARED.compare_exchange(known, fresh, Ordering::AcqRel, Ordering::Acquire);
-    // Another thread was faster: those are shared, and what was made here is never of use.
-    // SAFETY: neither is ever freed.
+    // If another thread was faster, its state is used, and the one made here stays unused.
+    // SAFETY: neither of them is ever freed.
     Ok(unsafe { &*stored.map_or_else(|theirs| theirs, |_| fresh) })
 }
 
@@ -64,7 +65,7 @@ impl Shared {
         slot.ok_or_else(|| Error::NoDevice("it is of the parent process".into()))
     }
 
-    /// The open device, and its domain.
+    /// Returns the open device and its protection domain.
     pub(super) fn open(
         &self,
         device: &Arc<Device>,
@@ -72,7 +73,7 @@ impl Shared {
         let slot = self.slot(device)?;
         let mut domain = slot.domain.lock().unwrap_or_else(PoisonError::into_inner);
         if *domain == 0 {
-            // SAFETY: the context stays open.
+            // SAFETY: the context is never closed.
             let made = unsafe { memory::ibv_alloc_pd(slot.context) };
             *domain = made.expose_provenance();
         }
@@ -83,7 +84,7 @@ impl Shared {
     }
 }
 
-/// `rdma_get_devices`. The devices stay open.
+/// `rdma_get_devices`. The devices stay open when the list is freed.
 ///
 /// # Safety
 /// `count` is null or may be written to.
@@ -93,17 +94,17 @@ pub(crate) unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut
         let slots = &shared()?.slots;
         let mut list: Vec<*mut ibv_context> = slots.iter().map(|slot| slot.context).collect();
         if !count.is_null() {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { *count = c_int::try_from(list.len()).unwrap_or(c_int::MAX) };
         }
         list.push(ptr::null_mut());
-        // SAFETY: a size that is not 0.
+        // SAFETY: the size is not 0.
         let memory = unsafe { libc::malloc(size_of_val(list.as_slice())) };
         let memory = memory.cast::<*mut ibv_context>();
         if memory.is_null() {
             return Err(Error::NoRoom("memory for the list of devices".into()));
         }
-        // SAFETY: there is room for all of the list, and nothing else is there.
+        // SAFETY: the allocation has room for the whole list, and does not overlap it.
         unsafe { ptr::copy_nonoverlapping(list.as_ptr(), memory, list.len()) };
         Ok(memory)
     })
@@ -115,6 +116,6 @@ pub(crate) unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut
 /// The list is from [`rdma_get_devices`].
 #[unsafe(export_name = "ethernot_rdma_free_devices")]
 pub(crate) unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
-    // SAFETY: it was allocated so.
+    // SAFETY: the list is null or was allocated by `malloc`.
     unsafe { libc::free(list.cast()) };
 }

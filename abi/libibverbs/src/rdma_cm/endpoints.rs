@@ -1,4 +1,4 @@
-//! Ids for programs that wait for everything: made of what [`rdma_getaddrinfo`](super::resolution) has found.
+//! Ids with blocking calls, created from the result of [`rdma_getaddrinfo`](super::resolution).
 
 use std::ffi::c_int;
 use std::ptr;
@@ -17,7 +17,7 @@ use crate::layout::{ibv_pd, ibv_qp_init_attr};
 /// `rdma_create_ep`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_create_ep")]
 pub(crate) unsafe extern "C" fn rdma_create_ep(
     id: *mut *mut rdma_cm_id,
@@ -26,21 +26,21 @@ pub(crate) unsafe extern "C" fn rdma_create_ep(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     number("rdma_create_ep", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (Some(found), false) = (unsafe { found.as_ref() }, id.is_null()) else {
             return invalid("there is nothing found, or no place for the id");
         };
         let service = (found.ai_qp_type != 0).then_some(found.ai_qp_type);
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let made =
             unsafe { create(ptr::null_mut(), ptr::null_mut(), found.ai_port_space, service) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         if let Err(error) = unsafe { set_up(made, found, domain, init) } {
-            // SAFETY: no other thread has its address.
+            // SAFETY: no other thread knows the address.
             let _ = unsafe { destroy(made) };
             return Err(error);
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { *id = made };
         Ok(0)
     })
@@ -52,12 +52,12 @@ unsafe fn set_up(
     domain: *mut ibv_pd,
     init: *mut ibv_qp_init_attr,
 ) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let ours = unsafe { ours(id)? };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let init = unsafe { init.as_mut() };
     if found.ai_flags & PASSIVE != 0 {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             ours.id.bind(needed(found.ai_src_addr)?)?;
             refresh(id)?;
@@ -66,12 +66,12 @@ unsafe fn set_up(
             ours.own().pair = Some(*init);
         }
         if !domain.is_null() {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { (*id).pd = domain };
         }
         return Ok(());
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         ours.id.resolve_address(of_c(found.ai_src_addr)?, needed(found.ai_dst_addr)?)?;
         complete(id)?;
@@ -79,20 +79,20 @@ unsafe fn set_up(
         complete(id)?;
     }
     let Some(init) = init else { return Ok(()) };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     init.qp_type = unsafe { (*id).qp_type };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { pairs::create(id, domain, init) }
 }
 
 /// `rdma_destroy_ep`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_destroy_ep")]
 pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
     silent("rdma_destroy_ep", (), || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             ours(id)?;
             rdma_destroy_qp(id);
@@ -105,42 +105,42 @@ pub(crate) unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
 /// `rdma_get_request`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_get_request")]
 pub(crate) unsafe extern "C" fn rdma_get_request(
     listener: *mut rdma_cm_id,
     id: *mut *mut rdma_cm_id,
 ) -> c_int {
     number("rdma_get_request", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let ours = unsafe { ours(listener)? };
         if !ours.is_synchronous() || id.is_null() {
             return invalid("requests are taken so by ids without a channel");
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { release_event(listener) };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let event = unsafe { events::take((*listener).channel) }?;
-        // SAFETY: it was just made.
+        // SAFETY: created just above.
         let (kind, status, asked) = unsafe { ((*event).event, (*event).status, (*event).id) };
         if kind != CONNECT_REQUEST || status != 0 || asked.is_null() {
-            // SAFETY: it was just made.
+            // SAFETY: created just above.
             unsafe { events::acknowledge(event) };
             let number = if status == 0 { libc::EINVAL } else { status.abs() };
             return Err(Error::System { what: "waiting for a request".into(), number });
         }
         let pair = ours.own().pair;
-        // SAFETY: the id was just made; that which listens is as the caller says.
+        // SAFETY: the id was created just above; the caller guarantees the listener.
         let set_up = unsafe { take_over(listener, asked, pair) };
         if let Err(error) = set_up {
-            // SAFETY: no other thread has their addresses.
+            // SAFETY: no other thread knows the addresses.
             unsafe {
                 events::acknowledge(event);
                 let _ = destroy(asked);
             }
             return Err(error);
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             (*asked).event = event;
             *id = asked;
@@ -149,16 +149,17 @@ pub(crate) unsafe extern "C" fn rdma_get_request(
     })
 }
 
-/// Makes the id of a request one whose program waits, and its queue pair as that of the listening id.
+/// Moves the id of a request to a channel of its own, and creates its queue pair with the
+/// attributes given for the listener.
 unsafe fn take_over(
     listener: *mut rdma_cm_id,
     asked: *mut rdma_cm_id,
     pair: Option<ibv_qp_init_attr>,
 ) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { migrate(asked, ptr::null_mut()) }?;
     let Some(mut init) = pair else { return Ok(()) };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         init.qp_type = (*asked).qp_type;
         pairs::create(asked, (*listener).pd, &raw mut init)

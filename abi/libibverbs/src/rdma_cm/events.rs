@@ -1,4 +1,4 @@
-//! Events, as programs know them.
+//! Connection manager events.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -15,13 +15,13 @@ use crate::address::to_c;
 use crate::failure::{invalid, number};
 use crate::shell::Shell;
 
-/// An event, and what is ours of it.
+/// An event: the C structure, and the library's event behind it.
 type ReportedEvent = Shell<rdma_cm_event, Event>;
 
 /// `rdma_get_cm_event`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_get_cm_event")]
 pub(crate) unsafe extern "C" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
@@ -31,7 +31,7 @@ pub(crate) unsafe extern "C" fn rdma_get_cm_event(
         if event.is_null() {
             return invalid("there is no place for the event");
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { *event = take(channel)? };
         Ok(0)
     })
@@ -40,35 +40,37 @@ pub(crate) unsafe extern "C" fn rdma_get_cm_event(
 /// `rdma_ack_cm_event`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_ack_cm_event")]
 pub(crate) unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     number("rdma_ack_cm_event", || {
         if event.is_null() {
             return invalid("there is no event");
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { acknowledge(event) };
         Ok(0)
     })
 }
 
-/// Takes the next event, and updates the program's view of its id.
+/// Waits for the next event of a channel, and updates the C structure of the event's id.
 ///
 /// # Safety
-/// The channel is there.
+/// The channel is null or valid.
 pub(super) unsafe fn take(channel: *mut rdma_event_channel) -> Result<*mut rdma_cm_event, Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let event = unsafe { Channel::ours(channel, "channel") }?.get()?;
     let id = if event.kind == EventKind::ConnectRequest {
-        // SAFETY: the id that listens waits for the event, so it is there.
+        // SAFETY: the listening id cannot be destroyed before the event is acknowledged, so it
+        // exists.
         unsafe { child(&event) }
     } else {
         named(&event.id)
     };
     let listener = event.listener.as_deref().map_or(ptr::null_mut(), named);
     if !id.is_null() {
-        // SAFETY: it waits for the event, or was just made.
+        // SAFETY: the id was created just above, or cannot be destroyed before the event is
+        // acknowledged.
         unsafe { show(id, event.kind) }?;
     }
     let param = param_of(&event);
@@ -77,28 +79,30 @@ pub(super) unsafe fn take(channel: *mut rdma_event_channel) -> Result<*mut rdma_
     Ok(ReportedEvent::make(c, event))
 }
 
-/// The program does not need an event any more.
+/// Acknowledges an event and frees its C structure.
 ///
 /// # Safety
 /// The event is from [`take`].
 pub(super) unsafe fn acknowledge(event: *mut rdma_cm_event) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     if let Ok(ours) = unsafe { ReportedEvent::ours(event, "event") } {
         ours.acknowledge();
     }
-    // SAFETY: as the caller says; what is acknowledged is used no more.
+    // SAFETY: guaranteed by the caller; a program does not use an event after it has acknowledged
+    // it.
     unsafe { ReportedEvent::free(event) };
 }
 
-/// As the program knows an id.
+/// Returns the C structure of an id.
 fn named(id: &Id) -> *mut rdma_cm_id {
     ptr::with_exposed_provenance_mut(id.user.load(Ordering::Acquire))
 }
 
-/// The id of a connection that is asked for: it has the channel and the context of the one that listens.
+/// Creates the C structure for the id of a connection request, with the channel and context of the
+/// listening id.
 unsafe fn child(event: &Event) -> *mut rdma_cm_id {
     let listener = event.listener.as_deref().map_or(ptr::null_mut(), named);
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let Some(listens) = (unsafe { listener.as_ref() }) else { return ptr::null_mut() };
     ids::name(&event.id, listens.channel, listens.context, false)
 }
@@ -106,27 +110,27 @@ unsafe fn child(event: &Event) -> *mut rdma_cm_id {
 unsafe fn show(id: *mut rdma_cm_id, kind: EventKind) -> Result<(), Error> {
     match kind {
         EventKind::AddressResolved => {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { ids::refresh(id) }
         }
         EventKind::RouteResolved => {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { ids::show_path(id) }
         }
         EventKind::ConnectRequest => {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe {
                 ids::refresh(id)?;
                 ids::show_path(id)
             }
         }
         EventKind::Established => {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { set_state(id, STATE_SENDING) };
             Ok(())
         }
         EventKind::Rejected | EventKind::Unreachable | EventKind::ConnectError => {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { set_state(id, STATE_ERROR) };
             Ok(())
         }
@@ -134,12 +138,12 @@ unsafe fn show(id: *mut rdma_cm_id, kind: EventKind) -> Result<(), Error> {
     }
 }
 
-/// Notes the state of the queue pair where programs look for it.
+/// Stores the state of the queue pair in its C structure, where programs read it.
 ///
 /// # Safety
-/// The id is one that was made here.
+/// The id was created here.
 pub(super) unsafe fn set_state(id: *mut rdma_cm_id, state: c_int) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     if let Some(pair) = unsafe { (*id).qp.as_mut() }
         && pair.qp_type != ids::TYPE_DATAGRAM
     {
@@ -184,8 +188,9 @@ fn param_of(event: &Event) -> rdma_event_param {
             },
         },
         Details::None => {
-            // What is not said of a connection is not said of datagrams either.
-            // SAFETY: numbers and pointers, which may all be zero.
+            // Both parts of the union are filled in: programs may read the private data in either
+            // one.
+            // SAFETY: all fields are numbers or pointers, for which zeros are valid.
             let mut param: rdma_event_param = unsafe { std::mem::zeroed() };
             param.conn.private_data = data;
             param.conn.private_data_len = len;

@@ -1,4 +1,4 @@
-//! Groups that ids are in.
+//! Multicast groups of ids.
 
 use std::ffi::{c_int, c_void};
 
@@ -13,21 +13,21 @@ use crate::failure::{invalid, number, unsupported};
 /// `rdma_join_multicast`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_join_multicast")]
 pub(crate) unsafe extern "C" fn rdma_join_multicast(
     id: *mut rdma_cm_id,
     group: *mut sockaddr,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     number("rdma_join_multicast", || unsafe { join(id, group, context, false) })
 }
 
 /// `rdma_join_multicast_ex`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_join_multicast_ex")]
 pub(crate) unsafe extern "C" fn rdma_join_multicast_ex(
     id: *mut rdma_cm_id,
@@ -35,7 +35,7 @@ pub(crate) unsafe extern "C" fn rdma_join_multicast_ex(
     context: *mut c_void,
 ) -> c_int {
     number("rdma_join_multicast_ex", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let Some(how) = (unsafe { how.as_ref() }) else { return invalid("there is no group") };
         if how.comp_mask & !(SAYS_ADDRESS | SAYS_FLAGS) != 0 {
             return unsupported("such attributes of a group");
@@ -47,7 +47,7 @@ pub(crate) unsafe extern "C" fn rdma_join_multicast_ex(
         if flags > ONLY_SENDS {
             return invalid("no such way to be in a group");
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { join(id, how.addr, context, flags == ONLY_SENDS) }
     })
 }
@@ -55,14 +55,14 @@ pub(crate) unsafe extern "C" fn rdma_join_multicast_ex(
 /// `rdma_leave_multicast`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_leave_multicast")]
 pub(crate) unsafe extern "C" fn rdma_leave_multicast(
     id: *mut rdma_cm_id,
     group: *mut sockaddr,
 ) -> c_int {
     number("rdma_leave_multicast", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { ours(id)?.id.leave(needed(group)?)? };
         Ok(0)
     })
@@ -74,7 +74,7 @@ unsafe fn join(
     context: *mut c_void,
     only_sends: bool,
 ) -> Result<c_int, Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         ours(id)?.id.join(needed(group)?, context.expose_provenance(), only_sends)?;
         complete(id)?;

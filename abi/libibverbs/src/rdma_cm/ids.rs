@@ -1,4 +1,4 @@
-//! Ids and channels, as programs know them.
+//! Ids and event channels (`rdma_cm_id`, `rdma_event_channel`).
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::AsRawFd;
@@ -21,31 +21,32 @@ use crate::layout::{Aligned, ibv_qp_init_attr};
 use crate::port::mtu_code;
 use crate::shell::Shell;
 
-/// A channel, and what is ours of it.
+/// An event channel: the C structure, and the library's state behind it.
 pub(super) type Channel = Shell<rdma_event_channel, Arc<EventChannel>>;
 
-/// An id, and what is ours of it.
+/// An id: the C structure, and the library's state behind it.
 pub(super) type Named = Shell<rdma_cm_id, Ours>;
 
-/// What is ours of an id.
+/// The library's state of an id.
 pub(super) struct Ours {
     pub(super) id: Arc<Id>,
     state: Mutex<Own>,
 }
 
-/// What a program does not see of an id.
+/// The part of the state that calls change.
 pub(super) struct Own {
-    /// Its program waits for each event within the call; the channel is its own.
+    /// Calls block until their event has arrived. The id has a channel of its own.
     pub(super) is_synchronous: bool,
-    /// How queue pairs of its connections are made.
+    /// The attributes for queue pairs of accepted connections (`rdma_create_ep` of a listener).
     pub(super) pair: Option<ibv_qp_init_attr>,
     path: Box<ibv_sa_path_rec>,
-    /// The queues of completions are the id's.
+    /// Whether the library created the send completion queue (and, below, the receive one) for the
+    /// id.
     pub(super) has_send_queue: bool,
     pub(super) has_receive_queue: bool,
 }
 
-// SAFETY: the pointers in it are those that a program has given, and are only passed on for it.
+// SAFETY: the pointers in it come from the program, and are only passed on in calls for it.
 unsafe impl Send for Own {}
 
 impl Ours {
@@ -58,16 +59,16 @@ impl Ours {
     }
 }
 
-/// What is ours of an id.
+/// Returns the library's state of an id. Fails if the id is null or misaligned.
 ///
 /// # Safety
-/// The id is null, or was made here and is not destroyed while what is returned is used.
+/// The id is null, or was created here and is not destroyed while the result is used.
 pub(super) unsafe fn ours<'a>(id: *const rdma_cm_id) -> Result<&'a Ours, Error> {
-    // Some programs go on with an id that they never got.
+    // Some programs pass an uninitialised id after `rdma_create_id` has failed.
     if !id.is_aligned() {
         return invalid("that is no id");
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { Named::ours(id, "id") }
 }
 
@@ -75,12 +76,12 @@ pub(super) unsafe fn ours<'a>(id: *const rdma_cm_id) -> Result<&'a Ours, Error> 
 #[unsafe(export_name = "ethernot_rdma_create_event_channel")]
 pub(crate) extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     pointer("rdma_create_event_channel", || {
-        // Without a device there is nothing that could happen: programs look for that here.
+        // Creating a channel fails without a device: programs detect missing devices by this call.
         make_channel()
     })
 }
 
-/// A channel, as programs know it.
+/// Creates an event channel and its C structure.
 pub(super) fn make_channel() -> Result<*mut rdma_event_channel, Error> {
     let channel = EventChannel::new(&shared()?.host)?;
     let fd = channel.descriptor().as_raw_fd();
@@ -90,11 +91,11 @@ pub(super) fn make_channel() -> Result<*mut rdma_event_channel, Error> {
 /// `rdma_destroy_event_channel`.
 ///
 /// # Safety
-/// The channel is from [`rdma_create_event_channel`], and no id has it.
+/// The channel is from [`rdma_create_event_channel`], and no id uses it.
 #[unsafe(export_name = "ethernot_rdma_destroy_event_channel")]
 pub(crate) unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     if !channel.is_null() {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { Channel::free(channel) };
     }
 }
@@ -102,7 +103,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_ev
 /// `rdma_create_id`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_create_id")]
 pub(crate) unsafe extern "C" fn rdma_create_id(
     channel: *mut rdma_event_channel,
@@ -111,21 +112,22 @@ pub(crate) unsafe extern "C" fn rdma_create_id(
     space: c_int,
 ) -> c_int {
     number("rdma_create_id", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let made = unsafe { create(channel, context, space, None) }?;
         if id.is_null() {
             return invalid("there is no place for the id");
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { *id = made };
         Ok(0)
     })
 }
 
-/// Makes an id; without a channel it has its own, and its program waits for each event.
+/// Creates an id. If the channel is null, the id gets one of its own, and its calls block until
+/// their event has arrived.
 ///
 /// # Safety
-/// The channel is null, or there.
+/// The channel is null or valid.
 pub(super) unsafe fn create(
     channel: *mut rdma_event_channel,
     context: *mut c_void,
@@ -144,19 +146,19 @@ pub(super) unsafe fn create(
     };
     let is_synchronous = channel.is_null();
     let channel = if is_synchronous { make_channel()? } else { channel };
-    // SAFETY: as the caller says, or just made.
+    // SAFETY: guaranteed by the caller, or the channel was created just above.
     let events = unsafe { Channel::ours(channel, "channel") }?;
     let made = Id::new(&shared.host, events, space, service);
     let id = made.inspect_err(|_| {
         if is_synchronous {
-            // SAFETY: it was just made.
+            // SAFETY: created just above.
             unsafe { Channel::free(channel) };
         }
     })?;
     Ok(name(&id, channel, context, is_synchronous))
 }
 
-/// An id, as programs know it.
+/// Creates the C structure of an id.
 pub(super) fn name(
     id: &Arc<Id>,
     channel: *mut rdma_event_channel,
@@ -199,14 +201,14 @@ pub(super) fn name(
     made
 }
 
-/// Shows the program what is known of an id so far.
+/// Copies the addresses and the device of an id to its C structure, as far as they are known.
 ///
 /// # Safety
-/// The id is one that was made here.
+/// The id was created here.
 pub(super) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let ours = unsafe { ours(id) }?;
-    // SAFETY: the program does not use an id of which it takes news elsewhere.
+    // SAFETY: the program does not access the id in another thread during this call.
     let c = unsafe { &mut *id };
     c.route.addr.src_addr = storage(ours.id.local());
     if let Some(remote) = ours.id.remote() {
@@ -224,12 +226,12 @@ pub(super) unsafe fn refresh(id: *mut rdma_cm_id) -> Result<(), Error> {
     Ok(())
 }
 
-/// Shows the program the route to the peer.
+/// Writes the route to the peer to the C structure of an id.
 ///
 /// # Safety
 /// As for [`refresh`].
 pub(super) unsafe fn show_path(id: *mut rdma_cm_id) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let ours = unsafe { ours(id) }?;
     let gid = |address: Option<std::net::SocketAddr>| {
         let gid = address.map(|address| verbs::Gid::of(address.ip().to_canonical()));
@@ -251,14 +253,14 @@ pub(super) unsafe fn show_path(id: *mut rdma_cm_id) -> Result<(), Error> {
     Ok(())
 }
 
-/// `rdma_destroy_id`. Waits until all events of it that were taken are acknowledged.
+/// `rdma_destroy_id`. Blocks until all events that the program got for the id are acknowledged.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_destroy_id")]
 pub(crate) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
     number("rdma_destroy_id", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { destroy(id) }?;
         Ok(0)
     })
@@ -267,53 +269,54 @@ pub(crate) unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
 /// Destroys an id.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 pub(super) unsafe fn destroy(id: *mut rdma_cm_id) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let ours = unsafe { ours(id) }?;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { release_event(id) };
     ours.id.destroy()?;
     let is_synchronous = ours.is_synchronous();
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let channel = unsafe { (*id).channel };
-    // SAFETY: the id was found alive above, its queue pair and events are gone, and the program makes no
-    // other call with an id that it destroys.
+    // SAFETY: the id is alive, as checked above. Its queue pair and events are gone. The program
+    // must not use an id in another call while it destroys it.
     unsafe { Named::free(id) };
     if is_synchronous {
-        // SAFETY: it was the id's own.
+        // SAFETY: the channel was created for this id alone.
         unsafe { Channel::free(channel) };
     }
     Ok(())
 }
 
-/// Acknowledges the event that an id holds for a program that waits.
+/// Acknowledges the event stored in the id (`rdma_cm_id::event`), if there is one.
 ///
 /// # Safety
-/// The id is one that was made here.
+/// The id was created here.
 pub(super) unsafe fn release_event(id: *mut rdma_cm_id) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let held = unsafe { std::mem::replace(&mut (*id).event, ptr::null_mut()) };
     if !held.is_null() {
-        // SAFETY: it was taken for the id.
+        // SAFETY: [`complete`] or `rdma_get_request` stored an event that is not acknowledged yet.
         unsafe { events::acknowledge(held) };
     }
 }
 
-/// Waits for the next event of an id whose program waits, and returns its outcome; does nothing for others.
+/// Waits for the next event of an id whose calls block, and returns the outcome. Does nothing for
+/// other ids.
 ///
 /// # Safety
-/// The id is one that was made here.
+/// The id was created here.
 pub(super) unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     if !unsafe { ours(id) }?.is_synchronous() {
         return Ok(());
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { release_event(id) };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let event: *mut rdma_cm_event = unsafe { events::take((*id).channel) }?;
-    // SAFETY: as the caller says; the event was just made.
+    // SAFETY: guaranteed by the caller; the event was created just above.
     let (status, kind) = unsafe {
         (*id).event = event;
         ((*event).status, (*event).event)
@@ -328,47 +331,48 @@ pub(super) unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), Error> {
     Err(Error::System { what: "what was asked for failed".into(), number })
 }
 
-/// `rdma_migrate_id`. Waits until the events that were taken are acknowledged.
+/// `rdma_migrate_id`. Blocks until all events that the program got for the id are acknowledged.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_migrate_id")]
 pub(crate) unsafe extern "C" fn rdma_migrate_id(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
 ) -> c_int {
     number("rdma_migrate_id", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { migrate(id, channel) }?;
         Ok(0)
     })
 }
 
-/// Has the events of an id come by another channel; without one it has its own from now on.
+/// Moves an id to another event channel. If the channel is null, the id gets one of its own, and
+/// its calls block.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 pub(super) unsafe fn migrate(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
 ) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let ours = unsafe { ours(id) }?;
     let was_synchronous = ours.is_synchronous();
     let is_synchronous = channel.is_null();
     let channel = if is_synchronous { make_channel()? } else { channel };
     if was_synchronous {
-        // No other thread could acknowledge it.
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller. No other thread could acknowledge this event, and
+        // `migrate` waits until it is acknowledged.
         unsafe { release_event(id) };
     }
-    // SAFETY: as the caller says, or just made.
+    // SAFETY: guaranteed by the caller, or the channel was created just above.
     ours.id.migrate(unsafe { Channel::ours(channel, "channel") }?)?;
     ours.own().is_synchronous = is_synchronous;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let before = unsafe { std::mem::replace(&mut (*id).channel, channel) };
     if was_synchronous {
-        // SAFETY: it was the id's own.
+        // SAFETY: the channel was created for this id alone.
         unsafe { Channel::free(before) };
     }
     Ok(())
@@ -377,10 +381,10 @@ pub(super) unsafe fn migrate(
 /// `rdma_get_src_port`, in network byte order.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_get_src_port")]
 pub(crate) unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let port = unsafe { ours(id) }.ok().and_then(|ours| ours.id.local());
     port.map_or(0, |address| address.port().to_be())
 }
@@ -388,15 +392,15 @@ pub(crate) unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
 /// `rdma_get_dst_port`, in network byte order.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_get_dst_port")]
 pub(crate) unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let port = unsafe { ours(id) }.ok().and_then(|ours| ours.id.remote());
     port.map_or(0, |address| address.port().to_be())
 }
 
-/// `rdma_set_local_ece`: there are no options of vendors.
+/// `rdma_set_local_ece`. Ignores the options: there are no vendor options.
 #[unsafe(export_name = "ethernot_rdma_set_local_ece")]
 pub(crate) extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, options: *const c_void) -> c_int {
     if id.is_null() || options.is_null() {
@@ -406,10 +410,10 @@ pub(crate) extern "C" fn rdma_set_local_ece(id: *mut rdma_cm_id, options: *const
     0
 }
 
-/// `rdma_get_remote_ece`: there are none.
+/// `rdma_get_remote_ece`. Returns zeros: there are no vendor options.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_get_remote_ece")]
 pub(crate) unsafe extern "C" fn rdma_get_remote_ece(
     id: *mut rdma_cm_id,
@@ -419,7 +423,7 @@ pub(crate) unsafe extern "C" fn rdma_get_remote_ece(
         if id.is_null() || options.is_null() {
             return invalid("there is no id, or no place for the event");
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             *options = super::layout::ibv_ece { vendor_id: 0, options: 0, comp_mask: 0 };
         }
@@ -427,7 +431,7 @@ pub(crate) unsafe extern "C" fn rdma_get_remote_ece(
     })
 }
 
-/// A way of which nothing is known yet.
+/// Returns a path record of which only the defaults are filled in.
 fn path() -> ibv_sa_path_rec {
     ibv_sa_path_rec {
         dgid: NO_GID,
@@ -452,7 +456,7 @@ fn path() -> ibv_sa_path_rec {
     }
 }
 
-/// The partition that everybody is in.
+/// The default partition key, of which every port is a member.
 const DEFAULT_PARTITION: u16 = 0xffff;
 
 /// `IBV_QPT_RC`, `IBV_QPT_UC` and `IBV_QPT_UD`.

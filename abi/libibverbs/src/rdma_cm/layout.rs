@@ -1,4 +1,4 @@
-//! Structures of `librdmacm`, as programs have compiled them in.
+//! The C structures of `librdmacm`, as compiled into programs.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -15,7 +15,7 @@ pub struct rdma_addr {
     pub ibaddr: rdma_ib_addr,
 }
 
-/// GIDs of an id.
+/// GIDs and partition key of an id.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct rdma_ib_addr {
@@ -24,7 +24,7 @@ pub struct rdma_ib_addr {
     pub pkey: u16,
 }
 
-/// The way from one id to another.
+/// The route of an id: its addresses and path records.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct rdma_route {
@@ -33,7 +33,7 @@ pub struct rdma_route {
     pub num_paths: c_int,
 }
 
-/// A route, as subnet managers report it.
+/// A path record, as subnet managers report it.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct ibv_sa_path_rec {
@@ -58,13 +58,13 @@ pub struct ibv_sa_path_rec {
     pub preference: u8,
 }
 
-/// A channel of events.
+/// An event channel.
 #[repr(C)]
 pub struct rdma_event_channel {
     pub fd: c_int,
 }
 
-/// An id.
+/// A communication identifier.
 #[repr(C)]
 pub struct rdma_cm_id {
     pub verbs: *mut ibv_context,
@@ -84,7 +84,7 @@ pub struct rdma_cm_id {
     pub qp_type: c_int,
 }
 
-/// How a connection is asked for or accepted, and its parameters in events.
+/// Parameters of a connection, for `rdma_connect` and `rdma_accept` and in events.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct rdma_conn_param {
@@ -99,7 +99,7 @@ pub struct rdma_conn_param {
     pub qp_num: u32,
 }
 
-/// The parameters of datagrams in events.
+/// Parameters of a datagram service in events.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct rdma_ud_param {
@@ -128,7 +128,7 @@ pub struct rdma_cm_event {
     pub param: rdma_event_param,
 }
 
-/// What is known of an address.
+/// A result of `rdma_getaddrinfo`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct rdma_addrinfo {
@@ -149,7 +149,7 @@ pub struct rdma_addrinfo {
     pub ai_next: *mut rdma_addrinfo,
 }
 
-/// How a group is joined.
+/// Parameters for joining a multicast group.
 #[repr(C)]
 pub struct rdma_cm_join_mc_attr_ex {
     pub comp_mask: u32,
@@ -157,7 +157,7 @@ pub struct rdma_cm_join_mc_attr_ex {
     pub addr: *mut sockaddr,
 }
 
-/// Connection options of vendors.
+/// Vendor options of a connection.
 #[repr(C)]
 pub struct ibv_ece {
     pub vendor_id: u32,
@@ -165,5 +165,5 @@ pub struct ibv_ece {
     pub comp_mask: u32,
 }
 
-/// A GID of zeros.
+/// The zero GID.
 pub(crate) const NO_GID: crate::layout::Aligned = crate::layout::Aligned([0; 16]);

@@ -1,4 +1,4 @@
-//! Queue pairs of ids, and shared receive queues.
+//! Queue pairs and shared receive queues of ids.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -25,7 +25,7 @@ use crate::shell;
 /// `rdma_create_qp`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_create_qp")]
 pub(crate) unsafe extern "C" fn rdma_create_qp(
     id: *mut rdma_cm_id,
@@ -33,36 +33,36 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     number("rdma_create_qp", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { create(id, domain, init) }?;
         Ok(0)
     })
 }
 
-/// Makes the queue pair of an id, with the queues of completions that it lacks.
+/// Creates the queue pair of an id, and the completion queues that the id lacks.
 ///
 /// # Safety
-/// As the manual page of `rdma_create_qp` says.
+/// The arguments must be as the manual page of `rdma_create_qp` requires.
 pub(super) unsafe fn create(
     id: *mut rdma_cm_id,
     domain: *mut ibv_pd,
     init: *mut ibv_qp_init_attr,
 ) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { ours(id)? };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let Some(init) = (unsafe { init.as_mut() }) else { return invalid("there is nothing to make") };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let domain = unsafe { domain_of(id, domain) }?;
     let mut filled = *init;
     let make = |filled: &mut ibv_qp_init_attr| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { ibv_create_qp(domain, filled) }
     };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { create_with(id, &mut filled, make) }?;
     init.cap = filled.cap;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { (*id).pd = domain };
     Ok(())
 }
@@ -70,49 +70,49 @@ pub(super) unsafe fn create(
 /// `rdma_create_qp_ex`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_create_qp_ex")]
 pub(crate) unsafe extern "C" fn rdma_create_qp_ex(
     id: *mut rdma_cm_id,
     init: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
     number("rdma_create_qp_ex", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { ours(id)? };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let Some(init) = (unsafe { init.as_mut() }) else {
             return invalid("there is nothing to make");
         };
         let said = if init.comp_mask & INIT_DOMAIN == 0 { ptr::null_mut() } else { init.pd };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let domain = unsafe { domain_of(id, said) }?;
         init.pd = domain;
         init.comp_mask |= INIT_DOMAIN;
         let mut filled = init.plain();
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let context = unsafe { (*id).verbs };
         let make = |filled: &mut ibv_qp_init_attr| {
             (init.send_cq, init.recv_cq, init.srq) = (filled.send_cq, filled.recv_cq, filled.srq);
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { create_qp_ex(context, init) }
         };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { create_with(id, &mut filled, make) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { (*id).pd = domain };
         Ok(0)
     })
 }
 
-/// The domain that a program names, or that of the id.
+/// Returns the protection domain named by the program, or else that of the id.
 unsafe fn domain_of(id: *mut rdma_cm_id, domain: *mut ibv_pd) -> Result<*mut ibv_pd, Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let (own, context) = unsafe { ((*id).pd, (*id).verbs) };
     let domain = if domain.is_null() { own } else { domain };
     if context.is_null() || domain.is_null() {
         return invalid("the id has no device yet");
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     if unsafe { (*domain).context } != context {
         return invalid("the protection domain is of another device, or context, than the id");
     }
@@ -124,9 +124,9 @@ unsafe fn create_with(
     init: &mut ibv_qp_init_attr,
     make: impl FnOnce(&mut ibv_qp_init_attr) -> *mut ibv_qp,
 ) -> Result<(), Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let ours = unsafe { ours(id)? };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let c = unsafe { &mut *id };
     if !c.qp.is_null() || init.qp_type != c.qp_type {
         return invalid("the id has a queue pair, or is for those of another type");
@@ -147,7 +147,7 @@ unsafe fn create_with(
             *said = own;
         }
         if said.is_null() {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             *said = unsafe { make_queue(id, is_send, entries) }?;
         }
     }
@@ -155,41 +155,42 @@ unsafe fn create_with(
     let made = make(init);
     if made.is_null() {
         let number = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { destroy_queues(id) };
         return Err(Error::System { what: "making the queue pair".into(), number });
     }
-    // SAFETY: it was just made.
+    // SAFETY: created just above.
     let pair = &unsafe { shell::pair(made) }?.pair;
     if let Err(error) = ours.id.take_queue_pair(pair) {
-        // SAFETY: no other thread has its address.
+        // SAFETY: no other thread knows the address.
         unsafe {
             ibv_destroy_qp(made);
             destroy_queues(id);
         }
         return Err(error);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         (*made).state = if (*made).qp_type == TYPE_DATAGRAM { STATE_SENDING } else { STATE_INIT };
         (*id).qp = made;
-        // A shared receive queue that the program brings stays its own: that of the id is destroyed with the id.
+        // A shared receive queue passed by the program is not stored in the id, because the id's is
+        // destroyed with the id.
         ((*id).send_cq, (*id).recv_cq) = (send_queue, receive_queue);
     }
     Ok(())
 }
 
-/// A queue of completions of the id itself, with a channel.
+/// Creates a completion queue with a channel for the id.
 unsafe fn make_queue(
     id: *mut rdma_cm_id,
     is_send: bool,
     entries: u32,
 ) -> Result<*mut ibv_cq, Error> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let ours = unsafe { ours(id)? };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let c = unsafe { &mut *id };
-    // SAFETY: the device stays open.
+    // SAFETY: the device of an id stays open.
     let channel: *mut ibv_comp_channel = unsafe { ibv_create_comp_channel(c.verbs) };
     let failed = || {
         let number = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
@@ -199,11 +200,11 @@ unsafe fn make_queue(
         return Err(failed());
     }
     let entries = c_int::try_from(entries.max(1)).unwrap_or(c_int::MAX);
-    // SAFETY: the channel was just made.
+    // SAFETY: the channel was created just above.
     let queue = unsafe { ibv_create_cq(c.verbs, entries, id.cast::<c_void>(), channel, 0) };
     if queue.is_null() {
         let error = failed();
-        // SAFETY: no other thread has its address.
+        // SAFETY: no other thread knows the address.
         unsafe { ibv_destroy_comp_channel(channel) };
         return Err(error);
     }
@@ -216,18 +217,18 @@ unsafe fn make_queue(
     Ok(queue)
 }
 
-/// Destroys the queues of completions that are the id's own, and forgets the others.
+/// Destroys the completion queues created for the id, and removes those of the program from it.
 unsafe fn destroy_queues(id: *mut rdma_cm_id) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let Ok(ours) = (unsafe { ours(id) }) else { return };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let c = unsafe { &mut *id };
     let mut own = ours.own();
     let is_own = std::mem::take(&mut own.has_send_queue);
-    // SAFETY: it was made here, if it is the id's own.
+    // SAFETY: the queue was created by `make_queue` if it is the id's own.
     unsafe { destroy_queue(is_own, &mut c.send_cq, &mut c.send_cq_channel) };
     let is_own = std::mem::take(&mut own.has_receive_queue);
-    // SAFETY: the same.
+    // SAFETY: as above.
     unsafe { destroy_queue(is_own, &mut c.recv_cq, &mut c.recv_cq_channel) };
 }
 
@@ -239,7 +240,7 @@ unsafe fn destroy_queue(
     let (queue, channel) =
         (std::mem::replace(queue, ptr::null_mut()), std::mem::replace(channel, ptr::null_mut()));
     if is_own {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             ibv_destroy_cq(queue);
             ibv_destroy_comp_channel(channel);
@@ -250,19 +251,19 @@ unsafe fn destroy_queue(
 /// `rdma_destroy_qp`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_destroy_qp")]
 pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     silent("rdma_destroy_qp", (), || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let ours = unsafe { ours(id)? };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pair = unsafe { std::mem::replace(&mut (*id).qp, ptr::null_mut()) };
         if pair.is_null() {
             return Ok(());
         }
         ours.id.release_queue_pair();
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             ibv_destroy_qp(pair);
             destroy_queues(id);
@@ -274,7 +275,7 @@ pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
 /// `rdma_create_srq`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_create_srq")]
 pub(crate) unsafe extern "C" fn rdma_create_srq(
     id: *mut rdma_cm_id,
@@ -282,21 +283,21 @@ pub(crate) unsafe extern "C" fn rdma_create_srq(
     init: *mut ibv_srq_init_attr,
 ) -> c_int {
     number("rdma_create_srq", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { ours(id)? };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         if unsafe { !(*id).srq.is_null() } {
             return invalid("the id has a shared receive queue");
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let domain = unsafe { domain_of(id, domain) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let made = unsafe { ibv_create_srq(domain, init) };
         if made.is_null() {
             let number = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
             return Err(Error::System { what: "making a shared receive queue".into(), number });
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             (*id).srq = made;
             (*id).pd = domain;
@@ -305,16 +306,16 @@ pub(crate) unsafe extern "C" fn rdma_create_srq(
     })
 }
 
-/// `rdma_create_srq_ex`: those with more than [`rdma_create_srq`] makes are not supported.
+/// `rdma_create_srq_ex`. Supports only the attributes of [`rdma_create_srq`].
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_create_srq_ex")]
 pub(crate) unsafe extern "C" fn rdma_create_srq_ex(
     id: *mut rdma_cm_id,
     init: *mut crate::layout::ibv_srq_init_attr_ex,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let Some(said) = (unsafe { init.as_ref() }) else {
         return number("rdma_create_srq_ex", || invalid("there is nothing to make"));
     };
@@ -322,33 +323,33 @@ pub(crate) unsafe extern "C" fn rdma_create_srq_ex(
         return number("rdma_create_srq_ex", || unsupported("such shared receive queues"));
     }
     let domain = if said.comp_mask & SRQ_DOMAIN == 0 { ptr::null_mut() } else { said.pd };
-    // SAFETY: an extended structure begins as the plain one.
+    // SAFETY: the extended structure starts with the fields of the plain one.
     unsafe { rdma_create_srq(id, domain, init.cast()) }
 }
 
 /// `rdma_destroy_srq`.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_destroy_srq")]
 pub(crate) unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
     silent("rdma_destroy_srq", (), || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { ours(id)? };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let shared = unsafe { std::mem::replace(&mut (*id).srq, ptr::null_mut()) };
         if !shared.is_null() {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { ibv_destroy_srq(shared) };
         }
         Ok(())
     });
 }
 
-/// `rdma_init_qp_attr`: what a queue pair that a program connects by itself is set to.
+/// `rdma_init_qp_attr`. Returns the attributes for a queue pair that the program connects itself.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_init_qp_attr")]
 pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
     id: *mut rdma_cm_id,
@@ -356,9 +357,9 @@ pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
     mask: *mut c_int,
 ) -> c_int {
     number("rdma_init_qp_attr", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let ours = unsafe { ours(id)? };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (Some(c), false) = (unsafe { attributes.as_mut() }, mask.is_null()) else {
             return invalid("there is no place for attributes");
         };
@@ -380,7 +381,7 @@ pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
         c.timeout = said.timeout;
         c.retry_cnt = said.retries;
         c.rnr_retry = said.not_ready_retries;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { *mask = change.mask.0.cast_signed() };
         Ok(0)
     })

@@ -1,4 +1,4 @@
-//! `rdma_getaddrinfo`: what the system's resolver finds, as ids need it.
+//! `rdma_getaddrinfo`: addresses found by the system's resolver, in the form that ids need.
 
 use std::ffi::{c_char, c_int};
 use std::net::SocketAddr;
@@ -13,10 +13,10 @@ use super::ids::{TYPE_DATAGRAM, TYPE_RELIABLE};
 use super::layout::rdma_addrinfo;
 use crate::failure::{invalid, number};
 
-/// `rdma_getaddrinfo`. Returns what the system's resolver does, or -1.
+/// `rdma_getaddrinfo`. Returns the result of the system's resolver, or -1.
 ///
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(export_name = "ethernot_rdma_getaddrinfo")]
 pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
     node: *const c_char,
@@ -25,7 +25,7 @@ pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
     found: *mut *mut rdma_addrinfo,
 ) -> c_int {
     number("rdma_getaddrinfo", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let hints = unsafe { hints.as_ref() };
         let says_nothing = node.is_null()
             && service.is_null()
@@ -33,7 +33,7 @@ pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
         if says_nothing || found.is_null() {
             return invalid("neither a name nor a port to look for");
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { find(node, service, hints, found) }
     })
 }
@@ -46,13 +46,13 @@ unsafe fn find(
 ) -> Result<c_int, Error> {
     let wanted = Wanted::of(hints);
     if node.is_null() && service.is_null() {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let made = unsafe { wanted.copy(hints) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { *found = made };
         return Ok(0);
     }
-    // SAFETY: a structure of numbers and pointers, which may all be zero.
+    // SAFETY: all fields are numbers or pointers, for which zeros are valid.
     let mut asked: addrinfo = unsafe { std::mem::zeroed() };
     asked.ai_family = if wanted.family == FAMILY_IB { libc::AF_UNSPEC } else { wanted.family };
     asked.ai_socktype =
@@ -60,26 +60,26 @@ unsafe fn find(
     asked.ai_flags = if wanted.flags & PASSIVE != 0 { libc::AI_PASSIVE } else { 0 }
         | if wanted.flags & NUMERIC != 0 { libc::AI_NUMERICHOST } else { 0 };
     let mut list: *mut addrinfo = ptr::null_mut();
-    // SAFETY: the texts are as the caller says, the rest is here.
+    // SAFETY: the caller guarantees the strings; the other pointers are to local variables.
     let code = unsafe { libc::getaddrinfo(node, service, &raw const asked, &raw mut list) };
     if code != 0 {
         return Ok(code);
     }
-    // SAFETY: it was just found; the first is taken, as others do.
+    // SAFETY: the list is the one found above. Only its first entry is used, as in librdmacm.
     let first = unsafe { list.as_ref() }.map(|first| (first.ai_addr, first.ai_canonname));
     let made = match first {
-        // SAFETY: the same.
+        // SAFETY: as above.
         Some((address, name)) => unsafe { wanted.make(address, name, hints) },
         None => invalid("nothing was found"),
     };
-    // SAFETY: it was found above.
+    // SAFETY: the list was returned by `getaddrinfo`.
     unsafe { libc::freeaddrinfo(list) };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { *found = made? };
     Ok(0)
 }
 
-/// What is asked for.
+/// The request to the resolver: the hints, with defaults filled in.
 struct Wanted {
     flags: c_int,
     family: c_int,
@@ -106,7 +106,8 @@ impl Wanted {
         }
     }
 
-    /// What was found of one side; the other one is as the hints say.
+    /// Returns a result with the resolved address of one side; the address of the other side is
+    /// from the hints.
     unsafe fn make(
         &self,
         address: *const sockaddr,
@@ -114,13 +115,13 @@ impl Wanted {
         hints: Option<&rdma_addrinfo>,
     ) -> Result<*mut rdma_addrinfo, Error> {
         let is_passive = self.flags & PASSIVE != 0;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let known = unsafe { of_c(address) }?;
         let other =
             hints.map(|hints| if is_passive { hints.ai_dst_addr } else { hints.ai_src_addr });
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let other = unsafe { of_c(other.unwrap_or(ptr::null_mut())) }?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let name = if name.is_null() { ptr::null_mut() } else { unsafe { libc::strdup(name) } };
         if is_passive {
             self.found(known, other, name, ptr::null_mut())
@@ -129,15 +130,16 @@ impl Wanted {
         }
     }
 
-    /// What the hints say.
+    /// Returns a result with the addresses of the hints.
     unsafe fn copy(&self, hints: Option<&rdma_addrinfo>) -> Result<*mut rdma_addrinfo, Error> {
         let Some(hints) = hints else { return invalid("there is nothing to look for") };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (source, destination) = unsafe { (of_c(hints.ai_src_addr)?, of_c(hints.ai_dst_addr)?) };
         self.found(source, destination, ptr::null_mut(), ptr::null_mut())
     }
 
-    /// Takes the names, which are null or of the C library's allocator.
+    /// Creates a result. Takes ownership of the names, which are null or from the C library's
+    /// allocator.
     fn found(
         &self,
         source: Option<SocketAddr>,
@@ -169,7 +171,7 @@ impl Wanted {
             || (destination.is_some() && found.ai_dst_addr.is_null());
         let place = if is_short { ptr::null_mut() } else { allocated(found) };
         if place.is_null() {
-            // SAFETY: all pointers in it are of the C library's allocator, or null.
+            // SAFETY: all pointers in it are null or from the C library's allocator.
             unsafe { free_what_it_holds(&found) };
             return Err(Error::NoRoom("the C library has no memory for an address".into()));
         }
@@ -177,9 +179,9 @@ impl Wanted {
     }
 }
 
-/// A value in memory of the C library's allocator; null if there is none.
+/// Moves a value to memory from the C library's allocator; null if there is no memory.
 fn allocated<T>(value: T) -> *mut T {
-    // SAFETY: the allocator aligns for every C type, and the place is as large as the value.
+    // SAFETY: the allocator aligns for every C type, and the allocation has the size of the value.
     unsafe {
         let place = libc::malloc(size_of::<T>()).cast::<T>();
         if !place.is_null() {
@@ -193,12 +195,12 @@ fn allocated_address(address: SocketAddr) -> *mut sockaddr {
     allocated(storage(Some(address))).cast()
 }
 
-/// Frees what `found` points to, but not `found` and not the next one.
+/// Frees the memory that `found` points to, but not `found` itself nor the next entry.
 ///
 /// # Safety
-/// All its pointers are null or of the C library's allocator, and are not used again.
+/// All its pointers are null or from the C library's allocator, and are not used again.
 unsafe fn free_what_it_holds(found: &rdma_addrinfo) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         libc::free(found.ai_src_addr.cast());
         libc::free(found.ai_dst_addr.cast());
@@ -209,17 +211,18 @@ unsafe fn free_what_it_holds(found: &rdma_addrinfo) {
     }
 }
 
-/// `rdma_freeaddrinfo`. Programs build such lists themselves by `malloc`, or replace parts of those from
-/// `rdma_getaddrinfo`, as libfabric does. So every part is of the C library's allocator.
+/// `rdma_freeaddrinfo`. Programs build such lists themselves with `malloc`, or replace parts of a
+/// list from `rdma_getaddrinfo`, as libfabric does. So every part is freed by the C library's
+/// allocator.
 ///
 /// # Safety
-/// All pointers in the list are null or of the C library's allocator.
+/// All pointers in the list are null or from the C library's allocator.
 #[unsafe(export_name = "ethernot_rdma_freeaddrinfo")]
 pub(crate) unsafe extern "C" fn rdma_freeaddrinfo(found: *mut rdma_addrinfo) {
     let mut next = found;
     while !next.is_null() {
         let found = next;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             next = (*found).ai_next;
             free_what_it_holds(&*found);
@@ -228,7 +231,7 @@ pub(crate) unsafe extern "C" fn rdma_freeaddrinfo(found: *mut rdma_addrinfo) {
     }
 }
 
-/// `AF_IB`: of which librdmacm asks the resolver nothing, either.
+/// `AF_IB`. For this family librdmacm leaves the family of the resolver's request unspecified, too.
 const FAMILY_IB: c_int = 27;
 
 /// `RAI_PASSIVE` and `RAI_NUMERICHOST`.
@@ -240,15 +243,15 @@ mod tests {
     use super::*;
 
     fn zeroed() -> rdma_addrinfo {
-        // SAFETY: a structure of numbers and pointers, which may all be zero.
+        // SAFETY: all fields are numbers or pointers, for which zeros are valid.
         unsafe { std::mem::zeroed() }
     }
 
-    /// What `rdma_getaddrinfo` finds for a listener on port 7471.
+    /// Returns the result of `rdma_getaddrinfo` for a listener on port 7471.
     fn passive() -> *mut rdma_addrinfo {
         let hints = rdma_addrinfo { ai_flags: PASSIVE | NUMERIC, ..zeroed() };
         let mut found = ptr::null_mut();
-        // SAFETY: texts that end, hints, and a place for what is found.
+        // SAFETY: the strings end with a zero, and all pointers are to local variables.
         let code = unsafe {
             rdma_getaddrinfo(
                 c"127.0.0.1".as_ptr(),
@@ -264,7 +267,8 @@ mod tests {
     #[test]
     fn programs_may_replace_what_is_found() {
         let found = passive();
-        // SAFETY: what was just found; an address is replaced as the C library allocates.
+        // SAFETY: the result was created above; the address is replaced by memory of the C
+        // library's allocator.
         unsafe {
             assert_eq!((*found).ai_family, libc::AF_INET);
             let before = of_c((*found).ai_src_addr).unwrap();
@@ -280,7 +284,8 @@ mod tests {
 
     #[test]
     fn programs_may_free_lists_of_their_own() {
-        // SAFETY: memory of the C library's allocator, zeroed, in a list with what was found.
+        // SAFETY: zeroed memory of the C library's allocator, linked to a result of
+        // `rdma_getaddrinfo`.
         unsafe {
             let own = libc::calloc(1, size_of::<rdma_addrinfo>()).cast::<rdma_addrinfo>();
             (*own).ai_src_addr = libc::calloc(1, 48).cast();

@@ -1,10 +1,12 @@
-//! `rsocket` and its like: sockets of the kernel, by another name.
+//! `rsocket` and the calls of its family, implemented by kernel sockets.
 //!
-//! What programs ask for here is a stream or datagrams by the calls of sockets. The kernel gives them that, and its
-//! descriptors are ones that can be polled; so each call goes on to the one of the same name without the `r`.
-//! What sockets have not, writing to memory of the peer (`riomap`, `riounmap` and `riowrite`), goes by a queue pair beside
-//! the socket, if the program has asked for it (`RDMA_IOMAPSIZE`). All that was written so is placed before anything
-//! that is sent later, as the sender waits for it.
+//! Programs use `rsocket` for streams and datagrams. The kernel provides these by descriptors that
+//! can be polled, so each call is forwarded to the socket call of the same name without the `r`.
+//!
+//! Sockets lack remote writes to mapped memory (`riomap`, `riounmap` and `riowrite`). These use a
+//! queue pair beside the socket, which exists only if the program sets `RDMA_IOMAPSIZE`. Bytes of
+//! `riowrite` are placed before anything sent after them, because the sender waits for their
+//! completion.
 
 mod mappings;
 mod meeting;
@@ -22,17 +24,17 @@ use libc::{
 use super::addresses::{of_c, storage};
 use crate::failure::{invalid, number, set_errno, signed};
 
-/// Calls that are those of the kernel.
+/// Defines calls that forward to the kernel.
 macro_rules! forwards {
     ($($name:literal $function:ident = $call:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
         $(
             #[doc = concat!("`", $name, "`.")]
             ///
             /// # Safety
-            /// As the manual page of the socket call says.
+            /// The arguments must be as the manual page of the socket call requires.
             #[unsafe(export_name = concat!("ethernot_", $name))]
             pub(crate) unsafe extern "C" fn $function($($argument: $kind),*) -> $result {
-                // SAFETY: as the caller says.
+                // SAFETY: guaranteed by the caller.
                 unsafe { libc::$call($($argument),*) }
             }
         )*
@@ -71,20 +73,20 @@ forwards! {
     ) -> c_int;
 }
 
-/// Calls that send, which what was written to mapped memory goes before.
+/// Defines calls that send. Each waits until earlier writes to mapped memory are placed.
 macro_rules! sends {
     ($($name:literal $function:ident = $call:ident($($argument:ident: $kind:ty),*), $flags:expr;)*) => {
         $(
             #[doc = concat!("`", $name, "`.")]
             ///
             /// # Safety
-            /// As the manual page of the socket call says.
+            /// The arguments must be as the manual page of the socket call requires.
             #[unsafe(export_name = concat!("ethernot_", $name))]
             pub(crate) unsafe extern "C" fn $function(socket: c_int, $($argument: $kind),*) -> ssize_t {
                 if number($name, || mappings::before_sending(socket, $flags).map(|()| 0)) != 0 {
                     return -1;
                 }
-                // SAFETY: as the caller says.
+                // SAFETY: guaranteed by the caller.
                 unsafe { libc::$call(socket, $($argument),*) }
             }
         )*
@@ -104,7 +106,7 @@ sends! {
 /// `rsocket`.
 #[unsafe(export_name = "ethernot_rsocket")]
 pub(crate) extern "C" fn rsocket(family: c_int, kind: c_int, protocol: c_int) -> c_int {
-    // SAFETY: a call with numbers.
+    // SAFETY: all arguments are numbers.
     let made = unsafe { libc::socket(family, kind, protocol) };
     if made >= 0 {
         mappings::forget(made);
@@ -115,7 +117,7 @@ pub(crate) extern "C" fn rsocket(family: c_int, kind: c_int, protocol: c_int) ->
 /// `rlisten`.
 #[unsafe(export_name = "ethernot_rlisten")]
 pub(crate) extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
-    // SAFETY: a call with numbers.
+    // SAFETY: all arguments are numbers.
     if unsafe { libc::listen(socket, backlog) } != 0 {
         return -1;
     }
@@ -125,14 +127,14 @@ pub(crate) extern "C" fn rlisten(socket: c_int, backlog: c_int) -> c_int {
 /// `raccept`.
 ///
 /// # Safety
-/// As the manual page of `accept` says.
+/// The arguments must be as the manual page of `accept` requires.
 #[unsafe(export_name = "ethernot_raccept")]
 pub(crate) unsafe extern "C" fn raccept(
     socket: c_int,
     address: *mut sockaddr,
     len: *mut socklen_t,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let made = unsafe { libc::accept(socket, address, len) };
     if made >= 0 {
         mappings::on_accept(socket, made);
@@ -143,14 +145,14 @@ pub(crate) unsafe extern "C" fn raccept(
 /// `rconnect`.
 ///
 /// # Safety
-/// As the manual page of `connect` says.
+/// The arguments must be as the manual page of `connect` requires.
 #[unsafe(export_name = "ethernot_rconnect")]
 pub(crate) unsafe extern "C" fn rconnect(
     socket: c_int,
     address: *const sockaddr,
     len: socklen_t,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let connected = unsafe { libc::connect(socket, address, len) };
     let number = errno();
     if connected == 0 || number == libc::EINPROGRESS {
@@ -166,7 +168,7 @@ pub(crate) extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
     if how != libc::SHUT_RD {
         mappings::on_last(socket);
     }
-    // SAFETY: a call with numbers.
+    // SAFETY: all arguments are numbers.
     unsafe { libc::shutdown(socket, how) }
 }
 
@@ -174,14 +176,14 @@ pub(crate) extern "C" fn rshutdown(socket: c_int, how: c_int) -> c_int {
 #[unsafe(export_name = "ethernot_rclose")]
 pub(crate) extern "C" fn rclose(socket: c_int) -> c_int {
     mappings::on_close(socket);
-    // SAFETY: a call with a number.
+    // SAFETY: the argument is a number.
     unsafe { libc::close(socket) }
 }
 
-/// `rsetsockopt`. Options of queue pairs are taken and of no effect, but for the number of mappings.
+/// `rsetsockopt`. Accepts and ignores options of level `SOL_RDMA`, except the number of mappings.
 ///
 /// # Safety
-/// As the manual page of `setsockopt` says.
+/// The arguments must be as the manual page of `setsockopt` requires.
 #[unsafe(export_name = "ethernot_rsetsockopt")]
 pub(crate) unsafe extern "C" fn rsetsockopt(
     socket: c_int,
@@ -191,7 +193,7 @@ pub(crate) unsafe extern "C" fn rsetsockopt(
     len: socklen_t,
 ) -> c_int {
     if level == LEVEL_RDMA && name == IO_MAP_SIZE {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let maps = unsafe { value.cast::<c_int>().as_ref() };
         let enough = len as usize >= size_of::<c_int>();
         return number("rsetsockopt", || match maps {
@@ -202,14 +204,15 @@ pub(crate) unsafe extern "C" fn rsetsockopt(
     if level == LEVEL_RDMA {
         return 0;
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { libc::setsockopt(socket, level, name, value, len) }
 }
 
-/// `rgetsockopt`. Options of queue pairs are those that others have.
+/// `rgetsockopt`. Options of level `SOL_RDMA` have the default values of librdmacm, except the
+/// number of mappings.
 ///
 /// # Safety
-/// As the manual page of `getsockopt` says.
+/// The arguments must be as the manual page of `getsockopt` requires.
 #[unsafe(export_name = "ethernot_rgetsockopt")]
 pub(crate) unsafe extern "C" fn rgetsockopt(
     socket: c_int,
@@ -219,20 +222,20 @@ pub(crate) unsafe extern "C" fn rgetsockopt(
     len: *mut socklen_t,
 ) -> c_int {
     if level != LEVEL_RDMA {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         return unsafe { libc::getsockopt(socket, level, name, value, len) };
     }
     let Some(usual) = usize::try_from(name).ok().and_then(|name| USUAL.get(name)) else {
         set_errno(libc::ENOTSUP);
         return -1;
     };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     if value.is_null() || len.is_null() || unsafe { *len } < size_of::<c_int>() as socklen_t {
         set_errno(libc::EINVAL);
         return -1;
     }
     let number = if name == IO_MAP_SIZE { mappings::wanted(socket) } else { *usual };
-    // SAFETY: there is room for a number, as was just seen.
+    // SAFETY: the check above guarantees room for a number.
     unsafe {
         value.cast::<c_int>().write_unaligned(number);
         *len = size_of::<c_int>() as socklen_t;
@@ -250,7 +253,7 @@ pub(crate) extern "C" fn riomap(
     _flags: c_int,
     offset: off_t,
 ) -> off_t {
-    // What is mapped is memory of the program, which peers may write to from now on.
+    // Peers may write to the mapped memory from now on, so its address is exposed.
     let address = buffer.expose_provenance();
     signed("riomap", || mappings::map(socket, address, len, protection, offset))
 }
@@ -264,7 +267,7 @@ pub(crate) extern "C" fn riounmap(socket: c_int, buffer: *mut c_void, len: size_
 /// `riowrite`.
 ///
 /// # Safety
-/// The buffer is memory of `count` bytes that may be read.
+/// `buffer` has `count` readable bytes.
 #[unsafe(export_name = "ethernot_riowrite")]
 pub(crate) unsafe extern "C" fn riowrite(
     socket: c_int,
@@ -275,35 +278,35 @@ pub(crate) unsafe extern "C" fn riowrite(
 ) -> ssize_t {
     let count = count.min(isize::MAX as usize);
     let written = signed("riowrite", || {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let written = unsafe { mappings::write(socket, buffer.cast(), count, offset, flags) };
         written.map(|written| written.cast_signed() as i64)
     });
     written as ssize_t
 }
 
-/// The address of a socket, by `getsockname` or `getpeername`.
+/// Returns the address of a socket from `getsockname` or `getpeername`.
 fn address_of(
     socket: c_int,
     call: unsafe extern "C" fn(c_int, *mut sockaddr, *mut socklen_t) -> c_int,
 ) -> Option<SocketAddr> {
     let mut address = storage(None);
     let mut len = size_of_val(&address) as socklen_t;
-    // SAFETY: there is room for any address.
+    // SAFETY: the buffer has room for an address of any family.
     if unsafe { call(socket, (&raw mut address).cast(), &raw mut len) } != 0 {
         return None;
     }
-    // SAFETY: it was just written, or is of no family.
+    // SAFETY: the call has written an address, or left the family unspecified.
     let known = unsafe { of_c((&raw const address).cast()) }.ok()??;
     Some(SocketAddr::new(known.ip().to_canonical(), known.port()))
 }
 
-/// The address of a socket's peer.
+/// Returns the address of a socket's peer.
 fn peer_of(socket: c_int) -> Option<SocketAddr> {
     address_of(socket, libc::getpeername)
 }
 
-/// The number of the last error of this thread.
+/// Returns the `errno` of this thread.
 fn errno() -> c_int {
     std::io::Error::last_os_error().raw_os_error().unwrap_or_default()
 }
@@ -314,5 +317,5 @@ const LEVEL_RDMA: c_int = 0x10000;
 /// `RDMA_IOMAPSIZE`.
 const IO_MAP_SIZE: c_int = 3;
 
-/// `RDMA_SQSIZE`, `RDMA_RQSIZE`, `RDMA_INLINE`, `RDMA_IOMAPSIZE`.
+/// Default values of `RDMA_SQSIZE`, `RDMA_RQSIZE`, `RDMA_INLINE` and `RDMA_IOMAPSIZE`.
 const USUAL: [c_int; 4] = [384, 384, 64, 0];

@@ -1,10 +1,10 @@
-//! The libraries as programs load them.
+//! The built libraries, as programs load them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Where they are: built once for all tests.
+/// Returns the folder of the libraries; builds them once for all tests.
 pub(crate) fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {

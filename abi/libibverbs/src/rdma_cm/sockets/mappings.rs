@@ -1,4 +1,5 @@
-//! Mappings of sockets: `riomap`, `riounmap` and `riowrite`, and what other calls do for sockets that may have some.
+//! Mappings of sockets: `riomap`, `riounmap` and `riowrite`, and the work of other calls for
+//! sockets that may have mappings.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -13,21 +14,24 @@ use super::meeting::{Listening, Meeting, look_for};
 use super::side::{MAPS_MAX, Side, is_non_blocking};
 use super::{address_of, peer_of};
 
-/// A socket for which mappings were asked (`RDMA_IOMAPSIZE`), and how many its peer may announce.
+/// A socket for which the program set `RDMA_IOMAPSIZE`. `maps` is the number of mappings that its
+/// peer may announce.
 struct Socket {
     maps: u32,
     role: Role,
 }
 
 enum Role {
-    /// Neither is it connected, nor does it listen.
+    /// Neither connected nor listening.
     Fresh,
     Listens(Arc<Listening>),
-    /// It is connected, or about to be. Who listens does so until the end has come.
+    /// Connected, or about to be. The listening end is kept open until this socket's end is
+    /// connected.
     Connected(Arc<Meeting>, Option<Arc<Listening>>),
 }
 
-/// Those there are. Most programs have none, and never come here.
+/// All such sockets, by descriptor. `COUNT` is their number; while it is 0, as in most programs,
+/// calls do not lock the map.
 static SOCKETS: Mutex<BTreeMap<c_int, Socket>> = Mutex::new(BTreeMap::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -35,7 +39,7 @@ fn sockets() -> MutexGuard<'static, BTreeMap<c_int, Socket>> {
     SOCKETS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Changes one, if there is any.
+/// Runs `change` on the sockets; returns `None` at once if there are none.
 fn with<R>(change: impl FnOnce(&mut BTreeMap<c_int, Socket>) -> Option<R>) -> Option<R> {
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
@@ -46,7 +50,7 @@ fn with<R>(change: impl FnOnce(&mut BTreeMap<c_int, Socket>) -> Option<R>) -> Op
     done
 }
 
-/// `RDMA_IOMAPSIZE` is set.
+/// Handles a change of `RDMA_IOMAPSIZE`.
 pub(super) fn want(socket: c_int, maps: c_int) -> Result<(), Error> {
     let Ok(maps) = u32::try_from(maps) else {
         return Err(Error::Invalid(format!("{maps} mappings")));
@@ -71,12 +75,12 @@ pub(super) fn want(socket: c_int, maps: c_int) -> Result<(), Error> {
     Ok(())
 }
 
-/// What `RDMA_IOMAPSIZE` is.
+/// Returns the value of `RDMA_IOMAPSIZE`.
 pub(super) fn wanted(socket: c_int) -> c_int {
     with(|sockets| c_int::try_from(sockets.get(&socket)?.maps).ok()).unwrap_or(0)
 }
 
-/// A socket begins to listen.
+/// Opens the listening end of a socket that begins to listen.
 pub(super) fn on_listen(socket: c_int) -> Result<(), Error> {
     let wants = with(|sockets| sockets.get(&socket).map(|known| known.maps));
     let (Some(maps), Some(at)) = (wants, listens_at(socket)) else { return Ok(()) };
@@ -85,7 +89,7 @@ pub(super) fn on_listen(socket: c_int) -> Result<(), Error> {
     Ok(())
 }
 
-/// A socket was accepted.
+/// Starts the wait for the end of an accepted socket.
 pub(super) fn on_accept(listener: c_int, socket: c_int) {
     forget(socket);
     with(|sockets| {
@@ -98,7 +102,7 @@ pub(super) fn on_accept(listener: c_int, socket: c_int) {
     });
 }
 
-/// A socket is connected, or soon.
+/// Starts to connect the end of a socket that is connected or connecting.
 pub(super) fn on_connect(socket: c_int) {
     with(|sockets| {
         let known = sockets.get_mut(&socket)?;
@@ -109,21 +113,22 @@ pub(super) fn on_connect(socket: c_int) {
     });
 }
 
-/// The number of a socket is that of a new one.
+/// Forgets the previous socket of a descriptor that was reused.
 pub(super) fn forget(socket: c_int) {
-    // What it had is dropped when no thread waits for the list.
+    // The value is dropped after the lock is released.
     drop(with(|sockets| sockets.remove(&socket)));
 }
 
-/// A socket is to be closed, or sends no more: what was written is placed before the peer sees it.
+/// Waits until writes are placed, before a socket is closed or shut down for sending: the peer must
+/// find them placed when it sees the end of the stream.
 pub(super) fn on_last(socket: c_int) {
     if let Some(side) = met(socket) {
-        // If the peer is gone there is nothing to wait for.
+        // If the peer is gone, there is nothing to wait for.
         let _gone = side.settle(true);
     }
 }
 
-/// A socket is closed.
+/// Forgets a closed socket and ends its wait.
 pub(super) fn on_close(socket: c_int) {
     on_last(socket);
     let closed = with(|sockets| sockets.remove(&socket));
@@ -132,7 +137,7 @@ pub(super) fn on_close(socket: c_int) {
     }
 }
 
-/// What was written to mapped memory is placed before what is sent now.
+/// Waits until earlier writes are placed, before more is sent.
 pub(super) fn before_sending(socket: c_int, flags: c_int) -> Result<(), Error> {
     let Some(side) = met(socket) else { return Ok(()) };
     side.settle(!is_non_blocking(socket, flags))
@@ -151,7 +156,7 @@ pub(super) fn map(
     }
     let side = meeting(socket)?.wait()?;
     with(|sockets| {
-        // It has come, so no thread need listen for it.
+        // The end is connected, so this socket needs no listening end any more.
         if let Role::Connected(_, listening) = &mut sockets.get_mut(&socket)?.role {
             *listening = None;
         }
@@ -174,7 +179,7 @@ pub(super) fn unmap(socket: c_int, address: usize, len: usize) -> Result<(), Err
 /// `riowrite`.
 ///
 /// # Safety
-/// `from` is memory of `count` bytes that may be read.
+/// `from` has `count` readable bytes.
 pub(super) unsafe fn write(
     socket: c_int,
     from: *const u8,
@@ -183,7 +188,7 @@ pub(super) unsafe fn write(
     flags: c_int,
 ) -> Result<usize, Error> {
     let side = meeting(socket)?.wait()?;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { side.write(from, count, offset as u64, !is_non_blocking(socket, flags)) }
 }
 
@@ -203,11 +208,11 @@ fn meeting_if_any(socket: c_int) -> Option<Arc<Meeting>> {
     if COUNT.load(Ordering::Acquire) == 0 { None } else { meeting(socket).ok() }
 }
 
-/// Where a socket listens, if it does.
+/// Returns the address at which a socket listens; `None` if it does not listen.
 fn listens_at(socket: c_int) -> Option<SocketAddr> {
     let (mut listens, mut len): (c_int, _) = (0, size_of::<c_int>() as libc::socklen_t);
     let to = (&raw mut listens).cast();
-    // SAFETY: there is room for the number.
+    // SAFETY: the variable has room for the number.
     unsafe { libc::getsockopt(socket, libc::SOL_SOCKET, libc::SO_ACCEPTCONN, to, &raw mut len) };
     if listens == 0 { None } else { address_of(socket, libc::getsockname) }
 }

@@ -1,8 +1,8 @@
-//! How the two ends beside a socket meet: the end that has connected asks at the port of the connection manager that has
-//! the number of the socket's, and says which socket it means.
+//! How the two ends beside a socket connect. The connecting end asks at the connection manager's
+//! port with the number of the socket's port, and names the socket.
 //!
-//! Bytes of the stream know nothing of it. So a socket with mappings talks with one that has none as any other does, and
-//! only `riomap` finds that there is no peer.
+//! The byte stream is not involved. So a socket with mappings can talk to one without, and only
+//! `riomap` fails for want of a peer.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -18,7 +18,7 @@ use verbs::{Error, start_thread};
 use super::super::devices::shared;
 use super::side::{Hello, Side};
 
-/// Where the end of a socket is waited for.
+/// The wait for the end of a connected socket.
 #[derive(Default)]
 pub(super) struct Meeting {
     state: Mutex<State>,
@@ -30,12 +30,12 @@ enum State {
     #[default]
     Waits,
     Met(Arc<Side>),
-    /// No peer came, or the socket is closed.
+    /// The wait has ended: no peer has come, or the socket is closed.
     Over,
 }
 
 impl Meeting {
-    /// The end, if it is there.
+    /// Returns the end, if it is connected already.
     pub(super) fn side(&self) -> Option<Arc<Side>> {
         match &*lock(&self.state) {
             State::Met(side) => Some(Arc::clone(side)),
@@ -43,7 +43,7 @@ impl Meeting {
         }
     }
 
-    /// The end, which is waited for.
+    /// Waits until the end is connected, at most [`PATIENCE`].
     pub(super) fn wait(&self) -> Result<Arc<Side>, Error> {
         let waits = |state: &mut State| matches!(state, State::Waits);
         let state = lock(&self.state);
@@ -54,7 +54,7 @@ impl Meeting {
         }
     }
 
-    /// Stops waiting for a peer. Returns the end that was met.
+    /// Ends the wait. Returns the end, if it was connected.
     pub(super) fn end(&self) -> Option<Arc<Side>> {
         let before = std::mem::replace(&mut *lock(&self.state), State::Over);
         self.changed.notify_all();
@@ -64,7 +64,7 @@ impl Meeting {
         }
     }
 
-    /// They have met; false if no thread waits.
+    /// Stores the connected end. Returns false, and drops the end, if the wait has ended already.
     fn meet(&self, side: Side) -> bool {
         let mut state = lock(&self.state);
         let waits = matches!(*state, State::Waits);
@@ -80,12 +80,13 @@ impl Meeting {
     }
 }
 
-/// Looks for the end of the peer of a socket that connects, in a thread of its own as the program may not wait.
+/// Starts to connect to the peer's end of a connecting socket. Runs in a thread of its own, as the
+/// program's call must not block.
 pub(super) fn look_for(socket: c_int, maps: u32) -> Arc<Meeting> {
     let meeting = Arc::new(Meeting::default());
     let shared = Arc::clone(&meeting);
     let look = move || {
-        // Mappings may be announced to the peer a moment after it has begun to listen.
+        // Retry, because the peer may ask for mappings a moment after it has begun to listen.
         for _ in 0..PATIENCE.as_millis() / PAUSE.as_millis() {
             if shared.has_ended() {
                 return;
@@ -108,12 +109,12 @@ pub(super) fn look_for(socket: c_int, maps: u32) -> Arc<Meeting> {
     meeting
 }
 
-/// The own and the peer's address of a socket that is connected.
+/// Returns the local and the peer's address of a connected socket.
 fn addresses(socket: c_int) -> Option<(SocketAddr, SocketAddr)> {
     Some((super::address_of(socket, libc::getsockname)?, super::peer_of(socket)?))
 }
 
-/// Asks the peer; nothing if it does not want to meet.
+/// Asks the peer to connect; `None` if it does not accept.
 fn ask(own: SocketAddr, peer: SocketAddr, maps: u32) -> Result<Option<Side>, Error> {
     let host = &shared()?.host;
     let channel = EventChannel::new(host)?;
@@ -132,7 +133,7 @@ fn ask(own: SocketAddr, peer: SocketAddr, maps: u32) -> Result<Option<Side>, Err
     }))
 }
 
-/// Takes the next event, which must be that. Returns what the peer's program says.
+/// Waits for the next event, and fails if it is of another kind. Returns the peer's private data.
 fn expect(channel: &EventChannel, kind: EventKind) -> Result<Vec<u8>, Error> {
     let event = take(channel)?;
     event.acknowledge();
@@ -160,10 +161,10 @@ fn said(hello: Hello) -> ConnectOptions {
     }
 }
 
-/// Where the ends of a socket that listens come in, until it is dropped.
+/// The listening end beside a listening socket. Listens until it is dropped.
 pub(super) struct Listening {
     arrived: Arc<Arrived>,
-    /// Who serves it sees that this is dropped.
+    /// Dropping it ends the serving thread, which polls the other end.
     _open: UnixStream,
 }
 
@@ -174,14 +175,14 @@ struct Arrived {
 
 #[derive(Default)]
 struct Here {
-    /// Ends whose socket was not accepted yet, the oldest first.
+    /// Connected ends whose socket is not accepted yet, oldest first.
     sides: VecDeque<(SocketAddr, Side)>,
-    /// Sockets that were accepted and whose end has not come yet.
+    /// Accepted sockets whose end is not connected yet.
     waiting: Vec<(SocketAddr, std::sync::Weak<Meeting>)>,
 }
 
 impl Listening {
-    /// Listens beside a socket that listens at `at`.
+    /// Starts to listen beside a socket that listens at `at`.
     pub(super) fn open(at: SocketAddr, maps: u32) -> Result<Self, Error> {
         let host = &shared()?.host;
         let channel = EventChannel::new(host)?;
@@ -197,7 +198,7 @@ impl Listening {
         let served = Arc::clone(&arrived);
         let serve = move || {
             while is_open(&channel, &ends) {
-                // One connection fails; its peer is notified, or finds out.
+                // A failure affects one connection only; its peer is notified or times out.
                 let _failed = served.serve(&channel, maps);
             }
             let _gone = id.destroy();
@@ -206,7 +207,7 @@ impl Listening {
         Ok(Self { arrived, _open: open })
     }
 
-    /// Where the end of an accepted socket, of that peer, is waited for.
+    /// Returns the wait for the end of an accepted socket with this peer.
     pub(super) fn expect(&self, peer: SocketAddr) -> Arc<Meeting> {
         let meeting = Arc::new(Meeting::default());
         let mut here = lock(&self.arrived.state);
@@ -224,14 +225,15 @@ impl Listening {
 }
 
 impl Arrived {
-    /// Does what one event asks for.
+    /// Handles one event.
     fn serve(&self, channel: &EventChannel, maps: u32) -> Result<(), Error> {
         let event = take(channel)?;
         event.acknowledge();
         if event.kind != EventKind::ConnectRequest {
             return Ok(());
         }
-        // A request is for a socket of the sender's own host: another's would give away what is mapped for that.
+        // Accept only requests for a socket of the requesting host. Else a host could get the
+        // mappings meant for another one.
         let asks = event.id.remote().map(|remote| remote.ip().to_canonical());
         let hello = Hello::decode(&event.private_data);
         let Some(hello) = hello.filter(|hello| Some(hello.socket.ip()) == asks) else {
@@ -257,17 +259,17 @@ impl Arrived {
         let oldest = if is_full { here.sides.pop_front() } else { None };
         here.sides.push_back((of, side));
         drop(here);
-        // It takes a while.
+        // Dropped without the lock, because closing a connection takes a while.
         drop(oldest);
     }
 }
 
-/// Waits for an event; false if no thread listens any more.
+/// Waits for an event; returns false if the listening end was dropped.
 fn is_open(channel: &EventChannel, ends: &UnixStream) -> bool {
     let [news, end] = [channel.descriptor().as_raw_fd(), ends.as_raw_fd()];
     let mut wanted = [news, end].map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     loop {
-        // SAFETY: the list is there for the call.
+        // SAFETY: the list lives for the call.
         unsafe { libc::poll(wanted.as_mut_ptr(), 2, -1) };
         match wanted {
             [_, libc::pollfd { revents: 1.., .. }] => return false,
@@ -278,7 +280,7 @@ fn is_open(channel: &EventChannel, ends: &UnixStream) -> bool {
 }
 
 fn pause() {
-    // SAFETY: there is nothing to look at, only time to pass.
+    // SAFETY: an empty list of descriptors may be null.
     unsafe { libc::poll(std::ptr::null_mut(), 0, PAUSE.as_millis() as c_int) };
 }
 
@@ -286,15 +288,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long the other end is waited for: both are about to meet, unless one of them has no mappings.
+/// How long the other end is waited for. Both ends connect at about the same time, unless one of
+/// them has no mappings.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Time between two questions.
+/// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Ends that came before their socket was accepted, as many as there can be sockets that wait: each has 1 MiB of address
-/// space and one queue pair.
+/// Maximum number of ends that wait until their socket is accepted, as many as a listening socket
+/// has pending connections. Each takes 1 MiB of address space and a queue pair.
 const ARRIVED_MAX: usize = 128;
 
-/// As often as there is.
+/// The maximum number of retries.
 const RETRIES: u8 = 7;

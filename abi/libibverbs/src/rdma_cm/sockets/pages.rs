@@ -1,27 +1,27 @@
-//! Memory that peers and the device reach: pages of its own, for as long as this lives.
+//! Pages of memory that peers and the device access.
 
 use std::ffi::c_void;
 use std::ptr;
 
 use verbs::Error;
 
-/// Some pages, all zeros at first.
+/// Newly mapped pages, initially zero.
 #[derive(Debug)]
 pub(super) struct Pages {
     start: *mut c_void,
     len: usize,
 }
 
-// SAFETY: it is memory that nothing refers to; who reads and writes it, and when, is the owner's matter.
+// SAFETY: plain memory without references to it; the owner synchronises reads and writes.
 unsafe impl Send for Pages {}
-// SAFETY: the same.
+// SAFETY: as above.
 unsafe impl Sync for Pages {}
 
 impl Pages {
     pub(super) fn new(len: usize) -> Result<Self, Error> {
         let (rights, kind) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a fresh mapping, of nothing.
+        // SAFETY: a new anonymous mapping, which affects no other memory.
         let start = unsafe { libc::mmap(ptr::null_mut(), len, rights, kind, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(Error::NoRoom("memory for mappings of a socket".into()));
@@ -29,33 +29,35 @@ impl Pages {
         Ok(Self { start, len })
     }
 
-    /// The address of a byte.
+    /// Returns the address of the byte at index `at`.
     pub(super) fn address(&self, at: usize) -> usize {
         assert!(at < self.len, "byte {at} of {}", self.len);
         self.start.addr() + at
     }
 
-    /// A number that a peer may be writing: it may be torn.
+    /// Reads a number that a peer may be writing at the same time, so the result may mix old and
+    /// new bytes.
     pub(super) fn number(&self, at: usize) -> u64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.len, "number at {at} of {}", self.len);
-        // SAFETY: inside the pages, and aligned as they are.
+        // SAFETY: inside the pages, and aligned because the pages are.
         unsafe { self.start.byte_add(at).cast::<u64>().read_volatile() }
     }
 
-    /// Fills a part.
+    /// Copies bytes to index `at`.
     ///
     /// # Safety
-    /// `from` is memory of `len` bytes that may be read, and no thread reads or writes the part meanwhile.
+    /// `from` has `len` readable bytes, and no other thread accesses the destination meanwhile.
     pub(super) unsafe fn fill(&self, at: usize, from: *const u8, len: usize) {
         assert!(at + len <= self.len, "{len} bytes at {at} of {}", self.len);
-        // SAFETY: inside the pages; the rest is as the caller says.
+        // SAFETY: inside the pages, as checked above; the caller guarantees the rest.
         unsafe { ptr::copy_nonoverlapping(from, self.start.cast::<u8>().add(at), len) };
     }
 }
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: they were mapped so, and no reference to them is left. There is nothing to be done if it fails.
+        // SAFETY: this mapping was made by `new`, and no reference to it is left. A failure cannot
+        // be handled, so it is ignored.
         unsafe { libc::munmap(self.start, self.len) };
     }
 }

@@ -1,7 +1,9 @@
-//! One end of the connection beside a socket: a queue pair by which mapped memory of the peer is written to.
+//! One end of the connection beside a socket: a queue pair that writes to mapped memory of the
+//! peer.
 //!
-//! Each end has a table that its peer writes to: what the peer has mapped is announced there (`riomap`), and looked up by the side that
-//! writes (`riowrite`). All that one end writes, to tables and to mapped memory, is placed in order.
+//! Each end has a table of the peer's mappings, which the peer writes. `riomap` adds an entry to
+//! the peer's table, and `riowrite` looks the offset up in its own. All writes of one end are
+//! placed in order, to the table and to mapped memory.
 
 use std::ffi::c_int;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -16,7 +18,7 @@ use verbs::{
 
 use super::pages::Pages;
 
-/// One end.
+/// One end of the connection.
 pub(super) struct Side {
     id: Arc<Id>,
     context: Arc<Context>,
@@ -24,7 +26,7 @@ pub(super) struct Side {
     channel: Arc<CompletionChannel>,
     queue: Arc<CompletionQueue>,
     pair: Arc<QueuePair>,
-    /// The table that the peer writes to, then the slots that sends wait in.
+    /// The table that the peer writes to, followed by the slots for writes in flight.
     pages: Pages,
     table: Arc<MemoryRegion>,
     slots: Arc<MemoryRegion>,
@@ -34,7 +36,7 @@ pub(super) struct Side {
     mapped: Mutex<Vec<Mapped>>,
 }
 
-/// Writes in flight. The write with number `n` waits in slot `n % SLOTS`.
+/// Writes in flight. Write number `n` uses slot `n % SLOTS`.
 #[derive(Default)]
 struct Sending {
     posted: u64,
@@ -42,22 +44,23 @@ struct Sending {
     is_broken: bool,
 }
 
-/// Memory that the peer may write to, or that the program has mapped for itself.
+/// Memory that was mapped by `riomap`. `remote` is its index in the peer's table and its region, or
+/// `None` if the peer may not write to it.
 struct Mapped {
     address: usize,
     len: usize,
     remote: Option<(u32, Arc<MemoryRegion>)>,
 }
 
-/// What the ends say to each other when they meet.
+/// The private data that the ends exchange when they connect.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Hello {
-    /// Address and port of the socket that has connected.
+    /// Address and port of the connecting socket.
     pub(super) socket: SocketAddr,
-    /// Where the table is.
+    /// Address of the sender's table.
     table: u64,
     key: u32,
-    /// Entries of the table.
+    /// Number of entries of the table.
     maps: u32,
 }
 
@@ -76,7 +79,8 @@ impl Hello {
         bytes
     }
 
-    /// What a peer says; nothing if it is something else. Zeros may stand behind it.
+    /// Decodes private data; `None` if it is not a `Hello`. Ignores bytes after it, because private
+    /// data is padded with zeros.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.strip_prefix(&MAGIC)?;
         let (ip, bytes) = bytes.split_first_chunk::<16>()?;
@@ -96,7 +100,7 @@ impl Hello {
 }
 
 impl Side {
-    /// An end for an id that has a device; the id has its queue pair then.
+    /// Creates an end, and gives its queue pair to the id. Fails if the id has no device.
     pub(super) fn new(id: &Arc<Id>, maps: u32) -> Result<Self, Error> {
         let Some(device) = id.device() else {
             return Err(Error::Invalid("the id has no device".into()));
@@ -146,15 +150,15 @@ impl Side {
         })
     }
 
-    /// What is announced to the peer, of the socket that has connected.
+    /// Returns this end's private data for a connection of the socket.
     pub(super) fn hello(&self, socket: SocketAddr) -> Hello {
         let table = self.table.remote_address();
         Hello { socket, table, key: self.table.key(), maps: self.maps }
     }
 
-    /// What the peer says.
+    /// Stores the peer's private data.
     pub(super) fn take_hello(&self, hello: Hello) {
-        // It says it once.
+        // The peer sends it once, so it is not stored already.
         let _again = self.peer.set(hello);
     }
 
@@ -162,7 +166,7 @@ impl Side {
         &self.id
     }
 
-    /// Lets the peer write to memory, which it names by `offset`.
+    /// Lets the peer write to memory, which the peer addresses by `offset`.
     pub(super) fn map(&self, address: usize, len: usize, offset: u64) -> Result<(), Error> {
         let peer = self.peer()?;
         let mut mapped = lock(&self.mapped);
@@ -182,12 +186,12 @@ impl Side {
         Ok(())
     }
 
-    /// Notes memory that only the program itself is to use.
+    /// Records a mapping that the peer may not write to.
     pub(super) fn map_for_itself(&self, address: usize, len: usize) {
         lock(&self.mapped).push(Mapped { address, len, remote: None });
     }
 
-    /// Lets the peer write there no more.
+    /// Ends a mapping: the peer may no longer write to it.
     pub(super) fn unmap(&self, address: usize, len: usize) -> Result<(), Error> {
         let mut mapped = lock(&self.mapped);
         let is_meant = |mapped: &Mapped| mapped.address == address && mapped.len == len;
@@ -197,15 +201,16 @@ impl Side {
         let Mapped { remote: Some((index, region)), .. } = mapped.swap_remove(at) else {
             return Ok(());
         };
-        // A peer that is gone need not be notified.
+        // If the peer is gone, it need not be notified.
         let _sent = self.send_entry(index, [0; 4]);
         region.deregister()
     }
 
-    /// Writes to memory of the peer, as much as there is a mapping and, if it shall not wait, room for. Returns how much.
+    /// Writes to mapped memory of the peer. Returns the number of bytes written, which is smaller
+    /// than `count` where a mapping ends, or where all slots are in use and the call may not wait.
     ///
     /// # Safety
-    /// `from` is memory of `count` bytes that may be read.
+    /// `from` has `count` readable bytes.
     pub(super) unsafe fn write(
         &self,
         from: *const u8,
@@ -219,7 +224,7 @@ impl Side {
             let at = offset.wrapping_add(done as u64);
             let Some((to, room, key)) = self.find(at) else { break };
             let len = (count - done).min(SLOT_BYTES).min(room);
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             let posted = unsafe { self.post(&mut sending, from.add(done), len, to, key, may_wait) };
             match posted {
                 Ok(()) => done += len,
@@ -230,7 +235,7 @@ impl Side {
         Ok(done)
     }
 
-    /// All that was written is placed; an error if it is not and this shall not wait.
+    /// Waits until all writes are placed. Fails if some are pending and the call may not wait.
     pub(super) fn settle(&self, may_wait: bool) -> Result<(), Error> {
         let mut sending = lock(&self.sending);
         self.wait(&mut sending, may_wait, |sending| sending.placed == sending.posted)
@@ -240,7 +245,8 @@ impl Side {
         self.peer.get().ok_or_else(|| Error::Invalid("the peer has said nothing".into()))
     }
 
-    /// Where the peer wants what is for an offset, how much of it, and the key.
+    /// Finds the peer's mapping of an offset. Returns the remote address, the number of bytes from
+    /// there to the end of the mapping, and the key.
     fn find(&self, offset: u64) -> Option<(u64, usize, u32)> {
         (0..self.maps as usize).find_map(|index| {
             let number = |of: usize| self.pages.number(index * ENTRY_BYTES + of * 8);
@@ -256,14 +262,14 @@ impl Side {
         let peer = self.peer()?;
         let to = peer.table.wrapping_add(u64::from(index) * ENTRY_BYTES as u64);
         let mut sending = lock(&self.sending);
-        // SAFETY: the entry is there for the call.
+        // SAFETY: the entry lives for the call.
         unsafe { self.post(&mut sending, entry.as_ptr().cast(), ENTRY_BYTES, to, peer.key, true) }
     }
 
-    /// Posts a write of what fits a slot.
+    /// Posts a write of at most [`SLOT_BYTES`].
     ///
     /// # Safety
-    /// `from` is memory of `len` bytes that may be read.
+    /// `from` has `len` readable bytes.
     unsafe fn post(
         &self,
         sending: &mut Sending,
@@ -277,7 +283,7 @@ impl Side {
         self.wait(sending, may_wait, is_free)?;
         let slot = (sending.posted % u64::from(SLOTS)) as usize;
         let at = self.maps.max(1) as usize * ENTRY_BYTES + slot * SLOT_BYTES;
-        // SAFETY: as the caller says; no write in flight is in a free slot.
+        // SAFETY: guaranteed by the caller; no write in flight uses a free slot.
         unsafe { self.pages.fill(at, from, len) };
         let address = self.pages.address(at) as u64;
         let piece = ScatterGather { address, length: len as u32, key: self.slots.key() };
@@ -361,7 +367,7 @@ impl Drop for Side {
             self.context.close(),
             self.id.destroy(),
         ];
-        // In a child that was forked none of them is ours.
+        // Errors are ignored: in a forked child, all of these objects belong to the parent.
         drop(ended);
     }
 }
@@ -370,27 +376,29 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Mappings that a peer may announce: a table of 32 KiB. Others have at most 255.
+/// Maximum number of mappings that a peer may announce: a table of 32 KiB. librdmacm allows 255.
 pub(super) const MAPS_MAX: u32 = 1024;
 
-/// What the peer may do with what is mapped.
+/// The access that a peer has to mapped memory.
 const WRITABLE: AccessFlags = AccessFlags::LOCAL_WRITE.union(AccessFlags::REMOTE_WRITE);
 
-/// An entry of a table: offset, address, length and key of a mapping. All are zero if there is none.
+/// Bytes of a table entry: offset, address, length and key of a mapping. An unused entry is all
+/// zeros.
 const ENTRY_BYTES: usize = 32;
 
-/// Writes in flight: 64 × 16 KiB = 1 MiB, which is used from the first byte on, page by page.
+/// Maximum number of writes in flight. Their 64 × 16 KiB = 1 MiB of memory is touched page by page,
+/// as slots are used.
 const SLOTS: u32 = 64;
 
-/// Bytes of one of them.
+/// Bytes of a slot.
 const SLOT_BYTES: usize = 16 << 10;
 
-/// The first bytes, so that words of other programs are not taken for these.
+/// The first bytes of private data. They distinguish it from that of other programs.
 const MAGIC: [u8; 4] = *b"rio1";
 
-/// Whether a call on a socket is not to wait.
+/// Returns whether a call on a socket must not block.
 pub(super) fn is_non_blocking(socket: c_int, flags: c_int) -> bool {
-    // SAFETY: a call that takes any number.
+    // SAFETY: `fcntl` accepts any number.
     flags & libc::MSG_DONTWAIT != 0
         || unsafe { libc::fcntl(socket, libc::F_GETFL) } & libc::O_NONBLOCK != 0
 }
