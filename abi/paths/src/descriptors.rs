@@ -1,7 +1,8 @@
-//! Descriptors of folders that are nowhere.
+//! Descriptors of virtual folders.
 //!
-//! Such a descriptor is of a file in memory that holds the path of the folder and is sealed. So nothing must be kept beside
-//! it: duplicates are known, too, a forked child knows those of its parent, and `close` needs no notice.
+//! Such a descriptor is a file in memory (`memfd`) that contains the folder's path and is sealed
+//! against changes. So no table of descriptors is needed: duplicates are recognised, a forked child
+//! recognises those of its parent, and `close` need not be intercepted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,10 +10,10 @@ use libc::{c_char, c_int};
 
 use crate::walk::PATH_BYTES_MAX;
 
-/// Whether there was one in this process: until then no descriptor is looked at.
+/// Whether this process has ever opened such a descriptor. Until then, no descriptor is checked.
 static ARE_ANY: AtomicBool = AtomicBool::new(false);
 
-/// What the file begins with.
+/// The first bytes of the file.
 const MARK: &[u8] = b"folder of libethernot_paths.so\0";
 
 const MARK_BYTES: libc::off_t = 31;
@@ -26,7 +27,8 @@ pub(crate) fn open(path: &[u8], flags: c_int) -> c_int {
     let close = if flags & libc::O_CLOEXEC == 0 { 0 } else { libc::MFD_CLOEXEC };
     let parts = [MARK, path]
         .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
-    // SAFETY: the name ends with a zero; the parts are read during the call; the descriptor is of this function alone.
+    // SAFETY: the name ends with a zero; the parts are read during the call; only this function
+    // knows the descriptor.
     unsafe {
         let made = libc::memfd_create(c"ethernot-folder".as_ptr(), close | libc::MFD_ALLOW_SEALING);
         if made < 0 {
@@ -44,18 +46,18 @@ pub(crate) fn open(path: &[u8], flags: c_int) -> c_int {
     }
 }
 
-/// Whether the path is relative to the descriptor of a virtual folder.
+/// Returns whether the path is relative to the descriptor of a virtual folder.
 ///
 /// # Safety
 /// `path` is null or ends with a zero.
 #[inline]
 pub(crate) unsafe fn is_of_ours(folder: c_int, path: *const c_char) -> bool {
-    // SAFETY: the caller's: it has a byte at least.
+    // SAFETY: guaranteed by the caller; a text that ends with a zero has at least one byte.
     let is_relative = || !path.is_null() && unsafe { path.read() } as u8 != b'/';
     ARE_ANY.load(Ordering::Relaxed) && folder >= 0 && is_relative() && is_ours(folder)
 }
 
-/// Whether the descriptor is that of a virtual folder.
+/// Returns whether the descriptor is that of a virtual folder.
 #[inline]
 pub(crate) fn is_ours(descriptor: c_int) -> bool {
     ARE_ANY.load(Ordering::Relaxed) && has_mark(descriptor)
@@ -67,7 +69,8 @@ fn has_mark(descriptor: c_int) -> bool {
     read(descriptor, &mut found, 0) == Some(MARK.len()) && found == MARK
 }
 
-/// Writes the path of a folder of ours and a zero; how long it is, or `None` if the descriptor is of something else.
+/// Stores the path of a virtual folder and a final zero in `into`. Returns the path's length;
+/// `None` for other descriptors.
 pub(crate) fn path(descriptor: c_int, into: &mut [u8; PATH_BYTES_MAX]) -> Option<usize> {
     if !is_ours(descriptor) {
         return None;
@@ -77,7 +80,7 @@ pub(crate) fn path(descriptor: c_int, into: &mut [u8; PATH_BYTES_MAX]) -> Option
     Some(length)
 }
 
-/// Reads a sealed file in memory. `errno` stays as it is.
+/// Reads from a sealed file in memory; `None` for other files. Leaves `errno` unchanged.
 fn read(descriptor: c_int, into: &mut [u8], at: libc::off_t) -> Option<usize> {
     let errno = crate::standing::errno();
     // SAFETY: the first call passes no memory; the second passes a buffer with its length.

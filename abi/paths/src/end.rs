@@ -1,4 +1,4 @@
-//! The end of the process by `_exit`, which no library hears of otherwise.
+//! Intercepts `_exit`, of which no library is notified otherwise.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -6,11 +6,11 @@ use libc::{c_int, c_void};
 
 use crate::next::call_next;
 
-/// Has a function called before the process ends by `_exit`. `libibverbs.so.1` sends what programs have posted last then, which
-/// an adapter would have sent by itself.
+/// Registers a function to call before the process ends by `_exit`. `libibverbs.so.1` uses it to
+/// send what programs posted last, which an adapter would send without help of the process.
 ///
 /// # Safety
-/// The function stays where it is, and may be called in a signal handler.
+/// The function is never unloaded, and may be called in a signal handler.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ethernot_set_before_end(call: extern "C" fn()) {
     BEFORE_END.store(call as *mut c_void, Ordering::Release);
@@ -19,14 +19,14 @@ pub(crate) unsafe extern "C" fn ethernot_set_before_end(call: extern "C" fn()) {
 fn before_end() {
     let call = BEFORE_END.load(Ordering::Acquire);
     if !call.is_null() {
-        // SAFETY: what was stored is such a function.
+        // SAFETY: only functions of this type are stored.
         let call = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn()>(call) };
         call();
     }
 }
 
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _exit(status: c_int) -> ! {
     before_end();
@@ -35,7 +35,7 @@ unsafe extern "C" fn _exit(status: c_int) -> ! {
 }
 
 /// # Safety
-/// As the manual page says.
+/// The arguments must be as the manual page requires.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn _Exit(status: c_int) -> ! {
     before_end();
@@ -43,10 +43,10 @@ unsafe extern "C" fn _Exit(status: c_int) -> ! {
     end(status)
 }
 
-/// What is left where there is no C library that ends the process.
+/// Ends the process if the C library has no such function.
 fn end(status: c_int) -> ! {
     loop {
-        // SAFETY: it takes a number and does not return.
+        // SAFETY: the call takes a number and does not return.
         unsafe { libc::syscall(libc::SYS_exit_group, status) };
     }
 }

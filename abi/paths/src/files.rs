@@ -1,4 +1,4 @@
-//! Opening.
+//! Opening virtual files.
 
 use std::ptr;
 
@@ -9,8 +9,9 @@ use crate::next::interpose;
 use crate::standing::{Standing, fail};
 use crate::walk::{Walk, WalkPlace};
 
-// A variable argument list is passed in the registers of ordinary arguments on the architectures there are: `mode` is whatever
-// the register holds if the caller gave none, and then nothing reads it.
+// On the supported architectures, variadic arguments are passed in the same registers as ordinary
+// ones. If the caller passes no `mode`, the parameter has an arbitrary value, and the C library
+// does not read it.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("say how a third argument after `...` is passed on this architecture");
 
@@ -37,7 +38,7 @@ interpose! {
         else ptr::null_mut(), at (libc::AT_FDCWD, path), by |walk| stream(walk, path, mode);
 }
 
-/// A descriptor for what a path leads to.
+/// Opens the file at a path; `None` if the path belongs to the host.
 ///
 /// # Safety
 /// `path` ends with a zero.
@@ -49,7 +50,7 @@ unsafe fn opened(
 ) -> Option<c_int> {
     let is_exclusive = flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL;
     let follows = flags & libc::O_NOFOLLOW == 0 && !is_exclusive;
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let standing = match unsafe { walk.go_quickly(folder, path, follows) } {
         WalkPlace::Host => return None,
         WalkPlace::Failed(number) => return Some(fail(number, -1)),
@@ -73,13 +74,13 @@ unsafe fn opened(
     })
 }
 
-/// A stream on what a path leads to.
+/// Opens a stream for the file at a path; `None` if the path belongs to the host.
 ///
 /// # Safety
 /// `path` and `mode` end with a zero.
 unsafe fn stream(walk: &mut Walk, path: *const c_char, mode: *const c_char) -> Option<*mut FILE> {
     let has = |wanted: c_int| {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         !unsafe { libc::strchr(mode, wanted) }.is_null()
     };
     let access = match (has(c_int::from(b'+')), has(c_int::from(b'r'))) {
@@ -88,21 +89,21 @@ unsafe fn stream(walk: &mut Walk, path: *const c_char, mode: *const c_char) -> O
         (false, false) => libc::O_WRONLY,
     };
     let close = if has(c_int::from(b'e')) { libc::O_CLOEXEC } else { 0 };
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let descriptor = unsafe { opened(walk, libc::AT_FDCWD, path, access | close) }?;
     if descriptor < 0 {
         return Some(ptr::null_mut());
     }
-    // SAFETY: the caller's; only this call has the descriptor.
+    // SAFETY: guaranteed by the caller; only this call knows the descriptor.
     let stream = unsafe { libc::fdopen(descriptor, mode) };
     if stream.is_null() {
-        // SAFETY: only this call has it still.
+        // SAFETY: only this call knows the descriptor.
         unsafe { libc::close(descriptor) };
     }
     Some(stream)
 }
 
-/// A file in memory with this text, at its beginning.
+/// Creates a file in memory with this text. Its offset is 0.
 fn file(text: &[u8], flags: c_int) -> c_int {
     let close = if flags & libc::O_CLOEXEC == 0 { 0 } else { libc::MFD_CLOEXEC };
     // SAFETY: the name ends with a zero.
@@ -115,7 +116,7 @@ fn file(text: &[u8], flags: c_int) -> c_int {
     if usize::try_from(written) == Ok(text.len()) {
         return descriptor;
     }
-    // SAFETY: only this call has the descriptor.
+    // SAFETY: only this call knows the descriptor.
     unsafe { libc::close(descriptor) };
     fail(libc::EIO, -1)
 }

@@ -1,4 +1,4 @@
-//! Reading folders.
+//! Reading virtual folders.
 
 use std::mem::{offset_of, zeroed};
 use std::ptr;
@@ -10,26 +10,27 @@ use crate::next::{call_next, interpose, interpose_descriptor};
 use crate::standing::{Standing, Text, fail};
 use crate::walk::{Numbering, PATH_BYTES_MAX, Walk, WalkPlace};
 
-/// A folder of ours that is being read; programs have its address as `DIR *`.
+/// A virtual folder being read; programs have its address as a `DIR *`.
 ///
-/// A folder of the C library begins with its descriptor and a lock, which never look like the mark: so nothing keeps a
-/// list of folders, for which there would have to be a lock that a forked child might find taken.
+/// A `DIR` of the C library starts with its descriptor and a lock, which never equal the mark. So
+/// virtual folders are recognised without a list of them, whose lock a forked child might find
+/// locked.
 #[repr(C)]
 struct Folder {
     mark: usize,
     path: [u8; PATH_BYTES_MAX],
     length: usize,
-    /// The names, each as [`Standing::Folder`] says.
+    /// The names, in the form of [`Standing::Folder`].
     text: Text,
-    /// The next name is the one that begins here.
+    /// Offset in `text` of the next name.
     at: usize,
-    /// -1 until it is asked for.
+    /// The descriptor; -1 until the program asks for it.
     descriptor: c_int,
-    /// The entry that was returned last.
+    /// The entry returned last.
     entry: dirent,
 }
 
-/// Its address is the mark.
+/// A variable whose address is the mark.
 static MARK: u64 = 0;
 
 fn mark() -> usize {
@@ -53,7 +54,8 @@ interpose_descriptor! {
         else ptr::null_mut(), at descriptor, by |walk| opened_by(walk, descriptor);
 }
 
-/// Defines functions of a folder: if it is ours, the result is that of `by`; else that of the C library.
+/// Defines functions on a `DIR`. For a virtual folder they return the result of `by`; for others
+/// they call the C library.
 macro_rules! of_folder {
     ($($symbol:ident ($folder:ident: *mut DIR $(, $argument:ident: $kind:ty)*) -> $result:ty,
         else $failed:expr, by $answer:expr;)*) => {
@@ -63,7 +65,8 @@ macro_rules! of_folder {
                 // SAFETY: the caller has the folder from `opendir` and has not closed it.
                 if unsafe { is_ours($folder) } {
                     let $folder = $folder.cast::<Folder>();
-                    // SAFETY: it is ours and not closed; the other arguments are as the function demands.
+                    // SAFETY: a virtual folder that is not closed; the caller guarantees the other
+                    // arguments.
                     return unsafe { $answer };
                 }
                 call_next!($symbol($folder: *mut DIR $(, $argument: $kind)*) -> $result, else $failed)
@@ -93,21 +96,21 @@ of_folder! {
         else -1, by descriptor(folder);
 }
 
-/// Whether the folder is one of ours.
+/// Returns whether this is a virtual folder.
 ///
 /// # Safety
-/// It is null, or was opened and is not closed.
+/// `folder` is null, or was opened and is not closed.
 unsafe fn is_ours(folder: *mut DIR) -> bool {
-    // SAFETY: the caller's: what the C library makes is longer than that, too.
+    // SAFETY: guaranteed by the caller; a `DIR` of the C library is longer than the mark, too.
     !folder.is_null() && unsafe { folder.cast::<usize>().read() } == mark()
 }
 
-/// Opens what a path leads to.
+/// Opens the virtual folder at a path; `None` if the path belongs to the host.
 ///
 /// # Safety
 /// `path` ends with a zero.
 unsafe fn opened(walk: &mut Walk, path: *const c_char) -> Option<*mut DIR> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     match unsafe { walk.go(libc::AT_FDCWD, path, true) } {
         WalkPlace::Host | WalkPlace::Ours(Standing::Elsewhere) => None,
         WalkPlace::Failed(number) => Some(fail(number, ptr::null_mut())),
@@ -119,10 +122,10 @@ unsafe fn opened(walk: &mut Walk, path: *const c_char) -> Option<*mut DIR> {
     }
 }
 
-/// Opens the folder that a descriptor is of, which is the folder's from then on.
+/// Opens the virtual folder of a descriptor, which then belongs to the `DIR`.
 ///
 /// # Safety
-/// Any descriptor will do.
+/// Accepts any descriptor.
 unsafe fn opened_by(walk: &mut Walk, descriptor: c_int) -> Option<*mut DIR> {
     match walk.go_to_descriptor(descriptor)? {
         Standing::Folder => {
@@ -130,45 +133,45 @@ unsafe fn opened_by(walk: &mut Walk, descriptor: c_int) -> Option<*mut DIR> {
             folder.descriptor = descriptor;
             Some(Box::into_raw(folder).cast())
         }
-        // The device has gone since then.
+        // The device has gone since the descriptor was opened.
         _ => Some(fail(libc::ENOENT, ptr::null_mut())),
     }
 }
 
 /// # Safety
-/// The folder is ours and not closed.
+/// A virtual folder that is not closed.
 unsafe fn close(folder: *mut Folder) -> c_int {
-    // SAFETY: the caller's: `opened` made it, and it is not used again.
+    // SAFETY: guaranteed by the caller; the folder was allocated as a box, and is not used again.
     let folder = unsafe { Box::from_raw(folder) };
     if folder.descriptor >= 0 {
-        // SAFETY: the descriptor is the folder's.
+        // SAFETY: the descriptor belongs to the folder.
         unsafe { libc::close(folder.descriptor) };
     }
     0
 }
 
-/// The next entry; null at the end.
+/// Returns the next entry; null at the end.
 ///
 /// # Safety
-/// The folder is ours and not closed.
+/// A virtual folder that is not closed.
 unsafe fn next_entry(folder: *mut Folder) -> *mut dirent {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let folder = unsafe { &mut *folder };
     if folder.step() { &raw mut folder.entry } else { ptr::null_mut() }
 }
 
-/// The same, into the caller's memory.
+/// Copies the next entry to the caller's memory; stores null in `result` at the end.
 ///
 /// # Safety
-/// The folder is ours and not closed; `entry` and `result` may be written.
+/// A virtual folder that is not closed; `entry` and `result` may be written.
 unsafe fn copy_entry(folder: *mut Folder, entry: *mut dirent, result: *mut *mut dirent) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let found = unsafe { next_entry(folder) };
     if found.is_null() {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { result.write(found) };
     } else {
-        // SAFETY: the caller's; they do not overlap.
+        // SAFETY: guaranteed by the caller; the two entries do not overlap.
         unsafe {
             ptr::copy_nonoverlapping(found, entry, 1);
             result.write(entry);
@@ -177,12 +180,12 @@ unsafe fn copy_entry(folder: *mut Folder, entry: *mut dirent, result: *mut *mut 
     0
 }
 
-/// The descriptor of a folder, which it has from now on.
+/// Returns the descriptor of a folder; opens one the first time.
 ///
 /// # Safety
-/// The folder is ours and not closed.
+/// A virtual folder that is not closed.
 unsafe fn descriptor(folder: *mut Folder) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let folder = unsafe { &mut *folder };
     if folder.descriptor < 0 {
         let path = folder.path.get(..folder.length).unwrap_or_default();
@@ -192,9 +195,9 @@ unsafe fn descriptor(folder: *mut Folder) -> c_int {
 }
 
 impl Folder {
-    /// The one that a walk has led to.
+    /// Creates a folder from the path and the names found by a walk.
     fn at(walk: &Walk) -> Box<Self> {
-        // SAFETY: it is made of numbers.
+        // SAFETY: all fields are numbers, for which zeros are valid.
         let entry = unsafe { zeroed() };
         let (mut path, length) = ([0; PATH_BYTES_MAX], walk.path().len());
         if let Some(room) = path.get_mut(..length) {
@@ -206,7 +209,7 @@ impl Folder {
         Box::new(Self { mark: mark(), path, length, text, at: 0, descriptor: -1, entry })
     }
 
-    /// Goes on to the next name; false at the end.
+    /// Sets `entry` to the next name; returns false at the end.
     fn step(&mut self) -> bool {
         let rest = self.text.bytes().get(self.at..).unwrap_or(&[]);
         let Some([letter, name @ ..]) = rest.split(|&byte| byte == b'\n').next() else {
@@ -217,7 +220,7 @@ impl Folder {
         numbering.add(self.path.get(..self.length).unwrap_or_default());
         match name {
             b"." => {}
-            // Programs do not look for this one by its number.
+            // The number of `..` is not that of the parent folder, because programs do not use it.
             name => {
                 numbering.add(b"/");
                 numbering.add(name);
@@ -241,10 +244,10 @@ impl Folder {
     }
 }
 
-/// All entries of one of our folders that the filter takes, in the order that is asked for.
+/// Returns all entries of a virtual folder that pass the filter, sorted by `compare`.
 ///
 /// # Safety
-/// As `scandir` demands.
+/// The arguments must be as `scandir` requires.
 unsafe fn scanned(
     walk: &mut Walk,
     path: *const c_char,
@@ -252,15 +255,15 @@ unsafe fn scanned(
     filter: Filter,
     compare: Compare,
 ) -> Option<c_int> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let opened = unsafe { opened(walk, path) }?;
     if opened.is_null() {
         return Some(-1);
     }
-    // SAFETY: it is one of ours, and nothing else has it.
+    // SAFETY: created just above; no other reference to it exists.
     let mut folder = unsafe { Box::from_raw(opened.cast::<Folder>()) };
     let room = folder.text.bytes().split(|&byte| byte == b'\n').count();
-    // SAFETY: any size may be asked for; not 0, for which there might be none.
+    // SAFETY: the size is not 0, for which the result might be null.
     let entries =
         unsafe { libc::calloc(room.max(1), size_of::<*mut dirent>()) }.cast::<*mut dirent>();
     if entries.is_null() {
@@ -268,16 +271,16 @@ unsafe fn scanned(
     }
     let mut count = 0;
     while count < room && folder.step() {
-        // SAFETY: the filter takes an entry.
+        // SAFETY: the filter accepts any entry.
         if filter.is_some_and(|filter| unsafe { filter(&raw const folder.entry) } == 0) {
             continue;
         }
-        // SAFETY: any size may be asked for.
+        // SAFETY: `malloc` accepts any size.
         let entry = unsafe { libc::malloc(size_of::<dirent>()) }.cast::<dirent>();
         if entry.is_null() {
             break;
         }
-        // SAFETY: there is room for it, and in the list for as many as there are names.
+        // SAFETY: there is room for the entry, and the list has room for all names.
         unsafe {
             ptr::copy_nonoverlapping(&raw const folder.entry, entry, 1);
             entries.add(count).write(entry);
@@ -285,12 +288,13 @@ unsafe fn scanned(
         count += 1;
     }
     if let Some(compare) = compare {
-        // SAFETY: as many entries are there; what compares them takes addresses of them, whatever it calls them.
+        // SAFETY: the list has `count` entries; `compare` accepts their addresses, whatever the
+        // declared type.
         unsafe {
             libc::qsort(entries.cast(), count, size_of::<*mut dirent>(), Some(untyped(compare)));
         }
     }
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { list.write(entries) };
     Some(c_int::try_from(count).unwrap_or(c_int::MAX))
 }
@@ -300,7 +304,7 @@ type Untyped = unsafe extern "C" fn(*const libc::c_void, *const libc::c_void) ->
 fn untyped(
     compare: unsafe extern "C" fn(*mut *const dirent, *mut *const dirent) -> c_int,
 ) -> Untyped {
-    // SAFETY: pointers are passed alike whatever they point to.
+    // SAFETY: pointers to different types are passed alike.
     unsafe { std::mem::transmute(compare) }
 }
 

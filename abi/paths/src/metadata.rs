@@ -1,4 +1,4 @@
-//! What paths name, and whether they may be used.
+//! Metadata and access rights of paths.
 
 use std::mem::zeroed;
 use std::ptr;
@@ -83,7 +83,8 @@ interpose_descriptor! {
         else -1, at descriptor, by |walk| stat_of_descriptor(walk, descriptor, into.cast());
 }
 
-/// Where a path leads; `None` if the C library knows, and the number of an error if it leads nowhere.
+/// Returns what a path leads to: `None` if the path belongs to the host, or an error number if
+/// nothing exists there.
 ///
 /// # Safety
 /// `path` ends with a zero.
@@ -93,7 +94,7 @@ unsafe fn reached(
     path: *const c_char,
     flags: c_int,
 ) -> Option<Result<Standing, c_int>> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     match unsafe { walk.go(folder, path, flags & ITSELF == 0) } {
         WalkPlace::Host | WalkPlace::Ours(Standing::Elsewhere) => None,
         WalkPlace::Failed(number) => Some(Err(number)),
@@ -102,7 +103,8 @@ unsafe fn reached(
     }
 }
 
-/// Fills in the metadata of the file at a path. On the architectures that are supported both forms are the same.
+/// Fills in the metadata of the file at a path. `Stat` and `Stat64` are the same on the supported
+/// architectures.
 ///
 /// # Safety
 /// `path` ends with a zero, `into` may be written.
@@ -113,9 +115,9 @@ unsafe fn stat_at(
     flags: c_int,
     into: *mut Stat,
 ) -> Option<c_int> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     match unsafe { reached(walk, folder, path, flags) }? {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         Ok(standing) => unsafe { into.write(attributes(walk, standing)) },
         Err(number) => return Some(fail(number, -1)),
     }
@@ -128,13 +130,13 @@ unsafe fn stat_at(
 /// `into` may be written.
 unsafe fn stat_of_descriptor(walk: &mut Walk, descriptor: c_int, into: *mut Stat) -> Option<c_int> {
     walk.go_to_descriptor(descriptor)?;
-    // A folder whose device has gone is one still, to whom has it open.
-    // SAFETY: the caller's.
+    // If the device has gone, the descriptor still refers to a folder.
+    // SAFETY: guaranteed by the caller.
     unsafe { into.write(attributes(walk, Standing::Folder)) };
     Some(0)
 }
 
-/// The same in the other form.
+/// Fills in the metadata of the file at a path, for `statx`.
 ///
 /// # Safety
 /// `path` ends with a zero, `into` may be written.
@@ -145,12 +147,12 @@ unsafe fn statx_at(
     flags: c_int,
     into: *mut Statx,
 ) -> Option<c_int> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let plain = match unsafe { reached(walk, folder, path, flags) }? {
         Ok(standing) => attributes(walk, standing),
         Err(number) => return Some(fail(number, -1)),
     };
-    // SAFETY: it is made of numbers.
+    // SAFETY: all fields are numbers, for which zeros are valid.
     let mut found: Statx = unsafe { zeroed() };
     found.stx_mask = libc::STATX_BASIC_STATS;
     found.stx_dev_minor = libc::minor(plain.st_dev);
@@ -159,21 +161,21 @@ unsafe fn statx_at(
     found.stx_nlink = plain.st_nlink as u32;
     found.stx_blksize = BLOCK_BYTES as u32;
     found.stx_size = plain.st_size.cast_unsigned();
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { into.write(found) };
     Some(0)
 }
 
-/// The metadata of the file, folder or link at the path of a walk.
+/// Returns the metadata of the file, folder or link at the path of a walk.
 fn attributes(walk: &Walk, standing: Standing) -> Stat {
     let mut numbering = Numbering::new();
     numbering.add(walk.path());
-    // SAFETY: it is made of numbers.
+    // SAFETY: all fields are numbers, for which zeros are valid.
     let mut found: Stat = unsafe { zeroed() };
     found.st_dev = DEVICE;
     found.st_ino = numbering.number();
     found.st_mode = mode(standing);
-    // Of a folder this says that folders in it are not counted.
+    // A count of 1 for a folder means that its subfolders are not counted.
     found.st_nlink = 1;
     found.st_blksize = BLOCK_BYTES.into();
     found.st_size = match standing {
@@ -193,7 +195,7 @@ const fn mode(standing: Standing) -> u32 {
     }
 }
 
-/// Whether everybody may do this with what a path leads to.
+/// Returns whether every user may access a path in the mode `wanted`.
 ///
 /// # Safety
 /// `path` ends with a zero.
@@ -204,7 +206,7 @@ unsafe fn allowed(
     wanted: c_int,
     flags: c_int,
 ) -> Option<c_int> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let standing = match unsafe { walk.go_quickly(folder, path, flags & ITSELF == 0) } {
         WalkPlace::Host | WalkPlace::Ours(Standing::Elsewhere) => return None,
         WalkPlace::Failed(number) => return Some(fail(number, -1)),
@@ -215,7 +217,7 @@ unsafe fn allowed(
     Some(if is_allowed { 0 } else { fail(libc::EACCES, -1) })
 }
 
-/// The target of a symbolic link.
+/// Copies the target of a symbolic link to `into`, cut to `size` bytes.
 ///
 /// # Safety
 /// `path` ends with a zero; `into` has room for `size` bytes.
@@ -226,12 +228,12 @@ unsafe fn target(
     into: *mut c_char,
     size: size_t,
 ) -> Option<ssize_t> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     match unsafe { reached(walk, folder, path, ITSELF) }? {
         Ok(Standing::Link) if size > 0 => {
             let target = walk.text.bytes();
             let length = target.len().min(size);
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe { ptr::copy_nonoverlapping(target.as_ptr().cast(), into, length) };
             Some(length.cast_signed())
         }
@@ -240,7 +242,7 @@ unsafe fn target(
     }
 }
 
-/// The answer to questions about extended attributes: virtual files have none.
+/// Answers a call about extended attributes: virtual files have none.
 ///
 /// # Safety
 /// `path` ends with a zero.
@@ -250,38 +252,38 @@ unsafe fn extended(
     flags: c_int,
     answer: Result<ssize_t, c_int>,
 ) -> Option<ssize_t> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let reached = unsafe { reached(walk, CWD, path, flags) }?;
     Some(reached.and(answer).unwrap_or_else(|number| fail(number, -1)))
 }
 
-/// The path without links, `.` and `..`.
+/// Returns a path without links, `.` and `..`.
 ///
 /// # Safety
 /// `path` ends with a zero; `into` is null, or has room for `PATH_MAX` bytes.
 unsafe fn resolved(walk: &mut Walk, path: *const c_char, into: *mut c_char) -> Option<*mut c_char> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     if let Err(number) = unsafe { reached(walk, CWD, path, 0) }? {
         return Some(fail(number, ptr::null_mut()));
     }
     let length = walk.path().len();
     let into = if into.is_null() {
-        // SAFETY: any size may be asked for.
+        // SAFETY: `malloc` accepts any size.
         unsafe { libc::malloc(length + 1) }.cast::<c_char>()
     } else {
         into
     };
     if !into.is_null() {
-        // SAFETY: there is room for the path and the zero behind it.
+        // SAFETY: there is room for the path and its final zero.
         unsafe { ptr::copy_nonoverlapping(walk.c_path(), into, length + 1) };
     }
     Some(into)
 }
 
-/// What is asked is of a link itself.
+/// The call is about a link itself, not its target.
 const ITSELF: c_int = libc::AT_SYMLINK_NOFOLLOW;
 
-/// The number of a device that no file system is on.
+/// A device number that no file system has.
 const DEVICE: u64 = 0x6e;
 
 const BLOCK_BYTES: i32 = 4096;

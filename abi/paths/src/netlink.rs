@@ -1,7 +1,8 @@
-//! Netlink sockets of RDMA, by which programs ask the kernel for devices.
+//! Netlink sockets of RDMA, by which programs list the kernel's devices.
 //!
-//! Such a socket is a Unix socket that is connected to itself: what is sent to it is answered at once, and the answer
-//! waits there. So `poll`, `recv` and `close` need no notice. A host whose kernel has no RDMA refuses such sockets.
+//! A virtual netlink socket is a Unix socket connected to itself. A request sent to it is answered
+//! at once, and the answer waits in the socket. So `poll`, `recv` and `close` need not be
+//! intercepted. A kernel without RDMA refuses to open real netlink sockets of RDMA.
 
 use std::mem::zeroed;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -26,14 +27,16 @@ unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_in
     call_next!(socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int, else -1)
 }
 
-/// Defines functions of a socket: if it is one of ours, the result is that of `by`; else that of the C library.
+/// Defines functions on a socket. For a virtual netlink socket they return the result of `by`; for
+/// others they call the C library.
 macro_rules! of_socket {
     ($($symbol:ident ($socket:ident: c_int $(, $argument:ident: $kind:ty)*) -> $result:ty, by $answer:expr;)*) => {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $symbol($socket: c_int $(, $argument: $kind)*) -> $result {
                 if is_ours($socket) {
-                    // SAFETY: arguments are as the function of this name demands.
+                    // SAFETY: the caller passes the arguments that the function of this name
+                    // requires.
                     return unsafe { $answer };
                 }
                 call_next!($symbol($socket: c_int $(, $argument: $kind)*) -> $result, else -1)
@@ -61,14 +64,16 @@ of_socket! {
         by received_message(socket, message, flags);
 }
 
-/// A socket that is connected to itself; `None` if there is none to be had, or its number is too high to be remembered.
+/// Creates a virtual netlink socket; `None` if that fails, or if its descriptor is too high to be
+/// recorded.
 #[cold]
 fn open(kind: c_int) -> Option<c_int> {
     let flags = kind & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK);
     let (address, length) = address_of(COUNT.fetch_add(1, Ordering::Relaxed));
     let before = errno();
-    // SAFETY: no memory is passed to the first call, and an address of that length to the others; a socket that is closed
-    // is of this function alone. The functions of the C library with these names are not called, as they may be ours.
+    // SAFETY: the first call passes no memory, the others an address of that length; a socket that
+    // is closed is known to this function only. System calls are used because the C library's
+    // functions of these names may be the ones defined here.
     let made = unsafe {
         let made = libc::syscall(libc::SYS_socket, libc::AF_UNIX, libc::SOCK_DGRAM | flags, 0);
         let made = c_int::try_from(made).unwrap_or(-1);
@@ -94,9 +99,9 @@ fn open(kind: c_int) -> Option<c_int> {
     made
 }
 
-/// The address of the `count`-th socket of this process.
+/// Returns the address of the socket with this count in this process.
 fn address_of(count: u32) -> (sockaddr_un, socklen_t) {
-    // SAFETY: it is made of numbers.
+    // SAFETY: all fields are numbers, for which zeros are valid.
     let mut address: sockaddr_un = unsafe { zeroed() };
     address.sun_family = libc::AF_UNIX as sa_family_t;
     // SAFETY: no memory is passed.
@@ -108,7 +113,8 @@ fn address_of(count: u32) -> (sockaddr_un, socklen_t) {
     (address, (size_of::<sa_family_t>() + name.len()) as socklen_t)
 }
 
-/// Whether the socket is one of ours. Only numbers that one of them has had are looked at again.
+/// Returns whether this is a virtual netlink socket. Checks the address only of descriptors that
+/// were one before.
 #[inline]
 fn is_ours(socket: c_int) -> bool {
     let number = socket.cast_unsigned();
@@ -118,7 +124,7 @@ fn is_ours(socket: c_int) -> bool {
 
 #[cold]
 fn is_ours_still(socket: c_int) -> bool {
-    // SAFETY: it is made of numbers.
+    // SAFETY: all fields are numbers, for which zeros are valid.
     let mut address: sockaddr_un = unsafe { zeroed() };
     let mut length = size_of::<sockaddr_un>() as socklen_t;
     let before = errno();
@@ -130,13 +136,13 @@ fn is_ours_still(socket: c_int) -> bool {
         && path.zip([b"\0", PREFIX.as_bytes()].concat()).all(|(there, wanted)| there == wanted)
 }
 
-/// An address that a program gives a netlink socket says nothing that is needed.
+/// Handles `bind` and `connect`: accepts any netlink address and ignores it.
 ///
 /// # Safety
 /// `address` has `length` bytes.
 unsafe fn named(address: *const sockaddr, length: socklen_t) -> c_int {
     let has_family = length as usize >= size_of::<sa_family_t>() && !address.is_null();
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     if has_family && i32::from(unsafe { (*address).sa_family }) == libc::AF_NETLINK {
         0
     } else {
@@ -147,17 +153,17 @@ unsafe fn named(address: *const sockaddr, length: socklen_t) -> c_int {
 /// Writes the address of a netlink port, cut to the length of the buffer.
 ///
 /// # Safety
-/// `length` is null or says how much room `address` has, which is null or may be written.
+/// `length` is null, or is the size of `address`, which is null or may be written.
 unsafe fn write_kernel_address(address: *mut sockaddr, length: *mut socklen_t, port: u32) -> c_int {
     if address.is_null() || length.is_null() {
         return 0;
     }
-    // SAFETY: it is made of numbers.
+    // SAFETY: all fields are numbers, for which zeros are valid.
     let mut own: sockaddr_nl = unsafe { zeroed() };
     own.nl_family = libc::AF_NETLINK as sa_family_t;
     own.nl_pid = port;
     let bytes = size_of::<sockaddr_nl>();
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let room = (length.read() as usize).min(bytes);
         std::ptr::copy_nonoverlapping((&raw const own).cast::<u8>(), address.cast::<u8>(), room);
@@ -178,31 +184,31 @@ unsafe fn set_option(
     if level == libc::SOL_NETLINK {
         return 0;
     }
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let set = unsafe { libc::syscall(libc::SYS_setsockopt, socket, level, option, value, length) };
     c_int::try_from(set).unwrap_or(-1)
 }
 
-/// Answers requests.
+/// Answers the requests in a message.
 ///
 /// # Safety
-/// `bytes` has that length.
+/// `bytes` has `length` bytes.
 unsafe fn sent(socket: c_int, bytes: *const c_void, length: size_t) -> ssize_t {
     if bytes.is_null() {
         return fail(libc::EFAULT, -1);
     }
-    // SAFETY: the caller's; the program does not write there during the call.
+    // SAFETY: guaranteed by the caller; the program does not write to the bytes during the call.
     let requests = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), length) };
     respond(socket, requests)
 }
 
-/// The same for a message in parts.
+/// Answers the requests in a message made of parts.
 ///
 /// # Safety
-/// The message is as `sendmsg` demands.
+/// The message must be as `sendmsg` requires.
 unsafe fn sent_message(socket: c_int, message: *const msghdr) -> ssize_t {
     let mut requests = Vec::new();
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         for at in 0..(*message).msg_iovlen {
             let part = (*message).msg_iov.add(at).read();
@@ -230,7 +236,7 @@ fn respond(socket: c_int, requests: &[u8]) -> ssize_t {
 }
 
 /// # Safety
-/// As `recvfrom` demands.
+/// The arguments must be as `recvfrom` requires.
 unsafe fn received(
     socket: c_int,
     bytes: *mut c_void,
@@ -241,11 +247,11 @@ unsafe fn received(
 ) -> ssize_t {
     let none = std::ptr::null_mut::<sockaddr>();
     let no_length = std::ptr::null_mut::<socklen_t>();
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let got = libc::syscall(libc::SYS_recvfrom, socket, bytes, length, flags, none, no_length);
         if got >= 0 {
-            // The kernel has port 0.
+            // The port number of the kernel is 0.
             write_kernel_address(from, from_length, 0);
         }
         got as ssize_t
@@ -253,9 +259,9 @@ unsafe fn received(
 }
 
 /// # Safety
-/// As `recvmsg` demands.
+/// The arguments must be as `recvmsg` requires.
 unsafe fn received_message(socket: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: the caller's. The kernel writes no address if there is no room for one.
+    // SAFETY: guaranteed by the caller. With a null name, the kernel writes no address.
     unsafe {
         let (name, length) = ((*message).msg_name, (*message).msg_namelen);
         (*message).msg_name = std::ptr::null_mut();
@@ -269,13 +275,13 @@ unsafe fn received_message(socket: c_int, message: *mut msghdr, flags: c_int) ->
     }
 }
 
-/// What is said when a bit is set: a socket of ours has had this number.
+/// A bit for each descriptor below 4096, set if it ever was a virtual netlink socket.
 static KNOWN: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
-/// Sockets so far.
+/// Number of sockets created so far.
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// Of their names, which no other program has.
+/// Start of the names of their addresses, which no other program uses.
 const PREFIX: &str = "ethernot-netlink-";
 
 const NETLINK_RDMA: c_int = 20;

@@ -1,18 +1,18 @@
-//! Functions that stand before those of the C library with the same name.
+//! Functions that the loader finds before those of the C library with the same name.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::c_void;
 
-/// A function of the C library, which is looked up once.
+/// A function of the C library. Looked up on first use.
 pub(crate) struct Next {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
 }
 
 impl Next {
-    /// The one with this name, which ends with a zero.
+    /// Names a function. `name` ends with a zero.
     pub(crate) const fn named(name: &'static str) -> Self {
         match CStr::from_bytes_with_nul(name.as_bytes()) {
             Ok(name) => Self { name, found: AtomicPtr::new(std::ptr::null_mut()) },
@@ -20,7 +20,7 @@ impl Next {
         }
     }
 
-    /// Its address; null if there is none.
+    /// Returns the address of the function; null if there is none.
     pub(crate) fn address(&self) -> *mut c_void {
         let known = self.found.load(Ordering::Acquire);
         if !known.is_null() {
@@ -29,7 +29,7 @@ impl Next {
         // SAFETY: the name ends with a zero.
         let mut found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         if found.is_null() {
-            // Names that new programs no longer get are only found by their version.
+            // Symbols that new programs are not linked to are found only with their version.
             // SAFETY: both names end with a zero.
             found = unsafe {
                 libc::dlvsym(libc::RTLD_NEXT, self.name.as_ptr(), FIRST_VERSION.as_ptr())
@@ -40,11 +40,11 @@ impl Next {
     }
 }
 
-/// The first version of the C library's names on this architecture.
+/// The first symbol version of the C library on this architecture.
 const FIRST_VERSION: &CStr =
     if cfg!(target_arch = "x86_64") { c"GLIBC_2.2.5" } else { c"GLIBC_2.17" };
 
-/// Calls the next function with this name; without one, the result is a failure with `ENOSYS`.
+/// Calls the C library's function with this name. Without one, fails with `ENOSYS`.
 macro_rules! call_next {
     ($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty, else $failed:expr) => {{
         static NEXT: $crate::next::Next =
@@ -54,27 +54,28 @@ macro_rules! call_next {
             $crate::standing::fail(libc::ENOSYS, $failed)
         } else {
             type Function = unsafe extern "C" fn($($kind),*) -> $result;
-            // SAFETY: this is the function of the C library with that name, which has this type.
+            // SAFETY: the function of the C library with this name has this type.
             let function = unsafe { std::mem::transmute::<*mut libc::c_void, Function>(address) };
-            // SAFETY: the caller keeps what the function asks for.
+            // SAFETY: the caller upholds what the function requires.
             unsafe { function($($argument),*) }
         }
     }};
 }
 
-/// Defines functions for the loader to put before those of the C library with the same name: where the path `at` leads to
-/// something of ours, the result is that of `by`; where that is `None`, it is that of the C library for the path to which
-/// the walk has led, and for all other paths that of the C library.
+/// Defines functions that the loader finds before those of the C library. If the path `at` leads to
+/// a virtual file, they return the result of `by`. Where that is `None`, they call the C library
+/// with the path of the walk. For all other paths they call it with the path as given.
 macro_rules! interpose {
     ($($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty,
         else $failed:expr, at ($folder:expr, $path:ident), by |$walk:ident| $answer:expr;)*) => {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $symbol($($argument: $kind),*) -> $result {
-                // SAFETY: a path ends with a zero, as the function of this name demands.
+                // SAFETY: the path ends with a zero, as the function of this name requires.
                 if unsafe { $crate::walk::is_candidate($folder, $path) } {
                     return $crate::walk::walking(|$walk| {
-                        // SAFETY: arguments are as the function of this name demands.
+                        // SAFETY: the caller passes the arguments that the function of this name
+                        // requires.
                         if let Some(answer) = unsafe { $answer } {
                             return answer;
                         }
@@ -89,7 +90,8 @@ macro_rules! interpose {
     };
 }
 
-/// The same for functions of a descriptor: if it is of a folder of ours, the result is that of `by`.
+/// Defines functions on a descriptor. For a virtual folder they return the result of `by`; for
+/// others they call the C library.
 macro_rules! interpose_descriptor {
     ($($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty,
         else $failed:expr, at $descriptor:ident, by |$walk:ident| $answer:expr;)*) => {
@@ -97,7 +99,8 @@ macro_rules! interpose_descriptor {
             #[unsafe(no_mangle)]
             unsafe extern "C" fn $symbol($($argument: $kind),*) -> $result {
                 if $crate::descriptors::is_ours($descriptor) {
-                    // SAFETY: arguments are as the function of this name demands.
+                    // SAFETY: the caller passes the arguments that the function of this name
+                    // requires.
                     let answered = $crate::walk::walking(|$walk| unsafe { $answer });
                     if let Some(answer) = answered {
                         return answer;

@@ -1,10 +1,11 @@
-//! What the kernel reports of RDMA devices by netlink (`rdma_netlink.h`): devices, their ports, and how namespaces share them.
+//! Answers to netlink requests about RDMA (`rdma_netlink.h`): devices, their ports, and how
+//! namespaces share them.
 
 use std::ffi::CString;
 
 use crate::standing::{Standing, Text, look};
 
-/// Bytes that answer the requests in a message, which may be several.
+/// Returns the answers to all requests in a message.
 pub(crate) fn answer(mut requests: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     while let Some((request, rest)) = Request::parse(requests) {
@@ -14,7 +15,7 @@ pub(crate) fn answer(mut requests: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A request, of which the fields are those of its header.
+/// A request: the fields of its header, and its attributes.
 struct Request<'a> {
     kind: u16,
     flags: u16,
@@ -25,7 +26,8 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// The first request and what is behind it; `None` if there is none, or it is cut.
+    /// Parses the first request. Returns it and the bytes after it; `None` if there is no complete
+    /// request.
     fn parse(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (header, _) = bytes.split_at_checked(HEADER_BYTES)?;
         let word = |at| u32_at(header, at);
@@ -37,7 +39,7 @@ impl<'a> Request<'a> {
         Some((Self { kind, flags, sequence, port, header, attributes }, rest))
     }
 
-    /// The number in one of its attributes.
+    /// Returns the number in an attribute; `None` if there is no such attribute.
     fn number(&self, wanted: u16) -> Option<u32> {
         let mut rest = self.attributes;
         loop {
@@ -66,7 +68,7 @@ impl<'a> Request<'a> {
         out.resize(out.len().next_multiple_of(4), 0);
     }
 
-    /// Appends what ends the answer: an error, or 0 if it is acknowledged.
+    /// Appends the message that ends an answer: an error number, or 0 as acknowledgement.
     fn end(&self, out: &mut Vec<u8>, number: i32) {
         let mut body = (-number).to_ne_bytes().to_vec();
         body.extend_from_slice(self.header);
@@ -76,7 +78,7 @@ impl<'a> Request<'a> {
 
 fn answer_one(request: &Request<'_>, out: &mut Vec<u8>) {
     let found = match request.kind {
-        // Of all devices, or of the one that is asked for.
+        // Lists all devices, or the one named in the request.
         GET => Ok(bodies(request, device)),
         PORT_GET if request.number(DEVICE_INDEX).is_none() => Err(libc::EINVAL),
         PORT_GET => Ok(bodies(request, port)),
@@ -101,18 +103,18 @@ fn answer_one(request: &Request<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// What `body` makes of each device that is asked for.
+/// Returns the result of `body` for each device that the request asks for.
 fn bodies(request: &Request<'_>, body: fn(u32, &str) -> Vec<u8>) -> Vec<Vec<u8>> {
     let wanted = request.number(DEVICE_INDEX);
     let is_wanted = |index: u32| wanted.is_none_or(|wanted| wanted == index);
     let names = read(DEVICES).unwrap_or_default();
-    // Each line begins with a letter for the kind of file.
+    // Skip the first letter of each line, the kind of file.
     let names = names.lines().filter_map(|line| line.get(1..));
     let all = (0..).zip(names).filter(|(index, _)| is_wanted(*index));
     all.map(|(index, name)| body(index, name)).collect()
 }
 
-/// The attributes of a device.
+/// Returns the attributes of a device.
 fn device(index: u32, name: &str) -> Vec<u8> {
     let mut out = identity(index, name);
     put(&mut out, PORT_INDEX, &1_u32.to_ne_bytes());
@@ -128,11 +130,11 @@ fn device(index: u32, name: &str) -> Vec<u8> {
     out
 }
 
-/// The attributes of its port.
+/// Returns the attributes of a device's port.
 fn port(index: u32, name: &str) -> Vec<u8> {
     let mut out = identity(index, name);
     put(&mut out, PORT_INDEX, &1_u32.to_ne_bytes());
-    // Before the colon of such a file is the number.
+    // The files contain a number, a colon and a name.
     let state = |of: &str| {
         let text = file(name, of);
         text.split(':').next().and_then(|number| number.parse().ok()).unwrap_or(0_u8)
@@ -156,7 +158,8 @@ fn identity(index: u32, name: &str) -> Vec<u8> {
     out
 }
 
-/// How the kernel has devices: all namespaces share them, and memory is copied at a fork.
+/// Returns the attributes of the RDMA subsystem: all namespaces share the devices, and pinned
+/// memory is copied at a fork.
 fn system() -> Vec<u8> {
     let mut out = Vec::new();
     put(&mut out, NAMESPACES_MODE, &[1]);
@@ -176,13 +179,13 @@ fn put_text(out: &mut Vec<u8>, kind: u16, text: &str) {
     put(out, kind, &[text.as_bytes(), b"\0"].concat());
 }
 
-/// The line in a file of a device; empty if there is none.
+/// Returns the line in a file of a device; empty if there is no such file.
 fn file(device: &str, path: &str) -> String {
     let text = read(&format!("{DEVICES}/{device}/{path}")).unwrap_or_default();
     text.trim_end().to_owned()
 }
 
-/// The text of a file, or the names in a folder.
+/// Returns the contents of a file, or the names in a folder.
 fn read(path: &str) -> Option<String> {
     let path = CString::new(path).ok()?;
     let mut text = Text::new();
@@ -201,7 +204,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 
 const DEVICES: &str = "/sys/class/infiniband";
 
-/// Of a message, and of an attribute.
+/// Bytes of the header of a message, and of an attribute.
 const HEADER_BYTES: usize = 16;
 const ATTRIBUTE_BYTES: usize = 4;
 
@@ -211,7 +214,7 @@ const MULTI: u16 = libc::NLM_F_MULTI as u16;
 const ACK: u16 = libc::NLM_F_ACK as u16;
 const DUMP: u16 = libc::NLM_F_DUMP as u16;
 
-/// Requests of the client NLDEV.
+/// Kinds of requests to the netlink client NLDEV.
 const NLDEV: u16 = 5 << 10;
 const GET: u16 = NLDEV + 1;
 const PORT_GET: u16 = NLDEV + 5;

@@ -1,20 +1,20 @@
-//! What stands at a path.
+//! Lookup of a path in `libibverbs.so.1`.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{c_char, c_int, c_void, size_t};
 
-/// What stands at a path.
+/// The kind of file at a path.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Standing {
-    /// The path is none of ours: the C library knows.
+    /// The path belongs to the host.
     Elsewhere,
-    /// Nothing.
+    /// No file at a path below a virtual folder.
     Nothing,
-    /// A folder; the text is the names in it, each with a letter for what it is in front and a line's end behind.
+    /// A folder; the text has a line for each name, after a letter for its kind.
     Folder,
-    /// A file with this text.
+    /// A file; the text is its contents.
     File,
     /// A character device.
     Device,
@@ -22,7 +22,7 @@ pub(crate) enum Standing {
     Link,
 }
 
-/// Room for the text of a file or the names in a folder. A table of GIDs has at most some hundred.
+/// The contents of a file or the names in a folder. A GID table has a few hundred entries at most.
 pub(crate) struct Text {
     bytes: [u8; TEXT_BYTES_MAX],
     length: usize,
@@ -33,7 +33,7 @@ impl Text {
         Self { bytes: [0; TEXT_BYTES_MAX], length: 0 }
     }
 
-    /// Appends a text, as far as there is room for it.
+    /// Appends a text, cut to the free space.
     pub(crate) fn push(&mut self, text: &[u8]) {
         let room = self.bytes.get_mut(self.length..).unwrap_or_default();
         let length = text.len().min(room.len());
@@ -47,7 +47,7 @@ impl Text {
         self.length
     }
 
-    /// Room for a text, of which [`Text::set_length`] then says how long it is.
+    /// Returns the whole buffer. The caller fills it and then calls [`Text::set_length`].
     pub(crate) const fn room(&mut self) -> &mut [u8; TEXT_BYTES_MAX] {
         &mut self.bytes
     }
@@ -61,16 +61,16 @@ impl Text {
     }
 }
 
-/// What stands at a path that [may be ours](may_be_ours), and its text.
+/// Looks up a path that [may be ours](may_be_ours). Stores the contents in `text`.
 ///
 /// # Safety
 /// `path` ends with a zero.
 pub(crate) unsafe fn look(path: *const c_char, text: &mut Text) -> Standing {
     let Some(ask) = library() else { return Standing::Elsewhere };
     let mut length = 0;
-    // The question leaves no trace in `errno`.
+    // The lookup must not change `errno`.
     let errno = errno();
-    // SAFETY: the path ends with a zero, `text` has room for that many bytes.
+    // SAFETY: the path ends with a zero, and `text` has room for that many bytes.
     let answer =
         unsafe { ask(path, text.bytes.as_mut_ptr().cast(), text.bytes.len(), &raw mut length) };
     set_errno(errno);
@@ -85,7 +85,7 @@ pub(crate) unsafe fn look(path: *const c_char, text: &mut Text) -> Standing {
     }
 }
 
-/// Whether the path begins as ours do.
+/// Returns whether a path starts with the path of a virtual folder.
 ///
 /// # Safety
 /// `path` is null or ends with a zero.
@@ -96,7 +96,8 @@ pub(crate) unsafe fn may_be_ours(path: *const c_char) -> bool {
     }
     let begins_with = |root: &[u8]| {
         root.iter().enumerate().all(|(at, &byte)| {
-            // SAFETY: all bytes before this one were those of the root, which are not zero: the path has not ended.
+            // SAFETY: all bytes before this one equal bytes of the root, which are not zero, so the
+            // path has not ended.
             let there = unsafe { *path.add(at) };
             there as u8 == byte
         })
@@ -106,8 +107,9 @@ pub(crate) unsafe fn may_be_ours(path: *const c_char) -> bool {
         || begins_with(b"/dev/infiniband")
 }
 
-/// The function of `libibverbs.so.1` that knows the files of its devices: 0 for a folder, 1 for a file, 2 for a character
-/// device, 3 for a symbolic link, -1 for nothing, -2 for a path that is not of an RDMA device.
+/// Returns `ethernot_path` of `libibverbs.so.1`, if that is loaded. Its results: 0 for a folder, 1
+/// for a file, 2 for a character device, 3 for a symbolic link, -1 if nothing exists there, -2 if
+/// the path belongs to the host.
 fn library() -> Option<Ask> {
     let known = LIBRARY.load(Ordering::Acquire);
     let found = if known.is_null() {
@@ -131,7 +133,7 @@ static LIBRARY: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 const ASK: &CStr = c"ethernot_path";
 
-/// Has this function asked, in place of one of `libibverbs.so.1`.
+/// Replaces `ethernot_path` in tests.
 #[cfg(test)]
 pub(crate) fn answer_by(function: Ask) {
     LIBRARY.store(function as *mut c_void, Ordering::Release);
@@ -161,7 +163,7 @@ mod tests {
 
     #[test]
     fn only_paths_of_rdma_devices_are_asked_for() {
-        // SAFETY: they end with a zero.
+        // SAFETY: the paths end with a zero.
         let is_ours = |path: &CStr| unsafe { may_be_ours(path.as_ptr()) };
         for path in [c"/sys/class/infiniband", c"/sys/class/infiniband_mad/x", c"/dev/infiniband/"]
         {

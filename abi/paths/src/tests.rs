@@ -1,4 +1,5 @@
-//! What a program sees: the functions of the C library, which in this program are ours.
+//! What a program sees: this test program calls the C library's functions, which are intercepted
+//! here.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -17,14 +18,15 @@ const FOLDER: &str = "/sys/devices/virtual/infiniband/edge0";
 const GUID: &str = "/sys/devices/virtual/infiniband/edge0/node_guid";
 const NODE: &str = "/dev/infiniband/uverbs0";
 
-/// Stands for the library: a device with one file, and a second one whose link leads to a folder of the host.
+/// Stands in for `libibverbs.so.1`: a device with one file, and a second device whose link leads to
+/// a folder of the host.
 unsafe extern "C" fn device(
     path: *const c_char,
     text: *mut c_char,
     size: size_t,
     length: *mut size_t,
 ) -> c_int {
-    // SAFETY: it ends with a zero.
+    // SAFETY: the path ends with a zero.
     let path = unsafe { CStr::from_ptr(path) }.to_str().unwrap_or_default();
     let (answer, target) = match path.trim_end_matches('/') {
         "/sys/class/infiniband" => (0, "ledge0\nledge1\n"),
@@ -40,12 +42,12 @@ unsafe extern "C" fn device(
         _ => (-1, ""),
     };
     assert!(target.len() <= size);
-    // SAFETY: there is room for it.
+    // SAFETY: the buffer has room for the text.
     unsafe {
         ptr::copy_nonoverlapping(target.as_ptr().cast(), text, target.len());
         length.write(target.len());
     }
-    // What the library does in between may fail.
+    // The lookup may fail inside and change `errno`.
     crate::standing::fail(libc::EIO, answer)
 }
 
@@ -66,7 +68,7 @@ fn a_stream_is_read_like_a_descriptor() {
     answer_by(device);
     let path = CString::new(GUID).expect("no zero in it");
     let mut line = [0; 64];
-    // SAFETY: names end with zeros, the line has room for what is said, and the stream is closed once.
+    // SAFETY: names end with a zero, the line has room for the text, and the stream is closed once.
     let text = unsafe {
         let stream = libc::fopen(path.as_ptr(), c"r".as_ptr());
         assert!(!stream.is_null());
@@ -87,7 +89,7 @@ fn a_device_is_a_character_device_that_is_opened_to_read_and_write() {
     assert!(opened.metadata().expect("it is open").file_type().is_char_device());
     assert_eq!(opened.read(&mut [0; 8]).expect("nothing is in it"), 0);
     let path = CString::new(NODE).expect("no zero in it");
-    // SAFETY: it ends with a zero.
+    // SAFETY: the path ends with a zero.
     let access = |mode| unsafe { libc::access(path.as_ptr(), mode) };
     assert_eq!(
         [access(libc::R_OK | libc::W_OK), access(libc::F_OK), access(libc::X_OK)],
@@ -130,7 +132,7 @@ fn links_and_what_is_above_a_folder_are_those_of_the_file_system() {
     assert_eq!(above("..").expect("ours"), Path::new("/sys/devices/virtual/infiniband"));
     assert_eq!(above("../../../../../proc/self/./..").expect("the host's"), Path::new("/proc"));
     assert!(fs::read_to_string(format!("{LINK}/../edge0/node_guid")).is_ok());
-    // The link of the second device leads away, and one more of the host's is on the way.
+    // The link of the second device leads to the host, by one more link of the host.
     assert!(fs::read_to_string("/sys/class/infiniband/edge1/status").is_ok());
     assert_eq!(
         fs::canonicalize("/sys/class/infiniband/edge1/..").expect("the host's"),
@@ -154,7 +156,7 @@ fn paths_may_be_relative_to_the_descriptor_of_a_folder() {
     assert!(found.is_dir());
     assert_eq!(found.ino(), fs::metadata("/sys/class/infiniband").expect("it is there").ino());
     let folder = folder.as_raw_fd();
-    // SAFETY: paths end with zeros; there is room for what is read; what is opened is closed once.
+    // SAFETY: paths end with zeros; the buffers have room; each descriptor is closed once.
     unsafe {
         let mut target = [0; 64];
         let length = libc::readlinkat(folder, c"edge0".as_ptr(), target.as_mut_ptr(), 64);
@@ -168,7 +170,7 @@ fn paths_may_be_relative_to_the_descriptor_of_a_folder() {
         let copy = libc::dup(inner);
         let read = libc::openat(copy, c"node_guid".as_ptr(), libc::O_RDONLY);
         assert!(read >= 0);
-        // The stream has the descriptor from now on.
+        // The stream owns the descriptor from now on.
         let stream = libc::fdopendir(copy);
         assert_eq!(libc::dirfd(stream), copy);
         let names = std::iter::from_fn(|| libc::readdir(stream).as_ref()).count();
@@ -181,7 +183,7 @@ fn paths_may_be_relative_to_the_descriptor_of_a_folder() {
     }
 }
 
-/// A request of the client NLDEV, and the bytes that answer it, from a socket as programs use it.
+/// Sends a request of the client NLDEV by a socket, as programs do. Returns the answer.
 fn ask(kind: u16, flags: c_int, attributes: &[u8]) -> Vec<u8> {
     let length = 16 + attributes.len() as u32;
     let mut request = length.to_ne_bytes().to_vec();
@@ -189,7 +191,7 @@ fn ask(kind: u16, flags: c_int, attributes: &[u8]) -> Vec<u8> {
     request.extend_from_slice(&(flags as u16).to_ne_bytes());
     request.extend_from_slice(&[7, 0, 0, 0, 9, 0, 0, 0]);
     request.extend_from_slice(attributes);
-    // SAFETY: addresses are of netlink, and the buffer has the length that is passed; the socket is closed once.
+    // SAFETY: the addresses are netlink addresses, the buffer has the given length, and the socket is closed once.
     unsafe {
         let socket = libc::socket(libc::AF_NETLINK, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 20);
         assert!(socket >= 0);
@@ -211,7 +213,7 @@ fn ask(kind: u16, flags: c_int, attributes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Kinds of the messages in an answer, of which all belong to the request.
+/// Returns the kinds of the messages in an answer. All of them must belong to the request.
 fn kinds(mut answer: &[u8]) -> Vec<u16> {
     let mut kinds = Vec::new();
     while let Some((header, _)) = answer.split_at_checked(16) {
@@ -237,7 +239,7 @@ fn devices_are_reported_by_netlink() {
     assert!(!contains(&one, b"edge0\0") && contains(&one, b"edge1\0"));
     assert_eq!(kinds(&ask(port_get, libc::NLM_F_REQUEST, &second)), [5 << 10 | port_get]);
     assert_eq!(kinds(&ask(system_get, libc::NLM_F_REQUEST, &[])), [5 << 10 | system_get]);
-    // No such device, a port of none, and a request that is not known.
+    // A missing device, a port without a device, and an unknown request.
     let third = [8, 0, 1, 0, 2, 0, 0, 0];
     for refused in [ask(get, 0, &third), ask(port_get, 0, &[]), ask(99, 0, &[])] {
         assert_eq!(kinds(&refused), [error]);
@@ -249,7 +251,7 @@ fn nothing_has_extended_attributes() {
     answer_by(device);
     let path = CString::new(LINK).expect("no zero in it");
     let mut value = [0_u8; 8];
-    // SAFETY: names end with zeros, and there is room for a value.
+    // SAFETY: names end with a zero, and the buffer has room for a value.
     let length = unsafe {
         let name = c"security.selinux".as_ptr();
         libc::lgetxattr(path.as_ptr(), name, value.as_mut_ptr().cast(), value.len())
@@ -309,6 +311,6 @@ fn every_other_path_is_the_hosts() {
     assert!(fs::read_dir("/proc/self/fd").is_ok_and(|mut entries| entries.next().is_some()));
     let others = fs::metadata("/sys/class/infiniband_of_others");
     assert_eq!(others.expect_err("no host has it").kind(), ErrorKind::NotFound);
-    // SAFETY: null is what is tried; the kernel refuses it.
+    // SAFETY: the kernel rejects null.
     assert_eq!(unsafe { libc::access(ptr::null(), libc::F_OK) }, -1);
 }

@@ -1,4 +1,4 @@
-//! Where a path leads: symbolic links and `..` by the rules of the file system.
+//! Follows paths: resolves symbolic links and `..` as the file system does.
 
 use std::ffi::CStr;
 
@@ -7,23 +7,23 @@ use libc::{c_char, c_int};
 use crate::descriptors;
 use crate::standing::{Standing, Text, look, may_be_ours};
 
-/// Where a path has led.
+/// The result of a walk.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum WalkPlace {
-    /// Something of ours, at the path of the walk.
+    /// A path below a virtual folder: the path of the walk, and what is there.
     Ours(Standing),
-    /// A path of the host: that of the walk, which has no links of ours in it.
+    /// A path of the host, which contains no virtual links any more: the path of the walk.
     Host,
-    /// Nowhere; the number of the error.
+    /// The walk failed with this error number.
     Failed(c_int),
 }
 
 /// A walk along a path.
 pub(crate) struct Walk {
-    /// What the path has led to so far, without links, `.` and `..`: empty, or a slash and a name for each step.
+    /// The path so far, without links, `.` and `..`: empty, or a slash and a name for each step.
     path: [u8; PATH_BYTES_MAX],
     length: usize,
-    /// Of what stands there.
+    /// Contents of the file at the path: a text, names or a link's target.
     pub(crate) text: Text,
 }
 
@@ -32,17 +32,18 @@ impl Walk {
         Self { path: [0; PATH_BYTES_MAX], length: 0, text: Text::new() }
     }
 
-    /// The path without links, `.` and `..`.
+    /// Returns the path without links, `.` and `..`.
     pub(crate) fn path(&self) -> &[u8] {
         self.path.get(..self.length).unwrap_or_default()
     }
 
-    /// The same, with a zero behind it; the root is a slash.
+    /// Returns the path with a final zero; a slash for the root.
     pub(crate) fn c_path(&self) -> *const c_char {
         if self.length == 0 { c"/".as_ptr() } else { self.path.as_ptr().cast() }
     }
 
-    /// Walks along a path that [may be ours](is_candidate); a link at its end is followed if `follows`.
+    /// Walks along a path that [may be ours](is_candidate). Follows a link at its end if `follows`
+    /// is set.
     ///
     /// # Safety
     /// `path` ends with a zero.
@@ -52,11 +53,11 @@ impl Walk {
         path: *const c_char,
         follows: bool,
     ) -> WalkPlace {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let given = unsafe { CStr::from_ptr(path) }.to_bytes();
         self.length = 0;
         if !given.starts_with(b"/") {
-            // A path of a folder of ours has no links in it.
+            // The path of a virtual folder contains no links.
             match descriptors::path(folder, &mut self.path) {
                 Some(length) => self.length = length,
                 None => return WalkPlace::Failed(libc::EBADF),
@@ -68,7 +69,8 @@ impl Walk {
         }
     }
 
-    /// The same for a caller that does not need the path: asks once, unless the path may lead on from where it leads.
+    /// Walks like [`Walk::go`], for a caller that does not need the path. Looks up the whole path
+    /// at once, which suffices if it leads to a file or device.
     ///
     /// # Safety
     /// `path` ends with a zero.
@@ -78,19 +80,19 @@ impl Walk {
         path: *const c_char,
         follows: bool,
     ) -> WalkPlace {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let given = unsafe { CStr::from_ptr(path) }.to_bytes();
         let is_plain = given.starts_with(b"/")
             && !given.ends_with(b"/")
             && given.split(|&byte| byte == b'/').all(|part| part != b"." && part != b"..");
         if is_plain {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             let standing = unsafe { look(path, &mut self.text) };
             if matches!(standing, Standing::File | Standing::Device) {
                 return WalkPlace::Ours(standing);
             }
         }
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { self.go(folder, path, follows) }
     }
 
@@ -104,7 +106,7 @@ impl Walk {
         let mut rest = Rest::new();
         rest.put_in_front(given)?;
         let mut links = 0;
-        // Whether the path goes on as only that of a folder does: with a slash, or `.`.
+        // Whether the path so far must lead to a folder, because a slash or `.` follows.
         let mut wants_folder = false;
         while let Some((start, end, is_last)) = rest.next(&mut wants_folder) {
             let mut name = [0; NAME_BYTES_MAX];
@@ -127,7 +129,7 @@ impl Walk {
                 Standing::File | Standing::Device if !is_last || wants_folder => {
                     return Err(libc::ENOTDIR);
                 }
-                // The C library goes the last step by itself.
+                // The C library follows a link of the host in the last step.
                 Standing::Elsewhere if !is_last => self.read_host_link(),
                 _ => None,
             };
@@ -154,14 +156,15 @@ impl Walk {
         })
     }
 
-    /// What stands at the path so far.
+    /// Looks up the path so far.
     fn look(&mut self) -> Standing {
         let path = self.c_path();
         // SAFETY: the path ends with a zero.
         unsafe { if may_be_ours(path) { look(path, &mut self.text) } else { Standing::Elsewhere } }
     }
 
-    /// Reads a symbolic link of the host into the text; its length, or `None` if it is none.
+    /// Reads a symbolic link of the host into the text. Returns its length; `None` if it is not a
+    /// link.
     fn read_host_link(&mut self) -> Option<usize> {
         let path = self.c_path();
         let room = self.text.room();
@@ -176,7 +179,7 @@ impl Walk {
 
     fn enter(&mut self, name: &[u8]) -> Result<(), c_int> {
         let end = self.length + 1 + name.len();
-        // One more, for the zero behind it.
+        // One byte more, for the final zero.
         let room = self.path.get_mut(self.length..=end).ok_or(libc::ENAMETOOLONG)?;
         if let [slash, room @ .., zero] = room {
             *slash = b'/';
@@ -192,7 +195,7 @@ impl Walk {
         self.end();
     }
 
-    /// Puts the zero behind the path.
+    /// Ends the path with a zero.
     fn end(&mut self) {
         if let Some(zero) = self.path.get_mut(self.length) {
             *zero = 0;
@@ -200,7 +203,8 @@ impl Walk {
     }
 }
 
-/// The number of what stands at a path, by which programs know two names of one thing: FNV-1a of the path.
+/// The inode number of a virtual file: the FNV-1a hash of its path. Programs compare these to find
+/// out whether two paths lead to the same file.
 pub(crate) struct Numbering(u64);
 
 impl Numbering {
@@ -208,7 +212,7 @@ impl Numbering {
         Self(0xcbf2_9ce4_8422_2325)
     }
 
-    /// Adds a part of the path.
+    /// Adds a part of the path to the hash.
     pub(crate) fn add(&mut self, part: &[u8]) {
         for &byte in part {
             self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
@@ -220,7 +224,7 @@ impl Numbering {
     }
 }
 
-/// What is left of a path.
+/// The part of a path that is still to be walked.
 struct Rest {
     bytes: [u8; PATH_BYTES_MAX],
     at: usize,
@@ -232,10 +236,10 @@ impl Rest {
         Self { bytes: [0; PATH_BYTES_MAX], at: 0, length: 0 }
     }
 
-    /// Puts the target of a link before the rest.
+    /// Puts the target of a link in front of the rest.
     fn put_in_front(&mut self, target: &[u8]) -> Result<(), c_int> {
         let kept = self.at..self.length;
-        // A slash between them.
+        // One byte more, for a slash between them.
         let end = target.len() + 1 + kept.len();
         if end > self.bytes.len() {
             return Err(libc::ENAMETOOLONG);
@@ -245,12 +249,13 @@ impl Rest {
         let (last, front) = front.split_last_mut().ok_or(libc::ENAMETOOLONG)?;
         front.copy_from_slice(target);
         *last = b'/';
-        // At the end of a path the slash would ask for a folder.
+        // No slash at the end of a path, where it would demand a folder.
         (self.at, self.length) = (0, if kept.is_empty() { target.len() } else { end });
         Ok(())
     }
 
-    /// Where the next name begins and ends, and whether it is the last one.
+    /// Returns the start and end of the next name, and whether it is the last one. Sets
+    /// `wants_folder` if a slash follows the name.
     fn next(&mut self, wants_folder: &mut bool) -> Option<(usize, usize, bool)> {
         let is_name = |part: &[u8]| !part.is_empty() && part != b".";
         loop {
@@ -268,27 +273,28 @@ impl Rest {
     }
 }
 
-/// Does something with a walk, which takes more memory of the stack than a function should that mostly does without.
+/// Calls a function with a new walk. Not inlined, because a walk takes much stack, and most calls
+/// need none.
 #[cold]
 #[inline(never)]
 pub(crate) fn walking<R>(work: impl FnOnce(&mut Walk) -> R) -> R {
     work(&mut Walk::new())
 }
 
-/// Whether a path has to be looked at.
+/// Returns whether a path may lead to a virtual file.
 ///
 /// # Safety
 /// `path` is null or ends with a zero.
 #[inline]
 pub(crate) unsafe fn is_candidate(folder: c_int, path: *const c_char) -> bool {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { may_be_ours(path) || descriptors::is_of_ours(folder, path) }
 }
 
-/// As the kernel's limit of a path; with the zero.
+/// The kernel's limit for the length of a path, including the final zero.
 pub(crate) const PATH_BYTES_MAX: usize = libc::PATH_MAX as usize;
 
 const NAME_BYTES_MAX: usize = 255;
 
-/// As the kernel's limit.
+/// The kernel's limit for links followed on a path.
 const LINKS_MAX: u32 = 40;
