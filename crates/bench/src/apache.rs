@@ -1,5 +1,5 @@
-//! Apache and a load generator, over kernel TCP and over the edge in turn: single files, and traces by
-//! Zipf's law.
+//! Apache and a load generator, alternately over kernel TCP and over the edge. The load is single
+//! files, and traces that follow Zipf's law.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,38 +22,38 @@ use crate::unmodified::way::{PathTaken, Way};
 use crate::unmodified::wrk::{self, Load};
 use crate::zipf::{self, Zipf};
 
-/// What to measure.
+/// The user's choices for this benchmark.
 #[derive(Debug, Clone)]
 pub struct Wishes {
-    /// This program.
+    /// The executable of this program.
     pub own_program: PathBuf,
-    /// What is compared with kernel TCP.
+    /// The way that is compared with kernel TCP.
     pub other: Way,
-    /// How Apache divides its work.
+    /// Apache's multi-processing module.
     pub mpm: Mpm,
-    /// Bytes of single files.
+    /// Sizes of single files, in bytes.
     pub sizes: Vec<u64>,
-    /// Exponents of traces.
+    /// Exponents of the traces' Zipf distributions.
     pub alphas: Vec<f64>,
-    /// Decides the order of requests in a trace.
+    /// Seed for the order of requests in a trace.
     pub seed: u64,
-    /// Connections at the same time, of all client hosts together; at least one each.
+    /// Concurrent connections of all client hosts together, at least one per host.
     pub connections: u32,
-    /// Hosts with a client, 1 to [`CLIENT_HOSTS_MAX`].
+    /// Number of client hosts, 1 to [`CLIENT_HOSTS_MAX`].
     pub client_hosts: u32,
-    /// Whether each request has a connection of its own.
+    /// Whether each request opens a new connection.
     pub closes: bool,
-    /// Samples of each case over each way.
+    /// Samples of each case and way.
     pub repetitions: u32,
-    /// Seconds of a sample.
+    /// Length of a sample, in seconds.
     pub seconds: u32,
     /// MTU of the link, in bytes.
     pub mtu: u32,
-    /// Whether client and server get one CPU each.
+    /// Whether to restrict client and server to one CPU each.
     pub pinning: bool,
 }
 
-/// The document that a run comes to.
+/// The JSON document with the results of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`FORMAT`].
@@ -64,73 +64,73 @@ pub struct Report {
     pub unix_seconds: u64,
     /// The host.
     pub machine: Machine,
-    /// What was compared with kernel TCP.
+    /// The way that was compared with kernel TCP.
     pub other: Way,
-    /// How Apache divided its work.
+    /// Apache's multi-processing module.
     pub mpm: Mpm,
-    /// Connections at the same time, of all client hosts together.
+    /// Concurrent connections of all client hosts together.
     pub connections: u32,
-    /// Hosts with a client.
+    /// Number of client hosts.
     #[serde(default = "one_host")]
     pub client_hosts: u32,
-    /// Whether each request had a connection of its own.
+    /// Whether each request opened a new connection.
     pub closes: bool,
-    /// Samples of each case over each way.
+    /// Samples of each case and way.
     pub repetitions: u32,
-    /// Seconds of a sample.
+    /// Length of a sample, in seconds.
     pub sample_seconds: u32,
     /// MTU of the link, in bytes.
     pub mtu: u32,
     /// CPUs of client and server, if each was restricted to one.
     pub pinned_to: Option<[usize; 2]>,
-    /// Files that were fetched and compared over each way.
+    /// Number of files that were fetched and compared over each way.
     pub files_verified: usize,
-    /// What the library counted in the server.
+    /// The library's counters in the server.
     pub server_path: PathTaken,
-    /// One entry for each file size and each trace; for traces with the mean transfer in bytes.
+    /// One entry for each file size and each trace.
     pub cases: Vec<ApacheCase>,
 }
 
-/// A size or a trace.
+/// The results for one file size or trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ApacheCase {
-    /// Mean bytes of a response's body.
+    /// Mean size of a response's body, in bytes.
     pub mean_bytes: f64,
-    /// What was measured.
+    /// The measured values.
     #[serde(flatten)]
     pub case: Case,
 }
 
-/// Why there are no results.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApacheError {
-    /// The namespaces.
+    /// The namespaces could not be made.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
-    /// A program.
+    /// A program failed.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// Files for the server could not be made.
+    /// The files for the server could not be written.
     #[error("make files for the server: {0}")]
     Files(#[from] io::Error),
-    /// Bytes were not what they should be.
+    /// Responses differ from the files.
     #[error("over {} these files did not come as they are: {}", way.name(), files.join(", "))]
     Wrong {
-        /// The way.
+        /// The way over which they were fetched.
         way: Way,
-        /// Their names.
+        /// The names of the files.
         files: Vec<String>,
     },
 }
 
-/// Measures what `wishes` ask for.
+/// Runs the measurements of `wishes`.
 ///
 /// # Errors
 /// [`ApacheError`], one variant for each cause.
 pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, ApacheError> {
     let unix_seconds = clock::unix_seconds();
-    // The first host serves.
+    // The first host is the server.
     let star = Star::create(1 + wishes.client_hosts, wishes.mtu)?;
     let folder = Folder::create("apache")?;
     let pinned_to = if wishes.pinning { cpu::first_two() } else { None };
@@ -222,34 +222,34 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Apach
     })
 }
 
-/// A server that runs.
+/// A running server.
 struct Server {
     address: SocketAddr,
     running: Running,
     counters: PathBuf,
 }
 
-/// What a document without the field means.
+/// Returns the value for a document without this field.
 const fn one_host() -> u32 {
     1
 }
 
-/// Most hosts with a client.
+/// Highest number of client hosts.
 pub const CLIENT_HOSTS_MAX: u32 = 16;
 
-/// As the slides draw them.
+/// Number of client hosts in the figure on the slides.
 pub const CLIENT_HOSTS: u32 = 3;
 
-/// Name and version of the document's shape.
+/// Name and version of the document format.
 pub const FORMAT: &str = "ethernot-apache/1";
 
-/// The group of single files.
+/// Group name of the single files.
 pub const FILE_GROUP: &str = "single file";
 
-/// The group of traces.
+/// Group name of the traces.
 pub const ZIPF_GROUP: &str = "Zipf trace";
 
-/// 1 KiB to 2 MiB.
+/// File sizes from 1 KiB to 2 MiB.
 pub const SIZES: [u64; 12] = [
     1 << 10,
     2 << 10,
@@ -265,11 +265,11 @@ pub const SIZES: [u64; 12] = [
     2 << 20,
 ];
 
-/// Fewer of them.
+/// File sizes of a quick run.
 pub const SIZES_QUICK: [u64; 4] = [1 << 10, 16 << 10, 256 << 10, 2 << 20];
 
-/// The folder that is served.
+/// Name of the folder that the server serves.
 const DOCUMENTS: &str = "documents";
 
-/// Of kernel TCP, and of the other way.
+/// Server ports for kernel TCP and for the other way.
 const PORTS: [u16; 2] = [8080, 8081];

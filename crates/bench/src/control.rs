@@ -1,8 +1,9 @@
-//! The conversation between client and server beside the measured path: JSON lines over TCP.
+//! The control protocol between client and server, outside the measured path: JSON lines over TCP.
 //!
-//! The client asks, the server answers; there is one question at a time. `Prepare` is answered by
-//! `Prepared` and then, when the client has connected, by `Connected`; `Run` by `Started` and then
-//! by `Finished`. Any of them may be answered by `Failed`, after which the client closes.
+//! The client sends a request and waits for the server's replies before the next request. The
+//! server answers `Prepare` with `Prepared`, and with `Connected` once the client has connected. It
+//! answers `Run` with `Started` and then `Finished`. It may answer any request with `Failed`; the
+//! client then closes.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -14,81 +15,81 @@ use serde::{Deserialize, Serialize};
 use crate::machine::Machine;
 use crate::transport::{Advertisement, Observed, Phase, Setup};
 
-/// Version of the conversation; both sides must have the same.
+/// Version of the control protocol. Both sides must have the same version.
 pub const VERSION: u32 = 1;
 
-/// From client to server.
+/// A message from client to server.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
-    /// The first line.
+    /// Opens the conversation.
     Hello {
         /// [`VERSION`] of the client.
         version: u32,
     },
-    /// Makes a server's side.
+    /// Asks the server to make its side of a sample.
     Prepare {
         /// Name of the transport.
         transport: String,
-        /// What both sides must know.
+        /// The parameters of the sample.
         setup: Setup,
     },
-    /// Runs a phase on the side that exists.
+    /// Runs a phase on the server's current side.
     Run(Phase),
-    /// Drops the side that exists.
+    /// Drops the server's current side.
     Close,
 }
 
-/// From server to client.
+/// A message from server to client.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub enum Reply {
-    /// Answers `Hello`.
+    /// Answers [`Request::Hello`].
     Hello {
         /// [`VERSION`] of the server.
         version: u32,
         /// The server's host.
         machine: Machine,
-        /// Names of the transports that the server has.
+        /// Names of the server's transports.
         transports: Vec<String>,
     },
-    /// The server listens.
+    /// The server listens and can be connected to.
     Prepared(Advertisement),
-    /// The server has accepted.
+    /// The server has accepted the client's connection.
     Connected,
     /// The server enters the phase.
     Started,
     /// The server has finished the phase.
     Finished {
-        /// What it saw.
+        /// Counters that the server recorded.
         observed: Observed,
-        /// CPU seconds that its process used in the phase.
+        /// CPU seconds of the server's process in the phase.
         cpu_seconds: f64,
-        /// CPU seconds of its host's softirq threads in the phase.
+        /// CPU seconds of the server host's softirq threads in the phase.
         softirq_cpu_seconds: f64,
-        /// How often a thread of its process gave up its processor to wait.
+        /// Voluntary context switches of all threads of the server's process.
         #[serde(default)]
         voluntary_switches: u64,
     },
-    /// `Close` is done.
+    /// The server has dropped its side, as [`Request::Close`] asked.
     Closed,
-    /// The request could not be carried out.
+    /// The server could not carry out the request.
     Failed {
-        /// Why.
+        /// The error text.
         message: String,
     },
 }
 
-/// Why the conversation ended.
+/// Why a control connection failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ControlError {
-    /// No connection.
+    /// The client could not connect.
     #[error("connect to the server at {address}: {source}; is `ethernot serve` running there?")]
     Connect {
-        /// Where.
+        /// The server's address.
         address: SocketAddr,
-        /// What the operating system said.
+        /// The error of the system call.
         source: io::Error,
     },
     /// Reading or writing failed.
@@ -96,43 +97,43 @@ pub enum ControlError {
     Io {
         /// What was attempted.
         attempt: &'static str,
-        /// What the operating system said.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// The other side went away.
+    /// The other side closed the connection.
     #[error("the other side closed the control connection")]
     Closed,
-    /// The other side did not speak our language.
+    /// The other side sent a line that is not a control message.
     #[error("the other side sent a line that is no message of ours ({reason}): {line:?}")]
     Malformed {
-        /// What the parser said.
+        /// The parser's error.
         reason: String,
         /// The start of the line.
         line: String,
     },
-    /// The other side speaks another version.
+    /// The other side has another version of the control protocol.
     #[error(
         "the other side speaks version {theirs} of the control messages, we {VERSION}; \
              install the same ethernot on both hosts"
     )]
     Version {
-        /// Its version.
+        /// The other side's version.
         theirs: u32,
     },
-    /// The other side said something that is no answer to our question.
+    /// The other side sent a message that does not answer the request.
     #[error("expected {expected} from the other side, got {got}")]
     Unexpected {
-        /// What we waited for.
+        /// The expected message.
         expected: &'static str,
-        /// What came.
+        /// The message that arrived.
         got: String,
     },
-    /// The other side could not do what we asked.
+    /// The server could not carry out the request.
     #[error("the server reports: {0}")]
     Failed(String),
 }
 
-/// One end of the conversation.
+/// One end of a control connection.
 #[derive(Debug)]
 pub struct Channel {
     reader: BufReader<TcpStream>,
@@ -152,7 +153,7 @@ impl Channel {
         Ok(channel)
     }
 
-    /// Takes over an accepted stream.
+    /// Sets up the channel over an accepted stream.
     ///
     /// # Errors
     /// [`ControlError`], one variant for each cause.
@@ -169,7 +170,7 @@ impl Channel {
         self.peer
     }
 
-    /// Returns the address by which the other side reaches us.
+    /// Returns the address by which the other side reaches this host.
     ///
     /// # Errors
     /// [`ControlError`], one variant for each cause.
@@ -180,7 +181,7 @@ impl Channel {
             .map_err(|source| ControlError::Io { attempt: "read our own address", source })
     }
 
-    /// Limits how long [`receive`](Self::receive) waits.
+    /// Sets the read timeout of [`receive`](Self::receive); `None` waits without limit.
     ///
     /// # Errors
     /// [`ControlError`], one variant for each cause.
@@ -208,7 +209,7 @@ impl Channel {
         read_line(&mut self.reader)
     }
 
-    /// Waits for a reply; an error if it is [`Reply::Failed`].
+    /// Waits for a reply. Returns an error if it is [`Reply::Failed`].
     ///
     /// # Errors
     /// [`ControlError`], one variant for each cause.
@@ -260,16 +261,16 @@ pub fn read_line<T: DeserializeOwned>(reader: &mut impl BufRead) -> Result<T, Co
     })
 }
 
-/// Returns the error of a reply that does not fit.
+/// Returns the error for a reply of the wrong kind.
 pub fn unexpected(expected: &'static str, reply: &Reply) -> ControlError {
     ControlError::Unexpected { expected, got: format!("{reply:?}") }
 }
 
-/// A host on a local network answers in milliseconds.
+/// Enough for a host on a local network, which answers within milliseconds.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Longer than [`PHASE_TIME_MAX`](crate::transport::PHASE_TIME_MAX), so that the side that gives
-/// up first can still say why.
+/// Longer than [`PHASE_TIME_MAX`](crate::transport::PHASE_TIME_MAX), so that a side whose phase
+/// times out can still report the reason.
 pub const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// A `Prepare` with 255 links of IPv6 addresses is 24 KiB of JSON, a minute's timeline 600 KiB.

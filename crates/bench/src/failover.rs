@@ -1,4 +1,4 @@
-//! What happens to a stream of checked writes over two links when one of them is cut and comes back.
+//! Measures a stream of checked writes over two links while one link is cut and restored.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,20 +15,20 @@ use crate::switched::LinkShape;
 use crate::transport::{Setup, Test, Waiting, counter};
 use crate::transports::EDGE;
 
-/// How the second link is cut.
+/// A way to cut the second link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cut {
-    /// The switch silently drops what goes either way.
+    /// The switch silently drops frames in both directions.
     BothWays,
-    /// The switch silently drops what goes from the sender of the data to its receiver.
+    /// The switch silently drops frames from the sender of the data to its receiver.
     OneWay,
-    /// The sender's cable is pulled: its interface loses the carrier.
+    /// The sender's cable is pulled, so its interface loses the carrier.
     Carrier,
 }
 
 impl Cut {
-    /// All of them, in the order in which they are tried.
+    /// All ways, in the order of their measurement.
     pub const ALL: [Self; 3] = [Self::BothWays, Self::OneWay, Self::Carrier];
 
     /// Returns the name on the command line and in tables.
@@ -40,7 +40,7 @@ impl Cut {
         }
     }
 
-    /// The lever that cuts the link, or restores it.
+    /// Prepares the command that cuts or restores the link.
     fn lever(self, pair: &NamespacePair, is_cut: bool) -> Result<Lever, NamespaceError> {
         const BOTH: [Direction; 2] = [Direction::ToServer, Direction::ToClient];
         match self {
@@ -51,24 +51,25 @@ impl Cut {
     }
 }
 
-/// What to measure.
+/// The user's choices for this benchmark.
 #[derive(Debug, Clone)]
 pub struct Wishes {
-    /// How frames reach the links.
+    /// The way in which frames reach the links.
     pub kind: LinkKind,
-    /// The two links; the second is cut.
+    /// The two links. The second is cut.
     pub links: [LinkShape; 2],
-    /// Kinds of cuts.
+    /// The ways to cut to measure.
     pub cuts: Vec<Cut>,
-    /// How long the link is whole before, cut, and whole again, in seconds each.
+    /// Length of each of the three phases, in seconds: before the cut, during the cut, and after
+    /// the restoration.
     pub phase_seconds: f64,
     /// Bytes of a message, a multiple of 8.
     pub message_bytes: u64,
-    /// Everything else.
+    /// All other choices.
     pub options: Options,
 }
 
-/// What was found.
+/// The results of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`FORMAT`].
@@ -77,47 +78,48 @@ pub struct Report {
     pub version: String,
     /// When the run began, in seconds since 1970-01-01 UTC.
     pub unix_seconds: u64,
-    /// How frames reached the links.
+    /// The way in which frames reached the links.
     pub kind: LinkKind,
-    /// The links; the second was cut.
+    /// The two links. The second was cut.
     pub links: [LinkShape; 2],
-    /// One entry for each kind of cut.
+    /// One entry for each way to cut.
     pub cuts: Vec<Outcome>,
 }
 
-/// What one cut did.
+/// The results of one cut.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// How the link was cut.
     pub cut: Cut,
-    /// Messages that were sent and had to be checked.
+    /// Number of messages sent and due to be checked.
     pub messages: u64,
-    /// Of these, the ones that were not what they had to be, or not in their turn.
+    /// Number of these with wrong bytes or out of order.
     pub corrupted: u64,
-    /// Of these, the ones that never came.
+    /// Number of these that never arrived.
     pub lost: u64,
-    /// Payload before the cut, in bits per second.
+    /// Payload rate before the cut, in bits per second.
     pub before_bits_per_second: f64,
-    /// Payload over the remaining link, once it was steady.
+    /// Steady payload rate over the remaining link, in bits per second.
     pub remaining_bits_per_second: f64,
-    /// Longest time after the cut in which less than 80 % of that came, in milliseconds.
+    /// Longest time after the cut with less than 80 % of `remaining_bits_per_second`, in
+    /// milliseconds.
     pub gap_ms: f64,
-    /// From the restoration until 80 % of what came before comes again, in milliseconds; nothing if
-    /// it did not.
+    /// Time from the restoration until the rate is again 80 % of `before_bits_per_second`, in
+    /// milliseconds; `None` if it never was.
     pub back_ms: Option<f64>,
-    /// When the link was cut and restored, in milliseconds from the start of the timeline.
+    /// Time of the cut, in milliseconds from the start of the timeline.
     pub cut_at_ms: u64,
-    /// See there.
+    /// Time of the restoration, in milliseconds from the start of the timeline.
     pub restored_at_ms: u64,
-    /// How long the kernel of this host may have taken to cut or to restore, in milliseconds: the longer
-    /// of the two.
+    /// Upper bound of the time that the kernel of this host took to cut or to restore, in
+    /// milliseconds; the longer of the two.
     #[serde(default)]
     pub late_ms: f64,
-    /// Bytes that arrived in each millisecond.
+    /// Payload bytes that arrived in each millisecond.
     pub timeline: Vec<u32>,
 }
 
-/// Measures all cuts, each with processes and namespaces of its own.
+/// Measures all cuts, each with its own processes and namespaces.
 ///
 /// # Errors
 /// [`RunError`], one variant for each cause.
@@ -174,8 +176,8 @@ fn one(wishes: &Wishes, cut: Cut, observer: &mut dyn Observer) -> Result<Outcome
             delays_us: Vec::new(),
             rates: Vec::new(),
         },
-        // So many operations as need this long over both links, two and a half phases and one to spare:
-        // the rate before the run that counts may be smaller than in it.
+        // Enough operations for two and a half phases over both links, and one more phase in
+        // reserve: the rate in the warm-up may be lower than in the recorded phase.
         seconds: wishes.phase_seconds * 3.5,
         announced: true,
     };
@@ -241,8 +243,9 @@ fn mean(bytes: Option<&[u32]>) -> f64 {
     bytes.iter().map(|&bytes| f64::from(bytes)).sum::<f64>() / bytes.len().max(1) as f64
 }
 
-/// Longest time in milliseconds of which every window of [`WINDOW_MS`] has less than `enough` bytes
-/// per millisecond; what is shorter than a window counts as nothing missing.
+/// Returns the length in milliseconds of the longest interval in which every window of
+/// [`WINDOW_MS`] has less than `enough` bytes per millisecond. An interval shorter than a window
+/// counts as 0.
 fn longest_below(timeline: Option<&[u32]>, enough: f64) -> usize {
     let mut longest = 0;
     let mut since = None;
@@ -257,32 +260,35 @@ fn longest_below(timeline: Option<&[u32]>, enough: f64) -> usize {
     longest
 }
 
-/// When a window of [`BACK_WINDOW_MS`] first has `enough` bytes per millisecond: where it ends.
+/// Returns the end, in milliseconds, of the first window of [`BACK_WINDOW_MS`] with `enough` bytes
+/// per millisecond.
 fn first_reached(timeline: Option<&[u32]>, enough: f64) -> Option<usize> {
     let mut windows = timeline.unwrap_or_default().windows(BACK_WINDOW_MS);
     windows.position(|window| mean(Some(window)) >= enough).map(|at| at + BACK_WINDOW_MS)
 }
 
-/// Which link is cut, from 1; the conversation of the processes goes over the other.
+/// Number of the link that is cut, from 1. The control connection of the processes uses the other
+/// link.
 const CUT_LINK: u32 = 2;
 
-/// Where the kernel is so much later with a cut or a restoration, in milliseconds, times after it mean
-/// nothing, and the cut is made once more; so often at most.
+/// If the kernel takes longer than this to cut or restore, in milliseconds, the measured times mean
+/// nothing and the cut is repeated, up to `ATTEMPTS` times.
 const LATE_MS: f64 = 100.0;
 const ATTEMPTS: u32 = 4;
 
-/// Below this share, throughput counts as missing.
+/// A lower share of the rate counts as missing throughput.
 const ENOUGH: f64 = 0.8;
 
-/// Throughput is looked at over so many milliseconds: a message of 64 KiB needs half of one at
-/// 1 Gb/s.
+/// Length of the windows over which throughput is averaged, in milliseconds. A message of 64 KiB
+/// takes half a millisecond at 1 Gb/s.
 const WINDOW_MS: usize = 5;
 
-/// The same for what comes after a restoration: where hosts carry little more over two links than over
-/// one, messages that come together look like both links in a shorter time.
+/// Length of the windows after a restoration, in milliseconds. Where hosts send little faster over
+/// two links than over one, a burst of messages within a shorter window would look like the
+/// throughput of both links.
 const BACK_WINDOW_MS: usize = 20;
 
-/// Name and version of the document's shape.
+/// Name and version of the document format.
 pub const FORMAT: &str = "ethernot-failover/1";
 
 #[cfg(test)]

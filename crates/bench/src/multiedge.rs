@@ -1,7 +1,9 @@
-//! The paper's set-ups and ours: links of known rate between two hosts, the edge protocol as it is,
-//! by the rules of `MultiEdge`, and kernel TCP where it makes sense.
+//! Measures the set-ups of the `MultiEdge` paper and our own. In each, two hosts are joined by
+//! links of known rate. The contenders are the edge protocol with its own rules, the edge protocol
+//! with `MultiEdge`'s rules, and kernel TCP.
 //!
-//! Each set-up is a run of its own: namespaces, processes, samples in turn.
+//! Each set-up is a separate run with its own namespaces and processes; contenders are sampled
+//! alternately.
 
 pub mod paper;
 pub mod setups;
@@ -25,15 +27,15 @@ use crate::yardsticks::bare_stream;
 pub use self::paper::Paper;
 pub use self::setups::SetUp;
 
-/// How frames reach the links.
+/// The way in which frames reach the links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkKind {
-    /// Raw Ethernet by packet sockets.
+    /// Raw Ethernet over packet sockets.
     Packet,
-    /// UDP.
+    /// UDP sockets.
     Udp,
-    /// Raw Ethernet by `AF_XDP`.
+    /// Raw Ethernet over `AF_XDP`.
     Xdp,
 }
 
@@ -50,41 +52,42 @@ impl LinkKind {
         }
     }
 
-    /// Names of the links of a host with these many interfaces.
+    /// Returns the names of the links of a host with `count` interfaces.
     pub(crate) fn links(self, count: usize) -> Vec<String> {
         let name = |link| match self {
             Self::Packet | Self::Udp => format!("{}:link{link}", self.name()),
-            // A program in the network stack sees nothing of what a filter has redirected, as the switch
-            // does (`skb_is_redirected` in the kernel's `do_xdp_generic`).
+            // In generic mode the program in the network stack would not see frames that a filter
+            // has redirected, as the switch does (`skb_is_redirected` in the kernel's
+            // `do_xdp_generic`).
             Self::Xdp => format!("{}:link{link}:0/mode=native", self.name()),
         };
         (1..=count).map(name).collect()
     }
 }
 
-/// What to measure.
+/// The user's choices for a run over set-ups.
 #[derive(Debug, Clone)]
 pub struct Wishes {
-    /// Set-ups, in this order.
+    /// The set-ups in the order of their measurement.
     pub setups: Vec<SetUp>,
-    /// How frames reach the links.
+    /// The way in which frames reach the links.
     pub kind: LinkKind,
-    /// MTU of the links in bytes, if another than the set-up's.
+    /// MTU of the links in bytes; `None` for the set-up's own.
     pub mtu: Option<u32>,
-    /// Whether the protocol's own rules are measured.
+    /// Whether to measure the edge protocol with its own rules.
     pub with_own: bool,
-    /// Whether `MultiEdge`'s rules are measured.
+    /// Whether to measure the edge protocol with `MultiEdge`'s rules.
     pub with_multiedge: bool,
-    /// Whether a bare stream of frames is measured, which shows what this host carries at all: with
-    /// [`LinkKind::Packet`] and links without delay only.
+    /// Whether to measure a bare stream of frames, which shows the highest rate of this host. Only
+    /// for [`LinkKind::Packet`] and links without delay.
     pub with_bare: bool,
-    /// Whether kernel TCP is measured in all set-ups, and MPTCP where there are several links.
+    /// Whether to measure kernel TCP in all set-ups, and MPTCP in set-ups with several links.
     pub with_tcp: bool,
-    /// Everything else: tests, sizes, repetitions, time for each set-up.
+    /// All other choices: tests, sizes, repetitions, time per set-up.
     pub options: Options,
 }
 
-/// What a run over all set-ups has found.
+/// The results of a run over set-ups.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`FORMAT`].
@@ -93,34 +96,34 @@ pub struct Report {
     pub version: String,
     /// When the run began, in seconds since 1970-01-01 UTC.
     pub unix_seconds: u64,
-    /// How frames reached the links.
+    /// The way in which frames reached the links.
     pub kind: LinkKind,
     /// One entry for each set-up.
     pub setups: Vec<SetUpResults>,
 }
 
-/// What was found in one set-up.
+/// The results of one set-up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SetUpResults {
     /// The set-up.
     pub setup: SetUp,
-    /// The figures in detail.
+    /// The detailed results.
     pub results: Results,
-    /// The figures of the paper's kind, one row for each test, size and contender.
+    /// The quantities that the paper prints: one row for each test, size and contender.
     pub rows: Vec<Row>,
-    /// Why contenders have no figure.
+    /// The reason for each contender that has no results.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cannot_run: BTreeMap<String, String>,
 }
 
-/// What the paper prints of a test with one message size.
+/// The quantities that the paper prints for a test with one message size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What was measured.
+    /// The test.
     pub test: Test,
     /// Bytes of a message.
     pub message_bytes: u64,
-    /// Who: the protocol as it is, by `MultiEdge`'s rules, or kernel TCP.
+    /// The contender: the edge protocol with its own or `MultiEdge`'s rules, or kernel TCP.
     pub contender: String,
     /// How its threads waited.
     #[serde(default)]
@@ -129,36 +132,38 @@ pub struct Row {
     pub latency_us: Option<Summary>,
     /// Payload in 10^6 bytes per second, both directions together.
     pub megabytes_per_second: Summary,
-    /// Payload, in per cent of what all links carry in the directions used.
+    /// Payload in percent of the capacity of all links in the directions used.
     pub share_percent: Summary,
-    /// Time the application spends to initiate an operation, in nanoseconds.
+    /// Time to post an operation, in nanoseconds.
     pub post_ns: Option<f64>,
-    /// Time inside the engine with something to do, system calls included, in per cent of one
-    /// processor, both hosts added up: 200 at most.
+    /// Time inside the engine while it had work, system calls included, in percent of one
+    /// processor. Both hosts are added, so the maximum is 200.
     pub protocol_cpu_percent: Option<f64>,
-    /// Processor time of both processes, in per cent of one processor: 200 at most. Polling counts.
+    /// Processor time of both processes, polling included, in percent of one processor; 200 at
+    /// most.
     pub cpu_percent: f64,
-    /// Processor time of the kernel's softirq threads, in per cent of one processor; an upper bound, as
-    /// they serve the whole host.
+    /// Processor time of the kernel's softirq threads, in percent of one processor. This is an
+    /// upper bound, as these threads serve the whole host.
     #[serde(default)]
     pub softirq_cpu_percent: f64,
-    /// The sum of both: what the two ends take, 200 at most.
+    /// Sum of `cpu_percent` and `softirq_cpu_percent`, 200 at most.
     #[serde(default)]
     pub ends_cpu_percent: f64,
-    /// How often a thread of either end slept and was woken, by the full frames that the payload fills.
+    /// Number of times a thread of either host slept and was woken, divided by the number of full
+    /// frames that the payload fills.
     #[serde(default)]
     pub wakeups_per_frame: f64,
     /// Frames out of order per 100 data frames received.
     pub out_of_order_percent: Option<f64>,
     /// Explicit acknowledgements and retransmissions per 100 data frames.
     pub extra_frame_percent: Option<f64>,
-    /// Wakeups per 100 frames received: the paper's interrupts.
+    /// Wake-ups per 100 frames received. The paper counts interrupts here.
     pub wakeup_percent: Option<f64>,
     /// Data frames retransmitted per 100.
     pub retransmission_percent: Option<f64>,
 }
 
-/// Measures all set-ups. `observer` gets a note for each one.
+/// Measures all set-ups, and notes each one to `observer`.
 ///
 /// # Errors
 /// [`RunError`], one variant for each cause.
@@ -201,7 +206,7 @@ fn options_for(setup: &SetUp, wishes: &Wishes, mtu: u32) -> Options {
     options
 }
 
-/// Whether MPTCP is measured, as far as this host has it.
+/// Returns whether MPTCP is to be measured, provided that this host supports it.
 fn wants_mptcp(setup: &SetUp, wishes: &Wishes) -> bool {
     wishes.with_tcp && setup.links.len() > 1
 }
@@ -216,7 +221,7 @@ fn rows(setup: &SetUp, mtu: u32, measurements: &[Measurement]) -> Vec<Row> {
     measurements.iter().map(|measured| row(links_bits as f64 / 8.0, mtu, measured)).collect()
 }
 
-/// Full frames that the payload of `sample` fills, by the size of TCP's segments.
+/// Returns the number of full frames that the payload of `sample` fills, at TCP's segment size.
 fn frames(measured: &Measurement, sample: &Sample, mtu: u32) -> u64 {
     let messages = sample.operations * messages_per_operation(measured.test);
     messages * measured.message_bytes.div_ceil(u64::from(mtu) - TCP_HEADER_BYTES)
@@ -265,17 +270,17 @@ fn row(links_bytes_per_second: f64, mtu: u32, measured: &Measurement) -> Row {
     }
 }
 
-/// Headers of IPv4 and of TCP with time stamps.
+/// Bytes of the headers of IPv4 and of TCP with time stamps.
 const TCP_HEADER_BYTES: u64 = 52;
 
-/// Name and version of the document's shape.
+/// Name and version of the document format.
 pub const FORMAT: &str = "ethernot-multiedge/1";
 
-/// Message sizes of the paper's figure 2, thinned out: 4 bytes to 1 MiB. The protocol polls a word
-/// of 8 bytes, so its smallest message has 8.
+/// Message sizes from the paper's figure 2, a selection of those from 4 bytes to 1 MiB. The
+/// protocol's ping-pong polls a word of 8 bytes, so its smallest message has 8 bytes.
 pub const SIZES: [u64; 8] = [8, 64, 256, 1 << 10, 4 << 10, 16 << 10, 128 << 10, 1 << 20];
 
-/// The same for a quick run.
+/// Message sizes of a quick run.
 pub const SIZES_QUICK: [u64; 3] = [8, 4 << 10, 1 << 20];
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Two network namespaces joined by veth pairs: a client's host and a server's host, with real
-//! interfaces between them, on one machine; on request with a switch in the middle of each link.
+//! Two network namespaces on one machine, joined by veth pairs: a client's host and a server's host
+//! with real interfaces between them. Each link may have a switch in the middle.
 //!
-//! Names carry the process id and start time of their maker, so that a later run can see what a
-//! crashed one has left behind.
+//! The names contain the process id and start time of their creator, so that a later run can find
+//! the namespaces that a crashed run left behind.
 
 use std::fs;
 use std::io;
@@ -24,43 +24,43 @@ use crate::transport::LinkAddresses;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NamespaceError {
-    /// `ip` is not there.
+    /// `ip` could not be started.
     #[error("run `{command}`: {source}; install iproute2, or use --loopback")]
     Start {
         /// The whole command.
         command: String,
-        /// What the operating system said.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// `ip` has failed.
+    /// `ip` failed.
     #[error(
         "`{command}` failed: {message}; network namespaces need root (CAP_SYS_ADMIN and CAP_NET_ADMIN) and mounts that can be made private (a chroot has none), --loopback does not"
     )]
     Failed {
         /// The whole command.
         command: String,
-        /// What it said.
+        /// The error text of the command.
         message: String,
     },
-    /// There is no switch in the middle of this link.
+    /// The link has no switch.
     #[error("link {link} has no switch that could cut it")]
     NoSwitch {
         /// The link, from 1.
         link: u32,
     },
-    /// Not a number of links that we can make.
+    /// The number of links is out of range.
     #[error("{links} links: between 1 and {LINKS_MAX} are possible")]
     Links {
         /// The number.
         links: u32,
     },
-    /// Not a number of hosts round a switch that we can make.
+    /// The number of hosts of a star is out of range.
     #[error("{hosts} hosts: between 1 and {} are possible", crate::star::HOSTS_MAX)]
     Hosts {
         /// The number.
         hosts: u32,
     },
-    /// Not an MTU that IPv4 on a veth pair can have.
+    /// IPv4 on a veth pair cannot have this MTU.
     #[error("MTU {mtu}: between {MTU_MIN} and {MTU_MAX} bytes are possible")]
     Mtu {
         /// The number.
@@ -68,17 +68,17 @@ pub enum NamespaceError {
     },
 }
 
-/// Two namespaces. Dropping it removes them, and with them the interfaces inside.
+/// Two namespaces. Drop removes them with their interfaces.
 #[derive(Debug)]
 pub struct NamespacePair {
     client: String,
     server: String,
-    /// One for each link, if links have switches.
+    /// The namespace and shape of each link's switch; empty if links have no switches.
     switches: Vec<(String, LinkShape)>,
     links: Vec<LinkAddresses>,
 }
 
-/// Which way frames go through a switch.
+/// A direction of frames through a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// From the client to the server.
@@ -88,7 +88,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The port of a switch through which such frames come in.
+    /// Returns the port of the switch through which frames of this direction enter.
     const fn entry(self) -> &'static str {
         match self {
             Self::ToServer => CLIENT_PORT,
@@ -96,7 +96,7 @@ impl Direction {
         }
     }
 
-    /// The port through which they leave.
+    /// Returns the port of the switch through which frames of this direction leave.
     const fn exit(self) -> &'static str {
         match self {
             Self::ToServer => SERVER_PORT,
@@ -108,8 +108,8 @@ impl Direction {
 impl NamespacePair {
     /// Makes two namespaces with `links` veth pairs of `mtu` bytes between them.
     ///
-    /// Link `n` (from 1) is interface `link<n>` in both, 10.77.`n`.1/24 at the client and
-    /// 10.77.`n`.2/24 at the server. The host outside sees none of it.
+    /// Link `n` (from 1) is interface `link<n>` in both namespaces, with 10.77.`n`.1/24 at the
+    /// client and 10.77.`n`.2/24 at the server. The surrounding host sees none of this.
     ///
     /// # Errors
     /// [`NamespaceError`], one variant for each cause.
@@ -117,8 +117,8 @@ impl NamespacePair {
         Self::create_with(links, mtu, &[])
     }
 
-    /// Makes two namespaces as [`Self::create`] does, with a switch in the middle of each link, in a namespace of
-    /// its own, whose ports are as `shapes` say.
+    /// Makes two namespaces as [`Namespaces::create`] does, with a switch in the middle of each
+    /// link. Each switch is in a namespace of its own; `shapes` describes the ports of each.
     ///
     /// # Errors
     /// [`NamespaceError`], one variant for each cause.
@@ -168,8 +168,8 @@ impl NamespacePair {
         &self.links
     }
 
-    /// Prepares to make the switch of link `link` (from 1) drop all frames in these directions, or none of them any
-    /// more. Each host notices only that nothing arrives.
+    /// Prepares to cut the switch of link `link` (from 1): it drops all frames of these directions.
+    /// With `is_cut` false, prepares to undo the cut. Hosts notice only that frames stop to arrive.
     ///
     /// # Errors
     /// [`NamespaceError`], one variant for each cause.
@@ -180,7 +180,7 @@ impl NamespacePair {
         is_cut: bool,
     ) -> Result<Lever, NamespaceError> {
         let (switch, shape) = self.switch(link)?;
-        // The filter sits where frames enter the switch, so what is queued still leaves.
+        // The filter is where frames enter the switch, so frames already queued there still leave.
         let command = |way: &Direction| {
             if is_cut {
                 filter_at("delete", way.entry()).join(" ") + "\n"
@@ -193,8 +193,8 @@ impl NamespacePair {
         Lever::start("tc", &["-n", switch, "-batch", "-"], &commands, &question)
     }
 
-    /// Prepares to pull the cable between the client and the switch of link `link` (from 1), or to plug
-    /// it in: the client's interface loses its carrier.
+    /// Prepares to pull the cable between the client and the switch of link `link` (from 1), or to
+    /// plug it in. Without the cable the client's interface has no carrier.
     ///
     /// # Errors
     /// [`NamespaceError`], one variant for each cause.
@@ -254,24 +254,25 @@ impl Drop for NamespacePair {
     fn drop(&mut self) {
         let mut registry = cleanup::lock();
         for name in self.names() {
-            // What cannot be removed now is tried again by the next run.
+            // If the removal fails, the next run tries again.
             let _ = remove_namespace(name);
             registry.namespaces.retain(|registered| registered != name);
         }
     }
 }
 
-/// Whether this process may be able to make namespaces.
+/// Returns whether this process has the privileges to make namespaces, as far as the user id shows.
 pub fn are_possible() -> bool {
     geteuid().is_root()
 }
 
-/// Removes the namespaces of processes that have ended without doing so. Returns their names.
+/// Removes the namespaces of processes that ended without removing them. Returns the names of the
+/// removed ones.
 ///
-/// One that cannot be removed is left to the next run; most often another run has just done it.
+/// If one cannot be removed, the next run tries again. Most often another run has just removed it.
 pub fn remove_leftovers() -> Vec<String> {
     let _registry = cleanup::lock();
-    // No directory: no namespace was ever made.
+    // Without the directory, no namespace was ever made.
     let Ok(entries) = fs::read_dir(NAMESPACE_DIRECTORY) else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let is_leftover =
@@ -279,7 +280,7 @@ pub fn remove_leftovers() -> Vec<String> {
     names.filter(is_leftover).filter(|name| remove_namespace(name).is_ok()).collect()
 }
 
-/// Names for the namespaces of one network, by what each is.
+/// Returns a function that makes names for the namespaces of one network from a role.
 pub(crate) fn name_of() -> impl Fn(&str) -> String {
     let ordinal = NEXT_ORDINAL.fetch_add(1, Ordering::Relaxed);
     let own = process::id();
@@ -287,8 +288,8 @@ pub(crate) fn name_of() -> impl Fn(&str) -> String {
     move |side| format!("{NAME_PREFIX}{own}-{start}-{ordinal}-{side}")
 }
 
-/// Removes one namespace, if it exists, with the processes that are in it: servers whose master was
-/// killed stay otherwise, and the namespace with them.
+/// Removes a namespace, if it exists, and kills the processes inside. Without that, server
+/// processes whose parent was killed would stay and keep the namespace.
 pub(crate) fn remove_namespace(name: &str) -> Result<(), NamespaceError> {
     if fs::exists(format!("{NAMESPACE_DIRECTORY}/{name}")).unwrap_or(true) {
         end_inhabitants(name);
@@ -297,11 +298,11 @@ pub(crate) fn remove_namespace(name: &str) -> Result<(), NamespaceError> {
     Ok(())
 }
 
-/// Ends the processes in a namespace of ours.
+/// Kills the processes in a namespace made by this program.
 pub(crate) fn end_inhabitants(name: &str) {
     let identity = |path: String| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
     let Some(namespace) = identity(format!("{NAMESPACE_DIRECTORY}/{name}")) else { return };
-    // What `ip` has left behind half-made, a file without a namespace, has the folder's device.
+    // A file that `ip` left without its namespace has the device number of the folder.
     if identity("/proc/self/ns/net".to_string())
         .is_none_or(|own| own.0 != namespace.0 || own == namespace)
     {
@@ -310,14 +311,14 @@ pub(crate) fn end_inhabitants(name: &str) {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()) {
         if identity(format!("/proc/{pid}/ns/net")) == Some(namespace) {
-            // Fails only for one that has ended by itself.
+            // Fails only if the process has already ended.
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
     }
 }
 
-/// Joins interface `.1` of namespace `.0` with another. Both have one queue, of which a link over
-/// `AF_XDP` sees every frame: of several, a switch would leave it to chance which one gets a frame.
+/// Joins two interfaces, each given as namespace and name. Both have one queue, so that a link over
+/// `AF_XDP` receives every frame: with several queues the switch could pass a frame to any of them.
 fn veth(mtu: &str, one: (&str, &str), other: (&str, &str)) -> Result<(), NamespaceError> {
     let end = |(namespace, name)| {
         ["name", name, "mtu", mtu, "netns", namespace, "numtxqueues", "1", "numrxqueues", "1"]
@@ -325,8 +326,8 @@ fn veth(mtu: &str, one: (&str, &str), other: (&str, &str)) -> Result<(), Namespa
     ip(&[&["link", "add"], &end(one)[..], &["type", "veth", "peer"], &end(other)[..]].concat())
 }
 
-/// Makes the two ports in namespace `switch` those of a switch. With two there is nothing to learn: what
-/// comes in through one goes out through the other.
+/// Joins the two ports in namespace `switch`. A switch with two ports needs no address learning:
+/// frames that enter through one port leave through the other.
 fn build_switch(switch: &str, mtu: u32, shape: &LinkShape) -> Result<(), NamespaceError> {
     for way in [Direction::ToServer, Direction::ToClient] {
         ip(&["-n", switch, "link", "set", way.entry(), "up"])?;
@@ -346,7 +347,7 @@ pub(crate) fn tc(namespace: &str, arguments: &[impl AsRef<str>]) -> Result<(), N
     call("tc", &["-n", namespace].into_iter().chain(arguments).collect::<Vec<_>>())
 }
 
-/// These words as a line that `tc` reads.
+/// Returns the words as one line of a `tc` batch.
 fn batch_line(words: &[String]) -> String {
     let quoted = words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>();
     quoted.join(" ") + "\n"
@@ -366,7 +367,8 @@ fn call(program: &'static str, arguments: &[&str]) -> Result<(), NamespaceError>
     Err(NamespaceError::Failed { command: command(), message })
 }
 
-/// Process id and start time of the maker of a namespace with a name of ours.
+/// Returns the process id and start time of the creator of a namespace, if the name was made by
+/// [`name_of`].
 fn maker(name: &str) -> Option<(u32, u64)> {
     let mut parts = name.strip_prefix(NAME_PREFIX)?.split('-');
     let (pid, start) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
@@ -379,22 +381,25 @@ fn maker(name: &str) -> Option<(u32, u64)> {
     (is_side && parts.next().is_none()).then_some((pid, start))
 }
 
-/// When a process was started, in clock ticks since boot; nothing if there is no such process.
+/// Returns the start time of a process in clock ticks since boot, or `None` if there is no such
+/// process.
 fn start_time(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field, the name, may hold spaces and parentheses; the start time is field 22.
+    // The second field, the process name, may contain spaces and parentheses. The start time is
+    // field 22.
     let (_, fields) = stat.rsplit_once(") ")?;
     fields.split(' ').nth(19)?.parse().ok()
 }
 
-/// Most links: each has a byte in its addresses, and no host has more interfaces.
+/// Highest number of links: the link number is one byte of the addresses, and more interfaces per
+/// host are not needed.
 pub const LINKS_MAX: u32 = 16;
 /// Smallest MTU that IPv4 allows on an interface.
 pub const MTU_MIN: u32 = 68;
 /// Largest MTU of a veth pair.
 pub const MTU_MAX: u32 = 65_535;
 
-/// The ports of a switch, toward the client and toward the server.
+/// The ports of a switch toward the client and toward the server.
 const CLIENT_PORT: &str = "client";
 const SERVER_PORT: &str = "server";
 

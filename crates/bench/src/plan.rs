@@ -1,4 +1,4 @@
-//! What will be measured, and for how long.
+//! The plan of a benchmark: which cases are measured, and for how long.
 
 use std::path::PathBuf;
 
@@ -6,54 +6,56 @@ use crate::switched::LinkShape;
 use crate::transport::{MESSAGE_BYTES_MAX, Test, Transport, Waiting};
 use crate::transports;
 
-/// What the user wants.
+/// The user's choices for a benchmark.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
-    /// The program that is started for client and server: this one.
+    /// This program, which is started again as client and as server.
     pub program: PathBuf,
-    /// What the packets are to go over.
+    /// The path to use.
     pub path: PathChoice,
-    /// Links between the hosts (not for [`PathChoice::Peer`]).
+    /// Number of links between the hosts. Ignored for [`PathChoice::Peer`].
     pub links: u32,
-    /// Names of the client's links (for [`PathChoice::Peer`] and [`PathChoice::Switched`]); empty:
-    /// as the kernel chooses.
+    /// Names of the client's links, for [`PathChoice::Peer`] and [`PathChoice::Switched`]. If
+    /// empty, the kernel chooses.
     pub link_names: Vec<String>,
-    /// Names of the server's links, where this run starts the server.
+    /// Names of the server's links, if this run starts the server.
     pub server_link_names: Vec<String>,
     /// MTU of the links in namespaces.
     pub mtu: u32,
     /// The tests to run.
     pub tests: Vec<Test>,
-    /// Names of the transports to measure; empty: all.
+    /// Names of the transports to measure; if empty, all.
     pub transports: Vec<String>,
     /// Bytes of the messages of ping-pong, one-way and two-way.
     pub sizes: Vec<u64>,
     /// Samples of each measurement, at least 1.
     pub repetitions: u32,
-    /// About how long the whole run may take, in seconds.
+    /// Approximate length of the whole run, in seconds.
     pub budget_seconds: f64,
-    /// Operations in flight where a transport has that notion.
+    /// Operations in flight, for transports with pipelining.
     pub in_flight: u32,
     /// Connections of [`Test::ManyConnections`].
     pub connections: u32,
-    /// Restrict client and server to one CPU each, where there are two.
+    /// Whether to restrict client and server to one CPU each, on hosts with two or more.
     pub pinning: bool,
     /// Whether the writes of a stream are delivered in order.
     pub in_order: bool,
-    /// How threads wait, for transports that can wait in several ways; each way is measured.
+    /// Ways for threads to wait. A transport that has several is measured with each of these.
     pub waitings: Vec<Waiting>,
-    /// Threads that spin beside the measurement on this host, at most [`BUSY_MAX`].
+    /// Threads that spin on this host during the measurement, at most [`BUSY_MAX`].
     pub busy: u32,
-    /// Whether all measurements are repeated in turn, instead of one after the other: each then meets
-    /// every mood of the machine.
+    /// Whether repetitions alternate over all measurements, instead of completing one measurement
+    /// before the next. All measurements are then affected alike when the speed of the machine
+    /// varies.
     pub interleaved: bool,
-    /// How much longer than they are the named links behave, in microseconds each.
+    /// Delay to add to each named link, in microseconds.
     pub delays_us: Vec<u32>,
 }
 
 impl Options {
-    /// Creates options for `program`, over one link of MTU 1500 on the best path there is: one sample of a second
-    /// of one operation at a time, each side on one CPU. Which tests and sizes is still to be said.
+    /// Creates options for `program` over one link of MTU 1500 on the best available path: one
+    /// sample of one second, one operation in flight, each side on one CPU. The caller must still
+    /// set tests and sizes.
     pub fn new(program: PathBuf) -> Self {
         Self {
             program,
@@ -79,21 +81,22 @@ impl Options {
     }
 }
 
-/// What the packets are to go over.
+/// A choice of the path between client and server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PathChoice {
-    /// Namespaces if they can be made, else loopback.
+    /// Namespaces if this process can make them, otherwise loopback.
     Automatic,
     /// The loopback interface.
     Loopback,
-    /// Namespaces with a switch in the middle of each link, whose ports are as these say.
+    /// Namespaces with a switch in the middle of each link, with ports of these shapes.
     Switched(Vec<LinkShape>),
-    /// `HOST`, `HOST:PORT` of a running `ethernot serve`; further hosts are further links to it.
+    /// A running `ethernot serve`, as `HOST` or `HOST:PORT`. Further hosts are further links to the
+    /// same server.
     Peer(Vec<String>),
 }
 
 impl PathChoice {
-    /// Returns the rates of the links in bits per second; none where they are not known.
+    /// Returns the rates of the links in bits per second; empty if they are unknown.
     pub fn rates(&self) -> Vec<u64> {
         match self {
             Self::Switched(shapes) => shapes.iter().map(|shape| shape.rate).collect(),
@@ -105,11 +108,11 @@ impl PathChoice {
 /// One test with one message size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
-    /// What is measured.
+    /// The test.
     pub test: Test,
-    /// Bytes of a message; 0 where there are none.
+    /// Bytes of a message; 0 in tests without messages.
     pub message_bytes: u64,
-    /// Who takes part, the baseline first.
+    /// The transports to compare, the baseline first.
     pub contenders: Vec<Contender>,
 }
 
@@ -118,61 +121,61 @@ pub struct Case {
 pub struct Contender {
     /// Name of the transport.
     pub transport: String,
-    /// Links to use.
+    /// Number of links.
     pub links: u32,
     /// How its threads wait.
     pub waiting: Waiting,
 }
 
-/// Everything that will be measured.
+/// All cases to measure.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// In this order.
+    /// The cases in the order of their measurement.
     pub cases: Vec<Case>,
     /// Samples of each contender.
     pub repetitions: u32,
-    /// Seconds of a sample without its warm-up.
+    /// Length of a sample without its warm-up, in seconds.
     pub sample_seconds: f64,
 }
 
-/// Why there is nothing to measure.
+/// Why options cannot be turned into a plan.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// No such transport.
+    /// The transport does not exist.
     #[error("no transport {name:?}; there are: {known}")]
     UnknownTransport {
-        /// The name given.
+        /// The given name.
         name: String,
-        /// The names there are.
+        /// The names of all transports.
         known: String,
     },
-    /// A size that cannot be measured.
+    /// The message size is out of range.
     #[error("message of {bytes} bytes: between 1 and {MESSAGE_BYTES_MAX} are possible")]
     Size {
-        /// The size given.
+        /// The given size.
         bytes: u64,
     },
-    /// More busy threads than make sense.
+    /// There are more busy threads than allowed.
     #[error("{busy} busy threads: at most {BUSY_MAX} are possible")]
     Busy {
-        /// The number given.
+        /// The given number.
         busy: u32,
     },
-    /// A number of repetitions that makes no sense.
+    /// The number of repetitions is out of range.
     #[error("{repetitions} repetitions: between 1 and {REPETITIONS_MAX} are possible")]
     Repetitions {
-        /// The number given.
+        /// The given number.
         repetitions: u32,
     },
-    /// The selection is empty.
+    /// No chosen transport can run any chosen test.
     #[error("none of the chosen transports can run any of the chosen tests and sizes")]
     Empty,
 }
 
 impl Plan {
-    /// Plans what `options` ask for on a path of `links` links with `mtu`, with the transports
-    /// that the server has too.
+    /// Plans the measurements of `options` on a path of `links` links with `mtu`. Uses only
+    /// transports that the server supports too.
     ///
     /// # Errors
     /// [`PlanError`], one variant for each cause.
@@ -223,20 +226,20 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Returns the number of samples.
+    /// Returns the number of samples of all cases.
     pub fn samples(&self) -> u64 {
         let contenders: usize = self.cases.iter().map(|case| case.contenders.len()).sum();
         contenders as u64 * u64::from(self.repetitions)
     }
 
-    /// Returns about how long all samples take together, in seconds.
+    /// Returns the approximate length of all samples together, in seconds.
     pub fn seconds(&self) -> f64 {
         let sample_seconds = self.sample_seconds * WITH_WARM_UP + SAMPLE_OVERHEAD_SECONDS;
         self.samples() as f64 * sample_seconds
     }
 }
 
-/// The shortest sample beside `busy` threads.
+/// Returns the length of the shortest useful sample beside `busy` threads, in seconds.
 fn seconds_min(busy: u32) -> f64 {
     if busy > 0 { SAMPLE_SECONDS_MIN_BUSY } else { SAMPLE_SECONDS_MIN }
 }
@@ -271,8 +274,9 @@ fn sizes(test: Test, chosen: &[u64]) -> Vec<u64> {
     }
 }
 
-/// Small messages gain nothing from a second link, and set-up has none of its own. `all_links`: as
-/// many links as the transport can use, and no fewer.
+/// Returns the contenders of one transport in `test`. Small messages are measured over one link, as
+/// more links bring no gain. With `all_links` the transport is measured only with the most links
+/// that it can use.
 fn contenders(
     transport: &dyn Transport,
     test: Test,
@@ -303,25 +307,27 @@ fn contenders(
 /// Bytes of the messages in tests about small operations.
 const SMALL_MESSAGE_BYTES: u64 = 8;
 
-/// More would take hours.
+/// More repetitions would take hours.
 const REPETITIONS_MAX: u32 = 1000;
 
-/// Connecting, the control messages and the rounding of warm-ups.
+/// Time for connecting, control messages and the rounding of warm-ups, in seconds.
 const SAMPLE_OVERHEAD_SECONDS: f64 = 0.015;
 
-/// A sample and its warm-up, in samples.
+/// Length of a sample with its warm-up, relative to the sample alone.
 const WITH_WARM_UP: f64 = 1.4;
 
-/// A few scheduler ticks: less measures the scheduler.
+/// A few scheduler ticks. A shorter sample would measure the scheduler.
 const SAMPLE_SECONDS_MIN: f64 = 0.02;
 
-/// Slices of threads that compete last 3 to 6 ms: less measures whose turn it was.
+/// Competing threads get time slices of 3 to 6 ms. A shorter sample would depend on the order of
+/// these slices.
 const SAMPLE_SECONDS_MIN_BUSY: f64 = 0.2;
 
-/// Four for each processor of a small host; each adds a slice of 3 to 6 ms to every turn.
+/// Four threads for each processor of a small host. Each thread adds a time slice of 3 to 6 ms to
+/// the wait for a processor.
 pub const BUSY_MAX: u32 = 16;
 
-/// More adds nothing: repetitions show the spread better.
+/// Longer samples add nothing: more repetitions show the spread better.
 const SAMPLE_SECONDS_MAX: f64 = 1.0;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The processes that measure: how they are started, and what they do.
+//! The child processes of a benchmark: how they start and what they run.
 //!
-//! Both are the program itself with the hidden subcommand [`SUBCOMMAND`] and a [`ChildSpec`] as
-//! its argument. They enter their network namespace themselves, first of all, and die with the
-//! process that has started them.
+//! Each child is this program itself, with the hidden subcommand [`SUBCOMMAND`] and a [`ChildSpec`]
+//! as its argument. It first enters its network namespace. It is killed when its parent process
+//! ends.
 
 use std::fs::File;
 use std::io::{self, BufReader};
@@ -36,7 +36,7 @@ use crate::yardsticks;
 /// Name of the hidden subcommand that the program must pass to [`run_child`].
 pub const SUBCOMMAND: &str = "bench-process";
 
-/// What a child process is to be.
+/// The task and surroundings of a child process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChildSpec {
     /// Server or client.
@@ -45,18 +45,18 @@ pub struct ChildSpec {
     pub namespace: Option<String>,
     /// CPU to run on.
     pub cpu: Option<usize>,
-    /// Process whose death ends this one.
+    /// Parent process; the child ends with it.
     pub parent: u32,
-    /// Names of the links that a server uses; empty: by address.
+    /// Names of the server's links; if empty, links are chosen by address.
     #[serde(default)]
     pub links: Vec<String>,
 }
 
-/// The two kinds of child processes.
+/// The kinds of child processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Serves on this address; reports the port by [`Line::Listening`].
+    /// Serves on this address, and reports the port with [`Line::Listening`].
     Server(SocketAddr),
     /// Takes samples against this server.
     Client {
@@ -65,25 +65,25 @@ pub enum Role {
         /// Whether the server runs on this host.
         shares_host: bool,
     },
-    /// Keeps processors busy with so many threads until its input ends.
+    /// Keeps processors busy with this number of threads until its standard input is closed.
     Busy(u32),
-    /// Becomes another program.
+    /// Executes another program.
     Tool(Vec<String>),
     /// Gathers the reports of hosts, and prints a summary.
     Gatherer(gatherer::Task),
-    /// Serves what [`Role::SocketsClient`] asks for, with ordinary sockets.
+    /// Serves the requests of [`Role::SocketsClient`] over ordinary sockets.
     SocketsServer(Serving),
-    /// Connects, exchanges messages and closes, with ordinary sockets.
+    /// Connects, exchanges messages and closes, over ordinary sockets.
     SocketsClient(Task),
 }
 
-/// A line that a child writes.
+/// A line on a child's standard output.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Line {
-    /// The server is ready.
+    /// The server listens on this address.
     Listening(SocketAddr),
-    /// The client is ready.
+    /// The client has connected to the server.
     Ready {
         /// The client's host.
         client: Machine,
@@ -92,63 +92,63 @@ pub enum Line {
         /// Names of the server's transports.
         server_transports: Vec<String>,
     },
-    /// The busy threads spin.
+    /// The busy threads have started to spin.
     Spinning,
-    /// The run that counts begins.
+    /// The recorded phase begins.
     Counting,
     /// The answer to a [`SampleRequest`].
     Sample(Sample),
-    /// A process with ordinary sockets has connected, warmed up, and waits to be let go.
+    /// A process with ordinary sockets has connected and warmed up, and waits for its start signal.
     Warm,
-    /// What a client with ordinary sockets has done since it was let go.
+    /// The results of a client with ordinary sockets since its start signal.
     Done(Outcome),
-    /// CPU seconds that a server with ordinary sockets has used so far.
+    /// CPU seconds of a server with ordinary sockets so far.
     CpuSeconds(f64),
-    /// The child could not do what it was asked for.
+    /// The child's task failed with this error.
     Failed(String),
 }
 
-/// Why a child process is of no use.
+/// Why a child process failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProcessError {
-    /// It could not be started.
+    /// The child could not be started.
     #[error("start {} as the benchmark's {role}: {source}", program.display())]
     Start {
         /// The program.
         program: PathBuf,
-        /// Server or client.
+        /// The kind of child.
         role: &'static str,
-        /// What the operating system said.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// It said that it failed.
+    /// The child reported an error.
     #[error("{role}: {message}")]
     Failed {
-        /// Server or client.
+        /// The kind of child.
         role: &'static str,
-        /// What it said.
+        /// The child's error text.
         message: String,
     },
-    /// It went away or spoke nonsense.
+    /// The child closed its pipe, or sent a malformed line.
     #[error("the benchmark's {role} process is gone: {source}")]
     Gone {
-        /// Server or client.
+        /// The kind of child.
         role: &'static str,
-        /// What was seen last.
+        /// The error of the pipe.
         source: ControlError,
     },
-    /// It said something else than it should.
+    /// The child sent an unexpected line.
     #[error("the benchmark's {role} process said {got}")]
     Unexpected {
-        /// Server or client.
+        /// The kind of child.
         role: &'static str,
-        /// What it said.
+        /// The line.
         got: String,
     },
 }
 
-/// A running child process. Dropping it ends it.
+/// A running child process. Drop kills it.
 #[derive(Debug)]
 pub struct ChildProcess {
     role: &'static str,
@@ -158,7 +158,7 @@ pub struct ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts `program` as `spec` says.
+    /// Starts `program` as a child with the task in `spec`.
     ///
     /// # Errors
     /// [`ProcessError`], one variant for each cause.
@@ -179,7 +179,7 @@ impl ChildProcess {
             .arg(argument)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Ctrl-C goes to the parent alone, which ends its children in order.
+            // Ctrl-C then signals the parent only, which ends its children in order.
             .process_group(0)
             .spawn()
             .map_err(failed)?;
@@ -190,7 +190,7 @@ impl ChildProcess {
         Ok(Self { role, child, input, output })
     }
 
-    /// Sends a line.
+    /// Writes a line to the child's standard input.
     ///
     /// # Errors
     /// [`ProcessError`], one variant for each cause.
@@ -202,7 +202,7 @@ impl ChildProcess {
         })
     }
 
-    /// Waits for a line; an error if it is [`Line::Failed`].
+    /// Waits for a line. Returns an error if it is [`Line::Failed`].
     ///
     /// # Errors
     /// [`ProcessError`], one variant for each cause.
@@ -214,7 +214,8 @@ impl ChildProcess {
         }
     }
 
-    /// Closes its input, at which it ends, and waits until it has; ends it after `limit`.
+    /// Closes the child's standard input, which makes the child end, and waits. Kills the child
+    /// after `limit`.
     ///
     /// # Errors
     /// [`ProcessError`], one variant for each cause.
@@ -241,12 +242,12 @@ impl ChildProcess {
         }
     }
 
-    /// Returns its process id.
+    /// Returns the child's process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Returns the error of a line that does not fit.
+    /// Returns the error for a line of the wrong kind.
     pub fn unexpected(&self, line: &Line) -> ProcessError {
         ProcessError::Unexpected { role: self.role, got: format!("{line:?}") }
     }
@@ -254,15 +255,15 @@ impl ChildProcess {
 
 impl Drop for ChildProcess {
     fn drop(&mut self) {
-        // Both only fail for a child that has ended by itself.
+        // Both calls fail only if the child has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         cleanup::forget_child(self.child.id());
     }
 }
 
-/// Runs a child process from start to end. Errors go to the parent as [`Line::Failed`]; returns true if there were
-/// none.
+/// Runs a child process from start to end. Reports an error to the parent as [`Line::Failed`];
+/// returns whether there was none.
 pub fn run_child(spec: &str) -> bool {
     let outcome = parse(spec).and_then(|spec: ChildSpec| {
         enter(&spec)?;
@@ -281,14 +282,14 @@ pub fn run_child(spec: &str) -> bool {
     match outcome {
         Ok(()) => true,
         Err(message) => {
-            // A parent that is gone needs no explanation.
+            // Writing fails only if the parent has ended.
             let _ = print_line(&Line::Failed(message));
             false
         }
     }
 }
 
-/// Ties this process to its parent, its namespace and its CPU.
+/// Binds this process to its parent, its namespace and its CPU.
 fn enter(spec: &ChildSpec) -> Result<(), String> {
     prctl::set_pdeathsig(Signal::SIGKILL)
         .map_err(|errno| format!("ask to be ended with the parent process: {errno}"))?;
@@ -336,7 +337,7 @@ fn run_client(server: SocketAddr, shares_host: bool) -> Result<(), String> {
             Err(error) => return Err(error.to_string()),
         };
         let on_start = &mut || {
-            // A parent that is gone ends this process anyway.
+            // If the parent has ended, this process is killed anyway.
             let _ = print_line(&Line::Counting);
         };
         let sample = client.sample(&request, on_start).map_err(|error| error.to_string())?;
@@ -357,8 +358,8 @@ pub(crate) fn print_line(line: &Line) -> Result<(), String> {
         .map_err(|error| format!("write to the parent process: {error}"))
 }
 
-/// How often a child that is to end is looked at: 1 ms.
+/// Interval at which the parent checks whether a child has ended: 1 ms.
 const LOOK_NS: u64 = 1_000_000;
 
-/// Where `ip netns` keeps the namespaces that have names.
+/// Directory in which `ip netns` keeps named namespaces.
 pub const NAMESPACE_DIRECTORY: &str = "/run/netns";

@@ -1,8 +1,8 @@
-//! The engine on links that a shaper limits, beside the same in simulation: what is measured for that,
-//! and the form of what came out.
+//! Compares the engine on shaped links with simulations of the same links: the measurements needed
+//! and the format of the results.
 //!
-//! What hosts cost is measured on links that do not limit them, so that nothing of what is compared
-//! goes into what it is compared with.
+//! The costs of hosts are measured on unshaped links. The measurements of shaped links therefore
+//! have no influence on the simulations that they are compared with.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,18 +15,18 @@ use crate::switched::LinkShape;
 use crate::transport::{Test, counter};
 use crate::transports::EDGE;
 
-/// What is between the two hosts while their costs are measured.
+/// The path between the two hosts while their costs are measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FreePath {
-    /// A virtual cable.
+    /// A veth pair.
     Cable,
-    /// A switch as in the set-ups, whose ports are faster than the hosts.
+    /// A switch like those of the set-ups, with ports faster than the hosts.
     Switch,
 }
 
-/// Measures what `options` ask for over raw Ethernet on `links` links that do not limit the hosts; on a
-/// cable there is one.
+/// Runs the measurements of `options` over raw Ethernet on `links` links that are faster than the
+/// hosts. [`FreePath::Cable`] has one link.
 ///
 /// # Errors
 /// [`RunError`], one variant for each cause.
@@ -49,24 +49,24 @@ pub fn measure_free(
     Ok(results)
 }
 
-/// Returns the link of [`FreePath::Switch`].
+/// Returns the shape of the link of [`FreePath::Switch`].
 pub const fn free_shape() -> LinkShape {
     LinkShape::of_rate(FREE_RATE)
 }
 
-/// The samples of one test with one message size, of several runs.
+/// The samples of one test and message size, from several runs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Samples {
     /// The test.
     pub test: Test,
     /// Bytes of a message.
     pub message_bytes: u64,
-    /// In the order in which they were taken.
+    /// The samples in the order of their measurement.
     pub samples: Vec<Sample>,
 }
 
 impl Samples {
-    /// Takes in what another run has `measured`.
+    /// Adds the results of another run, `measured`, to `all`.
     pub fn join(all: &mut Vec<Self>, measured: Vec<Measurement>) {
         for Measurement { test, message_bytes, samples, .. } in measured {
             let same =
@@ -78,8 +78,8 @@ impl Samples {
         }
     }
 
-    /// Returns what is compared: half of each round trip of a ping-pong, in microseconds; the throughput of other
-    /// tests, in 10^6 bytes per second.
+    /// Returns the compared quantity and its values: for ping-pong half of each round trip, in
+    /// microseconds; for other tests the throughput, in 10^6 bytes per second.
     pub fn values(&self) -> (Quantity, Vec<f64>) {
         let latency_us = |sample: &Sample| sample.latency_ns_p50().map(|ns| ns / 1e3);
         let latencies: Option<Vec<f64>> = self.samples.iter().map(latency_us).collect();
@@ -90,7 +90,7 @@ impl Samples {
         (Quantity::Throughput, self.samples.iter().map(throughput).collect())
     }
 
-    /// Whether the samples agree well enough to be compared with: see [`STEADY_PERCENT`].
+    /// Returns whether the samples vary little enough for a comparison: see [`STEADY_PERCENT`].
     pub fn are_steady(&self) -> bool {
         let values = self.values().1;
         let quartiles = statistics::quartiles(values.iter().copied());
@@ -100,8 +100,8 @@ impl Samples {
             .is_some_and(|(quartiles, median)| repeats_percent(quartiles, median) <= STEADY_PERCENT)
     }
 
-    /// Returns half a round trip, or the time for each message of a stream (each pair, if both ways), in
-    /// nanoseconds: the median.
+    /// Returns the median time in nanoseconds: half a round trip, or the time per message of a
+    /// stream (per pair of messages in [`Test::TwoWay`]).
     pub fn ns(&self) -> Option<f64> {
         let per_operation =
             |sample: &Sample| sample.seconds * 1e9 / sample.operations.max(1) as f64;
@@ -112,7 +112,8 @@ impl Samples {
         median(self.samples.iter().map(of_one).collect::<Option<_>>()?)
     }
 
-    /// Returns the time that posting a write took, in nanoseconds: the median over the samples that timed it.
+    /// Returns the time to post a write, in nanoseconds: the median over the samples that measured
+    /// it.
     pub fn post_ns(all: &[Self]) -> Option<f64> {
         let of_one = |sample: &Sample| {
             let timed = *sample.counters.get(counter::POSTS_TIMED)?;
@@ -123,18 +124,18 @@ impl Samples {
     }
 }
 
-/// What was compared.
+/// A compared quantity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Quantity {
     /// Half a round trip, in microseconds.
     Latency,
-    /// Payload of all directions, in 10^6 bytes per second.
+    /// Payload of all directions together, in 10^6 bytes per second.
     Throughput,
 }
 
 impl Quantity {
-    /// Returns the quantity in words.
+    /// Returns the name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Latency => "latency",
@@ -151,7 +152,7 @@ impl Quantity {
     }
 }
 
-/// The document that a comparison comes to.
+/// The JSON document with the result of a comparison.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`FORMAT`].
@@ -160,87 +161,88 @@ pub struct Report {
     pub version: String,
     /// When the run began, in seconds since 1970-01-01 UTC.
     pub unix_seconds: u64,
-    /// What hosts cost, and how well that fits.
+    /// Costs of the hosts, and the quality of their fit.
     pub calibration: HostCosts,
     /// One entry for each set-up.
     pub setups: Vec<SetUpComparison>,
-    /// Largest error of the steady points of the set-ups that are compared by default, in percent; of all steady points
-    /// if there is none of those; 0 if none is steady.
+    /// Largest error of the steady points in the set-ups of [`DEFAULTS`], in percent. If none of those
+    /// set-ups was measured, all set-ups count. 0 without steady points.
     pub worst_error_percent: f64,
-    /// Median of their errors, in percent.
+    /// Median error of the same points, in percent.
     pub median_error_percent: f64,
-    /// Points of those set-ups.
+    /// Number of points in those set-ups.
     #[serde(default)]
     pub points: usize,
-    /// How many of them are not [steady](Point::is_steady), and count in no error.
+    /// Number of those points that are not [steady](Point::is_steady), and are excluded from the
+    /// errors.
     #[serde(default)]
     pub unsteady_points: usize,
 }
 
-/// What hosts cost, found on links that do not limit them. Times are in nanoseconds.
+/// Costs of hosts, found on links faster than the hosts. Times are in nanoseconds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HostCosts {
-    /// What was between the hosts.
+    /// The path between the hosts.
     pub path: FreePath,
-    /// Per frame sent.
+    /// Cost per frame sent.
     pub frame_send_ns: f64,
-    /// Per byte of a frame sent.
+    /// Cost per byte of a frame sent.
     pub frame_send_ns_per_byte: f64,
-    /// Per frame received.
+    /// Cost per frame received.
     pub frame_receive_ns: f64,
-    /// Per byte of a frame received.
+    /// Cost per byte of a frame received.
     pub frame_receive_ns_per_byte: f64,
-    /// Per operation posted, measured by itself.
+    /// Cost per operation posted, measured separately.
     pub post_ns: f64,
-    /// Per batch of frames.
+    /// Cost per batch of frames.
     pub call_ns: f64,
-    /// Per frame whose payload is gathered.
+    /// Additional cost per frame whose payload is gathered.
     pub gather_ns: f64,
-    /// Per look at a link.
+    /// Cost per poll of a link.
     pub poll_ns: f64,
-    /// Per frame sent, after the peer can see it.
+    /// Cost per frame sent that arises after the peer can see the frame.
     pub return_ns: f64,
-    /// Per frame sent, for each link but one; 0 where only one was measured.
+    /// Cost per frame sent and additional link; 0 if only one link was measured.
     #[serde(default)]
     pub spread_ns: f64,
-    /// Root of the mean square of the fit's relative differences, in percent.
+    /// Root mean square of the fit's relative errors, in percent.
     pub rms_error_percent: f64,
-    /// Largest of them.
+    /// Largest relative error of the fit, in percent.
     pub worst_error_percent: f64,
-    /// What was measured, and what the fit makes of it.
+    /// The measured times and the fitted times.
     pub points: Vec<FittedPoint>,
 }
 
-/// A measurement that costs were found from.
+/// A measurement that the costs were fitted to.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct FittedPoint {
-    /// What was measured.
+    /// The test.
     pub test: Test,
     /// Bytes of a message.
     pub message_bytes: u64,
-    /// Half a round trip, or the time for each message of a stream (each pair, if both ways).
+    /// Measured half round trip, or time per message of a stream (per pair in [`Test::TwoWay`]).
     pub measured_ns: f64,
-    /// The same, simulated with the costs.
+    /// The corresponding time of a simulation with the fitted costs.
     pub fitted_ns: f64,
 }
 
-/// One set-up, real and simulated.
+/// The comparison of one set-up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SetUpComparison {
     /// The set-up.
     pub setup: SetUp,
-    /// Its curves over the sizes of messages.
+    /// One curve per test, over the message sizes.
     pub curves: Vec<Curve>,
 }
 
-/// A quantity of a test over the sizes of messages.
+/// The values of one test over the message sizes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
     /// The test.
     pub test: Test,
-    /// What is compared.
+    /// The compared quantity.
     pub quantity: Quantity,
-    /// By size.
+    /// The points in order of message size.
     pub points: Vec<Point>,
     /// Largest error, in percent.
     pub worst_error_percent: f64,
@@ -248,28 +250,28 @@ pub struct Curve {
     pub median_error_percent: f64,
 }
 
-/// A message size, real and simulated.
+/// The comparison of one message size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// Bytes of a message.
     pub message_bytes: u64,
-    /// What was measured; its median counts.
+    /// Summary of the measured values. The median is compared.
     pub real: Summary,
-    /// Between these lies the middle half of what was measured: how well reality repeats itself.
+    /// Lower and upper quartile of the measured values.
     #[serde(default)]
     pub real_quartiles: [f64; 2],
-    /// What the simulation says: the median over seeds.
+    /// Median of the simulated values over all seeds.
     pub simulated: f64,
-    /// The least and the most that it says with one of the seeds.
+    /// Lowest and highest simulated value over all seeds.
     #[serde(default)]
     pub simulated_range: [f64; 2],
-    /// How far `simulated` is from the median of `real`, in percent of that.
+    /// Difference between `simulated` and the median of `real`, in percent of that median.
     pub error_percent: f64,
 }
 
 impl Point {
-    /// Compares `simulated`, one value for each seed, with `real`, one for each sample. Nothing if
-    /// there is none of either.
+    /// Compares `simulated`, which has one value per seed, with `real`, which has one per sample.
+    /// Returns `None` if either is empty.
     pub fn new(message_bytes: u64, real: &[f64], simulated: &[f64]) -> Option<Self> {
         let summary = Summary::trimmed(real.iter().copied())?;
         let real_quartiles = statistics::quartiles(real.iter().copied())?;
@@ -286,18 +288,18 @@ impl Point {
         })
     }
 
-    /// Returns half the distance between the quartiles of reality, in percent of its median.
+    /// Returns half the distance between the measured quartiles, in percent of the median.
     pub fn repeats_percent(&self) -> f64 {
         repeats_percent(self.real_quartiles, self.real.median)
     }
 
-    /// Whether reality repeats itself well enough to be compared with: see [`STEADY_PERCENT`].
+    /// Returns whether the measured values vary little enough for a comparison: see
+    /// [`STEADY_PERCENT`].
     pub fn is_steady(&self) -> bool {
         self.repeats_percent() <= STEADY_PERCENT
     }
 
-    /// Whether the simulation is farther from reality than reality is from itself: outside the middle
-    /// half of what was measured.
+    /// Returns whether the simulated value is outside the quartiles of the measured values.
     pub fn is_beyond_repeats(&self) -> bool {
         let [lower, upper] = self.real_quartiles;
         !(lower..=upper).contains(&self.simulated)
@@ -305,7 +307,7 @@ impl Point {
 }
 
 impl Curve {
-    /// Makes the comparison of a test, and computes its errors.
+    /// Makes the curve of a test, and computes its errors.
     pub fn new(test: Test, quantity: Quantity, points: Vec<Point>) -> Self {
         let (worst_error_percent, median_error_percent) = errors(points.iter());
         Self { test, quantity, points, worst_error_percent, median_error_percent }
@@ -338,12 +340,12 @@ impl Report {
     }
 }
 
-/// Half the distance between two quartiles, in percent of the median.
+/// Returns half the distance between two quartiles, in percent of the median.
 fn repeats_percent([lower, upper]: [f64; 2], median: f64) -> f64 {
     (upper - lower) / 2.0 / median * 100.0
 }
 
-/// Largest and median error.
+/// Returns the largest and the median error.
 fn errors<'a>(points: impl Iterator<Item = &'a Point>) -> (f64, f64) {
     let errors: Vec<f64> = points.map(|point| point.error_percent).collect();
     let worst = errors.iter().copied().fold(0.0, f64::max);
@@ -357,17 +359,17 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
     Some(f64::midpoint(*low, *high))
 }
 
-/// Name and version of the document's shape.
+/// Name and version of the document format.
 pub const FORMAT: &str = "ethernot-reality/1";
 
-/// Set-ups whose links, and not two processors of today, are what limits large messages.
+/// Set-ups in which the links, not today's processors, limit large messages.
 pub const DEFAULTS: [&str; 4] = ["1L-100M", "2L-100M", "1G+100M", "1L-1G"];
 
-/// The middle half of the samples of a steady point is within so many percent of their median. Beyond that the median of a
-/// few samples is off by chance by as much as an error that is to be found.
+/// Highest value of [`Point::repeats_percent`] for a steady point, in percent. With more variation
+/// the median of a few samples may be off by as much as the errors to be found.
 pub const STEADY_PERCENT: f64 = 8.0;
 
-/// Above what two processors send, in bits per second.
+/// More than two processors can send, in bits per second.
 const FREE_RATE: u64 = 100_000_000_000;
 
 #[cfg(test)]
@@ -432,7 +434,7 @@ mod tests {
         assert!((alone.worst_error_percent - 200.0).abs() < 1e-9);
     }
 
-    /// Noise is reported and is no error.
+    /// Unsteady points are counted, but have no influence on the errors.
     #[test]
     fn points_that_are_not_steady_are_counted_and_not_compared() {
         let mut noisy = comparison("1L-1G", 130.0);

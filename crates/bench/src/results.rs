@@ -1,5 +1,5 @@
-//! What a benchmark has found. [`Results`] is the JSON document that `docs/bench-json.md`
-//! describes; its shape only grows within one [`FORMAT`].
+//! The results of a benchmark. [`Results`] is the JSON document that `docs/bench-json.md`
+//! describes. Within one [`FORMAT`] fields are only added.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::statistics::Summary;
 use crate::transport::{LatencySummary, Test, Waiting};
 use crate::transports::BASELINE;
 
-/// Everything that one run of the benchmark has found.
+/// All results of one run of the benchmark.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
     /// [`FORMAT`].
@@ -19,13 +19,13 @@ pub struct Results {
     pub version: String,
     /// When the run began, in seconds since 1970-01-01 UTC.
     pub unix_seconds: u64,
-    /// What the packets went over.
+    /// The path between client and server.
     pub path: PathFacts,
     /// The client's host.
     pub client: Machine,
-    /// The server's host; in most runs the same.
+    /// The server's host; in most runs the client's host as well.
     pub server: Machine,
-    /// How it was measured.
+    /// The settings of the measurement.
     pub settings: Settings,
     /// The transports that were measured.
     pub transports: Vec<TransportFacts>,
@@ -36,7 +36,7 @@ pub struct Results {
 /// The path between client and server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathFacts {
-    /// What it is.
+    /// The kind of path.
     pub kind: PathKind,
     /// Links between the hosts.
     pub links: u32,
@@ -44,7 +44,7 @@ pub struct PathFacts {
     pub mtu: Option<u32>,
 }
 
-/// Kinds of paths.
+/// A kind of path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PathKind {
@@ -57,7 +57,7 @@ pub enum PathKind {
 }
 
 impl PathKind {
-    /// Describes it in words.
+    /// Returns a description in words.
     pub fn description(self) -> &'static str {
         match self {
             Self::Namespaces => "two network namespaces joined by veth pairs",
@@ -67,20 +67,20 @@ impl PathKind {
     }
 }
 
-/// How it was measured.
+/// The settings of a measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// Samples taken of each measurement.
     pub repetitions: u32,
-    /// Samples left out of the summaries: the highest and the lowest, half each.
+    /// Samples excluded from the summaries: half of them the highest, half the lowest.
     pub dropped: u32,
-    /// How long a sample was meant to take, without its warm-up.
+    /// Intended length of a sample without its warm-up, in seconds.
     pub sample_seconds: f64,
-    /// Operations in flight where a transport has that notion.
+    /// Operations in flight, for transports with pipelining.
     pub in_flight: u32,
     /// CPUs of client and server, if each was restricted to one.
     pub pinned_to: Option<[usize; 2]>,
-    /// Threads that spun beside the measurement on the client's host.
+    /// Threads that spun on the client's host during the measurement.
     #[serde(default)]
     pub busy: u32,
 }
@@ -90,65 +90,66 @@ pub struct Settings {
 pub struct TransportFacts {
     /// Its name in the measurements.
     pub name: String,
-    /// What it is.
+    /// Description in one line.
     pub description: String,
 }
 
 /// One test of one transport with one message size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// What was measured.
+    /// The test.
     pub test: Test,
     /// Name of the transport.
     pub transport: String,
-    /// Links that it used.
+    /// Number of links used.
     pub links: u32,
     /// How its threads waited.
     #[serde(default)]
     pub waiting: Waiting,
-    /// Bytes of a message; 0 where there are none.
+    /// Bytes of a message; 0 in tests without messages.
     pub message_bytes: u64,
     /// Median latency of an operation (ping-pong: half a round trip), in nanoseconds.
     pub latency_ns: Option<Summary>,
-    /// Its 99th percentile.
+    /// The 99th percentile of the latency, in nanoseconds.
     pub latency_p99_ns: Option<Summary>,
-    /// Payload of both directions together.
+    /// Payload bytes per second, both directions together.
     pub bytes_per_second: Summary,
-    /// Operations.
+    /// Operations per second.
     pub operations_per_second: Summary,
     /// CPU seconds of both processes per 10^9 payload bytes of both directions together.
     pub cpu_seconds_per_gigabyte: Option<Summary>,
-    /// CPU seconds of the hosts' softirq threads per 10^9 payload bytes; an upper bound.
+    /// CPU seconds of the hosts' softirq threads per 10^9 payload bytes. This is an upper bound, as
+    /// these threads serve the whole host.
     pub softirq_cpu_seconds_per_gigabyte: Option<Summary>,
     /// Explicit acknowledgements and retransmissions per 100 data frames.
     pub extra_frame_percent: Option<f64>,
     /// Frames out of order per 100 data frames received.
     pub out_of_order_percent: Option<f64>,
-    /// Compared with the baseline and the yardsticks, repetition by repetition, where these were
-    /// measured and are not this one itself.
+    /// Ratios to the baseline and the yardsticks, computed for each repetition. A measurement has
+    /// no ratio to itself, nor to a transport that was not measured.
     pub ratios: Vec<Ratio>,
     /// Mean of each counter of the transport over the samples.
     pub counters: BTreeMap<String, f64>,
-    /// The samples, in the order in which they were taken.
+    /// The samples in the order of their measurement.
     pub samples: Vec<Sample>,
 }
 
 impl Measurement {
-    /// Returns the transport's name, with how it waited unless it polled or `tcp` blocked, and with the number of
-    /// links if there are several.
+    /// Returns the transport's name. Adds the way to wait, unless it is the usual one, and the
+    /// number of links, if there are several.
     pub fn label(&self) -> String {
         label(&self.transport, self.waiting, self.links)
     }
 
-    /// Returns the ratio to transport `to`, of what the test is about: latencies or rates.
+    /// Returns the ratio to transport `to`: of latencies or of rates, depending on the test.
     pub fn ratio_to(&self, to: &str) -> Option<Summary> {
         let ratio = self.ratios.iter().find(|ratio| ratio.to == to)?;
         if self.test.is_about_latency() { ratio.latency } else { ratio.throughput }
     }
 }
 
-/// Returns the name of a transport, with how it waits unless that is usual for it, and with the number of its links
-/// if there are several.
+/// Returns a transport's name. Adds the way to wait, unless the transport polls or is the baseline,
+/// and the number of links, if there are several.
 pub fn label(transport: &str, waiting: Waiting, links: u32) -> String {
     let is_usual = transport == BASELINE || waiting == Waiting::Poll;
     let waiting = if is_usual { String::new() } else { format!(" {}", waiting.name()) };
@@ -156,29 +157,29 @@ pub fn label(transport: &str, waiting: Waiting, links: u32) -> String {
     format!("{transport}{waiting}{links}")
 }
 
-/// A measurement divided by that of another transport in the same repetition.
+/// Ratios of a measurement to that of another transport in the same repetition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// Name of the other transport.
     pub to: String,
-    /// Of latencies: below 1 is better.
+    /// Ratio of latencies; below 1 is better.
     pub latency: Option<Summary>,
-    /// Of operations per second: above 1 is better.
+    /// Ratio of operations per second; above 1 is better.
     pub throughput: Option<Summary>,
-    /// Of CPU seconds per byte: below 1 is better.
+    /// Ratio of CPU seconds per byte; below 1 is better.
     pub cpu: Option<Summary>,
 }
 
-/// One run of one test.
+/// The results of one run of one test.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// Operations performed.
     pub operations: u64,
     /// Payload bytes moved, both directions together.
     pub bytes: u64,
-    /// How long it took, seen by the client.
+    /// Duration as measured by the client, in seconds.
     pub seconds: f64,
-    /// Distribution of the operations' latencies, in tests that are about latency.
+    /// Distribution of the operations' latencies, if the test is about latency.
     pub latency_ns: Option<LatencySummary>,
     /// CPU seconds, user and system, of the client's process.
     pub cpu_seconds_client: f64,
@@ -186,15 +187,15 @@ pub struct Sample {
     pub cpu_seconds_server: f64,
     /// CPU seconds of the hosts' softirq threads.
     pub cpu_seconds_softirq: f64,
-    /// How often threads of both processes gave up their processor to wait for something.
+    /// Voluntary context switches of all threads of both processes.
     #[serde(default)]
     pub voluntary_switches: u64,
-    /// Counters of the transport, both sides added up.
+    /// Counters of the transport, added over both sides.
     pub counters: BTreeMap<String, f64>,
-    /// Bytes that arrived in each millisecond, where that is recorded.
+    /// Bytes that arrived in each millisecond, if the test records them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timeline: Vec<u32>,
-    /// When the first of these was, on the clock of the receiving host.
+    /// Time of the timeline's first millisecond, in milliseconds on the receiving host's clock.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub timeline_start_ms: u64,
 }
@@ -235,7 +236,7 @@ impl Sample {
     }
 }
 
-/// Name and version of the document's shape.
+/// Name and version of the document format.
 pub const FORMAT: &str = "ethernot-bench/1";
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! What a transport must be able to do to be measured.
+//! The interface that a transport implements to be measured.
 //!
 //! A [`Transport`] makes a [`ServerSide`] in the server's process and a [`ClientSide`] in the
-//! client's. A *sample* is: `listen` at the server, its [`Advertisement`] goes to the client,
-//! `connect` there while the server is in `accept`, then *phases*: one or more that warm up, one
-//! that counts. In each phase both sides are asked to `run` the same number of operations; the
-//! server is inside `run` before the client enters. Time and CPU are measured around `run` by the
-//! caller, so `ClientSide::run` must return only after the server's application has everything.
+//! client's. A *sample* has these steps: the server calls `listen`; the client receives the
+//! server's [`Advertisement`] and calls `connect` while the server is in `accept`; then follow
+//! *phases*, one or more for warm-up and one that is recorded. In each phase both sides `run` the
+//! same number of operations, and the server enters `run` before the client does. The caller
+//! measures time and CPU around `run`, so `ClientSide::run` must return only after the server's
+//! application has received all data.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,30 +16,33 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// What is measured.
+/// A kind of measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Test {
-    /// One message back and forth. An operation is a round trip; its latency is recorded halved.
+    /// Sends one message back and forth. An operation is a round trip; half its time is recorded.
     PingPong,
-    /// Messages from client to server, as many in flight as the transport wants.
+    /// Sends messages from client to server; the transport chooses how many are in flight.
     OneWay,
-    /// Messages in both directions at the same time. An operation is a message each way.
+    /// Sends messages in both directions at the same time. An operation is a message each way.
     TwoWay,
-    /// Small messages from client to server, [`Setup::in_flight`] at a time: counts operations.
+    /// Sends small messages from client to server, [`Setup::in_flight`] at a time, and counts
+    /// operations.
     OperationRate,
-    /// Connections made one after the other. An operation is a connection that both applications
-    /// have; its latency is recorded.
+    /// Sets up one connection after another. An operation ends when both applications have the
+    /// connection; its latency is recorded.
     ConnectionSetup,
-    /// Messages from client to server, each checked there byte by byte; the progress over time is
-    /// recorded. Not among [`Test::ALL`]: it is about what happens to links meanwhile.
+    /// Sends messages from client to server, which checks each byte and records progress over time.
+    /// Not in [`Test::ALL`]: this test needs links that fail meanwhile.
     VerifiedStream,
-    /// Messages from client to server, while another connection of the same endpoints writes 8 bytes
-    /// once in a while. An operation is a message of the stream; the latencies are those of the small
-    /// writes, until their completion. Not among [`Test::ALL`]: only endpoints have two connections.
+    /// Sends messages from client to server, while another connection of the same two endpoints
+    /// writes 8 bytes now and then. An operation is a message of the stream; the recorded latencies
+    /// are those of the small writes, until their completion. Not in [`Test::ALL`], as only
+    /// endpoints can have two connections.
     SmallBesideStream,
-    /// A ping-pong on one of [`Setup::connections`] connections, the others idle, in turn with one
-    /// on a connection that is alone at its endpoint. Only the former's latencies are recorded.
+    /// Alternates two ping-pongs: on one of [`Setup::connections`] connections, of which the others
+    /// are idle, and on the only connection of an endpoint. Only the latencies of the former are
+    /// recorded.
     ManyConnections,
 }
 
@@ -53,7 +57,7 @@ impl Test {
         Self::ManyConnections,
     ];
 
-    /// All tests that the command line knows.
+    /// All tests that the command line accepts.
     pub const NAMED: [Self; 7] = [
         Self::PingPong,
         Self::OneWay,
@@ -78,7 +82,8 @@ impl Test {
         }
     }
 
-    /// Whether repetitions are compared by latency; otherwise by operations per second.
+    /// Returns whether repetitions are compared by latency. Otherwise operations per second are
+    /// compared.
     pub fn is_about_latency(self) -> bool {
         matches!(
             self,
@@ -96,17 +101,17 @@ impl Test {
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Waiting {
-    /// It polls and never sleeps.
+    /// Polls and never sleeps.
     #[default]
     Poll,
-    /// It blocks in a call, which may spin before it sleeps.
+    /// Blocks in a call that may spin before it sleeps.
     Mixed,
-    /// It blocks in a call, which sleeps at once.
+    /// Blocks in a call that sleeps at once.
     Interrupt,
 }
 
 impl Waiting {
-    /// All of them.
+    /// All ways to wait.
     pub const ALL: [Self; 3] = [Self::Poll, Self::Mixed, Self::Interrupt];
 
     /// Returns the name on the command line, in tables and in JSON.
@@ -119,10 +124,10 @@ impl Waiting {
     }
 }
 
-/// The two ends of one link.
+/// The addresses of the two ends of one link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkAddresses {
-    /// The client's address, if it must be a certain one; otherwise the kernel chooses.
+    /// The client's address. `None` lets the kernel choose.
     pub client: Option<IpAddr>,
     /// The server's address.
     pub server: IpAddr,
@@ -131,24 +136,25 @@ pub struct LinkAddresses {
 /// Everything both sides must know before they connect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
-    /// What is measured.
+    /// The test to run.
     pub test: Test,
     /// Bytes of a message, at most [`MESSAGE_BYTES_MAX`].
     pub message_bytes: u64,
     /// The links to use, at least one.
     pub links: Vec<LinkAddresses>,
-    /// The client's links by name, for transports that have links; empty: those of [`Setup::links`].
+    /// Names of the client's links, for transports with named links. If empty, [`Setup::links`]
+    /// applies.
     #[serde(default)]
     pub client_links: Vec<String>,
-    /// The server's links by name, which it sets itself; empty: those of [`Setup::links`].
+    /// Names of the server's links, set by the server itself. If empty, [`Setup::links`] applies.
     #[serde(default)]
     pub server_links: Vec<String>,
     /// Largest IP packet of the links, in bytes, if it is known.
     pub mtu: Option<u32>,
     /// Operations that the client keeps in flight in [`Test::OneWay`], [`Test::TwoWay`] and
-    /// [`Test::OperationRate`], for transports that have such a notion.
+    /// [`Test::OperationRate`]. Transports without pipelining ignore it.
     pub in_flight: u32,
-    /// Connections of [`Test::ManyConnections`]; 1 otherwise.
+    /// Number of connections in [`Test::ManyConnections`]; 1 in other tests.
     pub connections: u32,
     /// Whether the writes of a stream are delivered in order (verbs) or freely (`MultiEdge`'s
     /// default), for transports that can do either.
@@ -157,16 +163,15 @@ pub struct Setup {
     /// How threads wait, for transports that can wait in several ways.
     #[serde(default)]
     pub waiting: Waiting,
-    /// How much longer than they are the named links behave, in microseconds each, for transports
-    /// that have links; the others ignore it.
+    /// Delay to add to each named link, in microseconds. Transports without named links ignore it.
     #[serde(default)]
     pub delays_us: Vec<u32>,
-    /// Rates of the named links in bits per second, as far as they are known: for yardsticks.
+    /// Rates of the named links in bits per second, where known. Used by yardsticks.
     #[serde(default)]
     pub rates: Vec<u64>,
 }
 
-/// Where and how the client reaches what the server's side listens on.
+/// How the client reaches the server.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Advertisement {
     /// Addresses, one per link.
@@ -175,15 +180,15 @@ pub struct Advertisement {
     pub parameters: BTreeMap<String, String>,
 }
 
-/// One run over a connection that exists.
+/// One run over an established connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phase {
     /// Operations to perform, at least 1.
     pub operations: u64,
 }
 
-/// What one side saw during a phase. Counters of both sides are added up by name; the names in
-/// [`counter`] have a meaning for the table.
+/// What one side observed during a phase. Counters of both sides are added by name. The report uses
+/// the names in [`counter`].
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Observed {
     /// Counters, as differences over the phase.
@@ -191,7 +196,8 @@ pub struct Observed {
     /// Bytes that arrived in each millisecond ([`Test::VerifiedStream`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timeline: Vec<u32>,
-    /// When the first millisecond of the timeline was, on the clock of the host that recorded it.
+    /// Time of the first millisecond of the timeline, in milliseconds on the recording host's
+    /// clock.
     #[serde(default)]
     pub timeline_start_ms: u64,
 }
@@ -206,66 +212,68 @@ pub mod counter {
     pub const RETRANSMISSIONS: &str = "retransmissions";
     /// Frames with payload that arrived.
     pub const RECEIVED_DATA_FRAMES: &str = "received_data_frames";
-    /// Of these, the ones that arrived after a frame with later data.
+    /// Received data frames that arrived after a frame with later data.
     pub const OUT_OF_ORDER_FRAMES: &str = "out_of_order_frames";
     /// Datagrams that did not arrive (yardsticks without retransmission).
     pub const LOST_DATAGRAMS: &str = "lost_datagrams";
     /// Memory of an idle connection at the server, in bytes
     /// ([`Test::ManyConnections`](super::Test)).
     pub const BYTES_PER_IDLE_CONNECTION: &str = "bytes_per_idle_connection";
-    /// The same at the client.
+    /// Memory of an idle connection at the client, in bytes.
     pub const CLIENT_BYTES_PER_IDLE_CONNECTION: &str = "client_bytes_per_idle_connection";
-    /// Messages that were not what they had to be.
+    /// Number of messages with wrong bytes.
     pub const CORRUPTED: &str = "corrupted_messages";
-    /// Nanoseconds the application spent in posting operations it timed.
+    /// Time that the application spent posting, in nanoseconds, over the timed operations.
     pub const POST_NS: &str = "post_ns";
-    /// Operations whose posting was timed.
+    /// Number of operations whose posting was timed.
     pub const POSTS_TIMED: &str = "posts_timed";
-    /// Nanoseconds inside the engine with something to do: both hosts' CPU time for the protocol.
+    /// Time inside the engine while it had work, in nanoseconds, added over both hosts: CPU time of
+    /// the protocol.
     pub const PROTOCOL_NS: &str = "protocol_ns";
-    /// Times a thread that slept on the links was woken.
+    /// Number of times a thread that slept on the links woke.
     pub const WAKEUPS: &str = "wakeups";
-    /// Frames received, whatever they carry.
+    /// Frames received, with or without payload.
     pub const RECEIVED_FRAMES: &str = "received_frames";
-    /// Median latency of one of many connections, divided by that of a connection alone.
+    /// Median latency on one of many connections, divided by the median on an only connection.
     pub const SLOWDOWN: &str = "slowdown";
 }
 
-/// A way to move bytes that can be measured.
+/// A way to transfer bytes that can be measured.
 pub trait Transport {
     /// Returns the name on the command line, in tables and in JSON.
     fn name(&self) -> &'static str;
 
-    /// Describes it in one line.
+    /// Describes the transport in one line.
     fn description(&self) -> &'static str;
 
-    /// Whether it is measured only when it is asked for by name.
+    /// Returns whether the transport is measured only if the user names it.
     fn is_optional(&self) -> bool {
         false
     }
 
-    /// Whether `test` with messages of `message_bytes` makes sense for it at this `mtu`.
+    /// Returns whether the transport can run `test` with messages of `message_bytes` at this `mtu`.
     fn supports(&self, test: Test, message_bytes: u64, mtu: Option<u32>) -> bool;
 
-    /// Returns the numbers of links to measure it with, each at most `available`.
+    /// Returns the numbers of links to measure the transport with, each at most `available`.
     fn link_counts(&self, available: u32) -> Vec<u32> {
         let _ = available;
         vec![1]
     }
 
-    /// Returns the ways to wait to measure it with. `chosen` lists what the user wants, where there is a choice.
+    /// Returns the ways to wait to measure the transport with. `chosen` lists what the user
+    /// selected.
     fn waitings(&self, chosen: &[Waiting]) -> Vec<Waiting> {
         let _ = chosen;
         vec![Waiting::Poll]
     }
 
-    /// Binds what the client connects to.
+    /// Binds the address that the client connects to.
     ///
     /// # Errors
     /// [`TransportError`], one variant for each cause.
     fn listen(&self, setup: &Setup) -> Result<Box<dyn ServerSide>, TransportError>;
 
-    /// Connects to what the server has advertised.
+    /// Connects to the address that the server has advertised.
     ///
     /// # Errors
     /// [`TransportError`], one variant for each cause.
@@ -303,16 +311,16 @@ pub trait ClientSide {
     fn run(&mut self, phase: Phase, latencies: &mut Latencies) -> Result<Observed, TransportError>;
 }
 
-/// Why a transport could not do what it was asked for.
+/// Why a transport failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
-    /// The operating system refused.
+    /// A system call failed.
     #[error("{attempt}: {source}")]
     Io {
         /// What was attempted, with its values.
         attempt: String,
-        /// What the operating system said.
+        /// The error of the system call.
         source: io::Error,
     },
     /// The other side did not answer in time.
@@ -320,7 +328,7 @@ pub enum TransportError {
     TimedOut {
         /// What was attempted.
         attempt: &'static str,
-        /// How long it was tried.
+        /// Time without progress, in seconds.
         seconds: u64,
     },
     /// The other side closed the connection in the middle of a phase.
@@ -329,13 +337,13 @@ pub enum TransportError {
         /// What was attempted.
         attempt: &'static str,
     },
-    /// The advertisement lacks something or holds something unusable.
+    /// The advertisement lacks a value, or has an unusable one.
     #[error("the server's advertisement has no usable {what}; do both hosts run the same version?")]
     Advertisement {
         /// What is missing.
         what: &'static str,
     },
-    /// The test or its setup is not possible with this transport.
+    /// The transport cannot run the test with this message size.
     #[error("{transport} cannot run {test} with messages of {message_bytes} bytes")]
     Unsupported {
         /// The transport's name.
@@ -345,20 +353,20 @@ pub enum TransportError {
         /// Bytes of a message.
         message_bytes: u64,
     },
-    /// Something specific to a transport.
+    /// An error specific to one transport.
     #[error("{0}")]
     Other(String),
 }
 
 impl TransportError {
-    /// Wraps what the operating system said with what was attempted.
+    /// Adds a description of the attempt to an error of the operating system.
     pub fn io(attempt: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let attempt = attempt.into();
         move |source| Self::Io { attempt, source }
     }
 }
 
-/// Latencies of the operations of one phase, from 1 ns to 60 s, to three digits.
+/// Latencies of the operations of one phase, from 1 ns to 60 s, with three significant digits.
 #[derive(Debug)]
 pub struct Latencies(Histogram<u64>);
 
@@ -371,15 +379,15 @@ impl Latencies {
         )
     }
 
-    /// Records one operation.
+    /// Records the latency of one operation.
     #[inline]
     pub fn record_ns(&mut self, latency_ns: u64) {
         self.0.saturating_record(latency_ns);
     }
 
-    /// Forgets everything.
+    /// Removes all records.
     pub fn clear(&mut self) {
-        // Unlike `clear`, this forgets the shortest and the longest, too.
+        // Unlike `clear`, `reset` also resets the minimum and the maximum.
         self.0.reset();
     }
 
@@ -407,31 +415,32 @@ impl Default for Latencies {
 /// A distribution of latencies, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LatencySummary {
-    /// The shortest, in nanoseconds as all of them.
+    /// The lowest latency.
     pub min: f64,
     /// The median.
     pub p50: f64,
-    /// Nine of ten are at most this.
+    /// The 90th percentile.
     pub p90: f64,
-    /// 99 of 100 are at most this.
+    /// The 99th percentile.
     pub p99: f64,
-    /// 999 of 1000 are at most this.
+    /// The 99.9th percentile.
     pub p999: f64,
-    /// The longest.
+    /// The highest latency.
     pub max: f64,
     /// The arithmetic mean.
     pub mean: f64,
 }
 
-/// A phase without any progress for this long has failed. Phases last about a second at most, so
-/// this is only reached when a host or the path between them is gone.
+/// A phase without progress for this time has failed. Phases last about a second at most, so this
+/// limit only takes effect if a host or the path between the hosts is down.
 pub const PHASE_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// Largest message, in bytes: 64 MiB, so that a server holds at most two such buffers per sample.
+/// Largest message in bytes: 64 MiB, so that a server allocates at most two such buffers per
+/// sample.
 pub const MESSAGE_BYTES_MAX: u64 = 64 << 20;
 
-/// Most connections of [`Test::ManyConnections`].
+/// Highest number of connections in [`Test::ManyConnections`].
 pub const CONNECTIONS_MAX: u32 = 100_000;
 
-/// One minute: far above [`PHASE_TIME_MAX`].
+/// One minute: far more than [`PHASE_TIME_MAX`].
 const LATENCY_NS_MAX: u64 = 60_000_000_000;

@@ -1,4 +1,5 @@
-//! What is measured: the tests of the papers, over sizes of messages and numbers of clients.
+//! The cases of the sockets benchmark: the tests of the papers, over message sizes and numbers of
+//! clients.
 
 use std::path::PathBuf;
 
@@ -10,25 +11,25 @@ use super::figures::Sample;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Test {
-    /// X bytes there and X bytes back, N times; a way takes total / N / 2.
+    /// Exchanges X bytes in each direction, N times. The one-way latency is the total time / N / 2.
     Latency,
-    /// N messages of X bytes one way; the receiver answers the last with one byte, whose way is
-    /// taken off.
+    /// Sends N messages of X bytes in one direction. The receiver answers the last message with one
+    /// byte; the one-way time of that byte is subtracted.
     Throughput,
-    /// Several throughput tests at the same time between the same two processes.
+    /// Runs several throughput tests at the same time between two processes.
     MultiStream,
-    /// Several clients on three hosts exchange messages of one byte with one server.
+    /// Exchanges messages of one byte between several clients on three hosts and one server.
     HotSpot,
-    /// Several clients on three hosts send to one server.
+    /// Sends from several clients on three hosts to one server.
     FanIn,
-    /// One server sends to several clients on three hosts.
+    /// Sends from one server to several clients on three hosts.
     FanOut,
-    /// `connect` to an established service.
+    /// Calls `connect` to a running server.
     Connection,
 }
 
 impl Test {
-    /// All tests, in the order in which they are run and shown.
+    /// All tests, in the order in which they run and appear.
     pub const ALL: [Self; 7] = [
         Self::Latency,
         Self::Throughput,
@@ -52,23 +53,23 @@ impl Test {
         }
     }
 
-    /// Whether contenders are compared by a time; otherwise by bytes per second.
+    /// Returns whether contenders are compared by a time. Otherwise bytes per second are compared.
     pub const fn is_about_time(self) -> bool {
         matches!(self, Self::Latency | Self::HotSpot | Self::Connection)
     }
 
-    /// Whether it is repeated over sizes of messages.
+    /// Returns whether the test is repeated over message sizes.
     pub const fn has_sizes(self) -> bool {
         matches!(self, Self::Latency | Self::Throughput)
     }
 
-    /// Whether several clients or streams take part.
+    /// Returns whether several clients or streams take part.
     pub const fn has_clients(self) -> bool {
         matches!(self, Self::MultiStream | Self::HotSpot | Self::FanIn | Self::FanOut)
     }
 
-    /// Whom it makes sense for. What polls needs a processor for each that waits, so it is
-    /// measured with one client only.
+    /// Returns the contenders of the test. Each polling thread needs a processor, so polling
+    /// contenders run only in tests with one client.
     const fn contenders(self) -> &'static [Contender] {
         match self {
             Self::Latency => &Contender::ALL,
@@ -82,24 +83,24 @@ impl Test {
     }
 }
 
-/// Who is measured.
+/// A contender: the kind of connection, and how it waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Contender {
-    /// The program over kernel TCP; it sleeps until something comes.
+    /// The program over kernel TCP. It sleeps until data arrives.
     Tcp,
-    /// The same, which asks its sockets again and again.
+    /// The program over kernel TCP. It polls its sockets.
     TcpPoll,
-    /// The program with the library, which sleeps until something comes.
+    /// The program with the library. It sleeps until data arrives.
     Sockets,
-    /// The same; the library polls.
+    /// The program with the library, which polls.
     SocketsPoll,
-    /// The native API: remote writes into memory that is polled.
+    /// The native API: remote writes into memory that the other side polls.
     Native,
 }
 
 impl Contender {
-    /// All of them, the baseline first.
+    /// All contenders, the baseline first.
     pub const ALL: [Self; 5] =
         [Self::Tcp, Self::TcpPoll, Self::Sockets, Self::SocketsPoll, Self::Native];
 
@@ -114,7 +115,7 @@ impl Contender {
         }
     }
 
-    /// Describes it in words.
+    /// Returns a description in words.
     pub const fn description(self) -> &'static str {
         match self {
             Self::Tcp => "kernel TCP, event mode",
@@ -125,66 +126,67 @@ impl Contender {
         }
     }
 
-    /// Whether the library is put before the program.
+    /// Returns whether the library is preloaded into the program.
     pub const fn is_preloaded(self) -> bool {
         matches!(self, Self::Sockets | Self::SocketsPoll)
     }
 }
 
-/// What to measure.
+/// The user's choices for this benchmark.
 #[derive(Debug, Clone)]
 pub struct Wishes {
-    /// The program that is started for clients and servers: this one.
+    /// This program, which is started again for clients and servers.
     pub program: PathBuf,
-    /// Use the loopback interface, even as root.
+    /// Whether to use the loopback interface even as root.
     pub loopback: bool,
-    /// Tests, in this order.
+    /// The tests in the order of their measurement.
     pub tests: Vec<Test>,
-    /// Contenders, as far as a test has them.
+    /// The contenders to measure, in tests that have them.
     pub contenders: Vec<Contender>,
-    /// Bytes of the messages of latency; throughput has its own.
+    /// Message sizes of the latency test, in bytes.
     pub latency_sizes: Vec<u64>,
-    /// Bytes of the messages of throughput.
+    /// Message sizes of the throughput test, in bytes.
     pub throughput_sizes: Vec<u64>,
     /// Numbers of clients or streams.
     pub clients: Vec<u32>,
     /// MTUs of the links, in bytes.
     pub mtus: Vec<u32>,
-    /// Samples of each figure, at least 1.
+    /// Samples of each case and contender, at least 1.
     pub repetitions: u32,
-    /// How long the part of a sample that counts should take, in seconds.
+    /// Intended length of the recorded part of a sample, in seconds.
     pub sample_seconds: f64,
-    /// Round trips of latency and messages of throughput in a sample of a program with sockets, at most
-    /// [`ITERATIONS_MAX`]; without, as many as `sample_seconds` has.
+    /// Fixed number of round trips or messages per sample in latency and throughput tests of
+    /// programs with sockets, at most [`ITERATIONS_MAX`]. `None` derives the number from
+    /// `sample_seconds`.
     pub iterations: Option<u64>,
-    /// Bits per second of each host's link; without, as fast as the host's processors are.
+    /// Bits per second of each host's link; `None` does not limit the links.
     pub rate: Option<u64>,
-    /// Whether client and server have a CPU each in tests with one client.
+    /// Whether to restrict client and server to one CPU each in tests with one client.
     pub pinning: bool,
-    /// Threads that spin beside the measurement, at most [`BUSY_MAX`](crate::plan::BUSY_MAX).
+    /// Threads that spin during the measurement, at most [`BUSY_MAX`](crate::plan::BUSY_MAX).
     pub busy: u32,
-    /// Why `ethernot run --sockets` runs nothing here, if so: then only what needs no library is
-    /// measured.
+    /// The reason why `ethernot run --sockets` cannot run here, if it cannot. Then only contenders
+    /// without the library are measured.
     pub no_library: Option<String>,
-    /// Whether this is a short run.
+    /// Whether this is a quick run.
     pub is_quick: bool,
 }
 
-/// One test with one size of messages and one number of clients.
+/// One test with one message size and one number of clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Case {
-    /// What is measured.
+    /// The test.
     pub test: Test,
     /// Bytes of a message.
     pub message_bytes: u64,
-    /// Clients; in multi-stream, the streams of one.
+    /// Number of clients; in multi-stream, number of streams of the client.
     pub clients: u32,
-    /// Who takes part, the baseline first.
+    /// The contenders, the baseline first.
     pub contenders: Vec<Contender>,
 }
 
 impl Case {
-    /// Returns its name in words.
+    /// Returns the name in words.
     pub fn name(&self) -> String {
         let test = self.test.name();
         match self.test {
@@ -197,13 +199,13 @@ impl Case {
         }
     }
 
-    /// An empty list for each contender.
+    /// Returns an empty list of samples for each contender.
     pub(super) fn no_samples(&self) -> Vec<Vec<Option<Sample>>> {
         vec![Vec::new(); self.contenders.len()]
     }
 }
 
-/// Returns all cases that are wished for.
+/// Returns all cases that `wishes` select.
 pub fn all(wishes: &Wishes) -> Vec<Case> {
     let is_wanted = |contender: &&Contender| {
         wishes.contenders.contains(contender)
@@ -229,10 +231,10 @@ pub fn all(wishes: &Wishes) -> Vec<Case> {
     cases
 }
 
-/// Most iterations of a sample: a thousand times those of the papers.
+/// Most iterations of a sample: a thousand times the papers' number.
 pub const ITERATIONS_MAX: u64 = 100_000_000;
 
-/// Messages of tests in which several stream at the same time: 64 KiB.
+/// Bytes of a message in tests with several concurrent streams: 64 KiB.
 pub const STREAM_BYTES: u64 = 64 << 10;
 
 #[cfg(test)]
@@ -264,7 +266,8 @@ mod tests {
     fn without_the_library_nothing_is_said_to_go_over_it() {
         let cases = all(&wishes(Some("it is not built".to_string())));
         assert!(cases.iter().flat_map(|case| &case.contenders).all(|c| !c.is_preloaded()));
-        // Two sizes, one size, four tests of two numbers of clients, connections.
+        // Latency with two sizes, throughput with one, four tests with two numbers of clients each,
+        // and one connection test.
         assert_eq!(cases.len(), 2 + 1 + 4 * 2 + 1);
     }
 

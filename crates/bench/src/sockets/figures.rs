@@ -1,19 +1,19 @@
-//! From samples to figures, as the papers have them: the highest and the lowest are dropped, the mean
-//! of the others is the figure.
+//! Computes figures from samples as the papers do: drops the highest and the lowest sample, and
+//! averages the others.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Case, Contender, Test};
 use crate::statistics::dropped;
 
-/// A value over several samples.
+/// Statistics of a value over several samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// The mean of the samples that were kept, in the unit of the figure.
+    /// The mean of the kept samples.
     pub mean: f64,
-    /// The lowest sample that was kept.
+    /// The lowest kept sample.
     pub min: f64,
-    /// The highest sample that was kept.
+    /// The highest kept sample.
     pub max: f64,
 }
 
@@ -42,100 +42,103 @@ pub struct Sample {
     pub operations: u64,
     /// Payload of all clients, both directions together.
     pub bytes: u64,
-    /// How long it took; of several clients, the mean.
+    /// Duration in seconds; with several clients, the mean.
     pub seconds: f64,
-    /// Payload per second, each client by its own time.
+    /// Payload bytes per second: the sum of the clients' rates, each over its own duration.
     pub bytes_per_second: f64,
-    /// Round trips, messages or connections per second, each client by its own time.
+    /// Round trips, messages or connections per second: the sum of the clients' rates, each over
+    /// its own duration.
     pub operations_per_second: f64,
-    /// One way: half of the total time by the number of round trips, in microseconds; of several
-    /// clients, the mean.
+    /// Mean one-way latency, in microseconds: the total time divided by twice the number of round
+    /// trips. With several clients, their mean.
     pub latency_us: Option<f64>,
-    /// 99 of 100 ways took at most this, in microseconds; of several clients, the most.
+    /// 99th percentile of the one-way latency, in microseconds; with several clients, the highest.
     pub latency_p99_us: Option<f64>,
-    /// What `connect` took, in microseconds: the mean.
+    /// Mean duration of `connect`, in microseconds.
     pub connect_us: Option<f64>,
-    /// From the call of `connect` to the answer to the first byte, in microseconds: the mean.
+    /// Mean time from the call of `connect` to the answer to the first byte, in microseconds.
     pub first_answer_us: Option<f64>,
-    /// From the client's first use of a connection until it had moved, in microseconds: the mean,
-    /// by the library's counters.
+    /// Mean time from the client's first use of a connection until the connection had moved, in
+    /// microseconds, by the library's counters.
     pub upgrade_us: Option<f64>,
-    /// Jain's index of the clients' rates: 1 if they are equal, 1 / clients if one has everything.
+    /// Jain's index of the clients' rates: 1 if all are equal, 1 / clients if one client has the
+    /// whole rate.
     pub fairness: Option<f64>,
     /// CPU seconds of all processes.
     pub cpu_seconds: f64,
-    /// CPU seconds of the processes of the clients.
+    /// CPU seconds of the clients' processes.
     #[serde(default)]
     pub client_cpu_seconds: Option<f64>,
-    /// CPU seconds of the process of the server.
+    /// CPU seconds of the server's process.
     #[serde(default)]
     pub server_cpu_seconds: Option<f64>,
     /// CPU seconds of the host's softirq threads.
     pub softirq_cpu_seconds: f64,
-    /// Connections that moved, by the library's own counters, both sides added up; 0 over TCP.
+    /// Number of connections that moved, by the library's counters, added over both sides; 0 over
+    /// TCP.
     pub moved: u64,
-    /// Of these, connections that were reset, both sides added up: after the program had its answers, or
-    /// there would be no sample.
+    /// Number of moved connections that were reset, added over both sides. These resets came after
+    /// the program had its answers; otherwise there would be no sample.
     #[serde(default)]
     pub resets: u64,
 }
 
-/// One test with one size, number of clients and contender.
+/// The figures of one test with one message size, number of clients and contender.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What was measured.
+    /// The test.
     pub test: Test,
     /// MTU of the links, in bytes.
     pub mtu: u32,
     /// Bytes of a message.
     pub message_bytes: u64,
-    /// Clients, or streams of one.
+    /// Number of clients; in multi-stream, number of streams of the client.
     pub clients: u32,
-    /// Who.
+    /// The contender.
     pub contender: Contender,
-    /// One way, in microseconds.
+    /// One-way latency, in microseconds.
     pub latency_us: Option<Figure>,
-    /// 99 of 100 ways took at most this, in microseconds.
+    /// 99th percentile of the one-way latency, in microseconds.
     pub latency_p99_us: Option<Figure>,
-    /// Payload, both directions together.
+    /// Payload bytes per second, both directions together.
     pub bytes_per_second: Option<Figure>,
-    /// Round trips, messages or connections.
+    /// Round trips, messages or connections per second.
     pub operations_per_second: Option<Figure>,
-    /// What `connect` took, in microseconds.
+    /// Duration of `connect`, in microseconds.
     pub connect_us: Option<Figure>,
-    /// From `connect` to the answer to the first byte, in microseconds.
+    /// Time from `connect` to the answer to the first byte, in microseconds.
     pub first_answer_us: Option<Figure>,
-    /// Until both directions had moved, in microseconds.
+    /// Time until both directions had moved, in microseconds.
     pub upgrade_us: Option<Figure>,
     /// Jain's index of the clients' rates.
     pub fairness: Option<Figure>,
-    /// CPU time of all processes and of softirq threads, in percent of one processor.
+    /// CPU time of all processes and of the softirq threads, in percent of one processor.
     pub cpu_percent: Option<Figure>,
-    /// CPU time of the processes of the clients, in percent of one processor.
+    /// CPU time of the clients' processes, in percent of one processor.
     #[serde(default)]
     pub client_cpu_percent: Option<Figure>,
-    /// CPU time of the process of the server, in percent of one processor.
+    /// CPU time of the server's process, in percent of one processor.
     #[serde(default)]
     pub server_cpu_percent: Option<Figure>,
-    /// Compared with kernel TCP, sample by sample.
+    /// Ratios to kernel TCP, computed for each repetition.
     pub ratios: Vec<Ratio>,
-    /// The samples, in the order in which they were taken.
+    /// The samples in the order of their measurement.
     pub samples: Vec<Sample>,
 }
 
-/// A contender divided by another in the same repetition.
+/// Ratios of a contender to another one in the same repetition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// The other one.
+    /// The other contender.
     pub to: Contender,
-    /// Of the times or rates that the test is about.
+    /// Ratio of the times or rates that the test is about.
     pub value: Figure,
-    /// Of CPU seconds per operation.
+    /// Ratio of the CPU seconds per operation.
     pub cpu: Option<Figure>,
 }
 
 impl Row {
-    /// Returns what the test is about: microseconds, or bytes per second.
+    /// Returns the figure that the test is about, in microseconds or bytes per second.
     pub fn value(&self) -> Option<Figure> {
         match self.test {
             Test::Latency | Test::HotSpot => self.latency_us,
@@ -152,7 +155,8 @@ impl Row {
     }
 }
 
-/// The rows of a case. `samples`: a list for each contender, none where a sample does not count.
+/// Returns the rows of a case. `samples` has a list for each contender, with `None` for each
+/// refused sample.
 pub(super) fn rows(case: &Case, mtu: u32, samples: Vec<Vec<Option<Sample>>>) -> Vec<Row> {
     let references: Vec<_> = case
         .contenders
@@ -166,7 +170,7 @@ pub(super) fn rows(case: &Case, mtu: u32, samples: Vec<Vec<Option<Sample>>>) -> 
         .collect()
 }
 
-/// Nothing if none of the samples counts.
+/// Returns the row of one contender; `None` if all its samples were refused.
 fn row(
     case: &Case,
     mtu: u32,
@@ -212,7 +216,7 @@ fn row(
     })
 }
 
-/// Divides repetition by repetition, so that a drift of the machine cancels.
+/// Computes ratios for each repetition, so that slow changes of the machine's speed cancel out.
 fn ratio(
     samples: &[Option<Sample>],
     reference: &[Option<Sample>],
@@ -243,14 +247,14 @@ fn cpu_per_operation(sample: &Sample) -> Option<f64> {
     (sample.operations > 0 && cpu_seconds > 0.0).then(|| cpu_seconds / sample.operations as f64)
 }
 
-/// Jain's index of fairness of `rates`; nothing for none.
+/// Returns Jain's index of fairness of `rates`; `None` if all are 0 or there are none.
 pub(super) fn fairness(rates: &[f64]) -> Option<f64> {
     let sum: f64 = rates.iter().sum();
     let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
     (squares > 0.0).then(|| sum * sum / (squares * rates.len() as f64))
 }
 
-/// Whom others are compared with.
+/// The contenders that others are compared with.
 const REFERENCES: [Contender; 2] = [Contender::Tcp, Contender::TcpPoll];
 
 #[cfg(test)]

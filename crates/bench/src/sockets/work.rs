@@ -1,7 +1,8 @@
-//! What the two programs with ordinary sockets say to each other and to the run that started them.
+//! The messages between the two programs with ordinary sockets and the run that started them.
 //!
-//! They use what the standard library offers of sockets and, for an event loop, `epoll`: nothing of
-//! this project. So they can be run as they are, or with a library put before the C library.
+//! These programs use only the sockets of the standard library and, for the event loop, `epoll`.
+//! They use nothing of this project, and therefore run over kernel TCP as well as with a preloaded
+//! library.
 
 use std::net::SocketAddr;
 
@@ -9,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::transport::LatencySummary;
 
-/// How a server is to serve.
+/// The task of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Serving {
-    /// Where it listens; port 0: as the kernel chooses.
+    /// The address to listen on. With port 0 the kernel chooses the port.
     pub address: SocketAddr,
-    /// How it serves its connections.
+    /// The way to serve connections.
     pub style: Style,
 }
 
@@ -22,30 +23,31 @@ pub struct Serving {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Style {
-    /// A thread for each, which blocks.
+    /// One thread per connection, which blocks.
     Blocking,
-    /// A thread for each, which asks again and again and never sleeps.
+    /// One thread per connection, which polls and never sleeps.
     Polling,
-    /// One thread for all, which sleeps in `epoll_wait`; a server that only echoes.
+    /// One thread for all connections, which sleeps in `epoll_wait`. The server then only echoes.
     Events,
 }
 
-/// What a client is to do.
+/// The task of a client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// The server.
+    /// The server's address.
     pub server: SocketAddr,
     /// How the client waits; not [`Style::Events`].
     pub style: Style,
-    /// What it does on each of its connections.
+    /// The action on each connection.
     pub action: Action,
     /// Bytes of a message, at least 1.
     pub message_bytes: u64,
-    /// Connections that it has at the same time, each in a thread of its own.
+    /// Number of concurrent connections, each with its own thread.
     pub streams: u32,
-    /// How long the part that counts should take, in seconds.
+    /// Intended length of the recorded part, in seconds.
     pub seconds: f64,
-    /// Operations of [`Action::PingPong`] and [`Action::Send`]; without, as many as `seconds` has.
+    /// Fixed number of operations of [`Action::PingPong`] and [`Action::Send`]; `None` derives the
+    /// number from `seconds`.
     pub iterations: Option<u64>,
 }
 
@@ -53,61 +55,62 @@ pub struct Task {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// Messages back and forth, a number that is fixed before the clock starts.
+    /// Exchanges a number of messages that is fixed before the clock starts.
     PingPong,
-    /// Messages back and forth until the time has passed: other clients do so at the same time.
+    /// Exchanges messages until the time is up, for tests with concurrent clients.
     PingPongUntil,
-    /// Messages to the server, a number that is fixed before the clock starts; it answers the last.
+    /// Sends a number of messages that is fixed before the clock starts. The server answers the
+    /// last.
     Send,
-    /// Messages to the server until the time has passed.
+    /// Sends messages until the time is up.
     SendUntil,
-    /// Messages from the server until the time has passed.
+    /// Receives messages until the time is up.
     ReceiveUntil,
-    /// Connections, one after the other.
+    /// Makes one connection after another.
     Connect,
 }
 
-/// What a client has done.
+/// The results of a client.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// One entry for each of its connections; one for all, if it made one after the other.
+    /// One entry for each concurrent connection; a single entry for [`Action::Connect`].
     pub streams: Vec<StreamOutcome>,
-    /// CPU seconds, user and system, that the process used meanwhile.
+    /// CPU seconds of the process, user and system.
     pub cpu_seconds: f64,
 }
 
-/// What a client has done on one connection.
+/// The results of one connection.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StreamOutcome {
     /// Round trips, messages or connections.
     pub operations: u64,
     /// Payload, both directions together.
     pub bytes: u64,
-    /// How long it took; of messages that are answered at the end, without the way of the answer.
+    /// Duration in seconds. In [`Action::Send`] the one-way time of the final answer is subtracted.
     pub seconds: f64,
-    /// Half the round trips, or the calls of `connect`.
+    /// One-way latencies (half the round trips), or durations of `connect`.
     pub latency_ns: Option<LatencySummary>,
-    /// From the call of `connect` to the answer to the first byte.
+    /// Times from the call of `connect` to the answer to the first byte.
     pub first_answer_ns: Option<LatencySummary>,
 }
 
-/// What a client asks of the server at the start of an exchange: [`Self::BYTES`] bytes.
+/// A client's request to the server at the start of an exchange, encoded in [`Self::BYTES`] bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) exchange: Exchange,
     pub(super) message_bytes: u64,
-    /// Messages; [`Self::ENDLESS`]: until the client closes or sends no more.
+    /// Number of messages. [`Self::ENDLESS`] lasts until the client closes or shuts down its side.
     pub(super) count: u64,
 }
 
-/// Who sends the messages of an exchange.
+/// The roles of client and server in an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exchange {
-    /// The client, and the server sends each back.
+    /// The client sends; the server sends each message back.
     Echo,
-    /// The client; the server answers the last with one byte.
+    /// The client sends; the server answers the last message with one byte.
     Take,
-    /// The server.
+    /// The server sends.
     Give,
 }
 
@@ -126,8 +129,8 @@ impl Wanted {
         bytes
     }
 
-    /// Nothing if this was not written by [`Self::encoded`], or if messages are larger than
-    /// [`MESSAGE_BYTES_MAX`].
+    /// Decodes a request. Returns `None` if the bytes are not from [`Self::encoded`], or if
+    /// messages are larger than [`MESSAGE_BYTES_MAX`].
     pub(super) fn decoded(bytes: &[u8; Self::BYTES]) -> Option<Self> {
         let mut numbers = bytes.chunks_exact(8).map(|part| {
             part.iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
@@ -138,10 +141,10 @@ impl Wanted {
     }
 }
 
-/// Largest message, in bytes: 16 MiB, more than any window.
+/// Largest message in bytes: 16 MiB, more than any window.
 pub const MESSAGE_BYTES_MAX: u64 = 16 << 20;
 
-/// Most connections of one client, and most clients: the papers have 12.
+/// Highest number of connections of one client, and of clients; the papers have 12.
 pub const STREAMS_MAX: u32 = 64;
 
 const EXCHANGES: [Exchange; 3] = [Exchange::Echo, Exchange::Take, Exchange::Give];

@@ -1,4 +1,4 @@
-//! A program of somebody else that runs in a host's namespace.
+//! A third-party program that runs in a host's namespace.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -16,90 +16,90 @@ use crate::cleanup;
 use crate::clock::{self, Stopwatch};
 use crate::process::{ChildSpec, Role, SUBCOMMAND};
 
-/// Why a program was of no use.
+/// Why a program failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
-    /// It is not there.
+    /// The program is not installed.
     #[error("{program} is not installed; to have it: sudo apt-get install -y {package}")]
     Missing {
         /// The program.
         program: &'static str,
-        /// The Debian package that has it.
+        /// The Debian package that contains the program.
         package: &'static str,
     },
-    /// It could not be started or watched.
+    /// The program could not be started or observed.
     #[error("run {program}: {source}")]
     Io {
         /// The program.
         program: String,
-        /// What the operating system said.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// It ended before it listened.
+    /// The program did not listen in time, or ended before.
     #[error("{program} does not listen on port {port} after {} s; it said: {said}", LISTENS_WITHIN.as_secs())]
     NotListening {
         /// The program.
         program: String,
-        /// Where it should listen.
+        /// The expected port.
         port: u16,
-        /// Its last words.
+        /// The last lines of its output.
         said: String,
     },
-    /// It ended or stayed silent instead of printing what it prints when it is ready.
+    /// The program did not print its ready text in time, or ended before.
     #[error("{program} does not print {text:?} within {} s; it said: {said}", LISTENS_WITHIN.as_secs())]
     NotReady {
         /// The program.
         program: String,
-        /// What it prints when it is ready.
+        /// The ready text.
         text: String,
-        /// Its last words.
+        /// The last lines of its output.
         said: String,
     },
-    /// It did not end in time.
+    /// The program did not end in time.
     #[error("{program} was not done after {limit_seconds} s; it said: {said}")]
     TooSlow {
         /// The program.
         program: String,
-        /// What it had.
+        /// The time limit, in seconds.
         limit_seconds: u64,
-        /// Its last words.
+        /// The last lines of its output.
         said: String,
     },
-    /// It ended with an error.
+    /// The program ended with an error.
     #[error("{program} ended with {status}; it said: {said}")]
     Ended {
         /// The program.
         program: String,
         /// Its exit status or signal.
         status: String,
-        /// Its last words.
+        /// The last lines of its output.
         said: String,
     },
-    /// What it printed has no result.
+    /// The program's output contains no result.
     #[error("{program} printed no result; its last line was {line:?}")]
     NoResult {
         /// The program.
         program: String,
-        /// What it said last.
+        /// The last line of its output.
         line: String,
     },
 }
 
-/// Where a program runs.
+/// The host and CPU on which a program runs.
 #[derive(Debug, Clone, Copy)]
 pub struct ProgramPlace<'a> {
-    /// This program, which becomes the other one.
+    /// The executable of this program, which then executes the third-party program.
     pub own_program: &'a Path,
-    /// The namespace of the host.
+    /// The network namespace of the host.
     pub namespace: &'a str,
-    /// The CPU that it is restricted to.
+    /// The CPU that the program is restricted to.
     pub cpu: Option<usize>,
-    /// For what it prints.
+    /// Folder for the program's output.
     pub folder: &'a Path,
 }
 
-/// A running program and all processes that it starts. Dropping it ends them.
+/// A running program with all processes that it has started. Drop kills them.
 #[derive(Debug)]
 pub struct Running {
     name: String,
@@ -108,17 +108,17 @@ pub struct Running {
     errors: PathBuf,
 }
 
-/// What a program that has ended leaves.
+/// The results of a program that has ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finished {
-    /// What it printed to standard output.
+    /// Its standard output.
     pub printed: String,
-    /// CPU seconds, user and system, of it and its children.
+    /// CPU seconds, user and system, of the program and its children.
     pub cpu_seconds: f64,
 }
 
 impl Running {
-    /// Starts the program that `words` name; `name` is for messages, and for the files of what it prints.
+    /// Starts the command line `words`. Error texts and output files contain `name`.
     ///
     /// # Errors
     /// [`ProgramError`], one variant for each cause.
@@ -144,7 +144,8 @@ impl Running {
             .stdin(Stdio::null())
             .stdout(File::create(&output).map_err(failed)?)
             .stderr(File::create(&errors).map_err(failed)?)
-            // Whatever it starts is ended with it; and Ctrl-C goes to us alone.
+            // Puts the program in a process group of its own, so that all processes it starts can
+            // be killed together. Ctrl-C then signals this process only.
             .process_group(0)
             .spawn()
             .map_err(failed)?;
@@ -196,7 +197,7 @@ impl Running {
         })
     }
 
-    /// Waits for the end of the program, at most `limit`.
+    /// Waits at most `limit` for the end of the program.
     ///
     /// # Errors
     /// [`ProgramError`], one variant for each cause.
@@ -204,8 +205,8 @@ impl Running {
         self.finish_unless(limit, |_| false)
     }
 
-    /// Waits for the end of a program whose result ends with `text`, at most `limit`. If it has not ended `parting` after it
-    /// has printed that, it is ended and its result counts.
+    /// Waits at most `limit` for the end of a program whose result ends with `text`. If the program
+    /// still runs `parting` after it printed `text`, kills it and uses its result.
     ///
     /// # Errors
     /// [`ProgramError`], one variant for each cause.
@@ -227,7 +228,7 @@ impl Running {
         })
     }
 
-    /// Waits for the end of the program, at most `limit`, or until it has its result and need not go on.
+    /// Waits at most `limit` for the end of the program, or until `has_result` returns true.
     fn finish_unless(
         mut self,
         limit: Duration,
@@ -262,17 +263,17 @@ impl Running {
         Ok(Finished { printed, cpu_seconds })
     }
 
-    /// Returns the CPU seconds, user and system, of the program's processes so far, with those that they have
-    /// waited for.
+    /// Returns the CPU seconds, user and system, so far, of the program's processes and of the
+    /// children that they have waited for.
     pub fn cpu_seconds(&self) -> f64 {
         let ticks: u64 = numbers("/proc").filter_map(|pid| group_ticks(pid, self.child.id())).sum();
         ticks as f64 / ticks_per_second()
     }
 
-    /// Asks the program to end, and ends it if it does not within a second: so it can say what it has
-    /// counted.
+    /// Signals the program to end, and kills it after a second. The signal lets the library in the
+    /// program write its counters.
     pub fn end(mut self) {
-        // Fails only for one that has ended by itself, here and below.
+        // Fails only if the program has already ended; so does the call below.
         let _ = killpg(self.group(), Signal::SIGTERM);
         let started = Stopwatch::start();
         while !self.has_ended() && !started.has_passed(ENDS_WITHIN) {
@@ -280,14 +281,14 @@ impl Running {
         }
     }
 
-    /// All it has printed to standard output.
+    /// Returns the program's standard output so far.
     fn printed(&self) -> io::Result<String> {
         let mut bytes = Vec::new();
         File::open(&self.output)?.take(PRINTED_BYTES_MAX).read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The last lines of its errors, or of what it printed.
+    /// Returns the last lines of standard error or, if that is empty, of standard output.
     fn last_words(&self) -> String {
         [&self.errors, &self.output]
             .into_iter()
@@ -308,14 +309,14 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // The group outlives its leader as long as one of its processes does.
+        // A process group exists until its last process ends, so it may outlive its leader.
         let _ = killpg(self.group(), Signal::SIGKILL);
         let _ = self.child.wait();
         cleanup::forget_child(self.child.id());
     }
 }
 
-/// Finds the file of an installed program: in `PATH`, or where servers are.
+/// Finds the executable of an installed program in `PATH` or in the system's folders for servers.
 ///
 /// # Errors
 /// [`ProgramError`], one variant for each cause.
@@ -333,7 +334,7 @@ fn last_lines(text: &str) -> String {
     lines[lines.len().saturating_sub(WORDS_LINES)..].join("; ")
 }
 
-/// Whether somebody listens on TCP port `port` in the namespace of process `pid`.
+/// Returns whether a process listens on TCP port `port` in the namespace of process `pid`.
 fn listens(pid: u32, port: u16) -> bool {
     let is_listening = |line: &str| {
         let mut fields = line.split_whitespace().skip(1);
@@ -347,22 +348,23 @@ fn listens(pid: u32, port: u16) -> bool {
     })
 }
 
-/// Names of `folder` that are numbers.
+/// Returns the names in `folder` that are numbers.
 fn numbers(folder: &str) -> impl Iterator<Item = u32> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Ticks of process `pid` and of children it has waited for, if it is in process group `group`.
+/// Returns the clock ticks of process `pid` and of children it has waited for, if it is in process
+/// group `group`.
 fn group_ticks(pid: u32, group: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     ticks_of(&stat, group)
 }
 
-/// From the text of `stat`: fields 5 (group) and 14 to 17 (user and system time, its own and of
-/// children).
+/// Parses the text of `stat`: field 5 is the group, fields 14 to 17 are user and system time of the
+/// process and of its children.
 fn ticks_of(stat: &str, group: u32) -> Option<u64> {
-    // The second field, the name, may hold spaces and parentheses.
+    // The second field, the process name, may contain spaces and parentheses.
     let (_, fields) = stat.rsplit_once(") ")?;
     let fields: Vec<&str> = fields.split(' ').collect();
     if fields.get(2)?.parse::<u32>().ok()? != group {
@@ -375,7 +377,7 @@ fn ticks_per_second() -> f64 {
     sysconf(SysconfVar::CLK_TCK).ok().flatten().map_or(100.0, |ticks| ticks as f64)
 }
 
-/// CPU seconds of all children that were waited for.
+/// Returns the CPU seconds of all children that this process has waited for.
 fn seconds_of_children() -> f64 {
     let seconds = |value: TimeVal| value.tv_sec() as f64 + value.tv_usec() as f64 / 1e6;
     getrusage(UsageWho::RUSAGE_CHILDREN)
@@ -386,22 +388,22 @@ fn pause() {
     clock::sleep_until(clock::monotonic_ns() + PAUSE.as_nanos() as u64);
 }
 
-/// Between looks at a program: rare enough not to disturb it.
+/// Interval between checks of a program: long enough not to disturb it.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A server listens within a fraction of a second on a machine that is not overloaded.
+/// Time for a server to listen. It takes a fraction of a second unless the machine is overloaded.
 const LISTENS_WITHIN: Duration = Duration::from_secs(15);
 
-/// After being asked to.
+/// Time for a program to end after the signal.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
-/// State of a socket in `/proc/net/tcp`.
+/// Code of the listening state in `/proc/net/tcp`.
 const LISTENING: &str = "0A";
 
-/// More than any result of a program.
+/// Limit for the output of a program; results are smaller.
 const PRINTED_BYTES_MAX: u64 = 16 << 20;
 
-/// Lines of last words.
+/// Number of output lines in an error.
 const WORDS_LINES: usize = 3;
 
 #[cfg(test)]
