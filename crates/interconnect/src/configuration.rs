@@ -1,7 +1,7 @@
-//! A simulation from a text in TOML, with the names of the Rust API.
+//! Reads a simulation from TOML text, with the names of the Rust API.
 //!
-//! Every key has its default, what is not known is an error that names the nearest known key, and
-//! the effective configuration can be written out again.
+//! Every key has a default. An unknown key is an error that names the nearest known key. The
+//! effective configuration can be written out again.
 
 mod ethernet;
 mod fidelity;
@@ -50,7 +50,7 @@ pub use reference::{Key, keys, markdown};
 pub use run::Watch;
 pub use slowdown::Slowdowns;
 pub use sweep::{Point, parse_sweep};
-/// A value that a key of a configuration has.
+/// The value of a key of a configuration.
 pub use toml::Value as Setting;
 pub use units::Unit;
 
@@ -59,71 +59,72 @@ pub use units::Unit;
 pub struct Configuration {
     /// The network.
     pub topology: Topology,
-    /// Its routes.
+    /// Routes through the topology.
     pub routing: Routing,
-    /// Lanes, of fabrics with lanes.
+    /// Rule for lanes, in fabrics with lanes.
     pub lanes: LanePolicy,
-    /// What carries messages.
+    /// Model of the network that carries messages.
     pub fabric: FabricConfiguration,
-    /// What messages cost hosts.
+    /// Costs of messages at hosts.
     pub costs: HostCosts,
-    /// What frames cost hosts, and how they learn of messages.
+    /// Costs of frames at hosts, and how hosts are notified of messages.
     pub receiving: ReceivingConfiguration,
-    /// Hosts with the real engine, if they have it.
+    /// Settings of hosts with the real engine, if they have it.
     pub edge: Option<EdgeConfiguration>,
-    /// What ranks do.
+    /// Workload of the ranks.
     pub workload: WorkloadConfiguration,
-    /// Where it ends.
+    /// Bounds of the run.
     pub limits: Limits,
-    /// Of everything random.
+    /// Seed of all random numbers.
     pub seed: u64,
-    /// Into how many parts the run is divided, to be done at the same time; the result is the same.
+    /// Number of parts into which the run is divided, to run in parallel. The result does not
+    /// depend on it.
     pub threads: u32,
     /// All settings, defaults included, as TOML.
     pub effective: String,
-    /// As it was written.
+    /// The text as it was read.
     written: Written,
 }
 
-/// What carries messages.
+/// Kind of fabric, with its settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "a run has one of them")]
 pub enum FabricConfiguration {
     /// Ethernet switches.
     Ethernet(EthernetConfiguration),
-    /// Worms.
+    /// A fabric of messages that hold several links at once.
     Wormhole(WormholeConfiguration),
     /// Flits with credits.
     Flit(FlitConfiguration),
-    /// No network, only costs.
+    /// A fixed cost per message, without a network.
     LogGp(LogGpConfiguration),
     /// Messages that share links max-min fairly.
     Fluid(FluidConfiguration),
 }
 
-/// What ranks do.
+/// Kind of workload, with its settings.
 #[derive(Clone, Debug)]
 pub enum WorkloadConfiguration {
     /// [`TokenPass`](super::workload::TokenPass).
     TokenPass {
-        /// Length of the token.
+        /// Length of the token, in bytes.
         bytes: u32,
-        /// Delay of each rank.
+        /// Time for which each rank keeps the token.
         delay_ps: u64,
-        /// How often it is passed on.
+        /// How many times the token is passed on.
         passes: u32,
     },
     /// [`MeshExchange`](super::workload::MeshExchange).
     Mesh(MeshConfiguration),
     /// [`OpenLoad`](super::workload::OpenLoad).
     OpenLoad {
-        /// Destinations.
+        /// Rule that chooses destinations.
         pattern: Pattern,
-        /// Lengths.
+        /// Distribution of message lengths.
         sizes: Sizes,
-        /// When messages are posted.
+        /// Distribution of the times of posts.
         arrivals: Arrivals,
-        /// Mean time between the messages of a rank.
+        /// Mean time between two messages of a rank.
         interval_ps: u64,
         /// When posting ends.
         until_ps: u64,
@@ -136,16 +137,16 @@ pub enum WorkloadConfiguration {
     Several(Vec<MemberConfiguration>),
 }
 
-/// One of several workloads.
+/// One workload of several.
 #[derive(Clone, Debug)]
 pub struct MemberConfiguration {
-    /// What results call it.
+    /// Name of the workload in results.
     pub name: String,
-    /// What ranks do, at times since its start; none of several.
+    /// Workload, with times since its start. Not [`Self::Several`] again.
     pub workload: WorkloadConfiguration,
-    /// When it begins, in picoseconds.
+    /// Start time, in picoseconds.
     pub start_ps: u64,
-    /// Class of its messages, where switches have classes by workload.
+    /// Class of its messages, if switches classify by workload.
     pub class: u8,
 }
 
@@ -153,45 +154,45 @@ pub struct MemberConfiguration {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigurationError {
-    /// Not TOML.
+    /// The text is not TOML.
     #[error("{file}:{line}: {cause}{remedy}")]
     Syntax {
         /// The file.
         file: String,
-        /// Where, from 1.
+        /// Line, from 1.
         line: usize,
-        /// What the parser says.
+        /// Message of the parser.
         cause: String,
-        /// What was probably meant.
+        /// The likely intention, in words; can be empty.
         remedy: String,
     },
-    /// A key that means nothing.
+    /// The key is unknown.
     #[error("{file}: unknown key `{key}` {}; {remedy}", place(.section))]
     UnknownKey {
         /// The file.
         file: String,
-        /// Where; empty outside of all sections.
+        /// Section; empty outside of all sections.
         section: String,
         /// The key.
         key: String,
-        /// The nearest known key, or all.
+        /// The nearest known key, or all keys.
         remedy: String,
     },
-    /// A value that cannot be.
+    /// The value of a key is outside its range.
     #[error("{file}: {key} {} is {value}, but must be {expected}", place(.section))]
     Value {
         /// The file.
         file: String,
-        /// Where.
+        /// Section; empty outside of all sections.
         section: String,
         /// The key.
         key: String,
-        /// What stands there.
+        /// Value in the file.
         value: String,
-        /// What may.
+        /// Values that are allowed.
         expected: String,
     },
-    /// Another of these, and where in the file.
+    /// Another error, with its place in the file.
     #[error("{place}: {cause}")]
     Within {
         /// File, line and section.
@@ -199,16 +200,16 @@ pub enum ConfigurationError {
         /// What is wrong there.
         cause: Box<Self>,
     },
-    /// No such topology.
+    /// The topology cannot be built.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// No such routes.
+    /// The topology has no such routes.
     #[error(transparent)]
     Routing(#[from] RoutingError),
-    /// No such distribution of sizes.
+    /// The distribution of sizes is invalid.
     #[error(transparent)]
     Sizes(#[from] SizesError),
-    /// A line of a file of flows that cannot be.
+    /// A line of a file of flows is invalid.
     #[error(
         "{file}:{line}: {what}; a line is `SOURCE DESTINATION BYTES START`, as `0 1 1MiB 10us`"
     )]
@@ -217,67 +218,67 @@ pub enum ConfigurationError {
         file: String,
         /// Line, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// What is wrong in the line.
         what: String,
     },
     /// A file that the configuration names cannot be read.
     #[error("{file}: read {path}: {reason}")]
     File {
-        /// The configuration.
+        /// Name of the configuration.
         file: String,
-        /// What it names.
+        /// Path that the configuration names.
         path: String,
         /// Why it cannot be read.
         reason: String,
     },
-    /// A workload without a load that could be raised.
+    /// The workload has no load that a search could raise.
     #[error("kind in [workload] is {kind}, but must be \"open_load\" to search for saturation")]
     NoLoad {
-        /// What it is.
+        /// Kind of the workload.
         kind: String,
     },
-    /// A run that cannot be divided.
+    /// The run cannot be divided.
     #[error(
         "{fabric} runs on 1 thread, not on {threads}: only ethernet with hosts of kind model can be divided"
     )]
     Undivided {
         /// Kind of fabric, or of hosts.
         fabric: &'static str,
-        /// What was asked for.
+        /// Number of threads requested.
         threads: u32,
     },
-    /// Hosts without an engine, whose frames are wanted.
+    /// Frames are to be captured, but the hosts have no engine.
     #[error(
         "there are no frames to capture: only hosts with the real engine have them, on a fabric of kind \
          ethernet; set kind = \"edge\" in [host]"
     )]
     NoFrames,
-    /// Lost packets are not retransmitted, and the workload waits for them.
+    /// Lost packets are not retransmitted, and the workload waits for their messages.
     #[error("{wrong}; {packets} packets were lost, and the workload waits for their messages")]
     Lossy {
-        /// The key that has them lost.
+        /// The setting that causes the losses.
         wrong: Box<Self>,
-        /// How many.
+        /// Number of packets lost.
         packets: u64,
     },
     /// Lost packets were not retransmitted.
     #[error("{wrong}; {packets} packets were lost")]
     Unrepaired {
-        /// The key that has them lost.
+        /// The setting that causes the losses.
         wrong: Box<Self>,
-        /// How many.
+        /// Number of packets lost.
         packets: u64,
     },
     /// The run stopped early.
     #[error(transparent)]
     Stuck(#[from] Stuck),
-    /// No such hosts.
+    /// The hosts cannot be set up.
     #[error(transparent)]
     Edge(#[from] EdgeError),
-    /// The engine broke a promise.
+    /// The engine violated its guarantees.
     #[error("the engine broke its promises; the first are:\n{}", .violations.join("\n"))]
     Violations {
-        /// Which.
+        /// Texts of the violations.
         violations: Vec<String>,
     },
 }
@@ -291,8 +292,8 @@ impl Configuration {
         Self::parse_with_files(file, text, &no_files)
     }
 
-    /// Reads a configuration, and with `read` the files that it names: `read` returns the text of a file, or a text
-    /// that says why it cannot. [`Self::effective`] shows what was in them.
+    /// Reads a configuration and the files that it names. `read` returns the text of a file, or a
+    /// text that says why it cannot. [`Self::effective`] includes the contents of the files.
     ///
     /// # Errors
     /// A text that says what is wrong.
@@ -305,7 +306,7 @@ impl Configuration {
         Self::from_written(&written, parse_table(file, text)?, read)
     }
 
-    /// Reads a table that was made of a text, and with `read` the files that it names.
+    /// Reads a table that was parsed from a text, and the files that it names, with `read`.
     fn from_written(
         written: &Written,
         root: Table,
@@ -320,7 +321,7 @@ impl Configuration {
         Ok(configuration)
     }
 
-    /// Reads a table; returns the keys it was asked for, too.
+    /// Reads a table. Also returns the keys that were looked up.
     fn from_table(file: &str, mut root: Table) -> Result<(Self, Vec<Key>), ConfigurationError> {
         let mut effective = String::new();
         let outages = hosts::outage_tables(file, &mut root)?;
@@ -416,8 +417,8 @@ impl Configuration {
 }
 
 impl Configuration {
-    /// The same at another load, for a search for saturation, with what 100 percent are in bytes per
-    /// second of a host.
+    /// Returns the same configuration at another load, for a saturation search. Also returns the
+    /// load of 100 percent, in bytes per second of one host.
     pub(super) fn at_load(
         &self,
         load_percent: f64,
@@ -439,7 +440,7 @@ impl Configuration {
 }
 
 impl WorkloadConfiguration {
-    /// What it is called in a configuration.
+    /// Returns the name of the workload in a configuration.
     const fn kind(&self) -> &'static str {
         match self {
             Self::TokenPass { .. } => "token_pass",
@@ -457,7 +458,7 @@ fn parse_table(file: &str, text: &str) -> Result<Table, ConfigurationError> {
     text.parse().map_err(|cause| lines::syntax(file, text, &cause))
 }
 
-/// Where a key stands, in words.
+/// Returns the place of a key, in words.
 fn place(section: &str) -> String {
     match section {
         "" => "outside of all sections".to_owned(),
@@ -631,24 +632,25 @@ fn read_costs(keys: &mut Reader) -> Result<HostCosts, ConfigurationError> {
     })
 }
 
-/// Eighteen minutes. Each step of a run is a small multiple of one such time, and a run ends at 2^62
-/// ps: so sums never wrap.
+/// Eighteen minutes. Each step of a run takes a small multiple of one such time, and a run ends at
+/// 2^62 ps, so sums never overflow.
 const TIME_MAX_PS: u64 = 1 << 50;
-/// Times the longest message that is 2^54 ps.
+/// The longest message at this cost takes 2^54 ps.
 const BYTE_TIME_MAX_PS: u64 = 1 << 24;
-/// A gigabyte.
+/// One gibibyte.
 const MESSAGE_MAX_BYTES: u64 = 1 << 30;
-/// With the longest character it takes 2^44 ps.
+/// This many of the longest characters take 2^44 ps.
 const CHARACTERS_MAX: u64 = 1 << 20;
-/// A byte takes at most 16 ms, in 1/256 ps just below 2^32.
+/// At this rate a byte takes 16 µs, in 1/256 ps just below 2^32.
 const RATE_MIN_BPS: u64 = 500_000;
-/// A byte takes at least a picosecond.
+/// At this rate a byte takes one picosecond.
 const RATE_MAX_BPS: u64 = 8_000_000_000_000;
-/// The longest message makes 16 million frames of it.
+/// At this MTU the longest message has 16 million frames.
 const MTU_MIN_BYTES: u64 = 64;
-/// Parts that a run can have.
+/// Maximum number of parts of a run.
 const THREADS_MAX: u64 = super::ethernet::PARTS_MAX as u64;
-/// A frame whose serialisation at the slowest rate stays far below the range of time.
+/// Maximum length of a frame. Its serialisation at the slowest rate stays far below the range of
+/// time.
 const BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]

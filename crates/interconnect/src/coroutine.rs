@@ -20,11 +20,11 @@
 //! # Ok::<(), interconnect::configuration::ConfigurationError>(())
 //! ```
 //!
-//! Futures are those of the standard library; [`Coroutines`] runs them, one after the other in virtual time. Code
-//! between two waits takes no time, [`Rank::compute`] does. As in MPI, messages from one rank to another are matched in
-//! the order in which they were sent, whatever the network makes of it, and sends are eager: one ends when the
-//! processor of the host has done its part. Messages may carry a number, so that what a program does can depend on what
-//! it received.
+//! Futures are those of the standard library. [`Coroutines`] runs them one after the other in
+//! virtual time. Code between two waits takes no time; [`Rank::compute`] does. As in MPI, messages
+//! from one rank to another are matched in the order in which they were sent, even if the network
+//! reorders them. Sends are eager: a send ends when the processor of the host has done its part.
+//! Messages can carry a number, so that a program can act on the values it received.
 
 mod diagnosis;
 mod request;
@@ -44,34 +44,34 @@ use request::{Request, Requests};
 
 pub use request::{Receiving, Sending};
 
-/// Source or tag of a receive that takes any.
+/// Source or tag of a receive that accepts any.
 pub const ANY: u32 = matching::ANY;
 
-/// What a receive got.
+/// A message that was received.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Message {
     /// The number of the rank that sent it.
     pub from: u32,
-    /// What the sender called it.
+    /// Tag that the sender gave the message.
     pub tag: u32,
     /// Its length, in bytes.
     pub bytes: u32,
-    /// The number that it carries; 0 if none was given.
+    /// Number that the message carries; 0 if none was given.
     pub value: f64,
 }
 
-/// How numbers are made one by [`Rank::all_reduce`].
+/// How [`Rank::all_reduce`] combines numbers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Operation {
     /// Their sum.
     Sum,
-    /// The least.
+    /// The smallest of them.
     Min,
     /// The largest.
     Max,
 }
 
-/// A rank, to its program.
+/// Handle of a rank, for its program.
 #[derive(Clone)]
 pub struct Rank {
     number: u32,
@@ -80,18 +80,18 @@ pub struct Rank {
 
 /// Ranks whose programs are asynchronous functions.
 pub struct Coroutines {
-    /// Programs; none where it has ended.
+    /// Program of each rank; `None` once it has ended.
     tasks: Vec<Option<Pin<Box<dyn Future<Output = ()>>>>>,
     running: usize,
     shared: Rc<RefCell<Shared>>,
 }
 
-/// What ranks share with who runs them.
+/// State that ranks share with the executor.
 struct Shared {
     now_ps: u64,
-    /// What the rank that runs wants done.
+    /// Actions that the running rank requests.
     actions: Vec<Action>,
-    /// Messages in flight; the simulation calls them by their place here.
+    /// Messages in flight. The simulation identifies them by their index here.
     flights: Slab<Flight>,
     ranks: Vec<State>,
 }
@@ -99,12 +99,12 @@ struct Shared {
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     message: Message,
-    /// How many messages its sender had sent to its receiver before it.
+    /// Number of earlier messages from its sender to its receiver.
     number: u64,
     channel: Channel,
 }
 
-/// Messages of programs never match those of collectives.
+/// Kind of a message. Messages of programs never match those of collectives.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Channel {
     Program,
@@ -117,13 +117,13 @@ struct State {
     requests: Requests,
     program: Matching<Message>,
     collective: Matching<Message>,
-    /// Messages sent to each rank.
+    /// Number of messages sent to each rank.
     sent: BTreeMap<u32, u64>,
-    /// Messages of each rank that were matched or wait to be.
+    /// Number of messages of each rank that were matched or wait for a match.
     received: BTreeMap<u32, u64>,
     /// Messages that overtook others, by sender and number.
     early: BTreeMap<(u32, u64), Flight>,
-    /// Steps of collectives that the rank has begun.
+    /// Number of collective steps that the rank has started.
     steps: u32,
 }
 
@@ -138,12 +138,12 @@ impl Rank {
         self.shared.borrow().ranks.len() as u32
     }
 
-    /// Returns the time, in picoseconds since the begin of the run.
+    /// Returns the time, in picoseconds since the start of the run.
     pub fn now_ps(&self) -> u64 {
         self.shared.borrow().now_ps
     }
 
-    /// Occupies the processor for so many nanoseconds, after what it does already.
+    /// Occupies the processor for `time_ns` nanoseconds, after its current work.
     pub async fn compute(&self, time_ns: u64) {
         self.begin_computing(time_ns.saturating_mul(1_000)).await;
     }
@@ -156,7 +156,7 @@ impl Rank {
         self.isend(to, bytes, tag).await;
     }
 
-    /// Sends a message as [`Self::send`] does, with a number in it.
+    /// Sends a message as [`Self::send`] does, with a number.
     ///
     /// # Panics
     /// As [`Self::send`].
@@ -164,7 +164,7 @@ impl Rank {
         self.begin_sending(Channel::Program, to, Message { from: 0, tag, bytes, value }).await;
     }
 
-    /// Waits for a message of a source and a tag, of which either may be [`ANY`].
+    /// Waits for a message with a source and a tag; each can be [`ANY`].
     ///
     /// # Panics
     /// If there is no rank `source`.
@@ -172,7 +172,7 @@ impl Rank {
         self.irecv(source, tag).await
     }
 
-    /// Sends a message; to be awaited, or not.
+    /// Sends a message. The result can be awaited, but need not be.
     ///
     /// # Panics
     /// As [`Self::send`].
@@ -181,7 +181,8 @@ impl Rank {
         self.begin_sending(Channel::Program, to, Message { from: 0, tag, bytes, value })
     }
 
-    /// Posts a receive, to be awaited. One that is dropped before still takes a message.
+    /// Posts a receive, to be awaited. A receive that is dropped before its message arrives still
+    /// consumes the message.
     ///
     /// # Panics
     /// As [`Self::recv`].
@@ -189,7 +190,7 @@ impl Rank {
         self.begin_receiving(Channel::Program, source, tag)
     }
 
-    /// Waits for all of them.
+    /// Waits for all requests.
     pub async fn wait_all<F: Future>(
         &self,
         requests: impl IntoIterator<Item = F>,
@@ -201,25 +202,25 @@ impl Rank {
         results
     }
 
-    /// Goes on when all ranks have called it.
+    /// Waits until all ranks have called it.
     pub async fn barrier(&self) {
         self.collective(Collective::Barrier { bytes: 1 }).await;
     }
 
-    /// Combines the numbers of all ranks, and returns the result to each, in messages of so many bytes, at least 1,
-    /// by recursive doubling.
+    /// Combines the numbers of all ranks and returns the result to each rank, by recursive doubling
+    /// with messages of `bytes` bytes, at least 1.
     pub async fn all_reduce(&self, bytes: u32, value: f64, operation: Operation) -> f64 {
         let (bytes, reduction) = (bytes.max(1), Reduction::RecursiveDoubling);
         self.step_through(Collective::AllReduce { bytes, reduction }, value, operation).await
     }
 
-    /// Sends the number of `root` to all ranks, in messages of so many bytes.
+    /// Sends the number of `root` to all ranks, in messages of `bytes` bytes.
     pub async fn broadcast(&self, root: u32, bytes: u32, value: f64) -> f64 {
         self.step_through(Collective::Broadcast { bytes, root }, value, Operation::Sum).await
     }
 
-    /// Performs any other collective, for the time that it takes. All ranks must call the same ones in the same
-    /// order.
+    /// Performs any other collective for its duration. All ranks must call the same collectives in
+    /// the same order.
     pub async fn collective(&self, collective: Collective) {
         self.step_through(collective, 0.0, Operation::Sum).await;
     }
@@ -235,7 +236,7 @@ impl Rank {
         let first = {
             let state = &mut self.shared.borrow_mut().ranks[self.number as usize];
             let first = state.steps;
-            // Never `ANY`.
+            // The tag must never be `ANY`.
             state.steps = first.wrapping_add(steps) % ANY;
             first
         };
@@ -278,7 +279,7 @@ impl Rank {
         let (bytes, origin) = (message.bytes, Origin::default());
         shared.actions.push(Action::Send { to, bytes, tag, name: NAMELESS, origin });
         drop(shared);
-        // What the processor does next begins when the send is done.
+        // The next work of the processor starts when the send has ended.
         self.begin_computing(0)
     }
 
@@ -318,8 +319,8 @@ impl State {
         }
     }
 
-    /// A message has arrived; it and those that waited for it are matched in the order in which they
-    /// were sent.
+    /// Handles the arrival of a message. It and the messages that waited for it are matched in the
+    /// order in which they were sent.
     fn arrive(&mut self, flight: Flight) {
         let from = flight.message.from;
         let next = self.received.get(&from).copied().unwrap_or_default();
@@ -342,7 +343,7 @@ impl State {
 }
 
 impl Coroutines {
-    /// Makes so many ranks that all run this program.
+    /// Creates `ranks` ranks that all run this program.
     pub fn new<P, F>(ranks: u32, program: P) -> Self
     where
         P: Fn(Rank) -> F,
@@ -363,11 +364,11 @@ impl Coroutines {
         Self { running: tasks.len(), tasks, shared }
     }
 
-    /// Lets a rank run until it waits.
+    /// Runs a rank until it waits.
     fn resume(&mut self, rank: u32, actions: &mut Actions) {
         let Some(slot) = self.tasks.get_mut(rank as usize) else { return };
         let Some(task) = slot else { return };
-        // No code calls a waker: a rank runs whenever something has happened to it.
+        // Wakers are not used: a rank is polled at each of its notifications.
         let mut context = Context::from_waker(Waker::noop());
         if task.as_mut().poll(&mut context) == Poll::Ready(()) {
             *slot = None;

@@ -1,12 +1,13 @@
 //! Hosts with the real engine: frames of the edge protocol instead of messages of a model.
 //!
-//! An [`EdgeFabric`] is a [`Fabric`] around others. It makes a message of a workload into remote writes, the last of
-//! which notifies the target; engines make frames of those, and one [`Ethernet`] for each rail carries the frames.
-//! Payload is not simulated, only its length and where it comes from ([`mem::MemoryTable::register_ghost`]), unless
-//! [`PayloadKind::Bytes`] is asked for. A ledger checks that every operation is placed exactly once, from the right
-//! place, in the order that was asked for, and reported once.
+//! An [`EdgeFabric`] is a [`Fabric`] around others. It turns a message of a workload into remote
+//! writes; the last write notifies the target. Engines turn the writes into frames, and one
+//! [`Ethernet`] per rail carries the frames. Payload is simulated only by length and source
+//! ([`mem::MemoryTable::register_ghost`]), unless [`PayloadKind::Bytes`] is set. A table of all
+//! operations checks that every operation is placed exactly once, from the right source, in the
+//! requested order, and reported once.
 //!
-//! Each frame and operation costs the processor of a host time, which does one thing at a time.
+//! Each frame and operation costs processor time of a host. The processor does one thing at a time.
 
 mod bytes;
 mod counts;
@@ -45,45 +46,46 @@ pub use outage::{Outage, OutageError};
 pub use tap::{Tap, TappedFrame};
 use turn::push;
 
-/// Software of the hosts.
+/// Settings of the hosts' software.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EdgeConfiguration {
-    /// Separate copies of the network, each of which has a link to every host; 1 to 8.
+    /// Number of rails: separate copies of the network, each with a link to every host; 1 to 8.
     pub rails: u8,
-    /// Rules that the engines follow.
+    /// The sending policy of the engines.
     pub protocol: Protocol,
-    /// A message is written by operations of so many bytes, at most 128 MiB.
+    /// Length of the operations that write a message, in bytes; at most 128 MiB.
     pub operation_bytes: u32,
-    /// Outstanding operations of one host to another, at most 4096.
+    /// Maximum outstanding operations from one host to another; at most 4096.
     pub window: u32,
-    /// Outstanding operations of one host, at most 8192.
+    /// Maximum outstanding operations of one host; at most 8192.
     pub operations: u32,
-    /// Who waits for whom.
+    /// Order between the operations of a message.
     pub order: Order,
-    /// Bytes of a frame on the wire before those of the edge protocol.
+    /// Bytes of a frame on the wire before the edge protocol's bytes.
     pub envelope_bytes: u32,
-    /// Frames that a driver takes at a time, at most 64.
+    /// Maximum number of frames that a driver accepts at a time; at most 64.
     pub segments: u16,
-    /// The driver takes equal frames for the price of one, as that of UDP does where the kernel segments: the engine
-    /// gives each link longer batches.
+    /// Whether the driver accepts equal frames for the price of one, as a UDP driver does where the
+    /// kernel segments. The engine then makes longer batches for each link.
     pub offloads: bool,
-    /// Frames that may wait in a host for its link.
+    /// Maximum number of frames that wait in a host for its link.
     pub transmit_queue_frames: u32,
-    /// Frames that may wait for the processor of a host, at most 32768; more are lost.
+    /// Maximum number of frames that wait for the processor of a host; at most 32768. Further
+    /// frames are lost.
     pub receive_queue_frames: u32,
-    /// Least time between two interrupts for frames, in picoseconds: what arrives before waits. The
-    /// first frame after a pause does not. 0 is a host that polls.
+    /// Minimum time between two interrupts for frames, in picoseconds. Frames that arrive earlier
+    /// wait; the first frame after a pause does not. 0 means that the host polls.
     pub interrupt_interval_ps: u64,
-    /// What the processor does.
+    /// Processor costs.
     pub costs: EdgeCosts,
-    /// Frames travel as UDP datagrams, in which switches mark congestion (ECN) and hosts see the marks;
-    /// else in Ethernet frames, which have no room for one.
+    /// Whether frames travel as UDP datagrams, in which switches mark congestion (ECN) and hosts
+    /// see the marks. If not, they travel in Ethernet frames, which have no such marks.
     pub sees_marks: bool,
-    /// What operations carry.
+    /// Payload of operations.
     pub payload: PayloadKind,
-    /// Frames lost on the way, at random, of a million.
+    /// Frames lost at random, per million.
     pub loss_ppm: u32,
-    /// What fails and comes back.
+    /// Cables and switches that fail and come back.
     pub outages: Vec<Outage>,
     /// Rate that links report to their engine, in bits per second.
     pub rate_bps: u64,
@@ -91,26 +93,26 @@ pub struct EdgeConfiguration {
     pub connects_ahead: bool,
 }
 
-/// What operations carry.
+/// Payload of operations.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum PayloadKind {
-    /// Lengths only.
+    /// Only the length is simulated.
     Ghost,
-    /// Bytes, in memory of each host, that are compared at the target.
+    /// Bytes are sent from the memory of one host to that of another, and compared at the target.
     Bytes,
 }
 
-/// Rules that engines follow.
+/// Sending policy of the engines.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Protocol {
-    /// Those of this project.
+    /// The policy of this project.
     Edge,
-    /// Those of the paper: round robin, a fixed window, rare acknowledgements.
+    /// The policy of the `MultiEdge` paper: round robin, a fixed window, rare acknowledgements.
     MultiEdge,
 }
 
 impl EdgeConfiguration {
-    /// Refuses what no run is possible with.
+    /// Rejects settings with which no run is possible.
     ///
     /// # Errors
     /// [`SettingError`] names the setting and its range.
@@ -154,14 +156,14 @@ impl Default for EdgeConfiguration {
     }
 }
 
-/// Why there are no such hosts.
+/// Why the hosts cannot be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EdgeError {
-    /// Nothing works with a setting.
+    /// A setting is out of range.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// Frames of a size that the protocol does not have.
+    /// The size of frames is outside the protocol's range.
     #[error(
         "frames of {frame_bytes} bytes: the edge protocol needs 256 to 65507; change mtu_bytes of the fabric"
     )]
@@ -169,40 +171,40 @@ pub enum EdgeError {
         /// MTU without the envelope.
         frame_bytes: u32,
     },
-    /// No such routes.
+    /// The topology has no such routes.
     #[error(transparent)]
     Routing(#[from] RoutingError),
-    /// An outage of something that is not there.
+    /// An outage names a cable or switch that does not exist.
     #[error(transparent)]
     Outage(#[from] OutageError),
-    /// Connections that are made before the run were not.
+    /// Connections that are made before the run could not be established.
     #[error("hosts {from} and {to} could not be connected on {rails} rails within a minute")]
     NotConnected {
-        /// The one that asked.
+        /// Host that connects.
         from: u32,
-        /// The one that was asked.
+        /// Host that it connects to.
         to: u32,
-        /// How many rails there are.
+        /// Number of rails.
         rails: u8,
     },
-    /// More memory than a simulation should take.
+    /// The hosts would need more memory than a simulation may use.
     #[error(
         "payload = \"bytes\" takes {bytes} bytes of memory, of at most {BYTES_MAX}: {pairs} pairs of a host \
          that sends and one that receives, twice window x operation_bytes each; lower one of them or the \
          number of hosts, or use payload = \"ghost\""
     )]
     Bytes {
-        /// How much would be needed.
+        /// Memory needed, in bytes.
         bytes: u64,
-        /// Who sends to whom.
+        /// Number of pairs of a sending and a receiving host.
         pairs: u64,
     },
-    /// More hosts than one table of regions takes.
+    /// The table of regions has no room for all hosts.
     #[error("memory of host {host}: {cause}")]
     Memory {
-        /// Which host.
+        /// The host.
         host: u32,
-        /// What the table says.
+        /// Cause that the table reports.
         cause: RegisterError,
     },
 }
@@ -214,34 +216,34 @@ pub struct EdgeFabric {
     rails: Vec<Ethernet>,
     hosts: Vec<EngineHost>,
     memory: MemoryTable,
-    /// Completions of all hosts: each takes its own at the end of its turn.
+    /// Completions of all hosts. Each host removes its own at the end of its turn.
     queue: Arc<CompletionQueue>,
     frames: Frames,
     open_operations: OpenOperations,
-    /// Memory of hosts, if operations carry bytes.
+    /// Memory of hosts, if the payload is bytes.
     bytes: Option<Bytes>,
-    /// Observes frames, if one was set.
+    /// Observer of frames, if one is set.
     tap: Option<Box<dyn Tap>>,
     pairs: Vec<Pair>,
     /// Pairs by their two hosts, lower first. Never iterated.
     pairs_by_hosts: HashMap<(u32, u32), u32>,
     streams: Vec<Stream>,
-    /// Memory of lists of streams that are empty, for those that are not.
+    /// Empty lists of streams, kept to reuse their memory.
     spare_lists: Vec<VecDeque<u32>>,
     work: Work,
     outages: Vec<outage::Change>,
     outages_are_scheduled: bool,
-    /// Messages taken and not complete at their source.
+    /// Messages accepted and not complete at their source.
     open_messages: u64,
-    /// Hosts whose timers wait for somebody to have something to do.
+    /// Hosts whose timers are suspended until a message is pending.
     suspended: Vec<u32>,
-    /// Engines' clocks are so much ahead of the simulation's.
+    /// Time by which the engines' clocks are ahead of the simulation's.
     base_ns: u64,
     frame_bytes_max: u16,
     counts: Counts,
 }
 
-/// Memory for one turn of one host, shared by all.
+/// Working memory for the turn of one host, shared by all hosts.
 #[derive(Debug, Default)]
 struct Work {
     scratch: Scratch,
@@ -250,40 +252,40 @@ struct Work {
     whole: Vec<u8>,
     arrived: Vec<u32>,
     placed: Vec<GhostPlacement>,
-    /// Frames that will arrive soon, and where.
+    /// Frames that will arrive soon, and their destinations.
     coming: Vec<(u32, u32)>,
 }
 
-/// Two hosts that have a connection, or will.
+/// Two hosts with a connection, established or to be established.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
-    /// The lower connects to the higher.
+    /// The lower host connects to the higher.
     hosts: [u32; 2],
     handles: [Option<ConnectionHandle>; 2],
-    /// Which end may post.
+    /// Whether each end may post.
     is_established: [bool; 2],
 }
 
-/// What one host writes to another: streams 2p and 2p + 1 are those of pair p, from its lower host and
-/// from its higher.
+/// Messages from one host to another. Streams 2p and 2p + 1 belong to pair p: from its lower host,
+/// and from its higher host.
 #[derive(Debug, Default)]
 struct Stream {
-    /// Messages not all of which is posted.
+    /// Messages that are not yet posted completely.
     waiting: VecDeque<u32>,
-    /// Bytes of the first of them that are posted.
+    /// Bytes of the first waiting message that are posted.
     posted_bytes: u32,
     /// Outstanding operations.
     in_flight: u32,
-    /// It is in its host's list of those that found no room.
+    /// Whether the stream is in its host's list of streams that found no room.
     is_blocked: bool,
-    /// Outstanding operations of each message that is posted completely and has not ended.
+    /// Number of outstanding operations of each message that is posted completely and not complete.
     ending: VecDeque<u32>,
-    /// Outstanding operations of the first message that waits.
+    /// Number of outstanding operations of the first message in `waiting`.
     since_end: u32,
 }
 
 impl EdgeFabric {
-    /// Puts hosts on a topology, with an Ethernet of this kind for each rail.
+    /// Creates hosts on a topology, with an Ethernet of this kind for each rail.
     ///
     /// # Errors
     /// [`EdgeError`], one variant for each cause.
@@ -351,7 +353,7 @@ impl EdgeFabric {
         })
     }
 
-    /// Returns the counts of what happened.
+    /// Returns the counters of the run.
     pub fn counts(&self) -> Counts {
         let mut counts = self.counts.clone();
         counts.rails.resize(self.rails.len(), delivery::LinkCounters::default());
@@ -369,26 +371,27 @@ impl EdgeFabric {
         counts
     }
 
-    /// Returns the memory of the network itself, hosts excluded, in bytes.
+    /// Returns the memory of the networks, in bytes, without hosts.
     pub fn network_bytes(&self) -> usize {
         self.rails.iter().map(Ethernet::bytes).sum()
     }
 
-    /// Compresses the connections of all hosts that are at rest, as each engine does by itself after
-    /// [`engine::EngineConfig::rest_ns`]. Changes nothing but the memory they take.
+    /// Compresses the state of connections at rest on all hosts, as each engine does after
+    /// [`engine::EngineConfig::rest_ns`]. Changes only the memory that they use.
     pub fn rest(&mut self) {
         for host in &mut self.hosts {
             host.engine.rest();
         }
     }
 
-    /// Promises that were broken; there must be none.
+    /// Returns the guarantees that were violated. There must be none.
     pub fn violations(&self) -> &[String] {
         self.open_operations.violations()
     }
 
-    /// Checks that there is memory for what a workload of so many ranks sends, which names its pairs or may use
-    /// all; only bytes take any.
+    /// Checks that there is memory for the messages of a workload with `ranks` ranks. `pairs` are
+    /// the pairs that the workload names; if there are none, it may use all. Only a payload of
+    /// bytes needs memory.
     ///
     /// # Errors
     /// [`EdgeError`], one variant for each cause.
@@ -396,17 +399,18 @@ impl EdgeFabric {
         self.bytes.as_ref().map_or(Ok(()), |bytes| bytes.check(pairs, ranks))
     }
 
-    /// Checks memory in which nothing may have changed any more, when a run has ended.
+    /// Checks, at the end of a run, memory that must not have changed since it was erased.
     pub fn check_erased(&mut self) {
         if let Some(bytes) = &mut self.bytes {
             bytes.check_erased(&mut self.open_operations);
         }
     }
 
-    /// What is in flight on the rails has arrived, or was lost.
+    /// Handles frames that arrived from the rails or were lost there.
     fn on_rails(&mut self, context: &mut Context) {
         self.on_rails_lost(context);
-        // All of them before the first is handled: what hosts deliver then are no frames.
+        // Collect all frames before the first is handled: handling delivers messages that are not
+        // frames.
         let mut arrived = std::mem::take(&mut self.work.arrived);
         arrived.extend(std::iter::from_fn(|| context.take_delivered()));
         for message in arrived.drain(..) {
@@ -416,7 +420,7 @@ impl EdgeFabric {
         self.work.arrived = arrived;
     }
 
-    /// A frame is at its host.
+    /// Handles the arrival of a frame at its host.
     fn on_arrived(&mut self, context: &mut Context, number: u32, arrived: &Message) {
         let Message { tag: frame, source, destination, is_marked, .. } = *arrived;
         let host = &mut self.hosts[destination as usize];
@@ -447,7 +451,7 @@ impl EdgeFabric {
         }
     }
 
-    /// A frame that has arrived is of no use.
+    /// Drops a frame that has arrived.
     #[cold]
     fn lose(&mut self, context: &mut Context, number: u32, frame: u32) {
         self.frames.remove(frame);
@@ -498,8 +502,8 @@ impl EdgeFabric {
         }
     }
 
-    /// Schedules a look at the timers of a host's engine, if somebody has something to do: an engine at
-    /// rest has timers, too, and a run must end.
+    /// Schedules a check of the timers of a host's engine, if any message is pending. An engine at
+    /// rest has timers too, and a run must end.
     fn arm(&mut self, context: &mut Context, number: u32) {
         let host = &mut self.hosts[number as usize];
         let deadline = host.engine.poll_timeout();
@@ -521,7 +525,7 @@ impl EdgeFabric {
         }
     }
 
-    /// A message is taken: with the first, timers go on.
+    /// Counts an accepted message. The first one resumes the suspended timers.
     fn on_opened(&mut self, context: &mut Context) {
         self.open_messages += 1;
         if self.open_messages > 1 {
@@ -553,7 +557,7 @@ impl Fabric for EdgeFabric {
         }
         self.hosts[source as usize].block(&mut self.streams, stream);
         let now_ps = context.wheel.now_ps();
-        // Not at once: a rank posts several messages at a time.
+        // The turn is scheduled, not run at once, because a rank posts several messages at a time.
         let ready_ps = self.hosts[source as usize].free_ps.max(now_ps);
         self.schedule_turn(context, source, ready_ps);
     }
@@ -575,7 +579,7 @@ impl Fabric for EdgeFabric {
         self.on_rails(context);
     }
 
-    /// A thousand hosts are more than the caches hold: a third of the time is saved.
+    /// A thousand hosts exceed the caches: prefetching saves a third of the time.
     fn foresee(&mut self, context: &Context) {
         let Self { rails, work, frames, hosts, .. } = self;
         work.coming.clear();
@@ -589,7 +593,7 @@ impl Fabric for EdgeFabric {
                 work.coming.extend(message.map(|message| (message, 0)));
             }
         }
-        // Each step needs what the one before has brought.
+        // Each step needs what the step before has loaded.
         for (message, destination) in &mut work.coming {
             let known = context.messages.get(*message);
             (*message, *destination) = (known.tag, known.destination);
@@ -598,7 +602,7 @@ impl Fabric for EdgeFabric {
             let host = &hosts[destination as usize];
             seen ^= frames.touch(frame) ^ host.free_ps ^ host.inbox.len() as u64;
         }
-        // What was read is of no use but to be near.
+        // The values are read only to load them into the cache.
         std::hint::black_box(seen);
     }
 
@@ -634,45 +638,47 @@ impl Fabric for EdgeFabric {
     }
 }
 
-/// Places of the completion queue that operations leave free, for what one turn may bring of others. If operations took
-/// them all, hosts could wait for each other's notifications for ever.
+/// Entries of the completion queue that operations leave free for notifications of one turn. If
+/// operations used all entries, hosts could wait for each other's notifications forever.
 const NOTIFICATIONS: usize = 4096;
 
-/// The most memory of all hosts together.
+/// Maximum memory of all hosts together, in bytes.
 const BYTES_MAX: u64 = 1 << 30;
 
 /// Largest frame of the edge protocol that fits a UDP datagram.
 const FRAME_BYTES_MAX: u16 = 65_507;
 
-/// Later than any event.
+/// A time later than any event.
 const NEVER_PS: u64 = u64::MAX;
 
-/// Where the rail is in a place. Below are links and switches of a rail; above are two marks of its
-/// Ethernet, for the engine of a switch and for the queue of a link.
+/// Position of the rail in a place. The bits below it number links and switches of a rail. The bits
+/// above it are two marks of the rail's Ethernet, for the engine of a switch and for the queue of a
+/// link.
 const RAIL_SHIFT: u32 = 25;
 const RAIL_BITS: u32 = 3;
 const RAIL_MASK: u32 = (1 << RAIL_BITS) - 1;
 
-/// Most outstanding operations of one host: as many records as an engine has.
+/// Maximum outstanding operations of one host: as many records as an engine has.
 pub(super) const POSTED_MAX: u32 = 8192;
 
-/// Most frames that a driver takes at a time: one batch of the engine.
+/// Maximum number of frames that a driver accepts at a time: one batch of the engine.
 pub(super) const SEGMENTS_MAX: u32 = 64;
 
-/// Most frames that may wait for the processor of a host.
+/// Maximum number of frames that wait for the processor of a host.
 pub(super) const RECEIVE_QUEUE_MAX: u32 = 1 << 15;
 
-/// The most rails.
+/// Maximum number of rails.
 pub(super) const RAILS_MAX: u64 = 1 << RAIL_BITS;
 
-/// Both marks, which no place of an Ethernet has: places that are no rail's; below are kind and number.
+/// Places that belong to no rail. They have both marks, which no place of an Ethernet has; the bits
+/// below are kind and number.
 const OWN: u32 = 0b11 << 28;
 const NUMBER_MASK: u32 = (1 << RAIL_SHIFT) - 1;
 /// An outage begins or ends.
 const CHANGE: u32 = OWN;
-/// A host takes what has arrived and does what it can.
+/// A host handles what has arrived and does what it can.
 const TURN: u32 = OWN | 1 << RAIL_SHIFT;
 /// An engine's timer may be due.
 const TIMER: u32 = OWN | 2 << RAIL_SHIFT;
-/// A rank hears of a message.
+/// A rank is notified of a message.
 const DELIVER: u32 = OWN | 3 << RAIL_SHIFT;

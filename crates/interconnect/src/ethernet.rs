@@ -1,10 +1,10 @@
 //! Ethernet: output-queued switches that store and forward or cut through.
 //!
-//! One event per frame and hop. A frame that reaches a switch is put into the queue of its output
-//! at once, and the time when it will have crossed the next link is known then: departure = the
-//! later of "ready" and "port free", plus its serialisation. The queue itself need not exist; its
-//! length is the time until the port is free. Shared buffers, marks, priorities and pauses need
-//! queues that exist ([`QueueConfiguration::is_needed`]); then there are two events or more.
+//! One event per frame and hop. A frame that reaches a switch is queued at its output at once. The
+//! time at which it will have crossed the next link is then known: the later of "ready" and "port
+//! free", plus its serialisation. The queue need not be stored: its length is the time until the
+//! port is free. Shared buffers, marks, priorities and pauses need stored queues
+//! ([`QueueConfiguration::is_needed`]); a hop then costs two events or more.
 
 mod adaptive;
 mod backlog;
@@ -53,51 +53,52 @@ pub use transport::{
     Congestion, DcqcnConfiguration, Recovery, TransportConfiguration, TransportCounts,
 };
 
-/// An Ethernet with its frames.
+/// A network of Ethernet switches, with the frames in flight.
 #[derive(Clone, Debug)]
 pub struct Ethernet {
     configuration: EthernetConfiguration,
     hosts: u32,
-    /// Switches of one rail; number s of rail r has the place r · switches + s in tables.
+    /// Number of switches of one rail. Tables index switch s of rail r as r · switches + s.
     switches: u32,
-    /// Links of one rail; link l of rail r is the port r · links + l.
+    /// Number of links of one rail. Link l of rail r is port r · links + l.
     links: u32,
     routes: Arc<RouteTable>,
-    /// Where the link of each port leads. Apart from what changes, so that it stays in the cache.
+    /// The receiving end of each port's link. Stored apart from `ports`, which change, so that it
+    /// stays in the cache.
     ends: Arc<[End]>,
     ports: Vec<Port>,
     frames: Slab<Frame>,
-    /// Ways found before frames arrive, of the frame that arrives first at the end.
+    /// Output ports determined before the frames arrive; the frame that arrives first is last.
     foreseen: Vec<Foreseen>,
-    /// What frames carry for queues and detours; empty without such.
+    /// State of each frame for queues and detours; empty if the network has neither.
     states: Vec<FrameState>,
     /// Serialisation of a byte on links to hosts and between switches, in 1/256 ps.
     byte_times: [u32; 2],
-    /// Of each port; empty if no cable has settings of its own.
+    /// Limits of the cable at each port; empty if no cable has settings of its own.
     cables: Arc<[CableLimits]>,
-    /// Names of nodes that have others than numbers.
+    /// Names of the nodes; `None` if nodes have only numbers.
     names: Option<Arc<[String]>>,
-    /// When the engine of each switch is free for the next frame from a host.
+    /// When the engine of each switch can start the next frame from a host.
     engines_ps: Vec<u64>,
     nics: Vec<Nic>,
     adaptive: Option<Box<Adaptive>>,
     queues: Option<Box<Queues>>,
-    /// Of each port, where a buffer has a limit and no queues exist; else empty.
+    /// Backlog of each port, if buffers are limited and queues are not stored; else empty.
     backlogs: Vec<Backlog>,
     exchange: Option<Box<Exchange>>,
     transport: Option<Box<Transport>>,
     homa: Option<Box<Homa>>,
     jitter: Option<Box<Jitter>>,
-    /// Which of several networks with the same seed it is.
+    /// Index of this network among several with the same seed.
     rail: u8,
-    /// Frames lost at each port that lost any.
+    /// Number of frames lost at each port; ports without losses have no entry.
     dropped: BTreeMap<u32, u64>,
-    /// Which ports' links carry nothing now; empty until the first fails.
+    /// Whether the link of each port is down; empty until the first link fails.
     down: Vec<bool>,
     hops: u64,
-    /// Whether its state is larger than the nearest caches.
+    /// Whether the state exceeds the nearest caches.
     is_large: bool,
-    /// The usual case, and a short one: [`Ethernet::can_be_plain`].
+    /// Whether the short code of the usual case suffices: [`Ethernet::can_be_plain`].
     is_plain: bool,
 }
 
@@ -110,7 +111,7 @@ struct Port {
     bytes: u64,
 }
 
-/// Where a link leads: the node in the low bits, then what it is.
+/// The receiving end of a link: the node in the low bits, then the lane and the kind of link.
 #[derive(Clone, Copy, Debug)]
 struct End(u32);
 
@@ -119,40 +120,40 @@ struct End(u32);
 struct Frame {
     message: u32,
     destination: u32,
-    /// Chooses between equal ways: a hash, or the source.
+    /// Chooses between equal routes: a hash, or the number of the source.
     flow: u32,
-    /// On the wire without the gap.
+    /// Length on the wire without the gap.
     bytes: u32,
 }
 
-/// The way of a frame that arrives within the slot of the wheel.
+/// Output port of a frame that arrives within the current slot of the wheel.
 #[derive(Clone, Copy, Debug)]
 struct Foreseen {
     frame: u32,
-    /// Port by which it leaves the switch where it arrives.
+    /// Port by which the frame leaves the switch at which it arrives.
     link: u32,
 }
 
-/// What else a frame carries where there are queues or detours.
+/// State of a frame that only queues and detours need.
 #[derive(Clone, Copy, Debug)]
 struct FrameState {
-    /// Host at whose switch its detour ends; [`DIRECT`] on the shortest way, [`UNDECIDED`] before
-    /// its first switch.
+    /// Host at whose switch the detour ends; [`DIRECT`] on the shortest route, [`UNDECIDED`] before
+    /// the first switch.
     via: u32,
-    /// Port whose link it came by; [`NOWHERE`] at its sender.
+    /// Port whose link the frame arrived by; [`NOWHERE`] at its sender.
     input: u32,
     class: u8,
     is_marked: bool,
-    /// Where a switch stores it, if it does.
+    /// The buffer pool of the switch that stores the frame, if one does.
     pool: Option<Pool>,
 }
 
-/// The card of a host.
+/// The network card of a host.
 #[derive(Clone, Copy, Debug, Default)]
 struct Nic {
-    /// When it can fetch the next frame.
+    /// When the card can fetch the next frame.
     free_ps: u64,
-    /// Messages, or frames, sent.
+    /// Number of messages or frames sent.
     turn: u32,
 }
 
@@ -160,8 +161,8 @@ const _: () = assert!(size_of::<Frame>() + size_of::<super::simulation::Message>
 const _: () = assert!(size_of::<Port>() + size_of::<End>() <= 32);
 
 impl Ethernet {
-    /// Creates an Ethernet over a topology. With several rails there are as many copies of its switches and cables,
-    /// and each host has a port to each.
+    /// Creates an Ethernet over a topology. Each rail has its own copy of the switches and cables,
+    /// and each host has a port to each rail.
     pub fn new(
         topology: &Topology,
         routes: RouteTable,
@@ -231,12 +232,12 @@ impl Ethernet {
         ethernet
     }
 
-    /// Returns the bytes that left through each link, gaps excluded; of each rail in turn.
+    /// Returns the bytes that left through each link, without gaps; rail after rail.
     pub fn link_bytes(&self) -> impl Iterator<Item = u64> {
         self.ports.iter().map(|port| port.bytes)
     }
 
-    /// Returns the memory of the network itself, frames excluded, in bytes.
+    /// Returns the memory of the network itself, in bytes, without frames.
     pub fn bytes(&self) -> usize {
         self.routes.bytes()
             + self.ports.len() * (size_of::<Port>() + size_of::<End>())
@@ -244,8 +245,8 @@ impl Ethernet {
             + self.nics.len() * size_of::<Nic>()
     }
 
-    /// A frame has reached a switch, of the rail whose ports begin at `base`, and been looked up. If it
-    /// did so now, `input` is the port whose link it came by.
+    /// Forwards a frame after the look-up in a switch of the rail whose ports begin at `base`. If
+    /// the frame arrived just now, `input` is the port whose link it arrived by.
     #[inline]
     fn forward(&mut self, context: &mut Context, at: (u32, u32), index: u32, input: Option<u32>) {
         let frame = *self.frames.get(index);
@@ -263,7 +264,7 @@ impl Ethernet {
         self.transmit(context, link, index, frame, ready_ps);
     }
 
-    /// The port by which a frame leaves a switch, of the rail whose ports begin at `base`.
+    /// Returns the port by which a frame leaves a switch of the rail whose ports begin at `base`.
     #[inline]
     fn way(&self, (switch, base): (u32, u32), frame: &Frame) -> u32 {
         match self.routes.candidates(switch, frame.destination) {
@@ -286,13 +287,14 @@ impl Ethernet {
         ways.copied().find(|&way| !self.is_down(base + way)).unwrap_or(link)
     }
 
-    /// The candidate that is free first, the first of equals; one that is down only if all are.
+    /// Returns the candidate that is free first, the first of equals. A link that is down is chosen
+    /// only if all are down.
     fn least_loaded(&self, candidates: &[u32], base: u32) -> u32 {
         let free_ps = |link: &u32| (self.is_down(base + *link), self.drained_ps(base + *link));
         candidates.iter().copied().min_by_key(free_ps).unwrap_or_default()
     }
 
-    /// When all that waits for a link now will have left.
+    /// Returns when everything that now waits for a link will have left.
     #[inline]
     fn drained_ps(&self, port: u32) -> u64 {
         let waiting_ps = self.queues.as_ref().map_or(0, |queues| {
@@ -364,7 +366,8 @@ impl Ethernet {
         context.schedule(arrived_ps, link, index);
     }
 
-    /// Has a link carry a frame from a time on, and returns for how long, in picoseconds.
+    /// Makes a link transmit a frame from `start_ps` on. Returns the serialisation time, in
+    /// picoseconds.
     #[inline]
     fn occupy(&mut self, link: u32, byte_time: u32, bytes: u32, start_ps: u64) -> u64 {
         let byte_time = u64::from(byte_time);
@@ -376,8 +379,8 @@ impl Ethernet {
         serialisation_ps
     }
 
-    /// A frame is at the end of a link of a plain network: what [`Fabric::handle`] does, without
-    /// asking for all that is not there.
+    /// Handles a frame at the end of a link of a plain network. Does what [`Fabric::handle`] does,
+    /// without checks for features that are not used.
     #[inline]
     fn pass(&mut self, context: &mut Context, place: u32, index: u32) {
         self.hops += 1;
@@ -399,8 +402,9 @@ impl Ethernet {
         context.schedule(arrived_ps, link, index);
     }
 
-    /// Notes that a frame crosses a link: when its first bit leaves and its last has left as far as the
-    /// next switch needs it, when it is at the other end, and when the link is free, in picoseconds.
+    /// Records that a frame crosses a link. The times, in picoseconds: the first bit leaves; the
+    /// last bit that the next switch needs has left; the frame is at the other end; the link is
+    /// free.
     #[cold]
     fn record(
         &self,
@@ -429,17 +433,17 @@ impl Ethernet {
         });
     }
 
-    /// A frame found no room, or its link is down.
+    /// Drops a frame that found no buffer or whose link is down.
     #[cold]
     fn lose(&mut self, context: &mut Context, link: u32, index: u32) {
-        // The name is the message's place, except in a divided run, which does not use it.
+        // The name is the message's index, except in a divided run, which does not use it.
         let name = self.frames.remove(index).message;
         *self.dropped.entry(link).or_default() += 1;
         context.drop_packet(name);
     }
 
-    /// How much later than its header a frame could leave at the rate at which it comes in, so that
-    /// a faster output does not run ahead of the input, in picoseconds.
+    /// Returns the delay after its header before a frame may leave, in picoseconds. Without it, a
+    /// faster output would overtake the bytes that still arrive at the slower input.
     #[inline]
     fn slack_ps(&self, input: u32, output: u32, index: u32) -> u64 {
         let Forwarding::CutThrough { header_bytes } = self.configuration.forwarding else {
@@ -470,25 +474,26 @@ impl Ethernet {
         }
     }
 
-    /// Where the message is that frames call so.
+    /// Returns the index of the message that frames call `name`.
     #[inline]
     fn message(&self, name: u32) -> u32 {
         self.exchange.as_ref().map_or(name, |exchange| exchange.message(name))
     }
 
-    /// The ports of the rail to which a port belongs begin here.
+    /// Returns the first port of the rail to which a port belongs.
     #[inline]
     fn base(&self, port: u32) -> u32 {
         if self.configuration.nic.rails == 1 { 0 } else { port - port % self.links }
     }
 
-    /// Number of a switch in tables, over all rails.
+    /// Returns the index of a switch in tables, over all rails.
     #[inline]
     fn switch_place(&self, switch: u32, base: u32) -> u32 {
         if base == 0 { switch } else { switch + base / self.links * self.switches }
     }
 
-    /// A frame from a host has reached a switch whose engine has a limit: its turn is now, or comes.
+    /// Passes a frame from a host through the rate-limited engine of a switch. Returns whether the
+    /// engine handles it now; if not, schedules it.
     fn pass_engine(&mut self, context: &mut Context, place: u32, index: u32) -> bool {
         let engine = &mut self.engines_ps[place as usize];
         let start_ps = (*engine).max(context.wheel.now_ps());
@@ -500,7 +505,7 @@ impl Ethernet {
         is_now
     }
 
-    /// The flow of a frame that leaves a host by `link`.
+    /// Returns the flow of a frame that leaves a host by `link`.
     #[inline]
     fn flow(&self, source: u32, destination: u32, link: u32) -> u32 {
         let EthernetConfiguration { choice, salt, .. } = self.configuration;
@@ -515,7 +520,8 @@ impl Ethernet {
         }
     }
 
-    /// When the card of a host has fetched a frame, and the first port of the rail that it takes.
+    /// Returns when the card of a host has fetched a frame, and the first port of the rail that the
+    /// frame uses.
     fn pass_nic(&mut self, source: u32, bytes: u32, now_ps: u64) -> (u64, u32) {
         let NicConfiguration { rails, striping, rate_bps, frame_interval_ps } =
             self.configuration.nic;
@@ -533,7 +539,7 @@ impl Ethernet {
         (ready_ps, base)
     }
 
-    /// Adds a frame of a class that is at its host, and returns its place.
+    /// Adds a frame at its host, with its traffic class. Returns its index.
     fn insert_at_host(&mut self, frame: Frame, class: u8) -> u32 {
         let index = self.frames.insert(frame);
         if self.has_states() {
@@ -549,12 +555,12 @@ impl Ethernet {
         self.states[index as usize] = state;
     }
 
-    /// Whether hosts retransmit what is lost.
+    /// Returns whether hosts retransmit lost frames.
     const fn has_transport(&self) -> bool {
         self.transport.is_some() || self.homa.is_some()
     }
 
-    /// A frame of so much payload on the wire, without the gap.
+    /// Returns the length of a frame with `payload` bytes on the wire, without the gap.
     fn frame_bytes(&self, payload: u32) -> u32 {
         payload.max(self.configuration.payload_min_bytes) + self.configuration.overhead_bytes
     }
@@ -563,8 +569,8 @@ impl Ethernet {
         self.queues.is_some() || matches!(self.configuration.choice, Choice::Ugal)
     }
 
-    /// Takes a message that its host hands over at `handed_ps`, now or later, and not earlier than those
-    /// before.
+    /// Accepts a message that its host hands over at `handed_ps`, which is now or later. The times
+    /// of successive calls must not decrease.
     pub fn inject_at(&mut self, context: &mut Context, index: u32, handed_ps: u64) {
         let mtu = self.configuration.mtu_bytes.max(1);
         let message = context.messages.get_mut(index);
@@ -680,7 +686,7 @@ impl Fabric for Ethernet {
         if !self.is_large || !is_plain || self.adaptive.is_some() {
             return;
         }
-        // The way by load is known on arrival.
+        // The least loaded port is known only on arrival.
         let is_fixed = self.configuration.choice != Choice::LeastLoaded;
         for event in context.wheel.due().iter().filter(|event| event.place < QUEUE) {
             let frame = self.frames.get(event.subject);
@@ -738,7 +744,7 @@ impl Fabric for Ethernet {
 }
 
 impl FrameState {
-    /// At its sender.
+    /// Returns the state of a frame at its sender.
     const fn at_host(class: u8) -> Self {
         Self { via: UNDECIDED, input: NOWHERE, class, is_marked: false, pool: None }
     }
@@ -754,7 +760,7 @@ impl End {
         Self(link.to | from_host | trunk | u32::from(link.lane) << LANE_SHIFT)
     }
 
-    /// The node at the other end.
+    /// Returns the node at the receiving end.
     #[inline]
     const fn node(self) -> u32 {
         self.0 & NODE
@@ -765,34 +771,35 @@ impl End {
         self.0 & FROM_HOST != 0
     }
 
-    /// Whether it joins two switches.
+    /// Returns whether the link joins two switches.
     #[inline]
     const fn is_trunk(self) -> bool {
         self.0 & TRUNK != 0
     }
 
-    /// Which of parallel cables.
+    /// Returns the index of the cable among parallel ones.
     const fn lane(self) -> u32 {
         (self.0 & !(FROM_HOST | TRUNK)) >> LANE_SHIFT
     }
 }
 
-/// Serialisation of a byte in 1/256 ps. Exact for the usual rates; the slowest that fits is 0.5 Mb/s.
+/// Returns the serialisation time of a byte, in 1/256 ps. It is exact for the usual rates; the
+/// slowest rate that fits is 0.5 Mb/s.
 fn byte_time(rate_bps: u64) -> u32 {
     u32::try_from(8_000_000_000_000 * 256 / rate_bps.max(1)).unwrap_or(u32::MAX)
 }
 
-/// Inverse of [`byte_time`]: a rate in bits per second.
+/// Returns a rate in bits per second: the inverse of [`byte_time`].
 fn rate_bps(byte_time: u32) -> u64 {
     8_000_000_000_000 * 256 / u64::from(byte_time.max(1))
 }
 
-/// A network of less stays in the caches by itself, with its frames: some hundred ports.
+/// A smaller network, of some hundred ports, stays in the caches with its frames.
 const CACHED_BYTES: usize = 1 << 16;
-/// Marks places that are engines of switches; others are links.
+/// Marks places that are engines of switches. Places without marks are links.
 const ENGINE: u32 = 1 << 29;
-/// Marks places that are queues of links. Places with both marks are hosts with a transport; of fabrics
-/// around Ethernets, which have none, they are their own.
+/// Marks places that are queues of links. Both marks together: hosts with a transport. An Ethernet
+/// inside another fabric has no transport, so the other fabric uses these places.
 const QUEUE: u32 = 1 << 28;
 const PORTS_MAX: u32 = QUEUE;
 /// A topology has at most 2^20 hosts and as many switches.

@@ -1,9 +1,9 @@
 //! A fabric of flits with credits and virtual channels.
 //!
-//! One event per flit and hop while nothing is in the way; one more where it waits for a link.
-//! Routers have no clock, so those without flits cost nothing. Credits cost no events either: a
-//! sender notes when each slot of the buffer at the other end will be free again, and only a sender
-//! that waits for one is woken.
+//! One event per flit and hop while nothing is in the way, one more when the flit waits for a link.
+//! Routers have no clock, so routers without flits cost nothing. Credits cost no events either: a
+//! sender stores when each slot of the buffer at the other end will be free again. Only a sender
+//! that waits for a credit is woken.
 
 mod allocator;
 mod recording;
@@ -20,65 +20,67 @@ use super::wheel::Event;
 pub use allocator::Allocator;
 pub use router::{RouterConfiguration, RouterFabric};
 
-/// What a flit fabric is made of.
+/// Settings of a flit fabric.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlitConfiguration {
-    /// Time of a flit on a link, in picoseconds.
+    /// Time of one flit on a link, in picoseconds.
     pub flit_ps: u64,
-    /// From the start of a flit on a link between routers to its being ready at the next, in
-    /// picoseconds.
+    /// Time from the start of a flit on a link between routers until it is ready at the next
+    /// router, in picoseconds.
     pub hop_ps: u64,
-    /// The same from the port of a host to its router.
+    /// Time from the start of a flit at a host's port until it is ready at the router, in
+    /// picoseconds.
     pub entry_ps: u64,
-    /// The same from a router to the port of a host.
+    /// Time from the start of a flit at a router until it is at a host's port, in picoseconds.
     pub exit_ps: u64,
-    /// From a flit leaving a buffer to its credit being usable at the other end, in picoseconds.
+    /// Time from when a flit leaves a buffer until its credit is usable at the other end, in
+    /// picoseconds.
     pub credit_ps: u64,
-    /// Payload of a flit, in bytes.
+    /// Payload of one flit, in bytes.
     pub flit_payload_bytes: u32,
-    /// What a packet carries through the fabric beside its payload, in bytes.
+    /// Bytes that a packet carries through the fabric beside its payload.
     pub packet_overhead_bytes: u32,
-    /// Virtual channels of each link, at most 16.
+    /// Number of virtual channels per link, at most 16.
     pub channels: u8,
     /// Buffer of each virtual channel, in flits.
     pub buffer_flits: u16,
-    /// The clock to which the ports of hosts are aligned, in picoseconds; 0 for none.
+    /// Period of the clock to which the ports of hosts are aligned, in picoseconds; 0 for none.
     pub clock_ps: u64,
     /// The links between hosts and their ports.
     pub ports: PortConfiguration,
-    /// Routers with a clock ([`RouterFabric`]); without, a router costs nothing but the times above,
-    /// and each link takes what comes first.
+    /// Settings of routers with a clock ([`RouterFabric`]). `None`: routers add no time of their
+    /// own, and each link serves flits in the order of arrival.
     pub router: Option<RouterConfiguration>,
 }
 
-/// The link between a host and its port, which stores whole frames both ways.
+/// Settings of the link between a host and its port, which stores whole frames in both directions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PortConfiguration {
-    /// Rate, in bits per second; 0 for hosts that are part of the fabric.
+    /// Rate, in bits per second; 0 if hosts are part of the fabric.
     pub rate_bps: u64,
     /// Largest payload of a frame, in bytes.
     pub mtu_bytes: u32,
     /// Smallest payload of a frame, in bytes.
     pub payload_min_bytes: u32,
-    /// What a frame adds to its payload on the wire, in bytes.
+    /// Bytes that a frame adds to its payload on the wire.
     pub overhead_bytes: u32,
     /// Silence after each frame, in bytes.
     pub gap_bytes: u32,
 }
 
-/// A flit fabric with its packets.
+/// A flit fabric with the packets in flight.
 #[derive(Debug)]
 pub struct FlitFabric {
     configuration: FlitConfiguration,
     paths: Paths,
     links: Vec<Output>,
-    /// The sending end of each virtual channel; channel c of link l is l · channels + c.
+    /// The sending end of each virtual channel. Channel c of link l has index l · channels + c.
     outputs: Vec<OutputChannel>,
-    /// Its receiving end, and after all of these the queues of hosts.
+    /// The receiving end of each virtual channel, followed by the queues of the hosts.
     inputs: Vec<Input>,
     /// Flits in the buffers, `buffer_flits` for each virtual channel: packet · 2 + 1 for a tail.
     buffers: Vec<u32>,
-    /// When each slot of a buffer may be used again; [`NEVER`] while it is occupied.
+    /// When each slot of a buffer can be used again; [`NEVER`] while it is occupied.
     slots_ps: Vec<u64>,
     sources: Vec<FlitSource>,
     packets: Slab<Packet>,
@@ -91,9 +93,9 @@ pub struct FlitFabric {
 #[derive(Clone, Debug)]
 struct Output {
     free_ps: u64,
-    /// Inputs with flits for it, in the order of their turns.
+    /// Inputs with flits for this link, in the order in which they are served.
     requests: VecDeque<u32>,
-    /// When it will be looked at again; [`NEVER`] if no such event is scheduled.
+    /// When the link is checked again; [`NEVER`] if no check is scheduled.
     wake_ps: u64,
     latency_ps: u64,
     is_to_host: bool,
@@ -101,16 +103,16 @@ struct Output {
 
 #[derive(Clone, Copy, Debug)]
 struct OutputChannel {
-    /// Input whose packet has it; [`NONE`] if none.
+    /// Input whose packet owns the channel; [`NOBODY`] if none.
     owner: u32,
-    /// Slot of the buffer that the next flit takes.
+    /// Buffer slot of the next flit.
     slot: u16,
 }
 
-/// A buffer of a virtual channel.
+/// The buffer of a virtual channel.
 #[derive(Clone, Copy, Debug)]
 struct Input {
-    /// Link and channel that its packet leaves by.
+    /// Link and channel by which its packet leaves.
     link: u32,
     channel: u8,
     has_channel: bool,
@@ -119,13 +121,13 @@ struct Input {
     len: u16,
 }
 
-/// What waits at a host.
+/// Packets that wait at a host.
 #[derive(Clone, Debug, Default)]
 struct FlitSource {
     packets: VecDeque<u32>,
-    /// When its link to its port is free.
+    /// When the host's link to its port is free.
     free_ps: u64,
-    /// When the link of its port to the host is free.
+    /// When the port's link to the host is free.
     exit_free_ps: u64,
 }
 
@@ -134,14 +136,14 @@ struct Packet {
     message: u32,
     source: u32,
     destination: u32,
-    /// Places of the next and of the last hop between routers.
+    /// Indices of the next hop and of the end of the hops between routers.
     path: u32,
     path_end: u32,
-    /// Frame on the link to the host, in bytes.
+    /// Length of the frame on the link to the host, in bytes.
     frame_bytes: u32,
-    /// Flits that have not left the source.
+    /// Number of flits that have not left the source.
     flits: u32,
-    /// Class of the virtual channel it has.
+    /// Class of its virtual channel.
     lane: u8,
 }
 
@@ -201,7 +203,7 @@ impl FlitFabric {
         }
     }
 
-    /// Time of so many bytes on the link of a host, in picoseconds.
+    /// Returns the time of `bytes` bytes on the link of a host, in picoseconds.
     fn port_ps(&self, bytes: u32) -> u64 {
         match self.configuration.ports.rate_bps {
             0 => 0,
@@ -209,7 +211,7 @@ impl FlitFabric {
         }
     }
 
-    /// A frame is complete at its port: its packet waits for the fabric.
+    /// Handles a frame that is complete at its port: queues its packet for the fabric.
     fn enter(&mut self, context: &mut Context, index: u32) {
         let host = self.packets.get(index).source;
         let source = &mut self.sources[host as usize];
@@ -219,7 +221,8 @@ impl FlitFabric {
         }
     }
 
-    /// The first flit of an input, if there is one: its packet and whether it is the tail.
+    /// Returns the packet of the first flit of an input, and whether the flit is the tail; `None`
+    /// if the input is empty.
     #[inline]
     fn first(&self, input: u32) -> Option<(u32, bool)> {
         if let Some(host) = (input as usize).checked_sub(self.outputs.len()) {
@@ -235,7 +238,7 @@ impl FlitFabric {
         Some((flit >> 1, flit & 1 == 1))
     }
 
-    /// An input has a flit at its front that has not asked for a link yet.
+    /// Requests a link for the flit at the front of an input.
     #[inline]
     fn request(&mut self, context: &mut Context, input: u32) {
         let Some((packet, _)) = self.first(input) else { return };
@@ -274,8 +277,9 @@ impl FlitFabric {
         }
     }
 
-    /// Sends as many flits of a host's packet as there are credits for, each when the link is free: no other host uses
-    /// this link, so their times are known now, and each costs one event instead of two.
+    /// Sends as many flits of a host's packet as there are credits, each when the link is free. No
+    /// other host uses this link, so the times are known now, and each flit costs one event instead
+    /// of two.
     fn send_burst(&mut self, context: &mut Context, input: u32, link: u32, index: u32) {
         let channels = u32::from(self.configuration.channels);
         let channel = link * channels + u32::from(self.inputs[input as usize].channel);
@@ -283,7 +287,7 @@ impl FlitFabric {
         let Self { configuration, links, outputs, slots_ps, packets, .. } = self;
         let (output, end) = (&mut links[link as usize], &mut outputs[channel as usize]);
         let flits = &mut packets.get_mut(index).flits;
-        // The tail goes the usual way, which releases the channel and takes up the next packet.
+        // The tail is sent the usual way, which releases the channel and starts the next packet.
         while *flits > 1 {
             let slot = channel as usize * depth + usize::from(end.slot);
             if slots_ps[slot] == NEVER {
@@ -304,7 +308,7 @@ impl FlitFabric {
         }
     }
 
-    /// Has a link looked at, at a time.
+    /// Schedules a check of a link, at `time_ps` or when the link is free.
     #[inline]
     fn wake(&mut self, context: &mut Context, link: u32, time_ps: u64) {
         let output = &mut self.links[link as usize];
@@ -326,7 +330,7 @@ impl FlitFabric {
         }
     }
 
-    /// Gives the link to the inputs in turn.
+    /// Serves the inputs that request the link, in turn.
     fn serve(&mut self, context: &mut Context, link: u32) {
         let now_ps = context.wheel.now_ps();
         let output = &mut self.links[link as usize];
@@ -365,7 +369,7 @@ impl FlitFabric {
         }
     }
 
-    /// Sends the first flit of an input over a free link, if a channel and a credit are there.
+    /// Sends the first flit of an input over a free link, if a channel and a credit are available.
     #[inline]
     fn try_send(&mut self, context: &mut Context, input: u32, link: u32) -> Wait {
         let now_ps = context.wheel.now_ps();
@@ -409,7 +413,7 @@ impl FlitFabric {
         Wait::Sent
     }
 
-    /// Gives the packet at the front of an input a channel of a link.
+    /// Allocates a channel of a link to the packet at the front of an input.
     fn allocate(&mut self, now_ps: u64, input: u32, index: u32, link: u32) -> Result<(), Wait> {
         let channels = self.configuration.channels;
         let depth = usize::from(self.configuration.buffer_flits);
@@ -453,7 +457,7 @@ impl FlitFabric {
         Err(wait)
     }
 
-    /// Takes the first flit out of an input, and returns its credit.
+    /// Removes the first flit of an input, and returns its credit.
     #[inline]
     fn take(&mut self, context: &mut Context, input: u32, index: u32, is_tail: bool) {
         if is_tail {
@@ -474,14 +478,14 @@ impl FlitFabric {
         own.len -= 1;
         let time_ps = context.wheel.now_ps() + self.configuration.credit_ps;
         self.slots_ps[slot] = time_ps;
-        // Somebody may wait for this credit.
+        // A sender may wait for this credit.
         let upstream = input / u32::from(self.configuration.channels);
         if !self.links[upstream as usize].requests.is_empty() {
             self.wake(context, upstream, time_ps);
         }
     }
 
-    /// A flit has reached the end of a link.
+    /// Handles a flit that reached the end of a link.
     #[inline]
     fn arrive(&mut self, context: &mut Context, channel: u32, flit: u32) {
         let link = channel / u32::from(self.configuration.channels);
@@ -501,7 +505,8 @@ impl FlitFabric {
         }
     }
 
-    /// The tail of a packet is at the port of its host: the frame is sent on.
+    /// Sends the frame of a packet to the host, after the packet's tail has reached the host's
+    /// port.
     fn leave(&mut self, context: &mut Context, index: u32) {
         let packet = *self.packets.get(index);
         let now_ps = context.wheel.now_ps();
@@ -529,7 +534,7 @@ impl FlitFabric {
         format!("  {place} waits for {name}")
     }
 
-    /// The input that the first flit of an input waits for.
+    /// Returns the input that the first flit of `input` waits for.
     fn awaited(&self, input: u32) -> Option<u32> {
         let own = self.inputs[input as usize];
         if own.link == NONE {
@@ -539,7 +544,7 @@ impl FlitFabric {
         if own.has_channel {
             return Some(own.link * channels + u32::from(own.channel));
         }
-        // A channel without an owner lacks a credit: the buffer at its end is full.
+        // If the channel has no owner, a credit is missing: the buffer at its end is full.
         let ends = own.link * channels..(own.link + 1) * channels;
         let owners = ends.map(|end| (end, self.outputs[end as usize].owner));
         let mut waits = owners.map(|(end, owner)| if owner == NONE { end } else { owner });
@@ -550,11 +555,11 @@ impl FlitFabric {
 /// What a flit waits for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Wait {
-    /// Nothing: it was sent.
+    /// The flit was sent: it does not wait.
     Sent,
-    /// A credit that is usable at this time.
+    /// Waits for a credit that is usable at this time.
     Until(u64),
-    /// Something that others must do first; then the link is woken.
+    /// Waits for another flit or packet, which then wakes the link.
     ForOther,
 }
 
@@ -661,10 +666,10 @@ impl Fabric for FlitFabric {
 
 const NEVER: u64 = u64::MAX;
 const NONE: u32 = u32::MAX;
-/// More virtual channels than any router has; and with the links of the largest topology they
-/// still fit into the places of events.
+/// More virtual channels than any router has. With the links of the largest topology they still fit
+/// into the places of events.
 const CHANNELS_MAX: u8 = 16;
-/// Kinds of places: below all, the end of a channel.
+/// Mask of the kinds of places. Kind 0 is the end of a channel.
 const KINDS: u32 = 3 << 28;
 const WAKE: u32 = 1 << 28;
 const ENTER: u32 = 2 << 28;

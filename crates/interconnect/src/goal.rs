@@ -1,6 +1,6 @@
 //! Traces in GOAL, the group operation assembly language of LogGOPSim, as text or in its binary form.
 //!
-//! A trace gives each rank operations and what they wait for:
+//! A trace lists the operations of each rank, and their dependencies:
 //!
 //! ```text
 //! num_ranks 2
@@ -14,13 +14,14 @@
 //! }
 //! ```
 //!
-//! Sends are eager, or those of large messages wait for their receive
+//! Sends are eager. Sends of large messages can wait for their receive
 //! ([`Goal::with_rendezvous_above`]).
 //!
 //! Durations are in nanoseconds. `requires` waits for the end of an operation, `irequires` for its
-//! start. A send ends when it is posted; a receive when a message of its source and tag is there,
-//! first come, first served; `-1` is any. `cpu` and `nic` are kept and ignored: a host has one of
-//! each. Every rank has its block, be it empty. `//` and `/* */` are comments.
+//! start. A send ends when it is posted. A receive ends when a message with its source and tag has
+//! arrived; messages are matched in the order of arrival, and `-1` matches any. `cpu` and `nic` are
+//! stored and ignored: a host has one of each. Every rank needs a block, even if it is empty. `//`
+//! and `/* */` are comments.
 
 mod binary;
 mod parser;
@@ -35,16 +36,16 @@ use super::workload::{Actions, NAMELESS, Received, Separable, Workload};
 pub use parser::GoalError;
 use rendezvous::{Offer, Rendezvous};
 
-/// A trace, to be replayed.
+/// A trace that can be replayed.
 #[derive(Clone, Debug)]
 pub struct Goal {
     file: String,
-    /// What operations are counted by in the file.
+    /// How the file numbers operations.
     unit: Unit,
     ranks: Vec<Program>,
     operations: u64,
     unfinished: u64,
-    /// Messages of more bytes wait for their receive; none do without.
+    /// Messages of more bytes wait for their receive; `None` if no message does.
     rendezvous_above: Option<u32>,
 }
 
@@ -58,29 +59,30 @@ enum Unit {
 #[derive(Clone, Debug, Default)]
 struct Program {
     operations: Vec<Operation>,
-    /// Dependents of the end of operations, each operation's beside each other.
+    /// Operations that depend on the end of others. Those of one operation are adjacent.
     dependents: Vec<u32>,
-    /// The same, of their start.
+    /// Operations that depend on the start of others, in the same layout.
     start_dependents: Vec<u32>,
     matching: Matching<Offer>,
     rendezvous: Rendezvous,
-    /// Operations that wait for nothing and have not begun; empty after each call for a rank.
+    /// Operations whose dependencies are met and that have not started; empty after each call for a
+    /// rank.
     ready: Vec<u32>,
-    /// The operation that began last.
+    /// The operation that started last.
     latest: u32,
-    /// Operations that have not ended.
+    /// Number of operations that have not ended.
     unfinished: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Operation {
     kind: Kind,
-    /// Operations it still waits for.
+    /// Number of operations that it still waits for.
     waits: u32,
-    /// Where its dependents begin, and how many there are.
+    /// Start and number of its entries in `dependents`, and in `start_dependents`.
     dependents: (u32, u32),
     start_dependents: (u32, u32),
-    /// Line in the text, from 1; number within the rank, from 0, in the binary form.
+    /// Text form: line, from 1. Binary form: number within the rank, from 0.
     place: u32,
     processor: u8,
     interface: u8,
@@ -157,8 +159,8 @@ impl Goal {
         self.ranks.len() as u32
     }
 
-    /// Makes a trace in which each of `ranks` ranks sends a message to its right neighbour, waits for the one from
-    /// the left and computes, `rounds` times.
+    /// Creates a trace in which each of `ranks` ranks repeats `rounds` times: send a message to the
+    /// right neighbour, wait for the message from the left neighbour, compute.
     pub fn ring(ranks: u32, rounds: u32) -> String {
         use std::fmt::Write as _;
         let mut text = format!("num_ranks {ranks}\n");
@@ -178,7 +180,7 @@ impl Goal {
         text
     }
 
-    /// Does what is ready at a rank until nothing is.
+    /// Starts ready operations of a rank until none is left.
     fn advance(&mut self, rank: u32, actions: &mut Actions) {
         let eager_max = self.rendezvous_above.unwrap_or(u32::MAX);
         let reports_sent = actions.reports_sent();
@@ -202,7 +204,7 @@ impl Goal {
                     false
                 }
                 Kind::Send { to, bytes, tag } => {
-                    // Nothing may wait for it.
+                    // A send without dependents needs no report.
                     let is_reported = reports_sent && (dependents.1 > 0 || start_dependents.1 > 0);
                     let name = if is_reported { index } else { NAMELESS };
                     actions.send_named(to, bytes, tag, name);
@@ -231,7 +233,8 @@ impl Goal {
         program.ready.clear();
     }
 
-    /// An operation has ended. What waits for its start may begin, too, if its start was not reported.
+    /// Ends an operation. If its start was not reported, also releases the operations that depend
+    /// on its start.
     fn end(&mut self, rank: u32, index: u32, has_started: bool) {
         self.unfinished -= 1;
         let program = &mut self.ranks[rank as usize];
@@ -245,7 +248,7 @@ impl Goal {
 }
 
 impl Program {
-    /// Operations that waited for another one wait for one less.
+    /// Decrements the number of awaited operations of each dependent in a range.
     #[inline]
     fn release(&mut self, (start, count): (u32, u32), is_start: bool) {
         if count == 0 {
@@ -262,7 +265,7 @@ impl Program {
         }
     }
 
-    /// Place of an operation that can never start because of what it requires.
+    /// Returns the place of an operation that can never start because of a circle of requirements.
     fn circle(&self) -> Option<u32> {
         let mut waits: Vec<u32> = self.operations.iter().map(|operation| operation.waits).collect();
         let mut open: Vec<u32> =
@@ -332,7 +335,8 @@ impl Workload for Goal {
         true
     }
 
-    /// A trace is larger than the caches. Operations are mostly done in the order in which they stand.
+    /// Prefetches the next operations: a trace exceeds the caches, and operations run mostly in
+    /// their order in the file.
     fn foresee(&self, rank: u32) {
         let Some(program) = self.ranks.get(rank as usize) else { return };
         program.matching.foresee();
@@ -390,7 +394,7 @@ impl Separable for Goal {
     }
 }
 
-/// Marks names of receives that are only posted.
+/// Marks the names of receives of which only the start is reported.
 const STARTED: u32 = 1 << 31;
 
 #[cfg(test)]
@@ -412,7 +416,7 @@ mod tests {
         let text = "num_ranks 2\nrank 0 {\na: calc 1000\nb: send 8b to 1 tag 7\nb requires a\n}\n\
                     rank 1 {\na: recv 8b from 0 tag 7\nb: calc 500 cpu 0\nb requires a\n}\n";
         let outcome = replay(text).expect("it ends");
-        // 1 us of work, L, seven further bytes, 0.5 us of work.
+        // 1 µs of work, L, seven further bytes, 0.5 µs of work.
         assert_eq!(outcome.completed_ps, 1_000_000 + 1_000_000 + 7_000 + 500_000);
     }
 
@@ -421,7 +425,7 @@ mod tests {
         let text = "num_ranks 2\nrank 0 {\na: send 1b to 1 tag 1\nb: send 1b to 1 tag 2\n}\nrank 1 \
                     {\nc: calc 9000\nx: recv 1b from 0 tag 2\ny: recv 1b from 0 tag 1\nx requires \
                     c\ny requires x\n}\n";
-        // The processor takes them after its work, and the interface g after each other.
+        // The processor receives both after its work; the interface needs g between them.
         assert_eq!(replay(text).expect("it ends").completed_ps, 9_000_000 + 100_000);
     }
 

@@ -1,8 +1,9 @@
-//! What happened in a run: each message, each link that a packet crossed, and what waited.
+//! Records of a run: each message, each crossing of a link by a packet, and waits.
 //!
-//! A [`Simulation`](super::simulation::Simulation) with a [`Recorder`] reports to it what ranks do, its fabric what
-//! links do; without one each of these places is a test of a pointer. Sums over links are complete. Single messages and
-//! crossings are kept up to [`RecordLimits`], and [`Records::left_out`] says whether there were more.
+//! A [`Simulation`](super::simulation::Simulation) with a [`Recorder`] reports the actions of ranks
+//! to it, and the fabric reports those of links. Without a recorder, each report costs a test of a
+//! pointer. Sums over links are complete. Single messages and crossings are recorded up to
+//! [`RecordLimits`], and [`Records::left_out`] returns how many more there were.
 
 mod critical;
 mod engines;
@@ -17,32 +18,33 @@ use super::simulation::{HostCosts, Message};
 use engines::Engines;
 use links::LinkTable;
 
-/// The most that is kept of a run.
+/// Maximum number of records of a run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RecordLimits {
-    /// Messages, of 80 bytes each, and as many works of processors, of 48.
+    /// Messages, of 80 bytes each; also the limit for work items of processors, of 48 bytes each.
     pub messages: usize,
     /// Crossings of links by packets, of 64 bytes each.
     pub crossings: usize,
 }
 
 impl Default for RecordLimits {
-    /// At most 384 MB.
+    /// Limits of at most 384 MB.
     fn default() -> Self {
         Self { messages: 1_000_000, crossings: 4_000_000 }
     }
 }
 
-/// What was recorded.
+/// The records of a run.
 #[derive(Clone, Debug)]
 pub struct Records {
-    /// In the order of posting.
+    /// Messages, in the order of posting.
     pub messages: Vec<MessageRecord>,
-    /// In the order in which they began to be known.
+    /// Crossings, in the order in which they were first reported.
     pub crossings: Vec<Crossing>,
-    /// What occupied the processors of ranks, and their waits for a time.
+    /// Work of the ranks' processors, and timers of ranks.
     pub works: Vec<Work>,
-    /// Each link of the topology, or of each copy of it: [`Topology::link_name`] knows them.
+    /// Each link of the topology, or of each copy of it. [`Topology::link_name`] returns their
+    /// names.
     ///
     /// [`Topology::link_name`]: super::topology::Topology::link_name
     pub links: Vec<LinkRecord>,
@@ -50,109 +52,109 @@ pub struct Records {
     pub window_ps: u64,
     /// When the last message was posted, in picoseconds.
     pub posting_ended_ps: u64,
-    /// What is missing.
+    /// Number of records that did not fit.
     pub left_out: LeftOut,
     costs: HostCosts,
-    /// Of hosts with the real engine or a transport, whose windows hold back frames of a message.
+    /// Whether hosts have the real engine or a transport: their windows delay frames of a message.
     has_windows: bool,
     last: Cause,
     completed_ps: u64,
 }
 
-/// What there was no room for.
+/// Number of records that did not fit.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct LeftOut {
-    /// Messages, with what they crossed.
+    /// Messages, with their crossings.
     pub messages: u64,
-    /// Crossings of messages that are there.
+    /// Crossings of recorded messages.
     pub crossings: u64,
 }
 
-/// A message and when it was where, in picoseconds.
+/// A message, with the times of its stages in picoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MessageRecord {
-    /// When the rank posted it.
+    /// When the rank posted the message.
     pub posted_ps: u64,
-    /// When its processor had handed it to the network.
+    /// When the sending processor had handed it to the network.
     pub handed_ps: u64,
-    /// When its first packet began to cross its first link.
+    /// When its first packet started to cross its first link.
     pub started_ps: u64,
-    /// When its last byte was at the destination host; [`NEVER_PS`] if that did not happen.
+    /// When its last byte reached the destination host; [`NEVER_PS`] if it did not.
     pub delivered_ps: u64,
-    /// When the processor there had received it; [`NEVER_PS`] if that did not happen.
+    /// When the receiving processor had received it; [`NEVER_PS`] if it had not.
     pub received_ps: u64,
-    /// Host that sends.
+    /// Host that sends the message.
     pub source: u32,
-    /// Host that receives.
+    /// Host that receives the message.
     pub destination: u32,
     /// Payload, in bytes.
     pub bytes: u32,
-    /// What the workload calls it.
+    /// Tag that the workload gave the message.
     pub tag: u32,
-    /// Which of several workloads it is of, from 0.
+    /// Index of its workload among several, from 0.
     pub workload: u8,
-    /// What its rank was informed of when it posted it.
+    /// Last notification of its rank before the post.
     pub cause: Cause,
-    /// Last link of the packet that arrived last: place in [`Records::crossings`].
+    /// Last crossing of the packet that arrived last: index in [`Records::crossings`].
     pub last_crossing: Option<u32>,
 }
 
-/// A packet crosses a link.
+/// The crossing of a link by a packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Crossing {
-    /// When it could have been sent, in picoseconds.
+    /// When the packet could have been sent, in picoseconds.
     pub ready_ps: u64,
     /// When its first bit left, in picoseconds.
     pub started_ps: u64,
-    /// Until when the sending of it is what its arrival waits for, in picoseconds: its last bit,
-    /// where it is stored; its head, where that goes on alone.
+    /// When the part of the packet that its arrival depends on had been sent, in picoseconds: the
+    /// last bit if the next node stores the packet, the head if the head goes on alone.
     pub sent_ps: u64,
-    /// When it was at the other end, in picoseconds: all of it, or its head.
+    /// When the packet, or its head, reached the other end, in picoseconds.
     pub arrived_ps: u64,
-    /// Until when it occupied the link, in picoseconds; 0 if that did not end.
+    /// When the link was free again, in picoseconds; 0 if that did not happen.
     pub busy_until_ps: u64,
     /// The link.
     pub link: u32,
-    /// Place in [`Records::messages`].
+    /// Index in [`Records::messages`].
     pub message: u32,
     /// Length on the link, in bytes.
     pub bytes: u32,
     /// Virtual channel.
     pub channel: u8,
-    /// The link that the same packet crossed before: place in [`Records::crossings`].
+    /// The packet's previous crossing: index in [`Records::crossings`].
     pub previous: Option<u32>,
 }
 
-/// The processor of a host works for its rank, or the rank waits for a time.
+/// Work of a host's processor for its rank, or a timer of the rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
-    /// When the rank asked for it, in picoseconds.
+    /// When the rank requested it, in picoseconds.
     pub asked_ps: u64,
-    /// When the processor began, in picoseconds.
+    /// When the processor started, in picoseconds.
     pub started_ps: u64,
     /// When it ended, in picoseconds.
     pub ended_ps: u64,
     /// The rank.
     pub rank: u32,
-    /// A wait for a time, which leaves the processor free.
+    /// Whether it is a timer, which leaves the processor free.
     pub is_timer: bool,
-    /// What the rank was informed of when it asked.
+    /// Last notification of the rank before the request.
     pub cause: Cause,
     tag: u32,
 }
 
-/// Why a rank does something: what it was informed of just before.
+/// Cause of an action of a rank: the notification just before it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Cause {
-    /// The run began.
+    /// The run started.
     Start,
-    /// A message was there: place in [`Records::messages`].
+    /// A message was received: index in [`Records::messages`].
     Received(u32),
-    /// A message was sent: place in [`Records::messages`].
+    /// A message was sent: index in [`Records::messages`].
     Sent(u32),
-    /// Work was done: place in [`Records::works`].
+    /// Work was finished: index in [`Records::works`].
     Worked(u32),
-    /// Something that there was no room to record.
+    /// The cause was not recorded, for lack of room.
     Unknown,
 }
 
@@ -169,53 +171,55 @@ pub struct Recorder {
     cause: Cause,
     last: (u64, Cause),
     posting_ended_ps: u64,
-    /// Record of each live message, by its number in the run; [`NONE`] if there is none.
+    /// Record of each live message, by its index in the run; [`NONE`] if it has none.
     record_of: Vec<u32>,
-    /// Last crossing of each live packet, by its number in the fabric; [`NONE`] if there is none.
+    /// Last crossing of each live packet, by its index in the fabric; [`NONE`] if it has none.
     crossing_of: Vec<u32>,
-    /// Crossing that has each channel of each link, if its end is not known; else [`NONE`].
+    /// The crossing that occupies each channel of each link and whose end is not known; [`NONE`] if
+    /// there is none.
     open: Vec<u32>,
     channels: usize,
-    /// Works that have not ended, of each rank.
+    /// Unfinished work of each rank.
     pending: Vec<Vec<u32>>,
-    /// Of hosts with the real engine.
+    /// State for hosts with the real engine.
     engines: Option<Box<Engines>>,
-    /// Of hosts with a transport.
+    /// Whether hosts have a transport.
     has_windows: bool,
 }
 
-/// What a fabric reports of a packet that is given a link.
+/// A link granted to a packet, as a fabric reports it.
 #[derive(Clone, Copy, Debug)]
 pub struct Grant {
-    /// The packet's number in the fabric.
+    /// The packet's index in the fabric.
     pub packet: u32,
-    /// The message's number in the run.
+    /// The message's index in the run.
     pub message: u32,
     /// The link.
     pub link: u32,
-    /// Virtual channel, 0 without such.
+    /// Virtual channel; 0 without virtual channels.
     pub channel: u8,
-    /// The packet has crossed nothing before.
+    /// Whether this is the first link of the packet.
     pub is_first: bool,
     /// Length on the link, in bytes.
     pub bytes: u32,
-    /// When it could have been sent, in picoseconds; nothing for when it arrived from the link
-    /// before.
+    /// When the packet could have been sent, in picoseconds; `None` for its arrival from the
+    /// previous link.
     pub ready_ps: Option<u64>,
     /// When its first bit leaves, in picoseconds.
     pub started_ps: u64,
     /// See [`Crossing::sent_ps`].
     pub sent_ps: u64,
-    /// When it will be at the other end, in picoseconds.
+    /// When it will reach the other end, in picoseconds.
     pub arrived_ps: u64,
-    /// When the link will be free; nothing if [`Recorder::on_released`] will report it.
+    /// When the link will be free, in picoseconds; `None` if [`Recorder::on_released`] will report
+    /// it.
     pub busy_until_ps: Option<u64>,
-    /// Whether this is a link of the topology, not a way within a switch.
+    /// Whether the link is one of the topology, not a path within a switch.
     pub is_counted: bool,
 }
 
 impl Recorder {
-    /// Creates records for a network of so many links with so many virtual channels each.
+    /// Creates a recorder for a network with `links` links of `channels` virtual channels each.
     pub fn new(limits: RecordLimits, links: usize, channels: usize) -> Self {
         Self {
             limits,
@@ -244,7 +248,7 @@ impl Recorder {
         Self { has_windows, ..self }
     }
 
-    /// Returns what was recorded of a run that has ended.
+    /// Returns the records of a run that has ended.
     pub fn finish(self) -> Records {
         let (completed_ps, last) = self.last;
         let (links, window_ps) = self.links.finish();
@@ -263,12 +267,12 @@ impl Recorder {
         }
     }
 
-    /// What messages cost the hosts of this run.
+    /// Sets the message costs of the hosts in this run.
     pub(super) const fn set_costs(&mut self, costs: HostCosts) {
         self.costs = costs;
     }
 
-    /// A rank posts a message.
+    /// Records that a rank posts a message.
     #[cold]
     pub(super) fn on_posted(&mut self, index: u32, message: &Message) {
         self.posting_ended_ps = message.posted_ps;
@@ -295,7 +299,7 @@ impl Recorder {
         *slot(&mut self.record_of, index) = record;
     }
 
-    /// The network gets a message.
+    /// Records that a message is handed to the network.
     #[cold]
     pub(super) fn on_handed(&mut self, index: u32, now_ps: u64) {
         if let Some(message) = self.message(index) {
@@ -303,7 +307,7 @@ impl Recorder {
         }
     }
 
-    /// The last byte of a message is at its host.
+    /// Records that the last byte of a message reached its host.
     #[cold]
     pub(super) fn on_delivered(&mut self, index: u32, now_ps: u64) {
         if let Some(message) = self.message(index) {
@@ -311,7 +315,7 @@ impl Recorder {
         }
     }
 
-    /// A rank is informed of a message.
+    /// Records that a rank is notified of a message.
     #[cold]
     pub(super) fn on_received(&mut self, index: u32, now_ps: u64) {
         let record = self.record_of.get(index as usize).copied().unwrap_or(NONE);
@@ -323,7 +327,7 @@ impl Recorder {
         self.last = (now_ps, self.cause);
     }
 
-    /// A rank asks for work of its processor from `started_ps` to `ended_ps`.
+    /// Records that a rank requests work of its processor, from `started_ps` to `ended_ps`.
     #[cold]
     pub(super) fn on_asked(&mut self, mut work: Work) {
         if self.works.len() >= self.limits.messages {
@@ -334,7 +338,7 @@ impl Recorder {
         self.works.push(work);
     }
 
-    /// Work that a rank asked for begins.
+    /// Records that requested work starts.
     #[cold]
     pub(super) fn on_begun(&mut self, rank: u32, tag: u32, started_ps: u64, ended_ps: u64) {
         for &work in slot(&mut self.pending, rank).iter() {
@@ -348,7 +352,7 @@ impl Recorder {
         }
     }
 
-    /// A rank is informed that its processor has sent a message.
+    /// Records that a rank is notified of a message sent.
     #[cold]
     pub(super) fn on_sent(&mut self, index: u32) {
         let record = self.record_of.get(index as usize).copied().unwrap_or(NONE);
@@ -356,17 +360,17 @@ impl Recorder {
         self.cause = if is_known { Cause::Sent(record) } else { Cause::Unknown };
     }
 
-    /// What the rank that acts was informed of before that.
+    /// Returns the last notification of the acting rank.
     pub(super) const fn cause(&self) -> Cause {
         self.cause
     }
 
-    /// A rank goes on with its cause of before, although other ranks were informed of something meanwhile.
+    /// Restores the cause of a rank's actions, after notifications of other ranks.
     pub(super) const fn resume(&mut self, cause: Cause) {
         self.cause = cause;
     }
 
-    /// A rank is informed that work is done.
+    /// Records that a rank is notified of finished work.
     #[cold]
     pub(super) fn on_worked(&mut self, rank: u32, tag: u32, now_ps: u64) {
         let works = &self.works;
@@ -379,13 +383,13 @@ impl Recorder {
         self.last = (now_ps, self.cause);
     }
 
-    /// Returns when the network got a message, in picoseconds, if that was recorded.
+    /// Returns when a message was handed to the network, in picoseconds, if it was recorded.
     pub fn handed_ps(&self, message: u32) -> Option<u64> {
         let record = *self.record_of.get(message as usize)?;
         self.messages.get(record as usize).map(|message| message.handed_ps)
     }
 
-    /// Records that a packet is given a link.
+    /// Records that a link is granted to a packet.
     #[cold]
     pub fn on_granted(&mut self, grant: Grant) {
         let grant = self.of_rail(grant);
@@ -437,7 +441,7 @@ impl Recorder {
         self.crossings.len() as u32 - 1
     }
 
-    /// Records that a channel of a link is free again.
+    /// Records that a channel of a link is free from `until_ps` on.
     #[cold]
     pub fn on_released(&mut self, link: u32, channel: u8, until_ps: u64) {
         let at = link as usize * self.channels + usize::from(channel);
@@ -448,20 +452,22 @@ impl Recorder {
         *open = NONE;
     }
 
-    /// Records that a link carries something.
+    /// Records that a link is occupied.
     #[cold]
     pub fn on_busy(&mut self, link: u32, from_ps: u64, until_ps: u64) {
         self.links.on_busy(link, from_ps, until_ps);
     }
 
-    /// Records that a link has carried so many bytes of a fluid, which would have taken so long alone.
+    /// Records that a link has carried `bytes` bytes of a fluid, which would have taken `busy_ps`
+    /// alone.
     #[cold]
     pub fn on_carried(&mut self, link: u32, from_ps: u64, busy_ps: u64, bytes: u32) {
         self.links.on_packet(link, from_ps, 0, bytes);
         self.links.on_busy(link, from_ps, from_ps.saturating_add(busy_ps));
     }
 
-    /// Records that the tail of a packet follows its head over the last link: it is sent at `sent_ps`.
+    /// Records that the tail of a packet, which is sent at `sent_ps`, follows the head over the
+    /// last link.
     #[cold]
     pub fn on_tail(&mut self, packet: u32, sent_ps: u64, arrived_ps: u64) {
         let crossing = self.crossing_of.get(packet as usize).copied().unwrap_or(NONE);
@@ -470,7 +476,7 @@ impl Recorder {
         }
     }
 
-    /// Records that a packet has reached its host. The last packet reported is what its message waited for.
+    /// Records that a packet reached its host. The last packet reported completes its message.
     #[cold]
     pub fn on_arrived(&mut self, packet: u32, message: u32) {
         let packet = self.packet_of_rail(packet);
@@ -489,7 +495,7 @@ impl Recorder {
 }
 
 impl Work {
-    /// Work that is asked for at `asked_ps`; what caused it is known to the recorder.
+    /// Creates work that is requested at `asked_ps`. The recorder sets the cause.
     pub(super) const fn new(rank: u32, tag: u32, times_ps: [u64; 3], is_timer: bool) -> Self {
         let [asked_ps, started_ps, ended_ps] = times_ps;
         Self { asked_ps, started_ps, ended_ps, rank, is_timer, cause: Cause::Unknown, tag }
@@ -497,24 +503,24 @@ impl Work {
 }
 
 impl Records {
-    /// Returns when the last rank did its last thing, in picoseconds.
+    /// Returns when the last rank finished, in picoseconds.
     pub const fn completed_ps(&self) -> u64 {
         self.completed_ps
     }
 
-    /// Returns the share of the run for which a link was occupied, from 0 to 1.
+    /// Returns the fraction of the run for which a link was occupied, from 0 to 1.
     pub fn busy_share(&self, link: &LinkRecord) -> f64 {
         (link.busy_ps as f64 / self.completed_ps.max(1) as f64).min(1.0)
     }
 
-    /// Returns the picoseconds that the packet of a message that arrived last waited for links; `None` if not all
-    /// of its way was kept.
+    /// Returns how long the last-arriving packet of a message waited for links, in picoseconds;
+    /// `None` if its crossings were not all recorded.
     pub fn link_wait_ps(&self, message: &MessageRecord) -> Option<u64> {
         let mut next = Some(message.last_crossing?);
         let mut wait_ps = 0;
         while let Some(at) = next {
             let crossing = self.crossings.get(at as usize)?;
-            // Behind packets of its own message it does not wait for others.
+            // Waiting behind packets of the packet's own message does not count.
             let started_ps = match crossing.previous {
                 None if !self.has_windows => message.started_ps.min(crossing.started_ps),
                 _ => crossing.started_ps,
@@ -526,7 +532,7 @@ impl Records {
     }
 }
 
-/// The value at a place of a list that grows.
+/// Returns the entry at an index of a list, and extends the list if needed.
 fn slot<T: Clone + Vacant>(list: &mut Vec<T>, index: u32) -> &mut T {
     if list.len() <= index as usize {
         list.resize(index as usize + 1, T::vacant());
@@ -534,7 +540,7 @@ fn slot<T: Clone + Vacant>(list: &mut Vec<T>, index: u32) -> &mut T {
     &mut list[index as usize]
 }
 
-/// What stands in the places of a list that nothing was put into.
+/// The value of unused entries of a list.
 trait Vacant {
     fn vacant() -> Self;
 }
@@ -551,7 +557,7 @@ impl Vacant for Vec<u32> {
     }
 }
 
-/// What has not happened.
+/// The time of an event that has not happened.
 pub const NEVER_PS: u64 = u64::MAX;
 const NONE: u32 = u32::MAX;
 

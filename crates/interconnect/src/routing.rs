@@ -1,4 +1,4 @@
-//! Which way packets go: tables of next links for every topology, and whole paths with lanes for
+//! Routes of packets: tables of next links for every topology, and whole paths with lanes for
 //! fabrics whose packets hold several links at once.
 
 mod paths;
@@ -10,25 +10,25 @@ use super::topology::Topology;
 
 pub use paths::{Hop, LaneChoice, Paths};
 
-/// How the ways through a network are found.
+/// How routes through a network are computed.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Routing {
-    /// All shortest paths; parallel and equal ones are candidates together (ECMP).
+    /// All shortest paths. Parallel links and paths of equal length are candidates together (ECMP).
     Shortest,
-    /// One tree from the switch `root`, as bridges build it; cables parallel to one of the tree are
-    /// its trunk and remain candidates.
+    /// One tree from the switch `root`, as bridges build it. Cables parallel to a cable of the tree
+    /// form a trunk with it and remain candidates.
     SpanningTree {
         /// The switch at its root, from 0.
         root: u32,
     },
-    /// First all steps along the first dimension of a grid, then along the next.
+    /// All steps along the first dimension of a grid, then all along the next.
     DimensionOrder {
-        /// The last dimension first.
+        /// Whether the last dimension comes first.
         is_reversed: bool,
     },
 }
 
-/// Which way round a ring steps lead that are as many both ways.
+/// Direction on a ring if both directions take the same number of steps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ties {
     /// Up from even positions, down from odd ones.
@@ -39,42 +39,43 @@ pub enum Ties {
     Down,
 }
 
-/// Which of the candidates a packet takes.
+/// How a packet chooses among the candidates.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Choice {
     /// By a hash of source and destination: the packets of a flow stay in order.
     PerFlow,
-    /// By the number of the source alone.
+    /// By the number of the source.
     PerSource,
-    /// The one that is free first, the first of equals: adaptive.
+    /// The candidate that is free first, the first of equals: adaptive.
     LeastLoaded,
     /// At random for each packet: spraying.
     Spray,
-    /// The frames of a flow that follow each other closely take the same, after a gap the one that is
-    /// free first.
+    /// Frames of a flow in close succession take the same link. After a gap the flow takes the link
+    /// that is free first.
     Flowlet {
-        /// The least time after the last frame, in picoseconds.
+        /// Minimum time since the last frame of the flow, in picoseconds.
         gap_ps: u64,
     },
-    /// For each packet the one that is free first on the shortest way, or a detour over a random
-    /// switch where backlog times hops is less (UGAL).
+    /// For each packet: the link that is free first on the shortest route, or a detour over a
+    /// random switch if its backlog times hops is less (UGAL).
     Ugal,
 }
 
 impl Choice {
-    /// The place among `count` candidates that a flow takes at a switch, from 0, where that does not
-    /// depend on what is free. All fabrics ask here, so that flows share the same links in each.
+    /// Returns the index among `count` candidates that a flow takes at a switch, from 0, where the
+    /// choice does not depend on load. All fabrics use this function, so that flows share the same
+    /// links in each.
     #[inline]
     pub(super) const fn place(self, flow: u32, switch: u32, count: usize) -> usize {
         if let Self::PerSource = self {
             return flow as usize % count;
         }
-        // The switch is part of the hash: else all switches would choose alike.
+        // The switch is part of the hash. Without it, all switches would choose alike.
         let hash = mix(flow as u64, switch as u64) >> 32;
         ((hash * count as u64) >> 32) as usize
     }
 
-    /// The flow of what `source` sends to `destination`: a hash, or the source.
+    /// Returns the flow of packets from `source` to `destination`: a hash, or the source.
     #[inline]
     pub(super) const fn flow(self, source: u32, destination: u32, salt: u64) -> u32 {
         match self {
@@ -84,114 +85,117 @@ impl Choice {
     }
 }
 
-/// The flow of what `source` sends to `destination`. Both are mixed in on their own: pairs that differ
-/// in the same bits are different flows. With another salt all flows are others.
+/// Returns the flow of packets from `source` to `destination`. Each is mixed in separately, so that
+/// pairs which differ in the same bits are different flows. Another salt changes all flows.
 #[inline]
 pub(super) const fn flow(source: u32, destination: u32, salt: u64) -> u32 {
     mix(mix(source as u64, FLOW ^ salt), destination as u64) as u32
 }
 
-/// Returns the salt of the hashes of flows in runs with a seed; the seed itself is for workloads.
+/// Returns the salt of flow hashes for runs with this seed. The seed itself is for workloads.
 pub const fn salt(seed: u64) -> u64 {
     mix(mix(seed, SALT), SALT)
 }
 
-/// Not a number of a node.
+/// Larger than any node number.
 const FLOW: u64 = 1 << 40;
 const SALT: u64 = 1 << 41;
 
 /// Which parallel lanes (cables or virtual channels) a packet may use.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LanePolicy {
-    /// In a dimension whose wrap the path crosses: lane 0 before the wrap, lane 1 from it on. In
-    /// others: any, chosen once per dimension. No circle of waiting packets can form.
+    /// In a dimension whose wrap the path crosses: lane 0 before the wrap, lane 1 after it. In
+    /// other dimensions: any lane, chosen once per dimension. Packets cannot wait for each other in
+    /// a circle.
     Dateline,
     /// In each dimension: lane 1 if the path crosses the wrap, lane 0 otherwise (`dim_order` of
     /// `BookSim2`). Most packets have lane 0.
     Partition,
-    /// The same with two datelines: lane 1 if the path crosses the wrap, lane 0 if it crosses the
-    /// middle opposite to it, else one that the packet draws (`dim_order_bal` of `BookSim2`).
+    /// Like `Partition`, with two datelines: lane 1 if the path crosses the wrap, lane 0 if it
+    /// crosses the middle opposite to the wrap, else a lane that the packet draws (`dim_order_bal`
+    /// of `BookSim2`).
     Balanced,
     /// Any lane on each hop. On a torus, packets can wait for each other in a circle.
     Free,
 }
 
-/// Why there are no routes.
+/// Why routes cannot be computed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RoutingError {
-    /// Dimension order without dimensions.
+    /// Dimension order was requested for a topology without dimensions.
     #[error("dimension-order routing needs a torus or mesh; {topology} is neither")]
     NoGrid {
         /// Name of the topology.
         topology: String,
     },
-    /// The root of the tree is no switch.
+    /// The root of the tree is not a switch.
     #[error("the root of the spanning tree is switch {root}, but {topology} has {switches}")]
     NoRoot {
-        /// What was asked for.
+        /// Root requested.
         root: u32,
-        /// Switches there are.
+        /// Number of switches.
         switches: u32,
         /// Name of the topology.
         topology: String,
     },
-    /// Hosts whose switches have no way to each other.
+    /// Two switches with hosts are not connected.
     #[error("no route from switch s{from} to switch s{to} of {topology}")]
     NoRoute {
-        /// A switch.
+        /// A switch with hosts.
         from: u32,
-        /// One that cannot be reached.
+        /// A switch that cannot be reached from it.
         to: u32,
         /// Name of the topology.
         topology: String,
     },
-    /// Lanes that the rule needs are not there.
+    /// Links have fewer lanes than the rule needs.
     #[error("the dateline rule needs 2 lanes between switches, but there is {lanes} at {link}")]
     TooFewLanes {
-        /// Lanes there are.
+        /// Number of lanes.
         lanes: usize,
-        /// Where.
+        /// Name of the link.
         link: String,
     },
-    /// More parallel candidates, or table space, than there can be.
+    /// There are more parallel candidates, or table entries, than the tables can hold.
     #[error("{topology} is too large for tables: {what}")]
     TooLarge {
         /// Name of the topology.
         topology: String,
-        /// What there is too much of.
+        /// The part that is too large.
         what: &'static str,
     },
 }
 
-/// For each switch and each destination, the links that lead there.
+/// For each switch and each destination, the links that lead to the destination.
 ///
-/// Destinations are switches with hosts, not hosts. Equal sets of links are stored once, and so are equal rows: all
-/// core switches of a fat tree number their sets alike, the upper switches of a pod do, and all switches with hosts, as
-/// the own hosts of a switch are named before its row is asked. The rows of a fat tree with 8192 hosts take 34 KiB.
+/// Destinations are switches with hosts, not hosts. Equal sets of links are stored once, and so are
+/// equal rows. In a fat tree all core switches share a row; so do the upper switches of a pod. All
+/// switches with hosts share one too, because the hosts of a switch are looked up before its row.
+/// The rows of a fat tree with 8192 hosts take 34 KiB.
 #[derive(Clone, Debug)]
 pub struct RouteTable {
-    /// Column of a host's switch.
+    /// Column of each host's switch.
     host_columns: Vec<u32>,
-    /// The link from its switch down to each host.
+    /// The link from its switch to each host.
     host_links: Vec<u32>,
     columns: usize,
     rows: Vec<Row>,
-    /// By row and column: which of the spans of the switch.
+    /// Index of the span, relative to the switch's first, by row and column.
     entries: Vec<u16>,
-    /// Where a set begins in `sets`, and its size in the low byte.
+    /// Start of a set in `sets`, and its size in the low byte.
     spans: Vec<u32>,
     sets: Vec<u32>,
 }
 
-/// What is known of a switch.
+/// Table row of a switch.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    /// Its own column; [`NO_COLUMN`] of one without hosts.
+    /// The switch's own column; [`NO_COLUMN`] if it has no hosts.
     column: u32,
-    /// Where its row begins in the entries.
+    /// Start of the row in `entries`.
     entries: u32,
-    /// Where its spans begin.
+    /// Start of the switch's spans in `spans`.
     spans: u32,
 }
 
@@ -204,8 +208,8 @@ impl RouteTable {
         Self::with_ties(topology, routing, Ties::ByPosition)
     }
 
-    /// Computes the table as [`RouteTable::new`] does, with a rule for steps of dimension order that are as many
-    /// both ways.
+    /// Computes the table as [`RouteTable::new`] does, with a rule for dimension-order steps that
+    /// are equally many in both directions.
     ///
     /// # Errors
     /// [`RoutingError`], one variant for each cause.
@@ -263,7 +267,8 @@ impl RouteTable {
         Ok(table)
     }
 
-    /// Keeps each row once. That of a switch with hosts is not asked for its own column.
+    /// Stores equal rows once. The row of a switch with hosts is never read at the switch's own
+    /// column.
     fn share_rows(&mut self, mut entries: Vec<u16>, column_of: &[u32], spans: &[Vec<u32>]) {
         let mut known: BTreeMap<&[u16], u32> = BTreeMap::new();
         let rows = entries.chunks_mut(self.columns.max(1));
@@ -283,7 +288,8 @@ impl RouteTable {
         }
     }
 
-    /// Returns the links from `switch` (from 0) towards `host`, at least one. For the host's own switch, its cable.
+    /// Returns the links from `switch` (from 0) towards `host`, at least one. For the host's own
+    /// switch, returns the host's cable.
     #[inline]
     pub fn candidates(&self, switch: u32, host: u32) -> &[u32] {
         let row = self.rows[switch as usize];
@@ -301,13 +307,13 @@ impl RouteTable {
         self.spans[row.spans as usize + usize::from(entry)]
     }
 
-    /// Whether a host is at this switch.
+    /// Returns whether a host is attached to this switch.
     #[inline]
     pub fn is_local(&self, switch: u32, host: u32) -> bool {
         self.rows[switch as usize].column == self.host_columns[host as usize]
     }
 
-    /// Whether two hosts are at the same switch.
+    /// Returns whether two hosts are attached to the same switch.
     #[inline]
     pub fn is_same_switch(&self, a: u32, b: u32) -> bool {
         self.host_columns[a as usize] == self.host_columns[b as usize]
@@ -319,7 +325,7 @@ impl RouteTable {
         self.host_links[host as usize]
     }
 
-    /// Returns for each of `links` links whether any packet between hosts may take it.
+    /// Returns, for each of `links` links, whether a packet between hosts may take it.
     pub fn used_links(&self, links: usize) -> Vec<bool> {
         let mut used = vec![false; links];
         for &link in self.sets.iter().chain(&self.host_links) {
@@ -335,7 +341,7 @@ impl RouteTable {
         used
     }
 
-    /// Returns the memory it takes, in bytes.
+    /// Returns the memory of the table, in bytes.
     pub fn bytes(&self) -> usize {
         let words = self.host_columns.len() + self.host_links.len();
         size_of::<u32>() * (words + self.spans.len() + self.sets.len())
@@ -362,7 +368,7 @@ impl RouteTable {
     }
 }
 
-/// Where the set of a span begins, and its size.
+/// Returns the start of a span's set, and its size.
 #[inline]
 const fn split_span(span: u32) -> (usize, usize) {
     ((span >> 8) as usize, (span & 0xff) as usize)
@@ -372,12 +378,12 @@ fn too_large(topology: &Topology, what: &'static str) -> RoutingError {
     RoutingError::TooLarge { topology: topology.name().to_owned(), what }
 }
 
-/// Finds the links towards a switch.
+/// Computes the links towards a switch.
 struct Ways<'a> {
     topology: &'a Topology,
     routing: Routing,
     ties: Ties,
-    /// For a tree: the switch above each, itself for the root.
+    /// For a tree: the parent of each switch; the root is its own parent.
     parents: Vec<u32>,
 }
 
@@ -398,7 +404,8 @@ impl<'a> Ways<'a> {
         Ok(ways)
     }
 
-    /// For each switch, the links from it towards `destination`; none for that itself.
+    /// Returns, for each switch, the links from it towards `destination`; none for `destination`
+    /// itself.
     fn to(&self, destination: u32) -> Result<Vec<Vec<u32>>, RoutingError> {
         let switches = self.topology.switches();
         if let Routing::DimensionOrder { is_reversed } = self.routing {
@@ -424,7 +431,7 @@ impl<'a> Ways<'a> {
             .collect()
     }
 
-    /// Steps from each switch to `destination`.
+    /// Returns the number of steps from each switch to `destination`.
     fn distances(&self, destination: u32) -> Vec<Option<u32>> {
         let mut distances = vec![None; self.topology.switches() as usize];
         distances[destination as usize] = Some(0);
@@ -442,7 +449,7 @@ impl<'a> Ways<'a> {
         distances
     }
 
-    /// Usable links to other switches, with these.
+    /// Returns the neighbours of a switch over usable links, with the links.
     fn neighbours(&self, switch: u32) -> impl Iterator<Item = (u32, u32)> {
         let hosts = self.topology.hosts();
         let outgoing = self.topology.outgoing(hosts + switch).iter();
@@ -469,7 +476,7 @@ impl<'a> Ways<'a> {
         parents
     }
 
-    /// The lanes of the next step of dimension order.
+    /// Returns the links of the next step of dimension order: all its lanes.
     fn step(&self, from: u32, to: u32, is_reversed: bool) -> Vec<u32> {
         let Some(grid) = self.topology.grid() else { return Vec::new() };
         let (at, goal) = (grid.coordinates(from), grid.coordinates(to));
@@ -485,7 +492,8 @@ impl<'a> Ways<'a> {
         let is_up = match (grid.is_torus, (2 * up).cmp(&size)) {
             (false, _) => goal[dimension] > at[dimension],
             (true, std::cmp::Ordering::Less) => true,
-            // Half of those exactly opposite go each way.
+            // From even positions up, from odd positions down: half of the opposite pairs go each
+            // way.
             (true, std::cmp::Ordering::Equal) => match self.ties {
                 Ties::ByPosition => at[dimension].is_multiple_of(2),
                 Ties::Up => true,
@@ -500,9 +508,9 @@ impl<'a> Ways<'a> {
     }
 }
 
-/// Of a switch without hosts.
+/// Column of a switch without hosts.
 const NO_COLUMN: u32 = u32::MAX;
-/// 64 million entries are 128 MB: a table beyond that is a slip in a configuration.
+/// 64 million entries take 128 MB. A larger table is an error in a configuration.
 const ENTRIES_MAX: usize = 1 << 26;
 
 #[cfg(test)]
@@ -523,8 +531,8 @@ mod tests {
         }
     }
 
-    /// Balls into bins: 64 flows on 8 ways have, over many salts, the mean of the chi-square of 7 degrees
-    /// of freedom, which is 7 with a variance of 14; and each flow takes each way as often.
+    /// Balls into bins: for 64 flows on 8 routes, the mean of chi-square over many salts is 7 (7
+    /// degrees of freedom, variance 14), and each flow takes each route equally often.
     #[test]
     fn flows_of_other_seeds_are_other_balls_into_bins() {
         const SEEDS: u64 = 100;
@@ -558,7 +566,7 @@ mod tests {
         RouteTable::new(topology, routing).expect("there are routes")
     }
 
-    /// Links that a packet crosses, taking the first candidate each time.
+    /// Returns the number of links that a packet crosses if it takes the first candidate at each switch.
     fn length(topology: &Topology, table: &RouteTable, from: u32, to: u32) -> u32 {
         let mut at = topology.links()[topology.host_link(from) as usize].to;
         let mut links = 1;
@@ -585,7 +593,8 @@ mod tests {
     fn equal_rows_are_kept_once() {
         let tree = Topology::fat_tree(8).expect("a fat tree");
         let routes = table(&tree, Routing::Shortest);
-        // One for switches with hosts, one for those above of each pod, one for the core.
+        // One row for the switches with hosts, one for the upper switches of each pod, one for the
+        // core.
         assert_eq!(routes.entries.len(), (1 + 8 + 1) * routes.columns);
         let single = table(&Topology::star(3).expect("a star"), Routing::Shortest);
         assert!(single.is_local(0, 2));

@@ -22,20 +22,20 @@ use processors::{Processors, What};
 pub use outcome::{Accepted, Outcome, Progress, Stuck, Watcher, WorkloadOutcome};
 pub use parallel::{Driver, InTurns, Part, Parts, Shares, WATCHED_EVENTS, Window};
 
-/// What carries messages from host to host.
+/// A network that carries messages from host to host.
 pub trait Fabric {
-    /// Messages from a host to itself cross its switch; else they never leave the host.
+    /// Whether messages from a host to itself cross its switch. If not, they never leave the host.
     const CARRIES_OWN: bool = false;
 
-    /// Takes a message that its host hands over now.
+    /// Accepts a message that its host hands over now.
     fn inject(&mut self, context: &mut Context, message: u32);
 
     /// Handles an event that the fabric scheduled; its place is below [`FABRIC_PLACES`].
     fn handle(&mut self, context: &mut Context, event: Event);
 
-    /// Prepares for the events of a slot of the wheel that are about to happen ([`Wheel::due`]): a fabric whose
-    /// state is larger than the caches may look at all that they need together, instead of waiting for one after
-    /// the other.
+    /// Prepares for the events of the wheel slot that is about to start ([`Wheel::due`]). A fabric
+    /// whose state exceeds the caches can load everything these events need at once, instead of
+    /// waiting for one item after another.
     #[inline]
     fn foresee(&mut self, _context: &Context) {}
 
@@ -47,21 +47,21 @@ pub trait Fabric {
     #[inline]
     fn foresee_sender(&self, _host: u32) {}
 
-    /// Returns what messages in flight wait for, when nothing will happen any more.
+    /// Returns what messages in flight wait for. Called when no events are left.
     fn diagnose(&self, context: &Context) -> Stuck;
 
-    /// Returns what happened at ports where something was lost, marked or paused.
+    /// Returns the counters of ports at which frames were lost, marked or paused.
     fn port_counters(&self) -> Vec<PortCounters> {
         Vec::new()
     }
 
-    /// Returns what the transport of hosts counted, if they have one.
+    /// Returns the counters of the hosts' transport, if they have one.
     fn transport_counts(&self) -> Option<TransportCounts> {
         None
     }
 
-    /// Returns the parameters of the LogGP model, if this is it: then processors and interfaces of hosts do things
-    /// in the order of that model.
+    /// Returns the parameters of the LogGP model if the fabric is one. Processors and interfaces of
+    /// hosts then follow the order of that model.
     fn loggp(&self) -> Option<LogGpConfiguration> {
         None
     }
@@ -69,24 +69,25 @@ pub trait Fabric {
     /// Returns the number of packet-hops (flit-hops of a flit fabric) so far: links crossed.
     fn hops(&self) -> u64;
 
-    /// Returns half the shortest time between scheduling and happening that is usual here, in picoseconds.
+    /// Returns half the shortest usual time from scheduling an event to the event, in picoseconds.
     fn slot_ps(&self) -> u64;
 }
 
-/// What a fabric shares with the run: the future, the messages in flight and those that arrived.
+/// State that a fabric shares with the run: future events, messages in flight and messages that
+/// arrived.
 #[derive(Debug)]
 pub struct Context {
     /// Future events.
     pub wheel: Wheel,
     /// Messages in flight.
     pub messages: Slab<Message>,
-    /// Records links and messages; nothing in a run that is not recorded.
+    /// Records links and messages; `None` in a run that is not recorded.
     pub recorder: Option<Box<Recorder>>,
     delivered: Vec<u32>,
     dropped: u64,
-    /// Added to the place of what is scheduled.
+    /// Number added to the place of each scheduled event.
     place_base: u32,
-    /// Messages that lost a part, if somebody asks.
+    /// Messages that lost a part; `None` until the first call of [`Self::take_lost`].
     lost: Option<Vec<u32>>,
 }
 
@@ -104,19 +105,20 @@ impl Context {
         }
     }
 
-    /// Sets the number that is added to the place of what is scheduled from now on: for a fabric made of several.
+    /// Sets the number that is added to the place of each event scheduled from now on. For a fabric
+    /// that consists of several.
     pub const fn set_place_base(&mut self, place_base: u32) {
         self.place_base = place_base;
     }
 
-    /// Takes a message delivered since the last event, if there is one: for a fabric around another, which decides
-    /// what is delivered further.
+    /// Removes and returns a message delivered since the last event, if any. For a fabric around
+    /// another one, which decides what is delivered to ranks.
     pub fn take_delivered(&mut self) -> Option<u32> {
         self.delivered.pop()
     }
 
-    /// Takes a message that lost a part since the last call, if there is one: for a fabric around another, which
-    /// repairs that. From the first call on they are remembered.
+    /// Removes and returns a message that lost a part, if any. For a fabric around another one,
+    /// which repairs losses. Lost messages are recorded from the first call on.
     pub fn take_lost(&mut self) -> Option<u32> {
         self.lost.get_or_insert_default().pop()
     }
@@ -128,13 +130,13 @@ impl Context {
         self.wheel.push(Event { time_ps, place, subject });
     }
 
-    /// Delivers a message, whose last byte has arrived now.
+    /// Delivers a message whose last byte has arrived now.
     #[inline]
     pub fn deliver(&mut self, message: u32) {
         self.delivered.push(message);
     }
 
-    /// Records that a part of a message was lost for good.
+    /// Records that a part of a message was lost and will not be retransmitted.
     pub fn drop_packet(&mut self, message: u32) {
         self.dropped += 1;
         if let Some(lost) = &mut self.lost {
@@ -149,26 +151,26 @@ impl Context {
 pub struct Message {
     /// When the sender posted it, in picoseconds.
     pub posted_ps: u64,
-    /// Host that sends.
+    /// Host that sends the message.
     pub source: u32,
-    /// Host that receives.
+    /// Host that receives the message.
     pub destination: u32,
     /// Payload, in bytes.
     pub bytes: u32,
-    /// What the workload calls it.
+    /// Tag that the workload gave the message.
     pub tag: u32,
-    /// Packets of it that have not arrived; the fabric's to use.
+    /// Number of its packets that have not arrived; for use by the fabric.
     pub remaining: u32,
-    /// One of its packets was marked for congestion in the network (ECN).
+    /// Whether one of its packets was marked for congestion in the network (ECN).
     pub is_marked: bool,
-    /// Which workload it is of.
+    /// The workload that posted the message.
     pub origin: Origin,
 }
 
-/// What messages cost the processor of a host.
+/// Processor time that messages cost a host.
 ///
-/// The processor does one thing at a time, in the order of posting and arrival. Zero costs are
-/// free: then it is not asked at all.
+/// The processor does one thing at a time, in the order of posting and arrival. With zero costs the
+/// processor is not simulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HostCosts {
     /// Per message sent, in picoseconds.
@@ -205,36 +207,36 @@ impl HostCosts {
         }
     }
 
-    /// Returns the cost of sending so many bytes, in picoseconds.
+    /// Returns the cost of sending `bytes` bytes, in picoseconds.
     pub const fn send(&self, bytes: u32) -> u64 {
         self.send_ps + self.send_ps_per_byte * bytes as u64
     }
 
-    /// Returns the cost of receiving so many bytes, in picoseconds.
+    /// Returns the cost of receiving `bytes` bytes, in picoseconds.
     pub const fn receive(&self, bytes: u32) -> u64 {
         self.receive_ps + self.receive_ps_per_byte * bytes as u64
     }
 }
 
-/// How a run is bounded and what of it is measured.
+/// Bounds of a run, and the part of it that is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Messages posted earlier are not measured, in picoseconds.
+    /// Messages posted before this time are not measured, in picoseconds.
     pub warmup_ps: u64,
-    /// The most events.
+    /// Maximum number of events.
     pub events: u64,
-    /// A run of an open load ends here, without the messages in flight, in picoseconds.
+    /// End of a run with an open load, in picoseconds. Messages then in flight are not counted.
     pub stop_ps: u64,
 }
 
 impl Default for Limits {
-    /// Everything is measured, and a run may take an hour.
+    /// Measures everything, up to 2^36 events, which can take an hour.
     fn default() -> Self {
         Self { warmup_ps: 0, events: 1 << 36, stop_ps: u64::MAX }
     }
 }
 
-/// Ranks, hosts and a fabric.
+/// A run: ranks, hosts and a fabric.
 #[derive(Debug)]
 pub struct Simulation<F, W> {
     fabric: F,
@@ -250,24 +252,24 @@ pub struct Simulation<F, W> {
     /// When the processor of each rank's host is free.
     free_ps: Vec<u64>,
     receiving: ReceivingConfiguration,
-    /// Of hosts that are interrupted; none of hosts that poll.
+    /// Interrupt state of the hosts; `None` if hosts poll.
     interrupts: Option<Interrupts>,
-    /// What processors and interfaces do when, in the LogGP model; in others they do one thing after
-    /// the other, in the order in which they are asked.
+    /// Schedule of processors and interfaces in the LogGP model; `None` in other models, where they
+    /// do one thing after another, in the order of requests.
     processors: Option<Box<Processors>>,
-    /// Processors do nothing else while bytes come in.
+    /// Whether processors do nothing else while bytes arrive.
     holds_receivers: bool,
-    /// Messages from hosts to themselves: when they will be there, the rank, and which.
+    /// Messages from hosts to themselves: arrival time, rank, message.
     loopback: Vec<(u64, u32, u32)>,
     outcome: Outcome,
-    /// When arrivals count as accepted.
+    /// Period in which arrivals count as accepted.
     accepting_ps: Range<u64>,
-    /// No event happens later but the first that does.
+    /// The run ends with the first event later than this.
     end_ps: u64,
 }
 
 impl<F: Fabric, W: Workload> Simulation<F, W> {
-    /// Creates a run whose rank r is on host `placement[r]`; no two ranks share a host.
+    /// Creates a run with rank r on host `placement[r]`. No two ranks share a host.
     pub fn new(fabric: F, workload: W, placement: &[u32], costs: HostCosts) -> Self {
         let hosts_max = placement.iter().max().map_or(0, |&host| host as usize + 1);
         let mut ranks = vec![NO_RANK; hosts_max];
@@ -303,7 +305,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         simulation
     }
 
-    /// Bounds the run.
+    /// Sets the bounds of the run.
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
@@ -312,7 +314,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self
     }
 
-    /// Sets what frames cost processors, and how hosts learn of messages.
+    /// Sets the processor cost of frames, and how hosts are notified of messages.
     #[must_use]
     pub fn with_receiving(mut self, receiving: ReceivingConfiguration) -> Self {
         let interrupts = receiving.interrupts;
@@ -333,15 +335,15 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     /// Runs to the end.
     ///
     /// # Errors
-    /// [`Stuck`] if messages wait for each other for ever.
+    /// [`Stuck`] if messages wait for each other forever.
     pub fn run(self) -> Result<Outcome, Stuck> {
         self.run_to_end().map(|(outcome, _)| outcome)
     }
 
-    /// Runs to the end and returns the fabric too, for what it counted.
+    /// Runs to the end. Returns the fabric too, for its counters.
     ///
     /// # Errors
-    /// [`Stuck`] if messages wait for each other for ever.
+    /// [`Stuck`] if messages wait for each other forever.
     pub fn run_to_end(self) -> Result<(Outcome, F), Stuck> {
         self.run_watched(&mut |_| ControlFlow::Continue(()))
     }
@@ -349,7 +351,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     /// Runs to the end and reports the progress every few thousand events.
     ///
     /// # Errors
-    /// [`Stuck`] if messages wait for each other for ever.
+    /// [`Stuck`] if messages wait for each other forever.
     pub fn run_watched(mut self, watch: &mut Watcher<'_>) -> Result<(Outcome, F), Stuck> {
         let mut check = CHECK_EVENTS.min(self.limits.events);
         for rank in 0..self.hosts.len() as u32 {
@@ -372,7 +374,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self.finish()
     }
 
-    /// Has what the next events need brought near.
+    /// Prefetches the state that the next events need.
     #[inline]
     fn foresee(&mut self) {
         self.fabric.foresee(&self.context);
@@ -387,14 +389,14 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// Lets a rank begin.
+    /// Starts a rank.
     fn start(&mut self, rank: u32) {
         self.begin_again();
         self.workload.start(rank, &mut self.actions);
         self.act(rank);
     }
 
-    /// One event.
+    /// Handles one event.
     #[inline]
     fn step(&mut self, event: Event) -> Result<(), Stuck> {
         self.outcome.events += 1;
@@ -437,7 +439,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// The processors of ranks may be busy when there is nothing more to report to them.
+    /// Extends the run to the time at which the last processor is free: processors may be busy
+    /// after the last notification.
     fn finish_ranks(&mut self) {
         for (rank, free_ps) in self.free_ps.iter().enumerate() {
             self.outcome.finish_rank(rank, *free_ps);
@@ -452,7 +455,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         Ok(self.end())
     }
 
-    /// What it came to so far.
+    /// Ends the run and returns the outcome so far.
     fn end(mut self) -> (Outcome, F) {
         self.finish_ranks();
         self.outcome.left = self.context.messages.len();
@@ -469,7 +472,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         (self.outcome, self.fabric)
     }
 
-    /// A timer of a rank or its processor.
+    /// Handles an event of a rank or its processor.
     fn handle_own(&mut self, event: Event) {
         let rank = event.place & RANK_MASK;
         match event.place & !RANK_MASK {
@@ -502,7 +505,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
             LOOK => self.on_look(event),
             _ => {
                 if self.holds_receivers {
-                    // Its last byte was there before the processor had its overhead.
+                    // The last byte arrived before the processor spent its overhead on the message.
                     let bytes = self.context.messages.get(event.subject).bytes;
                     let delivered_ps = event.time_ps - self.receive_ps(bytes);
                     self.note_delivery(event.subject, delivered_ps);
@@ -512,7 +515,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// The last byte of a message is at its host.
+    /// Handles the arrival of a message's last byte at its host.
     fn on_delivered(&mut self, index: u32) {
         let now_ps = self.context.wheel.now_ps();
         let message = self.note_delivery(index, now_ps);
@@ -530,7 +533,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self.process(rank, index);
     }
 
-    /// Counts a message whose last byte was at its host at a time.
+    /// Counts a message whose last byte reached its host at `time_ps`.
     #[inline]
     fn note_delivery(&mut self, index: u32, time_ps: u64) -> Message {
         let message = *self.context.messages.get(index);
@@ -557,17 +560,17 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         message
     }
 
-    /// What a message costs the processor that receives it, in picoseconds.
+    /// Returns the time that the receiving processor spends on a message, in picoseconds.
     fn receive_ps(&self, bytes: u32) -> u64 {
         self.costs.receive(bytes) + self.receiving.reassembly_ps(bytes)
     }
 
-    /// The processor of a rank's host turns to a message.
+    /// Makes the processor of a rank's host process a message.
     fn process(&mut self, rank: u32, index: u32) {
         let bytes = self.context.messages.get(index).bytes;
         let mut cost_ps = self.receive_ps(bytes);
         if self.interrupts.is_some() {
-            // What one interrupt brings happens one after the other.
+            // Messages of one interrupt are processed one after another.
             cost_ps = cost_ps.max(1);
         }
         if cost_ps == 0 {
@@ -587,7 +590,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self.context.schedule(*free, RECEIVED | rank, index);
     }
 
-    /// A host is interrupted: its processor turns to the interrupt, then to all that arrived.
+    /// Handles the interrupt of a host: its processor handles the interrupt, then all messages that
+    /// arrived.
     fn on_interrupt(&mut self, rank: u32) {
         let now_ps = self.context.wheel.now_ps();
         let Some(interrupts) = &mut self.interrupts else { return };
@@ -602,7 +606,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// A rank gets a message.
+    /// Delivers a message to a rank.
     fn on_received(&mut self, rank: u32, index: u32) {
         let message = self.context.messages.remove(index);
         let now_ps = self.context.wheel.now_ps();
@@ -622,7 +626,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self.act(rank);
     }
 
-    /// What ranks ask for now comes about after all else so far.
+    /// Orders the ranks' next requests after all earlier events.
     #[inline]
     fn begin_again(&mut self) {
         if let Some(processors) = &mut self.processors {
@@ -630,7 +634,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// A rank is informed that its processor is done with something, or that a time it waited for has come.
+    /// Notes that a rank continues, because its processor finished something or a timer expired.
     #[inline]
     fn go_on(&mut self, rank: u32) {
         if let Some(processors) = &mut self.processors {
@@ -642,7 +646,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// Does what a rank asked for.
+    /// Performs the actions that a rank requested.
     fn act(&mut self, rank: u32) {
         if self.actions.list.is_empty() {
             return;
@@ -737,9 +741,10 @@ const SATURATED: &str = "they kept growing, so the load is more than the network
 const ENDLESS: &str =
     "they did not keep growing, so the workload is endless or the limit of events too low";
 const DIVIDED: &str = "run it on one thread to hear whether they kept growing";
-/// A fraction of a millisecond of real time, and often enough for a sample of the messages in flight.
+/// Takes a fraction of a millisecond of real time. Frequent enough to sample the messages in
+/// flight.
 const CHECK_EVENTS: u64 = 4_096;
-/// Two months of virtual time: no sum of times wraps before.
+/// Two months of virtual time. No sum of times overflows before.
 const END_PS: u64 = 1 << 62;
 
 /// Places below this belong to the fabric.
@@ -747,10 +752,10 @@ pub const FABRIC_PLACES: u32 = 1 << 30;
 const WAKE: u32 = 1 << 30;
 const INJECT: u32 = 2 << 30;
 const RECEIVED: u32 = 3 << 30;
-/// An interrupt of a host, and a message to itself.
+/// An interrupt of a host, and a message from a host to itself.
 const INTERRUPT: u32 = WAKE | OTHER;
 const LOOPBACK: u32 = INJECT | OTHER;
-/// A look at what waits for processors: after all that ends at the same time.
+/// Checks what waits for processors, after all that ends at the same time.
 const LOOK: u32 = RECEIVED | OTHER;
 const OTHER: u32 = 1 << 29;
 const RANK_MASK: u32 = OTHER - 1;

@@ -1,4 +1,4 @@
-//! Which nodes a network has and which cables join them; the same object for every fabric model.
+//! Nodes of a network and the cables that join them. All fabric models use the same object.
 
 mod builders;
 mod edge_list;
@@ -11,22 +11,22 @@ pub use graph::{Cable, CableSettings, GraphError};
 
 /// Hosts, switches and the cables between them.
 ///
-/// Nodes are numbered: hosts from 0, switches after the hosts. A cable is two links, one for each
-/// direction, with the numbers 2k and 2k + 1; so `link ^ 1` is the way back. The links that leave a
-/// node, in the order in which they were connected, are its ports.
+/// Nodes are numbered: hosts from 0, switches after the hosts. A cable is two links, one per
+/// direction, with the numbers 2k and 2k + 1, so `link ^ 1` is the opposite direction. The links
+/// that leave a node are its ports, in the order in which they were connected.
 #[derive(Clone, Debug)]
 pub struct Topology {
     name: String,
     hosts: u32,
     switches: u32,
     links: Vec<Link>,
-    /// Where the outgoing links of each node begin in `outgoing`; one more entry than nodes.
+    /// Start of each node's links in `outgoing`; one entry more than nodes.
     outgoing_starts: Vec<u32>,
     outgoing: Vec<u32>,
     grid: Option<Grid>,
-    /// Names of nodes that have others than numbers.
+    /// Names of the nodes; `None` if nodes have only numbers.
     names: Option<Arc<[String]>>,
-    /// Of each cable; empty if none has settings of its own.
+    /// Settings of each cable; empty if no cable has settings of its own.
     settings: Arc<[CableSettings]>,
 }
 
@@ -37,79 +37,79 @@ pub struct Link {
     pub from: u32,
     /// Node that receives.
     pub to: u32,
-    /// What the cable is for.
+    /// Kind of the cable.
     pub kind: LinkKind,
-    /// Which of several parallel cables of one direction; 0 for a single one.
+    /// Index among parallel cables; 0 for a single cable.
     pub lane: u8,
 }
 
-/// What a cable is for.
+/// Kind of a cable.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LinkKind {
     /// Between a host and a switch.
     Host,
     /// Between two switches.
     Switch {
-        /// The dimension along which it leads, of a grid; 0 otherwise.
+        /// Dimension of the grid along which the link leads; 0 without a grid.
         dimension: u8,
-        /// Leads from the last position of a ring to the first or back.
+        /// Whether the link joins the last position of a ring and the first.
         is_wrap: bool,
     },
 }
 
-/// Switches in a grid or torus: switch n is at the coordinates of n in mixed radix, the first
-/// dimension running fastest.
+/// Switches in a grid or torus. The coordinates of switch n are its digits in mixed radix; the
+/// first dimension varies fastest.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Grid {
-    /// Positions along each dimension.
+    /// Number of positions along each dimension.
     pub sizes: Vec<u32>,
     /// Whether the ends of each dimension are joined.
     pub is_torus: bool,
 }
 
-/// Why there is no such topology.
+/// Why a topology cannot be built.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopologyError {
-    /// A size is zero, or the whole is too large.
+    /// A size is out of range.
     #[error("topology {name}: {what} is {value}, but must be from {least} to {most}")]
     Size {
-        /// Which topology.
+        /// Name of the topology.
         name: String,
-        /// Which size.
+        /// Name of the size.
         what: &'static str,
-        /// What was asked for.
+        /// Value requested.
         value: u64,
-        /// The least that works.
+        /// Smallest valid value.
         least: u64,
-        /// The most that works.
+        /// Largest valid value.
         most: u64,
     },
     /// A size that is halved is odd.
     #[error("topology {name}: {what} is {value}, but must be even, such as {below} or {above}")]
     Odd {
-        /// Which topology.
+        /// Name of the topology.
         name: String,
-        /// Which size.
+        /// Name of the size.
         what: &'static str,
-        /// What was asked for.
+        /// Value requested.
         value: u32,
-        /// A number that works.
+        /// The next smaller valid value.
         below: u32,
-        /// Another.
+        /// The next larger valid value.
         above: u32,
     },
-    /// Some node cannot reach another.
+    /// A node cannot reach another node.
     #[error("topology {name} is not connected: no path from {from} to {to}; add a cable")]
     NotConnected {
-        /// Which topology.
+        /// Name of the topology.
         name: String,
         /// A node.
         from: String,
-        /// One that it cannot reach.
+        /// A node that it cannot reach.
         to: String,
     },
-    /// Names and cables are no network.
+    /// Names and cables do not form a network.
     #[error(transparent)]
     Graph(#[from] GraphError),
     /// A line of a file of cables cannot be read.
@@ -127,17 +127,17 @@ pub enum TopologyError {
     /// A host has no cable, or more than one.
     #[error("topology {name}: host h{host} has {cables} cables; each host has exactly one")]
     HostCables {
-        /// Which topology.
+        /// Name of the topology.
         name: String,
         /// The host.
         host: u32,
-        /// Its cables.
+        /// Number of its cables.
         cables: usize,
     },
 }
 
 impl Topology {
-    /// Returns what it is called, sizes included.
+    /// Returns the name of the topology, sizes included.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -168,12 +168,12 @@ impl Topology {
         &self.outgoing[start..self.outgoing_starts[node as usize + 1] as usize]
     }
 
-    /// Whether the node is a host.
+    /// Returns whether the node is a host.
     pub const fn is_host(&self, node: u32) -> bool {
         node < self.hosts
     }
 
-    /// Returns the link by which a host sends.
+    /// Returns the link on which a host sends.
     pub fn host_link(&self, host: u32) -> u32 {
         self.outgoing(host)[0]
     }
@@ -183,17 +183,18 @@ impl Topology {
         self.links[self.host_link(host) as usize].to - self.hosts
     }
 
-    /// Returns the grid that the switches form, if they do.
+    /// Returns the grid of the switches, if they form one.
     pub const fn grid(&self) -> Option<&Grid> {
         self.grid.as_ref()
     }
 
-    /// Returns how a node is called in texts: by its name; without names `h3` is host 3, `s0` switch 0.
+    /// Returns the name of a node in texts. Without names of their own, host 3 is `h3` and switch 0
+    /// is `s0`.
     pub fn node_name(&self, node: u32) -> String {
         node_name(self.names.as_deref(), self.hosts, node)
     }
 
-    /// Returns the node that [is called](Self::node_name) so.
+    /// Returns the node with this [name](Self::node_name).
     pub fn node_named(&self, name: &str) -> Option<u32> {
         if let Some(names) = &self.names {
             let found = names.iter().position(|known| known == name)?;
@@ -207,30 +208,31 @@ impl Topology {
         }
     }
 
-    /// Names of all nodes, if they have others than numbers.
+    /// Returns the names of all nodes, if they have names.
     pub(super) const fn names(&self) -> Option<&Arc<[String]>> {
         self.names.as_ref()
     }
 
-    /// Returns the settings that the cable of a link has of its own.
+    /// Returns the cable settings of a link.
     pub fn cable_settings(&self, link: u32) -> CableSettings {
         self.settings.get(link as usize / 2).copied().unwrap_or_default()
     }
 
-    /// Whether any cable has settings of its own.
+    /// Returns whether any cable has settings of its own.
     pub fn has_cable_settings(&self) -> bool {
         !self.settings.is_empty()
     }
 
-    /// Changes the settings of the cables that have such.
+    /// Returns the topology with changed settings of the cables that have settings of their own.
     #[must_use]
     pub fn with_cable_settings(&self, change: impl Fn(CableSettings) -> CableSettings) -> Self {
         let settings = self.settings.iter().copied().map(change).collect();
         Self { settings, ..self.clone() }
     }
 
-    /// Returns how a link is called in texts, e.g. `s1->s2#1` for the second of parallel cables. Of several copies
-    /// of the topology, numbers go on from one to the next: `rail 1 s1->s2`.
+    /// Returns the name of a link in texts, such as `s1->s2#1` for the second of parallel cables.
+    /// With several copies of the topology, the numbers of one copy follow those of the copy
+    /// before: `rail 1 s1->s2`.
     pub fn link_name(&self, link: u32) -> String {
         let count = self.links.len() as u32;
         let Link { from, to, lane, .. } = self.links[(link % count) as usize];
@@ -247,12 +249,12 @@ impl Topology {
         self.links.get((link as usize).checked_rem(self.links.len())?)
     }
 
-    /// Returns the most ports in use at a switch.
+    /// Returns the largest number of ports in use at a switch.
     pub fn switch_ports_max(&self) -> usize {
         (self.hosts..self.nodes()).map(|node| self.outgoing(node).len()).max().unwrap_or(0)
     }
 
-    /// Each host has one cable, and each node reaches every other.
+    /// Checks that each host has one cable, and that each node reaches every other.
     fn check(self) -> Result<Self, TopologyError> {
         for host in 0..self.hosts {
             let cables = self.outgoing(host).len();
@@ -298,7 +300,7 @@ impl Grid {
     }
 }
 
-/// Collects cables.
+/// Builds a topology from cables.
 struct Builder {
     name: String,
     hosts: u32,
@@ -306,7 +308,7 @@ struct Builder {
     links: Vec<Link>,
     grid: Option<Grid>,
     names: Option<Vec<String>>,
-    /// Of each cable; empty if none has settings of its own.
+    /// Settings of each cable; empty if no cable has settings of its own.
     settings: Vec<CableSettings>,
 }
 
@@ -337,17 +339,17 @@ impl Builder {
         })
     }
 
-    /// A cable from a host to a switch.
+    /// Adds a cable from a host to a switch.
     fn attach(&mut self, host: u32, switch: u32) {
         self.cable(host, self.hosts + switch, LinkKind::Host, 0);
     }
 
-    /// `lanes` parallel cables between two switches.
+    /// Adds `lanes` parallel cables between two switches.
     fn join(&mut self, a: u32, b: u32, lanes: u32) {
         self.join_along(a, b, lanes, LinkKind::Switch { dimension: 0, is_wrap: false });
     }
 
-    /// The parallel cables with these numbers between two switches.
+    /// Adds the parallel cables with these numbers between two switches.
     fn join_from(&mut self, a: u32, b: u32, lanes: std::ops::Range<u32>) {
         let kind = LinkKind::Switch { dimension: 0, is_wrap: false };
         for lane in lanes {
@@ -399,7 +401,7 @@ impl Builder {
     }
 }
 
-/// How a node is called in texts.
+/// Returns the name of a node in texts.
 pub(super) fn node_name(names: Option<&[String]>, hosts: u32, node: u32) -> String {
     match (names.and_then(|names| names.get(node as usize)), node.checked_sub(hosts)) {
         (Some(name), _) => name.clone(),
@@ -408,8 +410,8 @@ pub(super) fn node_name(names: Option<&[String]>, hosts: u32, node: u32) -> Stri
     }
 }
 
-/// Node and link numbers share 29 bits of an event with flags; a million hosts of 16 cables stay
-/// well below.
+/// Node and link numbers share 29 bits of an event with flags. A million hosts with 16 cables each
+/// need far fewer.
 const NODES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]

@@ -5,23 +5,24 @@ use std::collections::BinaryHeap;
 
 use mem::prefetch;
 
-/// Something that will happen: `subject` (a packet, a message, a tag) reaches `place` (a link, a
-/// host, a timer) at `time_ps`.
+/// A future event: `subject` (a packet, a message, a tag) reaches `place` (a link, a host, a timer)
+/// at `time_ps`.
 ///
-/// The order of events is the order of their contents, so it does not depend on when they were
-/// scheduled. Models choose places such that no two events are equal.
+/// Events are ordered by their contents, so the order does not depend on when they were scheduled.
+/// Models choose places such that no two events are equal.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Event {
     /// Virtual time, in picoseconds since the start.
     pub time_ps: u64,
-    /// Where it happens; breaks ties of time.
+    /// Place of the event; breaks ties of time.
     pub place: u32,
-    /// What it happens to; breaks ties of place.
+    /// Subject of the event; breaks ties of place.
     pub subject: u32,
 }
 
 impl Event {
-    /// As one number, whose order is that of events: comparing it needs no branch.
+    /// Returns the event as one number with the order of events. Comparing the numbers needs no
+    /// branch.
     #[inline]
     const fn key(&self) -> u128 {
         (self.time_ps as u128) << 64 | (self.place as u128) << 32 | self.subject as u128
@@ -49,54 +50,53 @@ impl PartialOrd for Event {
 
 /// Future events, earliest first.
 ///
-/// Time is cut into slots of a power of two of picoseconds, and a ring of buckets holds the events
-/// of the slots ahead; a bitmap of occupied buckets lets a sparse run skip the empty ones. Only the
-/// slot that is being drained is sorted, so that an event costs an append and its share of a sort
-/// of a few neighbours: a third of what a binary heap costs at thousands of events. Buckets are
-/// chains of small blocks from a common store, in which the block that became vacant last is used
-/// first: the memory that is touched is that of the events there are, not that of the fullest slots
-/// of a whole turn. Events beyond the ring wait in a heap and come into the ring as it turns. When
-/// slots are crowded, so that sorting them would cost more than appending, they are made narrower.
+/// Time is divided into slots of a power of two picoseconds. A ring of buckets holds the events of
+/// the slots ahead; a bitmap of occupied buckets lets a sparse run skip the empty ones. Only the
+/// slot that is being drained is sorted, so an event costs an append and its share of sorting a few
+/// neighbours: a third of the cost of a binary heap with thousands of events. Buckets are chains of
+/// small blocks from a common store, which reuses the most recently vacated block first. The memory
+/// touched is therefore that of the pending events, not that of the fullest slots of a whole turn.
+/// Events beyond the ring wait in a heap and move into the ring as it turns. When crowded slots
+/// cost more to sort than to append to, slots are made narrower.
 #[derive(Debug)]
 pub struct Wheel {
     /// Events of the slot being drained, latest first.
     current: Vec<Event>,
     /// Number of the slot being drained: its time divided by the width of a slot.
     current_slot: u64,
-    /// Unsorted events of the slots after the current one: the last block of each bucket, and in the
-    /// low bits how many events it has beside one; [`NONE`] of an empty one. Slot n is in bucket n modulo
-    /// their count, a power of two.
+    /// Unsorted events of the slots after the current one, by bucket: the last block, and in the
+    /// low bits its number of events minus one; [`NONE`] if the bucket is empty. Slot n is in
+    /// bucket n modulo the number of buckets, a power of two.
     buckets: Vec<u32>,
-    /// One bit per bucket: whether it holds events.
+    /// One bit per bucket: whether the bucket has events.
     occupied: Vec<u64>,
-    /// Events that will be put into their buckets before the next turn: while very many are there, the memory of a
-    /// bucket is far away, and this way no event waits for it.
+    /// Events that are put into their buckets before the next turn. With very many events, the
+    /// memory of a bucket is not cached; staging lets the fetches overlap.
     staged: Vec<Event>,
     blocks: Vec<Block>,
-    /// The block before each one, as in `buckets`; of a vacant one, the next vacant one.
+    /// The block before each block, as in `buckets`. For a vacant block, the next vacant block.
     before: Vec<u32>,
-    /// The block that became vacant last; [`NONE`] if there is none.
+    /// The block that was vacated last; [`NONE`] if there is none.
     vacant: u32,
-    /// Events at least a whole turn ahead when they were pushed, or that were then and have not
-    /// come into the ring yet: always beyond it.
+    /// Events beyond the ring: pushed at least a whole turn ahead, and not yet moved into the ring.
     overflow: BinaryHeap<Reverse<Event>>,
     slot_shift: u32,
-    /// Crowded slots seen of late, less those that were not.
+    /// Number of recent crowded slots minus that of the others, at least 0.
     crowded: u32,
-    /// So many make slots narrower; doubled whenever that is of no use.
+    /// Value of `crowded` at which slots become narrower. Doubled whenever narrowing does not help.
     crowded_max: u32,
     now_ps: u64,
     len: usize,
 }
 
-/// Some events of a slot, filled from its end: a line of the caches.
+/// Events of one slot, filled from the end of the block, which is one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
 struct Block([Event; BLOCK]);
 
 impl Wheel {
-    /// Creates an empty wheel whose slots are at most `slot_ps` wide. Half the shortest time between scheduling an
-    /// event and its happening is a good choice.
+    /// Creates an empty wheel with slots at most `slot_ps` wide. Half the shortest time from
+    /// scheduling an event to the event is a good choice.
     pub fn new(slot_ps: u64) -> Self {
         Self {
             current: Vec::new(),
@@ -127,18 +127,19 @@ impl Wheel {
         self.len
     }
 
-    /// Whether nothing will happen any more.
+    /// Returns whether no events are left.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Schedules an event; now, if its time has passed.
+    /// Schedules an event. An event whose time has passed happens now.
     #[inline]
     pub fn push(&mut self, mut event: Event) {
         event.time_ps = event.time_ps.max(self.now_ps);
         self.len += 1;
         let slot = event.time_ps >> self.slot_shift;
-        // Of the current slot and of earlier ones this is more than any ring has.
+        // For the current slot and earlier ones the difference wraps to more than the size of any
+        // ring.
         let further = slot.wrapping_sub(self.current_slot).wrapping_sub(1);
         if further < self.buckets.len() as u64 - 1 {
             if self.len > VAST {
@@ -151,7 +152,7 @@ impl Wheel {
         }
     }
 
-    /// Schedules an event for the slot that is being drained, or for later than the ring reaches.
+    /// Schedules an event in the slot that is being drained, or beyond the ring.
     #[inline(never)]
     fn push_elsewhere(&mut self, slot: u64, event: Event) {
         if slot > self.current_slot {
@@ -162,7 +163,7 @@ impl Wheel {
         self.current.insert(at, event);
     }
 
-    /// Takes the next event; advances the clock to it.
+    /// Removes and returns the next event, and advances the clock to it.
     #[inline]
     pub fn pop(&mut self) -> Option<Event> {
         if self.current.is_empty() {
@@ -171,7 +172,8 @@ impl Wheel {
         self.pop_due()
     }
 
-    /// Takes the next event of the slot that is being drained; advances the clock to it.
+    /// Removes and returns the next event of the slot that is being drained, and advances the clock
+    /// to it.
     #[inline]
     pub fn pop_due(&mut self) -> Option<Event> {
         let event = self.current.pop()?;
@@ -180,14 +182,15 @@ impl Wheel {
         Some(event)
     }
 
-    /// Takes the next event as [`Wheel::pop_due`] does, if it happens before `end_ps`.
+    /// Removes and returns the next event as [`Wheel::pop_due`] does, if the event is before
+    /// `end_ps`.
     #[inline]
     pub fn pop_due_before(&mut self, end_ps: u64) -> Option<Event> {
         self.current.last().filter(|event| event.time_ps < end_ps)?;
         self.pop_due()
     }
 
-    /// Whether an event is due at this time whose place is below another.
+    /// Returns whether an event is due now with a place below `place`.
     #[inline]
     pub fn has_due_before(&self, place: u32) -> bool {
         let next = self.current.last();
@@ -199,8 +202,8 @@ impl Wheel {
         &self.current
     }
 
-    /// Returns events of the slot that will be drained next, some at a time and in no order, as far as they are
-    /// known. A fabric can prefetch what they need. None while there are few events.
+    /// Returns the known events of the slot that will be drained next, in chunks and without order.
+    /// A fabric can prefetch the state that they need. Empty while there are few events.
     pub fn ahead(&self) -> impl Iterator<Item = &[Event]> {
         let bucket = if self.is_deep() { self.next_occupied(self.current_slot) } else { None };
         let mask = self.buckets.len() - 1;
@@ -208,13 +211,14 @@ impl Wheel {
         self.chain(last)
     }
 
-    /// Whether the events do not stay in the first cache by themselves.
+    /// Returns whether the events exceed the first cache.
     #[inline]
     const fn is_deep(&self) -> bool {
         self.len > DEEP
     }
 
-    /// Has the blocks of the slot after the next brought near: the next ones are, since the last turn.
+    /// Prefetches the blocks of the slot after the next. Those of the next slot have been
+    /// prefetched since the last turn.
     #[inline]
     fn fetch_ahead(&self) {
         let mask = self.buckets.len() - 1;
@@ -227,8 +231,8 @@ impl Wheel {
         }
     }
 
-    /// Returns the time of the next event, in picoseconds. It does not turn the wheel: what is scheduled later for
-    /// times before that event then still goes into the ring.
+    /// Returns the time of the next event, in picoseconds. Does not turn the wheel, so events
+    /// scheduled later for an earlier time still go into the ring.
     pub fn next_ps(&self) -> Option<u64> {
         if let Some(event) = self.current.last() {
             return Some(event.time_ps);
@@ -238,12 +242,12 @@ impl Wheel {
             let bucket = slot as usize & (self.buckets.len() - 1);
             self.chain(self.buckets[bucket]).flatten().map(|event| event.time_ps).min()
         });
-        // What overflows is beyond the ring.
+        // Events in the overflow heap are beyond the ring.
         let beyond = || self.overflow.peek().map(|Reverse(event)| event.time_ps);
         in_ring.into_iter().chain(staged).min().or_else(beyond)
     }
 
-    /// Has the place of an event brought near, where it is put later.
+    /// Stages an event, and prefetches the block of its bucket.
     #[inline]
     fn stage(&mut self, slot: u64, event: Event) {
         let bucket = slot as usize & (self.buckets.len() - 1);
@@ -256,7 +260,7 @@ impl Wheel {
         }
     }
 
-    /// Puts staged events where they belong.
+    /// Puts staged events into their buckets.
     fn unstage(&mut self) {
         let mut staged = std::mem::take(&mut self.staged);
         for event in staged.drain(..) {
@@ -279,7 +283,7 @@ impl Wheel {
         self.blocks[(last >> BLOCK_SHIFT) as usize].0[first_of(last)] = event;
     }
 
-    /// An empty block at the end of a chain: the place of its first event.
+    /// Appends an empty block to a chain. Returns the position of its first event.
     #[inline]
     fn take_block(&mut self, before: u32) -> u32 {
         let block = self.vacant;
@@ -297,7 +301,7 @@ impl Wheel {
         (self.blocks.len() as u32 - 1) << BLOCK_SHIFT
     }
 
-    /// The events of the bucket of which this is the last block, block by block.
+    /// Returns the events of the bucket whose last block is `last`, block by block.
     fn chain(&self, mut last: u32) -> impl Iterator<Item = &[Event]> {
         std::iter::from_fn(move || {
             let block = (last >> BLOCK_SHIFT) as usize;
@@ -307,8 +311,8 @@ impl Wheel {
         })
     }
 
-    /// Moves the events of a bucket to the end of a list, those pushed last first: what was pushed in
-    /// the order of events, as in step, needs no sorting.
+    /// Moves the events of a bucket to the end of a list, in reverse order of pushing. Events that
+    /// were pushed in their order, as ranks in step do, then need no sorting.
     #[inline]
     fn empty_into(&mut self, bucket: usize, events: &mut Vec<Event>) {
         let mut last = std::mem::replace(&mut self.buckets[bucket], NONE);
@@ -326,14 +330,14 @@ impl Wheel {
         }
     }
 
-    /// Moves on to the next slot that has events, if the one that was drained is empty and there is
-    /// another. Whether any event is due then.
+    /// Advances to the next slot with events, if the current slot is empty and such a slot exists.
+    /// Returns whether any event is due then.
     pub fn turn(&mut self) -> bool {
         self.unstage();
         if self.current.is_empty() && self.crowded >= self.crowded_max {
             self.narrow();
         }
-        // With narrower slots, some may be due in that of the clock itself.
+        // After narrowing, some events can be due in the slot of the clock itself.
         if !self.current.is_empty() {
             return true;
         }
@@ -360,7 +364,7 @@ impl Wheel {
         true
     }
 
-    /// Moves what the ring reaches by now from the heap into it.
+    /// Moves the events that the ring now reaches from the heap into the ring.
     fn refill(&mut self) {
         while let Some(Reverse(event)) = self.overflow.peek().copied() {
             let slot = event.time_ps >> self.slot_shift;
@@ -372,9 +376,9 @@ impl Wheel {
         }
     }
 
-    /// Halves the width of slots. If then too much would lie beyond the ring, where it costs more
-    /// than sorting saves, the ring gets twice as many; if it has as many as it may, nothing is done.
-    /// Only while no slot is being drained.
+    /// Halves the width of slots. If too many events would then lie beyond the ring, where they
+    /// cost more than sorting saves, the number of buckets doubles; if that is at its maximum, does
+    /// not change anything. Called only while no slot is being drained.
     fn narrow(&mut self) {
         self.crowded = 0;
         let count = self.buckets.len();
@@ -405,7 +409,7 @@ impl Wheel {
         self.refill();
     }
 
-    /// The first slot after this one, of those in the ring, that has a bucket with events.
+    /// Returns the next slot after `after`, within the ring, whose bucket has events.
     fn next_occupied(&self, after: u64) -> Option<u64> {
         let count = self.buckets.len();
         let start = (after as usize & (count - 1)) + 1;
@@ -426,7 +430,8 @@ impl Wheel {
     }
 }
 
-/// A great many events at a time are of ranks in step and come in a few runs, which a stable sort merges.
+/// Very many events at a time belong to ranks in step and form a few runs, which a stable sort
+/// merges.
 #[inline]
 fn sort_latest_first(events: &mut [Event]) {
     if events.len() > STEP {
@@ -436,38 +441,40 @@ fn sort_latest_first(events: &mut [Event]) {
     }
 }
 
-/// Where the event that was pushed last is in its block.
+/// Returns the index, in its block, of the event that was pushed last.
 #[inline]
 const fn first_of(last: u32) -> usize {
     (LAST - (last & LAST)) as usize
 }
 
-/// Sorting more events than this costs more than going through a few more slots.
+/// Sorting more events than this costs more than visiting a few more slots.
 const CROWD: usize = 32;
-/// So many in a slot are more than happen to fall together.
+/// More events in a slot than coincide by chance.
 const STEP: usize = 4 * CROWD;
-/// Not at the first crowd: events of a synchronised workload fall together, and no width parts them.
+/// Slots do not become narrower at the first crowd: events of a synchronised workload coincide, and
+/// no width separates them.
 const CROWDED_TURNS: u32 = 8;
 
-/// Enough that what a network schedules (serialisation and latency, some microseconds) falls into
-/// the ring when slots are as wide as a few nanoseconds: 8192 × 0.5 ns = 4 µs; the heads of the
+/// Large enough that events scheduled by a network (serialisation and latency, some microseconds)
+/// fall into the ring when slots are a few nanoseconds wide: 8192 × 0.5 ns = 4 µs. The heads of the
 /// buckets, 4 B each, stay in the first cache.
 const BUCKETS: usize = 8192;
-/// More when thousands of hosts crowd narrow slots; their heads still leave most of the second cache.
+/// Used when thousands of hosts crowd narrow slots. The heads still leave most of the second cache
+/// free.
 const BUCKETS_MAX: usize = 16_384;
 const WORD_BITS: usize = 64;
-/// So many events, 64 KiB, and what they happen to do not stay in the first cache.
+/// This many events, 64 KiB, and the state they need exceed the first cache.
 const DEEP: usize = 4096;
-/// Events of a block.
+/// Number of events in a block.
 const BLOCK: usize = 1 << BLOCK_SHIFT;
 const BLOCK_SHIFT: u32 = 2;
-/// So many events, half a megabyte, and what they happen to do not stay in the second cache either.
+/// This many events, half a megabyte, and the state they need exceed the second cache too.
 const VAST: usize = 32_768;
-/// Events whose memory is being fetched at a time.
+/// Number of staged events, whose memory is fetched at the same time.
 const STAGED_MAX: usize = 32;
-/// Events of a full block beside one.
+/// Number of events in a full block minus one.
 const LAST: u32 = BLOCK as u32 - 1;
-/// No block; its low bits are those of one that is full.
+/// No block. Its low bits are those of a full block.
 const NONE: u32 = u32::MAX;
 const _: () = assert!(size_of::<Block>() == 64 && NONE & LAST == LAST);
 
@@ -496,7 +503,7 @@ mod tests {
         assert!(wheel.is_empty());
     }
 
-    /// The wheel agrees with a heap while events are scheduled from others, near and far.
+    /// The wheel agrees with a heap while events schedule others, near and far.
     #[test]
     fn events_scheduled_on_the_way_come_in_order() {
         let mut random = Random::new(2);
@@ -511,14 +518,14 @@ mod tests {
             assert_eq!(wheel.pop(), Some(expected));
             let reach = [1, 100, 10_000, 1_000_000, 100_000_000][random.below(5) as usize];
             let time_ps = wheel.now_ps() + random.below(reach);
-            // Places grow, so that nothing is scheduled before what has happened at this time.
+            // Places grow, so that no event is scheduled before one that has happened at this time.
             let event = Event { time_ps, place: subject, subject };
             wheel.push(event);
             heap.push(Reverse(event));
         }
     }
 
-    /// Narrowing the slots of a crowded wheel loses and misplaces nothing.
+    /// Narrowing the slots of a crowded wheel neither loses nor misplaces events.
     #[test]
     fn crowded_slots_become_narrower() {
         let mut random = Random::new(3);
@@ -539,8 +546,8 @@ mod tests {
         assert!(wheel.slot_shift < 18, "{}", wheel.slot_shift);
     }
 
-    /// More events than there may be before some are put into their buckets later: the order and the
-    /// time of the next one are the same.
+    /// With so many events that new ones are staged, the order and the time of the next event do
+    /// not change.
     #[test]
     fn very_many_events_come_in_order() {
         let mut random = Random::new(5);
@@ -564,7 +571,7 @@ mod tests {
         assert!(wheel.is_empty());
     }
 
-    /// Windows of time take the same events in the same order as popping them all.
+    /// Popping the events window by window gives the same order as popping them all.
     #[test]
     fn events_before_a_time_are_those_and_in_order() {
         let mut random = Random::new(4);

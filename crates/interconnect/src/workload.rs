@@ -1,4 +1,4 @@
-//! What ranks do: programs that send, compute and wait.
+//! Workloads: programs of ranks that send, compute and wait.
 
 mod flows;
 mod pattern;
@@ -13,103 +13,105 @@ pub use pattern::{NeedsRanks, Pattern};
 pub use several::{AnyWorkload, Member, Several, WORKLOADS_MAX};
 pub use sizes::{SizeTable, Sizes, SizesError};
 
-/// A program of all ranks, called with what happens to each.
+/// A program of all ranks, which is called for each notification of a rank.
 pub trait Workload {
-    /// Starts a rank at the begin of the run.
+    /// Starts a rank at the start of the run.
     fn start(&mut self, rank: u32, actions: &mut Actions);
 
-    /// Handles the end of a computation or a wait that the rank asked for.
+    /// Handles the end of a computation or a timer that the rank requested.
     fn on_wake(&mut self, rank: u32, tag: u32, actions: &mut Actions);
 
     /// Handles a message that has arrived.
     fn on_received(&mut self, rank: u32, received: Received, actions: &mut Actions);
 
-    /// Handles that the processor has sent a message that the rank gave a name ([`Actions::reports_sent`]), or that
-    /// its turn has come ([`Actions::take_turn`]).
+    /// Handles that the processor has sent a message to which the rank gave a name
+    /// ([`Actions::reports_sent`]), or that a named turn has come ([`Actions::take_turn`]).
     fn on_sent(&mut self, rank: u32, name: u32, actions: &mut Actions) {
         let _ = (rank, name, actions);
     }
 
-    /// Whether what a rank asks for has no order but what it waits for, as in a trace: then its
-    /// processor computes while a send waits for the interface. A program goes on after it has sent.
+    /// Returns whether the actions of a rank are ordered only by their dependencies, as in a trace.
+    /// The processor then computes while a send waits for the interface. A program, in contrast,
+    /// continues after it has sent.
     fn is_unordered(&self) -> bool {
         false
     }
 
-    /// Prepares for a rank that is likely to be woken soon.
+    /// Prefetches the state of a rank that is likely to be woken soon.
     #[inline]
     fn foresee(&self, _rank: u32) {}
 
-    /// Whether every rank has done all it had to.
+    /// Returns whether every rank has finished its work.
     fn is_finished(&self) -> bool;
 
-    /// Returns the ranks that will send to each other, as far as that is known before: their hosts may be connected
-    /// before the run begins.
+    /// Returns the ranks that will send to each other, if known. Their hosts can then be connected
+    /// before the run starts.
     fn pairs(&self) -> Vec<(u32, u32)> {
         Vec::new()
     }
 
-    /// Returns the share of the work that is done at a time, from 0 to 1, if that is known.
+    /// Returns the share of the work that is done at a time, from 0 to 1, if it is known.
     fn done(&self, now_ps: u64) -> Option<f64> {
         let _ = now_ps;
         None
     }
 
-    /// Returns when posting ends, if that is a matter of time, in picoseconds.
+    /// Returns when posting ends, in picoseconds, if the end depends on time.
     fn posts_until_ps(&self) -> Option<u64> {
         None
     }
 
-    /// Returns how many workloads it is made of, whose results are kept apart, too; 0 for one alone.
+    /// Returns the number of workloads that it consists of, whose results are also reported
+    /// separately; 0 for a single workload.
     fn workloads(&self) -> usize {
         0
     }
 
-    /// Describes what is not done, when nothing will happen any more and it is not finished.
+    /// Describes the unfinished work, when no events are left and the workload is not finished.
     fn awaits(&self) -> String {
         "some ranks have not done all they had to".to_owned()
     }
 }
 
-/// A workload whose ranks share nothing, so that each part of a divided run can have a copy of the
-/// whole and do only its own ranks.
+/// A workload whose ranks share no state. Each part of a divided run has a copy of the whole, and
+/// runs only its own ranks.
 pub trait Separable: Workload + Clone + Send {
-    /// What [`Workload::done`] of copies that do some ranks says of the whole.
+    /// How to combine the results of [`Workload::done`] of copies that run some ranks each.
     const SHARES: Shares = Shares::Greatest;
 
-    /// Takes over from another copy what a rank did there; it did nothing here.
+    /// Copies the state of a rank from the copy that ran it. The rank has not run here.
     fn adopt(&mut self, rank: u32, part: &mut Self);
 }
 
-/// What a rank learns of a message.
+/// Description of a message for the rank that receives it.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
     /// The number of the rank that sent it.
     pub from: u32,
     /// Its length, in bytes.
     pub bytes: u32,
-    /// What the sender called it.
+    /// Tag that the sender gave the message.
     pub tag: u32,
-    /// Which of several workloads it is of, from 0.
+    /// Index of its workload among several, from 0.
     pub workload: u8,
 }
 
-/// Where a message comes from.
+/// Origin of a message.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Origin {
-    /// Which of several workloads, from 0.
+    /// Index of its workload among several, from 0.
     pub workload: u8,
-    /// Class that the workload gives its messages.
+    /// Class that the workload gave the message.
     pub class: u8,
 }
 
-/// What a rank wants done, in this order.
+/// Actions that a rank requests, in order.
 #[derive(Debug, Default)]
 pub struct Actions {
-    /// The time, in picoseconds.
+    /// The current time, in picoseconds.
     pub now_ps: u64,
     pub(super) list: Vec<Action>,
-    /// Of the messages that are sent.
+    /// Origin of the messages that are sent.
     origin: Origin,
     reports_sent: bool,
 }
@@ -127,20 +129,21 @@ impl Actions {
         Self { now_ps: 0, list: Vec::new(), origin: Origin::default(), reports_sent }
     }
 
-    /// Whether the run reports when a message with a name has been sent ([`Workload::on_sent`]). It does where a send
-    /// may wait for an interface, in the LogGP model; elsewhere a message is sent when posted.
+    /// Returns whether the run reports that a named message has been sent ([`Workload::on_sent`]).
+    /// It does where a send can wait for an interface, in the LogGP model. Elsewhere a message is
+    /// sent when it is posted.
     pub const fn reports_sent(&self) -> bool {
         self.reports_sent
     }
 
-    /// Sends a message to a rank and gives it a name, under which it is reported.
+    /// Sends a message to a rank, and names it for the report that it has been sent.
     #[inline]
     pub fn send_named(&mut self, to: u32, bytes: u32, tag: u32, name: u32) {
         self.list.push(Action::Send { to, bytes, tag, name, origin: self.origin });
     }
 
-    /// Calls the rank with a name at the same time, after what began to be waited for before: what it asks for then
-    /// comes after what those lead to. For runs that report sends.
+    /// Calls the rank with a name at the current time, after all earlier requests of now have been
+    /// handled. Requests made in that call come after their effects. For runs that report sends.
     #[inline]
     pub fn take_turn(&mut self, name: u32) {
         self.list.push(Action::Turn { name });
@@ -151,13 +154,13 @@ impl Actions {
         self.send_named(to, bytes, tag, NAMELESS);
     }
 
-    /// Keeps the processor busy for so long after what it does already, then wakes the rank.
+    /// Occupies the processor for `time_ps` after its current work, then wakes the rank.
     #[inline]
     pub fn compute(&mut self, time_ps: u64, tag: u32) {
         self.list.push(Action::Compute { time_ps, tag });
     }
 
-    /// Wakes the rank at a time, without occupying its processor.
+    /// Wakes the rank at `time_ps`, without occupying its processor.
     pub fn wake_at(&mut self, time_ps: u64, tag: u32) {
         self.list.push(Action::Wake { time_ps, tag });
     }
@@ -166,20 +169,20 @@ impl Actions {
 /// Name of messages whose sending is not reported.
 pub(super) const NAMELESS: u32 = u32::MAX;
 
-/// A token goes round a ring of ranks: each waits for it from the left, delays, and sends it on to
+/// A token on a ring of ranks. Each rank waits for the token from the left, delays, and sends it to
 /// the right.
 #[derive(Clone, Debug)]
 pub struct TokenPass {
     bytes: u32,
     delay_ps: u64,
     passes: u32,
-    /// How often each rank will still pass the token on.
+    /// Number of passes left for each rank.
     passes_left: Vec<u32>,
 }
 
 impl TokenPass {
-    /// Makes a token of `bytes` bytes that is passed on `passes` times among `ranks` ranks, with a delay before
-    /// each but the first.
+    /// Creates a token of `bytes` bytes that is passed on `passes` times among `ranks` ranks, with
+    /// a delay before each pass but the first.
     pub fn new(ranks: u32, bytes: u32, delay_ps: u64, passes: u32) -> Self {
         let passes_left = (0..ranks).map(|rank| passes / ranks + u32::from(rank < passes % ranks));
         Self { bytes, delay_ps, passes, passes_left: passes_left.collect() }
@@ -231,8 +234,8 @@ impl Separable for TokenPass {
     }
 }
 
-/// A periodic grid of ranks, each of which, again and again, sends to its four neighbours, waits
-/// for what they send in the same iteration, and computes. A neighbour may be an iteration ahead.
+/// A periodic grid of ranks. In each iteration a rank sends to its four neighbours, waits for their
+/// messages of that iteration, and computes. A neighbour can be one iteration ahead.
 #[derive(Clone, Debug)]
 pub struct MeshExchange {
     configuration: MeshConfiguration,
@@ -249,25 +252,25 @@ pub struct MeshConfiguration {
     pub height: u32,
     /// Length of each message, in bytes.
     pub bytes: u32,
-    /// How often each rank sends, waits and computes.
+    /// Number of iterations of each rank.
     pub iterations: u32,
-    /// Computation of each iteration, in picoseconds.
+    /// Time of the computation in each iteration, in picoseconds.
     pub compute_ps: u64,
-    /// Order of the neighbours, as places in +x, −x, +y, −y; each rank begins x + y places later,
-    /// as the same order everywhere would let no two messages meet at a port.
+    /// Order of the neighbours, as indices into +x, −x, +y, −y. Each rank starts x + y places
+    /// later: with one common start, no two messages would meet at a port.
     pub order: [u8; 4],
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct MeshState {
     iteration: u32,
-    /// Messages of even and of odd iterations that are there.
+    /// Number of messages received of even and of odd iterations.
     received: [u8; 2],
     is_computing: bool,
 }
 
 impl MeshExchange {
-    /// Makes the program of width × height ranks.
+    /// Creates the program of width × height ranks.
     pub fn new(configuration: MeshConfiguration) -> Self {
         let MeshConfiguration { width, height, .. } = configuration;
         let states = vec![MeshState::default(); width as usize * height as usize];
@@ -343,7 +346,7 @@ impl Workload for MeshExchange {
         ranks.flat_map(|rank| self.neighbours(rank).map(|neighbour| (rank, neighbour))).collect()
     }
 
-    /// Ranks are at most a few iterations apart, so one of them stands for all.
+    /// Ranks are at most a few iterations apart, so the first one stands for all.
     fn done(&self, _now_ps: u64) -> Option<f64> {
         let iteration = self.states.first()?.iteration;
         Some(f64::from(iteration) / f64::from(self.configuration.iterations.max(1)))
@@ -359,16 +362,17 @@ impl Separable for MeshExchange {
     }
 }
 
-/// When the messages of [`OpenLoad`] are posted.
+/// Distribution of the times at which [`OpenLoad`] posts messages.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Arrivals {
-    /// At any time, each as likely (Poisson).
+    /// At any time with equal probability (Poisson).
     Poisson,
-    /// At multiples of this time, at most one at each, each as likely (Bernoulli), in picoseconds.
+    /// At multiples of this time in picoseconds, at most one message at each, with equal
+    /// probability (Bernoulli).
     Bernoulli(u64),
 }
 
-/// Each rank posts messages at random times, whatever becomes of them.
+/// A load whose ranks post messages at random times, independent of their delivery.
 #[derive(Clone, Debug)]
 pub struct OpenLoad {
     pattern: Pattern,
@@ -380,7 +384,7 @@ pub struct OpenLoad {
 }
 
 impl OpenLoad {
-    /// Makes `ranks` ranks that post a message every `interval_ps` in the mean until `until_ps`.
+    /// Creates `ranks` ranks that post a message every `interval_ps` on average, until `until_ps`.
     pub fn new(
         ranks: u32,
         pattern: Pattern,
@@ -393,7 +397,7 @@ impl OpenLoad {
         Self { pattern, sizes, arrivals: Arrivals::Poisson, interval_ps, until_ps, random }
     }
 
-    /// Sets when messages are posted.
+    /// Sets the distribution of post times.
     #[must_use]
     pub const fn with_arrivals(mut self, arrivals: Arrivals) -> Self {
         self.arrivals = arrivals;
@@ -450,7 +454,7 @@ impl Workload for OpenLoad {
         Some(self.until_ps)
     }
 
-    /// An open load has no end of its own: what was lost is not waited for.
+    /// An open load is always finished: it does not wait for messages, which may be lost.
     fn is_finished(&self) -> bool {
         true
     }

@@ -1,12 +1,12 @@
-//! Wormhole switching with source routes: a message is one worm, which holds every link from its
+//! Wormhole switching with source routes. A message is one worm, which holds every link from its
 //! head to its tail.
 //!
-//! One event per worm and hop. A worm is not simulated byte by byte; it is an interval on each link
-//! of its path. When its head is granted link i at time Tᵢ and its length is L characters, the link
-//! is free again when its tail has crossed it: at Tᵢ + L if nothing stops the head further on. If
-//! the head waits for link m until Tₘ, the links behind can take in B characters of storage per hop
-//! between; so the tail crosses link i not before Tₘ + L − B·(m − i). The release of a link is known
-//! as soon as the head is so far ahead that no later wait can reach back to it.
+//! One event per worm and hop. A worm is not simulated byte by byte: it is an interval on each link
+//! of its path. Assume the head is granted link i at time Tᵢ, and the worm has L characters. If
+//! nothing stops the head further on, the tail has crossed link i, and the link is free, at Tᵢ + L.
+//! If the head waits for link m until Tₘ, the links behind it store B characters per hop between,
+//! so the tail does not cross link i before Tₘ + L − B·(m − i). The release of a link is known as
+//! soon as the head is so far ahead that no later wait can affect that link.
 
 use std::collections::VecDeque;
 
@@ -17,67 +17,67 @@ use super::slab::Slab;
 use super::topology::{Link, LinkKind, Topology};
 use super::wheel::Event;
 
-/// What a wormhole network is made of. A character is what a link carries in one unit of time.
+/// Settings of a wormhole network. A character is what a link carries in one unit of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WormholeConfiguration {
-    /// Time of a character on a link, in picoseconds.
+    /// Time of one character on a link, in picoseconds.
     pub character_ps: u64,
-    /// Payload of a character, in bytes.
+    /// Payload of one character, in bytes.
     pub character_bytes: u32,
-    /// Characters a worm has beside its payload.
+    /// Characters of a worm beside its payload.
     pub header_characters: u64,
-    /// From the grant of a link to the arrival of the head at the next arbiter, in characters.
+    /// Time from the grant of a link to the arrival of the head at the next arbiter, in characters.
     pub hop_characters: u64,
-    /// From the grant of the last link to the arrival of the head in the memory of the host, in
-    /// characters.
+    /// Time from the grant of the last link to the arrival of the head in the memory of the host,
+    /// in characters.
     pub exit_characters: u64,
-    /// Before a worm leaves an interface that has carried one before, in characters.
+    /// Delay before a worm leaves an interface that has carried another worm, in characters.
     pub turnaround_characters: u64,
-    /// What a hop stores of a stopped worm, in characters.
+    /// Storage per hop for a stopped worm, in characters.
     pub storage_characters: u64,
-    /// Whom an arbiter lets pass.
+    /// How an arbiter chooses among waiting worms.
     pub arbiter: Arbiter,
-    /// Which lane a worm takes where it may take any.
+    /// How a worm chooses a lane where it may use any.
     pub lanes: LaneSelection,
-    /// Priority of the inputs from other switches, the lowest first: along the first dimension
-    /// upwards and downwards, then along the second. Inputs from further dimensions come first.
+    /// Priority of the inputs from other switches, lowest first: along the first dimension upwards
+    /// and downwards, then along the second. Inputs from further dimensions precede them.
     pub direction_order: [u8; 4],
 }
 
-/// Which lane a worm takes where it may take any.
+/// How a worm chooses a lane where it may use any.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LaneSelection {
-    /// The one that is free first.
+    /// The lane that is free first.
     FirstFree,
-    /// Always the one of its source.
+    /// Always the lane of its source.
     PerSource,
 }
 
-/// Whom an arbiter lets pass when several wait for a link.
+/// How an arbiter chooses among the worms that wait for a link.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Arbiter {
-    /// The one at the first input, inputs ordered with hosts first.
+    /// The worm at the first input, with hosts before other inputs.
     HostsFirst,
-    /// The one at the first input, inputs ordered with hosts last.
+    /// The worm at the first input, with hosts after other inputs.
     HostsLast,
-    /// The one that has waited longest.
+    /// The worm that has waited longest.
     Fair,
 }
 
-/// A wormhole network with its worms.
+/// A wormhole network, with its worms.
 #[derive(Debug)]
 pub struct Wormhole {
     configuration: WormholeConfiguration,
     paths: Paths,
     channels: Vec<Channel>,
-    /// The link by which each host sends.
+    /// The link on which each host sends.
     host_links: Vec<u32>,
     /// Whether the interface of each host has carried a worm.
     is_awake: Vec<bool>,
     worms: Slab<Worm>,
-    /// Times of grant of each worm, `stride` of them.
+    /// Times at which links were granted to each worm, `stride` entries per worm.
     grants_ps: Vec<u64>,
-    /// Links granted to each worm, `stride` of them.
+    /// Links granted to each worm, `stride` entries per worm.
     granted: Vec<u32>,
     stride: usize,
     names: Vec<String>,
@@ -91,15 +91,15 @@ struct Channel {
     /// Worm whose tail has not crossed yet and whose release is not known; [`NONE`] if there is
     /// none.
     holder: u32,
-    /// When it is free, if it has no owner.
+    /// When the link is free, if it has no holder.
     free_ps: u64,
-    /// Worms whose heads wait for it.
+    /// Worms whose heads wait for the link.
     waiting: Vec<u32>,
-    /// Worms on it or in the buffer at its end, in their order. Only the first can go on.
+    /// Worms on the link or in the buffer at its end, in order. Only the first can move on.
     queue: VecDeque<u32>,
-    /// When the first of the queue is at the front of the buffer.
+    /// When the first worm in `queue` is at the front of the buffer.
     front_ps: u64,
-    /// Place among the inputs of the arbiters at its end: the order of simultaneous arrivals.
+    /// Rank among the inputs of the arbiters at the link's end: the order of simultaneous arrivals.
     rank: u32,
 }
 
@@ -109,24 +109,25 @@ struct Worm {
     message: u32,
     source: u32,
     destination: u32,
-    /// Links of the path: the host's, those between switches, the destination's.
+    /// Number of links of the path: the host's, those between switches, the destination's.
     links: u16,
-    /// Links granted.
+    /// Number of links granted.
     granted: u16,
-    /// Links released, or with a known release.
+    /// Number of links released, or with a known release.
     released: u16,
-    /// Lane on the link granted last.
+    /// Lane on the last granted link.
     lane: u8,
     is_waiting: bool,
-    /// Its head is at the end of the link granted last, behind another worm.
+    /// Whether its head is at the end of the last granted link, behind another worm.
     is_behind: bool,
-    /// Place of the first hop between switches.
+    /// Index of the first hop between switches.
     path: u32,
     /// Length, in characters.
     length: u32,
     /// Order of posting.
     sequence: u32,
-    /// Order among those that wait for the same link: rank of the input, or of posting.
+    /// Order among worms that wait for the same link: the rank of the input, or the order of
+    /// posting.
     rank: u32,
 }
 
@@ -178,7 +179,7 @@ impl Wormhole {
         }
     }
 
-    /// The head of a worm asks for the next link of its path.
+    /// Requests the next link of a worm's path.
     fn request(&mut self, context: &mut Context, index: u32, rank: u32) {
         let now_ps = context.wheel.now_ps();
         let lanes = self.wanted(index);
@@ -201,7 +202,7 @@ impl Wormhole {
         }
     }
 
-    /// The links a worm may take next, with their lanes.
+    /// Returns the links that a worm may use next, with their lanes.
     fn wanted(&self, index: u32) -> Lanes {
         let worm = self.worms.get(index);
         let mut lanes = Lanes { links: [0; LANES], numbers: [0; LANES], count: 0 };
@@ -232,7 +233,7 @@ impl Wormhole {
         lanes
     }
 
-    /// A worm gets a link, now: its head goes on, and links behind may become free.
+    /// Grants a link to a worm, now. Its head moves on, and links behind it can become free.
     fn grant(&mut self, context: &mut Context, index: u32, link: u32, lane: u8) {
         let WormholeConfiguration {
             character_ps,
@@ -331,7 +332,8 @@ impl Wormhole {
         self.worms.get_mut(index).released = released;
     }
 
-    /// The tail of the first worm leaves the buffer at the end of a link: the next is in front.
+    /// Handles the tail of the first worm leaving the buffer at the end of a link: the next worm is
+    /// at the front.
     fn advance(&mut self, context: &mut Context, link: u32, time_ps: u64) {
         let channel = &mut self.channels[link as usize];
         channel.queue.pop_front();
@@ -343,7 +345,7 @@ impl Wormhole {
         }
     }
 
-    /// The head of a worm is at the end of a link.
+    /// Handles the head of a worm reaching the end of a link.
     fn reach(&mut self, context: &mut Context, index: u32, rank: u32) {
         let worm = self.worms.get_mut(index);
         let link = self.granted[index as usize * self.stride + usize::from(worm.granted) - 1];
@@ -357,7 +359,7 @@ impl Wormhole {
         }
     }
 
-    /// A link with waiting worms has become free.
+    /// Grants a link that has become free to one of the waiting worms.
     fn arbitrate(&mut self, context: &mut Context, link: u32) {
         let channel = &self.channels[link as usize];
         if channel.holder != NONE || channel.free_ps > context.wheel.now_ps() {
@@ -391,7 +393,7 @@ impl Wormhole {
         context.deliver(worm.message);
     }
 
-    /// The worm that a worm waits for.
+    /// Returns the worm that a worm waits for.
     fn awaited(&self, index: u32) -> Option<u32> {
         let worm = self.worms.get(index);
         if worm.is_behind {
@@ -462,7 +464,7 @@ impl Fabric for Wormhole {
         }
     }
 
-    /// Follows who waits for whom until somebody comes up again.
+    /// Follows the chain of waiting worms until a worm repeats.
     fn diagnose(&self, context: &Context) -> Stuck {
         let silent = Stuck::Silent { messages: context.messages.len() };
         let mut waiting = self.channels.iter().filter_map(|channel| channel.waiting.first());
@@ -489,7 +491,7 @@ impl Fabric for Wormhole {
     }
 }
 
-/// Links a worm may take next.
+/// Links that a worm may use next.
 struct Lanes {
     links: [u32; LANES],
     numbers: [u8; LANES],
@@ -512,9 +514,10 @@ impl Lanes {
 }
 
 const NONE: u32 = u32::MAX;
-/// Places: a link to be given to one that waits, ...
+/// Marks the place of an event: a link is granted to a waiting worm.
 const RELEASE: u32 = 1 << 29;
-/// ... the end of a worm at its host, or else the head of one at the end of a link.
+/// Marks the place of an event: a worm ends at its host. Without a mark, the head of a worm is at
+/// the end of a link.
 const DELIVERED: u32 = 1 << 28;
-/// The most lanes among which a worm chooses.
+/// Maximum number of lanes among which a worm chooses.
 const LANES: usize = 8;

@@ -1,12 +1,14 @@
-//! Routers with a clock, against reference figures of the router of `BookSim2`.
+//! Routers with a clock, compared with reference figures of the `BookSim2` router.
 //!
-//! The figures come from the stages of its `iq_router` (commit 27eb224), its iSLIP allocator, buffer
-//! states, k-ary n-cubes, dimension-order routing and traffic manager (commit 923f1a9), followed cycle by
-//! cycle outside of this project: `k = 8`, `n = 2`, `vc_buf_size = 8`, all else by default, which is
+//! The figures come from the stages of its `iq_router` (commit 27eb224), its iSLIP allocator,
+//! buffer states, k-ary n-cubes, dimension-order routing and traffic manager (commit 923f1a9),
+//! computed cycle by cycle outside this project. Parameters: `k = 8`, `n = 2`, `vc_buf_size = 8`,
+//! all others by default, which means
 //! `routing_delay = vc_alloc_delay = sw_alloc_delay = st_final_delay = 1`, `credit_delay = 0`,
-//! `alloc_iters = 1`, `use_noc_latency = 1`; Bernoulli arrivals, 10000 cycles to warm up, 30000 measured,
-//! all of which were awaited, or 6000 and 20000 where there are two figures (means of three seeds where
-//! there are four, or one was 2 % off). They are not printed output of `BookSim2`.
+//! `alloc_iters = 1`, `use_noc_latency = 1`. Arrivals are Bernoulli, with 10000 cycles of warm-up
+//! and 30000 measured cycles whose packets were all awaited; 6000 and 20000 cycles for references
+//! with two figures. References with four figures, or with a figure that was 2 % off, are means of
+//! three seeds. The figures are not printed output of `BookSim2`.
 
 use std::ops::ControlFlow;
 
@@ -25,8 +27,9 @@ struct Network {
     pattern: &'static str,
 }
 
-/// What it came to: loads in flits per cycle and host with the mean latency in cycles, below nine tenths
-/// of saturation, and the load where latency is three times that of an idle network.
+/// Reference results: pairs of a load in flits per cycle and host and the mean latency in cycles,
+/// below nine tenths of saturation; and the load at which latency is three times that of an idle
+/// network.
 struct Reference {
     network: Network,
     latencies: &'static [(f64, f64)],
@@ -60,7 +63,7 @@ impl Network {
         self.parse(fabric, load * 100.0, cycles).run().expect("it ends")
     }
 
-    /// Mean latency in cycles.
+    /// Returns the mean latency in cycles.
     fn latency(self, load: f64, cycles: u64) -> f64 {
         self.run("", load, cycles).latency.mean_us() * 1e3
     }
@@ -73,13 +76,13 @@ impl Network {
     }
 }
 
-/// A head needs a cycle for its route, one for a channel, one for the switch and one to cross it.
+/// A head needs one cycle each for its route, its channel, the switch allocation and the crossing.
 #[test]
 fn an_idle_network_takes_the_stages_of_its_routers() {
     let near =
         |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 0.01, "{found}");
-    // 7 cycles from host to host at one router, 5 more for each hop of a mesh, of which there are 5.25
-    // in the mean, 6 of a torus with 4.
+    // From host to host: 7 cycles at one router, and 5 more per hop of a mesh, which has 5.25 on
+    // average, or 6 more per hop of a torus, which has 4.
     near(mesh(4, 1, "any").latency(0.002, 40_000), 7.0 + 5.0 * 5.25);
     near(torus(4, 1, "any").latency(0.002, 40_000), 7.0 + 6.0 * 4.0);
     let quick = "routing_cycles = 0\nis_speculative = true\n";
@@ -87,8 +90,8 @@ fn an_idle_network_takes_the_stages_of_its_routers() {
     near(outcome.latency.mean_us() * 1e3, 7.0 - 2.0 + 3.0 * 5.25);
 }
 
-/// A point of each, in short runs; the rest is in the long tests. Lines that begin with `figure:` are read by
-/// `xtask acceptance fabric`.
+/// Checks one point of each reference, in short runs; the long tests check the rest. Lines that
+/// start with `figure:` are read by `xtask acceptance fabric`.
 #[test]
 fn latencies_are_those_of_the_reference() {
     let far = REFERENCES.iter().enumerate().filter_map(|(number, reference)| {
@@ -137,7 +140,7 @@ fn check_all(pattern: &str) {
     assert!(far.is_empty(), "{far:#?}");
 }
 
-/// What is further from the reference than it may be, in words.
+/// Returns a text if a latency deviates from the reference by more than the tolerance.
 fn check(network: Network, load: f64, expected: f64, cycles: u64, usual: f64) -> Option<String> {
     let found = network.latency(load, cycles);
     let deviation = (found / expected - 1.0).abs();
@@ -147,17 +150,17 @@ fn check(network: Network, load: f64, expected: f64, cycles: u64, usual: f64) ->
     (deviation >= tolerance).then(|| format!("{network:?} {load}: {found} for {expected}"))
 }
 
-/// How far from the reference a load, or a saturation, may be: as `usual`, but for those [known](FAR) to be
-/// further.
+/// Returns the tolerance for a load or a saturation: `usual`, unless a larger deviation is
+/// [known](FAR).
 fn tolerance(network: Network, load: f64, usual: f64) -> f64 {
     let known =
         FAR.iter().find(|(other, point, _)| *other == network && point.to_bits() == load.to_bits());
     known.map_or(usual, |(_, _, most)| *most)
 }
 
-/// What is further from the reference, and by how much at most. A transposed torus with two channels
-/// saturates 3 to 7 % earlier than in the reference, so latencies near that are longer: why is not known.
-/// The tornado is so only in short runs.
+/// Points with larger deviations from the reference, and the maximum deviation. A transposed torus
+/// with two channels saturates 3 to 7 % earlier than the reference, so latencies near saturation
+/// are longer; the cause is not known. The tornado deviates only in short runs.
 const FAR: [(Network, f64, f64); 5] = [
     (torus(2, 1, "transpose"), 0.081, 0.07),
     (torus(2, 4, "transpose"), 0.137, 0.065),
@@ -166,7 +169,7 @@ const FAR: [(Network, f64, f64); 5] = [
     (torus(2, 4, "tornado"), 0.120, 0.06),
 ];
 
-/// Each packet may hold what another waits for; no clock ticks for ever.
+/// In a deadlock, each packet holds a channel that another waits for, and the routers' clocks stop.
 #[test]
 fn a_deadlock_is_found_and_its_circle_named() {
     let ring = "[topology]\nkind = \"torus\"\nsizes = [8]\n[routing]\nlanes = \"free\"\n[fabric]\nkind = \
@@ -188,7 +191,8 @@ fn a_deadlock_is_found_and_its_circle_named() {
     }
 }
 
-/// What the reference comes to with other parameters, on a mesh with two channels near saturation.
+/// Compares results with other parameters of the reference, on a mesh with two channels near
+/// saturation.
 #[test]
 fn each_parameter_of_a_router_changes_what_it_changes_in_the_reference() {
     let near = |fabric: &str, expected: f64, tolerance: f64| {
@@ -199,7 +203,8 @@ fn each_parameter_of_a_router_changes_what_it_changes_in_the_reference() {
     near("input_speedup = 2\n", 42.151, 0.02);
     near("allocator_rounds = 3\n", 42.564, 0.02);
     near("switch_allocator = \"wavefront\"\n", 42.934, 0.02);
-    // It gives the same channels to the same inputs for longer, whether they have credits or not.
+    // The wavefront allocator grants the same channels to the same inputs for longer, with or
+    // without credits.
     near("channel_allocator = \"wavefront\"\n", 51.824, 0.06);
     near("routing_cycles = 0\n", 28.725, 0.02);
     near("is_speculative = true\n", 31.821, 0.02);
@@ -219,7 +224,7 @@ fn a_recorded_run_is_the_same_and_its_links_are_as_busy_as_flits_crossed_them() 
     assert_eq!(busy_ps, plain.hops * 1_000);
 }
 
-/// From host 0 to host 4 of a ring of 8 it is as far both ways; its packets take both.
+/// Host 4 of a ring of 8 is equally far from host 0 in both directions; packets use both.
 #[test]
 fn packets_draw_the_way_round_where_both_are_as_long() {
     let text = "[topology]\nkind = \"torus\"\nsizes = [8]\n[fabric]\nkind = \"flit\"\nrouter = \
@@ -238,10 +243,10 @@ fn packets_draw_the_way_round_where_both_are_as_long() {
     assert!(up + down == 60 && up.min(down) > 15, "{up} up, {down} down");
 }
 
-/// Where nearly all packets of a pattern share a few links, what is measured near saturation depends on
-/// for how long: those points are left out, and saturation was searched with runs of 15000 cycles, the
-/// first 5000 not measured, as it is here. Of a tornado on a torus it is the mean of five seeds of the
-/// reference, which are within 2.2 % of it.
+/// If nearly all packets of a pattern share a few links, results near saturation depend on the
+/// length of the run. Those points are omitted, and saturation was searched with runs of 15000
+/// cycles, the first 5000 not measured, as in these tests. For a tornado on a torus, saturation is
+/// the mean of five reference seeds, which deviate from it by at most 2.2 %.
 const REFERENCES: &[Reference] = &[
     Reference {
         network: mesh(4, 1, "any"),

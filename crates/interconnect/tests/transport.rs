@@ -1,28 +1,29 @@
 //! The transport of model hosts against theory: goodput under loss, queues and throughput of DCTCP,
-//! queues of windows by delay, shares of flows.
+//! queues of delay-based windows, shares of flows.
 
 use interconnect::configuration::{Configuration, Watch};
 use interconnect::records::RecordLimits;
 use interconnect::simulation::{InTurns, Outcome};
 use interconnect::workload::{Actions, Received, Workload};
 
-/// A full frame with its gap at 10 Gb/s.
+/// Time of a full frame with its gap at 10 Gb/s.
 const FRAME_PS: f64 = 1538.0 * 800.0;
-/// The same without the gap, as buffers count it.
+/// Length of a full frame without the gap, as buffers count it.
 const FRAME_BYTES: u64 = 1526;
 
 fn configuration(text: &str) -> Configuration {
     Configuration::parse("a.toml", text).expect("it is valid")
 }
 
-/// Latency of the switch with which a round trip of a full frame and its acknowledgement is so long.
+/// Returns the latency of the switch with which the round trip of a full frame and its
+/// acknowledgement takes `round_trip_ps`.
 fn latency_ps(round_trip_ps: f64) -> u64 {
-    // Two links each way, of 10 ns each.
+    // Two links in each direction, of 10 ns each.
     let links_ps = 2.0 * (1526.0 + 72.0) * 800.0 + 4.0 * 10_000.0;
     ((round_trip_ps - links_ps) / 2.0) as u64
 }
 
-/// Share of a link that a long message of one host to another uses, frames lost at random.
+/// Returns the share of a link that a long message between two hosts uses, with random losses.
 fn efficiency(recovery: &str, window: u32, round_trip_frames: f64, loss_ppm: u32) -> f64 {
     let (frames, latency_ps) = (60_000, latency_ps(round_trip_frames * FRAME_PS));
     let bytes = frames * 1500;
@@ -36,11 +37,11 @@ fn efficiency(recovery: &str, window: u32, round_trip_frames: f64, loss_ppm: u32
     f64::from(frames) * FRAME_PS / outcome.completed_ps as f64
 }
 
-/// The textbook's go-back-N: each loss costs a window of frames.
+/// Go-back-N of the textbook: each loss costs a window of frames.
 #[test]
 fn go_back_n_has_the_goodput_of_the_textbook() {
     for (window, loss_ppm) in [(9, 10_000), (33, 1_000), (33, 10_000), (33, 50_000)] {
-        // The frame after a lost one reports the loss, a round trip later.
+        // The frame after a lost one reports the loss, one round trip later.
         let measured = efficiency("go_back_n", window, f64::from(window) - 1.0, loss_ppm);
         let loss = f64::from(loss_ppm) / 1e6;
         let theory = (1.0 - loss) / (1.0 - loss + loss * f64::from(window));
@@ -50,7 +51,7 @@ fn go_back_n_has_the_goodput_of_the_textbook() {
     }
 }
 
-/// Selective repeat: each loss costs a frame.
+/// Selective repeat: each loss costs one frame.
 #[test]
 fn selective_repeat_loses_only_what_is_lost() {
     for (loss_ppm, tolerance) in [(0, 0.005), (1_000, 0.01), (10_000, 0.02), (50_000, 0.06)] {
@@ -58,19 +59,20 @@ fn selective_repeat_loses_only_what_is_lost() {
         let theory = 1.0 - f64::from(loss_ppm) / 1e6;
         let error = measured / theory - 1.0;
         println!("loss {loss_ppm} ppm: {measured:.4}, theory {theory:.4}, {error:+.4}");
-        // Lost acknowledgements cause retransmissions of frames that were there.
+        // Lost acknowledgements cause retransmissions of frames that had arrived.
         assert!(error.abs() < tolerance, "loss {loss_ppm} ppm: {measured}, theory {theory}");
     }
 }
 
-/// A window smaller than what is in flight in a round trip is sent once in each.
+/// A window smaller than the bandwidth-delay product is sent once per round trip.
 #[test]
 fn a_small_window_limits_throughput() {
     let measured = efficiency("selective_repeat", 8, 32.0, 0);
     assert!((measured / (8.0 / 32.0) - 1.0).abs() < 0.01, "{measured}");
 }
 
-/// Queue before the link to host 0 in frames, at the arrival of each, in the third quarter of a run.
+/// Returns the queue of the link to host 0 in frames, at the arrival of each frame in the third
+/// quarter of a run.
 fn queue(outcome: &Outcome) -> Vec<f64> {
     let records = outcome.records.as_ref().expect("it was recorded");
     let is_late = |ps: u64| ps > outcome.completed_ps / 2 && ps < outcome.completed_ps * 3 / 4;
@@ -85,7 +87,8 @@ fn recorded(text: &str) -> Outcome {
     configuration(text).run_watched(&InTurns, watch).expect("it ends")
 }
 
-/// Flows to host 0, of so many bytes each, over a switch with such a round trip.
+/// Returns the configuration of flows to host 0, of `bytes` bytes each, over a switch with this
+/// round trip.
 fn flows(round_trip_ps: f64, (count, bytes): (u32, u32), host: &str, fabric: &str) -> String {
     format!(
         "[topology]\nhosts = {}\n[fabric]\nlatency_ps = {}\n{fabric}[host]\ntransport = \
@@ -96,8 +99,9 @@ fn flows(round_trip_ps: f64, (count, bytes): (u32, u32), host: &str, fabric: &st
     )
 }
 
-/// Section 3.3 of Alizadeh and others, SIGCOMM 2010: with N flows the queue swings between K + N and
-/// that less N (W + 1) α / 2, where W = (C RTT + K) / N and α² (1 − α/4) = (2 W + 1) / (W + 1)².
+/// Section 3.3 of Alizadeh and others, SIGCOMM 2010. With N flows the queue oscillates between K +
+/// N and K + N − N (W + 1) α / 2, where W = (C RTT + K) / N and α² (1 − α/4) = (2 W + 1) / (W +
+/// 1)².
 #[test]
 fn the_queue_of_dctcp_is_that_of_its_paper_and_the_link_is_full() {
     for (count, k) in [(2, 40.0), (2, 65.0), (4, 65.0)] {
@@ -127,8 +131,8 @@ fn the_queue_of_dctcp_is_that_of_its_paper_and_the_link_is_full() {
     }
 }
 
-/// Windows by delay hold round trips at the target: the queue is what the target exceeds the idle network
-/// by.
+/// Delay-based windows keep round trips at the target, so the queue is the target minus the round
+/// trip of the idle network.
 #[test]
 fn the_queue_of_a_delay_window_is_near_its_target() {
     for (count, excess_ps) in [(2, 30_000_000.0), (2, 60_000_000.0), (4, 60_000_000.0)] {
@@ -145,7 +149,7 @@ fn the_queue_of_a_delay_window_is_near_its_target() {
     }
 }
 
-/// One host sends from the start on, another begins later: after that they share the link.
+/// One host sends from the start, another starts later; the two then share the link.
 struct Late;
 
 impl Workload for Late {
@@ -168,13 +172,14 @@ impl Workload for Late {
     }
 }
 
-/// Share of the link that the later of two flows has when it has had time, and Jain's index of both.
+/// Returns the share of the link of the later flow after it has converged, and Jain's index of both
+/// flows.
 fn share_of_second(host: &str, fabric: &str) -> (f64, f64) {
     let text = flows(SHORT_PS, (2, 1), host, fabric);
     let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };
     let outcome = configuration(&text).run_workload_watched(Late, 3, watch).expect("it ends");
     let records = outcome.records.expect("it was recorded");
-    // A new flow grows by a frame a round trip: it needs a while.
+    // A new flow grows by one frame per round trip, so its first half is not measured.
     let second = &records.messages[1];
     let half_ps = u64::midpoint(second.posted_ps, second.delivered_ps);
     let is_shared = |ps: u64| (half_ps..second.delivered_ps).contains(&ps);
@@ -196,7 +201,8 @@ fn two_flows_with_dctcp_share_a_link_fairly() {
     assert!(index > 0.99, "{share}");
 }
 
-/// With one target for all, a flow that has less keeps less; with more for small windows they become alike.
+/// With equal targets, a flow with a smaller share keeps it. With larger targets for small windows,
+/// shares converge.
 #[test]
 fn two_flows_by_delay_share_a_link_fairly_if_targets_are_scaled() {
     let target = format!("congestion = \"delay\"\ntarget_delay_ps = {}\n", 2 * SHORT_PS as u64);
@@ -206,7 +212,8 @@ fn two_flows_by_delay_share_a_link_fairly_if_targets_are_scaled() {
     assert!(apart < alike, "{apart} {alike}");
 }
 
-/// Whatever the network does to frames, all messages arrive once, and a divided run has the same result.
+/// With any treatment of frames by the network, all messages arrive once, and a divided run has the
+/// same result.
 #[test]
 fn all_messages_arrive_over_every_network() {
     let networks = [
@@ -245,8 +252,8 @@ fn all_messages_arrive_over_every_network() {
     }
 }
 
-/// Rate of each sender of an incast to host 0, from the first on, with a seed: one over the mean latency
-/// of its messages.
+/// Returns the rate of each sender of an incast to host 0, from the first sender on, for a seed:
+/// the reciprocal of the mean latency of its messages.
 fn rates(topology: &str, fabric: &str, host: &str, workload: &str, seed: u64) -> Vec<f64> {
     let text = format!(
         "[topology]\n{topology}[fabric]\n{fabric}[host]\n{host}[workload]\nkind = \
@@ -264,7 +271,7 @@ fn rates(topology: &str, fabric: &str, host: &str, workload: &str, seed: u64) ->
     (1..=senders).map(rate).collect()
 }
 
-/// Mean share of the first half of the senders, and the shares with single seeds.
+/// Returns the mean share of the first half of the senders, and the share for each seed.
 fn shares_of_first_half(run: impl Fn(u64) -> Vec<f64>) -> (f64, Vec<f64>) {
     let share = |seed| {
         let rates = run(seed);
@@ -276,7 +283,7 @@ fn shares_of_first_half(run: impl Fn(u64) -> Vec<f64>) -> (f64, Vec<f64>) {
     (shares.iter().sum::<f64>() / SEEDS as f64, shares)
 }
 
-/// Without jitter the frames of one sender find the room that each departure leaves, always.
+/// Without jitter, the frames of one sender would always find the space that each departure leaves.
 #[test]
 fn equal_senders_have_equal_shares_of_a_full_buffer() {
     let pairs = [
@@ -301,7 +308,7 @@ fn equal_senders_have_equal_shares_of_a_full_buffer() {
     }
 }
 
-/// Two trunks that are always busy meet before a third of the same rate.
+/// Two trunks that are always busy feed a third of equal rate.
 #[test]
 fn equal_trunks_have_equal_shares_of_a_full_buffer() {
     let topology = "kind = \"leaf_spine\"\nleaves = 3\nhosts = 4\nspines = 1\n";
@@ -309,14 +316,14 @@ fn equal_trunks_have_equal_shares_of_a_full_buffer() {
     let host = "transport = \"selective_repeat\"\nwindow_frames = 64\n";
     let workload = "bytes = \"300 kB\"\niterations = 1\n";
     let (mean, shares) = shares_of_first_half(|seed| {
-        // Hosts 1 to 3 are at the leaf of the target.
+        // Hosts 1 to 3 are attached to the leaf of the target.
         rates(topology, fabric, host, workload, seed).split_off(3)
     });
     println!("{mean:.4}; {shares:.3?}");
     assert!((mean - 0.5).abs() < 0.025, "{mean}, {shares:?}");
 }
 
-/// The seed decides, and nothing else.
+/// Results depend on the seed alone.
 #[test]
 fn results_depend_on_the_seed_and_not_on_threads() {
     let run = |host: &str, fabric: &str, seed: u64, threads: u32| {
@@ -351,7 +358,7 @@ fn results_depend_on_the_seed_and_not_on_threads() {
     assert!(equal.is_empty(), "{equal:?}");
 }
 
-/// What held a message back is not put down to its frames.
+/// Waits for a window are not attributed to the frames of a message.
 #[test]
 fn the_critical_path_knows_windows() {
     let text = "[topology]\nhosts = 2\n[fabric]\nlatency_ps = \"20 us\"\n[host]\ntransport = \
@@ -366,9 +373,9 @@ fn the_critical_path_knows_windows() {
 }
 
 const SEEDS: u64 = 20;
-/// As in the paper on DCTCP: 81 frames.
+/// As in the paper on DCTCP: the time of 81 frames.
 const ROUND_TRIP_PS: f64 = 100_000_000.0;
-/// A new flow has its share after some hundred of them.
+/// A new flow has its share after about a hundred of these round trips.
 const SHORT_PS: f64 = 20_000_000.0;
 /// The link from the switch to host 0 of a star.
 const TO_TARGET: u32 = 1;

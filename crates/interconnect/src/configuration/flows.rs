@@ -11,7 +11,7 @@ use super::{
     Configuration, ConfigurationError, MESSAGE_MAX_BYTES, TIME_MAX_PS, WorkloadConfiguration,
 };
 
-/// Reads `flows`, or what stands in its place: the text of `flows_file` as [`file_value`] has it.
+/// Reads `flows`, or the contents of `flows_file` as returned by [`file_value`].
 pub(super) fn read_flows(
     keys: &mut Reader,
     hosts: u32,
@@ -54,7 +54,7 @@ pub(super) fn read_flows(
 }
 
 impl Configuration {
-    /// A workload of flows has some.
+    /// Checks that a workload of flows is not empty.
     pub(super) fn check_flows(&self) -> Result<(), ConfigurationError> {
         let is_empty = |workload: &WorkloadConfiguration| match workload {
             WorkloadConfiguration::Flows(flows) => flows.is_empty(),
@@ -75,13 +75,14 @@ impl Configuration {
     }
 }
 
-/// What stands for `flows_file` once the file was read.
+/// Returns the value that replaces `flows_file` after the file was read.
 pub(super) fn file_value(path: &str, text: String) -> Value {
     let path = (PATH.to_owned(), Value::String(path.to_owned()));
     Value::Table(Table::from_iter([path, (TEXT.to_owned(), Value::String(text))]))
 }
 
-/// The flows of a file: lines of a source, a destination, a length and a start; `#` begins a comment.
+/// Parses a file of flows: lines with a source, a destination, a length and a start. `#` starts a
+/// comment.
 fn parse(file: &str, text: &str, hosts: u32) -> Result<Vec<Flow>, ConfigurationError> {
     let mut flows = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -104,7 +105,7 @@ fn parse(file: &str, text: &str, hosts: u32) -> Result<Vec<Flow>, ConfigurationE
     Ok(flows)
 }
 
-/// A flow, or what is wrong with it.
+/// Parses a flow, or returns what is wrong.
 fn read_flow(columns: &[Value], hosts: u32) -> Result<Flow, String> {
     let [source, destination, bytes, start] = columns else {
         return Err(format!("it has {} columns, but must have 4", columns.len()));
@@ -143,7 +144,8 @@ fn read_column(
     })
 }
 
-/// The columns of a line. A unit belongs to the number before it, and what is in quotes is one column.
+/// Splits a line into columns. A unit belongs to the number before it; text in quotes is one
+/// column.
 fn columns(line: &str) -> impl Iterator<Item = &str> {
     let mut rest = line;
     std::iter::from_fn(move || {
@@ -166,7 +168,7 @@ fn columns(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A column as it would stand in a configuration.
+/// Returns a column as a value of a configuration.
 fn value(column: &str) -> Value {
     match column.replace('_', "").parse() {
         Ok(number) => Value::Integer(number),
@@ -220,7 +222,7 @@ mod tests {
             (15, 0, 1_000, 250_000),
         ];
         assert_eq!(flows("[workload]\nkind = \"flows\"\nflows_file = \"a.flows\"\n"), expected);
-        // A file of flows can be nothing else.
+        // With `flows_file`, `kind` can be omitted.
         assert_eq!(flows("[workload]\nflows_file = \"a.flows\"\n"), expected);
         let list = "[workload]\nkind = \"flows\"\nflows = [[0, 1, 1500, 0], [2, 3, \"1 MiB\", \"10 us\"], \
                     [4, 5, \"2 kB\", \"0.5 us\"], [15, 0, 1000, 250000]]\n";
@@ -336,7 +338,7 @@ mod tests {
         assert!(other.contains("it needs [workload] kind = \"flows\""), "{other}");
     }
 
-    /// Each flow alone takes as long on two parts as on the whole, on every fabric that has such.
+    /// Each flow alone takes as long in two parts as in one, on every fabric that can be divided.
     #[test]
     fn flows_run_on_every_fabric_and_in_parts() {
         for fabric in ["ethernet", "wormhole", "flit", "fluid", "loggp"] {

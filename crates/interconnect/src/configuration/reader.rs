@@ -1,4 +1,4 @@
-//! Takes keys out of a section one by one, and complains about what is left.
+//! Reads the keys of a section one by one, and reports keys that remain.
 
 use std::fmt::Write as _;
 
@@ -11,21 +11,21 @@ use super::units::Unit;
 
 /// A section of a configuration.
 ///
-/// What its methods are asked for is the declaration of a key: it is read, checked, written out with
-/// all settings, and listed in the reference ([`Self::finish`]).
+/// Each call of a method that reads a key is also the declaration of the key: the key is checked,
+/// written to the effective configuration, and listed in the reference ([`Self::finish`]).
 pub(super) struct Reader {
     file: String,
     section: String,
-    /// It is one of a list, `[[section]]`.
+    /// Whether the section is one of a list, `[[section]]`.
     is_listed: bool,
     table: Table,
     known: Vec<Key>,
-    /// What was read, defaults included, as lines of TOML.
+    /// Values that were read, defaults included, as lines of TOML.
     effective: String,
 }
 
 impl Reader {
-    /// Takes a section out of a file; empty if it is not there.
+    /// Removes a section from the root table. The section is empty if it does not exist.
     pub(super) fn section(
         file: &str,
         root: &mut Table,
@@ -54,7 +54,7 @@ impl Reader {
         })
     }
 
-    /// A list of sections of one name, `[[name]]`; empty if there is none.
+    /// Removes a list of sections with one name, `[[name]]`. The list is empty if there are none.
     pub(super) fn sections(
         file: &str,
         root: &mut Table,
@@ -75,7 +75,7 @@ impl Reader {
         tables.into_iter().map(one).collect()
     }
 
-    /// Any text.
+    /// Reads a text.
     pub(super) fn text(&mut self, key: &str, default: &str) -> Result<String, ConfigurationError> {
         let text = match self.take(key, format!("\"{default}\""), "a text".to_owned()) {
             None => default.to_owned(),
@@ -88,12 +88,12 @@ impl Reader {
         Ok(text)
     }
 
-    /// A key that was taken before: what it named is read already.
+    /// Declares a key whose value was removed and read before.
     pub(super) fn declare(&mut self, key: &str, values: &str) {
         self.take(key, String::new(), values.to_owned());
     }
 
-    /// Complains about sections that no reader took.
+    /// Reports sections that no reader has removed.
     pub(super) fn finish_root(
         file: &str,
         root: &Table,
@@ -102,7 +102,7 @@ impl Reader {
         unknown(file, "", root, known)
     }
 
-    /// A number between two bounds: a whole one, or a text with a unit.
+    /// Reads an integer between two bounds, written as a number or as a text with a unit.
     pub(super) fn number(
         &mut self,
         key: &str,
@@ -128,7 +128,7 @@ impl Reader {
         Ok(number)
     }
 
-    /// A number between two bounds that need not be whole.
+    /// Reads a number between two bounds that need not be an integer.
     pub(super) fn fraction(
         &mut self,
         key: &str,
@@ -162,7 +162,7 @@ impl Reader {
         Ok(value)
     }
 
-    /// A list of numbers between two bounds.
+    /// Reads a list of numbers between two bounds.
     pub(super) fn numbers(
         &mut self,
         key: &str,
@@ -193,7 +193,7 @@ impl Reader {
         Ok(numbers)
     }
 
-    /// True or false.
+    /// Reads a boolean.
     pub(super) fn flag(&mut self, key: &str, default: bool) -> Result<bool, ConfigurationError> {
         let value = match self.take(key, default.to_string(), "true or false".to_owned()) {
             None => default,
@@ -207,7 +207,7 @@ impl Reader {
         Ok(value)
     }
 
-    /// One of some words.
+    /// Reads one of a set of words.
     pub(super) fn word(
         &mut self,
         key: &str,
@@ -233,24 +233,25 @@ impl Reader {
         Ok(word)
     }
 
-    /// The section as it was read, and the keys that it may have. Keys that were not read are errors.
+    /// Returns the section with defaults, and the keys that it can have. Keys that were not read
+    /// are errors.
     pub(super) fn finish(self) -> Result<(String, Vec<Key>), ConfigurationError> {
         let known: Vec<&str> = self.known.iter().map(|key| key.name.as_str()).collect();
         unknown(&self.file, &self.section, &self.table, &known)?;
         Ok((self.effective + "\n", self.known))
     }
 
-    /// Whether it is one of a list of sections of a name.
+    /// Returns whether the section is one of a list, `[[section]]`.
     pub(super) const fn is_listed(&self) -> bool {
         self.is_listed
     }
 
-    /// The file, for errors.
+    /// Returns the name of the file, for errors.
     pub(super) fn file(&self) -> &str {
         &self.file
     }
 
-    /// An error on a number that is wrong together with others.
+    /// Returns an error about a number that is invalid in combination with others.
     pub(super) fn wrong_number(&self, key: &str, value: u64, expected: &str) -> ConfigurationError {
         ConfigurationError::Value {
             file: self.file.clone(),
@@ -261,18 +262,19 @@ impl Reader {
         }
     }
 
-    /// An error on a word that is wrong together with others.
+    /// Returns an error about a word that is invalid in combination with others.
     pub(super) fn wrong_word(&self, key: &str, value: &str, expected: &str) -> ConfigurationError {
         self.wrong(key, &Value::String(value.to_owned()), expected.to_owned())
     }
 
-    /// The value of a key, if it is there; without one, `default` is noted in the reference.
+    /// Removes and returns the value of a key, if it exists. The reference lists `default` as its
+    /// default.
     pub(super) fn take(&mut self, key: &str, default: String, values: String) -> Option<Value> {
         self.known.push(Key::new(&self.section, key, default, values));
         self.table.remove(key)
     }
 
-    /// Writes a key out with all settings. Writing to a `String` cannot fail.
+    /// Writes a key to the effective configuration. Writing to a `String` cannot fail.
     pub(super) fn note(&mut self, key: &str, value: impl std::fmt::Display) {
         let _ = writeln!(self.effective, "{key} = {value}");
     }
@@ -281,13 +283,13 @@ impl Reader {
         self.wrong_text(key, shown(value), expected)
     }
 
-    /// An error on a part of a value that means nothing.
+    /// Returns an error about an unknown part of a value.
     pub(super) fn unknown_key(&self, key: &str, remedy: String) -> ConfigurationError {
         let (file, section, key) = (self.file.clone(), self.section.clone(), key.to_owned());
         ConfigurationError::UnknownKey { file, section, key, remedy }
     }
 
-    /// An error on a value that is a part of what stands there.
+    /// Returns an error about one part of a value.
     pub(super) fn wrong_text(
         &self,
         key: &str,
@@ -304,7 +306,7 @@ impl Reader {
     }
 }
 
-/// The bounds of a number, in words.
+/// Returns the bounds of a number, in words.
 pub(super) fn range(unit: Unit, least: u64, most: u64) -> String {
     match unit {
         Unit::Count => format!("a whole number from {least} to {most}"),
@@ -312,7 +314,7 @@ pub(super) fn range(unit: Unit, least: u64, most: u64) -> String {
     }
 }
 
-/// The number that a value is.
+/// Returns the number that a value denotes, if it is valid.
 pub(super) fn number(unit: Unit, value: &Value) -> Option<u64> {
     match value {
         Value::Integer(number) => u64::try_from(*number).ok(),
@@ -321,7 +323,7 @@ pub(super) fn number(unit: Unit, value: &Value) -> Option<u64> {
     }
 }
 
-/// The number that a value was probably meant to be.
+/// Returns the number that was probably intended.
 pub(super) fn meant(unit: Unit, value: &Value) -> Option<u64> {
     match value {
         Value::Integer(number) => Some(u64::try_from(*number).unwrap_or_default()),
@@ -343,7 +345,7 @@ pub(super) fn shown(value: &Value) -> String {
     }
 }
 
-/// A value with all of its lists.
+/// Returns a value in TOML, nested lists included.
 pub(super) fn written(value: &Value) -> String {
     match value {
         Value::Array(values) => {

@@ -1,4 +1,4 @@
-//! From a configuration to what it comes to.
+//! Runs a configuration.
 
 use super::super::collective::CollectiveLoop;
 use super::super::dependency;
@@ -19,12 +19,12 @@ use super::units::Unit;
 use super::workloads::member_seed;
 use super::{Configuration, ConfigurationError, FabricConfiguration, WorkloadConfiguration};
 
-/// What to report of a run.
+/// Options for recording and watching a run.
 #[derive(Default)]
 pub struct Watch<'a> {
-    /// What is kept of it, if it is recorded.
+    /// Limits of the records, if the run is recorded.
     pub records: Option<RecordLimits>,
-    /// Called every few thousand events with the progress; may stop the run.
+    /// Callback for the progress, every few thousand events; can stop the run.
     pub progress: Option<&'a mut Watcher<'a>>,
     /// Observes the frames of hosts with the real engine.
     pub tap: Option<Box<dyn Tap>>,
@@ -39,8 +39,8 @@ impl Configuration {
         Self { threads: 1, ..self.clone() }.run_watched(&InTurns, Watch::default())
     }
 
-    /// Runs the configuration, recorded or watched; on several threads if that is wanted, as so many parts that
-    /// `driver` does. A recorded run has one thread.
+    /// Runs the configuration, recorded or watched. With several threads, `driver` runs it in as
+    /// many parts. A recorded run has one thread.
     ///
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
@@ -68,7 +68,8 @@ impl Configuration {
         }
     }
 
-    /// A workload, and how many ranks it has. Members of several have no members.
+    /// Returns a single workload and its number of ranks. Members of several workloads have no
+    /// members.
     fn alone_workload(&self, workload: &WorkloadConfiguration, seed: u64) -> (AnyWorkload, u32) {
         let hosts = self.topology.hosts();
         match workload {
@@ -96,8 +97,8 @@ impl Configuration {
         }
     }
 
-    /// Returns the channels of a circle in which packets may come to wait for each other, if the routes allow one.
-    /// Only fabrics whose packets hold links while they wait have such.
+    /// Returns the channels of a circle in which packets could wait for each other, if the routes
+    /// permit one. Only fabrics whose packets hold links while they wait have such circles.
     ///
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
@@ -117,8 +118,8 @@ impl Configuration {
         self.effective.bytes().fold(0, |hash, byte| mix(hash, byte.into()))
     }
 
-    /// Runs another workload than its own, of so many ranks, on the hosts from 0, as so many parts as
-    /// there are threads.
+    /// Runs another workload, of `ranks` ranks, on the hosts from 0, in as many parts as there are
+    /// threads.
     ///
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
@@ -162,7 +163,7 @@ impl Configuration {
         Err(ConfigurationError::Undivided { fabric, threads: self.threads })
     }
 
-    /// Runs another workload than its own, of so many ranks, on the hosts from 0, on one thread.
+    /// Runs another workload, of `ranks` ranks, on the hosts from 0, on one thread.
     ///
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
@@ -187,7 +188,7 @@ impl Configuration {
         self.judge(self.run_whole(workload, ranks, watch))
     }
 
-    /// What a run came to, or which key is why it came to nothing.
+    /// Returns the outcome of a run, or the error with the key that caused losses.
     fn judge(
         &self,
         ended: Result<Outcome, ConfigurationError>,
@@ -209,8 +210,8 @@ impl Configuration {
         }
     }
 
-    /// Returns the error of a run that came to its end although packets were lost and not retransmitted: it names
-    /// the key that causes the losses, and a remedy.
+    /// Returns the error of a run that ended although packets were lost and not retransmitted. It
+    /// names the key that causes the losses, and a remedy.
     pub fn unrepaired(&self, outcome: &Outcome) -> Option<ConfigurationError> {
         let is_repaired = self.edge.is_some() || outcome.transport.is_some();
         if outcome.dropped == 0 || is_repaired {
@@ -220,7 +221,7 @@ impl Configuration {
         Some(ConfigurationError::Unrepaired { wrong, packets })
     }
 
-    /// The key that lets frames be lost.
+    /// Returns the error for the key that permits losses, if one does.
     fn lossy(&self) -> Option<ConfigurationError> {
         let remedy = "[fabric] lossless = [0], or [host] transport = \"selective_repeat\", or [host] kind \
                       = \"edge\", for all messages to arrive";
@@ -273,12 +274,13 @@ impl Configuration {
         }
     }
 
-    /// An Ethernet that draws from the seed of the run.
+    /// Returns an Ethernet that draws from the seed of the run.
     const fn salted(&self, ethernet: &EthernetConfiguration) -> EthernetConfiguration {
         EthernetConfiguration { salt: salt(self.seed), ..*ethernet }
     }
 
-    /// The ways that packets draw: on a torus two, which differ where steps are as many both ways.
+    /// Returns the alternative paths of packets. A torus has two, which differ where both
+    /// directions take the same number of steps.
     fn paths_of_draws(&self, flit: &FlitConfiguration) -> Result<Vec<Paths>, ConfigurationError> {
         let is_torus = self.topology.grid().is_some_and(|grid| grid.is_torus);
         let ties: &[Ties] = if is_torus { &[Ties::Up, Ties::Down] } else { &[Ties::ByPosition] };
@@ -368,7 +370,7 @@ impl Configuration {
 }
 
 impl FabricConfiguration {
-    /// The key that lets frames be lost, and its value.
+    /// Returns the key that permits losses, and its value.
     fn lossy(&self) -> Option<(&'static str, u64)> {
         let Self::Ethernet(ethernet) = self else { return None };
         let keys = [

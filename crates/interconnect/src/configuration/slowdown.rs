@@ -1,8 +1,8 @@
-//! How much longer messages took than they would alone on the empty network.
+//! Slowdowns: latencies of messages relative to those on the empty network.
 //!
-//! The ideal time comes from the network itself: messages of the same lengths cross it one after the other.
-//! Two pairs of hosts whose routes have as many links with as many equal ways at each switch have the same
-//! times, so one pair stands for all of them.
+//! The ideal time is measured on the network itself, where messages of equal lengths cross it one
+//! after the other. If the routes of two pairs of hosts have equally many links, and equally many
+//! equal routes at each switch, their times are equal, so one pair stands for all of them.
 
 use std::collections::BTreeMap;
 
@@ -17,23 +17,23 @@ use super::super::topology::CableSettings;
 use super::super::workload::{Actions, Received, Workload};
 use super::{Configuration, ConfigurationError, FabricConfiguration, Watch};
 
-/// Times of messages over their ideal times.
+/// Latencies of messages divided by their ideal times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slowdowns {
     /// Ideal time of each recorded message, in picoseconds; [`NEVER_PS`] if it has none.
     alone_ps: Vec<u64>,
-    /// Of measured messages, ascending.
+    /// Slowdowns of measured messages, ascending.
     sorted: Vec<f64>,
 }
 
 impl Slowdowns {
-    /// Returns the ideal time of the message at this place of [`Records::messages`], from posting to the last byte,
-    /// in picoseconds; `None` for messages from a host to itself.
+    /// Returns the ideal time of the message at this index of [`Records::messages`], from posting
+    /// to the last byte, in picoseconds; `None` for a message from a host to itself.
     pub fn alone_ps(&self, message: usize) -> Option<u64> {
         self.alone_ps.get(message).copied().filter(|&time_ps| time_ps != NEVER_PS)
     }
 
-    /// Returns how many times as long as alone a message took; `None` if it was not delivered, or is from a host to
+    /// Returns the slowdown of a message; `None` if it was not delivered, or is from a host to
     /// itself.
     pub fn slowdown(&self, message: usize, record: &MessageRecord) -> Option<f64> {
         let alone_ps = self.alone_ps(message)?;
@@ -41,17 +41,18 @@ impl Slowdowns {
         Some(latency_ps as f64 / alone_ps.max(1) as f64)
     }
 
-    /// Returns how many messages were delivered and posted after the warm-up.
+    /// Returns the number of messages that were posted after the warm-up and delivered.
     pub fn count(&self) -> usize {
         self.sorted.len()
     }
 
-    /// Returns the mean slowdown; 0 for no messages.
+    /// Returns the mean slowdown; 0 without messages.
     pub fn mean(&self) -> f64 {
         self.sorted.iter().sum::<f64>() / self.sorted.len().max(1) as f64
     }
 
-    /// Returns the least slowdown that this share of them, from 0 to 1, does not exceed; 0 for no messages.
+    /// Returns the smallest slowdown that a share of the messages, from 0 to 1, does not exceed; 0
+    /// without messages.
     pub fn quantile(&self, share: f64) -> f64 {
         let rank = (share * self.sorted.len() as f64).ceil().max(1.0) as usize;
         self.sorted.get(rank.min(self.sorted.len()).wrapping_sub(1)).copied().unwrap_or_default()
@@ -59,9 +60,9 @@ impl Slowdowns {
 }
 
 impl Configuration {
-    /// Finds the slowdown of each recorded message. This takes about as many events as the recorded run had, fewer
-    /// if messages have the same length. Calls `watch` every few thousand events with the progress on routes of a
-    /// kind, and stops if it says so.
+    /// Measures the slowdown of each recorded message. Takes about as many events as the recorded
+    /// run, or fewer if messages have equal lengths. Calls `watch` every few thousand events with
+    /// the progress on one kind of route, and stops if `watch` returns `Break`.
     ///
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
@@ -100,12 +101,12 @@ impl Configuration {
         Ok(slowdowns)
     }
 
-    /// The same network for messages that are alone: hosts have no windows, so that frames leave one after
-    /// the other, and buffers have no bounds, as a slower trunk would fill them.
+    /// Returns the network for a message that is alone. Hosts have no windows, so that frames leave
+    /// one after the other. Buffers are unlimited, because a slower trunk would fill them.
     fn alone(&self) -> Self {
         let fabric = match self.fabric {
             FabricConfiguration::Ethernet(ethernet) => {
-                // An engine spreads a message over the links that it has.
+                // An engine spreads a message over all links of its host.
                 let nic = self.edge.as_ref().map_or(ethernet.nic, |edge| NicConfiguration {
                     rails: edge.rails.into(),
                     striping: Striping::PerPacket,
@@ -131,7 +132,7 @@ impl Configuration {
         Self { topology, fabric, receiving, limits, edge: None, threads: 1, ..self.clone() }
     }
 
-    /// Sends messages of these lengths from the first host to the second, and notes their times.
+    /// Sends messages of these lengths from the first host to the second, and records their times.
     fn measure_alone(
         &self,
         (from, to): (u32, u32),
@@ -164,13 +165,13 @@ const fn latency_ps(message: &MessageRecord) -> u64 {
     message.delivered_ps.saturating_sub(message.posted_ps)
 }
 
-/// Routes that differ in more than the names of their links.
+/// Classes of routes that differ in more than the names of their links.
 struct Routes<'a> {
     configuration: &'a Configuration,
     table: RouteTable,
-    /// By the equal ways at each switch, places in `pairs`.
+    /// Index in `pairs`, by the number of equal routes at each switch.
     known: BTreeMap<Vec<usize>, usize>,
-    /// Hosts that stand for each kind of route.
+    /// A pair of hosts that stands for each class.
     pairs: Vec<(u32, u32)>,
 }
 
@@ -180,7 +181,7 @@ impl<'a> Routes<'a> {
         Ok(Self { configuration, table, known: BTreeMap::new(), pairs: Vec::new() })
     }
 
-    /// The kind of the route between two hosts; nothing from a host to itself.
+    /// Returns the class of the route between two hosts; `None` from a host to itself.
     fn of(&mut self, source: u32, destination: u32) -> Option<usize> {
         if source == destination {
             return None;
@@ -188,7 +189,7 @@ impl<'a> Routes<'a> {
         let topology = &self.configuration.topology;
         let mut ways = Vec::new();
         if topology.has_cable_settings() {
-            // Which of unlike cables a message takes depends on its ends.
+            // If cables differ, the cable that a message takes depends on both hosts.
             ways.extend([source as usize, destination as usize]);
         }
         let mut switch = topology.host_switch(source);
@@ -207,14 +208,15 @@ impl<'a> Routes<'a> {
     }
 }
 
-/// One host sends messages to another, each when the network is empty again: it is answered with a byte.
+/// A host sends messages to another, each when the network is empty again. Each is answered with
+/// one byte.
 struct Solo {
     from: u32,
     to: u32,
     lengths: Vec<u32>,
     next: usize,
     asked_ps: u64,
-    /// How long interfaces and switches may be busy after the last byte, in picoseconds.
+    /// How long interfaces and switches can be busy after the last byte, in picoseconds.
     pause_ps: u64,
 }
 
@@ -243,7 +245,7 @@ impl Workload for Solo {
         }
     }
 
-    /// What took so long to arrive has left no queue longer than that.
+    /// A message leaves no queue that lasts longer than its own latency.
     fn on_received(&mut self, _rank: u32, _received: Received, actions: &mut Actions) {
         let taken_ps = actions.now_ps - self.asked_ps;
         actions.wake_at(actions.now_ps + taken_ps + self.pause_ps, 0);
@@ -275,7 +277,7 @@ mod tests {
         (outcome, slowdowns)
     }
 
-    /// Messages of many lengths, one after the other, on near and far routes.
+    /// Messages of many lengths, one after the other, over short and long routes.
     #[test]
     fn a_message_that_is_alone_is_not_slowed_down() {
         let flows: Vec<String> = (0..40_u64)
@@ -314,14 +316,15 @@ mod tests {
         }
     }
 
-    /// Two messages of a port's time each: the second waits for the first.
+    /// Two messages that each occupy a port: the second waits for the first.
     #[test]
     fn what_waits_for_another_is_slowed_down_by_it() {
         let (outcome, slowdowns) = slowdowns(
             "[topology]\nhosts = 3\n[fabric]\nlatency_ps = 0\npropagation_ps = 0\n[workload]\nkind = \
              \"flows\"\nflows = [[0, 2, 1462, 0], [1, 2, 1462, 0], [0, 1, 100, \"1 ms\"]]\n",
         );
-        // A frame of 1488 bytes on two links at 10 Gb/s; the one behind it waits for it and its gap.
+        // A frame of 1488 bytes on two links at 10 Gb/s; the frame behind it waits for it and its
+        // gap.
         let alone_ps = 2 * 1_488 * 800;
         let records = outcome.records.expect("it was recorded");
         assert_eq!(

@@ -17,7 +17,7 @@ use super::{
     MemberConfiguration, TIME_MAX_PS, WorkloadConfiguration,
 };
 
-/// The sections of workloads: `[workload]`, or each `[[workload]]`.
+/// Returns the sections of workloads: `[workload]`, or each `[[workload]]`.
 pub(super) fn members(file: &str, root: &mut Table) -> Result<Vec<Reader>, ConfigurationError> {
     match root.get("workload") {
         Some(Value::Array(list)) if list.is_empty() => Err(ConfigurationError::Value {
@@ -55,7 +55,7 @@ pub(super) fn read_members(
     several.collect::<Result<_, _>>().map(WorkloadConfiguration::Several)
 }
 
-/// The seed of one of several workloads: the first has that of the run.
+/// Returns the seed of one of several workloads. The first has the seed of the run.
 pub(super) const fn member_seed(seed: u64, place: usize) -> u64 {
     if place == 0 { seed } else { mix(seed, place as u64) }
 }
@@ -198,7 +198,7 @@ fn read_open_load(
     Ok(WorkloadConfiguration::OpenLoad { pattern, sizes, arrivals, interval_ps, until_ps })
 }
 
-/// Names of patterns of an open load.
+/// Names of the patterns of an open load.
 const PATTERNS: [&str; 11] = [
     "uniform",
     "any",
@@ -279,8 +279,9 @@ fn read_sizes(keys: &mut Reader, bytes: u32) -> Result<Sizes, ConfigurationError
 }
 
 impl FabricConfiguration {
-    /// Mean time between the messages of a rank at a share of the rate of a host's link, the slowest if
-    /// they differ, and of the target's for an incast.
+    /// Returns the mean time between the messages of a rank at a share of the rate of a host's
+    /// link, in picoseconds. If the rates of hosts differ, uses the slowest; for an incast, that of
+    /// the target.
     pub(super) fn interval_ps(
         &self,
         pattern: &Pattern,
@@ -293,14 +294,14 @@ impl FabricConfiguration {
             _ => (1, None),
         };
         let message_ps = self.host_ps((topology, target), sizes.mean_bytes_1024ths()) >> 10;
-        // To a millionth of a percent.
+        // The precision is a millionth of a percent.
         let millionths = ((load_percent * 1e6).round() as u128).max(1);
         let interval_ps = message_ps * senders * 100_000_000 / millionths;
         interval_ps.clamp(1, TIME_MAX_PS.into()) as u64
     }
 
-    /// Time of so many bytes of payload on the link of a host, of `target` if there is one, headers
-    /// excluded, in picoseconds.
+    /// Returns the time of `bytes` bytes of payload on the link of a host, without headers, in
+    /// picoseconds. The host is `target` if there is one.
     fn host_ps(&self, (topology, target): (&Topology, Option<u32>), bytes: u64) -> u128 {
         let bytes = u128::from(bytes);
         let at_rate = |rate_bps: u64| bytes * 8_000_000_000_000 / u128::from(rate_bps.max(1));
@@ -320,8 +321,8 @@ impl FabricConfiguration {
     }
 }
 
-/// Puts what is in the files that `[workload]` names in the place of their names, so that the
-/// configuration is whole.
+/// Replaces the names of files in `[workload]` by the contents of the files, so that the
+/// configuration is complete.
 pub(super) fn insert_files(
     file: &str,
     mut root: Table,
@@ -377,9 +378,9 @@ fn insert_size_table(
     Ok(())
 }
 
-/// Ten times what a link carries.
+/// Ten times the rate of a link.
 const LOAD_MAX_PERCENT: f64 = 1_000.0;
-/// Parts per billion in one.
+/// One, in parts per billion.
 const WHOLE_PPB: u64 = 1_000_000_000;
 
 #[cfg(test)]
@@ -397,7 +398,7 @@ mod tests {
 
     #[test]
     fn a_load_is_a_share_of_the_link_of_a_host() {
-        // 1500 bytes take 1.2 us at 10 Gb/s.
+        // 1500 bytes take 1.2 µs at 10 Gb/s.
         let load = "[workload]\nload_percent = 50\n";
         assert_eq!(interval_ps(load), 2_400_000);
         assert_eq!(interval_ps("[workload]\nload_percent = 0.125\n"), 960_000_000);
@@ -405,7 +406,7 @@ mod tests {
         // Fifteen senders share the link of the target.
         assert_eq!(interval_ps(&format!("{load}pattern = \"incast\"\n")), 36_000_000);
         assert_eq!(interval_ps(&format!("{load}[fabric]\nkind = \"loggp\"\n")), 240_000);
-        // 1500 and 96000 bytes, nine to one.
+        // Nine messages of 1500 bytes for each of 96000.
         let bimodal = format!("{load}sizes = \"bimodal\"\n");
         assert_eq!(interval_ps(&bimodal), 2_400_000 * 73 / 10);
     }
@@ -442,7 +443,7 @@ mod tests {
         }
     }
 
-    /// With two threads each part counts what arrives there.
+    /// With two threads, each part counts the arrivals at its own hosts.
     #[test]
     fn what_is_accepted_is_what_was_asked_for_whole_and_divided() {
         let text = "[workload]\npattern = \"neighbour\"\nload_percent = 12.5\nuntil_ps = \

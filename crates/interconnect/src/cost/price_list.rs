@@ -1,4 +1,4 @@
-//! Price books: parts, what they cost, and who says so.
+//! Price books: parts with their prices and the sources of the prices.
 
 use std::fmt;
 
@@ -8,48 +8,48 @@ use toml::Spanned;
 /// Parts and their prices, read from TOML.
 #[derive(Clone, Debug)]
 pub struct PriceList {
-    /// Where it was read, for errors.
+    /// Name of the file, for errors.
     pub file: String,
-    /// What it is called.
+    /// Name of the price book.
     pub name: String,
-    /// What prices are in, e.g. `US dollars of 1999`.
+    /// Currency of the prices, such as `US dollars of 1999`.
     pub currency: String,
-    /// Those with a price, in the order of the file.
+    /// Parts with a price, in the order of the file.
     pub parts: Vec<Part>,
-    /// Those without: they can be named, but not bought. Their price is no number.
+    /// Parts without a price. They can be named but not bought; their price is NaN.
     pub unpriced: Vec<Part>,
 }
 
 /// A part and its price.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// What it is.
+    /// Name of the part.
     pub name: String,
-    /// What it is for.
+    /// Use of the part.
     pub kind: PartKind,
-    /// Which networks it is made for.
+    /// Networks for which the part is made.
     pub fabric: PartFabric,
-    /// Ports, each of `rate_bps`; 0 of a cable.
+    /// Number of ports, each of `rate_bps`; 0 for a cable.
     pub ports: u32,
     /// Rate of each port or of the cable, in bits per second.
     pub rate_bps: u64,
-    /// Further ports of a switch, each of `uplink_rate_bps`.
+    /// Number of further ports of a switch, each of `uplink_rate_bps`.
     pub uplink_ports: u32,
-    /// Rate of each of them, in bits per second.
+    /// Rate of each further port, in bits per second.
     pub uplink_rate_bps: u64,
-    /// Price of one, in the currency of the price list; no number if none was given.
+    /// Price of one part, in the currency of the price book; NaN if none was given.
     pub price: f64,
-    /// Electrical power of one, if the price list knows it.
+    /// Electrical power of one part, if the price book has it.
     pub watts: Option<f64>,
-    /// Who says so.
+    /// Source of the price.
     pub source: String,
-    /// When.
+    /// Date of the price.
     pub date: String,
     /// Line of the file, from 1.
     pub line: usize,
 }
 
-/// What a part is for.
+/// Use of a part.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum PartKind {
@@ -57,15 +57,15 @@ pub enum PartKind {
     Interface,
     /// Switch.
     Switch,
-    /// All switches and what joins them, sold as one.
+    /// All switches and the cables between them, sold as one.
     Fabric,
-    /// Cable of a host; between switches too, if there is no other.
+    /// Cable of a host. Also used between switches if there is no other.
     Cable,
     /// Cable between switches.
     TrunkCable,
 }
 
-/// Which networks a part is made for.
+/// Networks for which a part is made.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum PartFabric {
@@ -77,45 +77,45 @@ pub enum PartFabric {
     Flit,
 }
 
-/// Why a price list is of no use.
+/// Why a price book cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PriceListError {
-    /// Not TOML, or not the keys of a price list.
+    /// The text is not TOML, or has other keys than a price book.
     #[error("{file}: {cause}")]
     Syntax {
         /// The file.
         file: String,
-        /// What the parser says, with line and column.
+        /// Message of the parser, with line and column.
         cause: toml::de::Error,
     },
-    /// A value that cannot be.
+    /// A value is invalid.
     #[error("{file}:{line}: {what}")]
     Value {
         /// The file.
         file: String,
         /// Line, from 1.
         line: usize,
-        /// What is wrong and what would be right.
+        /// What is wrong, and what would be right.
         what: String,
     },
-    /// A part that the network needs is not there.
+    /// The price book has no part that the network needs.
     #[error(
         "{file}: no {kind} for {fabric} of {rate_bps} b/s among its {parts} parts; add a [[part]] with kind = \"{kind}\", fabric = \"{fabric}\" and rate_bps of at least {rate_bps}, or name another price list"
     )]
     MissingPart {
         /// The file.
         file: String,
-        /// What for.
+        /// Use of the part.
         kind: PartKind,
-        /// For which networks.
+        /// Networks for which it is made.
         fabric: PartFabric,
-        /// Rate that it must have, in bits per second.
+        /// Minimum rate, in bits per second.
         rate_bps: u64,
-        /// Parts there are.
+        /// Number of parts in the price book.
         parts: usize,
     },
-    /// A part that the network needs is there without a price.
+    /// A part that the network needs has no price.
     #[error(
         "{file}:{line}: {part} has no price; put `price`, `source` and `date` there, as in: price = 100.0, \
          source = \"who quoted it\", date = \"2026-11-01\", a line each"
@@ -125,16 +125,16 @@ pub enum PriceListError {
         file: String,
         /// Line of the part, from 1.
         line: usize,
-        /// What it is.
+        /// Name of the part.
         part: String,
     },
-    /// Several of these.
+    /// Several errors.
     #[error("{}", .lacks.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Several {
-        /// Which.
+        /// The errors.
         lacks: Vec<Self>,
     },
-    /// The simulated fabric is a formula, not a thing that can be bought.
+    /// The simulated fabric is a formula, which cannot be bought.
     #[error(
         "fabric {fabric} is a model without switches and cables, so it has no cost; set [fabric] kind to ethernet, wormhole or flit"
     )]
@@ -145,7 +145,7 @@ pub enum PriceListError {
 }
 
 impl PriceList {
-    /// Reads a price list; errors name `file`.
+    /// Reads a price book; errors name `file`.
     ///
     /// # Errors
     /// [`PriceListError`], one variant for each cause.
@@ -169,7 +169,7 @@ impl PriceList {
         })
     }
 
-    /// Returns the cheapest part of a kind that is as fast as this, in bits per second.
+    /// Returns the cheapest part of a kind with at least this rate, in bits per second.
     ///
     /// # Errors
     /// [`PriceListError`], one variant for each cause.
@@ -185,12 +185,12 @@ impl PriceList {
             .ok_or_else(|| self.missing(kind, fabric, rate_bps))
     }
 
-    /// Returns the parts of a kind, of any rate.
+    /// Returns the parts of a kind, with any rate.
     pub fn fitting(&self, kind: PartKind, fabric: PartFabric) -> impl Iterator<Item = &Part> {
         self.parts.iter().filter(move |part| part.kind == kind && part.fabric == fabric)
     }
 
-    /// What is to be said where no part with a price will do.
+    /// Returns the error for a missing part, or for one that has no price.
     pub(super) fn missing(
         &self,
         kind: PartKind,
@@ -202,7 +202,7 @@ impl PriceList {
                 && part.fabric == fabric
                 && part.rate_bps.max(part.uplink_rate_bps) >= rate_bps
         });
-        // The slowest that will do is likely the one that is meant.
+        // The slowest part that is fast enough is probably the intended one.
         if let Some(part) = unpriced.min_by_key(|part| part.rate_bps.max(part.uplink_rate_bps)) {
             let (file, part, line) = (self.file.clone(), part.name.clone(), part.line);
             return PriceListError::NoPrice { file, line, part };
@@ -234,7 +234,7 @@ impl fmt::Display for PartFabric {
     }
 }
 
-/// The file as it stands.
+/// The contents of the file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PriceFile {

@@ -1,10 +1,12 @@
-//! Operations that carry bytes: memory of each host, what is written there, and a look at what came.
+//! Operations that carry bytes: the memory of each host, what is written to it, and checks of the
+//! bytes that arrive.
 //!
-//! Each stream (which host writes to which) has memory at both its ends, with a place for each operation that may be
-//! outstanding. Before an operation is posted its place at the source gets bytes that no other operation has, none of
-//! them zero; at the target it must be all zeros, or something was written without an outstanding operation. When the
-//! target is notified of a message, and when an operation is complete at its source, the target must have these bytes.
-//! Then they are erased.
+//! Each stream (from one host to another) has memory at both ends, with a slot for each operation
+//! that can be outstanding. Before an operation is posted, its slot at the source is filled with
+//! nonzero bytes that no other operation has. Its slot at the target must be all zeros; otherwise
+//! something was written without an outstanding operation. When the target is notified of a
+//! message, and when an operation completes at its source, the target must have these bytes. They
+//! are then erased.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,20 +22,20 @@ use super::host::EngineHost;
 use super::open_operations::{ADDRESS_START, OpenOperations};
 use super::{BYTES_MAX, EdgeConfiguration, EdgeError};
 
-/// Where an operation reads and writes.
+/// Source and target addresses of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OperationPlace {
     pub(super) source: RegionId,
-    /// In the region at the source.
+    /// Offset in the region at the source.
     pub(super) offset: u64,
-    /// Of the region at the target.
+    /// Key of the region at the target.
     pub(super) key: RemoteKey,
-    /// At the target.
+    /// Address at the target.
     pub(super) address: u64,
 }
 
 impl OperationPlace {
-    /// In the one region of each host that has no bytes.
+    /// Returns a place in the single ghost region of each host.
     pub(super) fn of_ghost(source: &EngineHost, target: &EngineHost, address: u64) -> Self {
         Self {
             source: source.region.id,
@@ -47,18 +49,18 @@ impl OperationPlace {
 /// The memory of all streams.
 #[derive(Debug)]
 pub(super) struct Bytes {
-    /// Places of a stream.
+    /// Number of slots of a stream.
     window: u64,
-    /// Bytes of a place.
+    /// Bytes per slot.
     place_len: u64,
-    /// By stream; those that never wrote have none.
+    /// Memory by stream; `None` for a stream that has never written.
     streams: Vec<Option<Ends>>,
     /// Streams by the address of their memory at the source.
     by_address: BTreeMap<u64, u32>,
     work: Vec<u8>,
 }
 
-/// The memory of a stream.
+/// The memory of a stream, at both ends.
 #[derive(Debug)]
 struct Ends {
     source: Arc<Buffer>,
@@ -78,8 +80,8 @@ impl Bytes {
         }
     }
 
-    /// Whether there is memory for all who may send to each other: those of `pairs`, or all of so many
-    /// ranks if there are none.
+    /// Checks that the memory suffices for all pairs that can send: `pairs`, or all pairs of
+    /// `ranks` ranks if `pairs` is empty.
     pub(super) fn check(&self, pairs: &[(u32, u32)], ranks: u32) -> Result<(), EdgeError> {
         let named: BTreeSet<(u32, u32)> = pairs.iter().copied().filter(|(a, b)| a != b).collect();
         let pairs = match named.len() as u64 {
@@ -90,8 +92,8 @@ impl Bytes {
         if bytes > BYTES_MAX { Err(EdgeError::Bytes { bytes, pairs }) } else { Ok(()) }
     }
 
-    /// Writes the bytes of the next operation of a stream to its source; the domains are those of
-    /// source and target.
+    /// Writes the bytes of a stream's next operation at its source. `domains` are those of source
+    /// and target.
     pub(super) fn place(
         &mut self,
         memory: &MemoryTable,
@@ -135,7 +137,8 @@ impl Bytes {
         self.streams.get(stream as usize)?.as_ref()
     }
 
-    /// Addresses do not depend on where memory lies, so that frames are the same in every run.
+    /// Registers the memory of a stream. Its addresses do not depend on the real memory, so frames
+    /// are equal in every run.
     fn register(
         &mut self,
         memory: &MemoryTable,
@@ -158,14 +161,14 @@ impl Bytes {
         number % self.window * self.place_len
     }
 
-    /// The target of a stream is notified of a message.
+    /// Checks the operations of a stream when the target is notified of a message.
     pub(super) fn on_notified(&mut self, open_operations: &mut OpenOperations, stream: u32) {
         for (number, length) in open_operations.due(stream) {
             self.compare(open_operations, stream, number, length);
         }
     }
 
-    /// The oldest operation of a stream is complete at its source.
+    /// Checks the oldest operation of a stream when it completes at its source.
     pub(super) fn on_completed(&mut self, open_operations: &mut OpenOperations, stream: u32) {
         let Some((number, length, is_found)) = open_operations.oldest(stream) else { return };
         if !is_found {
@@ -179,7 +182,7 @@ impl Bytes {
         }
     }
 
-    /// Looks whether the bytes of an operation are at the target.
+    /// Compares the bytes of an operation at the target with those that were sent.
     fn compare(
         &mut self,
         open_operations: &mut OpenOperations,
@@ -203,8 +206,8 @@ impl Bytes {
         self.work.truncate(length as usize);
     }
 
-    /// Looks at all memory of targets when nothing is outstanding: it must be erased. Reports late writes to the
-    /// ledger.
+    /// Checks that all target memory is erased when nothing is outstanding. Reports late writes as
+    /// violations.
     pub(super) fn check_erased(&mut self, open_operations: &mut OpenOperations) {
         for (stream, ends) in (0..).zip(&self.streams) {
             let Some(ends) = ends else { continue };
@@ -221,10 +224,10 @@ impl Bytes {
         }
     }
 
-    /// A frame with its payload in it, put together in `memory`.
+    /// Returns a frame with its payload copied in, assembled in `memory`.
     ///
     /// # Panics
-    /// If the payload lies in no memory of a source: then the engine would send what it may not.
+    /// If the payload is not in the memory of a source: the engine would then send foreign memory.
     pub(super) fn whole<'a>(&self, frame: &TxFrame<'_>, memory: &'a mut Vec<u8>) -> TxFrame<'a> {
         memory.clear();
         memory.extend_from_slice(frame.header);
@@ -243,18 +246,18 @@ impl Bytes {
     }
 }
 
-/// The bytes of an operation.
+/// Fills `bytes` with the bytes of an operation.
 fn fill(stream: u32, number: u64, bytes: &mut [u8]) {
     let seed = mix(mix(0, stream.into()), number);
     for (word, chunk) in (0_u64..).zip(bytes.chunks_mut(8)) {
         for (byte, random) in chunk.iter_mut().zip(mix(seed, word).to_le_bytes()) {
-            // Zero stands for bytes that were never written.
+            // Zero is reserved for bytes that were never written.
             *byte = random.max(1);
         }
     }
 }
 
-/// Addresses of a stream: more than [`BYTES_MAX`].
+/// Each stream has this range of addresses, which is more than [`BYTES_MAX`].
 const STREAM_SHIFT: u32 = 31;
 
 #[cfg(test)]
@@ -292,7 +295,7 @@ mod tests {
             place
         }
 
-        /// What the network does.
+        /// Copies the bytes as the network would.
         fn carry(&self, place: OperationPlace, bytes: u64) {
             let ends = self.bytes.ends(0).unwrap();
             let mut carried = vec![0; bytes as usize];
@@ -382,7 +385,7 @@ mod tests {
     fn too_much_memory_is_refused_with_its_size() {
         let configuration = EdgeConfiguration::default();
         let bytes = Bytes::new(&configuration);
-        // A window of 1 MiB at both ends of each pair.
+        // Each pair needs a window of 1 MiB at both ends.
         assert!(bytes.check(&[(0, 1), (1, 0), (0, 1)], 1 << 20).is_ok());
         assert!(bytes.check(&[], 23).is_ok());
         let error = bytes.check(&[], 24).expect_err("too much").to_string();

@@ -1,38 +1,38 @@
-//! What must be true of operations, checked while a simulation runs.
+//! Invariants of operations, checked during a simulation.
 //!
-//! Bytes of an operation have an address of their own, at which they lie at both ends: the stream
-//! (which host writes to which), the operation and the offset. So what is placed says which operation
-//! it belongs to, and its stamp where it came from.
+//! The bytes of an operation have unique addresses, which are equal at both ends: the stream (from
+//! one host to another), the operation and the offset. A placement therefore identifies its
+//! operation by its address, and its source by its stamp.
 
 use std::collections::VecDeque;
 
 use mem::{GhostPlacement, STAMP_BYTES};
 
-/// Who must wait for whom.
+/// Order between the operations of a stream.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Order {
-    /// Every operation is performed after all earlier ones.
+    /// Whether every operation is performed after all earlier ones.
     pub is_fenced: bool,
-    /// Operations may be placed early but for their last bytes.
+    /// Whether operations may be placed early except for their last bytes.
     pub is_strict: bool,
 }
 
-/// The operations of all streams that are not complete, and what was found wrong.
+/// The incomplete operations of all streams, and the violations found.
 #[derive(Debug, Default)]
 pub(super) struct OpenOperations {
     streams: Vec<Stream>,
-    /// Memory of streams that have no operation, for those that get one.
+    /// Empty lists of streams without operations, kept to reuse their memory.
     spare: Vec<VecDeque<Operation>>,
     order: Order,
-    /// The first promises found broken, at most [`VIOLATIONS_MAX`].
+    /// The first violations found, at most [`VIOLATIONS_MAX`].
     violations: Vec<String>,
-    /// Bytes that were placed more than once, before their operation was complete.
+    /// Bytes placed more than once before their operation was complete.
     placed_again: u64,
 }
 
 #[derive(Debug, Default)]
 struct Stream {
-    /// Host that is written to.
+    /// Target host.
     destination: u32,
     /// Number of the first operation that is not complete at its source.
     first: u64,
@@ -45,24 +45,25 @@ struct Stream {
 #[derive(Debug)]
 struct Operation {
     length: u32,
-    /// Bytes placed without a gap from the first one on.
+    /// Length of the contiguous placed bytes from the first one on.
     prefix: u32,
-    /// Message it ends, which its target is to hear of once; [`NO_MESSAGE`] if none (any more).
+    /// Message that the operation ends and that its target is notified of once; [`NO_MESSAGE`] if
+    /// there is none, or after the notification.
     message: u32,
-    /// Ranges placed beyond, ascending and apart.
+    /// Ranges placed beyond `prefix`, ascending and disjoint.
     beyond: Vec<(u32, u32)>,
 }
 
-/// Operations of a stream that are open at a time.
+/// Maximum number of open operations of a stream.
 pub(in super::super) const WINDOW_MAX: u32 = 1 << (OPERATION_BITS - 1);
 
-/// Bytes of an operation.
+/// Maximum length of an operation, in bytes.
 pub(in super::super) const OPERATION_BYTES_MAX: u32 = 1 << OFFSET_BITS;
 
 /// Address of the first byte of the first operation of stream 0.
 pub(super) const ADDRESS_START: u64 = 1 << (OPERATION_BITS + OFFSET_BITS);
 
-/// Addresses there are for all streams together.
+/// Number of addresses of all streams together.
 pub(super) const ADDRESSES: u64 = 1 << 62;
 
 const OFFSET_BITS: u32 = 27;
@@ -75,13 +76,13 @@ impl OpenOperations {
         Self { order, ..Self::default() }
     }
 
-    /// A stream to a host; streams are numbered from 0.
+    /// Adds a stream to a host. Streams are numbered from 0.
     pub(super) fn add_stream(&mut self, destination: u32) -> u32 {
         self.streams.push(Stream { destination, ..Stream::default() });
         self.streams.len() as u32 - 1
     }
 
-    /// Address of the next operation that will be posted, at both ends.
+    /// Returns the address of the next operation that will be posted; it is equal at both ends.
     pub(super) fn next_address(&self, stream: u32) -> u64 {
         let Stream { first, operations, .. } = &self.streams[stream as usize];
         let number = (first + operations.len() as u64) % (1 << OPERATION_BITS);
@@ -89,7 +90,8 @@ impl OpenOperations {
         ADDRESS_START + (place << OFFSET_BITS)
     }
 
-    /// An operation was posted; `message` is what its target will hear of.
+    /// Records a posted operation. `message` is the message that its target will be notified of, if
+    /// any.
     pub(super) fn on_posted(&mut self, stream: u32, length: u32, message: Option<u32>) {
         let message = message.unwrap_or(NO_MESSAGE);
         let operation = Operation { length, prefix: 0, message, beyond: Vec::new() };
@@ -100,7 +102,7 @@ impl OpenOperations {
         operations.push_back(operation);
     }
 
-    /// Bytes were placed at a host.
+    /// Checks bytes that were placed at a host.
     pub(super) fn on_placed(&mut self, host: u32, placement: &GhostPlacement) {
         if let Err(what) = self.place(host, placement) {
             let GhostPlacement { address, len, .. } = placement;
@@ -151,14 +153,14 @@ impl OpenOperations {
         Ok(())
     }
 
-    /// Number of the next operation that will be posted.
+    /// Returns the number of the next operation that will be posted.
     pub(super) fn next_number(&self, stream: u32) -> u64 {
         let Stream { first, operations, .. } = &self.streams[stream as usize];
         first + operations.len() as u64
     }
 
-    /// Numbers and lengths of the operations of a stream that the target was notified of, up to the one whose message
-    /// comes next, and that are not known to be placed.
+    /// Returns the operations of a stream whose bytes must be at the target when it is notified of
+    /// its next message, and that are not known to be placed: their numbers and lengths.
     pub(super) fn due(&self, stream: u32) -> impl Iterator<Item = (u64, u32)> + use<> {
         let Stream { first, operations, .. } = &self.streams[stream as usize];
         let last = operations.iter().position(|operation| operation.message != NO_MESSAGE);
@@ -168,15 +170,15 @@ impl OpenOperations {
         due.into_iter()
     }
 
-    /// Number and length of the oldest operation of a stream that is not complete at its source, and
-    /// whether it is known to be placed.
+    /// Returns the oldest operation of a stream that is not complete at its source: number, length,
+    /// and whether it is known to be placed.
     pub(super) fn oldest(&self, stream: u32) -> Option<(u64, u32, bool)> {
         let Stream { first, operations, .. } = &self.streams[stream as usize];
         let oldest = operations.front()?;
         Some((*first, oldest.length, oldest.prefix == oldest.length))
     }
 
-    /// All bytes of an open operation are at the target.
+    /// Records that all bytes of an open operation are at the target.
     pub(super) fn on_found(&mut self, stream: u32, number: u64) {
         let open = &mut self.streams[stream as usize];
         let ahead = number.wrapping_sub(open.first) as usize;
@@ -185,7 +187,7 @@ impl OpenOperations {
         }
     }
 
-    /// The target of a stream was notified of a message.
+    /// Checks a notification of the target of a stream.
     pub(super) fn on_notified(&mut self, stream: u32, message: u32) {
         let open = &mut self.streams[stream as usize];
         let outstanding =
@@ -206,7 +208,7 @@ impl OpenOperations {
         self.violate(format!("stream {stream}: {what}"));
     }
 
-    /// The oldest operation of a stream is complete at its source.
+    /// Checks the completion of a stream's oldest operation at its source.
     pub(super) fn on_completed(&mut self, stream: u32, succeeded: bool) {
         let open = &mut self.streams[stream as usize];
         let number = open.first;
@@ -230,7 +232,7 @@ impl OpenOperations {
         self.violate(format!("stream {stream}: operation {number} {what}"));
     }
 
-    /// Takes the memory of a stream that has no operation any more.
+    /// Keeps the memory of a stream's list of operations for reuse, if the list is empty.
     fn spare_memory(&mut self, stream: u32) {
         let operations = &mut self.streams[stream as usize].operations;
         if operations.is_empty() {
@@ -238,7 +240,7 @@ impl OpenOperations {
         }
     }
 
-    /// A promise was broken.
+    /// Records a violation.
     #[cold]
     pub(super) fn violate(&mut self, what: String) {
         if self.violations.len() < VIOLATIONS_MAX {
@@ -246,19 +248,19 @@ impl OpenOperations {
         }
     }
 
-    /// What was found wrong.
+    /// Returns the violations found.
     pub(super) fn violations(&self) -> &[String] {
         &self.violations
     }
 
-    /// Bytes placed more than once, before their operation was complete.
+    /// Returns the number of bytes placed more than once before their operation was complete.
     pub(super) const fn placed_again(&self) -> u64 {
         self.placed_again
     }
 }
 
 impl Operation {
-    /// Adds bytes; returns how many were here already.
+    /// Adds a range of placed bytes. Returns how many of them were placed before.
     fn add(&mut self, start: u32, end: u32) -> u32 {
         if start == self.prefix && self.beyond.is_empty() {
             self.prefix = end;

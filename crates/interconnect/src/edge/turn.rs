@@ -1,4 +1,5 @@
-//! What a host does when its processor is free: take frames, completions and news; post; send.
+//! The turn of a host when its processor is free: receive frames, completions and events; post;
+//! send.
 
 use std::collections::VecDeque;
 
@@ -16,7 +17,7 @@ use super::host::{self, EngineHost, instant};
 use super::{DELIVER, EdgeFabric, RAIL_SHIFT, Stream, tap};
 
 impl EdgeFabric {
-    /// Everything that host `number` can do now.
+    /// Does all work of host `number` that is possible now.
     pub(super) fn turn(&mut self, context: &mut Context, number: u32) {
         let now_ps = context.wheel.now_ps();
         let now = instant(self.base_ns, now_ps);
@@ -32,7 +33,7 @@ impl EdgeFabric {
         self.take_completions(context, number);
         self.post_blocked(context, number);
         self.transmit(context, number, now);
-        // Notifications may have waited for room in the queue.
+        // Notifications may have waited for room in the completion queue.
         self.take_completions(context, number);
         let host = &self.hosts[number as usize];
         if host.engine.has_work() && host.full == 0 {
@@ -42,7 +43,7 @@ impl EdgeFabric {
         self.arm(context, number);
     }
 
-    /// Hands the engine the frames that have arrived.
+    /// Passes the frames that have arrived to the engine.
     fn receive(&mut self, number: u32, now_ps: u64) {
         let Self {
             hosts,
@@ -90,7 +91,7 @@ impl EdgeFabric {
         }
     }
 
-    /// Connections asked for, made and lost.
+    /// Handles events of the engine: connections requested, established and lost.
     fn take_news(&mut self, context: &mut Context, number: u32, now: delivery::Instant) {
         while let Some(news) = self.hosts[number as usize].engine.poll_event() {
             match news {
@@ -122,13 +123,13 @@ impl EdgeFabric {
         }
     }
 
-    /// A peer's message is here.
+    /// Handles the notification of a peer's message.
     fn on_notified(&mut self, context: &mut Context, number: u32, completion: &Completion) {
         let host = &self.hosts[number as usize];
         let pair = host.pairs[completion.owner.index() as usize];
         let is_lower = self.pairs[pair as usize].hosts[0] == number;
         let message = completion.immediate.unwrap_or(u32::MAX);
-        // Written by the other end.
+        // The stream is that of the other end, which wrote the message.
         let stream = 2 * pair + u32::from(is_lower);
         if let Some(bytes) = &mut self.bytes {
             bytes.on_notified(&mut self.open_operations, stream);
@@ -145,7 +146,7 @@ impl EdgeFabric {
         }
     }
 
-    /// An operation of this host is complete.
+    /// Handles a completed operation of this host.
     fn on_completed(&mut self, number: u32, completion: &Completion) {
         let index = completion.context as u32;
         if let Some(bytes) = &mut self.bytes {
@@ -168,7 +169,7 @@ impl EdgeFabric {
         }
     }
 
-    /// Posts what waits for room, one operation of each stream after the other.
+    /// Posts operations that waited for room, one of each stream in turn.
     fn post_blocked(&mut self, context: &mut Context, number: u32) {
         let mut left = self.hosts[number as usize].blocked.len();
         while left > 0 {
@@ -180,7 +181,7 @@ impl EdgeFabric {
                     left += 1;
                 }
                 Posted::Full => {
-                    // The host has no room for anybody.
+                    // The host has no room for operations of any stream.
                     self.hosts[number as usize].blocked.push_front(index);
                     break;
                 }
@@ -279,7 +280,7 @@ impl EdgeFabric {
         Posted::More
     }
 
-    /// Lets the engine send, as far as links take frames.
+    /// Lets the engine send until the links are full.
     fn transmit(&mut self, context: &mut Context, number: u32, now: delivery::Instant) {
         let Self { hosts, memory, frames, rails, work, configuration, counts, .. } = self;
         let Self { bytes: store, tap, .. } = self;
@@ -305,7 +306,7 @@ impl EdgeFabric {
                         costs.frame_send_ps + costs.frame_send_ps_per_byte * u64::from(bytes);
                     counts.frames_sent += 1;
                     taken += 1;
-                    // Rails are apart: no host on another one has the address.
+                    // Rails are separate: the address belongs to no host on another rail.
                     let Some((destination, _)) = to.filter(|&(_, rail)| rail == link.0) else {
                         counts.frames_astray += 1;
                         continue;
@@ -353,7 +354,7 @@ impl EdgeFabric {
         self.on_rails_lost(context);
     }
 
-    /// Takes another turn when the fullest queue that was full is half empty.
+    /// Schedules a turn for the time when the queue of the first of the full rails is half empty.
     fn wait_for_room(&mut self, context: &mut Context, number: u32) {
         let full = self.hosts[number as usize].full;
         let rails = self.rails.iter().enumerate().filter(|(rail, _)| full >> rail & 1 != 0);
@@ -365,7 +366,7 @@ impl EdgeFabric {
         }
     }
 
-    /// Frames that rails have lost.
+    /// Handles frames that the rails have lost.
     pub(super) fn on_rails_lost(&mut self, context: &mut Context) {
         while let Some(message) = context.take_lost() {
             let lost = context.messages.remove(message);
@@ -375,19 +376,19 @@ impl EdgeFabric {
     }
 }
 
-/// What became of an attempt to post.
+/// Result of an attempt to post.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Posted {
-    /// There may be more to post.
+    /// The stream may have more to post.
     More,
-    /// There is nothing to post now.
+    /// The stream has nothing to post now.
     Nothing,
     /// The host has no room for more operations.
     Full,
 }
 
 impl Stream {
-    /// Bytes of the first message that waits were posted, of `total`.
+    /// Records that `length` bytes of the first waiting message, of `total` bytes, were posted.
     fn advance(&mut self, length: u32, total: u32, spare: &mut Vec<VecDeque<u32>>) {
         self.in_flight += 1;
         self.since_end += 1;
@@ -400,7 +401,7 @@ impl Stream {
     }
 }
 
-/// Appends to a list of a stream; an empty one has no memory of its own.
+/// Appends to a list of a stream. An empty list owns no memory, so takes a spare one.
 pub(super) fn push(list: &mut VecDeque<u32>, value: u32, spare: &mut Vec<VecDeque<u32>>) {
     if list.capacity() == 0 {
         *list = spare.pop().unwrap_or_default();
@@ -408,7 +409,7 @@ pub(super) fn push(list: &mut VecDeque<u32>, value: u32, spare: &mut Vec<VecDequ
     list.push_back(value);
 }
 
-/// Takes the first of a list of a stream away.
+/// Removes the first entry of a list of a stream.
 fn pop(list: &mut VecDeque<u32>, spare: &mut Vec<VecDeque<u32>>) {
     list.pop_front();
     if list.is_empty() && list.capacity() > 0 {
@@ -417,7 +418,7 @@ fn pop(list: &mut VecDeque<u32>, spare: &mut Vec<VecDeque<u32>>) {
 }
 
 impl EngineHost {
-    /// Puts a stream among those that have something to post.
+    /// Adds a stream to the list of streams that have something to post.
     pub(super) fn block(&mut self, streams: &mut [Stream], index: u32) {
         let stream = &mut streams[index as usize];
         if !stream.is_blocked {

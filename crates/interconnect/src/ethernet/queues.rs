@@ -1,4 +1,4 @@
-//! The state of queues that exist, and who gets room in the buffer of a switch.
+//! Stored queues, and the admission of frames to the buffer of a switch.
 
 use std::collections::VecDeque;
 
@@ -12,31 +12,33 @@ pub(super) struct Queues {
     pub(super) configuration: EthernetConfiguration,
     pub(super) classes: usize,
     pub(super) outputs: Vec<Output>,
-    /// What is in the latency of its switch, by port; empty until there is such.
+    /// Frames that are still delayed by the latency of their switch, by port; empty until there is
+    /// one.
     coming: Vec<Coming>,
-    /// Shared buffer in use, in bytes, of each switch.
+    /// Bytes used of the shared buffer of each switch.
     used_bytes: Vec<u64>,
-    /// What came by each port and is in the switch at its other end, by port and class.
+    /// Frames that arrived by each port and are in the switch at its other end, by port and class.
     inputs: Vec<Input>,
-    /// Room of each input after a pause, in bytes, by port; empty without lossless classes.
+    /// Buffer of each port for frames that arrive after a pause, in bytes; empty without lossless
+    /// classes.
     headroom_bytes: Vec<u64>,
 }
 
-/// The queues before a link.
+/// The queues of a link.
 #[derive(Clone, Debug)]
 pub(super) struct Output {
-    /// One for each class, the first served first.
+    /// One queue per class; the first is served first.
     pub(super) waiting: Vec<ClassQueue>,
     /// Bytes that wait or are being sent.
     pub(super) bytes: u64,
     pub(super) sending: Option<Sending>,
-    /// Classes that are paused, bit n for class n.
+    /// Paused classes: bit n for class n.
     pub(super) paused: u8,
-    /// When it will be looked at; [`u64::MAX`] if that is not scheduled.
+    /// When the output is next served; [`u64::MAX`] if that is not scheduled.
     pub(super) serve_ps: u64,
-    /// When the pauses sent by it have left.
+    /// When the pauses that it sends have left.
     pub(super) pause_free_ps: u64,
-    /// When the paused classes were last counted.
+    /// When the time in pauses was last added up.
     paused_since_ps: u64,
     counters: Counters,
 }
@@ -44,12 +46,12 @@ pub(super) struct Output {
 /// Frames that will join the queue of a port.
 #[derive(Clone, Debug, Default)]
 struct Coming {
-    /// When, and which: the first of a time is the one that arrived first.
+    /// Time and frame, in order. Of frames with equal times, the one that arrived first is first.
     frames: VecDeque<(u64, u32)>,
     bytes: u64,
 }
 
-/// What an output counted.
+/// Counters of an output.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counters {
     marked: u64,
@@ -72,7 +74,7 @@ pub(super) struct Waiting {
     pub(super) ready_ps: u64,
 }
 
-/// A frame that is being sent, and still in the buffer.
+/// A frame that is being sent and is still in the buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sending {
     pub(super) bytes: u32,
@@ -81,18 +83,18 @@ pub(super) struct Sending {
     pub(super) pool: Pool,
 }
 
-/// Where a frame is stored.
+/// The buffer in which a frame is stored.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Pool {
-    /// At a host, which has room for all.
+    /// At a host, whose buffer is unlimited.
     Host,
     /// In the shared buffer of a switch.
     Shared,
-    /// In what its input and class have to themselves.
+    /// In the headroom, which its input and class do not share.
     Headroom,
 }
 
-/// What came by a link in one class and has not left the switch.
+/// Frames of one class that arrived by a link and have not left the switch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Input {
     shared_bytes: u64,
@@ -101,14 +103,14 @@ struct Input {
     is_paused: bool,
 }
 
-/// What a buffer says to a frame.
+/// Decision of a buffer about a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Admission {
-    /// There is room.
+    /// The frame is stored.
     Stored(Pool),
-    /// There is room, but its sender must pause.
+    /// The frame is stored, and its sender must pause.
     StoredAndPause(Pool),
-    /// It is lost.
+    /// The frame is dropped.
     Dropped,
 }
 
@@ -149,51 +151,52 @@ impl Queues {
         }
     }
 
-    /// Bytes that wait for a link or will, the frame being sent excluded.
+    /// Returns the bytes that wait, or will wait, for a link, without the frame being sent.
     pub(super) fn waiting_bytes(&self, port: u32) -> u64 {
         self.stored_bytes(port) + self.coming.get(port as usize).map_or(0, |coming| coming.bytes)
     }
 
-    /// A frame will join the queue of a port at a time.
+    /// Notes that a frame will join the queue of a port at `ready_ps`.
     pub(super) fn expect(&mut self, port: u32, ready_ps: u64, (index, bytes): (u32, u32)) {
         if self.coming.is_empty() {
             self.coming.resize(self.outputs.len(), Coming::default());
         }
         let coming = &mut self.coming[port as usize];
         coming.bytes += u64::from(bytes);
-        // Nearly always the last.
+        // Nearly always the last position.
         let place = coming.frames.iter().rposition(|other| other.0 <= ready_ps);
         coming.frames.insert(place.map_or(0, |place| place + 1), (ready_ps, index));
     }
 
-    /// The first frame that is to join the queue of a port.
+    /// Removes and returns the first frame that is to join the queue of a port.
     pub(super) fn expected(&mut self, port: u32) -> Option<u32> {
         self.coming[port as usize].frames.pop_front().map(|(_, index)| index)
     }
 
-    /// A frame of so many bytes that was to join the queue of a port does, or is lost.
+    /// Subtracts the bytes of an expected frame that joins the queue of a port or is lost.
     pub(super) fn forget(&mut self, port: u32, bytes: u32) {
         self.coming[port as usize].bytes -= u64::from(bytes);
     }
 
-    /// Bytes that wait for a link, the frame being sent excluded.
+    /// Returns the bytes that wait for a link, without the frame being sent.
     pub(super) fn stored_bytes(&self, port: u32) -> u64 {
         let output = &self.outputs[port as usize];
         output.bytes - output.sending.map_or(0, |sending| u64::from(sending.bytes))
     }
 
-    /// Whether frames of a class are held back at their sender and not lost.
+    /// Returns whether frames of a class are paused at their sender instead of dropped.
     pub(super) const fn is_lossless(&self, class: u8) -> bool {
         self.configuration.queues.lossless >> class & 1 == 1
     }
 
-    /// How long a pause takes on a wire, in picoseconds.
+    /// Returns how long a pause frame takes on the wire, in picoseconds.
     pub(super) const fn pause_ps(byte_time: u64) -> u64 {
         (PAUSE_BYTES * byte_time) >> 8
     }
 
-    /// Asks for room for a frame of `bytes` at a switch (its place in tables), between the port by
-    /// which it came and that by which it leaves, at which there is room for `buffer_bytes`; takes it.
+    /// Requests buffer for a frame of `bytes` bytes at a switch (its index in tables), between the
+    /// port by which it arrived and the port by which it leaves, whose limit is `buffer_bytes`.
+    /// Reserves the buffer if the frame is admitted.
     pub(super) fn admit(
         &mut self,
         switch: u32,
@@ -237,7 +240,8 @@ impl Queues {
         Admission::StoredAndPause(Pool::Headroom)
     }
 
-    /// A frame has left its switch. Whether its sender may go on that was paused.
+    /// Releases the buffer of a frame that has left its switch. Returns whether its paused sender
+    /// may resume.
     pub(super) fn release(&mut self, switch: u32, sent: Sending) -> bool {
         let bytes = u64::from(sent.bytes);
         if sent.pool == Pool::Shared {
@@ -252,7 +256,7 @@ impl Queues {
             Pool::Headroom => input.headroom_bytes -= bytes,
             _ => input.shared_bytes -= bytes,
         }
-        // All of the headroom must be there for the next pause.
+        // All of the headroom must be free before the next pause.
         let resume_bytes = queues.resume_bytes.min(queues.pause_bytes);
         if input.is_paused && input.headroom_bytes == 0 && input.shared_bytes <= resume_bytes {
             input.is_paused = false;
@@ -261,7 +265,8 @@ impl Queues {
         false
     }
 
-    /// Whether a frame that finds so many bytes before it is marked; `number` identifies the frame.
+    /// Returns whether a frame is marked, given the bytes in the queue; `number` identifies the
+    /// frame.
     pub(super) fn marks(&mut self, port: u32, number: u64) -> bool {
         let queues = &self.configuration.queues;
         let output = &mut self.outputs[port as usize];
@@ -276,14 +281,14 @@ impl Queues {
             let share = (bytes - queues.ecn_min_bytes) * u64::from(queues.ecn_max_percent);
             let salt = self.configuration.salt;
             let drawn = mix(mix(salt ^ u64::from(port), 4), number) >> 32;
-            // drawn / 2^32 < share / slope / 100, without losing bits.
+            // Compares drawn / 2^32 < share / slope / 100 without rounding.
             u128::from(drawn) * u128::from(slope) * 100 < u128::from(share) << 32
         };
         output.counters.marked += u64::from(is_marked);
         is_marked
     }
 
-    /// Puts a frame into a queue for which there is room.
+    /// Stores a frame in a queue, after its admission.
     pub(super) fn store(&mut self, port: u32, class: u8, bytes: u32, waiting: Waiting) {
         let output = &mut self.outputs[port as usize];
         output.bytes += u64::from(bytes);
@@ -293,7 +298,7 @@ impl Queues {
         queue.frames.push_back(waiting);
     }
 
-    /// A class of a port has to pause or may go on.
+    /// Pauses or resumes a class of a port.
     pub(super) fn set_paused(&mut self, port: u32, class: u8, is_paused: bool, now_ps: u64) {
         let output = &mut self.outputs[port as usize];
         let paused = u64::from(output.paused.count_ones());
@@ -324,7 +329,7 @@ impl Queues {
         }
     }
 
-    /// Takes over the counters of another part; each port counts in one part only.
+    /// Adds the counters of another part. Each port counts in one part only.
     pub(super) fn merge(&mut self, part: &Self) {
         for (output, other) in self.outputs.iter_mut().zip(&part.outputs) {
             let (counters, other) = (&mut output.counters, &other.counters);
@@ -340,7 +345,7 @@ impl Queues {
 }
 
 impl Ethernet {
-    /// Which paused classes of links wait for which others.
+    /// Returns which paused classes of links wait for which others.
     pub(in super::super) fn waits(&self) -> Vec<Wait> {
         let Some(queues) = &self.queues else { return Vec::new() };
         let mut waits: Vec<Wait> = Vec::new();
@@ -363,10 +368,11 @@ impl Ethernet {
     }
 }
 
-/// What may still arrive after a pause was decided: it waits for the frame that is being sent the
-/// other way, and for pauses of the other classes; crosses the cable; finds a frame just begun; and
-/// what is on the cable then arrives too, and what was late. One frame more for cutting through, where a
-/// frame counts from its header. Serialisation of a byte on this link and on the slowest are in 1/256 ps.
+/// Returns the bytes that can still arrive after the decision to pause. The pause frame waits for
+/// the frame that is being sent in its direction and for pauses of the other classes, crosses the
+/// cable, and finds a frame just started. The bytes then on the cable, and delayed ones, arrive
+/// too. Cutting through adds one frame, because a frame counts from its header. The byte times of
+/// this link and of the slowest are in 1/256 ps.
 fn headroom_bytes(
     configuration: &EthernetConfiguration,
     classes: u64,
@@ -380,7 +386,7 @@ fn headroom_bytes(
     4 * frame + (2 * classes + 1) * PAUSE_BYTES + cable + late
 }
 
-/// A pause on the wire: 64 bytes, with preamble and gap.
+/// Length of a pause frame on the wire: 64 bytes, with preamble and gap.
 const PAUSE_BYTES: u64 = 84;
 
 #[cfg(test)]
@@ -409,7 +415,7 @@ mod tests {
         };
         let mut queues = queues(configuration);
         let mut admitted = 0;
-        // With α = 1 one queue gets half: what it has then equals what is free.
+        // With α = 1 one queue gets half of the buffer: its length then equals the free space.
         while queues.admit(0, (0, 3), (0, 500), 0) == Admission::Stored(Pool::Shared) {
             queues.outputs[3].waiting[0].bytes += 500;
             admitted += 500;

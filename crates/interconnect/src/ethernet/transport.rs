@@ -1,13 +1,14 @@
-//! Transport of hosts: connections whose frames have numbers, are acknowledged, retransmitted when they are lost, and
-//! held back by a window.
+//! Transport of hosts: connections with numbered frames, which are acknowledged, retransmitted
+//! after a loss, and limited by a window.
 //!
-//! A connection is what one host sends another in one class. Its frames are numbered through all of its messages. Each
-//! frame that arrives is answered by a frame of its own, which says what is expected next, which transmission it
-//! answers, whether that was marked, and when it left: so neither losses nor round trips are guessed. Connections of a
-//! host take turns, a frame each, when its link is free. Nothing is allocated for a frame: tables grow to the most
-//! frames in flight.
+//! A connection carries all messages of one class from one host to another. Its frames are numbered
+//! through all of its messages. Each arriving frame is answered by an acknowledgement frame, which
+//! contains the next expected frame, the transmission that it answers, whether that transmission
+//! was marked, and when it was sent. Neither losses nor round trips are therefore guessed.
+//! Connections of a host take turns, one frame each, when the host's link is free. No memory is
+//! allocated per frame: tables grow to the largest number of frames in flight.
 //!
-//! Cards do this, not processors: it costs hosts nothing.
+//! Network cards do this work, so it costs no processor time.
 
 mod hosts;
 mod rate;
@@ -23,124 +24,129 @@ use sender::Sender;
 
 pub use rate::DcqcnConfiguration;
 
-/// How hosts repair losses, and what holds them back.
+/// Settings for loss recovery and congestion control of hosts.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct TransportConfiguration {
-    /// What is retransmitted after a loss.
+    /// Which frames are retransmitted after a loss.
     pub recovery: Recovery,
-    /// What sets the window.
+    /// How the window is set.
     pub congestion: Congestion,
-    /// Most frames of a connection in flight, 1 or more.
+    /// Maximum number of frames in flight per connection, 1 or more.
     pub window_frames: u32,
-    /// The window of a new connection, where it is not fixed.
+    /// Window of a new connection, unless the window is fixed.
     pub initial_window_frames: u32,
-    /// Payload of an acknowledgement; a frame of it is as long as one of data with so much.
+    /// Payload of an acknowledgement. Its frame is as long as a data frame with this payload.
     pub ack_bytes: u32,
-    /// Least time without an acknowledgement of something new after which frames are retransmitted, in picoseconds;
-    /// more where round trips are longer (RFC 6298), and twice as much each further time.
+    /// Minimum retransmission timeout, in picoseconds: the time without an acknowledgement of a new
+    /// frame. The timeout is longer if round trips are longer (RFC 6298), and doubles with each
+    /// timeout in a row.
     pub timeout_ps: u64,
-    /// A frame counts as lost when one that was sent so many later is acknowledged, 1 or more (RFC 9002,
-    /// 6.1.1).
+    /// A frame is declared lost when a frame that was sent this many frames later is acknowledged,
+    /// 1 or more (RFC 9002, 6.1.1).
     pub loss_threshold_frames: u32,
-    /// Frames lost at random, of a million.
+    /// Frames lost at random, per million.
     pub loss_ppm: u32,
 }
 
-/// What is retransmitted after a loss.
+/// Which frames are retransmitted after a loss.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Recovery {
-    /// All from the lost frame on: receivers take nothing out of order, as adapters of RoCE v2.
+    /// All frames from the lost one on. Receivers discard frames out of order, as RoCE v2 adapters
+    /// do.
     GoBackN,
-    /// The lost frame: receivers keep what comes out of order, as in IRN (SIGCOMM 2018).
+    /// Only the lost frame. Receivers keep frames out of order, as in IRN (SIGCOMM 2018).
     SelectiveRepeat,
 }
 
-/// What sets the window.
+/// How the window is set.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Congestion {
-    /// Nothing does.
+    /// The window is fixed.
     Fixed,
-    /// The share of marked frames: DCTCP (SIGCOMM 2010, RFC 8257).
+    /// By the share of marked frames: DCTCP (SIGCOMM 2010, RFC 8257).
     Dctcp {
-        /// How much of the estimated share comes from the last window, g, of a million.
+        /// Weight of the last window in the estimated share, g, per million.
         gain_ppm: u32,
     },
-    /// Round trips: as Swift (SIGCOMM 2020).
+    /// By round-trip times, as in Swift (SIGCOMM 2020).
     Delay {
-        /// The round trip that is aimed at, in picoseconds.
+        /// Target round-trip time, in picoseconds.
         target_ps: u64,
-        /// What is added to the target of a window of a frame; nothing is to one of 100 frames, and
-        /// between them what 1 / √window is in proportion to (flow scaling). In picoseconds.
+        /// Addition to the target for a window of one frame, in picoseconds. For 100 frames the
+        /// addition is 0; between these windows it is linear in 1 / √window (flow scaling).
         scaling_ps: u64,
-        /// What of a round trip's excess the window becomes smaller by, β, in percent.
+        /// Share of the relative excess of a round trip by which the window shrinks, β, in percent.
         beta_percent: u32,
-        /// The most that it becomes smaller by at a time, in percent.
+        /// Maximum decrease at a time, in percent.
         decrease_max_percent: u32,
     },
-    /// Notifications that marks bring: DCQCN (SIGCOMM 2015). They set a rate, and the window stays.
+    /// By notifications that marks cause: DCQCN (SIGCOMM 2015). They set a rate; the window is
+    /// fixed.
     Dcqcn(DcqcnConfiguration),
 }
 
 impl Congestion {
-    /// Whether the window stays as it is.
+    /// Returns whether the window is fixed.
     pub(super) const fn has_fixed_window(&self) -> bool {
         matches!(self, Self::Fixed | Self::Dcqcn(_))
     }
 }
 
-/// What the transport of all hosts counted.
+/// Counters of the transport of all hosts.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct TransportCounts {
-    /// Connections that sent something.
+    /// Connections that sent data.
     pub connections: u64,
     /// Data frames sent, retransmissions included.
     pub data_frames: u64,
-    /// Payload of them, in bytes.
+    /// Payload of the data frames, in bytes.
     pub payload_bytes: u64,
     /// Data frames retransmitted.
     pub retransmitted_frames: u64,
-    /// Times that no acknowledgement came for too long.
+    /// Retransmission timeouts.
     pub timeouts: u64,
-    /// Acknowledgements that came.
+    /// Acknowledgements received.
     pub acknowledgements: u64,
-    /// Of those, the ones that report a mark.
+    /// Acknowledgements received that report a mark.
     pub marked: u64,
-    /// Frames of both kinds lost at random.
+    /// Data frames and acknowledgements lost at random.
     pub frames_lost_at_random: u64,
-    /// Data frames that came a second time.
+    /// Data frames received more than once.
     pub duplicate_frames: u64,
-    /// Data frames that came out of order, and were not kept.
+    /// Data frames received out of order and discarded.
     pub discarded_frames: u64,
-    /// Notifications of congestion that came, of DCQCN.
+    /// Notifications of congestion received (DCQCN).
     pub notifications: u64,
-    /// Whether receivers say what is sent, as with Homa: then there are neither windows nor round trips.
+    /// Whether receivers control sending, as in Homa. There are then neither windows nor round
+    /// trips.
     pub is_receiver_driven: bool,
-    /// Grants that came, of Homa.
+    /// Grants received (Homa).
     pub grants: u64,
-    /// Requests to send frames again that came, of Homa.
+    /// Requests for retransmission received (Homa).
     pub resends: u64,
     /// Longest round trip, in picoseconds.
     pub round_trip_max_ps: u64,
     round_trips_ps: u64,
-    /// Windows at acknowledgements, in 1/256 frames.
+    /// Sum of the windows at acknowledgements, in 1/256 frames.
     windows_256ths: u64,
-    /// Rates at acknowledgements, in 10^6 bits per second.
+    /// Sum of the rates at acknowledgements, in 10^6 bits per second.
     rates_mbps: u64,
 }
 
 impl TransportCounts {
-    /// Returns the payload sent, retransmissions included, in bits per second of a run of so many picoseconds.
+    /// Returns the rate of sent payload, retransmissions included, in bits per second of a run of
+    /// `completed_ps`.
     pub fn throughput_bps(&self, completed_ps: u64) -> f64 {
         self.payload_bytes as f64 * 8e12 / completed_ps.max(1) as f64
     }
 
-    /// Returns the mean window when an acknowledgement came, in frames.
+    /// Returns the mean window at the arrival of acknowledgements, in frames.
     pub fn window_frames(&self) -> f64 {
         self.windows_256ths as f64 / 256.0 / self.acknowledgements.max(1) as f64
     }
 
-    /// Returns the mean rate of a connection when an acknowledgement came, in bits per second; `None` where
-    /// connections have no rates.
+    /// Returns the mean rate of a connection at the arrival of acknowledgements, in bits per
+    /// second; `None` if connections have no rates.
     pub fn rate_bps(&self) -> Option<f64> {
         let mean_mbps = self.rates_mbps as f64 / self.acknowledgements.max(1) as f64;
         (self.rates_mbps > 0).then_some(mean_mbps * 1e6)
@@ -161,12 +167,12 @@ impl TransportCounts {
         self.retransmitted_frames as f64 * 100.0 / self.data_frames.max(1) as f64
     }
 
-    /// Nothing, of a transport that receivers drive.
+    /// Returns empty counters for a receiver-driven transport.
     pub(super) fn of_receivers() -> Self {
         Self { is_receiver_driven: true, ..Self::default() }
     }
 
-    /// Adds what another part of the network counted.
+    /// Adds the counters of another part of the network.
     pub(super) fn merge(&mut self, part: &Self) {
         self.connections += part.connections;
         self.data_frames += part.data_frames;
@@ -188,22 +194,22 @@ impl TransportCounts {
     }
 }
 
-/// What frames carry for the transport.
+/// Transport header of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment {
-    /// Place of the connection at its sender, in the part of the network where that is.
+    /// Index of the connection at its sender, within the sender's part of the network.
     connection: u32,
-    /// Host where the connection begins.
+    /// Sending host of the connection.
     source: u32,
-    /// Number of the data frame; of an acknowledgement, of the frame that it answers.
+    /// Number of the data frame, or of the frame that an acknowledgement answers.
     sequence: u32,
-    /// Of an acknowledgement, the number of the first data frame that is missing.
+    /// In an acknowledgement, the number of the first missing data frame.
     expected: u32,
-    /// Which transmission of its connection it is, or answers.
+    /// Transmission of the connection that the frame is, or answers.
     transmission: u32,
     /// When the data frame left its host, in picoseconds.
     sent_ps: u64,
-    /// Part of the network where the sender is.
+    /// Part of the network to which the sender belongs.
     part: u8,
     kind: Kind,
 }
@@ -214,32 +220,32 @@ enum Kind {
     Acknowledgement {
         is_marked: bool,
     },
-    /// Marked frames have come, of DCQCN.
+    /// Marked frames have arrived (DCQCN).
     Notification,
 }
 
 const _: () = assert!(size_of::<Segment>() <= 32);
 
-/// Connections of all hosts of a network, or of a part of it.
+/// Connections of all hosts of a network, or of one part of it.
 #[derive(Clone, Debug)]
 pub(super) struct Transport {
     configuration: TransportConfiguration,
     classes: usize,
-    /// Place among the senders, by source, destination and class.
+    /// Index in `senders`, by source, destination and class.
     places: BTreeMap<(u32, u32, u8), u32>,
     senders: Vec<Sender>,
-    /// By part of the network where the sender is, and place of the connection there.
+    /// Receiving ends, by the sender's part of the network and the connection's index there.
     receivers: Vec<Vec<Receiver>>,
-    /// Connections with something to send, in turns, of each host and class.
+    /// Connections with frames to send, in turns, by host and class.
     rings: Vec<Ring>,
-    /// When each host will look for something to send; [`u64::MAX`] if that is not scheduled.
+    /// When each host next checks for frames to send; [`u64::MAX`] if no check is scheduled.
     pulls_ps: Vec<u64>,
-    /// Of each frame.
+    /// Transport header of each frame.
     segments: Vec<Segment>,
     counts: TransportCounts,
 }
 
-/// A list of connections, each of which names the next.
+/// A linked list of connections; each names the next.
 #[derive(Clone, Copy, Debug)]
 struct Ring {
     first: u32,
@@ -262,22 +268,22 @@ impl Transport {
         }
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub(super) const fn counts(&self) -> &TransportCounts {
         &self.counts
     }
 
-    /// Takes over what another part counted.
+    /// Adds the counters of another part.
     pub(super) fn merge(&mut self, part: &Self) {
         self.counts.merge(&part.counts);
     }
 
-    /// What a frame carries.
+    /// Returns the transport header of a frame.
     pub(super) fn segment(&self, frame: u32) -> Segment {
         self.segments[frame as usize]
     }
 
-    /// Notes what a frame carries.
+    /// Stores the transport header of a frame.
     pub(super) fn set_segment(&mut self, frame: u32, segment: Segment) {
         if self.segments.len() <= frame as usize {
             self.segments.resize(frame as usize + 1, segment);
@@ -285,7 +291,7 @@ impl Transport {
         self.segments[frame as usize] = segment;
     }
 
-    /// A frame leaves its host.
+    /// Records when a data frame leaves its host.
     pub(super) fn on_left(&mut self, frame: u32, now_ps: u64) {
         if let Some(segment) = self.segments.get_mut(frame as usize)
             && segment.kind == Kind::Data
@@ -294,7 +300,8 @@ impl Transport {
         }
     }
 
-    /// Place of the connection of a host, on a cable of so many bits per second, to another.
+    /// Returns the index of the connection from a host to another, and creates it if needed.
+    /// `line_bps` is the rate of the source's cable, in bits per second.
     fn connection(&mut self, (source, line_bps): (u32, u64), destination: u32, class: u8) -> u32 {
         let (senders, counts) = (&mut self.senders, &mut self.counts);
         let configuration = &self.configuration;
@@ -309,7 +316,7 @@ impl Transport {
         })
     }
 
-    /// The other end of a connection.
+    /// Returns the receiving end of a connection.
     fn receiver(&mut self, part: u8, connection: u32) -> &mut Receiver {
         let part = usize::from(part);
         if self.receivers.len() <= part {
@@ -322,7 +329,8 @@ impl Transport {
         &mut receivers[connection as usize]
     }
 
-    /// Has a connection wait for its turn, if it may send now and does not wait yet.
+    /// Queues a connection for its turn, if it may send now and is not queued yet. Returns whether
+    /// it was queued.
     fn make_ready(&mut self, connection: u32, now_ps: u64) -> bool {
         let sender = &mut self.senders[connection as usize];
         if sender.is_ready || !sender.may_send() || sender.paced_until_ps() > now_ps {
@@ -340,14 +348,14 @@ impl Transport {
         true
     }
 
-    /// Whether connections of a host wait for their turn.
+    /// Returns whether connections of a host wait for their turn.
     fn has_ready(&self, host: u32) -> bool {
         let at = host as usize * self.classes;
         self.rings[at..at + self.classes].iter().any(|ring| ring.first != NONE)
     }
 
-    /// The next connection of a host and class. Connections are skipped that have learned meanwhile that they have
-    /// nothing to retransmit, or that their window is smaller.
+    /// Removes and returns the next connection of a host and class. Skips connections that can no
+    /// longer send, because nothing is left to retransmit or because the window has shrunk.
     fn take_ready(&mut self, host: u32, class: usize) -> Option<u32> {
         let ring = &mut self.rings[host as usize * self.classes + class];
         loop {
@@ -365,7 +373,7 @@ impl Transport {
     }
 }
 
-/// Whether a sequence number is before another, of which they are less than 2^31 apart.
+/// Returns whether a sequence number is before another, if they are less than 2^31 apart.
 const fn is_before(number: u32, other: u32) -> bool {
     number.wrapping_sub(other).cast_signed() < 0
 }

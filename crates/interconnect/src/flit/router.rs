@@ -1,8 +1,8 @@
 //! A fabric of flits whose routers have a clock, allocators and a pipeline.
 //!
-//! Each router works once a cycle, the time of a flit on a link, while it has something to do; idle
-//! ones and those whose flits wait for credits cost nothing. Nothing that a router does in a cycle is
-//! seen by another in the same cycle, so their order does not matter.
+//! A router works once per cycle, the time of a flit on a link, while it has flits to move. Idle
+//! routers, and routers whose flits wait for credits, cost nothing. The effects of a cycle are not
+//! visible to other routers in that cycle, so the order of routers does not matter.
 
 mod recording;
 mod stages;
@@ -19,31 +19,32 @@ use crate::statistics::mix;
 use crate::topology::Topology;
 use crate::wheel::Event;
 
-/// What a router can do in a cycle, and how long it takes.
+/// Abilities of a router per cycle, and the duration of its stages.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct RouterConfiguration {
-    /// Flits of one input that may cross the switch in a cycle, of different virtual channels.
+    /// Maximum number of flits of one input that cross the switch in a cycle, from different
+    /// virtual channels.
     pub input_speedup: u8,
-    /// Joins packets with virtual channels.
+    /// Assigns virtual channels to packets.
     pub channel_allocator: Allocator,
-    /// Joins inputs with outputs.
+    /// Assigns outputs to inputs.
     pub switch_allocator: Allocator,
-    /// Rounds of iSLIP in a cycle.
+    /// Rounds of iSLIP per cycle.
     pub rounds: u8,
-    /// From the arrival of a head to its request for a channel, in cycles.
+    /// Time from the arrival of a head to its request for a channel, in cycles.
     pub routing_cycles: u8,
-    /// From a request for a channel to one for the switch, in cycles; at least 1.
+    /// Time from the request for a channel to the request for the switch, in cycles; at least 1.
     pub channel_cycles: u8,
-    /// From a request for the switch to the crossing, in cycles; at least 1.
+    /// Time from the request for the switch to the crossing, in cycles; at least 1.
     pub switch_cycles: u8,
-    /// Crossing the switch, in cycles.
+    /// Time of crossing the switch, in cycles.
     pub crossing_cycles: u8,
-    /// A head asks for the switch at the same time as for a channel.
+    /// Whether a head requests the switch at the same time as a channel.
     pub is_speculative: bool,
 }
 
 impl RouterConfiguration {
-    /// What `BookSim2` has by default (`iq_router`): iSLIP with one round, a cycle for each stage.
+    /// The defaults of `BookSim2` (`iq_router`): iSLIP with one round, one cycle per stage.
     pub const BOOKSIM2: Self = Self {
         input_speedup: 1,
         channel_allocator: Allocator::Islip,
@@ -57,24 +58,25 @@ impl RouterConfiguration {
     };
 }
 
-/// A flit fabric of routers with a clock, with its packets.
+/// A flit fabric of routers with a clock, with the packets in flight.
 #[derive(Debug)]
 pub struct RouterFabric {
     configuration: FlitConfiguration,
     router: RouterConfiguration,
-    /// Ways between which packets draw: those whose steps are as many both ways round a ring.
+    /// Alternative paths among which packets draw. They differ where both directions of a ring take
+    /// the same number of steps.
     paths: Vec<Paths>,
     wires: Vec<Wire>,
-    /// The sending end of each virtual channel; channel c of link l is l · channels + c.
+    /// The sending end of each virtual channel. Channel c of link l has index l · channels + c.
     outputs: Vec<OutputChannel>,
-    /// Its receiving end, at routers.
+    /// The receiving end of each virtual channel, at routers.
     inputs: Vec<InputChannel>,
     /// Flits in the buffers, `buffer_flits` for each virtual channel: packet · 2 + 1 for a tail.
     buffers: Vec<u32>,
     routers: Vec<Router>,
     sources: Vec<RouterSource>,
     packets: Slab<Packet>,
-    /// Packets so far.
+    /// Number of packets so far.
     entered: u64,
     host_links: Vec<u32>,
     names: Vec<String>,
@@ -82,21 +84,22 @@ pub struct RouterFabric {
     work: Work,
 }
 
-/// A link, with what is in flight on it.
+/// A link, with the flits and credits in flight on it.
 #[derive(Clone, Debug)]
 struct Wire {
     from: End,
     to: End,
-    /// From the crossing of the switch to the buffer at the other end, and back for a credit.
+    /// Cycles from the crossing of the switch to the buffer at the other end, and cycles that a
+    /// credit takes back.
     flit_cycles: u64,
     credit_cycles: u64,
-    /// When flits are there, which, and their channel.
+    /// Flits in flight: arrival cycle, flit, channel.
     flits: VecDeque<(u64, u32, u8)>,
-    /// When credits are back, and of which channel.
+    /// Credits in flight: arrival cycle, channel.
     credits: VecDeque<(u64, u8)>,
 }
 
-/// An end of a link: its router and the port there, or its host.
+/// One end of a link: a router and its port, or a host.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum End {
     Router(u32, u16),
@@ -105,63 +108,64 @@ enum End {
 
 #[derive(Clone, Copy, Debug)]
 struct OutputChannel {
-    /// Whether a packet has it.
+    /// Whether a packet owns the channel.
     is_taken: bool,
-    /// Free slots of the buffer at the other end, as far as is known here.
+    /// Free slots of the buffer at the other end, as known at this end.
     credits: u16,
-    /// Input channel whose packet has it, for diagnoses.
+    /// Input channel whose packet owns the channel, for diagnoses.
     owner: u32,
 }
 
-/// A buffer of a virtual channel.
+/// The buffer of a virtual channel.
 #[derive(Clone, Copy, Debug)]
 struct InputChannel {
     stage: Stage,
-    /// From when on the stage lets it ask for something.
+    /// First cycle in which the stage allows a request.
     ready: u64,
-    /// Link and channel that its packet leaves by, and the channels that it may have.
+    /// Link and channel by which its packet leaves, and the channels that the packet may use.
     link: u32,
     channel: u8,
     usable: (u8, u8),
-    /// Its head has not left.
+    /// Whether its head has not left.
     has_head: bool,
     first: u16,
     len: u16,
 }
 
-/// How far the packet at the front of a buffer is.
+/// Stage of the packet at the front of a buffer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stage {
-    /// There is none.
+    /// There is no packet.
     Idle,
-    /// It has no channel.
+    /// The packet waits for a channel.
     Routed,
-    /// Its flits ask for the switch.
+    /// The packet's flits request the switch.
     Active,
 }
 
 #[derive(Clone, Debug)]
 struct Router {
-    /// The link that arrives at each port; its other direction leaves there.
+    /// The incoming link of each port. The port sends on the link's other direction.
     arriving: Vec<u32>,
     channel_turns: Turns,
     switch_turns: Turns,
-    /// Which virtual channel of each input of the switch has the first turn.
+    /// The virtual channel with the first turn, by input of the switch.
     turns: Vec<u8>,
-    /// Cycle in which it works next; [`NEVER`] if no such event is scheduled.
+    /// Cycle in which the router works next; [`NEVER`] if no such event is scheduled.
     next: u64,
-    /// Flits in its buffers.
+    /// Number of flits in its buffers.
     flits: u32,
 }
 
-/// What waits at a host.
+/// Packets that wait at a host.
 #[derive(Clone, Debug, Default)]
 struct RouterSource {
     packets: VecDeque<u32>,
-    /// Channel of the packet whose head was sent; the one of the last packet else.
+    /// Channel of the packet whose head was sent; without such a packet, the channel of the last
+    /// one.
     channel: u8,
     has_channel: bool,
-    /// From when on its link is free.
+    /// Cycle from which its link is free.
     free: u64,
     next: u64,
 }
@@ -170,20 +174,21 @@ struct RouterSource {
 struct Packet {
     message: u32,
     destination: u32,
-    /// Which of the ways, and the places of the next and of the last hop between routers.
+    /// Index of the alternative path, and indices of the next hop and of the end of the hops
+    /// between routers.
     way: u32,
     path: u32,
     path_end: u32,
     bytes: u32,
-    /// Flits that have not left the source.
+    /// Number of flits that have not left the source.
     flits: u32,
-    /// Number of the packet, from which it draws.
+    /// Serial number of the packet, from which it draws random numbers.
     serial: u64,
-    /// Class of the virtual channel it has.
+    /// Class of its virtual channel.
     lane: u8,
 }
 
-/// Lists of one router's cycle, kept to be used again.
+/// Lists of one router's cycle, kept to reuse their memory.
 #[derive(Debug, Default)]
 struct Work {
     channel: Vec<Request>,
@@ -194,7 +199,7 @@ struct Work {
     switch_matching: Matching,
 }
 
-/// The virtual channel that asks for the switch for an input of it.
+/// The virtual channel that requests the switch at one of its inputs.
 #[derive(Clone, Copy, Debug)]
 struct Bid {
     input: u16,
@@ -205,7 +210,7 @@ struct Bid {
 }
 
 impl RouterFabric {
-    /// Creates routers over a topology. Packets draw one of `paths`, which are as good.
+    /// Creates routers over a topology. Packets draw one of `paths`, which are equally short.
     pub fn new(
         topology: &Topology,
         paths: Vec<Paths>,
@@ -274,7 +279,7 @@ impl RouterFabric {
         }
     }
 
-    /// The cycle that begins now, or the next.
+    /// Returns the cycle that starts now, or the next one.
     fn cycle(&self, context: &Context) -> u64 {
         context.wheel.now_ps().div_ceil(self.configuration.flit_ps)
     }
@@ -283,7 +288,7 @@ impl RouterFabric {
         cycle * self.configuration.flit_ps
     }
 
-    /// Has a router work in a cycle, if it does not before.
+    /// Schedules a router to work in a cycle, unless it works earlier.
     fn wake(&mut self, context: &mut Context, index: u32, cycle: u64) {
         let time_ps = self.time_ps(cycle);
         let router = &mut self.routers[index as usize];
@@ -293,7 +298,7 @@ impl RouterFabric {
         }
     }
 
-    /// Has a host send in a cycle, if it does not before.
+    /// Schedules a host to send in a cycle, unless it sends earlier.
     fn wake_source(&mut self, context: &mut Context, host: u32, cycle: u64) {
         let source = &mut self.sources[host as usize];
         let cycle = cycle.max(source.free);
@@ -303,7 +308,7 @@ impl RouterFabric {
         }
     }
 
-    /// Puts a flit on a link in a cycle.
+    /// Sends a flit on a link in a cycle.
     fn send(&mut self, context: &mut Context, (link, channel): (u32, u8), flit: u32, cycle: u64) {
         self.hops += 1;
         let wire = &mut self.wires[link as usize];
@@ -314,7 +319,7 @@ impl RouterFabric {
                 self.wake(context, router, there);
             }
             End::Host(host) => {
-                // Its host takes a flit at once, so it is known when the credit will be back.
+                // The host consumes a flit at once, so the arrival of the credit is known now.
                 wire.credits.push_back((there + wire.credit_cycles, channel));
                 if flit & 1 == 1 {
                     context.schedule(self.time_ps(there), DELIVERED | host, flit >> 1);
@@ -323,7 +328,7 @@ impl RouterFabric {
         }
     }
 
-    /// The port by which a link leaves its router.
+    /// Returns the port by which a link leaves its router.
     fn out_port(&self, link: u32) -> u16 {
         match self.wires[link as usize].from {
             End::Router(_, port) => port,
@@ -347,7 +352,7 @@ impl RouterFabric {
         }
     }
 
-    /// Notes the credits of a link that are back.
+    /// Adds the credits of a link that have arrived.
     fn take_credits(&mut self, link: u32, cycle: u64) {
         let channels = usize::from(self.configuration.channels);
         let wire = &mut self.wires[link as usize];
@@ -359,11 +364,11 @@ impl RouterFabric {
         }
     }
 
-    /// A host sends a flit of its first packet, if a channel and a credit are there.
+    /// Sends a flit of a host's first packet, if a channel and a credit are available.
     fn inject_flit(&mut self, context: &mut Context, host: u32) {
         let cycle = self.cycle(context);
         if self.sources[host as usize].next != cycle {
-            // Something earlier took its place.
+            // Another event for this host replaced this one.
             return;
         }
         self.sources[host as usize].next = NEVER;
@@ -413,7 +418,7 @@ impl RouterFabric {
         }
     }
 
-    /// Lets a host go on when the next credit in flight is there; later ones wake it.
+    /// Schedules a host for the arrival of the next credit in flight. Later credits wake the host.
     fn await_credit(&mut self, context: &mut Context, host: u32, link: u32) {
         if let Some(&(there, _)) = self.wires[link as usize].credits.front() {
             self.wake_source(context, host, there);
@@ -434,8 +439,8 @@ impl InputChannel {
     };
 }
 
-/// The links of a topology, with times in cycles. A credit takes as long back to a host as a flit
-/// from there.
+/// Returns the links of a topology, with times in cycles. A credit takes as long to a host as a
+/// flit from it.
 fn wires(topology: &Topology, configuration: &FlitConfiguration) -> Vec<Wire> {
     let port_of = |node: u32, link: u32| {
         if topology.is_host(node) {
@@ -538,5 +543,5 @@ impl Fabric for RouterFabric {
 
 const ROUTER: u32 = 1 << 28;
 const SOURCE: u32 = 2 << 28;
-/// What a packet draws its way from, besides its number; hops are numbered below.
+/// Separates the draw of a path from the draws of a packet's hops, whose numbers are smaller.
 const WAY: u64 = 1 << 40;

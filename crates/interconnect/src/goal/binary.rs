@@ -1,24 +1,24 @@
-//! The binary form of traces, as LogGOPSim's `txt2bin` writes it. All numbers are little endian, and
-//! nothing is aligned.
+//! The binary form of traces, as written by LogGOPSim's `txt2bin`. All numbers are little endian
+//! and unaligned.
 //!
 //! | bytes | what |
 //! |---|---|
-//! | 8 | 4223; 2342 after a simulation that used the file up |
-//! | 4, 1, 1 | ranks R; the largest number of a processor, of an interface |
-//! | R × (8, 8) | where each rank begins and ends, counted from byte 8 |
-//! | 4, 4 | of each rank: operations N, and how many of them wait for none |
-//! | 4 each | the numbers of those that wait for none |
+//! | 8 | 4223; 2342 after a simulation that consumed the file |
+//! | 4, 1, 1 | number of ranks R; the largest processor number, the largest interface number |
+//! | R × (8, 8) | start and end of each rank's part, counted from byte 8 |
+//! | 4, 4 | in each part: number of operations N; number of operations without requirements |
+//! | 4 each | operations without requirements |
 //! | N × 39 | operations |
-//! | 4 each | dependents: numbers of operations, of all operations one after the other |
+//! | 4 each | dependents as numbers of operations, operation after operation |
 //!
-//! An operation: how many it waits for (4), type (1: 1 send, 2 receive, 3 calculation), peer (4), bytes
-//! or nanoseconds (8), tag (4), processor (1), interface (1), number and first of the dependents of its
-//! end (4, 4), and of its start (4, 4).
+//! Fields of an operation: number of requirements (4), type (1: 1 send, 2 receive, 3 calculation),
+//! peer (4), bytes or nanoseconds (8), tag (4), processor (1), interface (1), number and index of
+//! the first of the operations that depend on its end (4, 4), and on its start (4, 4).
 
 use super::parser::{CALCULATION_MAX_NS, GoalError, RANKS_MAX, unknown_rank};
 use super::{ANY, Goal, Kind, Operation, Program, Unit};
 
-/// Whether a file is meant to be one.
+/// Returns whether a file has the magic number of the binary form.
 pub(super) fn is_binary(bytes: &[u8]) -> bool {
     let first = bytes.first_chunk().map(|first| u64::from_le_bytes(*first));
     matches!(first, Some(MAGIC | MAGIC_USED_UP))
@@ -44,7 +44,8 @@ pub(super) fn decode(file: &str, bytes: &[u8]) -> Result<Goal, GoalError> {
     for rank in 0..ranks {
         let at = table.at;
         let (start, end) = (table.u64("the table of ranks")?, table.u64("the table of ranks")?);
-        // One behind the other: else a short file could describe more than memory holds.
+        // Parts must be adjacent. Otherwise a short file could describe more operations than fit in
+        // memory.
         if start != (reader.at - BASE) as u64 || end < start {
             let expected = reader.at - BASE;
             let what = format!(
@@ -123,7 +124,7 @@ fn encode_program(program: &Program, bytes: &mut Vec<u8>) {
     }
 }
 
-/// The part of a rank, to its end.
+/// Decodes the part of a rank, up to its end.
 fn program(part: &mut Reader, rank: u32, ranks: u32) -> Result<Program, GoalError> {
     let within = format!("rank {rank}");
     let begin = part.at;
@@ -168,7 +169,8 @@ fn program(part: &mut Reader, rank: u32, ranks: u32) -> Result<Program, GoalErro
     Ok(program)
 }
 
-/// Appends the dependents of an operation, which follow the `used` ones of those before it; how many.
+/// Appends the dependents of an operation, which follow the `used` ones of earlier operations.
+/// Returns their number.
 fn dependents(
     nodes: &mut Reader,
     appendix: Reader,
@@ -179,7 +181,7 @@ fn dependents(
 ) -> Result<u32, GoalError> {
     let at = nodes.at;
     let (length, first) = (nodes.u32(within)?, nodes.u32(within)?);
-    // Where there is none, it does not matter where it would be.
+    // Without dependents, the index of the first is ignored.
     if length > 0 && first != used {
         let what = format!("dependents begin at {first} instead of {used}");
         return Err(nodes.wrong(at, &what));
@@ -188,7 +190,7 @@ fn dependents(
     Ok(length)
 }
 
-/// An operation without its dependents.
+/// Decodes an operation without its dependents.
 fn operation(nodes: &mut Reader, within: &str, ranks: u32) -> Result<Operation, GoalError> {
     let at = nodes.at;
     let waits = nodes.u32(within)?;
@@ -230,7 +232,7 @@ fn operation(nodes: &mut Reader, within: &str, ranks: u32) -> Result<Operation, 
     })
 }
 
-/// Each operation waits for as many as have it among their dependents.
+/// Checks that each operation has as many requirements as operations that list it as a dependent.
 fn check_waits(program: &Program, begin: usize, part: &Reader) -> Result<(), GoalError> {
     let mut waits = vec![0_u32; program.operations.len()];
     for &dependent in program.dependents.iter().chain(&program.start_dependents) {
@@ -248,7 +250,7 @@ fn check_waits(program: &Program, begin: usize, part: &Reader) -> Result<(), Goa
     Ok(())
 }
 
-/// The list of operations that wait for none is right.
+/// Checks the list of operations without requirements.
 fn check_free(program: &Program, mut list: Reader, within: &str) -> Result<(), GoalError> {
     let free = (0..).zip(&program.operations).filter(|(_, operation)| operation.waits == 0);
     for (number, _) in free {
@@ -264,11 +266,11 @@ fn check_free(program: &Program, mut list: Reader, within: &str) -> Result<(), G
     }
 }
 
-/// Takes numbers one after the other.
+/// Reads numbers one after the other.
 #[derive(Clone, Copy)]
 struct Reader<'a> {
     file: &'a str,
-    /// The whole file, or up to the end of a part of it.
+    /// The file, up to the end of the current part.
     bytes: &'a [u8],
     at: usize,
 }
@@ -291,7 +293,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    /// So many bytes, to be read on their own.
+    /// Returns a reader for the next `count` bytes, and skips them.
     fn part(&mut self, count: usize, within: &str) -> Result<Self, GoalError> {
         let at = self.at;
         self.take(count, within)?;
@@ -316,7 +318,7 @@ impl<'a> Reader<'a> {
         self.array(within).map(u64::from_le_bytes)
     }
 
-    /// Appends numbers of operations below `count`, which begin at the `first` number of this part.
+    /// Appends `length` operation numbers below `count`, from the `first` number of this part on.
     fn numbers(
         mut self,
         first: u32,
@@ -348,11 +350,11 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// At the begin of the file.
+/// Magic number at the start of the file.
 const MAGIC: u64 = 4223;
-/// LogGOPSim counts down in the file itself when configured to save memory.
+/// LogGOPSim modifies the counters in the file when it is configured to save memory.
 const MAGIC_USED_UP: u64 = 2342;
-/// Places in the table of ranks count from here.
+/// Offsets in the table of ranks count from here.
 const BASE: usize = 8;
 const OPERATION_BYTES: usize = 39;
 const SEND: u8 = 1;

@@ -9,7 +9,7 @@ use super::{ANY, Goal, Kind, Operation, Program, Unit};
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GoalError {
-    /// A line means nothing.
+    /// A line is invalid.
     #[error("{file}:{line}: {what}")]
     Line {
         /// The file.
@@ -19,7 +19,7 @@ pub enum GoalError {
         /// What is wrong with it.
         what: String,
     },
-    /// The text ends within a rank.
+    /// The text ends within the block of a rank.
     #[error(
         "{file}: ends within rank {rank}, without its `}}`: the file is truncated; write it again"
     )]
@@ -29,16 +29,16 @@ pub enum GoalError {
         /// The rank.
         rank: u32,
     },
-    /// The text ends before some rank.
+    /// The text ends before all ranks were read.
     #[error(
         "{file}: ends without rank {rank}, though `num_ranks` is {ranks}: the file is truncated, or a rank with nothing to do lacks its `rank {rank} {{` and `}}`"
     )]
     MissingRank {
         /// The file.
         file: String,
-        /// The first rank that is not there.
+        /// The first rank that is missing.
         rank: usize,
-        /// How many there should be.
+        /// Number of ranks declared.
         ranks: usize,
     },
     /// Operations require each other in a circle.
@@ -50,10 +50,10 @@ pub enum GoalError {
         file: String,
         /// The rank.
         rank: usize,
-        /// Line of one of them, or its number in the binary form.
+        /// Line of one of the operations, or its number in the binary form.
         place: String,
     },
-    /// A tag that leaves no room for what a rendezvous needs.
+    /// A tag exceeds the range that rendezvous leaves.
     #[error(
         "{file}: {place}: the tag {tag} is more than {most}, the most of a trace with rendezvous"
     )]
@@ -64,17 +64,17 @@ pub enum GoalError {
         place: String,
         /// The tag.
         tag: u32,
-        /// The largest that may be.
+        /// Largest valid tag.
         most: u32,
     },
-    /// Not what it should be.
+    /// The file is neither text nor the binary form.
     #[error(
         "{file}: byte {offset} is not UTF-8, so this is no GOAL text, and a binary one begins with the number 4223 in 8 bytes"
     )]
     Neither {
         /// The file.
         file: String,
-        /// Where, in bytes.
+        /// Offset of the byte, from 0.
         offset: usize,
     },
     /// The binary form ends too early.
@@ -84,17 +84,17 @@ pub enum GoalError {
     Short {
         /// The file.
         file: String,
-        /// How long it is.
+        /// Length of the file, in bytes.
         length: usize,
-        /// What is not whole.
+        /// The item that is incomplete.
         within: String,
     },
-    /// The binary form means nothing.
+    /// The binary form is invalid.
     #[error("{file}: byte {offset}: {what}")]
     Binary {
         /// The file.
         file: String,
-        /// Where, in bytes.
+        /// Offset of the byte, from 0.
         offset: usize,
         /// What is wrong there.
         what: String,
@@ -125,7 +125,8 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Goal, GoalError> {
     Goal::new(file, Unit::Line, ranks)
 }
 
-/// The text with spaces for comments; lines stay. The line of one that does not end is an error.
+/// Replaces comments by spaces and keeps the lines. An unterminated comment is an error, with its
+/// line.
 fn without_comments(text: &str) -> Result<Cow<'_, str>, usize> {
     if !text.contains("/*") {
         return Ok(Cow::Borrowed(text));
@@ -135,7 +136,7 @@ fn without_comments(text: &str) -> Result<Cow<'_, str>, usize> {
     while let Some(start) = rest.find("/*") {
         let (before, comment) = rest.split_at(start);
         clean.push_str(before);
-        // A comment to the end of the line hides the beginning of another.
+        // A comment to the end of the line hides the start of another.
         let line_start = clean.rfind('\n').map_or(0, |at| at + 1);
         if clean[line_start..].contains("//") {
             let end = comment.find('\n').unwrap_or(comment.len());
@@ -152,7 +153,7 @@ fn without_comments(text: &str) -> Result<Cow<'_, str>, usize> {
     Ok(Cow::Owned(clean))
 }
 
-/// Words, of which `{`, `}` and what follows a label need no space before them.
+/// Splits a line into words. `{`, `}` and the word after a label need no space before them.
 fn words(line: &str) -> Vec<&str> {
     let content = line.split("//").next().unwrap_or_default();
     let mut words = Vec::new();
@@ -166,17 +167,17 @@ fn words(line: &str) -> Vec<&str> {
 }
 
 struct Parser<'a> {
-    /// None before its block.
+    /// `None` before the block of the rank.
     ranks: Vec<Option<Program>>,
     current: Option<Block<'a>>,
 }
 
-/// A rank being read.
+/// The block of the rank being read.
 struct Block<'a> {
     rank: u32,
     labels: BTreeMap<&'a str, u32>,
     operations: Vec<Operation>,
-    /// What waits for the end, and for the start, of what.
+    /// Pairs of an operation and one that waits for its end, or for its start.
     edges: Vec<(u32, u32)>,
     start_edges: Vec<(u32, u32)>,
 }
@@ -272,7 +273,7 @@ impl<'a> Block<'a> {
             .ok_or_else(|| format!("no operation `{label}` before this line in rank {}", self.rank))
     }
 
-    /// `[LABEL:] calc T`, `send Nb to R [tag T]` or `recv Nb from R [tag T]`.
+    /// Reads `[LABEL:] calc T`, `send Nb to R [tag T]` or `recv Nb from R [tag T]`.
     fn operation(&mut self, words: &[&'a str], ranks: u32, line: usize) -> Result<(), String> {
         let (label, words) = match words.split_first() {
             Some((first, rest)) if first.ends_with(':') => (first.strip_suffix(':'), rest),
@@ -329,7 +330,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// What may follow an operation: `tag T`, `cpu C` and `nic N`; 0 without.
+/// Options after an operation: `tag T`, `cpu C` and `nic N`. The defaults are 0.
 #[derive(Default)]
 struct Options {
     tag: u32,
@@ -367,7 +368,7 @@ pub(super) fn unknown_rank(rank: u32, ranks: u32) -> String {
     format!("there is no rank {rank}, only 0 to {last}; correct it, or `num_ranks`")
 }
 
-/// As many as a topology has hosts.
+/// The maximum number of hosts of a topology.
 pub(super) const RANKS_MAX: u64 = 1 << 20;
 /// Eighteen minutes.
 pub(super) const CALCULATION_MAX_NS: u64 = 1 << 40;

@@ -1,12 +1,13 @@
-//! A run in parts that can be done at the same time.
+//! A run that is divided into parts, which can run in parallel.
 //!
-//! Each part has some switches with their hosts, and a queue of events of its own. What happens in
-//! one part makes something happen in another only after the lookahead, the least time that a frame
-//! takes from switch to switch. So all parts can do the events of a window of that length from the
-//! earliest one on without knowing of each other; then they exchange what crosses. In each part the
-//! events have the same order as in the whole, and so the result is the same for any number of parts.
+//! Each part has some switches with their hosts, and its own queue of events. An event in one part
+//! affects another part only after the lookahead, the shortest time that a frame takes from switch
+//! to switch. All parts can therefore process, independently, the events of a window of that length
+//! that starts at the earliest event. They then exchange the frames that cross between parts. Each
+//! part processes its events in the order of the undivided run, so the result does not depend on
+//! the number of parts.
 //!
-//! Who does the parts, in turns or on several processors, is a [`Driver`].
+//! A [`Driver`] runs the parts, in turns or on several processors.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -21,47 +22,48 @@ use super::{
 
 /// One part of a run.
 pub trait Part: Send {
-    /// Returns when its next event happens, in picoseconds; `None` if none will.
+    /// Returns the time of its next event, in picoseconds; `None` if there is none.
     fn next_ps(&self) -> Option<u64>;
 
-    /// Does the events before `end_ps`, and returns how many there were since the beginning.
+    /// Processes the events before `end_ps`. Returns the number of events since the start.
     ///
     /// # Errors
-    /// [`Stuck`] if messages wait for each other for ever.
+    /// [`Stuck`] if messages wait for each other forever.
     fn run_before(&mut self, end_ps: u64) -> Result<u64, Stuck>;
 
-    /// Takes what goes to another part: call it after each window.
+    /// Removes and returns the frames for another part. Call it after each window.
     fn parcel(&mut self, to: usize) -> Parcel;
 
-    /// Takes what part `from` has for it.
+    /// Accepts the frames from part `from`.
     fn accept(&mut self, from: usize, parcel: Parcel);
 
-    /// Returns how far it is at the end of a window.
+    /// Returns the progress at the end of a window.
     fn progress(&self, now_ps: u64) -> Progress;
 }
 
-/// How far parts may go on without each other, and when to give up.
+/// Bounds on how far parts run independently, and on the events of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// Parts may do what happens less than this after the earliest event of all, in picoseconds.
+    /// Parts may process events less than this long after the earliest event of all parts, in
+    /// picoseconds.
     pub lookahead_ps: u64,
-    /// The most events of all parts together.
+    /// Maximum number of events of all parts together.
     pub events: u64,
-    /// What shares of the work that parts have done say of the whole.
+    /// How to combine the parts' shares of the finished work.
     pub shares: Shares,
 }
 
-/// How the shares of the work that parts have done are put together.
+/// How to combine the parts' shares of the finished work.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Shares {
-    /// Each part has the figures of its own ranks: their sum.
+    /// Each part reports the share of its own ranks: add them up.
     Sum,
-    /// Each part has the figure of the whole, as far as it knows: the greatest.
+    /// Each part reports the share of the whole, as far as known: use the greatest.
     Greatest,
 }
 
 impl Shares {
-    /// Returns how far a run is whose parts are so far.
+    /// Returns the progress of a run from the progress of its parts.
     pub fn whole(self, parts: impl IntoIterator<Item = Progress>) -> Progress {
         let mut whole = Progress { share: None, now_ps: 0, events: 0, messages: 0 };
         for part in parts {
@@ -78,13 +80,14 @@ impl Shares {
     }
 }
 
-/// Does the parts of a run.
+/// Runs the parts of a run.
 pub trait Driver {
-    /// Repeats until no part has an event: all do one window, all exchange parcels. Calls `watch` with the progress
-    /// every [`WATCHED_EVENTS`] events or some more, and stops if it says so.
+    /// Repeats until no part has an event: all parts process one window, then all exchange frames.
+    /// Calls `watch` with the progress every [`WATCHED_EVENTS`] events or slightly more, and stops
+    /// if `watch` returns `Break`.
     ///
     /// # Errors
-    /// [`Stuck`] if messages wait for each other for ever.
+    /// [`Stuck`] if messages wait for each other forever.
     fn drive(
         &self,
         parts: &mut [&mut dyn Part],
@@ -93,7 +96,7 @@ pub trait Driver {
     ) -> Result<(), Stuck>;
 }
 
-/// Does one part after the other: the same result with one processor.
+/// Runs one part after the other, on one processor. The result is the same.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InTurns;
 
@@ -133,13 +136,13 @@ impl Driver for InTurns {
 }
 
 impl Window {
-    /// Returns the error of a run with too many events; [`Parts::run`] adds the messages in flight.
+    /// Returns the error of a run with too many events. [`Parts::run`] adds the messages in flight.
     pub const fn endless(&self, events: u64, now_ps: u64) -> Stuck {
         Stuck::Endless { events, now_ps, messages: 0, verdict: DIVIDED }
     }
 }
 
-/// A run on an Ethernet, divided.
+/// A divided run on an Ethernet.
 #[derive(Debug)]
 pub struct Parts<W> {
     whole: Simulation<Ethernet, W>,
@@ -147,7 +150,7 @@ pub struct Parts<W> {
     lookahead_ps: u64,
 }
 
-/// A part with the ranks it does.
+/// A part, with its ranks.
 #[derive(Debug)]
 struct Share<W> {
     simulation: Simulation<Ethernet, W>,
@@ -156,8 +159,8 @@ struct Share<W> {
 }
 
 impl<W: Separable> Simulation<Ethernet, W> {
-    /// Divides a run that has not begun into at most `count` parts: no more than there are switches,
-    /// and one if frames can cross a link in no time.
+    /// Divides a run that has not started into at most `count` parts, but not more than there are
+    /// switches. If frames can cross a link in no time, there is one part.
     pub fn divide(self, topology: &Topology, count: u32) -> Parts<W> {
         let lookahead_ps = self.fabric.lookahead_ps();
         let count = if lookahead_ps == 0 { 1 } else { count.clamp(1, PARTS_MAX) };
@@ -176,7 +179,7 @@ impl<W: Separable> Simulation<Ethernet, W> {
         Parts { whole: self, shares, lookahead_ps }
     }
 
-    /// The same run that has not begun, on another fabric.
+    /// Returns a copy of a run that has not started, on another fabric.
     fn copy(&self, fabric: Ethernet) -> Self {
         Self {
             context: Context::new(fabric.slot_ps()),
@@ -201,7 +204,7 @@ impl<W: Separable> Simulation<Ethernet, W> {
 }
 
 impl<W: Separable> Parts<W> {
-    /// Returns how many parts there are.
+    /// Returns the number of parts.
     pub const fn count(&self) -> usize {
         self.shares.len()
     }
@@ -209,15 +212,15 @@ impl<W: Separable> Parts<W> {
     /// Runs all parts to the end.
     ///
     /// # Errors
-    /// [`Stuck`] if messages wait for each other for ever.
+    /// [`Stuck`] if messages wait for each other forever.
     pub fn run(self, driver: &dyn Driver) -> Result<Outcome, Stuck> {
         self.run_watched(driver, &mut |_| ControlFlow::Continue(()))
     }
 
-    /// Runs all parts to the end and reports the progress now and then.
+    /// Runs all parts to the end and reports the progress regularly.
     ///
     /// # Errors
-    /// [`Stuck`] if messages wait for each other for ever.
+    /// [`Stuck`] if messages wait for each other forever.
     pub fn run_watched(
         mut self,
         driver: &dyn Driver,
@@ -272,7 +275,7 @@ impl<W: Separable> Parts<W> {
 
 impl<W: Separable> Part for Share<W> {
     fn next_ps(&self) -> Option<u64> {
-        // The ranks begin at time 0.
+        // Ranks start at time 0.
         if self.has_started { self.simulation.context.wheel.next_ps() } else { Some(0) }
     }
 
@@ -308,9 +311,9 @@ impl<W: Separable> Part for Share<W> {
     }
 }
 
-/// The part of each node. Switches are sorted by how far they are from hosts, and of each distance
-/// every part gets as many in a row: switches with near numbers are near each other in all
-/// topologies. Hosts are where their switch is.
+/// Returns the part of each node. Switches are grouped by their distance from hosts; within each
+/// group every part gets an equal run of consecutive switches, because in all topologies switches
+/// with near numbers are near each other. A host belongs to the part of its switch.
 fn assign(topology: &Topology, count: u32) -> Vec<u8> {
     let (hosts, nodes) = (topology.hosts(), topology.nodes() as usize);
     let mut distances = vec![NO_RANK; nodes];
@@ -329,7 +332,7 @@ fn assign(topology: &Topology, count: u32) -> Vec<u8> {
         next.sort_unstable();
         next.dedup();
         for (place, &switch) in (0_u64..).zip(&next) {
-            // At most PARTS_MAX.
+            // Less than `PARTS_MAX`.
             parts[switch as usize] = (place * u64::from(count) / next.len() as u64) as u8;
         }
         open = next;
@@ -338,14 +341,15 @@ fn assign(topology: &Topology, count: u32) -> Vec<u8> {
     for host in 0..hosts {
         parts[host as usize] = parts[(hosts + topology.host_switch(host)) as usize];
     }
-    // With fewer switches than parts some have none.
+    // With fewer switches than parts, some parts are empty and are removed.
     let mut used: Vec<u8> = parts.clone();
     used.sort_unstable();
     used.dedup();
     parts.iter().map(|part| used.partition_point(|other| other < part) as u8).collect()
 }
 
-/// How often a divided run is watched: often enough for a clock, and rarely enough to cost nothing.
+/// Number of events between two reports of a divided run: frequent enough for a clock, rare enough
+/// to cost nothing.
 pub const WATCHED_EVENTS: u64 = 1 << 16;
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
-//! What processors and interfaces do when in the LogGP model.
+//! Order of the work of processors and interfaces in the LogGP model.
 //!
-//! What a rank asks for waits until the processor of its host is free, and for a send the interface, too; so does a
-//! message whose first byte has arrived. Where several could begin, the earliest does: a message counts from when it
-//! begins to be sent, and what a rank asks for from the beginning of that whose end the rank was informed of. All this
-//! is numbered in one sequence, and looks at hosts that fall together happen in that order.
+//! A request of a rank waits until the processor of its host is free; a send also waits for the
+//! interface. A message whose first byte has arrived waits for both. Where several tasks could
+//! start, the earliest does. The time of a message is the start of its transmission. The time of a
+//! request is the start of the work whose end was the rank's last notification. All tasks are
+//! numbered in one sequence, and checks of hosts that coincide are made in that order.
 
 use std::collections::VecDeque;
 
@@ -20,47 +21,47 @@ use super::{
 #[derive(Debug)]
 pub(super) struct Processors {
     pub(super) loggp: LogGpConfiguration,
-    /// Whether what ranks ask for has no order but what it waits for.
+    /// Whether the requests of ranks are ordered only by their dependencies.
     is_unordered: bool,
     hosts: Vec<RankHost>,
-    /// Looks at this time that came up at this time: number, line and rank as one number, as comparing
-    /// it needs no branch. They are too many to put them among the events that are due.
+    /// Checks that were scheduled at the current time for this time: number, line and rank as one
+    /// number, which is compared without a branch. They are too many for the queue of events.
     due: Due,
-    /// The last time for which the end of these looks is scheduled.
+    /// The last time at which an event after these checks is scheduled.
     flush_ps: u64,
-    /// The number of what comes about next.
+    /// The last sequence number that was assigned.
     next: u64,
-    /// The number of what is asked for now.
+    /// The sequence number of current requests.
     pub(super) number: u64,
-    /// Messages sent.
+    /// Number of messages sent.
     pub(super) messages: u64,
 }
 
-/// The host of a rank. When its processor is free, the run knows.
+/// The host of a rank. The run itself stores when its processor is free.
 #[derive(Clone, Debug, Default)]
 struct RankHost {
-    /// When its interface can send.
+    /// When its interface can send next.
     send_ps: u64,
-    /// When its interface can receive.
+    /// When its interface can receive next.
     receive_ps: u64,
     lines: [Line; LINES],
-    /// The number of what will be asked for when the processor is done with what it does.
+    /// The sequence number of requests after the processor has finished its current work.
     number: u64,
-    /// What the rank calls the send that the processor does.
+    /// Name of the send that the processor performs.
     sending: u32,
 }
 
-/// What waits for the same, by number. Seldom is it more than one.
+/// Tasks of one kind that wait, ordered by number. Rarely more than one.
 #[derive(Clone, Debug)]
 struct Line {
     first: Option<Task>,
-    /// None where there is no first.
+    /// Empty if there is no first task.
     others: VecDeque<Task>,
-    /// The look at the first that is scheduled: when, and for which number.
+    /// The scheduled check of the first task: its time, and the task's number.
     look: (u64, u64),
 }
 
-/// Something that a processor is to do.
+/// A task of a processor.
 #[derive(Clone, Copy, Debug)]
 struct Task {
     number: u64,
@@ -69,53 +70,53 @@ struct Task {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum What {
-    /// Send a message of so many bytes, which the rank calls so.
+    /// Send a message of `bytes` bytes, which the rank calls `name`.
     Send { message: u32, bytes: u32, name: u32 },
     /// Compute.
     Compute { time_ps: u64, tag: u32 },
-    /// Receive a message of so many bytes.
+    /// Receive a message of `bytes` bytes.
     Receive { message: u32, bytes: u32 },
-    /// Call the rank with a name, which takes nothing.
+    /// Call the rank with a name. Takes no time.
     Turn { name: u32, cause: Option<Cause> },
 }
 
 impl Processors {
-    /// Idle hosts.
+    /// Creates idle hosts.
     pub(super) fn new(loggp: LogGpConfiguration, ranks: usize, is_unordered: bool) -> Self {
         let hosts = vec![RankHost::default(); ranks];
         let (due, flush_ps) = (Due::default(), u64::MAX);
         Self { loggp, is_unordered, hosts, due, flush_ps, next: 0, number: 0, messages: 0 }
     }
 
-    /// A new number: what has it came about after all else so far.
+    /// Assigns a new sequence number, later than all earlier ones.
     pub(super) const fn renew(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
 
-    /// What a rank asks for from now on came about now.
+    /// Orders the following requests after everything so far.
     pub(super) const fn begin_again(&mut self) {
         self.number = self.renew();
     }
 
-    /// What a rank asks for from now on came about with what its processor has just ended.
+    /// Orders the following requests by the work that the rank's processor has just finished.
     pub(super) fn go_on(&mut self, rank: u32) {
         self.number = self.hosts[rank as usize].number;
     }
 
-    /// What a rank calls the send that its processor did last.
+    /// Returns the name of the last send of a rank's processor.
     fn sending(&self, rank: u32) -> u32 {
         self.hosts[rank as usize].sending
     }
 
-    /// Has a task wait that came about with what is asked for now; `free_ps` is when the processor is
-    /// free.
+    /// Queues a task with the sequence number of current requests. `free_ps` is when the processor
+    /// is free.
     #[inline]
     pub(super) fn ask(&mut self, context: &mut Context, rank: u32, what: What, free_ps: u64) {
         self.wait(context, rank, Task { number: self.number, what }, free_ps);
     }
 
-    /// Has a task wait.
+    /// Queues a task.
     #[inline]
     fn wait(&mut self, context: &mut Context, rank: u32, task: Task, free_ps: u64) {
         let line = match task.what {
@@ -128,7 +129,7 @@ impl Processors {
         self.arrange(context, rank, line, free_ps);
     }
 
-    /// Schedules a look at the first of a line, if there is none.
+    /// Schedules a check of the first task of a line, if none is scheduled.
     #[inline]
     fn arrange(&mut self, context: &mut Context, rank: u32, line: usize, free_ps: u64) {
         let host = &mut self.hosts[rank as usize];
@@ -153,26 +154,28 @@ impl Processors {
         }
     }
 
-    /// The next look that came up now, of those before a number: its own, and line and rank.
+    /// Removes and returns the next check that was added for the current time, if its number is not
+    /// above `number`: its number, and its line and rank.
     #[inline]
     fn next_due(&mut self, number: u64) -> Option<(u64, u32)> {
         let first = self.due.pop_up_to(u128::from(number) << 64 | u128::from(u64::MAX))?;
         Some(((first >> 64) as u64, first as u32))
     }
 
-    /// Whether something is left in a line.
+    /// Returns whether a line has tasks.
     fn waits(&self, rank: u32, line: usize) -> bool {
         self.hosts[rank as usize].lines[line].first.is_some()
     }
 
-    /// The number in a place, which has the low bits: it came about less than all of them ago.
+    /// Returns the number whose low bits are in `place`. It is at most as many numbers old as those
+    /// bits can count.
     const fn number_at(&self, place: u32) -> u64 {
         let age = (self.next as u32).wrapping_sub(place) & RANK_MASK;
         self.next - age as u64
     }
 
-    /// The first of a line, if this is the look at it that was scheduled last, and it may begin: then
-    /// it waits no longer.
+    /// Removes and returns the first task of a line, if this is its last scheduled check and the
+    /// task can start.
     #[inline]
     fn take(
         &mut self,
@@ -195,7 +198,8 @@ impl Processors {
         host.lines[line].pop()
     }
 
-    /// The first byte of a message is there. Whether it is received at once; else it waits.
+    /// Handles the arrival of a message's first byte. Returns whether the message is received at
+    /// once; if not, queues it.
     #[inline]
     fn arrive(
         &mut self,
@@ -211,7 +215,8 @@ impl Processors {
         false
     }
 
-    /// The interface of a rank begins to send so many bytes; returns the number of the message.
+    /// Starts a send of `bytes` bytes at the interface of a rank. Returns the number of the
+    /// message.
     #[inline]
     fn begin_send(&mut self, rank: u32, bytes: u32, name: u32, now_ps: u64) -> u64 {
         self.messages += 1;
@@ -224,19 +229,19 @@ impl Processors {
         number
     }
 
-    /// The processor of a rank begins to send to the rank itself.
+    /// Starts a send of a rank's processor to the rank itself.
     fn begin_loopback(&mut self, rank: u32, name: u32) {
         self.begin(rank);
         self.hosts[rank as usize].sending = name;
     }
 
-    /// The interface of a rank begins to receive so many bytes.
+    /// Starts a reception of `bytes` bytes at the interface of a rank.
     #[inline]
     fn begin_receive(&mut self, rank: u32, bytes: u32, now_ps: u64) {
         self.hosts[rank as usize].receive_ps = now_ps + self.loggp.occupied_ps(bytes);
     }
 
-    /// The processor of a rank begins with something.
+    /// Starts other work of a rank's processor.
     #[inline]
     fn begin(&mut self, rank: u32) {
         self.hosts[rank as usize].number = self.renew();
@@ -251,7 +256,7 @@ impl Processors {
 }
 
 impl RankHost {
-    /// When something can begin at the earliest.
+    /// Returns the earliest time at which a task can start.
     const fn ready_ps(&self, what: What, free_ps: u64) -> u64 {
         let interface_ps = match what {
             What::Send { .. } => self.send_ps,
@@ -266,7 +271,7 @@ impl RankHost {
 impl Line {
     const NO_LOOK: (u64, u64) = (u64::MAX, u64::MAX);
 
-    /// Adds a task behind all that came about before it.
+    /// Adds a task behind all tasks with smaller numbers.
     #[inline]
     fn push(&mut self, task: Task) {
         match self.first {
@@ -301,9 +306,9 @@ impl Default for Line {
     }
 }
 
-/// What a run does where there are [`Processors`].
+/// The part of a run that uses [`Processors`].
 impl<F: Fabric, W: Workload> Simulation<F, W> {
-    /// Something may begin: first what came up at this time and about before it.
+    /// Handles a check: first the checks of this time that were added before it.
     pub(super) fn on_look(&mut self, event: Event) {
         let is_flush = event.subject == FLUSH;
         let Some(processors) = &mut self.processors else { return };
@@ -316,7 +321,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         {
             self.look_at(subject & MESSAGE_MASK, (subject >> LINE_SHIFT) as usize, number);
             if self.context.wheel.has_due_before(LOOK) {
-                // Something has ended at once, of which ranks are informed first.
+                // Something has finished at this time. Ranks are notified of it first.
                 self.context.schedule(event.time_ps, event.place, event.subject);
                 return;
             }
@@ -330,7 +335,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// The first byte of a message has arrived.
+    /// Handles the arrival of a message's first byte.
     #[inline]
     fn on_first_byte(&mut self, message: u32, number: u64) {
         let &Message { destination, bytes, .. } = self.context.messages.get(message);
@@ -343,7 +348,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// The first of a line may begin.
+    /// Starts the first task of a line, if it can start.
     #[inline]
     fn look_at(&mut self, rank: u32, line: usize, number: u64) {
         let free_ps = self.free_ps[rank as usize];
@@ -359,7 +364,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// The processor of a rank begins with something.
+    /// Starts a task at the processor of a rank.
     fn begin(&mut self, rank: u32, what: What) {
         let now_ps = self.context.wheel.now_ps();
         let Some(processors) = &mut self.processors else { return };
@@ -425,7 +430,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// The processor of a rank has sent a message.
+    /// Handles that the processor of a rank has sent a message.
     pub(super) fn on_sent(&mut self, rank: u32, message: u32) {
         let Some(processors) = &mut self.processors else { return };
         let name = processors.sending(rank);
@@ -445,8 +450,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self.act(rank);
     }
 
-    /// Whether processors do nothing else while bytes come in. A processor that is interrupted is not informed of a
-    /// message before it is there.
+    /// Sets whether processors do nothing else while bytes arrive. A processor that is interrupted
+    /// is not notified of a message before its arrival.
     pub(super) fn note_receivers(&mut self) {
         let holds = |processors: &Processors| processors.loggp.holds_receiver;
         let is_informed = self.interrupts.is_none();
@@ -454,17 +459,17 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
     }
 }
 
-/// Sends, and computations where ranks want them in order.
+/// Sends; and computations, if they are ordered.
 const OWN: usize = 0;
-/// What takes no time.
+/// Tasks that take no time.
 const TURNS: usize = 1;
-/// Computations where only processors order them.
+/// Computations, if only processors order them.
 const WORKS: usize = 2;
 /// Messages that have arrived.
 const RECEIVES: usize = 3;
 const LINES: usize = 4;
-/// A subject is a rank with its line, or a message after the last line.
+/// A subject is a line and a rank, or, after the last line, a message.
 const LINE_SHIFT: u32 = 29;
 const MESSAGE_MASK: u32 = (1 << LINE_SHIFT) - 1;
-/// The subject of the event after all looks of a time.
+/// Subject of the event after all checks of a time.
 const FLUSH: u32 = u32::MAX;

@@ -1,4 +1,4 @@
-//! Any graph: hosts and switches with names, and cables with settings of their own.
+//! Arbitrary graphs: hosts and switches with names, and cables with settings of their own.
 
 use std::collections::BTreeMap;
 
@@ -9,30 +9,30 @@ use super::{Builder, Topology, TopologyError};
 /// Parallel cables between a host and a switch, or between two switches.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Cable {
-    /// Names of the nodes that it joins.
+    /// Names of the nodes that the cables join.
     pub ends: [String; 2],
-    /// What differs from the other cables of the network.
+    /// Settings that differ from those of the network.
     pub settings: CableSettings,
-    /// How many parallel cables there are, 1 or more; 1 at a host.
+    /// Number of parallel cables, 1 or more; 1 at a host.
     pub count: u32,
 }
 
-/// What a cable has of its own, in both directions; the fabric says the rest.
+/// Settings of a cable, in both directions. The fabric provides the settings that are `None`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct CableSettings {
     /// Rate, in bits per second.
     pub rate_bps: Option<u64>,
-    /// Propagation, in picoseconds.
+    /// Propagation delay, in picoseconds.
     pub propagation_ps: Option<u64>,
-    /// Most that waits at the output of a switch to it, in bytes; 0 for no limit.
+    /// Maximum queue at a switch's output to the cable, in bytes; 0 for no limit.
     pub buffer_bytes: Option<u64>,
 }
 
-/// Why hosts, switches and cables are no network. Cables count from 1.
+/// Why hosts, switches and cables do not form a network. Cables count from 1.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GraphError {
-    /// A name that results could not show.
+    /// A name that results cannot show.
     #[error(
         "`{name}` is no name of a node; use 1 to {NAME_MAX} letters, digits, `_`, `.` and `-`, the \
          first of them a letter"
@@ -41,59 +41,59 @@ pub enum GraphError {
         /// The name.
         name: String,
     },
-    /// Two nodes have one name.
+    /// Two nodes have the same name.
     #[error("two nodes are called `{name}`; rename one of them")]
     Twice {
         /// The name.
         name: String,
     },
-    /// A cable that ends nowhere.
+    /// An end of a cable is not a node.
     #[error("cable {cable} ends at `{end}`, which is neither a host nor a switch; {remedy}")]
     UnknownEnd {
-        /// Which cable.
+        /// Number of the cable.
         cable: usize,
         /// The name.
         end: String,
-        /// A node with a name like it, or what else to do.
+        /// A node with a similar name, or another remedy.
         remedy: String,
     },
-    /// A cable from a switch to itself.
+    /// A cable joins a switch with itself.
     #[error("cable {cable} joins `{end}` with itself; name another switch")]
     Loop {
-        /// Which cable.
+        /// Number of the cable.
         cable: usize,
-        /// Its ends.
+        /// Name of the switch.
         end: String,
     },
-    /// A cable without a switch.
+    /// A cable joins two hosts.
     #[error("cable {cable} joins the hosts `{}` and `{}`; put a switch between them", .ends[0], .ends[1])]
     BetweenHosts {
-        /// Which cable.
+        /// Number of the cable.
         cable: usize,
         /// The hosts.
         ends: [String; 2],
     },
-    /// A host with more than one cable.
+    /// A host has more than one cable.
     #[error(
         "cable {cable} is a second one at host `{host}`; remove it, as a host has one cable (rails in \
          [fabric] gives each host several ports)"
     )]
     SecondCable {
-        /// Which cable.
+        /// Number of the cable.
         cable: usize,
         /// The host.
         host: String,
     },
-    /// A host without a cable.
+    /// A host has no cable.
     #[error("host `{host}` has no cable; join it with a switch")]
     NoCable {
         /// The host.
         host: String,
     },
-    /// More parallel cables than there can be.
+    /// Two switches have too many parallel cables.
     #[error("cable {cable} is more than {LANES_MAX} parallel ones between `{}` and `{}`; remove some", .ends[0], .ends[1])]
     Parallel {
-        /// Which cable.
+        /// Number of the cable.
         cable: usize,
         /// The switches.
         ends: [String; 2],
@@ -101,7 +101,7 @@ pub enum GraphError {
 }
 
 impl GraphError {
-    /// Returns the number of the cable that is wrong, from 1, if it is one.
+    /// Returns the number of the invalid cable, from 1, if the error is about a cable.
     pub const fn cable(&self) -> Option<usize> {
         match self {
             Self::UnknownEnd { cable, .. }
@@ -115,8 +115,8 @@ impl GraphError {
 }
 
 impl Topology {
-    /// Joins hosts and switches, numbered in this order, by cables. Each host has one cable, and each node reaches
-    /// every other.
+    /// Creates a topology of hosts and switches, numbered in this order, and cables. Each host must
+    /// have one cable, and each node must reach every other.
     ///
     /// # Errors
     /// [`TopologyError`], one variant for each cause.
@@ -149,7 +149,7 @@ impl Topology {
     }
 }
 
-/// The number of the node with each name.
+/// Returns the number of each node by its name.
 fn numbered(names: &[String]) -> Result<BTreeMap<&str, u32>, GraphError> {
     let mut nodes = BTreeMap::new();
     for (node, name) in (0..).zip(names) {
@@ -165,11 +165,11 @@ fn numbered(names: &[String]) -> Result<BTreeMap<&str, u32>, GraphError> {
     Ok(nodes)
 }
 
-/// What cables join so far.
+/// State while cables are added.
 struct Joined {
-    /// Cables of each host.
+    /// Number of cables of each host.
     cables: Vec<u32>,
-    /// Parallel cables between two switches, the lower number first.
+    /// Number of parallel cables between two switches, by their numbers, lower first.
     lanes: BTreeMap<[u32; 2], u32>,
 }
 
@@ -185,7 +185,7 @@ impl Joined {
         let node = |end: usize| {
             let (end, other) = (&cable.ends[end], &cable.ends[1 - end]);
             nodes.get(end.as_str()).copied().ok_or_else(|| {
-                // At the other end of the cable of a host there is a switch.
+                // The other end of a host's cable must be a switch.
                 let fits = |&name: &&str| !is_host(other) || !is_host(name);
                 let names: Vec<&str> = nodes.keys().copied().filter(fits).collect();
                 let remedy = match nearest(end, &names) {
@@ -227,7 +227,7 @@ impl Joined {
     }
 }
 
-/// What fits into tables of results.
+/// Maximum length of a name. Longer names do not fit into tables of results.
 const NAME_MAX: usize = 64;
 
 #[cfg(test)]

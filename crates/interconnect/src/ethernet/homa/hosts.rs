@@ -10,7 +10,7 @@ use super::outgoing::{Departure, Outgoing};
 use super::{Homa, Key, Kind, Packet};
 
 impl Ethernet {
-    /// Takes a message that its host hands over now.
+    /// Accepts a message that its host hands over now.
     pub(in super::super) fn post_message(&mut self, context: &mut Context, index: u32) {
         let mtu = self.configuration.mtu_bytes.max(1);
         let message = context.messages.get_mut(index);
@@ -52,7 +52,7 @@ impl Ethernet {
         self.arm_homa(context, host);
     }
 
-    /// Whether a host has a data frame to send.
+    /// Returns whether a host has a data frame to send.
     pub(in super::super) fn has_message_to_send(&self, host: u32) -> bool {
         self.homa.as_ref().is_some_and(|homa| homa.hosts[host as usize].sender.has_ready())
     }
@@ -92,7 +92,7 @@ impl Ethernet {
         }
     }
 
-    /// Sends a frame of the message with the fewest frames left by a port.
+    /// Sends a frame of the message with the fewest frames left, through a port.
     fn send_data(&mut self, context: &mut Context, port: u32, host: u32) {
         let now_ps = context.wheel.now_ps();
         let Some(homa) = &mut self.homa else { return };
@@ -319,7 +319,7 @@ impl Ethernet {
 }
 
 impl Homa {
-    /// The number of the next message of a host to another.
+    /// Returns the number of the next message from a host to another.
     fn number(&mut self, source: u32, destination: u32) -> u32 {
         let next = self.numbers.entry((source, destination)).or_insert_with(|| {
             self.counts.connections += 1;
@@ -334,7 +334,7 @@ impl Homa {
         let sender = &self.hosts[host as usize].sender;
         let message = sender.message(key)?;
         let (backoff, news_ps) = (message.backoff, message.news_ps);
-        // The receiver may be silent because shorter messages go first here.
+        // The receiver may be silent because shorter messages are sent first here.
         if sender.is_ready(key) {
             return Some(now_ps + 2 * self.timeout_ps(0));
         }
@@ -347,7 +347,8 @@ impl Homa {
         Some(now_ps + 2 * self.timeout_ps(backoff + 1))
     }
 
-    /// Whether a frame that would arrive is lost at random: that depends on what it is, and on the seed.
+    /// Returns whether an arriving frame is lost at random. The result depends on the packet's
+    /// contents and the seed.
     fn is_lost(&self, packet: &Packet, salt: u64) -> bool {
         let loss_ppm = self.configuration.loss_ppm;
         if loss_ppm == 0 {
@@ -369,5 +370,5 @@ impl Homa {
 /// Subjects of events: the port is free, and a deadline may have passed.
 const PULL: u32 = u32::MAX;
 const TIMER: u32 = 0;
-/// Which random numbers losses take; as many as there are kinds of packets.
+/// Start of the random numbers for losses; one number per kind of packet.
 const LOSSES: u64 = 16;

@@ -1,4 +1,4 @@
-//! Messages that a host receives: grants, and which frames are missing.
+//! Messages that a host receives: grants and missing frames.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,22 +9,22 @@ use super::{HomaConfiguration, Key};
 pub(super) struct Receiver {
     overcommitment: usize,
     rtt_frames: u32,
-    /// The first class of what is granted, and the number of all.
+    /// The first class of granted frames, and the number of classes.
     scheduled: u8,
     classes: u8,
     oldest_percent: u32,
     messages: BTreeMap<Key, Incoming>,
-    /// Those that need grants: frames left, then by the message.
+    /// Messages that need grants: by frames left, then by message.
     waiting: BTreeSet<(u32, Key)>,
-    /// The same in the order in which the host learned of them.
+    /// Messages that need grants, in the order in which the host learned of them.
     by_age: BTreeSet<(u64, Key)>,
-    /// Messages so far.
+    /// Number of messages so far.
     known: u64,
-    /// Share of the oldest message that was not granted yet, in hundredths of a frame.
+    /// Share of the oldest message that is not granted yet, in hundredths of a frame.
     due_percent: u32,
-    /// By source, which of its messages are there as a whole.
+    /// Numbers of complete messages, by source.
     complete: BTreeMap<u32, Complete>,
-    /// Grants to be sent.
+    /// Grants to send.
     grants: VecDeque<Grant>,
 }
 
@@ -32,18 +32,18 @@ pub(super) struct Receiver {
 #[derive(Clone, Debug)]
 pub(super) struct Incoming {
     frames: u32,
-    /// Frames that have arrived.
+    /// Number of frames that have arrived.
     count: u32,
-    /// All before this one are there.
+    /// All frames before this one have arrived.
     first_missing: u32,
-    /// Bit n % 64 of word n / 64: frame n is there.
+    /// Bitmap: frame n has arrived if bit n % 64 of word n / 64 is set.
     there: Vec<u64>,
     /// Frames before this one may be sent.
     pub(super) granted: u32,
     age: u64,
-    /// Transmissions to its sender so far.
+    /// Number of transmissions to its sender so far.
     pub(super) transmissions: u32,
-    /// When a new frame last arrived, in picoseconds, and the timeouts since then.
+    /// When a new frame last arrived, in picoseconds, and the number of timeouts since then.
     pub(super) news_ps: u64,
     pub(super) backoff: u32,
     /// Whether a deadline is scheduled.
@@ -57,7 +57,7 @@ struct Complete {
     after: BTreeSet<u32>,
 }
 
-/// A grant that is sent.
+/// A grant to send.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Grant {
     pub(super) key: Key,
@@ -65,16 +65,16 @@ pub(super) struct Grant {
     pub(super) class: u8,
 }
 
-/// What becomes of a data frame.
+/// How a data frame is handled.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Verdict {
-    /// It was missing.
+    /// The frame was missing.
     New,
-    /// It was missing, and nothing else was.
+    /// The frame was the only one missing.
     Last,
-    /// It was there.
+    /// The frame had arrived before.
     Duplicate,
-    /// All of its message was there.
+    /// The message was complete before.
     Late,
 }
 
@@ -100,12 +100,13 @@ impl Incoming {
         self.frames - self.count
     }
 
-    /// Whether frames are missing that may have been sent.
+    /// Returns whether frames are missing that may have been sent.
     pub(super) const fn is_expected(&self) -> bool {
         self.count < self.granted
     }
 
-    /// Runs of missing frames that may have been sent: the first of each, and how many.
+    /// Returns the runs of missing frames that may have been sent: the first frame and the length
+    /// of each.
     pub(super) fn gaps(&self) -> Vec<(u32, u32)> {
         let mut gaps: Vec<(u32, u32)> = Vec::new();
         for frame in (self.first_missing..self.granted).filter(|&frame| !self.has(frame)) {
@@ -146,7 +147,7 @@ impl Receiver {
         self.messages.get_mut(&key)
     }
 
-    /// A frame of a message of `frames` arrives.
+    /// Handles the arrival of a frame of a message with `frames` frames.
     pub(super) fn take(&mut self, key: Key, frame: u32, frames: u32, now_ps: u64) -> Verdict {
         if self.complete.get(&key.0).is_some_and(|complete| complete.has(key.1)) {
             return Verdict::Late;
@@ -201,8 +202,9 @@ impl Receiver {
         }
     }
 
-    /// Grants to the messages with the fewest frames left, so that each has a round trip of frames in flight.
-    /// They get the last classes, so that the classes before stay free for shorter messages.
+    /// Grants frames of the messages with the fewest frames left, so that each has one round trip
+    /// of frames in flight. They use the last classes, so that earlier classes stay free for
+    /// shorter messages.
     fn grant_to_shortest(&mut self) {
         let mut is_complete = true;
         while is_complete {
@@ -220,7 +222,7 @@ impl Receiver {
                 }
             }
             if is_complete {
-                // Others take their places.
+                // Messages that are granted completely make way for others.
                 self.forget_granted();
             }
         }
@@ -239,7 +241,8 @@ impl Receiver {
         }
     }
 
-    /// Removes messages that are granted as a whole, among those that have just been granted to.
+    /// Removes completely granted messages from those that need grants. Checks only the messages of
+    /// unsent grants.
     fn forget_granted(&mut self) {
         for &Grant { key, until, .. } in &self.grants {
             if let Some(message) = self.messages.get(&key)
@@ -251,7 +254,7 @@ impl Receiver {
         }
     }
 
-    /// A grant to be sent.
+    /// Removes and returns the next grant to send.
     pub(super) fn poll_grant(&mut self) -> Option<Grant> {
         self.grants.pop_front()
     }
@@ -270,7 +273,7 @@ impl Complete {
     }
 }
 
-/// Runs of missing frames that are asked for at a time.
+/// Maximum number of runs of missing frames that are requested at a time.
 const GAPS_MAX: usize = 16;
 
 #[cfg(test)]
@@ -282,7 +285,7 @@ mod tests {
         Receiver::new(&configuration, 3, 4)
     }
 
-    /// Takes a frame, and returns what is granted: to whom, until where, in which class.
+    /// Handles a frame. Returns the new grants: source, end of the granted frames, class.
     fn granted(receiver: &mut Receiver, from: u32, frame: u32, frames: u32) -> Vec<(u32, u32, u8)> {
         assert_ne!(receiver.take((from, 0), frame, frames, 0), Verdict::Late);
         receiver.grant();
@@ -295,11 +298,11 @@ mod tests {
         let mut receiver = receiver(CONFIGURATION);
         assert_eq!(granted(&mut receiver, 1, 0, 6), [(1, 4, 3)]);
         assert_eq!(granted(&mut receiver, 1, 2, 6), [(1, 5, 3)]);
-        // What is there twice is no room for more.
+        // A duplicate frame frees no credit.
         assert_eq!(granted(&mut receiver, 1, 2, 6), []);
         assert_eq!(granted(&mut receiver, 1, 1, 6), [(1, 6, 3)]);
         assert_eq!(granted(&mut receiver, 1, 3, 6), []);
-        // Those that need none have none.
+        // A message that was sent without grants needs none.
         assert_eq!(granted(&mut receiver, 2, 0, 3), []);
     }
 
@@ -308,10 +311,11 @@ mod tests {
         let mut receiver = receiver(CONFIGURATION);
         assert_eq!(granted(&mut receiver, 1, 0, 20), [(1, 4, 3)]);
         assert_eq!(granted(&mut receiver, 2, 0, 9), [(2, 4, 2)]);
-        // The third has the fewest left: the first waits.
+        // The third message has the fewest frames left, so the first waits.
         assert_eq!(granted(&mut receiver, 3, 0, 5), [(3, 4, 2)]);
         assert_eq!(granted(&mut receiver, 1, 1, 20), []);
-        // All of the third is granted then: the first has its turn, with what it has missed.
+        // The third message is then granted completely, so the first one gets its turn, with the
+        // frames it missed.
         assert_eq!(granted(&mut receiver, 3, 1, 5), [(3, 5, 2), (1, 5, 3)]);
     }
 
@@ -336,7 +340,7 @@ mod tests {
         }
         receiver.grant();
         let message = receiver.message((1, 0)).expect("it is not complete");
-        // Four are there: seven may have been sent.
+        // Four frames have arrived, so seven may have been sent.
         assert_eq!((message.granted, message.is_expected()), (7, true));
         assert_eq!(message.gaps(), [(1, 1), (3, 2)]);
         assert_eq!(message.news_ps, 5);

@@ -1,4 +1,4 @@
-//! What leaves at the beginning of a connection, and again if it is lost.
+//! The sending end of a connection: transmissions and retransmissions.
 
 use std::collections::VecDeque;
 
@@ -6,46 +6,47 @@ use super::rate::Rate;
 use super::window::{Progress, Window};
 use super::{NONE, Recovery, Segment, TransportConfiguration, TransportCounts, is_before};
 
-/// The end of a connection where data leaves.
+/// The sending end of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Sender {
     pub(super) source: u32,
     pub(super) destination: u32,
     pub(super) class: u8,
-    /// Whether it waits for its turn, and who is next then.
+    /// Whether it waits for its turn, and the connection with the next turn.
     pub(super) is_ready: bool,
     pub(super) next_ready: u32,
-    /// When its timer will be looked at; [`u64::MAX`] if that is not scheduled.
+    /// When its timer is next checked; [`u64::MAX`] if that is not scheduled.
     pub(super) timer_ps: u64,
-    /// When acknowledgements are too late; [`u64::MAX`] if none is awaited.
+    /// When the retransmission timeout expires; [`u64::MAX`] if no acknowledgement is awaited.
     deadline_ps: u64,
-    /// Timeouts in a row.
+    /// Number of timeouts in a row.
     backoff: u32,
-    /// Smoothed round trip, and how far others are from it, in picoseconds; 0 before the first.
+    /// Smoothed round-trip time and its mean deviation, in picoseconds; 0 before the first
+    /// measurement.
     round_trip_ps: u64,
     variation_ps: u64,
     window: Window,
-    /// If it has one.
+    /// Pacing rate, if the connection has one.
     pub(super) rate: Option<Rate>,
-    /// Messages that are not acknowledged as a whole.
+    /// Messages that are not acknowledged completely.
     messages: VecDeque<Outgoing>,
-    /// The first frame that is not acknowledged.
+    /// First frame that is not acknowledged.
     acknowledged: u32,
-    /// The frame that is sent next, if none is lost.
+    /// Next frame to send, if none is lost.
     next: u32,
-    /// The first that was never sent.
+    /// First frame that was never sent.
     sent: u32,
-    /// The first that there is no message for.
+    /// First frame number after the last message.
     end: u32,
     /// Number of the next transmission.
     transmission: u32,
     recovery: Sending,
 }
 
-/// What is remembered of frames, by how losses are repaired.
+/// State of frames, which depends on how losses are repaired.
 #[derive(Clone, Debug)]
 enum Sending {
-    /// The frame and the transmission since which frames have followed each other.
+    /// A frame and its transmission, since which all frames were sent in order.
     InOrder {
         sequence: u32,
         transmission: u32,
@@ -56,14 +57,14 @@ enum Sending {
 /// Frames of a connection with selective repeat.
 #[derive(Clone, Debug, Default)]
 struct Scoreboard {
-    /// Of each frame from the first that is not acknowledged to the last that was sent.
+    /// State of each frame, from the first that is not acknowledged to the last that was sent.
     slots: VecDeque<Slot>,
-    /// The frames of transmissions, in their order, and the number of the first.
+    /// Frame of each transmission, in order, and the number of the first transmission.
     order: VecDeque<u32>,
     order_start: u32,
     /// Frames to retransmit.
     lost: VecDeque<u32>,
-    /// Frames sent that are neither acknowledged nor taken for lost.
+    /// Number of frames in flight: neither acknowledged nor declared lost.
     in_flight: u32,
     /// The latest transmission that was acknowledged.
     newest: u32,
@@ -71,31 +72,31 @@ struct Scoreboard {
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Slot {
-    /// By this transmission.
+    /// In flight, by this transmission.
     InFlight(u32),
     Lost,
     Acknowledged,
 }
 
-/// A message that is sent.
+/// A message that is being sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outgoing {
-    /// What its frames call it.
+    /// The message's name in its frames.
     pub(super) name: u32,
-    /// How many they are, and what the last one carries.
+    /// Number of its frames, and payload of the last, in bytes.
     pub(super) frames: u32,
     pub(super) last_bytes: u32,
-    /// Number of the first.
+    /// Number of its first frame.
     first: u32,
 }
 
-/// A data frame that leaves.
+/// A data frame to send.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Departure {
     pub(super) sequence: u32,
     pub(super) transmission: u32,
     pub(super) message: u32,
-    /// What it carries; nothing for as much as a frame can.
+    /// Payload if it is the message's last frame; `None` for a full frame.
     pub(super) last_bytes: Option<u32>,
     pub(super) is_again: bool,
 }
@@ -143,23 +144,23 @@ impl Sender {
         }
     }
 
-    /// The same with a rate.
+    /// Returns the sender with a pacing rate.
     pub(super) fn with_rate(self, rate: Option<Rate>) -> Self {
         Self { rate, ..self }
     }
 
-    /// When its rate lets the next frame leave, in picoseconds.
+    /// Returns when the rate permits the next frame, in picoseconds.
     pub(super) fn paced_until_ps(&self) -> u64 {
         self.rate.as_ref().map_or(0, Rate::next_ps)
     }
 
-    /// A message is to be sent.
+    /// Queues a message.
     pub(super) fn post(&mut self, message: Outgoing) {
         self.messages.push_back(Outgoing { first: self.end, ..message });
         self.end = self.end.wrapping_add(message.frames);
     }
 
-    /// Whether there is something to send, and the window has room for it.
+    /// Returns whether a frame waits to be sent and the window permits it.
     pub(super) fn may_send(&self) -> bool {
         let is_lost = match &self.recovery {
             Sending::InOrder { .. } => false,
@@ -175,7 +176,7 @@ impl Sender {
         }
     }
 
-    /// The next frame leaves. Only if it [may](Self::may_send).
+    /// Returns the next frame to send. Call it only if the sender [may send](Self::may_send).
     pub(super) fn depart(
         &mut self,
         configuration: &TransportConfiguration,
@@ -207,7 +208,8 @@ impl Sender {
         Departure { sequence, transmission, message, last_bytes, is_again }
     }
 
-    /// What the message of a frame is called, and what the frame carries if it is the last.
+    /// Returns the name of a frame's message, and the payload of the frame if it is the message's
+    /// last.
     fn message_of(&self, sequence: u32) -> (u32, Option<u32>) {
         let start = self.messages.front().map_or(0, |message| message.first);
         let offset = sequence.wrapping_sub(start);
@@ -218,7 +220,7 @@ impl Sender {
         (message.name, is_last.then_some(message.last_bytes))
     }
 
-    /// An acknowledgement has come.
+    /// Handles an acknowledgement.
     pub(super) fn on_acknowledged(
         &mut self,
         configuration: &TransportConfiguration,
@@ -259,13 +261,13 @@ impl Sender {
         }
     }
 
-    /// All frames before this one are there.
+    /// Marks all frames before `expected` as acknowledged.
     fn advance(&mut self, expected: u32) {
         self.acknowledged = expected;
         if let Sending::InOrder { sequence, transmission } = &mut self.recovery
             && is_before(self.next, expected)
         {
-            // Some that were to be retransmitted have arrived after all.
+            // Some frames that were to be retransmitted have arrived after all.
             self.next = expected;
             (*sequence, *transmission) = (expected, self.transmission);
         }
@@ -276,8 +278,8 @@ impl Sender {
         }
     }
 
-    /// Takes for lost what was sent so much earlier than an acknowledged transmission, and returns
-    /// whether there was any.
+    /// Declares frames lost that were transmitted at least `threshold` transmissions before the
+    /// acknowledged transmission `answered`. Returns whether any were.
     fn find_lost(&mut self, answered: u32, threshold: u32) -> bool {
         match &mut self.recovery {
             Sending::InOrder { sequence, transmission } => {
@@ -306,7 +308,7 @@ impl Sender {
         }
     }
 
-    /// Round trips and how far they differ, as in RFC 6298.
+    /// Updates the smoothed round-trip time and its deviation, as in RFC 6298.
     const fn measure(&mut self, round_trip_ps: u64) {
         if self.round_trip_ps == 0 {
             (self.round_trip_ps, self.variation_ps) = (round_trip_ps, round_trip_ps / 2);
@@ -322,7 +324,7 @@ impl Sender {
         configuration.timeout_ps.max(measured_ps).max(1) << self.backoff.min(BACKOFF_MAX)
     }
 
-    /// When the timer must be looked at, if that is not scheduled.
+    /// Returns when the timer must be checked, if that is not scheduled.
     pub(super) fn arm(&mut self) -> Option<u64> {
         let is_paced = self.rate.is_some() && !self.is_ready && self.may_send();
         let paced_ps = if is_paced { self.paced_until_ps() } else { u64::MAX };
@@ -334,7 +336,8 @@ impl Sender {
         Some(time_ps)
     }
 
-    /// Checks the timer. Returns whether acknowledgements are too late, so that everything in flight is taken for lost.
+    /// Checks the timer. Returns whether acknowledgements are late; everything in flight is then
+    /// declared lost.
     pub(super) fn on_timer(&mut self, configuration: &TransportConfiguration, now_ps: u64) -> bool {
         if self.timer_ps != now_ps {
             return false;
@@ -357,7 +360,7 @@ impl Sender {
 }
 
 impl Scoreboard {
-    /// A frame is sent.
+    /// Records the transmission of a frame.
     fn depart(&mut self, acknowledged: u32, sequence: u32, transmission: u32) {
         let at = sequence.wrapping_sub(acknowledged) as usize;
         match self.slots.get_mut(at) {
@@ -369,7 +372,7 @@ impl Scoreboard {
         self.forget_found(acknowledged);
     }
 
-    /// The first frame to retransmit is one that has not arrived after all.
+    /// Removes frames that have arrived after all from the front of the frames to retransmit.
     fn forget_found(&mut self, start: u32) {
         let (slots, lost) = (&self.slots, &mut self.lost);
         let is_there = |sequence: &mut u32| {
@@ -378,7 +381,8 @@ impl Scoreboard {
         while lost.pop_front_if(is_there).is_some() {}
     }
 
-    /// Notes what an acknowledgement reports, and returns how many frames it is the first to report.
+    /// Records an acknowledgement. Returns the number of frames that it is the first to
+    /// acknowledge.
     fn settle(&mut self, acknowledged: u32, segment: &Segment) -> u32 {
         let mut newly = 0;
         let mut note = |slot: Slot| {
@@ -401,7 +405,8 @@ impl Scoreboard {
         newly
     }
 
-    /// Takes for lost the late transmissions in flight, and returns whether there are any.
+    /// Declares transmissions in flight lost while `is_late` returns true. Returns whether there
+    /// are any.
     fn give_up(&mut self, acknowledged: u32, is_late: impl Fn(u32) -> bool) -> bool {
         let mut is_any = false;
         while let Some(&sequence) = self.order.front() {
@@ -423,7 +428,8 @@ impl Scoreboard {
     }
 }
 
-/// The number of the first transmission: none before it was ever answered.
+/// Number of the first transmission. No transmission before it was ever acknowledged.
 const FIRST: u32 = 1;
-/// A timeout of a second and what is measured, so often doubled, stays far below the range of time.
+/// Maximum number of doublings. A timeout of a second plus the measured time, doubled this many
+/// times, stays far below the range of time.
 const BACKOFF_MAX: u32 = 20;
