@@ -4,11 +4,11 @@
 //! The steps of a client, which do not involve the server's application:
 //!
 //! 1. *Lock*: compare-and-swap the lock word from 0 to the client's own number. Repeat until the
-//! old value was 0.
+//!    old value was 0.
 //! 2. *Read* the record, if the new content depends on it.
 //! 3. *Write* the record, in any number of operations and pieces.
 //! 4. *Unlock*: write 0 to the lock word with `fence_before`. The 0 is placed only after all of
-//! step 3, so no thread needs to wait for step 3.
+//!    step 3, so no thread needs to wait for step 3.
 //!
 //! Threads of the server take the same steps with `Buffer::word`. The number in the lock word
 //! identifies the owner of the lock. If that client is lost, the server repairs the record and

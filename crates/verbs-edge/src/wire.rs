@@ -30,11 +30,6 @@ impl ConnectedWire {
     fn number(&self) -> u32 {
         self.source.queue_pair().number()
     }
-
-    /// Rings the doorbell. Does nothing in a forked child.
-    fn look(&self) {
-        let _forked = self.instance.runtime().ring(&self.rung);
-    }
 }
 
 impl Wire for ConnectedWire {
@@ -56,16 +51,17 @@ impl Wire for ConnectedWire {
     }
 
     fn ring(&self) {
-        self.look();
+        // A forked child has no runtime.
+        let _forked = self.instance.runtime().ring(&self.rung);
     }
 
     fn receives(&self) {
-        self.look();
+        self.ring();
     }
 
     fn drain(&self) {
         self.source.drain();
-        self.look();
+        self.ring();
     }
 
     fn send_out(&self) {

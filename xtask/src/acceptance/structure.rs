@@ -6,6 +6,7 @@ mod lines;
 
 use std::path::Path;
 
+use self::lines::SourceFile;
 use super::runner::{Failure, Found};
 use super::{against, constants};
 use crate::constants as listed;
@@ -42,13 +43,6 @@ pub(super) enum Count {
     Words,
     /// Names in code and of files with such words.
     Names,
-}
-
-/// A file of a crate, without tests.
-struct SourceFile {
-    /// Path below `src`.
-    place: String,
-    text: String,
 }
 
 /// Counts it.

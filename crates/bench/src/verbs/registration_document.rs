@@ -35,7 +35,6 @@ pub(super) struct RegistrationRun {
 }
 
 /// What was timed, over all samples of a run.
-#[expect(clippy::struct_field_names, reason = "the names in the document, which end in their unit")]
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[expect(
     clippy::struct_field_names,

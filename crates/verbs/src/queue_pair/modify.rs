@@ -275,7 +275,7 @@ impl QueuePair {
                 self.end.forget_draining();
                 self.enter_unless_failed(from, to);
                 let updated = self.ask_wire(|wire| wire.update());
-                self.ring_wire();
+                self.with_wire(|wire| wire.ring());
                 return updated;
             }
             (State::SendQueueError, State::ReadyToSend) => {
@@ -284,7 +284,7 @@ impl QueuePair {
                 self.end.forget_failure();
                 self.enter_unless_failed(from, to);
                 let updated = self.ask_wire(|wire| wire.update());
-                self.ring_wire();
+                self.with_wire(|wire| wire.ring());
                 return updated;
             }
             (State::ReadyToSend, State::SendQueueDrained) => {

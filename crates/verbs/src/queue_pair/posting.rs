@@ -96,7 +96,9 @@ impl QueuePair {
     fn on_sends_posted(&self) {
         match self.state() {
             QueuePairState::ReadyToSend if self.end.has_ended() => self.list(Side::Send, true),
-            QueuePairState::ReadyToSend => self.ring_wire(),
+            QueuePairState::ReadyToSend => {
+                self.with_wire(|wire| wire.ring());
+            }
             QueuePairState::Error | QueuePairState::SendQueueError => self.flush_if_over(),
             _ => {}
         }
@@ -110,10 +112,6 @@ impl QueuePair {
                 self.with_wire(|wire| wire.receives());
             }
         }
-    }
-
-    pub(super) fn ring_wire(&self) {
-        self.with_wire(|wire| wire.ring());
     }
 
     fn check_send(&self, request: &SendRequest<'_>) -> Result<(), Error> {

@@ -1,8 +1,14 @@
 //! Lines of code: without tests, comments and blank lines.
 
-use super::SourceFile;
 use crate::tidy::source::{code_of, without_comments};
 use crate::tidy::without_tests::test_lines;
+
+/// A file of a crate, without tests.
+pub(super) struct SourceFile {
+    /// Path below `src`.
+    pub(super) place: String,
+    pub(super) text: String,
+}
 
 /// Lines of code of all files.
 pub(super) fn of_files(files: &[SourceFile]) -> usize {

@@ -40,7 +40,7 @@ pub(super) const ROWS: &[Row] = &[
     sources(
         "functions from `send(2)` to `sendmsg`",
         Bound::AtMost(45.0, "functions"),
-        Count::Hops { table: 2 },
+        Count::Hops { table: 3 },
     ),
     runs(
         "{apache prefork, worker, event; nginx; python; node; java} × {curl, wrk, ab, python, java, node} × {neither, both, one with the library}: runs",
