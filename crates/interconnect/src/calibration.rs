@@ -1,74 +1,75 @@
-//! From measured latencies to the parameters of a model.
+//! Parameters of a model from measured latencies.
 //!
-//! A message of k bytes takes a + b k from one program to another. Such times alone do not separate the share of the
-//! hosts from that of the network. So what is known of the network is given, and the rest is shared by the two hosts
-//! equally, as in the study of 1999 (see [`paper`](super::paper)).
+//! A message of k bytes takes a + b k from one program to another. Latencies alone do not separate
+//! the share of the hosts from that of the network. The known parameters of the network are
+//! therefore inputs, and the remaining time is divided equally between the two hosts, as in the
+//! study of 1999 (see [`paper`](super::paper)).
 
 use super::loggp::LogGpConfiguration;
 use super::simulation::HostCosts;
 
-/// What was measured, and what is known.
+/// Measured latencies, and known parameters of the network.
 #[derive(Clone, Debug, Default)]
 pub struct Measurements {
-    /// Lengths in bytes and one-way latencies in µs: half of the time there and back.
+    /// Message lengths in bytes, and one-way latencies in µs: half of the round-trip time.
     pub latencies: Vec<(u64, f64)>,
-    /// Least time between two messages of a stream from one host, in µs; 0 if not known.
+    /// Minimum time between two messages of a stream from one host, in µs; 0 if it is not known.
     pub interval_us: f64,
-    /// Rate of the link, in bits per second. Without it all that grows with the length is the
-    /// network's.
+    /// Rate of the link, in bits per second. If it is not known, all time per byte is attributed to
+    /// the network.
     pub link_rate_bps: Option<u64>,
-    /// Latency of the network alone, in µs: all of the least latency without it. The whole, with
-    /// switches, but without the time that bytes take.
+    /// Latency of the network alone, in µs, including switches, without the time of the bytes. If
+    /// it is not known, all of the fixed time is attributed to the network.
     pub network_latency_us: Option<f64>,
 }
 
-/// Parameters that fit.
+/// Parameters that fit the measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Calibration {
-    /// Of the LogGP model.
+    /// Parameters of the LogGP model.
     pub loggp: LogGpConfiguration,
-    /// Of the hosts, with the LogGP model or any other.
+    /// Costs of the hosts, for the LogGP model or any other.
     pub costs: HostCosts,
-    /// Root of the mean square of relative differences, in percent.
+    /// Root mean square of the relative errors, in percent.
     pub rms_error_percent: f64,
-    /// Largest relative difference, in percent.
+    /// Largest relative error, in percent.
     pub worst_error_percent: f64,
 }
 
-/// Why parameters cannot be found.
+/// Why parameters cannot be determined.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CalibrationError {
-    /// A line needs two lengths.
+    /// Fewer than two lengths were measured; a line needs two.
     #[error("{count} different lengths were measured, but a line needs 2 or more")]
     TooFew {
-        /// Different lengths.
+        /// Number of different lengths.
         count: usize,
     },
-    /// No latency.
+    /// A latency is not above 0.
     #[error("the latency of {bytes} bytes is {latency_us} us, but must be above 0")]
     Latency {
-        /// Length.
+        /// Message length, in bytes.
         bytes: u64,
-        /// What is given.
+        /// Latency given, in µs.
         latency_us: f64,
     },
-    /// What is known says more than was measured.
+    /// A known parameter exceeds the measured time.
     #[error(
         "{what} is {known}, but the latencies allow at most {most}: measure again, or correct it"
     )]
     Known {
-        /// What is known.
+        /// Name of the parameter.
         what: &'static str,
         /// Its value, with unit.
         known: String,
-        /// What would be left for it, with unit.
+        /// Maximum value that the measurements permit, with unit.
         most: String,
     },
 }
 
-/// Finds parameters by least squares of relative differences, so that short messages count as much as
-/// long ones.
+/// Determines parameters by least squares of relative errors, so that short messages have the same
+/// weight as long ones.
 ///
 /// # Errors
 /// [`CalibrationError`], one variant for each cause.
@@ -91,7 +92,7 @@ pub fn calibrate(measurements: &Measurements) -> Result<Calibration, Calibration
             byte_ps.min(per_byte_ps)
         }
     };
-    // The model has k - 1 times G, the line k times.
+    // The model has G k − 1 times, the line k times.
     let fixed_ps = start_ps + byte_ps;
     let latency_ps = match network_latency_us {
         None => fixed_ps.max(0.0),
@@ -120,7 +121,7 @@ pub fn calibrate(measurements: &Measurements) -> Result<Calibration, Calibration
 }
 
 impl Calibration {
-    /// Returns the latency of a message by the model, in µs.
+    /// Returns the latency of a message in the model, in µs.
     pub fn latency_us(&self, bytes: u64) -> f64 {
         latency_us(bytes, &self.loggp, &self.costs)
     }
@@ -134,7 +135,7 @@ fn latency_us(bytes: u64, loggp: &LogGpConfiguration, costs: &HostCosts) -> f64 
     (hosts + network) / PS_PER_US
 }
 
-/// Relative differences in percent: root of the mean square, and the largest.
+/// Returns the relative errors in percent: root mean square, and maximum.
 fn errors(latencies: &[(u64, f64)], loggp: &LogGpConfiguration, costs: &HostCosts) -> (f64, f64) {
     let mut squares = 0.0;
     let mut worst = 0.0_f64;
@@ -146,7 +147,7 @@ fn errors(latencies: &[(u64, f64)], loggp: &LogGpConfiguration, costs: &HostCost
     ((squares / latencies.len() as f64).sqrt(), worst)
 }
 
-/// Start and slope of the line whose relative differences have the least squares.
+/// Returns the start and slope of the line with the least squares of relative errors.
 fn line(latencies: &[(u64, f64)]) -> Result<(f64, f64), CalibrationError> {
     let mut lengths: Vec<u64> = latencies.iter().map(|(bytes, _)| *bytes).collect();
     lengths.sort_unstable();
@@ -154,7 +155,7 @@ fn line(latencies: &[(u64, f64)]) -> Result<(f64, f64), CalibrationError> {
     if lengths.len() < 2 {
         return Err(CalibrationError::TooFew { count: lengths.len() });
     }
-    // Sums of weights, and of weights times x, y, x x and x y.
+    // Sums of weights, and of weights times x, y, x² and x y.
     let mut sums = [0.0; 5];
     for &(bytes, latency_us) in latencies {
         if !(latency_us > 0.0 && latency_us.is_finite()) {
@@ -172,7 +173,7 @@ fn line(latencies: &[(u64, f64)]) -> Result<(f64, f64), CalibrationError> {
 }
 
 const PS_PER_US: f64 = 1e6;
-/// Measured slopes may be so much too small.
+/// Factor by which a link's time per byte may exceed the measured slope.
 const TOLERANCE: f64 = 1.02;
 
 #[cfg(test)]
@@ -185,7 +186,7 @@ mod tests {
     const LOGGP: LogGpConfiguration = LogGpConfiguration::new(3_000_000, 700_000, 800);
     const LENGTHS: [u64; 7] = [1, 8, 64, 512, 4_096, 65_536, 1_048_576];
 
-    /// What a ping-pong measures on the model.
+    /// Returns the measurements of a ping-pong on the model.
     fn measured(costs: HostCosts) -> Vec<(u64, f64)> {
         let one_way = |bytes| {
             let token = TokenPass::new(2, bytes as u32, 0, 2);
@@ -224,7 +225,7 @@ mod tests {
         let mut random = crate::Random::new(3);
         let mut latencies = Vec::new();
         for (bytes, exact) in measured(HostCosts::symmetric(1_000_000, 0)) {
-            // Within 5 % of the truth.
+            // Each value is within 5 % of the exact one.
             let noise = |random: &mut crate::Random| random.between(950, 1_050) as f64 / 1_000.0;
             latencies.extend((0..200).map(|_| (bytes, exact * noise(&mut random))));
         }

@@ -1,9 +1,9 @@
-//! Collective operations: what each rank sends and waits for, step by step, and the workload that
-//! repeats one.
+//! Collective operations: the sends and waits of each rank, step by step, and the workload that
+//! repeats an operation.
 //!
-//! All ranks count the same steps, and a message of a step is for the same step of its receiver; a
-//! rank may have nothing to do in some, and in those that only send it may be ahead of others. So an
-//! operation is a function from a rank and a step to what happens, and needs no memory of its own.
+//! All ranks count the same steps, and a message of a step belongs to the same step of its
+//! receiver. A rank can be idle in some steps, and can be ahead of others in steps in which it only
+//! sends. An operation is therefore a function from a rank and a step to an action, without state.
 
 mod algorithm;
 
@@ -11,102 +11,104 @@ use std::collections::{BTreeSet, VecDeque};
 
 use super::workload::{Actions, Received, Separable, Workload};
 
-/// A collective operation, and how it is done.
+/// A collective operation and its algorithm.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Collective {
-    /// Each rank sends to the one so many places to the right, round a ring, and gets from the left.
+    /// Each rank sends to the rank `distance` places to the right on a ring, and receives from the
+    /// left.
     Ring {
         /// Length of each message.
         bytes: u32,
-        /// How many places further, modulo the ranks; 1 is the neighbour.
+        /// Distance on the ring, modulo the number of ranks; 1 is the neighbour.
         distance: u32,
     },
-    /// All other ranks send to one, which sends nothing.
+    /// All other ranks send to one rank, which does not send.
     Incast {
         /// Length of each message.
         bytes: u32,
-        /// To whom.
+        /// The rank that receives.
         target: u32,
     },
-    /// Each rank sends to each other one.
+    /// Each rank sends to each other rank.
     AllToAll {
         /// Length of each message.
         bytes: u32,
-        /// Who sends to whom in which step.
+        /// Order of the exchanges.
         exchange: Exchange,
     },
-    /// All ranks get the sum of what each has.
+    /// All ranks receive the sum of the data of all ranks.
     AllReduce {
-        /// Length of what each has.
+        /// Length of each rank's data, in bytes.
         bytes: u32,
-        /// How it is summed.
+        /// Algorithm of the sum.
         reduction: Reduction,
     },
-    /// All ranks get what one has, over a binomial tree.
+    /// All ranks receive the data of one rank, over a binomial tree.
     Broadcast {
-        /// Length of it.
+        /// Length of the data, in bytes.
         bytes: u32,
-        /// Who has it.
+        /// The rank that has the data.
         root: u32,
     },
-    /// No rank goes on before all are there: dissemination.
+    /// No rank continues before all have arrived. The algorithm is dissemination.
     Barrier {
         /// Length of each message.
         bytes: u32,
     },
 }
 
-/// Who exchanges with whom in an all-to-all.
+/// Order of the exchanges in an all-to-all.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Exchange {
-    /// In step i rank r sends to r + i and gets from r − i.
+    /// In step i, rank r sends to r + i and receives from r − i.
     Shifted,
-    /// In each step ranks exchange in pairs: r with r xor i if the ranks are a power of two, else r
-    /// with i − r.
+    /// In each step, ranks exchange in pairs: r with r xor i if the number of ranks is a power of
+    /// two, else r with i − r.
     Pairwise,
-    /// All in one step: each rank sends to all others, the next first, and waits for what they send.
+    /// In a single step: each rank sends to all others, starting with the next rank, and waits for
+    /// their messages.
     AtOnce,
 }
 
-/// How an all-reduce is done.
+/// Algorithm of an all-reduce.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Reduction {
-    /// Pieces go round a ring twice: summed, then spread. Least bytes, most steps.
+    /// Pieces travel twice round a ring: to be summed, then to be spread. Fewest bytes, most steps.
     Ring,
-    /// All is exchanged with partners at distances 1, 2, 4, … Least steps.
+    /// All data is exchanged with partners at distances 1, 2, 4, … Fewest steps.
     RecursiveDoubling,
     /// Rabenseifner: halves are exchanged and summed with partners at distances …, 4, 2, 1, then
-    /// gathered the same way back.
+    /// gathered in the reverse order.
     Rabenseifner,
 }
 
-/// What a rank does in a step: send, then wait, then sum.
+/// Action of a rank in a step: send, then wait, then sum.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Step {
-    /// To whom it sends.
+    /// Ranks to which it sends.
     pub to: Peers,
     /// Length of each message that it sends.
     pub bytes: u32,
-    /// From whom it waits for a message each.
+    /// Ranks from which it awaits one message each.
     pub from: Peers,
-    /// Received bytes that it adds to its own.
+    /// Number of received bytes that it adds to its own.
     pub reduced_bytes: u32,
 }
 
-/// Other ranks of a step.
+/// The other ranks in a step.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Peers {
-    /// None.
+    /// No rank.
     #[default]
     NoPeer,
-    /// This one.
+    /// One rank.
     One(u32),
-    /// All, beginning with the one to the right.
+    /// All other ranks, starting with the one to the right.
     Others,
 }
 
 impl Peers {
-    /// Returns how many they are among so many ranks.
+    /// Returns the number of peers among `ranks` ranks.
     pub const fn count(self, ranks: u32) -> u32 {
         match self {
             Self::NoPeer => 0,
@@ -115,32 +117,32 @@ impl Peers {
         }
     }
 
-    /// Returns all of them, seen from a rank.
+    /// Returns the peers of a rank.
     pub fn of(self, ranks: u32, rank: u32) -> impl Iterator<Item = u32> {
         (0..self.count(ranks)).map(move |index| match self {
             Self::One(peer) => peer,
-            // Ranks fit into 31 bits, as hosts do into 20.
+            // The sum does not overflow: ranks fit in 31 bits, as hosts fit in 20.
             _ => (rank + 1 + index) % ranks,
         })
     }
 }
 
-/// How often a collective is done, and what it costs beside messages.
+/// A repeated collective, with its costs beside messages.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct CollectiveConfiguration {
-    /// What is done.
+    /// The operation.
     pub collective: Collective,
-    /// How many ranks do it.
+    /// Number of ranks.
     pub ranks: u32,
-    /// How often.
+    /// Number of repetitions.
     pub iterations: u32,
-    /// Computation of each rank after each time, in picoseconds.
+    /// Computation of each rank after each repetition, in picoseconds.
     pub compute_ps: u64,
-    /// Summing a byte, in picoseconds.
+    /// Time to sum one byte, in picoseconds.
     pub reduce_ps_per_byte: u64,
 }
 
-/// Ranks that do a collective again and again, each as soon as it can.
+/// Ranks that repeat a collective, each as soon as it can.
 #[derive(Clone, Debug)]
 pub struct CollectiveLoop {
     configuration: CollectiveConfiguration,
@@ -152,27 +154,27 @@ pub struct CollectiveLoop {
 struct State {
     iteration: u32,
     step: u32,
-    /// What belongs to the step is sent.
+    /// Whether the messages of the current step have been sent.
     is_waiting: bool,
-    /// Messages that are here of this step and of those after it.
+    /// Number of messages received for the current step and for each step after it.
     received: VecDeque<u32>,
 }
 
 impl State {
-    /// What messages of this step are called, if an operation has so many.
+    /// Returns the tag of the current step's messages, for an operation with `steps` steps.
     const fn tag(&self, steps: u32) -> u32 {
         self.iteration.wrapping_mul(steps).wrapping_add(self.step)
     }
 }
 
 impl CollectiveLoop {
-    /// Makes the program of all ranks.
+    /// Creates the program of all ranks.
     pub fn new(configuration: CollectiveConfiguration) -> Self {
         let states = vec![State::default(); configuration.ranks as usize];
         Self { configuration, states, finished: 0 }
     }
 
-    /// Begins steps until one takes time.
+    /// Starts steps until one takes time.
     fn advance(&mut self, rank: u32, actions: &mut Actions) {
         let CollectiveConfiguration { collective, ranks, iterations, compute_ps, .. } =
             self.configuration;
@@ -209,7 +211,7 @@ impl CollectiveLoop {
         }
     }
 
-    /// Ends a step whose message is there; whether summing takes time.
+    /// Ends a step whose messages have arrived. Returns whether summing takes time.
     fn reduce(
         configuration: &CollectiveConfiguration,
         state: &mut State,
@@ -251,7 +253,8 @@ impl Workload for CollectiveLoop {
         self.finished == self.configuration.ranks
     }
 
-    /// One rank stands for all, the one that waits for most: those that only send are ahead.
+    /// Returns the progress of the rank that waits most, which stands for all. Ranks that only send
+    /// are ahead.
     fn done(&self, _now_ps: u64) -> Option<f64> {
         let rank = match self.configuration.collective {
             Collective::Incast { target, .. } => target,
@@ -299,7 +302,7 @@ impl Separable for CollectiveLoop {
     }
 }
 
-/// The only thing a rank is woken for: to go on.
+/// Tag of the only wake-up of a rank: to continue.
 const STEP: u32 = 0;
 
 #[cfg(test)]

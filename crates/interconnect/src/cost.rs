@@ -1,4 +1,4 @@
-//! What a network costs: a bill derived from its topology, with the prices of a list.
+//! Costs of a network: a bill derived from its topology, with the prices of a price book.
 
 mod bisection;
 mod price_list;
@@ -8,57 +8,57 @@ pub use price_list::{Part, PartFabric, PartKind, PriceList, PriceListError};
 
 use super::topology::{LinkKind, Topology};
 
-/// What is to be bought.
+/// A network to be bought.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// Hosts, switches and cables.
+    /// Topology of hosts, switches and cables.
     pub topology: &'a Topology,
-    /// What the parts must be made for.
+    /// Kind of network for which the parts must be made.
     pub fabric: PartFabric,
-    /// What they must carry.
+    /// Rates that the parts must support.
     pub rates: LinkRates,
-    /// Copies of the topology, each of which has an interface in every host.
+    /// Number of copies of the topology, each with an interface in every host.
     pub rails: u32,
 }
 
-/// What a network costs.
+/// The costs of a network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bill {
-    /// What is bought, each part once.
+    /// Parts to buy; each part has one line.
     pub lines: Vec<BillLine>,
-    /// What is wrong with it, in full sentences.
+    /// Shortcomings of the network, in full sentences.
     pub findings: Vec<String>,
 }
 
-/// Parts of one kind.
+/// A number of equal parts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BillLine {
-    /// How many.
+    /// Number of parts.
     pub count: u64,
-    /// Of what.
+    /// The part.
     pub part: Part,
 }
 
 impl BillLine {
-    /// Returns the price of all of them.
+    /// Returns the price of all parts of the line.
     pub fn price(&self) -> f64 {
         self.count as f64 * self.part.price
     }
 }
 
 impl Bill {
-    /// Returns the sum.
+    /// Returns the total price.
     pub fn total(&self) -> f64 {
         self.lines.iter().map(BillLine::price).sum()
     }
 
-    /// Whether the sum is this, to half a hundredth.
+    /// Returns whether the total price equals `amount`, with a tolerance of 0.005.
     pub fn is_total(&self, amount: u64) -> bool {
         (self.total() - amount as f64).abs() < 0.005
     }
 
-    /// Returns the power of everything in watts, if the price list knows that of every part that has one: cables may be
-    /// without.
+    /// Returns the electrical power of all parts, in watts; `None` if the price book lacks the
+    /// power of a part. Cables without a power count as 0.
     pub fn watts(&self) -> Option<f64> {
         let is_passive =
             |line: &&BillLine| matches!(line.part.kind, PartKind::Cable | PartKind::TrunkCable);
@@ -79,8 +79,8 @@ impl Bill {
 }
 
 impl PriceList {
-    /// Returns the cheapest bill of a network. Switches with fewer ports than cables are a finding, not an error; a
-    /// part that the price list does not have at all is one.
+    /// Returns the cheapest bill of a network. A switch with fewer ports than cables is a finding,
+    /// not an error. A part that the price book lacks is an error.
     ///
     /// # Errors
     /// [`PriceListError`], one variant for each cause.
@@ -119,7 +119,7 @@ impl PriceList {
         };
         take(&mut bill, self.cheapest(PartKind::Cable, fabric, rates.host_bps), hosts);
         lacks.extend(whole.err());
-        // The same part may lack twice: a cable of hosts and of switches.
+        // A part can be missing twice: as the cable of hosts and of switches.
         lacks.dedup_by_key(|lack| lack.to_string());
         match lacks.pop() {
             Some(only) if lacks.is_empty() => return Err(only),
@@ -140,7 +140,8 @@ impl PriceList {
         Ok(bill)
     }
 
-    /// As many of what is sold as a whole as the hosts need; more than one are not joined.
+    /// Adds as many of the parts that are sold as a whole network as the hosts need. If there is
+    /// more than one, they are not joined.
     fn add_whole_fabric(&self, bill: &mut Bill, wanted: &Wanted) -> Result<(), PriceListError> {
         let Wanted { topology, fabric, rates, .. } = *wanted;
         let missing = || self.missing(PartKind::Fabric, fabric, rates.host_bps);
@@ -165,7 +166,7 @@ impl PriceList {
         Ok(())
     }
 
-    /// For each switch the cheapest that has the ports; else the one with the most.
+    /// Adds, for each switch, the cheapest one with enough ports, or else the one with the most.
     fn add_switches(&self, bill: &mut Bill, wanted: &Wanted) -> Result<(), PriceListError> {
         let Wanted { topology, fabric, rates, .. } = *wanted;
         let mut short: Vec<(String, u32, u32, u64)> = Vec::new();
@@ -203,7 +204,7 @@ impl PriceList {
     }
 }
 
-/// Cables at a switch.
+/// Numbers of cables at a switch.
 #[derive(Clone, Copy)]
 struct Demand {
     hosts: u32,
@@ -228,10 +229,11 @@ impl Demand {
         if self.trunks > 0 && rates.trunk_bps > host_bps { rates.trunk_bps } else { host_bps }
     }
 
-    /// Ports that a switch lacks; nothing if no port of it is as fast as a cable that is there.
+    /// Returns the number of ports that a switch lacks; `None` if all of its ports are slower than
+    /// one of the cables.
     fn ports_missing(self, part: &Part, rates: LinkRates) -> Option<u32> {
         let mut needs = [(self.hosts, rates.host_bps), (self.trunks, rates.trunk_bps)];
-        // The fastest first: only they need the uplinks.
+        // The fastest cables come first, because only they need the uplinks.
         needs.sort_by_key(|need| std::cmp::Reverse(need.1));
         let (mut ports, mut uplinks, mut missing) = (part.ports, part.uplink_ports, 0);
         for (count, rate_bps) in needs {

@@ -1,37 +1,38 @@
-//! Which receive gets which message: as in MPI, by source and tag, of which either may be any.
+//! Matching of messages and receives by source and tag, as in MPI. Either can be any.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use mem::prefetch;
 
-/// Source or tag of a receive that takes any.
+/// Source or tag of a receive that accepts any.
 pub(super) const ANY: u32 = u32::MAX;
 
 /// Receives and messages of a rank that wait for each other.
 ///
-/// Of receives that fit a message the first posted gets it, and of messages that fit a receive the
-/// first that came is taken.
+/// A message goes to the first posted receive that fits. A receive gets the first message to arrive
+/// that fits.
 #[derive(Clone, Debug)]
 pub(super) struct Matching<M> {
-    /// By what they ask for.
+    /// Posted receives, by source and tag.
     posted: Waiting<u32>,
-    /// By source and tag.
+    /// Messages without a receive, by source and tag.
     unexpected: Waiting<M>,
-    /// Posted receives with [`ANY`] in them.
+    /// Number of posted receives with [`ANY`] as source or tag.
     wildcards: u32,
-    /// Numbers receives and messages in the order in which they came.
+    /// Sequence number of the next receive or message.
     next: u64,
 }
 
-/// What waits, by key and, of the same key, by number.
+/// Waiting items, by key and, for equal keys, by sequence number.
 ///
-/// Traces post many receives ahead, mostly by ascending source and tag, and get their messages in that
-/// order. Those stand in a row, where to come is an append and to go a look at the front; the others are
-/// in a tree. A match without [`ANY`] is so never a search in a list.
+/// Traces post many receives ahead, mostly by ascending source and tag, and their messages arrive
+/// in that order. Such items are in a row, where adding one is an append and removing one is a
+/// check of the front. The other items are in a tree. A match without [`ANY`] is therefore never a
+/// linear search.
 #[derive(Clone, Debug)]
 struct Waiting<T> {
-    /// What came in ascending order, with those that went from between: never one at an end. Of the same
-    /// key the first went first.
+    /// Items that were added in ascending order of keys. Items removed from the middle stay as
+    /// empty entries, but never at the front. Among equal keys, the first is removed first.
     row: VecDeque<MatchEntry<T>>,
     others: BTreeMap<(u64, u64), T>,
 }
@@ -40,17 +41,18 @@ struct Waiting<T> {
 struct MatchEntry<T> {
     key: u64,
     number: u64,
-    /// Nothing if it went.
+    /// The item; `None` if it was removed.
     value: Option<T>,
 }
 
 impl<M> Matching<M> {
-    /// Nothing waits.
+    /// Creates an empty matching.
     pub(super) const fn new() -> Self {
         Self { posted: Waiting::new(), unexpected: Waiting::new(), wildcards: 0, next: 0 }
     }
 
-    /// Takes a message that is there for a receive, or posts the receive under a name.
+    /// Removes and returns a waiting message that fits a receive. If there is none, posts the
+    /// receive under a name.
     pub(super) fn receive(&mut self, source: u32, tag: u32, name: u32) -> Option<M> {
         if !self.unexpected.is_empty()
             && let Some(message) = self.take_unexpected(source, tag)
@@ -63,7 +65,7 @@ impl<M> Matching<M> {
         None
     }
 
-    /// Takes the first message that fits a receive.
+    /// Removes and returns the first message that fits a receive.
     fn take_unexpected(&mut self, source: u32, tag: u32) -> Option<M> {
         let key = if source == ANY || tag == ANY {
             let fits = |key: u64| {
@@ -79,7 +81,7 @@ impl<M> Matching<M> {
         self.unexpected.take(key?)
     }
 
-    /// The receive that gets a message; without one the message waits.
+    /// Returns the receive for a message, by name, and removes it. Without one, the message waits.
     pub(super) fn arrive(&mut self, source: u32, tag: u32, message: M) -> Option<(u32, M)> {
         let exact = key(source, tag);
         let found = if self.wildcards == 0 {
@@ -101,14 +103,15 @@ impl<M> Matching<M> {
         None
     }
 
-    /// Has the receive that is likely to get the next message brought near.
+    /// Prefetches the receive that is likely to get the next message.
     pub(super) fn foresee(&self) {
         if let Some(first) = self.posted.row.front() {
             prefetch(first);
         }
     }
 
-    /// The receives that wait: source, tag and name, in ascending order and then that of posting.
+    /// Returns the posted receives as source, tag and name, in ascending order and then in the
+    /// order of posting.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (u32, u32, u32)> {
         let mut all: Vec<_> =
             self.posted.iter().map(|(key, number, &name)| (key, number, name)).collect();
@@ -140,7 +143,7 @@ impl<T> Waiting<T> {
         self.row.is_empty() && self.others.is_empty()
     }
 
-    /// Adds something whose number is above all others.
+    /// Adds an item with a number above all others.
     #[inline]
     fn push(&mut self, key: u64, number: u64, value: T) {
         if self.row.back().is_none_or(|last| last.key <= key) {
@@ -150,7 +153,7 @@ impl<T> Waiting<T> {
         }
     }
 
-    /// Where the first of a key is in the row.
+    /// Returns the index of the first item of a key in the row.
     fn place(&self, key: u64) -> Option<usize> {
         let front = self.row.front()?;
         let place = if front.key == key {
@@ -163,19 +166,19 @@ impl<T> Waiting<T> {
         self.row.get(place).filter(|entry| entry.key == key).map(|_| place)
     }
 
-    /// The first of a key in the tree, by its number.
+    /// Returns the number of the first item of a key in the tree.
     fn other(&self, key: u64) -> Option<u64> {
         let mut of_key = self.others.range((key, 0)..=(key, u64::MAX));
         of_key.next().map(|(&(_, number), _)| number)
     }
 
-    /// The number of the first of a key.
+    /// Returns the number of the first item of a key.
     fn first(&self, key: u64) -> Option<u64> {
         let in_row = self.place(key).map(|place| self.row[place].number);
         in_row.into_iter().chain(self.other(key)).min()
     }
 
-    /// Takes the first of a key.
+    /// Removes and returns the first item of a key.
     #[inline]
     fn take(&mut self, key: u64) -> Option<T> {
         if self.others.is_empty() && self.row.front().is_some_and(|front| front.key == key) {
@@ -186,7 +189,7 @@ impl<T> Waiting<T> {
         self.search(key)
     }
 
-    /// Those that went are none at the front.
+    /// Removes empty entries from the front of the row.
     #[inline]
     fn drop_gone(&mut self) {
         while self.row.front().is_some_and(|front| front.value.is_none()) {
@@ -194,7 +197,7 @@ impl<T> Waiting<T> {
         }
     }
 
-    /// Takes the first of a key, wherever it is.
+    /// Removes and returns the first item of a key, from the row or the tree.
     fn search(&mut self, key: u64) -> Option<T> {
         let place = self.place(key);
         let in_row = place.map_or(u64::MAX, |place| self.row[place].number);
@@ -211,7 +214,7 @@ impl<T> Waiting<T> {
         value
     }
 
-    /// All that wait: key, number and value.
+    /// Returns all items: key, number and value.
     fn iter(&self) -> impl Iterator<Item = (u64, u64, &T)> {
         let row = self.row.iter();
         let row = row.filter_map(|entry| Some((entry.key, entry.number, entry.value.as_ref()?)));
@@ -219,12 +222,12 @@ impl<T> Waiting<T> {
     }
 }
 
-/// A source and a tag as one number, whose order is theirs.
+/// Returns a source and a tag as one number, in their order.
 const fn key(source: u32, tag: u32) -> u64 {
     (source as u64) << 32 | tag as u64
 }
 
-/// The source and the tag of a key.
+/// Returns the source and the tag of a key.
 const fn parts(key: u64) -> (u32, u32) {
     ((key >> 32) as u32, key as u32)
 }
@@ -241,7 +244,7 @@ mod tests {
         Arrive(u32, u32),
     }
 
-    /// The same by looking through two lists.
+    /// A model of the matching that searches two lists.
     #[derive(Default)]
     struct Model {
         posted: Vec<(u32, u32, u32)>,

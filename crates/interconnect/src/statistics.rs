@@ -1,4 +1,4 @@
-//! What a run measures.
+//! Statistics of times.
 
 /// Count, extremes, mean and standard deviation of times, from exact integer sums.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -7,7 +7,7 @@ pub struct Summary {
     min_ps: u64,
     max_ps: u64,
     sum_ps: u128,
-    /// Sum of squares, in ps²; room for 2^64 times of four seconds each.
+    /// Sum of squares, in ps². Its range suffices for 2^64 times of four seconds each.
     squares: u128,
 }
 
@@ -27,7 +27,7 @@ impl Summary {
         self.squares += u128::from(time_ps) * u128::from(time_ps);
     }
 
-    /// Adds all times of another one.
+    /// Adds all times of another summary.
     pub fn merge(&mut self, other: &Self) {
         self.count += other.count;
         self.min_ps = self.min_ps.min(other.min_ps);
@@ -36,22 +36,22 @@ impl Summary {
         self.squares += other.squares;
     }
 
-    /// Returns how many times were added.
+    /// Returns the number of times.
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns the least, in µs; 0 of no values.
+    /// Returns the shortest time, in µs; 0 without times.
     pub const fn min_us(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.min_ps as f64 / 1e6 }
     }
 
-    /// Returns the largest, in µs.
+    /// Returns the longest time, in µs.
     pub const fn max_us(&self) -> f64 {
         self.max_ps as f64 / 1e6
     }
 
-    /// Returns the mean, in µs; 0 of no values.
+    /// Returns the mean, in µs; 0 without times.
     pub fn mean_us(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum_ps as f64 / self.count as f64 / 1e6 }
     }
@@ -73,8 +73,8 @@ impl Default for Summary {
     }
 }
 
-/// Returns the half width of the 95 % confidence interval of the mean of some values, if they are independent and
-/// distributed normally; `None` for fewer than two.
+/// Returns half the width of the 95 % confidence interval of the mean, for independent and normally
+/// distributed values; `None` for fewer than two values.
 pub fn confidence_95(values: &[f64]) -> Option<f64> {
     let count = values.len() as f64;
     let freedom = values.len().checked_sub(1).filter(|&freedom| freedom > 0)?;
@@ -84,8 +84,8 @@ pub fn confidence_95(values: &[f64]) -> Option<f64> {
     Some(quantile * (squares / (count - 1.0) / count).sqrt())
 }
 
-/// Student's t for 95 % on both sides, by degrees of freedom from 1; and from 31 on, where it is at most
-/// 4 % more than of the normal distribution.
+/// Student's t for 95 % (two-sided), by degrees of freedom from 1. `STUDENT_95_MANY` applies from
+/// 31 on, where t exceeds that of the normal distribution by at most 4 %.
 const STUDENT_95: [f64; 30] = [
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
     2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
@@ -93,13 +93,14 @@ const STUDENT_95: [f64; 30] = [
 ];
 const STUDENT_95_MANY: f64 = 2.04;
 
-/// Counts of times by size, 32 classes to each doubling, in 16 KiB. Within a class quantiles are found
-/// as if its times were spread evenly; they are never further off than its width, 3 %.
+/// Counts of times by size: 32 classes per doubling, in 16 KiB. Quantiles assume evenly spread
+/// times within a class, so their error is at most its width, 3 %.
 #[derive(Clone, Debug)]
 pub struct Histogram {
     counts: Vec<u64>,
     total: u64,
-    /// The least and the largest time: no quantile is beyond them, although their classes are.
+    /// The shortest and the longest time. Quantiles are limited to this range, because the outer
+    /// classes exceed it.
     min_ps: u64,
     max_ps: u64,
 }
@@ -121,13 +122,14 @@ impl Histogram {
         self.max_ps = self.max_ps.max(time_ps);
     }
 
-    /// Returns the classes with times in them, ascending: the largest time of each, in picoseconds, and how many.
+    /// Returns the classes with times, ascending: the longest time of each class, in picoseconds,
+    /// and the number of times.
     pub fn classes(&self) -> impl Iterator<Item = (u64, u64)> {
         let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         counts.map(|(index, count)| (upper_ps(index).min(self.max_ps), *count))
     }
 
-    /// Adds all times of another one.
+    /// Adds all times of another histogram.
     pub fn merge(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
             *count += more;
@@ -137,7 +139,7 @@ impl Histogram {
         self.max_ps = self.max_ps.max(other.max_ps);
     }
 
-    /// Returns the time below which this share, from 0 to 1, of all lies; in µs.
+    /// Returns the time that a share of the times, from 0 to 1, does not exceed, in µs.
     pub fn quantile_us(&self, share: f64) -> f64 {
         let wanted = (share * self.total as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
@@ -146,7 +148,7 @@ impl Histogram {
                 seen += count;
                 continue;
             }
-            // The first and the last time are known.
+            // The shortest and the longest time are known exactly.
             if wanted == self.total {
                 return self.max_ps as f64 / 1e6;
             }
@@ -176,7 +178,7 @@ const fn class(time_ps: u64) -> usize {
     ((shift as usize) << 5) + (time_ps >> shift) as usize
 }
 
-/// The largest time of a class.
+/// Returns the longest time of a class.
 const fn upper_ps(class: usize) -> u64 {
     if class < 64 {
         return class as u64;
@@ -186,7 +188,7 @@ const fn upper_ps(class: usize) -> u64 {
     ((mantissa + 1) << shift).wrapping_sub(1)
 }
 
-/// 64 exact ones and 32 for each of the doublings from 2^6 to 2^64.
+/// 64 exact classes, and 32 for each doubling from 2^6 to 2^64.
 const CLASSES: usize = 64 + 58 * 32;
 
 /// Mixes a value into a hash.
@@ -204,7 +206,7 @@ mod tests {
     fn a_margin_is_that_of_students_distribution() {
         assert_eq!(confidence_95(&[]), None);
         assert_eq!(confidence_95(&[3.0]), None);
-        // Deviation 1, three values.
+        // Three values with a deviation of 1.
         let margin = confidence_95(&[1.0, 2.0, 3.0]).expect("several");
         assert!((margin - 4.303 / 3.0_f64.sqrt()).abs() < 1e-9, "{margin}");
         assert_eq!(confidence_95(&[5.0; 40]), Some(0.0));
@@ -245,7 +247,7 @@ mod tests {
         assert_eq!(histogram.classes().collect::<Vec<_>>(), [(2_961_700, 4)]);
     }
 
-    /// The ends of classes are up to 3 % above.
+    /// The end of a class is up to 3 % above its start.
     #[test]
     fn quantiles_lie_within_their_class() {
         let mut even = Histogram::new();

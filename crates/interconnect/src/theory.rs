@@ -1,4 +1,4 @@
-//! What theory knows exactly, and what the simulator makes of it.
+//! Comparison of the simulator with exact theoretical results.
 
 use super::benchmark::BenchmarkError;
 use super::ethernet::{Ethernet, EthernetConfiguration, Forwarding};
@@ -10,21 +10,21 @@ use super::simulation::{HostCosts, Outcome, Simulation, Stuck};
 use super::topology::{LinkKind, Topology};
 use super::workload::{OpenLoad, Pattern, Sizes, TokenPass};
 
-/// A figure by theory and by simulation.
+/// A value from theory and from simulation.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// What.
+    /// Name of the value.
     pub name: &'static str,
-    /// Unit of both.
+    /// Unit of both values.
     pub unit: &'static str,
-    /// The value by theory, in `unit`.
+    /// Theoretical value.
     pub theory: f64,
-    /// The value by simulation, in `unit`.
+    /// Simulated value.
     pub model: f64,
 }
 
 impl Comparison {
-    /// Returns the difference from theory, in percent of it; never negative.
+    /// Returns the absolute difference from theory, in percent of the theoretical value.
     pub fn error_percent(&self) -> f64 {
         (self.model / self.theory - 1.0).abs() * 100.0
     }
@@ -42,7 +42,7 @@ pub enum TheoryError {
     Stuck(#[from] Stuck),
 }
 
-/// Compares everything that theory describes.
+/// Compares all values for which theory has a formula.
 ///
 /// # Errors
 /// [`TheoryError`], one variant for each cause.
@@ -60,7 +60,7 @@ pub fn compare() -> Result<Vec<Comparison>, TheoryError> {
     ])
 }
 
-/// Wait in an M/D/1 queue: ρ S / 2 (1 − ρ).
+/// Waiting time in an M/D/1 queue: ρ S / 2 (1 − ρ).
 fn constant_service(load_percent: u64) -> Result<Comparison, TheoryError> {
     let outcome = queue(load_percent, Sizes::Fixed(SIZE_BYTES))?;
     let load = load_percent as f64 / 100.0;
@@ -72,7 +72,7 @@ fn constant_service(load_percent: u64) -> Result<Comparison, TheoryError> {
     })
 }
 
-/// Wait in an M/M/1 queue: ρ S / (1 − ρ).
+/// Waiting time in an M/M/1 queue: ρ S / (1 − ρ).
 fn exponential_service(load_percent: u64) -> Result<Comparison, TheoryError> {
     let outcome = queue(load_percent, Sizes::Exponential(SIZE_BYTES))?;
     let load = load_percent as f64 / 100.0;
@@ -85,7 +85,8 @@ fn exponential_service(load_percent: u64) -> Result<Comparison, TheoryError> {
     })
 }
 
-/// Poisson arrivals at one link of 1 Gb/s; what follows it adds a header's time and no wait.
+/// Runs Poisson arrivals at one link of 1 Gb/s. The hop after it adds the time of a header and no
+/// waiting time.
 fn queue(load_percent: u64, sizes: Sizes) -> Result<Outcome, TheoryError> {
     let topology = Topology::star(2).map_err(BenchmarkError::from)?;
     let routes = RouteTable::new(&topology, Routing::Shortest).map_err(BenchmarkError::from)?;
@@ -98,7 +99,7 @@ fn queue(load_percent: u64, sizes: Sizes) -> Result<Outcome, TheoryError> {
     Ok(Simulation::new(ethernet, load, &[0, 1], HostCosts::default()).run()?)
 }
 
-/// A frame through a row of switches that store and forward.
+/// Sends one frame through a chain of switches that store and forward.
 fn tandem() -> Result<Comparison, TheoryError> {
     let outcome = row(1_000)?;
     Ok(Comparison {
@@ -109,7 +110,8 @@ fn tandem() -> Result<Comparison, TheoryError> {
     })
 }
 
-/// Ten frames of a message through the same row: the others follow the first without a gap.
+/// Sends ten frames of one message through the chain: the other frames follow the first without
+/// gaps.
 fn pipelined_tandem() -> Result<Comparison, TheoryError> {
     let outcome = row(10_000)?;
     Ok(Comparison {
@@ -130,13 +132,14 @@ fn row(bytes: u32) -> Result<Outcome, TheoryError> {
         ..bare()
     };
     let ethernet = Ethernet::new(&topology, routes, configuration);
-    // Rank 0 on the first host, rank 1 on the last.
+    // Rank 0 is on the first host, rank 1 on the last.
     let token = TokenPass::new(2, bytes, 0, 1);
     Ok(Simulation::new(ethernet, token, &[0, 3], HostCosts::default()).run()?)
 }
 
-/// Load at which the links of a k × k torus are full under uniform traffic: 8 / k of a link for each
-/// host, less what hosts do not send to themselves. From the mean load of links at a low one.
+/// Load at which the links of a k × k torus are full under uniform traffic: 8 / k of a link per
+/// host, corrected for messages that hosts would send to themselves. Extrapolated from the mean
+/// load of links at a low load.
 fn torus_saturation() -> Result<Comparison, TheoryError> {
     let side = 8_u32;
     let topology = Topology::torus(&[side, side], 1, 1).map_err(BenchmarkError::from)?;
@@ -174,7 +177,7 @@ fn torus_saturation() -> Result<Comparison, TheoryError> {
     })
 }
 
-/// A message there and back: 2 (2 o + L + (k − 1) G).
+/// Round trip of a message: 2 (2 o + L + (k − 1) G).
 fn ping_pong() -> Result<Comparison, TheoryError> {
     let configuration = LogGpConfiguration::new(5_000_000, 1_000_000, 800);
     let rounds = 100_u32;
@@ -191,8 +194,9 @@ fn ping_pong() -> Result<Comparison, TheoryError> {
     })
 }
 
-/// Messages over two trunks of 1 Gb/s: three cross the first, one of these and another the second.
-/// Max-min shares are a third each on the first and two thirds for the other on the second.
+/// Messages over two trunks of 1 Gb/s. Three cross the first trunk; one of these and a fourth cross
+/// the second. The max-min fair shares are a third for each on the first, and two thirds for the
+/// fourth on the second.
 fn max_min_share() -> Result<Comparison, TheoryError> {
     let trace = "num_ranks 6\n\
                  rank 0 {\nsend 100000000b to 4\nsend 100000000b to 3\n}\n\
@@ -222,7 +226,7 @@ fn max_min_share() -> Result<Comparison, TheoryError> {
     })
 }
 
-/// 1 Gb/s without headers, gaps and latencies.
+/// Returns an Ethernet of 1 Gb/s without headers, gaps and latencies.
 fn bare() -> EthernetConfiguration {
     EthernetConfiguration {
         payload_min_bytes: 0,
@@ -233,12 +237,12 @@ fn bare() -> EthernetConfiguration {
     }
 }
 
-/// Frames, whose service takes 8 µs.
+/// Length of a frame, whose service time is 8 µs.
 const SIZE_BYTES: u32 = 1_000;
 const SERVICE_US: f64 = 8.0;
-/// The byte after which a frame is sent on.
+/// Time of the byte after which a frame is forwarded.
 const HEADER_US: f64 = 0.008;
-/// So many that the mean wait at load 0.8 has a standard error below 1 %.
+/// With this many arrivals, the mean wait at load 0.8 has a standard error below 1 %.
 const ARRIVALS: u64 = 600_000;
 
 #[cfg(test)]

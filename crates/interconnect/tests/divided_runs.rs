@@ -1,4 +1,4 @@
-//! Runs in parts: the same result for any number of parts, and nothing lost on the way.
+//! Divided runs: equal results for any number of parts, without losses between parts.
 
 use interconnect::collective::{
     Collective, CollectiveConfiguration, CollectiveLoop, Exchange, Reduction,
@@ -17,7 +17,7 @@ use interconnect::workload::{
 };
 use proptest::prelude::*;
 
-/// A network with hosts, to be run whole or in parts.
+/// A network with hosts, for an undivided or a divided run.
 #[derive(Clone, Debug)]
 struct Cluster {
     topology: Topology,
@@ -37,7 +37,7 @@ impl Cluster {
             .with_limits(limits)
     }
 
-    /// Runs whole and in 1, 2 and 4 parts, and compares.
+    /// Runs undivided and in 1, 2 and 4 parts, and compares the results.
     fn compare<W: Separable>(&self, workload: &W, ranks: u32) -> Result<Outcome, Stuck> {
         let whole = self.simulation(workload.clone(), ranks).run();
         for count in [1, 2, 4] {
@@ -54,7 +54,7 @@ impl Cluster {
                     };
                     assert_eq!(figures(whole), figures(divided), "{count} parts");
                 }
-                // A run that is given up is so at the end of a window.
+                // A divided run with too many events stops at the end of a window.
                 (Err(Stuck::Endless { .. }), Err(Stuck::Endless { .. })) => {}
                 (Err(whole), Err(divided)) => assert_eq!(whole, divided, "{count} parts"),
                 _ => panic!("{count} parts: {whole:?}, {divided:?}"),
@@ -164,7 +164,7 @@ fn clusters(queues: impl Strategy<Value = QueueConfiguration>) -> impl Strategy<
                 (topology, choice, queues, nic, receiving),
                 (forwarding, buffer_bytes, cost_ps, latency_ps, propagation_ps, is_limited),
             )| {
-                // Frames before the engine are in no buffer.
+                // Frames that wait for the engine are in no buffer.
                 let has_engine = is_limited && queues.lossless == 0;
                 let configuration = EthernetConfiguration {
                     choice,
@@ -184,7 +184,7 @@ fn clusters(queues: impl Strategy<Value = QueueConfiguration>) -> impl Strategy<
         )
 }
 
-/// Small and large messages, more than some links carry.
+/// Small and large messages, at a load above the rate of some links.
 fn load(ranks: u32, pattern: Pattern, seed: u64) -> OpenLoad {
     let sizes = Sizes::Mix(vec![(1, 1), (100, 2), (4_000, 3), (20_000, 1)]);
     OpenLoad::new(ranks, pattern, sizes, 8_000_000, LOAD_PS, seed)
@@ -213,7 +213,7 @@ proptest! {
     ) {
         let hosts = cluster.topology.hosts();
         let pattern = if is_incast { Pattern::Incast(0) } else { Pattern::Uniform };
-        // Pauses on a torus may end in a deadlock, which the parts must report alike.
+        // Pauses on a torus can end in a deadlock; the parts must report it alike.
         let _ = cluster.compare(&load(hosts, pattern, seed), hosts);
     }
 
@@ -234,7 +234,7 @@ proptest! {
             compute_ps: 1_000_000,
             order: [0, 1, 3, 2],
         });
-        // Of the four neighbours two are the rank itself.
+        // In a mesh of height 1, two of the four neighbours are the rank itself.
         let outcome = cluster.compare(&mesh, hosts).expect("nothing is lost");
         prop_assert_eq!(outcome.delivered, u64::from(hosts * 2 * iterations));
         let token = TokenPass::new(hosts, 100, 5_000, 2 * hosts + 1);
@@ -285,7 +285,7 @@ fn collectives() -> impl Strategy<Value = Collective> {
     ]
 }
 
-/// A message that lost frames on a slow trunk is waited for, in parts as in the whole.
+/// A collective that waits for a message which lost frames on a slow trunk is reported alike.
 #[test]
 fn a_collective_that_waits_is_reported_alike() {
     let topology = Topology::leaf_spine(4, 1, 2, 1).expect("a leaf-spine");
@@ -309,7 +309,7 @@ fn a_collective_that_waits_is_reported_alike() {
     cluster.compare(&all_to_all, 4).expect_err("frames are lost");
 }
 
-/// A trace in its binary form comes to what its text does.
+/// A trace in binary form has the results of its text form.
 #[test]
 fn a_binary_trace_is_divided_like_its_text() {
     let topology = Topology::leaf_spine(4, 2, 2, 1).expect("a leaf-spine");
@@ -325,7 +325,7 @@ fn a_binary_trace_is_divided_like_its_text() {
     assert_eq!(outcomes[0].hash, outcomes[1].hash);
 }
 
-/// What waits for ever is reported in parts as in the whole.
+/// A rank that waits forever is reported alike in divided and undivided runs.
 #[test]
 fn a_trace_that_waits_is_reported_alike() {
     let topology = Topology::leaf_spine(4, 1, 2, 1).expect("a leaf-spine");

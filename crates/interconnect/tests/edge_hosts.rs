@@ -7,8 +7,8 @@ use interconnect::configuration::{Configuration, Watch};
 use interconnect::edge::{Counts, Tap, TappedFrame};
 use interconnect::simulation::{InTurns, Outcome};
 
-/// Runs a configuration twice and returns what it came to: the hashes must be equal, and no promise
-/// may be broken.
+/// Runs a configuration twice and returns its results. The hashes must be equal, and no guarantee
+/// may be violated.
 fn run(text: &str) -> (Outcome, Counts) {
     let configuration = Configuration::parse("test.toml", text).expect("it is valid");
     let again = Configuration::parse("again.toml", &configuration.effective).expect("it is valid");
@@ -20,7 +20,7 @@ fn run(text: &str) -> (Outcome, Counts) {
     (first, *counts)
 }
 
-/// The cluster of the paper: 16 nodes on two rails of 1 Gb/s, all to all.
+/// The cluster of the paper: 16 nodes on two rails of 1 Gb/s, with an all-to-all exchange.
 fn multiedge(more: &str) -> String {
     format!(
         "[topology]\nkind = \"star\"\nhosts = 16\n[fabric]\nhost_rate_bps = 1_000_000_000\n\
@@ -39,7 +39,7 @@ fn two_rails_carry_an_exchange_of_all_with_all() {
     }
 }
 
-/// Every rule of the sender that looks at the kind of driver runs with both kinds: one of raw frames, and one of UDP.
+/// Runs every sending rule that depends on the kind of driver with both kinds: raw frames and UDP.
 #[test]
 fn drivers_that_offload_get_other_batches_and_carry_the_same() {
     let runs = [false, true].map(|offloads| {
@@ -108,7 +108,7 @@ fn order_is_kept_where_it_is_asked_for() {
     }
 }
 
-/// Uniform load connects when it must; processors cost time; queues of switches overflow.
+/// A uniform load connects on demand, processors cost time, and queues of switches overflow.
 #[test]
 fn hosts_that_cost_time_survive_bursts_and_full_queues() {
     let costs = "[host]\nkind = \"edge\"\nframe_send_ps = 300_000\nframe_receive_ps = 500_000\n\
@@ -162,7 +162,7 @@ fn the_examples_are_what_they_say() {
     assert!(configuration.edge.is_some_and(|edge| edge.outages.len() == 1));
 }
 
-/// The cluster of the paper with a memory of its own for each host, and what it comes to with ghosts.
+/// Runs the paper's cluster with real memory for each host, and with ghost regions.
 fn bytes_and_ghosts(more: &str) -> [(Outcome, Counts); 2] {
     let text = |payload| {
         multiedge(&format!(
@@ -181,7 +181,7 @@ fn hosts_with_bytes_do_what_those_with_ghosts_do() {
         assert_eq!(bytes.hash, ghost.hash, "{more}");
         assert_eq!((bytes.completed_ps, bytes.events), (ghost.completed_ps, ghost.events));
         let Counts { bytes_placed_again, .. } = with_bytes;
-        // With ghosts, single bytes that are there are not noted.
+        // With ghost regions, overlaps of single bytes are not detected.
         assert_eq!(with_bytes, Counts { bytes_placed_again, ..with_ghosts });
     }
 }
@@ -195,7 +195,8 @@ fn bytes_that_take_too_much_memory_are_refused() {
     assert!(error.contains("takes 7680000000 bytes") && error.contains("240 pairs"), "{error}");
 }
 
-/// Four hosts send to one over a switch with marks, with room for what they send before one comes back.
+/// Four hosts send to one over a switch with marks. Its buffer holds everything they send before
+/// the first mark returns.
 fn incast(more: &str) -> (Outcome, Counts) {
     run(&format!(
         "[topology]\nkind = \"star\"\nhosts = 5\n[fabric]\nshared_bytes = 400_000\n\
@@ -224,10 +225,10 @@ fn engines_that_see_marks_keep_queues_short_and_lose_nothing() {
     );
 }
 
-/// When, at which host and rail, sent or not, and how many bytes.
+/// Time, host, rail, whether the frame was sent, length in bytes.
 type Heard = (u64, u32, u8, bool, usize);
 
-/// Notes what is reported to it.
+/// Records the frames that are reported.
 #[derive(Debug)]
 struct Listener {
     host: u32,

@@ -35,7 +35,7 @@ fn with_queues(queues: QueueConfiguration) -> EthernetConfiguration {
     EthernetConfiguration { queues, ..base() }
 }
 
-/// Frames of one size, so that messages and frames are the same.
+/// Returns a load in which each message is one frame of fixed length.
 fn frames(hosts: u32, pattern: Pattern, load_percent: u64, seed: u64) -> OpenLoad {
     let interval_ps = 1_538 * 8_000 * 100 / load_percent;
     OpenLoad::new(hosts, pattern, Sizes::Fixed(1_500), interval_ps, 3_000_000_000, seed)
@@ -59,8 +59,8 @@ fn patterns() -> impl Strategy<Value = Pattern> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
-    /// Pauses reach back in time: with room for what is in flight, nothing is lost, however small the buffers and
-    /// however many classes. Trees have no circles to deadlock in.
+    /// With headroom for the frames in flight, pauses prevent all losses, for any buffer size and
+    /// number of classes. Trees have no circles in which to deadlock.
     #[test]
     fn paused_classes_lose_nothing(
         topology in topologies(),
@@ -96,7 +96,7 @@ proptest! {
         prop_assert_eq!((outcome.dropped, outcome.delivered), (0, posted));
     }
 
-    /// What is posted is delivered or counted as lost, and no queue has more than its limit.
+    /// Messages are delivered or counted as lost, and no queue exceeds its limit.
     #[test]
     fn frames_are_delivered_or_lost_within_the_limits(
         topology in topologies(),
@@ -133,7 +133,8 @@ proptest! {
     }
 }
 
-/// One rank sends messages with these tags at once; the other notes how they arrive.
+/// One rank sends messages with these tags at the same time; the other records the order of their
+/// arrival.
 #[derive(Clone, Debug)]
 struct Tags {
     sent: Vec<u32>,
@@ -154,7 +155,8 @@ impl Workload for Tags {
     }
 
     fn is_finished(&self) -> bool {
-        // Whatever the order of sending, that of arrival is by class, and within a class the same.
+        // For any order of sending, messages arrive by class, and within a class in the order of
+        // sending.
         let mut expected = self.sent.clone();
         expected.sort_by_key(|tag| tag % 4);
         self.received == expected
@@ -173,7 +175,7 @@ fn classes_are_served_in_strict_order() {
     assert!(matches!(disordered, Err(Stuck::Unfinished { .. })), "one class keeps their order");
 }
 
-/// Each link of a ring is paused because of frames that wait for the next.
+/// Each link of a ring is paused because of frames that wait for the next link.
 #[test]
 fn pauses_in_a_circle_are_reported_as_a_deadlock() {
     let ring = Topology::torus(&[5], 2, 1).expect("a ring");
@@ -206,7 +208,7 @@ fn marks_are_for_queues_that_grow() {
     assert_eq!(marked(2), 0);
 }
 
-/// Queues that exist come to the same as those that need not, when nothing uses them.
+/// Stored queues have the results of computed ones, if no feature uses them.
 #[test]
 fn real_queues_agree_with_those_that_need_not_exist() {
     for topology in [Topology::star(6), Topology::fat_tree(4), Topology::leaf_spine(3, 4, 2, 1)] {
@@ -221,7 +223,7 @@ fn real_queues_agree_with_those_that_need_not_exist() {
     }
 }
 
-/// Groups that all send to the next one share one cable on the shortest way.
+/// If all hosts of each group send to the next group, the shortest route uses a single cable.
 #[test]
 fn detours_relieve_the_only_cable_between_two_groups() {
     let dragonfly = Topology::dragonfly(4, 2, 1).expect("a dragonfly");
@@ -294,7 +296,7 @@ fn an_interrupt_costs_each_hop_of_a_token_its_latency() {
         };
         completed_ps(ReceivingConfiguration { interrupts: Some(how), ..Default::default() })
     };
-    // One picosecond for the message itself, so that messages have an order.
+    // One picosecond for the message itself orders the messages.
     assert_eq!(interrupts(1, 0), polling + 8 * 2_500_001);
     assert_eq!(interrupts(3, 1_000_000), polling + 8 * 3_500_001);
     assert_eq!(interrupts(2, 1_000_000), polling + 8 * 2_500_001, "two frames are enough");

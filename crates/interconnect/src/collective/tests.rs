@@ -36,7 +36,8 @@ fn run_on(
         .expect("it ends")
 }
 
-/// From the posting of a message by an idle host to its receipt by an idle host: 2 o + L + (k − 1) G.
+/// Returns the time from the posting of a message by an idle host to its receipt by an idle host: 2
+/// o + L + (k − 1) G.
 fn message_ps(bytes: u32) -> u64 {
     let bytes = u64::from(bytes);
     2 * (O_PS + O_PS_PER_BYTE * bytes) + LOGGP.latency_ps + (bytes - 1) * LOGGP.byte_ps
@@ -74,7 +75,7 @@ fn a_barrier_takes_the_logarithm_rounded_up() {
 
 #[test]
 fn a_broadcast_takes_the_height_of_its_tree() {
-    // A sender is free again after o or the gap, long before a message is there.
+    // A sender is free after o or the gap, long before a message has arrived.
     for (ranks, root) in [(2, 1), (16, 0), (16, 5), (64, 63)] {
         let outcome = run(Collective::Broadcast { bytes: 500, root }, ranks, 1);
         assert_eq!(outcome.completed_ps, u64::from(ranks.ilog2()) * message_ps(500));
@@ -82,8 +83,8 @@ fn a_broadcast_takes_the_height_of_its_tree() {
     }
 }
 
-/// When the sender's interface is what takes time, the root's last message decides: with s for each
-/// of its h messages it leaves after (h − 1) s.
+/// If the sender's interface is the bottleneck, the last message of the root matters: with a
+/// spacing of s, the last of h messages leaves after (h − 1) s.
 #[test]
 fn a_broadcast_of_long_messages_takes_the_sends_of_its_root() {
     let bytes = 100_000;
@@ -101,7 +102,7 @@ fn a_broadcast_of_long_messages_takes_the_sends_of_its_root() {
     let ranks = CollectiveLoop::new(configuration);
     let outcome = Simulation::new(fabric, ranks, &placement, HostCosts::default()).run();
     let hop_ps = 100 + body_ps;
-    // The longest of the ways through the tree: three hops, or fewer and the root's waits.
+    // The longest path through the tree: three hops, or fewer hops after the root has waited.
     let longest = [3 * hop_ps, spacing_ps + 2 * hop_ps, 2 * spacing_ps + hop_ps];
     assert_eq!(Some(outcome.expect("it ends").completed_ps), longest.into_iter().max());
 }
@@ -122,8 +123,8 @@ fn all_reduces_take_what_their_formulas_say() {
     assert_eq!(run(all_reduce(Reduction::Rabenseifner), ranks, 2).completed_ps, 2 * halves);
 }
 
-/// Ranks beside the power of two add a first and a last step, which overlap with others in part.
-/// Hosts are free here: where they are not, a message that comes early delays what is awaited.
+/// Ranks beyond the power of two add a first and a last step, which partly overlap with others.
+/// Hosts have no costs here: with costs, a message that arrives early delays the awaited one.
 #[test]
 fn an_all_reduce_of_any_number_of_ranks_takes_at_most_two_steps_more() {
     for ranks in 2..=33_u32 {
@@ -141,7 +142,8 @@ fn an_all_reduce_of_any_number_of_ranks_takes_at_most_two_steps_more() {
     }
 }
 
-/// What is sent in a step is awaited in the same step by who gets it, and nothing else.
+/// Each message of a step is awaited in the same step by its receiver, and no other message is
+/// awaited.
 #[test]
 fn steps_fit_together_for_any_number_of_ranks() {
     for ranks in 2..40 {
@@ -196,7 +198,7 @@ fn everyone_hears_of_everyone_or_of_the_root() {
     }
 }
 
-/// At the end, of which ranks each rank has heard.
+/// Returns, for each rank, the ranks whose data has reached it at the end.
 fn spread(collective: Collective, ranks: u32) -> Vec<u64> {
     let mut known: Vec<u64> = (0..ranks).map(|rank| 1 << rank).collect();
     for step in 0..collective.steps(ranks) {
@@ -210,7 +212,7 @@ fn spread(collective: Collective, ranks: u32) -> Vec<u64> {
     known
 }
 
-/// In a ring and in Rabenseifner's algorithm each rank sends 2 (n − 1) / n of all bytes.
+/// In a ring and in Rabenseifner's algorithm, each rank sends 2 (n − 1) / n of all bytes.
 #[test]
 fn bandwidth_optimal_all_reduces_send_no_more_than_they_must() {
     for ranks in [2_u32, 4, 16] {
@@ -226,7 +228,7 @@ fn bandwidth_optimal_all_reduces_send_no_more_than_they_must() {
     }
 }
 
-/// Those that only send run ahead, and everything arrives.
+/// Ranks that only send run ahead, and all messages arrive.
 #[test]
 fn messages_of_all_iterations_arrive() {
     for (collective, in_an_iteration) in [
@@ -240,7 +242,8 @@ fn messages_of_all_iterations_arrive() {
     }
 }
 
-/// All at once takes the time of the messages of one interface, and one latency.
+/// An all-to-all in a single step takes the time of the messages of one interface, plus one
+/// latency.
 #[test]
 fn an_all_to_all_at_once_waits_once() {
     let exchange = Exchange::AtOnce;

@@ -1,8 +1,9 @@
-//! The same cluster and program at several fidelities: packets, LogGP, fluids.
+//! A cluster and its program at several fidelities: packets, LogGP, fluids.
 //!
-//! The coarse models get their parameters from the fine one, measured on the idle network: a token
-//! that goes round all hosts in a random order with two sizes, and a burst between two of them. So
-//! what then differs is what the coarse models leave out, not how they were set.
+//! The coarse models get their parameters from measurements of the fine model on the idle network:
+//! a token of two sizes that visits all hosts in a random order, and a burst between two hosts.
+//! Differences between the models are therefore due to effects that the coarse models omit, not to
+//! their parameters.
 
 use super::super::ethernet::EthernetConfiguration;
 use super::super::fluid::FluidConfiguration;
@@ -14,12 +15,12 @@ use super::super::workload::{Actions, Received, Workload};
 use super::{Configuration, ConfigurationError, FabricConfiguration};
 use crate::Random;
 
-/// How exactly a network is simulated.
+/// Level of detail at which a network is simulated.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Fidelity {
     /// As configured: each packet, worm or flit.
     Packet,
-    /// Latency, gaps and bytes, no network.
+    /// Latency, gaps and time per byte, without a network.
     LogGp,
     /// Messages that share links max-min fairly.
     Fluid,
@@ -39,26 +40,27 @@ impl Fidelity {
     }
 }
 
-/// What an idle network does with a message.
+/// Characteristics of an idle network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IdleNetwork {
-    /// Mean latency of a byte between two hosts, in picoseconds.
+    /// Mean latency of one byte between two hosts, in picoseconds.
     pub latency_ps: f64,
-    /// What each further byte adds, in picoseconds.
+    /// Latency of each further byte, in picoseconds.
     pub byte_ps: f64,
-    /// Time between messages of a byte that one host sends to another, in picoseconds.
+    /// Time between one-byte messages from one host to another, in picoseconds.
     pub gap_ps: f64,
     /// Mean number of links between two hosts.
     pub links: f64,
 }
 
 impl Configuration {
-    /// Measures the network while nothing else uses it.
+    /// Measures the network without other load.
     ///
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
     pub fn idle_network(&self) -> Result<IdleNetwork, ConfigurationError> {
-        // Coarse models have no acknowledgements, which would count as links, and no windows.
+        // Acknowledgements would count as links and windows would delay frames; coarse models have
+        // neither.
         let fabric = match self.fabric {
             FabricConfiguration::Ethernet(ethernet) => {
                 FabricConfiguration::Ethernet(EthernetConfiguration {
@@ -93,8 +95,8 @@ impl Configuration {
         })
     }
 
-    /// Returns this configuration at a fidelity, with the parameters of `idle`. A configuration that is of a coarse
-    /// model already stays as it is at that.
+    /// Returns this configuration at a fidelity, with the parameters of `idle`. A configuration
+    /// that already has that coarse model does not change.
     #[must_use]
     pub fn at_fidelity(&self, fidelity: Fidelity, idle: &IdleNetwork) -> Self {
         let mut topology = self.topology.clone();
@@ -104,14 +106,14 @@ impl Configuration {
                     latency_ps: idle.latency_ps.round() as u64,
                     gap_ps: idle.gap_ps.round() as u64,
                     byte_ps: idle.byte_ps.round() as u64,
-                    // Cards receive packets, whatever the processor does.
+                    // Network cards receive packets independently of the processor.
                     holds_receiver: false,
                 })
             }
             (Fidelity::Fluid, Some(rates))
                 if !matches!(self.fabric, FabricConfiguration::Fluid(_)) =>
             {
-                // What headers leave of a rate.
+                // The share of a rate that headers leave for payload.
                 let payload_bps = 8e12 / idle.byte_ps.max(1e-3);
                 let links = 0..topology.links().len() as u32;
                 let slowest_bps = links.map(|link| rates.of(&topology, link)).min();
@@ -139,10 +141,10 @@ impl Configuration {
     }
 }
 
-/// A token that visits all hosts in a random order, without delay.
+/// A token that visits all hosts in a random order, without delays.
 struct Tour {
     bytes: u32,
-    /// The host after each.
+    /// The next host after each host.
     next: Vec<u32>,
     left: u32,
 }
@@ -187,7 +189,7 @@ impl Workload for Tour {
     }
 }
 
-/// The first host sends messages of a byte at once.
+/// The first host sends one-byte messages, all at the same time.
 struct Burst {
     messages: u32,
     to: u32,
@@ -209,7 +211,7 @@ impl Workload for Burst {
     }
 }
 
-/// Long enough that one packet more or less does not matter.
+/// Long enough to make one packet more or less insignificant.
 const LONG_BYTES: u32 = 1 << 16;
 const BURST: u32 = 64;
 /// Enough pairs of hosts for a mean.
@@ -235,11 +237,12 @@ mod tests {
         let text = "[topology]\nhosts = 9\n[fabric]\nlatency_ps = 0\npropagation_ps = 1000\n";
         let idle = Configuration::parse("a.toml", text).expect("it is valid").idle_network();
         let idle = idle.expect("it ends");
-        // Two links of 72 bytes at 10 Gb/s each.
+        // Two links, each with 72 bytes at 10 Gb/s.
         assert!((idle.latency_ps - 2.0 * (72.0 * 800.0 + 1000.0)).abs() < 1.0, "{idle:?}");
         assert!((idle.gap_ps - (72.0 + 12.0) * 800.0).abs() < 1.0, "{idle:?}");
         assert!((idle.links - 2.0).abs() < 1e-9);
-        // A frame of 1500 bytes takes 1538, and 44 of them the time of 43.7; the first is stored.
+        // A frame of 1500 bytes takes the time of 1538. The message has 44 frames, the last one
+        // partly filled; the first is stored and forwarded.
         assert!((idle.byte_ps / (800.0 * 1538.0 / 1500.0) - 1.0).abs() < 0.05, "{idle:?}");
     }
 
@@ -253,7 +256,7 @@ mod tests {
         assert_eq!(idle("transport = \"go_back_n\"\nwindow_frames = 1\n"), idle(""));
     }
 
-    /// Alone on the network, all models agree.
+    /// Without other load, all models agree.
     #[test]
     fn without_contention_the_models_agree() {
         for fabric in ["ethernet", "wormhole", "flit"] {

@@ -1,4 +1,4 @@
-//! Hosts with the real engine, and what fails on the way between them.
+//! Hosts with the real engine, and outages of the network between them.
 
 use toml::Table;
 
@@ -12,7 +12,7 @@ use super::reader::Reader;
 use super::reference::Key;
 use super::{BYTE_TIME_MAX_PS, BYTES_MAX, ConfigurationError, FabricConfiguration, TIME_MAX_PS};
 
-/// Reads what `[host]` says of the engine, if its kind is `edge`.
+/// Reads the engine's keys in `[host]`, if its kind is `edge`.
 pub(super) fn read(
     keys: &mut Reader,
     fabric: &FabricConfiguration,
@@ -80,7 +80,7 @@ pub(super) fn read(
     }))
 }
 
-/// What the engine has of its own cannot be had a second time, from the model of hosts.
+/// Rejects settings of the host model that duplicate features of the engine.
 pub(super) fn check(
     host: &Reader,
     fabric: &Reader,
@@ -114,7 +114,7 @@ pub(super) fn check(
             return Err(fabric.wrong_number(key, value, &expected));
         }
     }
-    // Frames of the engine know neither tags nor workloads of messages.
+    // Frames of the engine contain neither the tag nor the workload of a message.
     let unknown = match queues.class_by {
         ClassBy::Tag => Some("tag"),
         ClassBy::Workload => Some("workload"),
@@ -138,7 +138,7 @@ fn read_costs(keys: &mut Reader) -> Result<EdgeCosts, ConfigurationError> {
     })
 }
 
-/// Takes the sections `[[outage]]`.
+/// Removes the sections `[[outage]]`.
 pub(super) fn outage_tables(
     file: &str,
     root: &mut Table,
@@ -146,7 +146,7 @@ pub(super) fn outage_tables(
     Reader::sections(file, root, "outage")
 }
 
-/// Reads outages, how they are written, and which keys they have.
+/// Reads outages. Returns them, their text in the effective configuration, and their keys.
 pub(super) fn read_outages(
     sections: Vec<Reader>,
     has_engines: bool,
@@ -174,7 +174,7 @@ pub(super) fn read_outages(
     Ok((outages, effective, known))
 }
 
-/// Headers of a datagram: IPv4 and UDP.
+/// Length of the headers of a datagram: IPv4 and UDP.
 const DATAGRAM_BYTES: u32 = 20 + 8;
 
 #[cfg(test)]
@@ -254,7 +254,7 @@ mod tests {
         }
     }
 
-    /// What was sent before the last frame is known to have been sent, not only to have taken time.
+    /// Time in which a host's link sent earlier frames counts as serialisation, not as engine time.
     #[test]
     fn what_a_busy_link_of_a_host_took_is_serialisation() {
         let text = format!(
@@ -265,7 +265,7 @@ mod tests {
         let path = outcome.records.expect("it was recorded").critical_path().expect("all was kept");
         let (most, share) = path.by_kind()[0];
         assert_eq!(most, StepKind::Serialisation);
-        // 5 MB at 10 Gb/s; windows are small at the beginning, so there is more.
+        // 5 MB at 10 Gb/s take 4 ms. Windows are small at the start, so the total is longer.
         assert!(share.total_ps > 4_000_000_000, "{share:?} of {}", outcome.completed_ps);
     }
 

@@ -1,7 +1,8 @@
-//! Every key that a configuration may have, found by asking the code that reads it.
+//! Reference of all keys of a configuration, derived from the code that reads them.
 //!
-//! A configuration is read for each word that a key may be, as other keys depend on it. What each
-//! reading asks for is the reference, so it cannot say anything else than what is read.
+//! A configuration is read once for each word that a key can have, because other keys depend on the
+//! word. The keys that each reading requests form the reference, so the reference cannot differ
+//! from the code.
 
 use std::fmt::Write as _;
 
@@ -14,20 +15,20 @@ use super::units::Unit;
 /// A key of a configuration.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// Its section.
+    /// Section of the key.
     pub section: String,
     /// Its name.
     pub name: String,
-    /// What a plain number is in.
+    /// Unit of a plain number.
     pub unit: Unit,
-    /// What it is unless it is given; empty for nothing. Where that depends on other keys, with
-    /// their defaults.
+    /// Default value; empty if there is none. If the default depends on other keys, it is the value
+    /// for their defaults.
     pub default: String,
-    /// What it may be, in words.
+    /// Allowed values, in words.
     pub values: String,
-    /// The words it may be, if it is one.
+    /// Allowed words, if the value is a word.
     pub words: Vec<String>,
-    /// The settings that it needs, e.g. `[topology] kind = "torus" or "mesh"`.
+    /// Settings without which the key is unknown, such as `[topology] kind = "torus" or "mesh"`.
     pub needs: Vec<String>,
 }
 
@@ -38,12 +39,12 @@ impl Key {
         Self { section, name, unit, default, values, words: Vec::new(), needs: Vec::new() }
     }
 
-    /// Returns what the key is for; empty for a key whose text is missing there.
+    /// Returns the meaning of the key; empty if it has no text.
     pub fn meaning(&self) -> &'static str {
         meaning(&self.section, &self.name)
     }
 
-    /// Whether this is the same key with the same default and values, whatever it needs.
+    /// Returns whether two keys have equal names, defaults and values, whatever they need.
     fn is(&self, other: &Self) -> bool {
         let of =
             |key: &Self| [&key.section, &key.name, &key.default, &key.values].map(Clone::clone);
@@ -55,7 +56,7 @@ impl Key {
 pub fn keys() -> Vec<Key> {
     let mut found = explore(&[], &[]);
     found.extend(of_lists(&found));
-    // The same key with fewer needs says more.
+    // An equal key with fewer needs is valid in more cases, and replaces the other.
     let is_less = |less: &Key, key: &Key| {
         less.is(key)
             && less.needs.len() < key.needs.len()
@@ -63,7 +64,7 @@ pub fn keys() -> Vec<Key> {
     };
     let says_more = |key: &&Key| !found.iter().any(|less| is_less(less, key));
     let mut keys: Vec<Key> = found.iter().filter(says_more).cloned().collect();
-    // What a key needs may need something itself.
+    // A key that is needed can itself have needs.
     let direct = keys.clone();
     for key in &mut keys {
         let further: Vec<String> =
@@ -102,7 +103,7 @@ pub fn markdown() -> String {
     text
 }
 
-/// What a key of a section needs to mean something there, if anything makes it.
+/// Returns the settings that a key needs in a section, if the section has the key.
 pub(super) fn needed_here(section: &str, name: &str) -> Option<String> {
     let found = keys().into_iter().filter(|key| key.section == section && key.name == name);
     let mut needs: Vec<String> = found.map(|key| key.needs.join(" and ")).collect();
@@ -110,17 +111,17 @@ pub(super) fn needed_here(section: &str, name: &str) -> Option<String> {
     (!needs.is_empty()).then(|| format!("it needs {}", needs.join(", or ")))
 }
 
-/// In which other section a key means something.
+/// Returns the section in which a key exists.
 pub(super) fn elsewhere(name: &str) -> Option<String> {
     let found = keys().into_iter().find(|key| key.name == name);
     found.map(|key| format!("it is a key of [{}]", key.section))
 }
 
-/// A word that was chosen: section, key, word.
+/// A chosen word: section, key, word.
 type Choice = (String, String, String);
 
-/// The keys there are with these words, and with others in the place of the default of each further
-/// word; not of `known` ones, which are explored elsewhere.
+/// Returns the keys that exist with the chosen words, and with each other word of every further key
+/// that takes words. Does not vary `known` keys, which are explored elsewhere.
 fn explore(chosen: &[Choice], known: &[Key]) -> Vec<Key> {
     let here = read(chosen).unwrap_or_default();
     let is_known = |key: &Key| known.iter().any(|known| known.is(key));
@@ -134,7 +135,8 @@ fn explore(chosen: &[Choice], known: &[Key]) -> Vec<Key> {
             branches.extend(keys.map(|keys| (word, path, keys)));
         }
         let is_in = |keys: &[Key], key: &Key| keys.iter().any(|known| known.is(key));
-        // What is not there by default may come with another word, too: then it is there twice.
+        // A key that does not exist by default can also come with another word, and then occurs
+        // twice.
         let mut with_this: Vec<Key> = Vec::new();
         for other in branches.iter().flat_map(|(_, _, keys)| keys) {
             let has_it = |branch: &&(&String, _, Vec<Key>)| is_in(&branch.2, other);
@@ -173,10 +175,10 @@ fn need<'a>(key: &Key, is: &str, words: impl Iterator<Item = &'a String>) -> Str
     format!("[{}] {} {is} {}", key.section, key.name, words.join(" or "))
 }
 
-/// What the key in a need needs itself.
+/// Returns the needs of the key in a need.
 fn needed_by(keys: &[Key], need: &str) -> Vec<String> {
     let is_it = |key: &&Key| need.starts_with(&format!("[{}] {} ", key.section, key.name));
-    // A key that is there in several ways is always there.
+    // A key that occurs with several sets of needs counts as always present.
     let mut found = keys.iter().filter(is_it);
     match (found.next(), found.next()) {
         (Some(only), None) => only.needs.clone(),
@@ -184,7 +186,7 @@ fn needed_by(keys: &[Key], need: &str) -> Vec<String> {
     }
 }
 
-/// Adds what a key needs, and the key if it is new.
+/// Adds a need of a key, and the key if it is new.
 fn add(found: &mut Vec<Key>, key: &Key, need: &str) {
     let at = found.iter().position(|known| known.is(key)).unwrap_or_else(|| {
         found.push(Key { needs: Vec::new(), ..key.clone() });
@@ -197,7 +199,8 @@ fn add(found: &mut Vec<Key>, key: &Key, need: &str) {
     }
 }
 
-/// The keys that only sections of a list have, as `[[workload]]`; others are found in the single one.
+/// Returns the keys that exist only in list sections, such as `[[workload]]`. Other keys are found
+/// in the single section.
 fn of_lists(known: &[Key]) -> Vec<Key> {
     let list = Table::from_iter([("workload".to_owned(), vec![Table::new()].into())]);
     let keys = Configuration::from_table(FILE, list).map(|(_, keys)| keys).unwrap_or_default();
@@ -206,7 +209,7 @@ fn of_lists(known: &[Key]) -> Vec<Key> {
     keys.into_iter().filter(is_new).map(|key| Key { needs: needs(), ..key }).collect()
 }
 
-/// The keys that are asked for with these words.
+/// Returns the keys that are read with the chosen words.
 fn read(chosen: &[Choice]) -> Option<Vec<Key>> {
     let mut root = Table::new();
     for (section, key, word) in chosen {
@@ -221,10 +224,11 @@ fn read(chosen: &[Choice]) -> Option<Vec<Key>> {
     Configuration::from_table(FILE, root).ok().map(|(_, keys)| keys)
 }
 
-/// What is read for the reference is called so: it must not ask the reference what is wrong with it.
+/// Name of the file in readings for the reference. Errors in such readings must not consult the
+/// reference.
 pub(super) const FILE: &str = "the reference";
 
-/// All there are, as they are written out.
+/// All sections, in the order of the page.
 const SECTIONS: [&str; 7] = ["topology", "routing", "fabric", "host", "outage", "workload", "run"];
 
 const PREFACE: &str = "\

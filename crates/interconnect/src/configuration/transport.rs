@@ -13,10 +13,10 @@ use super::{
     Configuration, ConfigurationError, FabricConfiguration, RATE_MAX_BPS, RATE_MIN_BPS, TIME_MAX_PS,
 };
 
-/// A transport that senders drive, or one that receivers do.
+/// A sender-driven transport, or a receiver-driven one.
 type Transports = (Option<TransportConfiguration>, Option<HomaConfiguration>);
 
-/// Reads what `[host]` says of it.
+/// Reads the transport's keys in `[host]`.
 pub(super) fn read(
     keys: &mut Reader,
     fabric: &FabricConfiguration,
@@ -41,7 +41,7 @@ pub(super) fn read(
     Ok((read_windows(keys, losses)?, None))
 }
 
-/// Reads what holds connections back.
+/// Reads the keys of congestion control.
 fn read_windows(
     keys: &mut Reader,
     losses: Option<TransportConfiguration>,
@@ -65,7 +65,8 @@ fn read_windows(
         Congestion::Fixed | Congestion::Dcqcn(_) => most as u32,
         _ => keys.number("initial_window_frames", most.min(10), 1, most)? as u32,
     };
-    // The reference asks for each word alone.
+    // The reference reads each word with defaults for all other keys, so this check is skipped for
+    // it.
     if losses.is_none() && congestion != Congestion::Fixed && keys.file() != reference::FILE {
         let expected =
             "\"fixed\" without a transport; [host] transport = \"selective_repeat\" would do";
@@ -76,8 +77,8 @@ fn read_windows(
     Ok(configuration)
 }
 
-/// Reads parameters of DCQCN. Defaults are those of figure 14 of the paper, and beyond it the hyper
-/// increase, five additive ones, and the least rate.
+/// Reads the parameters of DCQCN. Defaults are those of figure 14 of the paper. The figure lacks
+/// the hyper increase, which is five additive ones, and the minimum rate.
 fn read_dcqcn(keys: &mut Reader) -> Result<DcqcnConfiguration, ConfigurationError> {
     let gain_ppb = keys.number("dcqcn_gain_ppb", 3_906_250, 1, 1_000_000_000)? as u32;
     let recovery_steps = keys.number("dcqcn_recovery_steps", 5, 1, 1_000)? as u32;
@@ -100,7 +101,7 @@ fn read_dcqcn(keys: &mut Reader) -> Result<DcqcnConfiguration, ConfigurationErro
     })
 }
 
-/// Reads what is retransmitted and when, with a window that is fixed.
+/// Reads the keys of loss recovery. The window is fixed.
 fn read_losses(
     keys: &mut Reader,
     recovery: Recovery,
@@ -126,7 +127,7 @@ fn read_losses(
 }
 
 impl Configuration {
-    /// What cannot be together with a transport.
+    /// Checks for settings that a transport excludes.
     pub(super) fn check_transport(&self) -> Result<(), ConfigurationError> {
         let FabricConfiguration::Ethernet(ethernet) = &self.fabric else { return Ok(()) };
         if !ethernet.has_transport() {
@@ -172,21 +173,21 @@ impl Configuration {
     }
 }
 
-/// What is in flight at 10 Gb/s in a round trip of 80 µs.
+/// Number of frames in flight at 10 Gb/s in a round trip of 80 µs.
 const WINDOW_FRAMES: u64 = 64;
-/// Headers of IP and TCP; shorter than the least payload of a frame.
+/// Length of the IP and TCP headers; shorter than the smallest payload of a frame.
 pub(super) const ACK_BYTES: u64 = 40;
-/// Acknowledgements must be far less apart than half of all numbers of frames.
+/// The numbers of frames in flight must span far less than half of the number space.
 const WINDOW_MAX_FRAMES: u64 = 1 << 16;
-/// A frame of two: with more, timeouts become longer than runs.
+/// One frame of two. With more losses, timeouts become longer than runs.
 pub(super) const LOSS_MAX_PPM: u64 = 500_000;
-/// A second: a run ends before timers that were never looked at have run out too often.
+/// One second. A run ends before timers that were never evaluated have expired too often.
 const DCQCN_TIME_MAX_PS: u64 = 1_000_000_000_000;
-/// A terabyte.
+/// One tebibyte.
 const COUNTER_MAX_BYTES: u64 = 1 << 40;
-/// A microsecond: a host does not look more often.
+/// One microsecond. A host does not check timers more often.
 pub(super) const TIMEOUT_MIN_PS: u64 = 1_000_000;
-/// A second: doubled twenty times it is two weeks of virtual time, where a run ends at two months.
+/// One second. Doubled twenty times, it is two weeks of virtual time; a run ends at two months.
 pub(super) const TIMEOUT_MAX_PS: u64 = 1_000_000_000_000;
 
 #[cfg(test)]
@@ -223,7 +224,7 @@ mod tests {
         assert_eq!(again.fabric, configuration.fabric);
     }
 
-    /// An incast into a short queue, with each transport, whole and divided.
+    /// An incast into a short queue with each transport, undivided and divided.
     #[test]
     fn lost_messages_arrive_with_a_transport_and_parts_agree() {
         for (transport, more) in [

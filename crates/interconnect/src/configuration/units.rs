@@ -1,6 +1,6 @@
-//! Units as people write them: `"10 Gb/s"`, `"4 MiB"`, `"2 us"`, beside plain numbers.
+//! Units in configurations: `"10 Gb/s"`, `"4 MiB"`, `"2 us"`, and plain numbers.
 
-/// What a number counts, by the end of its key's name.
+/// Unit of a number, determined by the end of its key's name.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Unit {
     /// Picoseconds.
@@ -15,14 +15,14 @@ pub enum Unit {
     Percent,
     /// Millionths.
     Millionths,
-    /// Thousands of millionths.
+    /// Billionths.
     Billionths,
-    /// Things.
+    /// A count of items.
     Count,
 }
 
 impl Unit {
-    /// The unit of a key.
+    /// Returns the unit of a key.
     pub(super) fn of(key: &str) -> Self {
         let ends = [
             ("ps_per_byte", Self::TimePerByte),
@@ -51,7 +51,7 @@ impl Unit {
         }
     }
 
-    /// Names and how many plain ones they are, the names to write first.
+    /// Names of units with their factors. Among equal factors, the name to write is first.
     const fn names(self) -> &'static [(&'static str, u64)] {
         match self {
             Self::Time | Self::TimePerByte => &[
@@ -92,14 +92,14 @@ impl Unit {
         }
     }
 
-    /// Returns the number that a text with a unit means, if it is whole.
+    /// Returns the number that a text with a unit denotes, if it is an integer.
     pub fn parse(self, text: &str) -> Option<u64> {
         let (number, name) = split(text);
         let (_, factor) = self.names().iter().find(|(known, _)| *known == name)?;
         exact(number, *factor)
     }
 
-    /// What was probably meant: a unit in other letters, or a number with an exponent.
+    /// Returns the number that was probably intended: with a unit in other letters, or an exponent.
     pub(super) fn guess(self, text: &str) -> Option<u64> {
         let (number, name) = split(text);
         let letters = |name: &str| {
@@ -115,15 +115,16 @@ impl Unit {
         self.nearest(value)
     }
 
-    /// The number that a fraction was probably meant to be: the nearest, or a share as percents.
+    /// Returns the integer that a fraction was probably intended to be: the nearest, or for a
+    /// share, the percentage.
     pub(super) fn nearest(self, value: f64) -> Option<u64> {
         let is_share = self == Self::Percent && value > 0.0 && value < 1.0;
         let value = if is_share { value * 100.0 } else { value };
-        // What is below 0 becomes 0.
+        // Negative values become 0.
         value.is_finite().then_some(value.round() as u64)
     }
 
-    /// A number as one would write it, exactly.
+    /// Returns a number with a unit, exactly, in the usual form.
     pub(super) fn written(self, value: u64) -> String {
         let names = self.names();
         let is_short = |factor: u64| {
@@ -134,7 +135,8 @@ impl Unit {
             .iter()
             .filter(|(_, factor)| *factor > 1 && value >= *factor && is_short(*factor))
             .filter(|(_, factor)| {
-                // Powers of two where they fit, powers of ten for the rest; small sizes as they are.
+                // Sizes are written with powers of two if they are multiples of these. Other sizes
+                // are written with powers of ten from 10000 on.
                 self != Self::Size
                     || factor.is_power_of_two() && value.is_multiple_of(*factor)
                     || !factor.is_power_of_two()
@@ -155,13 +157,13 @@ impl Unit {
         }
     }
 
-    /// A number as it stands in a configuration: a text if it has a unit.
+    /// Returns a number as a value of a configuration: a text if it has a unit.
     pub(super) fn quoted(self, value: u64) -> String {
         let text = self.written(value);
         if text.contains(' ') { format!("\"{text}\"") } else { text }
     }
 
-    /// The largest number up to this one that is short to write.
+    /// Returns the largest number up to this one with a short form.
     pub(super) fn below(self, value: u64) -> u64 {
         let is_long = self.written(value).chars().filter(char::is_ascii_digit).count() > 6;
         if self == Self::Count || !is_long {
@@ -172,7 +174,7 @@ impl Unit {
     }
 }
 
-/// Number and unit.
+/// Splits a text into number and unit.
 fn split(text: &str) -> (&str, &str) {
     let text = text.trim();
     let end = text.find(|letter: char| !matches!(letter, '0'..='9' | '.' | '_'));
@@ -180,7 +182,7 @@ fn split(text: &str) -> (&str, &str) {
     (number, name.trim())
 }
 
-/// A decimal number times a factor, if that is whole.
+/// Multiplies a decimal number by a factor. Returns the product if it is an integer.
 fn exact(number: &str, factor: u64) -> Option<u64> {
     let number = number.replace('_', "");
     let (whole, fraction) = number.split_once('.').unwrap_or((&number, ""));

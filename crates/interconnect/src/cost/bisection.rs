@@ -1,18 +1,17 @@
-//! What a network carries between its halves.
+//! Bisection bandwidth of a network.
 
 use std::collections::VecDeque;
 
 use super::super::topology::{LinkKind, Topology};
 
-/// What a network carries from one half of its hosts to the other, at the weakest of the halvings
-/// tried.
+/// The bandwidth from one half of the hosts to the other, for the weakest of the halvings tried.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bisection {
-    /// The greatest flow, in bits per second in one direction.
+    /// Maximum flow, in bits per second in one direction.
     pub bits_per_second: u64,
-    /// How its hosts were halved, for a text.
+    /// Description of the halving, for a text.
     pub halving: String,
-    /// Halvings tried. The least over all there are cannot be found in reasonable time.
+    /// Number of halvings tried. The minimum over all halvings cannot be found in reasonable time.
     pub tried: usize,
 }
 
@@ -26,7 +25,7 @@ pub struct LinkRates {
 }
 
 impl LinkRates {
-    /// Returns the rate of a link in bits per second: that of its cable, if it has one of its own.
+    /// Returns the rate of a link in bits per second: that of its cable, if it is set.
     pub fn of(&self, topology: &Topology, link: u32) -> u64 {
         let of_kind = match topology.link(link).map(|link| link.kind) {
             Some(LinkKind::Host) => self.host_bps,
@@ -38,9 +37,9 @@ impl LinkRates {
 }
 
 impl Bisection {
-    /// Computes the bisection over the links that `is_used` says are used: bridges block some. Halvings: by the
-    /// numbers of the hosts, across each dimension of a grid, and around several switches. For each the greatest
-    /// flow is computed exactly.
+    /// Computes the bisection over the links for which `is_used` returns true: bridges block some.
+    /// Halvings are tried by the numbers of the hosts, across each dimension of a grid, and around
+    /// several switches. For each, the maximum flow is computed exactly.
     pub fn new(topology: &Topology, rates: LinkRates, is_used: impl Fn(u32) -> bool) -> Self {
         let trunks = Trunks::new(topology, rates, is_used);
         let halvings = halvings(topology);
@@ -54,7 +53,7 @@ impl Bisection {
     }
 }
 
-/// Ways to halve the hosts: for each a name, and for each host whether it is in the first half.
+/// Returns halvings of the hosts: a name, and for each host whether it is in the first half.
 fn halvings(topology: &Topology) -> Vec<(String, Vec<bool>)> {
     let hosts = topology.hosts();
     let numbered = (0..hosts).map(|host| host < hosts / 2).collect();
@@ -80,7 +79,7 @@ fn halvings(topology: &Topology) -> Vec<(String, Vec<bool>)> {
     halvings
 }
 
-/// The half of the hosts nearest to a switch.
+/// Returns the half of the hosts that is nearest to a switch.
 fn around(topology: &Topology, start: u32) -> Vec<bool> {
     let hosts = topology.hosts();
     let mut half = vec![false; hosts as usize];
@@ -110,10 +109,10 @@ fn around(topology: &Topology, start: u32) -> Vec<bool> {
     half
 }
 
-/// Switches and the joint rates of the cables between them.
+/// Switches, and the total rates of the cables between them.
 struct Trunks {
     switches: usize,
-    /// From, to, rate.
+    /// Source, destination, rate.
     rates: Vec<(u32, u32, u64)>,
 }
 
@@ -139,7 +138,7 @@ impl Trunks {
         Self { switches: topology.switches() as usize, rates }
     }
 
-    /// The greatest flow from the hosts of one half to those of the other.
+    /// Returns the maximum flow from the hosts of one half to those of the other.
     fn flow_bps(&self, topology: &Topology, of_links: LinkRates, half: &[bool]) -> u64 {
         let (source, sink) = (self.switches, self.switches + 1);
         let mut ends = vec![[0_u64; 2]; self.switches];
@@ -162,9 +161,9 @@ impl Trunks {
     }
 }
 
-/// Greatest flow by blocking flows in layers (Dinic).
+/// Maximum flow by blocking flows in layers (Dinic).
 struct Flow {
-    /// Edges that leave each node; an edge and its way back have the numbers 2k and 2k + 1.
+    /// Edges that leave each node. An edge and its reverse have the numbers 2k and 2k + 1.
     outgoing: Vec<Vec<usize>>,
     to: Vec<usize>,
     left: Vec<u64>,
@@ -204,7 +203,8 @@ impl Flow {
         total
     }
 
-    /// Distances from the source along edges with room; whether the sink is reached.
+    /// Computes the distances from the source along edges with capacity left. Returns whether the
+    /// sink is reached.
     fn layer(&mut self, source: usize, sink: usize) -> bool {
         self.layers.fill(UNREACHED);
         self.layers[source] = 0;
@@ -221,7 +221,7 @@ impl Flow {
         self.layers[sink] != UNREACHED
     }
 
-    /// Fills one path of the layers; a node whose edges lead nowhere is not tried again.
+    /// Fills one path of the layers. A node whose edges are all dead ends is not tried again.
     fn augment(&mut self, source: usize, sink: usize) -> Option<u64> {
         let mut path: Vec<usize> = Vec::new();
         let mut node = source;
@@ -251,7 +251,7 @@ impl Flow {
     }
 }
 
-/// Regions tried, from as many switches at equal distances.
+/// Maximum number of regions tried, around switches at equal distances.
 const STARTS_MAX: u32 = 16;
 const UNREACHED: u32 = u32::MAX;
 
@@ -268,15 +268,15 @@ mod tests {
     #[test]
     fn known_bisections_are_found() {
         assert_eq!(bisection(Topology::star(8)), 4 * 10);
-        // Full bisection: every host at its rate.
+        // Full bisection: every host at its full rate.
         assert_eq!(bisection(Topology::fat_tree(4)), 8 * 10);
-        // Two leaves, two trunks each to the only spine.
+        // Two leaves with two trunks each to the only spine.
         assert_eq!(bisection(Topology::leaf_spine(2, 8, 1, 2)), 2 * 10);
-        // A torus is cut twice, a mesh once, across its longer side.
+        // A torus is cut at two places, a mesh at one, across its longer side.
         assert_eq!(bisection(Topology::torus(&[8, 4], 4, 1)), 2 * 4 * 10);
         assert_eq!(bisection(Topology::mesh(&[8, 4], 4, 1)), 4 * 10);
         assert_eq!(bisection(Topology::torus(&[8, 4], 8, 2)), 2 * 4 * 2 * 10);
-        // A chain of switches is as weak as its trunk.
+        // The bandwidth of a chain of switches is that of its trunk.
         assert_eq!(bisection(Topology::cascade(4, 8, 1)), 10);
     }
 

@@ -1,11 +1,11 @@
-//! What an Ethernet is made of.
+//! Settings of an Ethernet.
 
 use super::super::routing::Choice;
 use super::super::simulation::Message;
 use super::homa::HomaConfiguration;
 use super::transport::TransportConfiguration;
 
-/// What an Ethernet is made of.
+/// Settings of an Ethernet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EthernetConfiguration {
     /// Rate of the links to hosts, in bits per second.
@@ -14,54 +14,55 @@ pub struct EthernetConfiguration {
     pub trunk_rate_bps: u64,
     /// Largest payload of a frame, in bytes.
     pub mtu_bytes: u32,
-    /// Smallest payload of a frame; shorter ones are padded.
+    /// Smallest payload of a frame, in bytes. Shorter payloads are padded.
     pub payload_min_bytes: u32,
-    /// What a frame adds to its payload on the wire: preamble, header, check sequence.
+    /// Bytes that a frame adds to its payload on the wire: preamble, header, check sequence.
     pub overhead_bytes: u32,
     /// Silence after each frame, in bytes.
     pub gap_bytes: u32,
-    /// Propagation on each link, in picoseconds.
+    /// Propagation delay of each link, in picoseconds.
     pub propagation_ps: u64,
-    /// From the last bit of a frame in (the header, cutting through) to its first bit out of an
-    /// idle switch, in picoseconds.
+    /// Latency of an idle switch, in picoseconds: from the last bit of a frame (when cutting
+    /// through, of its header) at the input to the frame's first bit at the output.
     pub latency_ps: u64,
-    /// Least time between two frames from hosts that the engine of a switch forwards, in
-    /// picoseconds; 0 for no limit. A rate, not a latency.
+    /// Minimum time between two frames from hosts in the engine of a switch, in picoseconds; 0 for
+    /// no limit. Limits the rate and does not add latency.
     pub host_frame_interval_ps: u64,
-    /// Most at each output, in bytes: frames that wait and the one being sent, as long as they are on the
-    /// wire, without gaps, when a frame comes out of the latency of its switch. One that finds no room
-    /// beside them is lost. 0 for no limit. Lossless classes have another limit.
+    /// Buffer of each output, in bytes; 0 for no limit. It contains the waiting frames and the one
+    /// being sent, with their length on the wire without gaps. It is checked when a frame has
+    /// passed the latency of its switch; a frame that does not fit is lost. Lossless classes have
+    /// another limit.
     pub buffer_bytes: u64,
-    /// Most that a frame is late at each switch that it reaches, in percent of what its serialisation takes
-    /// on the slowest link; how late is drawn for each frame. Without it, hosts that send at the same rate
-    /// keep their phase, and the same ones lose frames always. 0 for none.
+    /// Maximum random delay of a frame at each switch, in percent of its serialisation time on the
+    /// slowest link; 0 for none. The delay is drawn for each frame. Without it, hosts that send at
+    /// equal rates keep their phases, and always the same hosts lose frames.
     pub jitter_percent: u32,
-    /// When a switch begins to send a frame on.
+    /// When a switch starts to forward a frame.
     pub forwarding: Forwarding,
-    /// Which of equal ways a frame takes.
+    /// How a frame chooses among equal routes.
     pub choice: Choice,
-    /// Has flows hashed otherwise ([`salt`](super::super::routing::salt)).
+    /// Salt of the hashes of flows ([`salt`](super::super::routing::salt)).
     pub salt: u64,
-    /// Cards of the hosts.
+    /// Network cards of the hosts.
     pub nic: NicConfiguration,
-    /// Shared buffers, marks, priorities and pauses; none of it by default.
+    /// Shared buffers, marks, priorities and pauses. All are off by default.
     pub queues: QueueConfiguration,
-    /// What hosts do about losses and marks: without it they send everything at once, and nothing
-    /// again. Needs one rail.
+    /// Transport of the hosts. Without a transport, hosts send everything at once and do not
+    /// retransmit. Needs one rail.
     pub transport: Option<TransportConfiguration>,
-    /// A transport that receivers drive, in the place of the other. Needs one rail, and gives frames
-    /// their classes.
+    /// Receiver-driven transport, instead of `transport`. Needs one rail, and sets the classes of
+    /// frames.
     pub homa: Option<HomaConfiguration>,
 }
 
-/// When a switch begins to send a frame on.
+/// When a switch starts to forward a frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Forwarding {
-    /// When it has all of it.
+    /// When the whole frame has arrived.
     StoreAndForward,
-    /// When it has so many bytes of it.
+    /// When this many bytes of the frame have arrived.
     CutThrough {
-        /// Bytes that decide where it goes, preamble included.
+        /// Number of bytes that determine the output, preamble included.
         header_bytes: u32,
     },
 }
@@ -69,66 +70,68 @@ pub enum Forwarding {
 /// The network card of a host.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct NicConfiguration {
-    /// Ports, each to a network of its own like the others; 1 to [`RAILS_MAX`].
+    /// Number of ports, each to its own copy of the network; 1 to [`RAILS_MAX`].
     pub rails: u32,
-    /// How messages are spread over the ports.
+    /// Distribution of messages over the ports.
     pub striping: Striping,
-    /// Rate at which the card fetches frames from memory for all its ports together, in bits per
+    /// Rate at which the card fetches frames from memory, for all ports together, in bits per
     /// second; 0 for no limit.
     pub rate_bps: u64,
-    /// Least time between two frames of all ports together, in picoseconds; 0 for no limit.
+    /// Minimum time between two frames of all ports together, in picoseconds; 0 for no limit.
     pub frame_interval_ps: u64,
 }
 
-/// How messages are spread over the ports of a card, in turns.
+/// Distribution of messages over the ports of a card, in turn.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Striping {
-    /// All frames of a message leave by one port.
+    /// All frames of a message use one port; the next message uses the next port.
     PerMessage,
-    /// Each frame by the next port.
+    /// Each frame uses the next port.
     PerPacket,
 }
 
-/// What needs queues that exist: 0 turns each of these off.
+/// Settings of features that need stored queues. 0 turns a feature off.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct QueueConfiguration {
-    /// Buffer of a switch that its ports share, in bytes; 0 for as much as is wanted.
+    /// Buffer of a switch that its ports share, in bytes; 0 for no limit.
     pub shared_bytes: u64,
-    /// A queue may take this part of what of the shared buffer is free, in percent (the α of dynamic
-    /// thresholds).
+    /// Maximum length of a queue relative to the free part of the shared buffer, in percent (the α
+    /// of dynamic thresholds).
     pub alpha_percent: u32,
-    /// Queue of an output above which frames may be marked (ECN), in bytes.
+    /// Queue length of an output above which frames can be marked (ECN), in bytes.
     pub ecn_min_bytes: u64,
-    /// Queue above which all are marked, in bytes; 0 for no marks. The same as the least: a step.
+    /// Queue length above which all frames are marked, in bytes; 0 for no marks. Equal to
+    /// `ecn_min_bytes`: a step.
     pub ecn_max_bytes: u64,
-    /// Share of frames marked where the slope between the two ends, in percent.
+    /// Share of frames marked just below `ecn_max_bytes`, in percent. The share rises linearly from
+    /// `ecn_min_bytes`.
     pub ecn_max_percent: u32,
-    /// Priority classes, 1 to 8; class 0 is always served first.
+    /// Number of priority classes, 1 to 8. Class 0 is always served first.
     pub classes: u8,
-    /// Which class a message has.
+    /// How the class of a message is determined.
     pub class_by: ClassBy,
-    /// Classes whose frames are not dropped but held back at the sender (PFC), bit n for class n.
+    /// Classes whose frames are paused at the sender instead of dropped (PFC): bit n for class n.
     pub lossless: u8,
-    /// A sender is paused when so many bytes of one class from it are in a switch, or as many as the
-    /// dynamic threshold allows.
+    /// A sender is paused when a switch stores this many bytes of one class from it, or as many as
+    /// the dynamic threshold permits.
     pub pause_bytes: u64,
-    /// It may go on when no more than this is left.
+    /// The sender may resume when at most this many bytes are left.
     pub resume_bytes: u64,
-    /// Room for what arrives after a pause was sent, for each port and class, in bytes; 0 for what
-    /// the length of the cables and the largest frame make necessary.
+    /// Buffer for frames that arrive after a pause was sent, per port and class, in bytes. 0
+    /// computes it from the length of the cables and the largest frame.
     pub headroom_bytes: u64,
 }
 
-/// Which class a message has, of n.
+/// How the class of a message is determined, among n classes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ClassBy {
     /// Its tag modulo n.
     Tag,
-    /// The number of its sender modulo n.
+    /// The number of its source modulo n.
     Source,
-    /// What its workload says, modulo n.
+    /// The class that its workload sets, modulo n.
     Workload,
-    /// 0 up to so many bytes, then one more for each doubling, up to n − 1.
+    /// 0 up to `small_bytes`, then one more for each doubling, up to n − 1.
     Size {
         /// The longest message of class 0, in bytes.
         small_bytes: u32,
@@ -136,8 +139,8 @@ pub enum ClassBy {
 }
 
 impl EthernetConfiguration {
-    /// Returns Ethernet of a rate, in bits per second, with usual sizes, unlimited queues and no latency of
-    /// switches.
+    /// Returns an Ethernet with this rate, in bits per second, usual sizes, unlimited queues, and
+    /// switches without latency.
     pub const fn with_rate(rate_bps: u64) -> Self {
         Self {
             host_rate_bps: rate_bps,
@@ -161,7 +164,7 @@ impl EthernetConfiguration {
         }
     }
 
-    /// Whether hosts retransmit what is lost.
+    /// Returns whether hosts retransmit lost frames.
     pub const fn has_transport(&self) -> bool {
         self.transport.is_some() || self.homa.is_some()
     }
@@ -204,7 +207,7 @@ impl QueueConfiguration {
         headroom_bytes: 0,
     };
 
-    /// Whether queues must exist for it.
+    /// Returns whether the settings need stored queues.
     pub const fn is_needed(&self) -> bool {
         self.shared_bytes > 0 || self.ecn_max_bytes > 0 || self.classes > 1 || self.lossless != 0
     }
@@ -227,10 +230,10 @@ impl QueueConfiguration {
     }
 }
 
-/// Priority classes of the standard (IEEE 802.1Q).
+/// Number of priority classes in the standard (IEEE 802.1Q).
 pub const CLASSES_MAX: u8 = 8;
-/// More ports than any card has; all links of the largest networks times these still fit into the
-/// places of events.
+/// More ports than any card has. All links of the largest networks times this number still fit into
+/// the places of events.
 pub const RAILS_MAX: u32 = 8;
 
 #[cfg(test)]

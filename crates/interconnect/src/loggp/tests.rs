@@ -1,6 +1,6 @@
-//! Times of traces against those of `LogGOPSim`.
+//! Times of traces, compared with those of `LogGOPSim`.
 //!
-//! The expected figures were made by an independent implementation of its algorithm, in another
+//! The expected values were computed by an independent implementation of its algorithm, in another
 //! language, with L = 2500, o = 1500, g = 1000, G = 6 and O = 0 ns.
 
 use std::fmt::Write as _;
@@ -28,12 +28,12 @@ fn parse(text: &str) -> Goal {
     Goal::parse("a.goal", text).expect("it is well formed")
 }
 
-/// When the last rank is done, in nanoseconds.
+/// Returns when the last rank finishes, in nanoseconds.
 fn replay(text: &str) -> u64 {
     replay_with(LOGGP, parse(text)).completed_ps / 1_000
 }
 
-/// The trace of ranks of which each does what `program` writes.
+/// Returns a trace whose ranks have the operations that `program` writes.
 fn trace(ranks: u32, program: impl Fn(u32, &mut String)) -> String {
     let mut text = format!("num_ranks {ranks}\n");
     for rank in 0..ranks {
@@ -44,7 +44,7 @@ fn trace(ranks: u32, program: impl Fn(u32, &mut String)) -> String {
     text
 }
 
-/// A binomial tree from rank 0, the largest part first.
+/// Returns a broadcast over a binomial tree from rank 0, the largest part first.
 fn broadcast(ranks: u32, bytes: u32) -> String {
     trace(ranks, |rank, text| {
         let own = if rank == 0 { ranks } else { rank & rank.wrapping_neg() };
@@ -62,7 +62,7 @@ fn broadcast(ranks: u32, bytes: u32) -> String {
     })
 }
 
-/// A binomial tree to rank 0, with a computation for each message.
+/// Returns a reduction over a binomial tree to rank 0, with a computation for each message.
 fn reduce(ranks: u32, bytes: u32, computes_ns: u32) -> String {
     trace(ranks, |rank, text| {
         let mut before = String::new();
@@ -86,7 +86,7 @@ fn reduce(ranks: u32, bytes: u32, computes_ns: u32) -> String {
     })
 }
 
-/// A chain from rank 0 in pieces.
+/// Returns a pipelined chain from rank 0.
 fn chain(ranks: u32, bytes: u32, pieces: u32) -> String {
     trace(ranks, |rank, text| {
         for piece in 0..pieces {
@@ -105,7 +105,7 @@ fn chain(ranks: u32, bytes: u32, pieces: u32) -> String {
     })
 }
 
-/// Pieces of all ranks go round a ring, so many rounds.
+/// Returns a trace in which pieces of all ranks travel round a ring, for `rounds` rounds.
 fn ring(ranks: u32, bytes: u32, pieces: u32, rounds: u32) -> String {
     trace(ranks, |rank, text| {
         let (right, left) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
@@ -119,7 +119,7 @@ fn ring(ranks: u32, bytes: u32, pieces: u32, rounds: u32) -> String {
     })
 }
 
-/// Everyone sends to everyone: first to the next, or first to rank 0.
+/// Returns an all-to-all: each rank starts with the next rank, or with rank 0 if `is_linear`.
 fn all_to_all(ranks: u32, bytes: u32, is_linear: bool) -> String {
     trace(ranks, |rank, text| {
         for step in 0..ranks {
@@ -161,7 +161,8 @@ fn scatter(ranks: u32, bytes: u32) -> String {
     })
 }
 
-/// Everyone hears of everyone, from twice as far in each round.
+/// Returns a dissemination: all ranks receive the data of all, over a distance that doubles in each
+/// round.
 fn dissemination(ranks: u32, bytes: u32) -> String {
     trace(ranks, |rank, text| {
         let mut round = 0;
@@ -177,7 +178,7 @@ fn dissemination(ranks: u32, bytes: u32) -> String {
     })
 }
 
-/// In nanoseconds.
+/// Returns names, traces and expected times in nanoseconds.
 fn times_of_loggopsim() -> [(&'static str, String, u64); 15] {
     [
         ("a small broadcast", broadcast(16, 8), 22_168),
@@ -198,7 +199,7 @@ fn times_of_loggopsim() -> [(&'static str, String, u64); 15] {
     ]
 }
 
-/// The line it prints is read by `xtask acceptance fabric`.
+/// The printed line is read by `xtask acceptance fabric`.
 #[test]
 fn traces_take_what_they_take_in_loggopsim() {
     let times = times_of_loggopsim();
@@ -209,9 +210,10 @@ fn traces_take_what_they_take_in_loggopsim() {
     assert_eq!(found, expected);
 }
 
-/// `LogGOPSim` sends the data of a message above S at once and only holds back the end of the send.
-/// Here a request and a clearance go before them, as they do in an implementation: each level of a tree
-/// takes two messages of a byte more, and a receiver of many serves three messages of each.
+/// `LogGOPSim` sends the data of a message above S at once and only delays the end of the send.
+/// Here a request and a clearance precede the data, as in an implementation. Each level of a tree
+/// takes two one-byte messages more, and a receiver handles three messages for each message of its
+/// senders.
 #[test]
 fn a_rendezvous_takes_two_messages_more_than_in_loggopsim() {
     let control_ns = 2 * OVERHEAD_NS + LATENCY_NS;
@@ -219,18 +221,18 @@ fn a_rendezvous_takes_two_messages_more_than_in_loggopsim() {
         let goal = parse(text).with_rendezvous_above(999).expect("tags are small");
         replay_with(LOGGP, goal).completed_ps / 1_000
     };
-    // From LogGOPSim with S = 999: a pair, and a ring of 16 whose data go round once.
+    // Values of LogGOPSim with S = 999: a pair, and a chain of 16 ranks.
     assert_eq!(rendezvous(&chain(2, 1_000, 1)), PAIR_NS + 2 * control_ns);
     assert_eq!(rendezvous(&chain(16, 1_000, 1)), CHAIN_NS + 15 * 2 * control_ns);
-    // At S nothing changes.
+    // Messages of exactly S bytes are eager.
     assert_eq!(rendezvous(&gather(64, 999)), replay(&gather(64, 999)));
 }
 
 const PAIR_NS: u64 = 11_494;
 const CHAIN_NS: u64 = 172_410;
 
-/// By hand: a message keeps the interface of its sender for g + (k − 1) G and that of its receiver as
-/// long; the processor there works o when the last byte is there.
+/// Computed by hand: a message occupies the interface of its sender, and that of its receiver, for
+/// g + (k − 1) G. The receiving processor works for o after the last byte has arrived.
 #[test]
 fn processors_that_are_not_held_compute_while_bytes_come_in() {
     let free = LogGpConfiguration { holds_receiver: false, ..LOGGP };
@@ -239,7 +241,7 @@ fn processors_that_are_not_held_compute_while_bytes_come_in() {
     let interface_ns = GAP_NS + body_ns;
     let one_ns = 2 * OVERHEAD_NS + LATENCY_NS + body_ns;
     assert_eq!(gathered, one_ns + 62 * interface_ns);
-    // Beside 20 µs of work.
+    // The message overlaps with 20 µs of work.
     let text =
         "num_ranks 2\nrank 0 {\nsend 1000b to 1\n}\nrank 1 {\nrecv 1000b from 0\ncalc 20000\n}\n";
     let done = |loggp| replay_with(loggp, parse(text)).completed_ps / 1_000;
@@ -251,6 +253,6 @@ fn processors_that_are_not_held_compute_while_bytes_come_in() {
 fn a_trace_computes_while_a_send_waits_for_the_interface() {
     let text = "num_ranks 2\nrank 0 {\na: send 10000b to 1\nb: send 1b to 1\nc: calc 50000\nb requires \
                 a\nc requires a\n}\nrank 1 {\nrecv 10000b from 0\nrecv 1b from 0\n}\n";
-    // From LogGOPSim: work from 1.5 to 51.5 µs, the second send at 60.994 µs.
+    // Values of LogGOPSim: work from 1.5 to 51.5 µs, the second send at 60.994 µs.
     assert_eq!(replay(text), 66_994);
 }

@@ -1,4 +1,4 @@
-//! Everything of the paper in one go.
+//! All results of the paper in one run.
 
 use super::super::simulation::{HostCosts, Outcome};
 use super::super::statistics::{Summary, mix};
@@ -9,83 +9,83 @@ use super::prices::{Cost, costs};
 use super::reference::{Interconnect, Row, SIZES, table1, table2, throughput_mbps};
 use super::statements::{Statement, statements};
 
-/// The paper's tables and figures, paper against model.
+/// The paper's tables and figures, with the results of the model.
 #[derive(Clone, Debug)]
 pub struct Reproduction {
     /// Table 1.
     pub tokens: Vec<Token>,
     /// Table 2.
     pub cells: Vec<Cell>,
-    /// Figures 5 and 6: completion of `mesh`.
+    /// Figures 5 and 6: completion times of `mesh`.
     pub curves: Vec<Curve>,
-    /// What the paper says about its figures.
+    /// Statements of the paper about its figures.
     pub statements: Vec<Statement>,
     /// The cost table.
     pub costs: Vec<Cost>,
-    /// Where its cost table contradicts itself.
+    /// Contradictions within the paper's cost table.
     pub findings: Vec<String>,
     /// Hash of the results of all runs.
     pub hash: u64,
-    /// Events of all runs.
+    /// Number of events of all runs.
     pub events: u64,
 }
 
 /// `token_pass` over one interconnect.
 #[derive(Clone, Copy, Debug)]
 pub struct Token {
-    /// Which.
+    /// The interconnect.
     pub interconnect: Interconnect,
-    /// Latencies of a byte, in µs.
+    /// Latencies of one byte, in µs.
     pub model: Row,
-    /// The same in the paper.
+    /// Latencies of one byte in the paper, in µs.
     pub paper: Row,
     /// Throughput of 15 MB, in Mb/s.
     pub model_mbps: f64,
-    /// In theory.
+    /// Theoretical throughput, in Mb/s.
     pub theory_mbps: f64,
 }
 
 /// A number of Table 2.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell {
-    /// Which interconnect.
+    /// The interconnect.
     pub interconnect: Interconnect,
     /// Size of messages, in bytes.
     pub bytes: u32,
-    /// Place in [`COLUMNS`](super::reference::COLUMNS).
+    /// Index in [`COLUMNS`](super::reference::COLUMNS).
     pub column: usize,
-    /// What the paper prints, in µs.
+    /// Value in the paper, in µs.
     pub paper: f64,
-    /// What the simulator gives, in µs.
+    /// Value of the model, in µs.
     pub model: f64,
 }
 
-/// Completion times of `mesh` with one size of messages.
+/// Completion times of `mesh` for one size of messages.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// Which interconnect.
+    /// The interconnect.
     pub interconnect: Interconnect,
     /// Size of messages, in bytes.
     pub bytes: u32,
-    /// Host overhead as a share of today's, and completion in µs; from 0 up.
+    /// Pairs of the host overhead as a share of today's, from 0 up, and the completion time in µs.
     pub points: Vec<(f64, f64)>,
-    /// The overhead, as a share of today's, at which the hosts alone would take as long as the
-    /// network alone: below it the network is the bottleneck.
+    /// Host overhead, as a share of today's, at which the hosts alone would take as long as the
+    /// network alone. Below it the network is the bottleneck.
     pub knee: f64,
 }
 
 impl Cell {
-    /// Returns the difference from the paper, in percent of it.
+    /// Returns the difference from the paper, in percent of the paper's value.
     pub fn error_percent(&self) -> f64 {
         (self.model / self.paper - 1.0) * 100.0
     }
 
-    /// Whether it prints like the paper.
+    /// Returns whether the value, as printed, equals that of the paper.
     pub fn is_exact(&self) -> bool {
         format!("{:.2}", self.model) == format!("{:.2}", self.paper)
     }
 
-    /// Returns why it is off, if it is by more than a tenth.
+    /// Returns the reason for an error above 10 %.
     pub fn reason(&self) -> Option<&'static str> {
         if self.error_percent().abs() <= 10.0 {
             return None;
@@ -119,14 +119,14 @@ impl Cell {
 }
 
 impl Curve {
-    /// Returns the completion at a share of today's overhead, in µs.
+    /// Returns the completion time at a share of today's overhead, in µs.
     pub fn at(&self, share: f64) -> Option<f64> {
         self.points.iter().find(|(at, _)| (at - share).abs() < 1e-9).map(|(_, time_us)| *time_us)
     }
 }
 
 impl Reproduction {
-    /// Runs everything.
+    /// Runs all experiments.
     ///
     /// # Errors
     /// [`PaperError`], one variant for each cause.
@@ -160,7 +160,8 @@ impl Reproduction {
         self.cells.iter().filter(move |cell| cell.interconnect == interconnect)
     }
 
-    /// Returns the root of the mean square of ln(model / paper) over the cells of one interconnect, in percent.
+    /// Returns the root mean square of ln(model / paper) over the cells of one interconnect, in
+    /// percent.
     pub fn rms_log_error_percent(&self, interconnect: Interconnect) -> f64 {
         let squares: Vec<f64> = self
             .cells_of(interconnect)
@@ -169,24 +170,24 @@ impl Reproduction {
         (squares.iter().sum::<f64>() / squares.len().max(1) as f64).sqrt() * 100.0
     }
 
-    /// Returns the number of cells of Table 2 whose error is at most so many percent.
+    /// Returns the number of cells of Table 2 whose error is at most `percent`.
     pub fn cells_within(&self, percent: f64) -> usize {
         self.cells.iter().filter(|cell| cell.error_percent().abs() <= percent).count()
     }
 
-    /// Returns the number of cells of the column of minima that print like the paper.
+    /// Returns the number of cells of the column of minima that print like the paper's.
     pub fn minima_exact(&self) -> usize {
         self.cells.iter().filter(|cell| cell.column == 0 && cell.is_exact()).count()
     }
 
-    /// Returns how many numbers of Table 1 print like the paper.
+    /// Returns the number of cells of Table 1 that print like the paper's.
     pub fn table1_exact(&self) -> usize {
         let numbers = self.tokens.iter().flat_map(|token| token.model.into_iter().zip(token.paper));
         numbers.filter(|(model, paper)| format!("{model:.3}") == format!("{paper:.3}")).count()
     }
 }
 
-/// Runs, and what they came to together.
+/// Executes runs, and adds up their hashes and events.
 struct Runs<'a> {
     configurations: &'a Configurations,
     networks: &'a Networks,
@@ -203,7 +204,8 @@ impl Runs<'_> {
             .configurations
             .run(self.networks, interconnect, small, &placement, HostCosts::default())
             .map_err(|cause| stuck(interconnect, "token_pass", cause))?;
-        // A pass of a long token takes thousands of frames, and all passes are alike: one it is.
+        // A pass of a long token takes thousands of frames, and all passes are alike, so one pass
+        // suffices.
         let large = TokenPass::new(RANKS, TOKEN_BYTES, delay_ps, 1);
         let large = self
             .configurations
@@ -249,7 +251,7 @@ impl Runs<'_> {
         }
         let Configurations { iterations, compute_ps, .. } = *self.configurations;
         let costs = self.configurations.host_costs(interconnect);
-        // Each iteration sends four messages and receives four.
+        // In each iteration a host sends four messages and receives four.
         let host_us = 4.0 * (costs.send(bytes) + costs.receive(bytes)) as f64 * 1e-6;
         let compute_us = compute_ps as f64 * 1e-6;
         let network_us = completed_us(network_only) / f64::from(iterations) - compute_us;
@@ -276,7 +278,7 @@ impl Configurations {
     }
 }
 
-/// `mesh` of 2 KiB over Ethernet with 8 trunks instead of 6.
+/// Runs `mesh` with 2 KiB over Ethernet with 8 trunks instead of 6.
 fn runs_with_eight_trunks(configurations: &Configurations) -> Result<Outcome, PaperError> {
     let eight = Configurations { ethernet_trunks: 8, ..configurations.clone() };
     let networks = Networks::new(&eight)?;
@@ -292,7 +294,7 @@ fn stuck(
     PaperError::Stuck { interconnect: interconnect.name(), what: what.to_owned(), cause }
 }
 
-/// The columns of a table, rounded to picoseconds by construction.
+/// Returns the columns of a table. They are multiples of a picosecond.
 fn columns(latency: &Summary) -> Row {
     [latency.min_us(), latency.mean_us(), latency.max_us(), latency.deviation_us()]
 }

@@ -1,71 +1,71 @@
-//! Which waits, links and works a run's end came from.
+//! The critical path: the waits, links and work that determined the end of a run.
 //!
-//! The last event that a rank was informed of has a cause: work that ended, or a message. That was asked for or posted
-//! when its rank was informed of something before; and so on back to the start. Each of these happened exactly when the
-//! one before it made it possible, so the steps between them fill the time of the run without a gap, and making any
-//! other part faster would not have helped.
+//! The last notification of a rank has a cause: work that ended, or a message. The work was
+//! requested, or the message posted, at an earlier notification of its rank, and so on back to the
+//! start. Each of these events happened exactly when its predecessor made it possible, so the steps
+//! between them fill the run without a gap. Making any other part faster would not have helped.
 
 use std::collections::BTreeMap;
 
 use super::{Cause, Crossing, MessageRecord, NEVER_PS, Records, Work};
 
-/// The steps that the end of a run came from.
+/// The steps that determined the end of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CriticalPath {
-    /// From the start to the end, each beginning where the one before ends.
+    /// Steps from the start to the end; each starts where the one before ends.
     pub steps: Vec<Step>,
     /// End of the last step, in picoseconds.
     pub completed_ps: u64,
-    /// Messages on it.
+    /// Number of messages on the path.
     pub messages: u64,
 }
 
-/// A part of the time of a run.
+/// A step of the critical path.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Step {
-    /// What happened.
+    /// Kind of the step.
     pub kind: StepKind,
-    /// When it began, in picoseconds.
+    /// Start, in picoseconds.
     pub from_ps: u64,
-    /// When it ended, in picoseconds.
+    /// End, in picoseconds.
     pub until_ps: u64,
-    /// The link where it happened, if it was one.
+    /// The link of the step, if any.
     pub link: Option<u32>,
-    /// The host or rank where it happened, if it was one.
+    /// The host or rank of the step, if any.
     pub host: Option<u32>,
-    /// The message it was about: place in [`Records::messages`].
+    /// The message of the step: index in [`Records::messages`].
     pub message: Option<u32>,
 }
 
-/// What happened in a step.
+/// Kind of a step.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum StepKind {
     /// A rank computed.
     Compute,
-    /// A rank waited for a time of its own choice.
+    /// A rank waited for its timer.
     Timer,
-    /// A processor was busy with something else.
+    /// A processor was busy with other work.
     ProcessorWait,
-    /// A processor sent.
+    /// A processor sent a message.
     Send,
-    /// A processor received.
+    /// A processor received a message.
     Receive,
-    /// A packet waited for a link that others used.
+    /// A packet waited for a link that other packets used.
     LinkWait,
-    /// A packet was sent on a link, or the packets of its message before it; of an engine, those of
+    /// A packet, or earlier packets of its message, were sent on a link. With engines, packets of
     /// its host.
     Serialisation,
     /// A packet was on a cable or within a switch.
     Latency,
-    /// Engines or a transport had it, and its host sent nothing on its link: processors of engines worked or
-    /// were busy, or windows were full.
+    /// A message was with an engine or a transport, and its host sent nothing on its link:
+    /// processors of engines worked or were busy, or windows were full.
     Engine,
-    /// A message was in a network of which only a formula is known.
+    /// A message was in a network that is modelled by a formula.
     Network,
 }
 
 impl StepKind {
-    /// Returns its name in words.
+    /// Returns the name of the kind, in words.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Compute => "computation",
@@ -82,30 +82,30 @@ impl StepKind {
     }
 }
 
-/// Why the path is not known.
+/// Why the critical path cannot be determined.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathError {
-    /// Parts of it were not recorded.
+    /// Parts of the path were not recorded.
     #[error(
         "the critical path is not known: {messages} messages and {crossings} crossings were left out; raise the limit of records"
     )]
     LeftOut {
-        /// Messages left out.
+        /// Number of messages that were not recorded.
         messages: u64,
-        /// Crossings left out.
+        /// Number of crossings that were not recorded.
         crossings: u64,
     },
 }
 
-/// What a kind of steps, or a link, takes of a path.
+/// Share of a kind of step, or of a link, in the path.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Share {
-    /// Steps.
+    /// Number of steps.
     pub steps: u64,
-    /// All of them together, in picoseconds.
+    /// Total time of the steps, in picoseconds.
     pub total_ps: u64,
-    /// Waits for it among them, in picoseconds.
+    /// Time of the waits among them, in picoseconds.
     pub wait_ps: u64,
 }
 
@@ -115,7 +115,7 @@ impl CriticalPath {
         shares(self.steps.iter().map(|step| (step.kind, step)))
     }
 
-    /// Returns the time by link, longest waits first: the first made the run late.
+    /// Returns the time by link, longest wait first. The first link delayed the run most.
     pub fn by_link(&self) -> Vec<(u32, Share)> {
         let steps = self.steps.iter().filter_map(|step| Some((step.link?, step)));
         let mut shares = shares(steps);
@@ -141,7 +141,7 @@ fn shares<'a, K: Ord + Copy>(steps: impl Iterator<Item = (K, &'a Step)>) -> Vec<
 }
 
 impl Records {
-    /// Returns the steps that the end of the run came from.
+    /// Returns the steps that determined the end of the run.
     ///
     /// # Errors
     /// [`PathError`], one variant for each cause.
@@ -189,7 +189,7 @@ impl Records {
         let about =
             CriticalPlace { link: None, host: Some(message.destination), message: Some(index) };
         if message.delivered_ps == NEVER_PS {
-            // From a host to itself: only its processor works.
+            // A message from a host to itself: only the processor works.
             return Some(self.back_through_send(way, index, message));
         }
         let cost_ps = self.costs.receive(message.bytes);
@@ -216,7 +216,7 @@ impl Records {
         Some(self.back_through_send(way, index, message))
     }
 
-    /// What the processor of the sender did for a message.
+    /// Adds the work of the sender's processor for a message.
     fn back_through_send(&self, way: &mut Way, index: u32, message: &MessageRecord) -> Cause {
         let about = CriticalPlace { link: None, host: Some(message.source), message: Some(index) };
         let cost_ps = self.costs.send(message.bytes);
@@ -225,8 +225,8 @@ impl Records {
         message.cause
     }
 
-    /// For which times hosts sent on each of their links, in order; frames close behind each other are
-    /// one.
+    /// Returns the times at which hosts sent on each of their links, in order. Frames in close
+    /// succession form one span.
     fn host_spans(&self) -> BTreeMap<u32, Vec<(u64, u64)>> {
         let mut spans: BTreeMap<u32, Vec<(u64, u64)>> = BTreeMap::new();
         for crossing in self.crossings.iter().filter(|crossing| crossing.previous.is_none()) {
@@ -236,7 +236,7 @@ impl Records {
         for spans in spans.values_mut() {
             spans.sort_unstable();
             spans.dedup_by(|later, earlier| {
-                // Gaps between frames are shorter than a fiftieth of large ones.
+                // Gaps between frames are shorter than a fiftieth of large frames.
                 let gap_ps = (later.1 - later.0) / 50;
                 let is_next = later.0 <= earlier.1 + gap_ps;
                 if is_next {
@@ -249,12 +249,12 @@ impl Records {
     }
 }
 
-/// What has been found, from the end on.
+/// The path found so far, from the end.
 struct Way {
     steps: Vec<Step>,
     at_ps: u64,
     messages: u64,
-    /// Of hosts with engines, when they sent on each link.
+    /// Times at which hosts with engines sent, by link.
     spans: BTreeMap<u32, Vec<(u64, u64)>>,
 }
 
@@ -266,7 +266,7 @@ struct CriticalPlace {
 }
 
 impl Way {
-    /// What was before: a step from `from_ps` on, unless it is empty.
+    /// Adds the preceding step, which starts at `from_ps`, unless it is empty.
     fn step(&mut self, kind: StepKind, from_ps: u64, place: CriticalPlace) {
         if from_ps < self.at_ps {
             let CriticalPlace { link, host, message } = place;
@@ -283,8 +283,8 @@ impl Way {
         work.cause
     }
 
-    /// What an engine did with a message before its last frame could be sent: other frames left by the
-    /// same link, or not.
+    /// Adds the time from which a message was with an engine until its last frame could be sent:
+    /// other frames used its link, or none did.
     fn back_through_engine(&mut self, handed_ps: u64, about: CriticalPlace) {
         let mut own = self.steps.iter().rev().take_while(|step| step.message == about.message);
         let link = own.find_map(|step| step.link);
@@ -316,7 +316,7 @@ impl Way {
         self.step(StepKind::Latency, crossing.sent_ps.max(crossing.started_ps), place);
         self.step(StepKind::Serialisation, crossing.started_ps, place);
         if crossing.previous.is_none() && !has_windows {
-            // The packets of the message before this one.
+            // The earlier packets of the message.
             self.step(StepKind::Serialisation, message.started_ps, place);
         }
         self.step(StepKind::LinkWait, crossing.ready_ps, place);

@@ -1,4 +1,4 @@
-//! What a run comes to, or why it does not come to its end.
+//! Results of a run, or why it stopped early.
 
 use std::ops::ControlFlow;
 
@@ -9,68 +9,69 @@ use super::super::statistics::{Histogram, Summary};
 use super::super::workload::Workload;
 use super::{Limits, Message};
 
-/// What a run came to.
+/// Results of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// When the last rank did its last thing, in picoseconds.
+    /// When the last rank received its last notification, in picoseconds.
     pub completed_ps: u64,
-    /// When each rank had done its last thing, and its processor was free, in picoseconds; 0 of a rank that
-    /// only posted.
+    /// When each rank had received its last notification and its processor was free, in
+    /// picoseconds; 0 for a rank that only posted.
     pub finished_ps: Vec<u64>,
-    /// From posting a message to its last byte at the destination host.
+    /// Latencies of messages, from the post to the last byte at the destination host.
     pub latency: Summary,
-    /// The same as counts by size.
+    /// Latencies of messages, counted by size.
     pub histogram: Histogram,
     /// Messages delivered.
     pub delivered: u64,
     /// Payload delivered, in bytes.
     pub delivered_bytes: u64,
-    /// What of an open load arrived while it was posted.
+    /// The part of an open load that arrived while the load was posted.
     pub accepted: Accepted,
     /// Messages in flight when the run was stopped ([`Limits::stop_ps`](super::Limits)).
     pub left: usize,
-    /// Packets lost for want of room, or as their link was down.
+    /// Packets lost because a buffer was full or their link was down.
     pub dropped: u64,
     /// Events handled.
     pub events: u64,
-    /// Links crossed by packets (by flits, of a flit fabric).
+    /// Number of links crossed by packets, or by flits in a flit fabric.
     pub hops: u64,
-    /// Hash of all deliveries: when, from whom, to whom, what. Does not depend on the order in
+    /// Hash of all deliveries: time, source, destination, content. Does not depend on the order in
     /// which they were recorded.
     pub hash: u64,
-    /// The most messages in flight at a time; of a divided run, the sum of what its parts had at most.
+    /// Maximum number of messages in flight at a time. In a divided run, the sum of the maxima of
+    /// its parts.
     pub messages_max: usize,
-    /// Ports where something was lost, marked or paused.
+    /// Ports at which frames were lost, marked or paused.
     pub ports: Vec<PortCounters>,
     /// Messages in flight over time.
     pub backlog: Backlog,
-    /// What was recorded, if that was asked for.
+    /// Records, if the run was recorded.
     pub records: Option<Box<Records>>,
-    /// What engines counted, if hosts have such.
+    /// Counters of engines, if hosts have engines.
     pub engines: Option<Box<Counts>>,
-    /// What the transport of model hosts counted, if they have one.
+    /// Counters of the transport of model hosts, if they have one.
     pub transport: Option<TransportCounts>,
-    /// What each of several workloads came to; nothing of one alone.
+    /// Results of each of several workloads; empty for a single workload.
     pub workloads: Vec<WorkloadOutcome>,
 }
 
-/// What one of several workloads came to.
+/// Results of one of several workloads.
 #[derive(Clone, Debug, Default)]
 pub struct WorkloadOutcome {
-    /// When the last byte of its last message arrived, in picoseconds; 0 of none.
+    /// When the last byte of its last message arrived, in picoseconds; 0 without messages.
     pub completed_ps: u64,
     /// Messages delivered.
     pub delivered: u64,
     /// Payload delivered, in bytes.
     pub delivered_bytes: u64,
-    /// From posting a message to its last byte at the destination host.
+    /// Latencies of messages, from the post to the last byte at the destination host.
     pub latency: Summary,
-    /// The same as counts by size.
+    /// Latencies of messages, counted by size.
     pub histogram: Histogram,
 }
 
 impl WorkloadOutcome {
-    /// The last byte of a message arrived at a time.
+    /// Counts a message whose last byte arrived at `time_ps`.
     pub(super) fn on_delivered(&mut self, message: &Message, time_ps: u64, is_measured: bool) {
         self.completed_ps = self.completed_ps.max(time_ps);
         self.delivered += 1;
@@ -81,7 +82,7 @@ impl WorkloadOutcome {
         }
     }
 
-    /// Adds what came of it in another part of the same run.
+    /// Adds the results of another part of the run.
     fn merge(&mut self, part: &Self) {
         self.completed_ps = self.completed_ps.max(part.completed_ps);
         self.delivered += part.delivered;
@@ -91,27 +92,27 @@ impl WorkloadOutcome {
     }
 }
 
-/// What of an open load arrived from the end of the warm-up until the end of posting.
+/// The part of an open load that arrived from the end of the warm-up until the end of posting.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Accepted {
-    /// Payload of messages whose last byte arrived then.
+    /// Payload of messages whose last byte arrived in this period, in bytes.
     pub bytes: u64,
-    /// How long that was, in picoseconds; 0 of workloads that are no open load.
+    /// Length of the period, in picoseconds; 0 if the workload is not an open load.
     pub window_ps: u64,
 }
 
 impl Accepted {
-    /// Returns the payload that each of `hosts` hosts got, in bytes per second.
+    /// Returns the payload that each of `hosts` hosts received, in bytes per second.
     pub fn rate(&self, hosts: u32) -> Option<f64> {
         let host_seconds = self.window_ps as f64 * 1e-12 * f64::from(hosts);
         (self.window_ps > 0).then(|| self.bytes as f64 / host_seconds)
     }
 }
 
-/// How far a run is.
+/// Progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
-    /// Share of the work that is done, from 0 to 1, if the workload knows.
+    /// Share of the work that is done, from 0 to 1, if it is known.
     pub share: Option<f64>,
     /// Virtual time, in picoseconds.
     pub now_ps: u64,
@@ -136,7 +137,8 @@ impl Progress {
     }
 }
 
-/// Called now and then with the progress of a run; a break ends the run with [`Stuck::Stopped`].
+/// Callback for the progress of a run, called regularly. `Break` ends the run with
+/// [`Stuck::Stopped`].
 pub type Watcher<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
 
 /// Why a run stopped before its end.
@@ -146,41 +148,42 @@ pub enum Stuck {
     /// Packets wait for each other in a circle.
     #[error("deadlock: {} packets wait for each other in a circle:\n{}", .circle.len(), .circle.join("\n"))]
     Deadlock {
-        /// Each link of the circle: who holds it, and what that waits for.
+        /// One line per link of the circle: the packet that holds it, and what that packet waits
+        /// for.
         circle: Vec<String>,
     },
     /// Packets were lost, and the workload waits for them.
     #[error("{packets} packets were lost, and the workload waits for their messages")]
     Lost {
-        /// How many.
+        /// Number of packets.
         packets: u64,
     },
-    /// More events than allowed.
+    /// The limit of events was reached.
     #[error(
         "not finished after {events} events, at {now_ps} ps with {messages} messages under way: {verdict}"
     )]
     Endless {
         /// Events handled.
         events: u64,
-        /// Virtual time.
+        /// Virtual time, in picoseconds.
         now_ps: u64,
         /// Messages in flight.
         messages: usize,
-        /// Whether they kept growing.
+        /// Whether the number of messages in flight kept growing.
         verdict: &'static str,
     },
-    /// The workload waits although everything arrived.
+    /// The workload waits although all messages arrived.
     #[error("nothing will happen any more, but {what}")]
     Unfinished {
-        /// What is not done.
+        /// The unfinished work.
         what: String,
     },
-    /// Who watched it wanted no more of it.
+    /// The callback for the progress stopped the run.
     #[error("stopped after {events} events, at {now_ps} ps")]
     Stopped {
         /// Events handled.
         events: u64,
-        /// Virtual time.
+        /// Virtual time, in picoseconds.
         now_ps: u64,
     },
     /// The warm-up was longer than the run.
@@ -189,12 +192,12 @@ pub enum Stuck {
          {warmup_ps} ps do not count; shorten warmup_ps, or run for longer"
     )]
     WarmUp {
-        /// The warm-up.
+        /// Length of the warm-up, in picoseconds.
         warmup_ps: u64,
-        /// When the last rank did its last thing.
+        /// When the last rank received its last notification, in picoseconds.
         completed_ps: u64,
     },
-    /// Messages stopped on their way.
+    /// Messages in flight have no further events.
     #[error("{messages} messages are under way, and nothing will happen any more")]
     Silent {
         /// Messages in flight.
@@ -232,7 +235,7 @@ impl Outcome {
         }
     }
 
-    /// Whether something was measured of what was delivered.
+    /// Returns an error if messages were delivered and none of them was measured.
     pub(super) const fn check_measured(&self, limits: &Limits) -> Result<(), Stuck> {
         if self.delivered > 0 && self.latency.count() == 0 {
             let (warmup_ps, completed_ps) = (limits.warmup_ps, self.completed_ps);
@@ -241,14 +244,14 @@ impl Outcome {
         Ok(())
     }
 
-    /// A rank is informed of something.
+    /// Records a notification of a rank.
     #[inline]
     pub(super) fn on_reported(&mut self, rank: u32, now_ps: u64) {
         self.completed_ps = self.completed_ps.max(now_ps);
         self.finish_rank(rank as usize, now_ps);
     }
 
-    /// The processor of a rank is busy until then, if it is not longer.
+    /// Extends the time at which a rank finishes to `time_ps`, if that is later.
     #[inline]
     pub(super) fn finish_rank(&mut self, rank: usize, time_ps: u64) {
         if let Some(finished_ps) = self.finished_ps.get_mut(rank) {
@@ -256,7 +259,7 @@ impl Outcome {
         }
     }
 
-    /// Adds what another part of the same run came to, except for what its fabric counted.
+    /// Adds the results of another part of the run, except for the counters of its fabric.
     pub(super) fn merge(&mut self, part: &Self) {
         self.completed_ps = self.completed_ps.max(part.completed_ps);
         self.finished_ps.resize(part.finished_ps.len(), 0);
@@ -278,7 +281,8 @@ impl Outcome {
     }
 }
 
-/// Whether a run that has come to its end may: what was lost, what stands still, what is not done.
+/// Returns an error if a run without further events is not finished: because of losses, a deadlock,
+/// or unfinished work.
 pub(super) fn check_end(
     dropped: u64,
     stuck: Option<Stuck>,

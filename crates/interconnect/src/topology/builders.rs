@@ -1,4 +1,4 @@
-//! The usual topologies.
+//! Common topologies.
 
 use super::{Builder, Grid, LinkKind, Topology, TopologyError};
 
@@ -11,7 +11,7 @@ impl Topology {
         Self::leaf_spine(1, hosts, 0, 0).map(|topology| topology.renamed(format!("star {hosts}")))
     }
 
-    /// Builds switches in a row, each with `hosts` hosts, neighbours joined by `trunks` cables.
+    /// Builds a chain of switches with `hosts` hosts each and `trunks` cables between neighbours.
     ///
     /// # Errors
     /// [`TopologyError`], one variant for each cause.
@@ -27,8 +27,8 @@ impl Topology {
         builder.build()
     }
 
-    /// Builds `leaves` switches with `hosts` hosts each, joined through `spines` switches, `trunks` cables from
-    /// each leaf to each spine. The leaves are the switches from 0.
+    /// Builds `leaves` switches with `hosts` hosts each, joined through `spines` switches by
+    /// `trunks` cables from each leaf to each spine. The leaves are the switches from 0.
     ///
     /// # Errors
     /// [`TopologyError`], one variant for each cause.
@@ -53,8 +53,8 @@ impl Topology {
         builder.build()
     }
 
-    /// Builds a three-level fat tree of switches with `radix` ports: `radix`³ / 4 hosts. Edge switches come first,
-    /// then aggregation, then core switches.
+    /// Builds a three-level fat tree of switches with `radix` ports, with `radix`³ / 4 hosts. Edge
+    /// switches come first, then aggregation switches, then core switches.
     ///
     /// # Errors
     /// [`TopologyError`], one variant for each cause.
@@ -83,8 +83,8 @@ impl Topology {
         builder.build()
     }
 
-    /// Builds a torus of switches with `hosts` hosts each, `lanes` parallel cables between neighbours. In a
-    /// dimension of two positions there is one bundle, not two.
+    /// Builds a torus of switches with `hosts` hosts each and `lanes` parallel cables between
+    /// neighbours. A dimension of two positions has one bundle of cables, not two.
     ///
     /// # Errors
     /// [`TopologyError`], one variant for each cause.
@@ -100,7 +100,7 @@ impl Topology {
         Self::grid_of(sizes, hosts, lanes, false)
     }
 
-    /// Builds a `HyperX`: every pair of switches that differ in one coordinate only is joined.
+    /// Builds a `HyperX`: two switches are joined if they differ in exactly one coordinate.
     ///
     /// # Errors
     /// [`TopologyError`], one variant for each cause.
@@ -117,12 +117,13 @@ impl Topology {
                 }
             }
         }
-        // Its coordinates are not those of a mesh: positions need no steps between them.
+        // The coordinates are not those of a mesh: all positions of a dimension are adjacent.
         builder.build()
     }
 
-    /// Builds groups of `switches` fully joined switches with `hosts` hosts and `global` cables to other groups
-    /// each; as many groups as that reaches, switches × global + 1.
+    /// Builds groups of `switches` fully joined switches, with `hosts` hosts and `global` cables to
+    /// other groups per switch. The number of groups is the largest that can be fully joined:
+    /// switches × global + 1.
     ///
     /// # Errors
     /// [`TopologyError`], one variant for each cause.
@@ -139,8 +140,8 @@ impl Topology {
                 builder.join(group * switches + a, group * switches + b, 1);
             }
         }
-        // The global port p of group g, of switches × global, leads to the group p + 1 further on,
-        // where it arrives at the port that leads back.
+        // Each group has switches × global global ports. Port p of group g leads to group g + p +
+        // 1, to the port that leads back.
         for (group, port) in product(groups, switches * global) {
             let other = (group + port + 1) % groups;
             let back = switches * global - 1 - port;
@@ -236,7 +237,8 @@ fn times(sizes: &[u32]) -> String {
     sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join("x")
 }
 
-/// A lane is a `u8`, and more parallel cables than ports of a large switch are a slip.
+/// A lane is a `u8`. More parallel cables than the ports of a large switch are an error in a
+/// configuration.
 pub(super) const LANES_MAX: u64 = 64;
 
 #[cfg(test)]

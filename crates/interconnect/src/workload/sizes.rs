@@ -1,22 +1,22 @@
-//! How long messages are.
+//! Distributions of message lengths.
 
 use crate::Random;
 
-/// How long messages are.
+/// Distribution of message lengths.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Sizes {
-    /// All of so many bytes.
+    /// All messages have this length, in bytes.
     Fixed(u32),
-    /// Exponentially distributed with this mean, in bytes; at least 1.
+    /// Exponential distribution with this mean, in bytes; at least 1 byte.
     Exponential(u32),
-    /// One of these, with these relative weights.
+    /// Lengths in bytes with relative weights.
     Mix(Vec<(u32, u32)>),
-    /// As a table of a cumulative distribution says.
+    /// A table of a cumulative distribution.
     Table(SizeTable),
 }
 
 impl Sizes {
-    /// Makes a distribution of two lengths, the larger of which comes with this share, in percent.
+    /// Creates a distribution of two lengths. The larger has a share of `large_percent`.
     pub fn bimodal(small_bytes: u32, large_bytes: u32, large_percent: u32) -> Self {
         let large_percent = large_percent.min(100);
         Self::Mix(vec![(small_bytes, 100 - large_percent), (large_bytes, large_percent)])
@@ -59,20 +59,20 @@ impl Sizes {
     }
 }
 
-/// A cumulative distribution: the share of messages that are not longer than each of some lengths,
-/// and in between on a straight line. Two points of the same length are a jump, that is, a length
-/// that occurs often.
+/// A cumulative distribution: the shares of messages that do not exceed given lengths, with linear
+/// interpolation between them. Two points of equal length are a jump: a frequent length.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct SizeTable {
-    /// Lengths in bytes, and shares in parts per billion; both never fall, and the last share is all.
+    /// Lengths in bytes, and shares in parts per billion. Neither ever decreases, and the last
+    /// share is 1.
     points: Vec<(u32, u32)>,
 }
 
-/// Why a table is none.
+/// Why a table is invalid.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SizesError {
-    /// A line cannot be.
+    /// A line is invalid.
     #[error(
         "{file}:{line}: {what}; a line is `BYTES SHARE`, the share of messages up to that length, from 0 to 1"
     )]
@@ -81,22 +81,22 @@ pub enum SizesError {
         file: String,
         /// Line, from 1; 0 for a list in a configuration.
         line: usize,
-        /// What is wrong with it.
+        /// What is wrong in the line.
         what: String,
     },
-    /// The last share is not all.
+    /// The last share is not 1.
     #[error("{file}: the last share is {share}, but must be 1: the file may be truncated")]
     Incomplete {
         /// The file.
         file: String,
-        /// Where it ends.
+        /// The last share.
         share: f64,
     },
 }
 
 impl SizeTable {
-    /// Reads a table: lines of a length in bytes and the share of messages up to it; `#` begins a comment. Errors
-    /// name `file`.
+    /// Reads a table: lines with a length in bytes and the share of messages up to that length. `#`
+    /// starts a comment. Errors name `file`.
     ///
     /// # Errors
     /// [`SizesError`], one variant for each cause.
@@ -125,7 +125,7 @@ impl SizeTable {
         Self::complete(file, points)
     }
 
-    /// Makes the table of these points: lengths in bytes, and shares in parts per billion.
+    /// Creates a table from points: lengths in bytes, and shares in parts per billion.
     ///
     /// # Errors
     /// [`SizesError`], one variant for each cause.
@@ -154,7 +154,7 @@ impl SizeTable {
         Ok(Self { points })
     }
 
-    /// The last of some points fits behind the one before it.
+    /// Checks that the last point follows the one before it.
     fn check_order(points: &[(u32, u32)]) -> Result<(), String> {
         let [.., (previous_bytes, previous_share), (bytes, share)] = points else {
             return match points {
@@ -171,7 +171,7 @@ impl SizeTable {
         Ok(())
     }
 
-    /// The length that this share of messages, in parts per billion, does not exceed.
+    /// Returns the length that a share of the messages, in parts per billion, does not exceed.
     fn at(&self, share: u32) -> u32 {
         let index = self.points.partition_point(|(_, up_to)| *up_to <= share);
         let Some(&(bytes, up_to)) = self.points.get(index) else {
@@ -197,7 +197,7 @@ impl SizeTable {
     }
 }
 
-/// Parts per billion in one.
+/// One, in parts per billion.
 const WHOLE: u64 = 1_000_000_000;
 
 #[cfg(test)]
@@ -214,7 +214,8 @@ mod tests {
     fn drawn_lengths_have_the_mean_that_is_reported() {
         let table = "# web\n64 0.1\n64 0.5\n1500 0.5\n1500 0.9\n10000 1\n";
         let table = SizeTable::parse("a.cdf", table).expect("it is a table");
-        // 0.1 and 0.4 of 64, 0.4 of 1500, and 0.1 in the middle between 1500 and 10000.
+        // Shares: 0.1 + 0.4 with 64 bytes, 0.4 with 1500, and 0.1 with a mean of (1500 + 10000) /
+        // 2.
         let expected = 0.5 * 64.0 + 0.4 * 1500.0 + 0.1 * 5750.0;
         let table = Sizes::Table(table);
         assert!((table.mean_bytes_1024ths() as f64 / 1024.0 - expected).abs() < 0.01);

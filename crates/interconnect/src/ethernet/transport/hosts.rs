@@ -1,4 +1,4 @@
-//! Hosts of an Ethernet with a transport: who sends when, what arrives, what comes too late.
+//! Hosts of an Ethernet with a transport: the order of sending, arrivals and timeouts.
 
 use super::super::super::simulation::Context;
 use super::super::super::statistics::mix;
@@ -9,7 +9,7 @@ use super::sender::{Departure, Outgoing};
 use super::{Congestion, Kind, Segment};
 
 impl Ethernet {
-    /// Takes a message that its host hands over now.
+    /// Accepts a message that its host hands over now.
     pub(in super::super) fn post(&mut self, context: &mut Context, index: u32) {
         let mtu = self.configuration.mtu_bytes.max(1);
         let message = context.messages.get_mut(index);
@@ -33,7 +33,7 @@ impl Ethernet {
         self.arm(context, connection);
     }
 
-    /// An event of a host's transport: a look for something to send, or at a timer.
+    /// Handles an event of a host's transport: a check for frames to send, or a timer.
     pub(in super::super) fn handle_transport(&mut self, context: &mut Context, event: Event) {
         let host = event.place & !TRANSPORT;
         let Some(transport) = &mut self.transport else { return };
@@ -52,7 +52,8 @@ impl Ethernet {
         self.arm(context, event.subject);
     }
 
-    /// A port of a host begins to send a frame: what is sent after it is asked for when it has left.
+    /// Handles the start of a transmission at a host's port. Schedules a check for the next frame
+    /// when the port is free.
     pub(in super::super) fn on_port_begun(&mut self, context: &mut Context, port: u32, index: u32) {
         let host = self.ends[port as usize ^ 1].node();
         if self.has_message_to_send(host) {
@@ -65,7 +66,7 @@ impl Ethernet {
         }
     }
 
-    /// A connection may have something to send.
+    /// Queues a connection for its turn, if it has something to send.
     fn offer(&mut self, context: &mut Context, connection: u32) {
         let Some(transport) = &mut self.transport else { return };
         if transport.make_ready(connection, context.wheel.now_ps()) {
@@ -74,8 +75,8 @@ impl Ethernet {
         }
     }
 
-    /// A host sends the frame of whose turn it is, if its port is free: one waits for it at most, of each
-    /// class.
+    /// Sends the frames of connections in turn, while the port of the host is free. At most one
+    /// frame of each class waits for the port.
     fn pull(&mut self, context: &mut Context, host: u32) {
         let port = self.routes.host_link(host) ^ 1;
         let classes = self.transport.as_ref().map_or(0, |transport| transport.classes);
@@ -113,7 +114,7 @@ impl Ethernet {
         }
     }
 
-    /// A connection sends its next frame by a port.
+    /// Sends the next frame of a connection through a port.
     fn depart(&mut self, context: &mut Context, port: u32, connection: u32) {
         let now_ps = context.wheel.now_ps();
         let Some(transport) = &mut self.transport else { return };
@@ -144,7 +145,7 @@ impl Ethernet {
         self.send_segment(context, port, (frame, class), segment, ready_ps);
     }
 
-    /// A connection with a rate sends so many bytes.
+    /// Updates the rate limiter of a connection after a transmission of `bytes` bytes.
     fn pace(&mut self, connection: u32, bytes: u32, now_ps: u64) {
         let Some(transport) = &mut self.transport else { return };
         if let Congestion::Dcqcn(dcqcn) = &transport.configuration.congestion
@@ -154,7 +155,7 @@ impl Ethernet {
         }
     }
 
-    /// Sends a frame of a class with what it carries.
+    /// Sends a frame of a class with a transport header.
     fn send_segment(
         &mut self,
         context: &mut Context,
@@ -170,7 +171,7 @@ impl Ethernet {
         self.transmit(context, port, index, frame, ready_ps);
     }
 
-    /// Has the timer of a connection looked at when it is time.
+    /// Schedules the timer of a connection.
     fn arm(&mut self, context: &mut Context, connection: u32) {
         let Some(transport) = &mut self.transport else { return };
         let sender = &mut transport.senders[connection as usize];
@@ -179,7 +180,7 @@ impl Ethernet {
         }
     }
 
-    /// A frame has reached the host at the end of a link.
+    /// Handles a frame that has reached the host at the end of a link.
     pub(in super::super) fn arrive_at_host(
         &mut self,
         context: &mut Context,
@@ -221,7 +222,8 @@ impl Ethernet {
         }
     }
 
-    /// Whether a frame that would arrive is lost at random: that depends on what it is, and on the seed.
+    /// Returns whether an arriving frame is lost at random. The result depends on the frame's
+    /// contents and the seed.
     fn is_lost(&self, place: u32, index: u32, segment: &Segment, loss_ppm: u32) -> bool {
         let class = self.states.get(index as usize).map_or(0, |state| state.class);
         let ends = u64::from(self.ends[place as usize].node()) << 32
@@ -237,7 +239,7 @@ impl Ethernet {
         drawn * 1_000_000 < u64::from(loss_ppm) << 32
     }
 
-    /// A data frame has reached its host, and is answered.
+    /// Handles a data frame that has reached its host, and acknowledges it.
     fn take_data(&mut self, context: &mut Context, place: u32, index: u32, segment: Segment) {
         let now_ps = context.wheel.now_ps();
         let state = self.states.get(index as usize);
@@ -274,7 +276,7 @@ impl Ethernet {
             bytes: self.frame_bytes(configuration.ack_bytes),
         };
         if notifies {
-            // As adapters do: before all else.
+            // The notification has the highest priority, as adapters send it.
             let notification = Segment { expected, kind: Kind::Notification, ..segment };
             self.send_segment(context, port, (frame, 0), notification, now_ps);
         }
@@ -286,9 +288,9 @@ impl Ethernet {
 
 /// Marks places that are hosts with a transport.
 pub(in super::super) const TRANSPORT: u32 = ENGINE | QUEUE;
-/// The subject of a look for something to send; others are connections.
+/// Subject of a check for frames to send. Other subjects are connections.
 const PULL: u32 = u32::MAX;
-/// What acknowledgements are part of.
+/// Message of an acknowledgement.
 pub(in super::super) const NO_MESSAGE: u32 = u32::MAX;
-/// Which random numbers losses take.
+/// Number of the random stream for losses.
 const LOSSES: u64 = 6;

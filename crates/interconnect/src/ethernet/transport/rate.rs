@@ -1,70 +1,71 @@
-//! Rates of connections by DCQCN: Zhu and others, "Congestion control for large-scale RDMA deployments",
-//! SIGCOMM 2015, sections 3.1 and 3.3.
+//! Rates of connections with DCQCN: Zhu and others, "Congestion control for large-scale RDMA
+//! deployments", SIGCOMM 2015, sections 3.1 and 3.3.
 //!
-//! The timers of the paper need no events: they are evaluated when a frame leaves or a notification
-//! arrives, for all of the time since then.
+//! The timers of the paper need no events. They are evaluated when a frame leaves or a notification
+//! arrives, for the time since the last evaluation.
 
 /// Parameters of DCQCN.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct DcqcnConfiguration {
-    /// g: how much a notification adds to the estimate α, and a timer without one takes, of 10^9.
+    /// g: weight of a notification in the estimate α, and of a timer period without one, in 10^-9.
     pub gain_ppb: u32,
-    /// N: least time between two notifications of a connection, in picoseconds.
+    /// N: minimum time between two notifications of a connection, in picoseconds.
     pub notification_ps: u64,
-    /// K: time without a notification after which α becomes smaller, in picoseconds, 1 or more.
+    /// K: time without a notification after which α decreases, in picoseconds, 1 or more.
     pub alpha_ps: u64,
     /// T: time between two increases by the timer, in picoseconds, 1 or more.
     pub timer_ps: u64,
     /// B: bytes between two increases by the counter, 1 or more.
     pub counter_bytes: u64,
-    /// F: increases of either kind until fast recovery ends.
+    /// F: number of increases by either the timer or the counter until fast recovery ends.
     pub recovery_steps: u32,
-    /// What an additive increase adds to the target rate, in bits per second.
+    /// Additive increase of the target rate, in bits per second.
     pub additive_bps: u64,
-    /// What the first hyper increase adds to it; the second twice as much, and so on.
+    /// First hyper increase of the target rate, in bits per second. The second is twice as large,
+    /// and so on.
     pub hyper_bps: u64,
-    /// The rate never becomes less, in bits per second, 1 or more.
+    /// Minimum rate, in bits per second, 1 or more.
     pub min_bps: u64,
 }
 
-/// The rate of a connection (the reaction point).
+/// The rate limiter of a connection (the reaction point).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Rate {
-    /// That of the cable of the host, in bits per second.
+    /// Rate of the host's cable, in bits per second.
     line_bps: u64,
-    /// At which frames leave.
+    /// Rate at which frames are sent, in bits per second.
     current_bps: u64,
-    /// Towards which it rises.
+    /// Rate towards which `current_bps` rises, in bits per second.
     target_bps: u64,
-    /// Estimate of congestion, in 1/2^30.
+    /// Estimate of congestion, α, in 1/2^30.
     alpha: u64,
-    /// Whether a notification ever came: timers and counter begin with the first.
+    /// Whether a notification has ever arrived. Timers and counter start with the first.
     is_limited: bool,
-    /// When the timers of α and of increases last ran out or were set, in picoseconds.
+    /// When the timers of α and of increases last expired or were set, in picoseconds.
     alpha_since_ps: u64,
     timer_since_ps: u64,
-    /// Bytes since the last increase by the counter.
+    /// Bytes sent since the last increase by the counter.
     counted_bytes: u64,
-    /// Increases since the last notification.
+    /// Number of increases since the last notification, by the timer and by the counter.
     by_timer: u32,
     by_counter: u32,
-    /// The next frame may leave, in picoseconds.
+    /// When the next frame may leave, in picoseconds.
     next_ps: u64,
 }
 
-/// How the rate becomes larger.
+/// Kind of a rate increase.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Increase {
-    /// Half of the way to the target.
+    /// Increases the rate half of the way to the target.
     FastRecovery,
-    /// The target rises by a step, too.
+    /// Also increases the target by the additive step.
     Additive,
-    /// The target rises by so many larger steps, too.
+    /// Also increases the target by this many hyper steps.
     Hyper(u32),
 }
 
 impl Rate {
-    /// The rate of a new connection: all of the line.
+    /// Returns the rate of a new connection: the full rate of the cable.
     pub(super) const fn new(line_bps: u64) -> Self {
         Self {
             line_bps,
@@ -81,17 +82,17 @@ impl Rate {
         }
     }
 
-    /// In bits per second.
+    /// Returns the current rate, in bits per second.
     pub(super) const fn bps(&self) -> u64 {
         self.current_bps
     }
 
-    /// When the next frame may leave, in picoseconds.
+    /// Returns when the next frame may leave, in picoseconds.
     pub(super) const fn next_ps(&self) -> u64 {
         self.next_ps
     }
 
-    /// A frame leaves, of so many bytes on the wire with its gap.
+    /// Updates the rate for a sent frame of `bytes` bytes on the wire, gap included.
     pub(super) fn on_sent(&mut self, configuration: &DcqcnConfiguration, bytes: u32, now_ps: u64) {
         self.advance(configuration, now_ps);
         if self.is_limited {
@@ -102,14 +103,14 @@ impl Rate {
                 self.increase(configuration);
             }
         }
-        // At the rate of the line, the port is what holds frames back.
+        // At the full rate of the cable, the port itself delays frames.
         self.next_ps = now_ps;
         if self.current_bps < self.line_bps {
             self.next_ps += u64::from(bytes) * 8_000_000_000_000 / self.current_bps.max(1);
         }
     }
 
-    /// A notification has come: the target is the present rate, which becomes smaller by α/2.
+    /// Handles a notification: the current rate becomes the target, and decreases by α/2.
     pub(super) fn on_notified(&mut self, configuration: &DcqcnConfiguration, now_ps: u64) {
         self.advance(configuration, now_ps);
         self.target_bps = self.current_bps;
@@ -122,7 +123,7 @@ impl Rate {
         (self.counted_bytes, self.by_timer, self.by_counter) = (0, 0, 0);
     }
 
-    /// Evaluates the timers until now.
+    /// Evaluates the timers up to now.
     fn advance(&mut self, configuration: &DcqcnConfiguration, now_ps: u64) {
         if !self.is_limited {
             return;
@@ -146,7 +147,7 @@ impl Rate {
         }
     }
 
-    /// The timer or the counter has run out.
+    /// Increases the rate after an expiry of the timer or the counter.
     fn increase(&mut self, configuration: &DcqcnConfiguration) {
         let more_bps = match self.stage(configuration.recovery_steps) {
             Increase::FastRecovery => 0,
@@ -154,11 +155,11 @@ impl Rate {
             Increase::Hyper(steps) => configuration.hyper_bps.saturating_mul(steps.into()),
         };
         self.target_bps = self.target_bps.saturating_add(more_bps).min(self.line_bps);
-        // Rounded up, so that it reaches the target.
+        // Rounded up, so that the rate reaches the target.
         self.current_bps += (self.target_bps - self.current_bps).div_ceil(2);
     }
 
-    /// Figure 7 of the paper.
+    /// Returns the kind of the next increase, by figure 7 of the paper.
     const fn stage(&self, recovery_steps: u32) -> Increase {
         let (fewer, more) = if self.by_timer < self.by_counter {
             (self.by_timer, self.by_counter)
@@ -183,12 +184,12 @@ const fn periods(since_ps: &mut u64, period_ps: u64, now_ps: u64) -> u64 {
     count
 }
 
-/// So many thousand millionths of a number.
+/// Returns `ppb` billionths of a number.
 const fn share(of: u64, ppb: u32) -> u64 {
     (of as u128 * ppb as u128 / 1_000_000_000) as u64
 }
 
-/// An estimate of one.
+/// The estimate α = 1.
 const ONE: u64 = 1 << 30;
 
 #[cfg(test)]
@@ -197,7 +198,7 @@ mod tests {
 
     const GBPS: u64 = 1_000_000_000;
     const US: u64 = 1_000_000;
-    /// A sixteenth, so that values can be computed by hand.
+    /// The gain is a sixteenth, so that values can be computed by hand.
     const CONFIGURATION: DcqcnConfiguration = DcqcnConfiguration {
         gain_ppb: 62_500_000,
         notification_ps: 50 * US,
@@ -211,38 +212,42 @@ mod tests {
     };
 
     enum Step {
-        /// A notification comes.
+        /// A notification arrives.
         Notified,
-        /// A frame of so many bytes leaves.
+        /// A frame of this many bytes leaves.
         Sent(u32),
     }
 
-    /// Time in µs, what happens, then rate and target in Mb/s and α in 1/256.
+    /// Columns: time in µs, event, then rate and target in Mb/s, and α in 1/256.
     #[test]
     fn the_machine_does_what_the_paper_says() {
         use Step::{Notified, Sent};
         let steps = [
-            // At the rate of the line, nothing is counted before the first notification.
+            // Before the first notification nothing is counted, and frames leave at the full rate.
             (0, Sent(5_000_000), 40_000, 40_000, 256.0),
-            // α is 1: half of the rate; α stays (1 − g) 1 + g.
+            // α is 1, so the rate halves; α stays (1 − g) 1 + g = 1.
             (10, Notified, 20_000, 40_000, 256.0),
-            // 55 µs later, α is 15/16: 20 (1 − 15/32) = 10.625, then α is (15/16)² + 1/16.
+            // 55 µs later, α is 15/16: 20 (1 − 15/32) = 10.625. Then α is (15/16)² + 1/16.
             (65, Notified, 10_625, 20_000, 241.0),
-            // The timer runs out at 165: fast recovery, the mean of both. α twice times 15/16 at 120 and 175.
+            // The timer expires at 165: fast recovery, to the mean of rate and target. α decreases
+            // at 120 and 175, to 15/16 each time.
             (176, Sent(0), 15_312, 20_000, 211.816),
-            // The counter: fast recovery again, which ends at the second step of either.
+            // The counter expires: fast recovery again, which ends at the second step of either.
             (177, Sent(1_000_000), 17_656, 20_000, 211.816),
-            // The second one by the counter: additive, (17.656 + 22) / 2.
+            // The counter expires a second time: additive increase, (17.656 + 22) / 2.
             (178, Sent(1_000_000), 19_828, 22_000, 211.816),
-            // The second and third by the timer at 265 and 365: 24 and 26.
+            // The timer expires a second and third time at 265 and 365: targets of 24 and 26.
             (366, Sent(0), 23_957, 26_000, 174.531),
-            // By the counter three times: 28; with 3 of each, hyper by 1 × 4.
+            // The counter expires a third time. Timer and counter have 3 each, so the target rises
+            // by a hyper increase of 1 × 4.
             (366, Sent(1_000_000), 26_978, 30_000, 174.531),
-            // The fourth of the timer at 465: 3 of the counter, hyper by 4 again.
+            // The timer expires a fourth time at 465. The counter has 3, so the hyper increase is 4
+            // again.
             (466, Sent(0), 30_489, 34_000, 153.397),
-            // The fourth of the counter: both are 2 more than F, by 8. Not beyond the line.
+            // The counter expires a fourth time. Both are 2 above F, so the hyper increase is 8,
+            // limited by the cable.
             (466, Sent(1_000_000), 35_244, 40_000, 153.397),
-            // 35.244 (1 − 0.5992/2).
+            // The rate is 35.244 (1 − 0.5992/2).
             (467, Notified, 24_685, 35_244, 159.809),
         ];
         let mut rate = Rate::new(40 * GBPS);
@@ -265,7 +270,7 @@ mod tests {
         assert_eq!(rate.next_ps(), 7);
         rate.on_notified(&CONFIGURATION, 8);
         rate.on_sent(&CONFIGURATION, 1_000, 9);
-        // 8000 bits at 5 Gb/s.
+        // 8000 bits at 5 Gb/s take 1.6 µs.
         assert_eq!(rate.next_ps(), 9 + 1_600_000);
     }
 

@@ -1,4 +1,4 @@
-//! What a router does in a cycle: flits and credits arrive, packets get channels, flits cross.
+//! A router's cycle: flits and credits arrive, packets get channels, flits cross the switch.
 
 use super::{
     Bid, Context, InputChannel, LaneChoice, NEVER, OutputChannel, Request, RouterFabric, Stage,
@@ -7,12 +7,12 @@ use super::{
 use crate::flit::allocator::turn;
 
 impl RouterFabric {
-    /// A cycle of a router.
+    /// Runs one cycle of a router.
     pub(super) fn work(&mut self, context: &mut Context, index: u32) {
         let cycle = self.cycle(context);
         let router = &mut self.routers[index as usize];
         if router.next != cycle {
-            // It has worked since this was scheduled, or will.
+            // The router has worked since this event was scheduled, or will work later.
             return;
         }
         router.next = NEVER;
@@ -39,7 +39,7 @@ impl RouterFabric {
         }
     }
 
-    /// Has a router wake when the next thing that is known now happens.
+    /// Schedules a router for the next flit or credit in flight, or the next request.
     fn sleep(&mut self, context: &mut Context, index: u32, cycle: u64) {
         let channels = usize::from(self.configuration.channels);
         let router = &self.routers[index as usize];
@@ -61,7 +61,7 @@ impl RouterFabric {
         }
     }
 
-    /// Flits that are there go into their buffers, credits to their channels.
+    /// Moves arrived flits into their buffers, and adds arrived credits to their channels.
     fn take_arrivals(&mut self, index: u32, cycle: u64) {
         let depth = self.configuration.buffer_flits;
         let channels = usize::from(self.configuration.channels);
@@ -87,7 +87,8 @@ impl RouterFabric {
         }
     }
 
-    /// Finds where the packet at the front of a buffer goes, which takes its time from `cycle` on.
+    /// Determines the next link of the packet at the front of a buffer. The routing stage starts at
+    /// `cycle`.
     fn route(&mut self, at: usize, index: u32, cycle: u64) {
         let channels = self.configuration.channels;
         let packet = *self.packets.get(index);
@@ -115,7 +116,8 @@ impl RouterFabric {
         input.ready = cycle + u64::from(self.router.routing_cycles);
     }
 
-    /// Collects what buffers ask for: heads a channel, flits with one the switch.
+    /// Collects the requests of buffers: a channel for a head, the switch for flits that have a
+    /// channel.
     fn ask(&self, index: u32, cycle: u64, work: &mut Work) {
         work.channel.clear();
         work.bids.clear();
@@ -167,15 +169,15 @@ impl RouterFabric {
         }));
     }
 
-    /// Of the channels of an input of the switch that want the same output, the one whose turn it is
-    /// asks.
+    /// Adds a bid for the switch. Among the channels of one switch input that request the same
+    /// output, the one whose turn it is bids.
     fn bid(&self, index: u32, bid: Bid, bids: &mut Vec<Bid>) {
         let first = self.routers[index as usize].turns[usize::from(bid.input)];
         let rank = |bid: &Bid| {
             let channels = u16::from(self.configuration.channels);
             (bid.is_speculative, turn(bid.channel.into(), first.into(), channels))
         };
-        // Bids of a port follow each other.
+        // Bids of a port are adjacent.
         let mut own = bids.iter_mut().rev().take_while(|other| other.port == bid.port);
         match own.find(|other| (other.input, other.output) == (bid.input, bid.output)) {
             Some(other) if rank(&bid) < rank(other) => *other = bid,
@@ -184,7 +186,7 @@ impl RouterFabric {
         }
     }
 
-    /// Packets get the channels that were matched with them.
+    /// Assigns the matched channels to their packets.
     fn give_channels(&mut self, index: u32, cycle: u64, work: &Work) {
         let channels = self.configuration.channels;
         let depth = usize::from(self.configuration.buffer_flits);
@@ -208,7 +210,7 @@ impl RouterFabric {
         }
     }
 
-    /// Flits whose inputs were matched leave.
+    /// Sends the flits whose inputs were matched.
     fn cross(&mut self, context: &mut Context, index: u32, cycle: u64, work: &Work) {
         let channels = self.configuration.channels;
         for bid in &work.bids {
@@ -220,7 +222,8 @@ impl RouterFabric {
             self.routers[index as usize].turns[usize::from(bid.input)] =
                 (bid.channel + self.router.input_speedup) % channels;
             let input = self.inputs[at];
-            // A speculation that failed: no channel, or one without a credit.
+            // Otherwise a speculation failed: the packet has no channel, or the channel has no
+            // credit.
             if input.stage == Stage::Active && self.output(input.link, input.channel).credits > 0 {
                 self.leave(context, index, at, cycle);
                 let crossed = cycle + u64::from(self.router.switch_cycles) - 1;
@@ -229,7 +232,7 @@ impl RouterFabric {
         }
     }
 
-    /// The first flit of a buffer leaves.
+    /// Sends the first flit of a buffer.
     fn leave(&mut self, context: &mut Context, index: u32, at: usize, cycle: u64) {
         let depth = self.configuration.buffer_flits;
         let slots = at * usize::from(depth);
@@ -267,7 +270,7 @@ impl RouterFabric {
     }
 }
 
-/// Port and channel of an input or output of the channel allocator.
+/// Returns the port and channel of an input or output of the channel allocator.
 const fn split(place: u16, channels: u8) -> (u16, u8) {
     (place / channels as u16, (place % channels as u16) as u8)
 }
