@@ -1,8 +1,10 @@
-//! Messages as fluids that share links max-min fairly: no packets, quick answers for long messages.
+//! Messages as fluids that share links max-min fairly: no packets, fast results for long messages.
 //!
-//! Whenever a message begins or ends, the rates of all are computed again by progressive filling: the rates of all rise
-//! together until a link is full, those that cross it keep what they have, and so on; once for all that begin or end
-//! together. Work per change is messages × links; good for hundreds of messages at a time.
+//! Whenever messages start or end, all rates are computed again by progressive filling. The rates
+//! of all messages rise together until a link is full; messages that cross this link keep their
+//! rates, and the other rates rise further. Messages that start or end at the same time cause one
+//! computation. The cost of a change is messages × links, which is acceptable for hundreds of
+//! concurrent messages.
 
 use super::routing::{Choice, RouteTable};
 use super::simulation::{Context, Fabric, Stuck};
@@ -12,15 +14,15 @@ use super::wheel::Event;
 /// Rates and latencies of the model.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct FluidConfiguration {
-    /// Rate of the links to hosts whose cables have none of their own, in bits per second.
+    /// Rate of the links to hosts, in bits per second. Cables can have rates of their own.
     pub host_rate_bps: u64,
     /// Rate of the links between switches, in bits per second.
     pub trunk_rate_bps: u64,
-    /// From the last bit sent to the last bit received, in picoseconds for each link.
+    /// Time from the last bit sent to the last bit received, in picoseconds per link.
     pub link_latency_ps: u64,
-    /// Which of equal ways a message takes; by a hash where that depends on what is free.
+    /// How a message chooses among equal routes. Choices that depend on load use a hash instead.
     pub choice: Choice,
-    /// Has flows hashed otherwise ([`salt`](super::routing::salt)).
+    /// Salt of the hashes of flows ([`salt`](super::routing::salt)).
     pub salt: u64,
 }
 
@@ -30,16 +32,16 @@ pub struct Fluid {
     configuration: FluidConfiguration,
     hosts: u32,
     routes: RouteTable,
-    /// The node at the end of each link.
+    /// The node at the receiving end of each link.
     ends: Vec<u32>,
     /// Rate of each link, in bits per picosecond.
     capacities: Vec<f64>,
     flows: Vec<Flow>,
     now_ps: u64,
-    /// Which schedule of the next end is valid.
+    /// Number of the valid event for the next end.
     generation: u32,
-    /// Messages have begun since rates were computed; they will be computed again at this time, once for all that begin
-    /// together.
+    /// Whether messages have started since rates were computed. Rates will be computed again at
+    /// this time, once for all messages that start together.
     is_stale: bool,
     finished: u64,
 }
@@ -49,12 +51,12 @@ struct Flow {
     message: u32,
     links: Vec<u32>,
     remaining_bits: f64,
-    /// In bits per picosecond.
+    /// Rate in bits per picosecond.
     rate: f64,
 }
 
 impl Fluid {
-    /// Creates fluids over a topology. Of equal ways each pair of hosts has one.
+    /// Creates fluids over a topology. Each pair of hosts uses one of its equal routes.
     pub fn new(topology: &Topology, routes: RouteTable, configuration: FluidConfiguration) -> Self {
         let links = || (0..).zip(topology.links());
         let capacity = |(number, link): (u32, &Link)| {
@@ -93,7 +95,7 @@ impl Fluid {
         links
     }
 
-    /// Lets time pass at the present rates.
+    /// Advances all messages to `now_ps` at their current rates.
     fn advance(&mut self, now_ps: u64) {
         let passed_ps = (now_ps - self.now_ps) as f64;
         for flow in &mut self.flows {
@@ -102,7 +104,7 @@ impl Fluid {
         self.now_ps = now_ps;
     }
 
-    /// Progressive filling.
+    /// Computes the rates of all messages by progressive filling.
     fn share(&mut self) {
         let mut left = self.capacities.clone();
         let mut users = vec![0_u32; left.len()];
@@ -137,7 +139,7 @@ impl Fluid {
         }
     }
 
-    /// Finds rates and when the next message ends.
+    /// Computes the rates, and schedules the next end of a message.
     fn schedule_next(&mut self, context: &mut Context) {
         self.is_stale = false;
         self.share();
@@ -219,9 +221,10 @@ impl Fabric for Fluid {
 
 const NEXT_END: u32 = 0;
 const DELIVERED: u32 = 1;
-/// After all that is delivered at the same time and may be answered at once.
+/// Ordered after all deliveries of the same time, whose receivers can send at once.
 const BEGUN: u32 = 2;
-/// Less than what passes in a picosecond at 8 Tb/s: the end is rounded up to whole picoseconds.
+/// Less than the bits of one picosecond at 8 Tb/s. The end of a message is rounded up to a
+/// picosecond, so fewer bits count as none.
 const ENDED_BITS: f64 = 1e-3;
-/// Events are far apart here.
+/// Events of this fabric are far apart.
 const SLOT_PS: u64 = 1_000_000;

@@ -1,8 +1,8 @@
-//! How much of an open load a network carries: latencies over load, and where they leave the ground.
+//! Saturation: latency as a function of an open load, and the load at which it rises sharply.
 //!
-//! A load saturates a network when the mean latency is [`SATURATED_LATENCIES`] times that of an idle
-//! one, or messages are left long after posting has ended. The search runs ever larger loads until one
-//! saturates, then halves the way between that and the one before.
+//! A load saturates a network if the mean latency is [`SATURATED_LATENCIES`] times that of the idle
+//! network, or if messages are left long after posting has ended. The search runs increasing loads
+//! until one saturates, then bisects the range between that load and the one before.
 
 use std::ops::ControlFlow;
 
@@ -10,14 +10,15 @@ use super::configuration::{Configuration, ConfigurationError, Watch};
 use super::simulation::{InTurns, Limits, Outcome, Progress};
 use super::statistics::confidence_95;
 
-/// How a search goes.
+/// Parameters of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Search {
-    /// Steps of the loads that are tried first, in percent of the rate of a host's link.
+    /// Step between the first loads, in percent of the rate of a host's link.
     pub step_percent: f64,
-    /// How close the last load that does not saturate and the first that does are in the end.
+    /// Maximum difference between the last load that does not saturate and the first that does, in
+    /// percent.
     pub precision_percent: f64,
-    /// Runs of each load with other random numbers.
+    /// Number of runs of each load, each with other random numbers.
     pub replications: u32,
 }
 
@@ -27,55 +28,56 @@ impl Default for Search {
     }
 }
 
-/// A mean of some runs.
+/// A mean over several runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The mean of the runs, in the unit of the figure.
     pub mean: f64,
-    /// Half the width of its 95 % confidence interval; nothing of one run.
+    /// Half width of the 95 % confidence interval; `None` for a single run.
     pub margin: Option<f64>,
 }
 
-/// What a load came to.
+/// Results of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LoadPoint {
-    /// What hosts were to send, in percent of the rate of their links.
+    /// Offered load of each host, in percent of the rate of its link.
     pub load_percent: f64,
     /// Mean latency of messages, in microseconds.
     pub latency_us: Estimate,
-    /// What hosts received, in percent of the rate of their links.
+    /// Received load of each host, in percent of the rate of its link.
     pub accepted_percent: Estimate,
-    /// Whether it is more than the network carries.
+    /// Whether the load saturates the network.
     pub is_saturated: bool,
 }
 
-/// What a search came to.
+/// Results of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     /// Mean latency at [`IDLE_PERCENT`] of load, in microseconds.
     pub idle_us: f64,
-    /// All loads that were run, the least first.
+    /// All loads that were run, lowest first.
     pub points: Vec<LoadPoint>,
-    /// The largest that did not saturate, if one did.
+    /// The largest load that did not saturate, if there is one.
     pub saturation: Option<LoadPoint>,
 }
 
-/// What is being run.
+/// A run of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
     /// The load, in percent.
     pub load_percent: f64,
-    /// Which of its runs, from 1.
+    /// Number of the run among those of the load, from 1.
     pub run: u32,
-    /// How far that is.
+    /// Progress of the run.
     pub progress: Progress,
 }
 
 impl Configuration {
-    /// Searches the load at which the network saturates with its open load; the load in the configuration does not
-    /// matter. Calls `watch` every few thousand events with the progress; it may stop the search.
+    /// Searches for the load at which the network saturates with its open load. The load in the
+    /// configuration is ignored. Calls `watch` every few thousand events with the progress; `watch`
+    /// can stop the search.
     ///
-    /// Without a warm-up of its own, a run has one of a quarter of the time in which it posts.
+    /// If no warm-up is configured, the first quarter of the posting time is the warm-up.
     ///
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
@@ -125,7 +127,7 @@ impl Configuration {
         Ok(Curve { idle_us, points, saturation })
     }
 
-    /// Runs a load so many times.
+    /// Runs a load `replications` times.
     fn measure(
         &self,
         load_percent: f64,
@@ -163,7 +165,8 @@ impl Estimate {
     }
 }
 
-/// The limits of a run at a load: it goes on for as long as it was measured, for the messages in flight.
+/// Returns the limits of a run at a load. After posting has ended, the run continues for the
+/// measured time, for the messages in flight.
 pub(super) fn limits_at_load(limits: Limits, until_ps: u64) -> Limits {
     let warmup_ps = match limits.warmup_ps {
         0 => until_ps / 4,
@@ -173,13 +176,13 @@ pub(super) fn limits_at_load(limits: Limits, until_ps: u64) -> Limits {
     Limits { warmup_ps, stop_ps, ..limits }
 }
 
-/// Latencies of an idle network that make a saturated one.
+/// Ratio of the mean latency to that of an idle network from which a load counts as saturated.
 pub const SATURATED_LATENCIES: f64 = 3.0;
-/// Load at which a network is as good as idle.
+/// Load at which a network counts as idle, in percent.
 pub const IDLE_PERCENT: f64 = 1.0;
-/// Hosts send without a pause.
+/// Load at which hosts send without pauses, in percent.
 const FULL_PERCENT: f64 = 100.0;
-/// A search always ends.
+/// Minimum precision. Without it, a search might not end.
 const PRECISION_MIN_PERCENT: f64 = 0.01;
 
 #[cfg(test)]
@@ -191,7 +194,7 @@ mod tests {
         configuration.saturate(search, &mut |_| ControlFlow::Continue(())).expect("it ends")
     }
 
-    /// Four hosts behind a trunk as fast as one of them: a quarter of what they could send.
+    /// Four hosts share a trunk with the rate of one host, so a quarter of their load fits.
     #[test]
     fn a_trunk_saturates_at_its_rate() {
         let text = "[topology]\nkind = \"cascade\"\nhosts = 4\n[fabric]\nkind = \"ethernet\"\n\

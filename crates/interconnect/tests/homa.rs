@@ -1,5 +1,5 @@
-//! Homa between hosts: short messages are hardly slowed down by a long one, none starves, lost packets are
-//! retransmitted, and a link is full.
+//! Homa between hosts: a long message hardly slows down short ones, no message starves, lost
+//! packets are retransmitted, and a link is full.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
@@ -29,12 +29,13 @@ fn recorded(configuration: &Configuration) -> (Outcome, Records) {
 const HOMA: &str = "transport = \"homa\"\n";
 const SENDERS: &str = "transport = \"selective_repeat\"\nwindow_frames = 64\n";
 
-/// Classes of frames, where a transport gives them.
+/// Returns the number of frame classes that a transport needs.
 fn classes(host: &str) -> u32 {
     if host == HOMA { 8 } else { 1 }
 }
 
-/// A message of 10 MB to host 0 from the first, and short ones at random times from the others.
+/// Returns a message of 10 MB to host 0 from the first sender, and short messages at random times
+/// from the others.
 fn beside_a_long_one(seed: u64) -> String {
     let mut random = Random::new(seed);
     let mut flows = String::from("[1, 0, \"10 MB\", 0]");
@@ -47,7 +48,7 @@ fn beside_a_long_one(seed: u64) -> String {
     flows
 }
 
-/// Mean of the slowdown of the short messages, and the time of the long one in µs.
+/// Returns the mean slowdown of the short messages, and the time of the long one in µs.
 fn slowdown(host: &str, seed: u64) -> (f64, f64) {
     let text = format!(
         "[topology]\nhosts = 10\n[fabric]\nclasses = {}\n[host]\n{host}[workload]\nkind = \
@@ -77,12 +78,12 @@ fn short_messages_beside_a_long_one_are_slowed_down_less_than_with_windows() {
         );
         assert!(homa < 2.0, "seed {seed}: {homa}");
         assert!(homa * 4.0 < windows, "seed {seed}: {homa}, {windows}");
-        // That costs the long one nothing to speak of.
+        // The long message is slower by less than a tenth.
         assert!(long < other * 1.1, "seed {seed}: {long}, {other}");
     }
 }
 
-/// A message alone has all of the link, whatever the distance.
+/// A single message uses the full link, at any distance.
 #[test]
 fn grants_keep_the_link_full() {
     for topology in [
@@ -102,8 +103,8 @@ fn grants_keep_the_link_full() {
     }
 }
 
-/// While shorter messages take more than the link has, the longest one has the share that is kept for the oldest;
-/// without, it waits until they have ended.
+/// While shorter messages take all of the link, the longest one gets the share reserved for the
+/// oldest. Without this share it waits until they have ended.
 #[test]
 fn the_longest_message_does_not_starve() {
     let delivered_ps = |oldest: u32| {
@@ -126,18 +127,19 @@ fn the_longest_message_does_not_starve() {
         };
         (message(true), message(false))
     };
-    // 48 MB take 39 ms; a tenth of the link carries 2 MB in 16 ms.
+    // 48 MB take 39 ms. A tenth of the link carries 2 MB in 16 ms.
     let ((with, _), (without, others)) = (delivered_ps(10), delivered_ps(0));
     println!("{with} with a share, {without} without, others until {others}");
     assert!(with < others / 4 * 3, "{with} {others}");
     assert!(without >= others, "{without} {others}");
 }
 
-/// Many senders at once: the queue holds what needs no grant, and what is granted to a few at a time.
+/// Many senders at the same time: the queue contains frames that need no grant, and granted frames
+/// of a few messages.
 #[test]
 fn an_incast_has_a_short_queue() {
     let run = |host: &str| {
-        // Marks, which neither looks at, have the port listed.
+        // Marks, which neither transport uses, make the port appear in the results.
         let outcome = run(&format!(
             "[topology]\nhosts = 33\n[fabric]\nclasses = {}\necn_max_bytes = 1000\n[host]\n\
              {host}[workload]\nkind = \"incast\"\nbytes = \"200 kB\"\niterations = 3\n",
@@ -169,7 +171,7 @@ fn grants_and_requests_are_counted_and_windows_are_not() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is lost, each message arrives once, and parts of the network agree.
+    /// For any losses, each message arrives once, and parts of the network agree.
     #[test]
     fn all_messages_arrive_whatever_is_lost(
         seed in 0..1_u64 << 60,

@@ -12,7 +12,8 @@ use interconnect::topology::Topology;
 use interconnect::workload::{OpenLoad, Pattern, Sizes};
 use interconnect::wormhole::{Arbiter, LaneSelection, Wormhole, WormholeConfiguration};
 
-/// The hash is the same in debug and release builds and on every machine, for it is pinned here.
+/// The hash is equal in debug and release builds and on every machine, so the test compares it with
+/// a constant.
 #[test]
 fn the_paper_comes_out_as_it_did() {
     let result = Reproduction::new(&Configurations::default()).expect("it runs");
@@ -48,7 +49,7 @@ fn runs_of_the_same_seed_have_the_same_pinned_hash() {
     assert_eq!(first.dropped, 0);
 }
 
-/// Whatever is posted arrives, over every fabric, topology, routing and choice.
+/// All posted messages arrive, over every fabric, topology, routing and choice.
 #[test]
 fn everything_posted_is_delivered() {
     let topologies = [
@@ -94,8 +95,8 @@ fn worms_and_flits_are_delivered_too() {
     }
 }
 
-/// With free lanes, worms and flits of a ring wait for each other in a circle, which is reported; with datelines the
-/// same load passes.
+/// With free lanes, worms and flits on a ring wait for each other in a circle, which is reported.
+/// With datelines the load is delivered.
 #[test]
 fn free_lanes_on_a_torus_deadlock_and_the_circle_is_reported() {
     let cables = Topology::torus(&[8], 4, 2).expect("a ring");
@@ -131,7 +132,7 @@ fn full_queues_drop_and_what_is_left_is_counted() {
     let outcome = Simulation::new(ethernet, load, &placement, HostCosts::default()).run();
     let outcome = outcome.expect("an open load ends");
     assert!(outcome.dropped > 0);
-    // 1 Gb/s for a millisecond carries 120 such frames at most, and the queue 20 more.
+    // 1 Gb/s carries at most 120 such frames in a millisecond, and the queue stores 20 more.
     assert!(outcome.delivered < 150, "{}", outcome.delivered);
 }
 
@@ -148,7 +149,7 @@ fn a_run_that_does_not_end_is_stopped() {
     assert!(matches!(simulation.run(), Err(Stuck::Endless { events: 10_000, .. })));
 }
 
-/// Every host posts several packets' worth at once to hosts all over, more than links carry.
+/// Every host posts several packets at once to random hosts, at a load above the rate of links.
 fn flood<F: interconnect::simulation::Fabric>(
     fabric: F,
     topology: &Topology,
@@ -160,7 +161,7 @@ fn flood<F: interconnect::simulation::Fabric>(
     Simulation::new(fabric, load, &placement, HostCosts::symmetric(1_000, 0)).run()
 }
 
-/// 50 messages a host in the mean, give or take.
+/// Checks that about 50 messages per host were delivered.
 fn assert_is_all(outcome: &Outcome, topology: &Topology) {
     let expected = u64::from(topology.hosts()) * 50;
     assert!(outcome.delivered > expected * 3 / 4, "{} of {expected}", outcome.delivered);

@@ -3,7 +3,7 @@
 use super::{Collective, Exchange, Peers, Reduction, Step};
 
 impl Collective {
-    /// Returns how many steps it has among so many ranks.
+    /// Returns the number of steps among `ranks` ranks.
     pub fn steps(&self, ranks: u32) -> u32 {
         if ranks < 2 {
             return 0;
@@ -29,7 +29,7 @@ impl Collective {
         }
     }
 
-    /// Returns what a rank below `ranks` does in a step below [`Self::steps`].
+    /// Returns the action of a rank below `ranks` in a step below [`Self::steps`].
     pub fn step(&self, ranks: u32, rank: u32, step: u32) -> Step {
         match *self {
             Self::Ring { distance, .. } if distance.is_multiple_of(ranks) => Step::default(),
@@ -51,18 +51,18 @@ impl Collective {
     }
 }
 
-/// To the rank so far to the right, from the one so far to the left.
+/// Returns a send to the rank `distance` places to the right, and a receive from the left.
 fn shift(ranks: u32, rank: u32, distance: u32, bytes: u32) -> Step {
     let (to, from) = (right(ranks, rank, distance), left(ranks, rank, distance));
     Step { from: Peers::One(from), ..send(to, bytes) }
 }
 
-/// To a rank, and nothing else.
+/// Returns a send to a rank.
 const fn send(to: u32, bytes: u32) -> Step {
     Step { to: Peers::One(to), bytes, from: Peers::NoPeer, reduced_bytes: 0 }
 }
 
-/// From a rank, and nothing else.
+/// Returns a receive from a rank.
 const fn receive(from: u32) -> Step {
     Step { to: Peers::NoPeer, bytes: 0, from: Peers::One(from), reduced_bytes: 0 }
 }
@@ -81,8 +81,9 @@ fn all_to_all(ranks: u32, rank: u32, step: u32, bytes: u32, exchange: Exchange) 
     }
 }
 
-/// The piece with the number of the rank goes to the right first. In the first half each rank adds
-/// what comes to its own piece, and in the second half whole sums go round.
+/// Step of a ring all-reduce. Each rank first sends the piece with its own number to the right. In
+/// the first half, each rank adds the piece it receives to its own; in the second half, complete
+/// sums travel round the ring.
 fn ring_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32) -> Step {
     let is_summing = step < ranks - 1;
     let sent = if is_summing {
@@ -99,8 +100,8 @@ fn ring_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32) -> Step {
     }
 }
 
-/// Recursive doubling or Rabenseifner's algorithm, between a first and a last step that make the
-/// number of ranks a power of two.
+/// Recursive doubling or Rabenseifner's algorithm, between a first and a last step that reduce the
+/// number of ranks to a power of two.
 fn folded_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32, reduction: Reduction) -> Step {
     let folded = Folded::new(ranks);
     let is_paired = rank < 2 * folded.extra;
@@ -108,7 +109,7 @@ fn folded_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32, reduction: Re
     let doublings = folded.doublings();
     let rounds = if reduction == Reduction::Rabenseifner { 2 * doublings } else { doublings };
     if round >= rounds {
-        // Before the first round or after the last one: pairs only.
+        // Before the first round or after the last, only pairs act.
         let is_before = step == 0;
         return match (is_paired, rank.is_multiple_of(2), is_before) {
             (false, ..) => Step::default(),
@@ -125,7 +126,7 @@ fn folded_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32, reduction: Re
     let is_halving = round < doublings;
     let distance = if is_halving { folded.ranks >> (round + 1) } else { 1 << (round - doublings) };
     let partner = place ^ distance;
-    // The part of a place, while `distance` parts belong together.
+    // The part of a place, when `distance` parts belong together.
     let of = |place: u32| {
         let start = place & !(distance - 1);
         part(bytes, start, start + distance, folded.ranks)
@@ -138,7 +139,7 @@ fn folded_all_reduce(ranks: u32, rank: u32, step: u32, bytes: u32, reduction: Re
     }
 }
 
-/// In step k those that have it send it to ranks at half the distance of the step before.
+/// Step of a broadcast: ranks that have the data send it over half the distance of the step before.
 fn broadcast(ranks: u32, rank: u32, step: u32, bytes: u32, root: u32) -> Step {
     let place = left(ranks, rank, root % ranks);
     let distance = 1_u32 << (doublings_to_reach(ranks) - 1 - step);
@@ -160,11 +161,11 @@ fn exchanged(partner: u32, bytes: u32, reduced_bytes: u32) -> Step {
     Step { from: Peers::One(partner), reduced_bytes, ..send(partner, bytes) }
 }
 
-/// Ranks as if they were a power of two: of the first pairs only the second takes part.
+/// Ranks reduced to a power of two: of each of the first pairs, only the second rank takes part.
 struct Folded {
     /// The power of two.
     ranks: u32,
-    /// Pairs.
+    /// Number of pairs.
     extra: u32,
 }
 
@@ -178,7 +179,7 @@ impl Folded {
         self.ranks.ilog2()
     }
 
-    /// The place of a rank among those that take part.
+    /// Returns the index of a rank among those that take part.
     fn place(&self, rank: u32) -> Option<u32> {
         if rank >= 2 * self.extra {
             return Some(rank - self.extra);
@@ -199,14 +200,14 @@ fn left(ranks: u32, rank: u32, distance: u32) -> u32 {
     right(ranks, rank, ranks - distance % ranks)
 }
 
-/// Bytes of the pieces from `start` to before `end` when all are cut into `pieces` as equal as can
-/// be.
+/// Returns the bytes of the pieces from `start` to before `end`, if all bytes are divided into
+/// `pieces` as equally as possible.
 fn part(bytes: u32, start: u32, end: u32, pieces: u32) -> u32 {
     let up_to = |piece: u32| u64::from(bytes) * u64::from(piece) / u64::from(pieces);
     (up_to(end) - up_to(start)) as u32
 }
 
-/// Doublings after which one has become at least so many.
+/// Returns the number of doublings after which 1 has become at least `ranks`.
 const fn doublings_to_reach(ranks: u32) -> u32 {
     ranks.next_power_of_two().ilog2()
 }

@@ -16,8 +16,8 @@ pub(super) fn read(
     let router = read_router(keys, channels)?;
     let mut time = |key, default, least| keys.number(key, default, least, TIME_MAX_PS);
     let flit_ps = time("flit_ps", 1_000, 1)?;
-    // A channel of BookSim2 takes a cycle more than it says, and twice as long on a torus, which is
-    // folded; a credit takes as long as a flit.
+    // A channel of BookSim2 takes one cycle more than its latency, and twice the latency on a
+    // torus, which is folded. A credit takes as long as a flit.
     let is_torus = topology.grid().is_some_and(|grid| grid.is_torus);
     let (hop_ps, credit_ps) = match router {
         Some(_) if is_torus => (flit_ps * 3, flit_ps * 3),
@@ -62,7 +62,7 @@ pub(super) fn read(
     Ok(configuration)
 }
 
-/// Routers with a clock; without, their keys are not known.
+/// Reads the keys of routers with a clock. Without such routers, the keys are unknown.
 fn read_router(
     keys: &mut Reader,
     channels: u8,
@@ -97,7 +97,7 @@ fn read_allocator(keys: &mut Reader, key: &str) -> Result<Allocator, Configurati
 }
 
 impl FabricConfiguration {
-    /// Returns the routers with a clock, if it has such.
+    /// Returns the settings of routers with a clock, if the fabric has such routers.
     pub const fn router(&self) -> Option<&RouterConfiguration> {
         match self {
             Self::Flit(flit) => flit.router.as_ref(),
@@ -106,8 +106,8 @@ impl FabricConfiguration {
     }
 }
 
-/// A rule for datelines needs two lanes wherever a ring is longer than 2: virtual channels of a fabric
-/// of flits, cables of one of worms.
+/// Checks that a dateline rule has two lanes wherever a ring is longer than 2: virtual channels in
+/// a fabric of flits, cables in a fabric of worms.
 pub(super) fn check_lanes(
     (fabric_keys, topology_keys): (&Reader, &Reader),
     topology: &Topology,
@@ -133,9 +133,9 @@ pub(super) fn check_lanes(
     }
 }
 
-/// As many as a router has ports; more find nothing.
+/// The maximum number of ports of a router. Further rounds find no more matches.
 const ROUNDS_MAX: u8 = 64;
-/// The longest pipeline of a router is a few cycles.
+/// Far longer than the pipeline of any router, which takes a few cycles.
 const CYCLES_MAX: u8 = 64;
 
 #[cfg(test)]
@@ -173,7 +173,7 @@ mod tests {
         assert!(refused(&with_router.replace("= 2", "= 5")).contains("a whole number from 1 to 4"));
     }
 
-    /// Key, value, and a value that would work, in one sentence.
+    /// Each error has the key, the value, and a value that would work.
     #[test]
     fn what_does_not_go_together_is_reported_with_what_does() {
         let flit = "[fabric]\nkind = \"flit\"\n";

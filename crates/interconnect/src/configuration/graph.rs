@@ -1,4 +1,4 @@
-//! A graph of `[topology]`: names of hosts and switches, and cables between them.
+//! Graphs in `[topology]`: names of hosts and switches, and cables between them.
 
 use std::fmt::Write as _;
 
@@ -22,7 +22,7 @@ pub(super) fn read(keys: &mut Reader) -> Result<Topology, ConfigurationError> {
     Ok(Topology::graph(&hosts, &switches, &cables)?)
 }
 
-/// Names of nodes: a list of them, or how many there are.
+/// Reads the names of nodes: a list of names, or a number of nodes.
 fn read_names(
     keys: &mut Reader,
     key: &str,
@@ -53,7 +53,7 @@ fn read_names(
     Ok(names)
 }
 
-/// Cables, each a table; without any, hosts are joined with the first switch.
+/// Reads cables, each from a table. Without cables, all hosts are joined with the first switch.
 fn read_cables(
     keys: &mut Reader,
     hosts: &[String],
@@ -83,7 +83,7 @@ fn read_cables(
     Ok(cables)
 }
 
-/// A cable as it is written out with all settings.
+/// Formats a cable for the effective configuration.
 fn as_toml(cable: &Cable) -> String {
     let [a, b] = &cable.ends;
     let mut text = format!("{{ ends = [{a:?}, {b:?}]");
@@ -141,7 +141,7 @@ fn read_cable(keys: &Reader, place: usize, value: &Value) -> Result<Cable, Confi
     })
 }
 
-/// A number of a cable, if it has it.
+/// Reads a number of a cable, if it is set.
 fn own_number(
     keys: &Reader,
     table: &Table,
@@ -160,7 +160,7 @@ fn own_number(
     Err(keys.wrong_text(&format!("{key} of cable {place}"), written(value), expected))
 }
 
-/// Settings of cables that a fabric does not know.
+/// Rejects settings of cables that the fabric does not support.
 pub(super) fn check_fabric(
     keys: &Reader,
     topology: &Topology,
@@ -193,7 +193,8 @@ pub(super) fn check_fabric(
 }
 
 impl Configuration {
-    /// Buffers of cables that no frame fits into, with a transport that sends it until it arrives.
+    /// Rejects cable buffers that are too small for a frame. A transport would retransmit such a
+    /// frame forever.
     pub(super) fn check_cables(
         &self,
         ethernet: &EthernetConfiguration,
@@ -209,7 +210,7 @@ impl Configuration {
         Err(self.wrong_buffer(link, bytes, expected))
     }
 
-    /// The first cable with a buffer, as an error that says what keeps frames.
+    /// Returns an error for the first cable with a buffer, with a remedy against losses.
     pub(super) fn lossy_cable(&self, remedy: &str) -> Option<ConfigurationError> {
         let (link, bytes) = self.buffered_cable(|bytes| bytes > 0)?;
         Some(self.wrong_buffer(link, bytes, format!("without buffer_bytes, or {remedy}")))
@@ -227,8 +228,8 @@ impl Configuration {
     }
 }
 
-/// The rate that shares of a host's load are taken of, in bits per second: that of the host `target`, else
-/// of the slowest cable of a host.
+/// Returns the rate to which the load of hosts refers, in bits per second: that of the host
+/// `target`, or else of the slowest cable of a host.
 pub(super) fn host_rate_bps(topology: &Topology, target: Option<u32>, default_bps: u64) -> u64 {
     let of = |host| {
         let own = topology.cable_settings(topology.host_link(host)).rate_bps;
@@ -243,10 +244,10 @@ pub(super) fn host_rate_bps(topology: &Topology, target: Option<u32>, default_bp
     }
 }
 
-/// The keys of a cable.
+/// Keys of a cable.
 const CABLE_KEYS: [&str; 5] = ["ends", "rate_bps", "propagation_ps", "buffer_bytes", "count"];
 const EXAMPLE: &str = "{ ends = [\"h0\", \"s0\"], rate_bps = \"10 Gb/s\" }";
-/// As many nodes as any topology has.
+/// The maximum number of nodes of a topology.
 const NAMES_MAX: u64 = 1 << 20;
-/// Parallel cables between two switches.
+/// Maximum number of parallel cables between two switches.
 const PARALLEL_MAX: u64 = 64;

@@ -124,7 +124,7 @@ fn no_rank_leaves_a_barrier_before_the_last_has_come() {
     let outcome = run(9, |mpi| async move {
         let late_ns = u64::from(mpi.number()) * 100_000;
         mpi.compute(late_ns).await;
-        // A message to any tag does not take those of the barrier.
+        // A receive with any tag must not match the messages of the barrier.
         let receiving = mpi.irecv(ANY, ANY);
         mpi.barrier().await;
         assert!(mpi.now_ps() >= 800_000_000, "{}", mpi.now_ps());
@@ -162,7 +162,7 @@ fn ranks_that_wait_for_each_other_are_reported_in_pairs() {
     assert!(text.contains("rank 1 waits for a message of a collective from rank 0"), "{text}");
 }
 
-/// Delivers later what was sent earlier.
+/// A fabric that delivers messages in the reverse order of sending.
 struct Reversing {
     left: u64,
 }

@@ -1,8 +1,9 @@
-//! What the parts of a divided network send each other: frames whose link leads to another part,
-//! pauses, and the messages they belong to.
+//! Exchange between the parts of a divided network: frames whose link leads to another part,
+//! pauses, and the messages to which the frames belong.
 //!
-//! A message lives where its receiver is. Its sender gives it a name there, which comes back when
-//! the message is complete, so that names are places in a table and nothing is searched.
+//! A message is stored in the part of its receiver. The sending part gives it a name there, which
+//! is returned when the message is complete. Names are therefore indices of a table, and no search
+//! is needed.
 
 use std::sync::Arc;
 
@@ -13,19 +14,19 @@ use super::queues::Queues;
 use super::transport::Segment;
 use super::{Ethernet, Frame, FrameState, NOWHERE};
 
-/// What one part sends another at the end of a window of time.
+/// Data from one part to another at the end of a window of time.
 #[derive(Debug, Default)]
 pub struct Parcel {
     arrivals: Vec<Crossing>,
     /// Messages that will arrive, with their names.
     messages: Vec<(u32, Message)>,
-    /// Names of messages that are complete, given by the receiver of the parcel.
+    /// Names of complete messages. The part that receives the parcel gave these names.
     retired: Vec<u32>,
     /// Events of queues.
     events: Vec<Event>,
-    /// What the arriving frames carry for a transport, if there is one.
+    /// Transport headers of the arriving frames, if there is a transport.
     segments: Vec<Segment>,
-    /// The same for Homa.
+    /// Homa headers of the arriving frames, if hosts use Homa.
     packets: Vec<Packet>,
 }
 
@@ -38,11 +39,11 @@ struct Crossing {
     state: Option<FrameState>,
 }
 
-/// The border of a part.
+/// The borders of a part with all other parts.
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
     own: u32,
-    /// Part of each node.
+    /// The part of each node.
     parts: Arc<[u8]>,
     borders: Vec<Border>,
 }
@@ -51,16 +52,17 @@ pub(super) struct Exchange {
 #[derive(Clone, Debug, Default)]
 struct Border {
     parcel: Parcel,
-    /// Names for messages to there that can be given again, and the first that never was.
+    /// Names for messages to that part: names that can be used again, and the first that was never
+    /// used.
     vacant: Vec<u32>,
     next: u32,
-    /// Messages from there by name: their place here.
+    /// Index here of each message from that part, by name.
     arriving: Vec<u32>,
 }
 
 impl Exchange {
-    /// What a message is called by frames: its place if its receiver is in this part; else it goes
-    /// there, and it is its name there.
+    /// Returns the name of a message for its frames: its index if its receiver is in this part.
+    /// Otherwise moves the message to the receiver's part, and returns its name there.
     pub(super) fn name(&mut self, context: &mut Context, index: u32) -> u32 {
         let destination = context.messages.get(index).destination;
         let part = self.parts[destination as usize];
@@ -77,13 +79,13 @@ impl Exchange {
         self.own << NAME_BITS | name
     }
 
-    /// Where a message is whose frames call it so.
+    /// Returns the index of the message that frames call `name`.
     pub(super) fn message(&self, name: u32) -> u32 {
         let (part, name) = (name >> NAME_BITS, name & NAME);
         if part == self.own { name } else { self.borders[part as usize].arriving[name as usize] }
     }
 
-    /// A message is complete: its name can be given again.
+    /// Retires the name of a complete message, so that it can be used again.
     pub(super) fn retire(&mut self, name: u32) {
         let (part, name) = (name >> NAME_BITS, name & NAME);
         if part != self.own {
@@ -91,9 +93,9 @@ impl Exchange {
         }
     }
 
-    /// The number of this part.
+    /// Returns the number of this part.
     pub(super) const fn own_part(&self) -> u8 {
-        // At most PARTS_MAX.
+        // Less than `PARTS_MAX`.
         self.own as u8
     }
 
@@ -104,14 +106,15 @@ impl Exchange {
 }
 
 impl Clone for Parcel {
-    /// Parts are made before anything happens: what is cloned is empty.
+    /// Returns an empty parcel: parts are created before anything happens.
     fn clone(&self) -> Self {
         Self::default()
     }
 }
 
 impl Ethernet {
-    /// This network as one of several parts: `parts` names the part of each node. Nothing must have happened yet.
+    /// Returns this network as one of several parts. `parts` has the part of each node. The run
+    /// must not have started.
     pub(in super::super) fn part(&self, parts: &Arc<[u8]>, own: u32) -> Self {
         let count = parts.iter().max().map_or(1, |&last| usize::from(last) + 1);
         let mut part = self.clone();
@@ -121,8 +124,8 @@ impl Ethernet {
         part
     }
 
-    /// The least time between an event in a part and what it makes happen in another, in
-    /// picoseconds. Hosts must be in the part of their switch.
+    /// Returns the minimum time between an event in a part and its effect in another, in
+    /// picoseconds. A host must be in the part of its switch.
     pub(in super::super) fn lookahead_ps(&self) -> u64 {
         if self.cables.is_empty() {
             return self.lookahead_of_ps(self.byte_times[1], self.configuration.propagation_ps);
@@ -132,7 +135,7 @@ impl Ethernet {
         trunks.map(of).min().unwrap_or(1)
     }
 
-    /// The same where all trunks are alike.
+    /// Returns the lookahead for trunks that are all equal.
     fn lookahead_of_ps(&self, byte_time: u32, propagation_ps: u64) -> u64 {
         let configuration = &self.configuration;
         let trunk = u64::from(byte_time);
@@ -144,13 +147,14 @@ impl Ethernet {
         };
         let frame_ps = first_ps + propagation_ps;
         match &self.queues {
-            // With queues, the way of a frame is known when it leaves, and not before.
+            // With stored queues, the route of a frame is known only when the frame leaves.
             Some(_) => frame_ps.min(Queues::pause_ps(trunk) + propagation_ps),
             None => frame_ps + configuration.latency_ps,
         }
     }
 
-    /// Hands a frame to the part where its link ends, if that is another.
+    /// Moves a frame to the part in which its link ends, if that is another part. Returns whether
+    /// it was moved.
     pub(super) fn cross(&mut self, time_ps: u64, link: u32, index: u32) -> bool {
         let Some(exchange) = &mut self.exchange else { return false };
         let Some(part) = exchange.foreign(self.ends[link as usize].node()) else { return false };
@@ -167,7 +171,7 @@ impl Ethernet {
         true
     }
 
-    /// Schedules an event of the queue of a port, in the part where the port is.
+    /// Schedules an event of a port's queue, in the part of the port.
     pub(super) fn schedule_at(&mut self, context: &mut Context, event: Event, node: u32) {
         let part = self.exchange.as_ref().and_then(|exchange| exchange.foreign(node));
         match (part, &mut self.exchange) {
@@ -176,13 +180,13 @@ impl Ethernet {
         }
     }
 
-    /// What is to be sent to a part.
+    /// Removes and returns the data for a part.
     pub(in super::super) fn parcel(&mut self, to: usize) -> Parcel {
         let border = self.exchange.as_mut().and_then(|exchange| exchange.borders.get_mut(to));
         border.map(|border| std::mem::take(&mut border.parcel)).unwrap_or_default()
     }
 
-    /// Takes what a part has sent.
+    /// Accepts the data from a part.
     pub(in super::super) fn accept(
         &mut self,
         context: &mut Context,
@@ -219,8 +223,8 @@ impl Ethernet {
     }
 }
 
-/// Parts there can be.
+/// Maximum number of parts.
 pub(in super::super) const PARTS_MAX: u32 = 1 << (32 - NAME_BITS);
-/// Names of messages: 64 million in flight between two parts.
+/// Bits of a message's name: 64 million messages in flight between two parts.
 const NAME_BITS: u32 = 26;
 const NAME: u32 = (1 << NAME_BITS) - 1;

@@ -7,8 +7,8 @@
 //! messages first. The receiver requests retransmissions. If it has lost all frames of a message, the
 //! sender retransmits the first one after a timeout. There are no connections.
 //!
-//! This model counts whole frames where the paper counts bytes. All orders depend on hosts and numbers of
-//! messages, and not on places in tables, so that a divided network has the same result.
+//! This model counts whole frames where the paper counts bytes. All orders depend on hosts and
+//! numbers of messages, not on indices of tables, so that a divided network has the same result.
 
 mod hosts;
 mod incoming;
@@ -23,47 +23,49 @@ use outgoing::Sender;
 /// Parameters of Homa.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct HomaConfiguration {
-    /// `RTTbytes`: what a sender transmits of a message without a grant, and the most of a message that is
-    /// granted and has not arrived. 1 or more.
+    /// `RTTbytes`: number of bytes of a message that need no grant, and the maximum of granted
+    /// bytes in flight per message. 1 or more.
     pub rtt_bytes: u32,
-    /// Messages that a receiver grants to at a time, 1 or more.
+    /// Maximum number of messages that a receiver grants at a time, 1 or more.
     pub overcommitment: u32,
-    /// Classes of frames that need no grant, the first ones; 1 or more. Granted frames have the other
-    /// classes. If there is a single class, all frames have it.
+    /// Number of classes for frames that need no grant, from the first class; 1 or more. Granted
+    /// frames use the other classes. With a single class, all frames use it.
     pub unscheduled_classes: u8,
-    /// The longest message of each of these classes but the last.
+    /// Maximum length of messages in each of these classes but the last, in bytes.
     pub cutoff_bytes: [u32; CUTOFFS_MAX],
-    /// Share of the grants that goes to the oldest message of a receiver, in percent.
+    /// Share of the grants for the oldest message of a receiver, in percent.
     pub oldest_percent: u32,
-    /// Payload of grants and the like; a frame of it is as long as one of data with so much.
+    /// Payload of grants and other control packets. Their frames are as long as data frames with
+    /// this payload.
     pub ack_bytes: u32,
-    /// Time without a frame of a message after which the receiver requests retransmissions, in picoseconds;
-    /// doubled each further time.
+    /// Time without a frame of a message after which the receiver requests retransmissions, in
+    /// picoseconds. Doubles with each timeout in a row.
     pub timeout_ps: u64,
-    /// Frames lost at random, of a million.
+    /// Frames lost at random, per million.
     pub loss_ppm: u32,
 }
 
-/// Cutoffs between as many classes as there can be.
+/// Number of cutoffs between the maximum number of classes.
 pub const CUTOFFS_MAX: usize = super::CLASSES_MAX as usize - 1;
 
-/// Identifies a message at one of its hosts: the other host, and the number of the message among those of
-/// the two.
+/// Identifies a message at one of its hosts: the other host, and the number of the message from the
+/// source to the destination.
 type Key = (u32, u32);
 
-/// What a frame carries for Homa.
+/// Homa header of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Packet {
-    /// Hosts of the message.
+    /// Source and destination of the message.
     source: u32,
     destination: u32,
-    /// Number of the message among those of its source and destination.
+    /// Number of the message from this source to this destination.
     number: u32,
-    /// Number of the data frame, or of the first that is missing.
+    /// Number of the data frame, or of the first missing frame.
     frame: u32,
-    /// Of data, the frames of its message; else those before this one are granted.
+    /// In a data frame, the number of frames of the message. In other packets, frames before this
+    /// one are granted.
     until: u32,
-    /// Number of the transmission, for each message and direction.
+    /// Number of the transmission, per message and direction.
     transmission: u32,
     kind: Kind,
 }
@@ -71,11 +73,11 @@ pub(super) struct Packet {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Kind {
     Data,
-    /// More frames may be sent, in this class.
+    /// Grants further frames, in this class.
     Grant {
         class: u8,
     },
-    /// Requests so many frames from the first missing one on.
+    /// Requests `frames` frames from the first missing one on.
     Resend {
         frames: u32,
     },
@@ -85,17 +87,17 @@ enum Kind {
 
 const _: () = assert!(size_of::<Packet>() <= 32);
 
-/// The transport of all hosts of a network, or of a part of it.
+/// The transport of all hosts of a network, or of one part of it.
 #[derive(Clone, Debug)]
 pub(super) struct Homa {
     configuration: HomaConfiguration,
-    /// Frames that need no grant at most, and classes of all.
+    /// Maximum number of frames that need no grant, and number of classes.
     rtt_frames: u32,
     classes: u8,
     hosts: Vec<HomaHost>,
-    /// Messages of each pair of hosts so far.
+    /// Number of messages so far from each source to each destination.
     numbers: BTreeMap<(u32, u32), u32>,
-    /// Of each frame.
+    /// Homa header of each frame.
     packets: Vec<Packet>,
     counts: TransportCounts,
 }
@@ -105,10 +107,10 @@ pub(super) struct Homa {
 struct HomaHost {
     sender: Sender,
     receiver: Receiver,
-    /// Times at which deadlines of messages are checked, never later than the deadline; whether this host
-    /// sends the message; the message.
+    /// Times at which deadlines of messages are checked, never later than the deadline: time,
+    /// whether this host sends the message, message.
     timers: BTreeSet<(u64, bool, Key)>,
-    /// Time of the event for the first of them; [`u64::MAX`] if none is scheduled.
+    /// Time of the event for the first timer; [`u64::MAX`] if none is scheduled.
     timer_ps: u64,
     /// Time of the event that sends the next data frame; [`u64::MAX`] if none is scheduled.
     pull_ps: u64,
@@ -139,22 +141,22 @@ impl Homa {
         }
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub(super) const fn counts(&self) -> &TransportCounts {
         &self.counts
     }
 
-    /// Takes over what another part counted.
+    /// Adds the counters of another part.
     pub(super) fn merge(&mut self, part: &Self) {
         self.counts.merge(&part.counts);
     }
 
-    /// What a frame carries.
+    /// Returns the Homa header of a frame.
     pub(super) fn packet(&self, frame: u32) -> Packet {
         self.packets[frame as usize]
     }
 
-    /// Notes what a frame carries.
+    /// Stores the Homa header of a frame.
     pub(super) fn set_packet(&mut self, frame: u32, packet: Packet) {
         if self.packets.len() <= frame as usize {
             self.packets.resize(frame as usize + 1, packet);
@@ -162,7 +164,7 @@ impl Homa {
         self.packets[frame as usize] = packet;
     }
 
-    /// Class of the frames of a message of so many bytes that need no grant.
+    /// Returns the class of frames that need no grant, for a message of `bytes` bytes.
     fn unscheduled_class(&self, bytes: u32) -> u8 {
         let HomaConfiguration { unscheduled_classes, cutoff_bytes, .. } = self.configuration;
         let last = unscheduled_classes.clamp(1, self.classes) - 1;
@@ -170,21 +172,21 @@ impl Homa {
         cutoffs.filter(|&&most| bytes > most).count() as u8
     }
 
-    /// Timeout of a message after `backoff` timeouts in a row, in picoseconds.
+    /// Returns the timeout of a message after `backoff` timeouts in a row, in picoseconds.
     const fn timeout_ps(&self, backoff: u32) -> u64 {
         let shift = if backoff > BACKOFF_MAX { BACKOFF_MAX } else { backoff };
         self.configuration.timeout_ps << shift
     }
 }
 
-/// A timeout of a second, so often doubled, is an hour.
+/// Maximum number of doublings: a timeout of a second becomes about an hour.
 const BACKOFF_MAX: u32 = 12;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// With frames of 1000 bytes: three frames need no grant, and have two classes.
+    /// With frames of 1000 bytes, three frames need no grant, and they have two classes.
     pub(super) const CONFIGURATION: HomaConfiguration = HomaConfiguration {
         rtt_bytes: 2_500,
         overcommitment: 2,

@@ -1,9 +1,9 @@
-//! How queues that exist are filled and served.
+//! Stored queues: how frames join them and are served.
 //!
-//! A frame arrives, begins to leave, and has left, so that its room is free. A port that is busy takes the next frame
-//! when the last has left, so that these two are one event. A frame joins the queue of its output when it has the
-//! latency of the switch behind it: its arrival is reported at that time, unless a pause or the engine of the switch
-//! must be asked before.
+//! A frame arrives, starts to be sent, and has been sent, which frees its buffer. A busy port
+//! starts the next frame when the last has been sent, so these two are one event. A frame joins the
+//! queue of its output after the latency of the switch. Its arrival is reported at that time,
+//! unless a pause or the engine of the switch must be checked earlier.
 
 use super::super::simulation::Context;
 use super::super::wheel::Event;
@@ -11,15 +11,16 @@ use super::queues::{Admission, Pool, Queues, Sending, Waiting};
 use super::{Ethernet, Forwarding, FrameState, NOWHERE, QUEUE};
 
 impl Ethernet {
-    /// Whether arrivals at a switch are reported only when the frames have its latency behind them: an event less.
-    /// Pauses and the engine of a switch need to know before.
+    /// Returns whether arrivals at a switch are reported after its latency, which saves one event.
+    /// Pauses and the engine of a switch need the arrival itself.
     pub(super) fn arrives_ready(&self) -> bool {
         self.configuration.host_frame_interval_ps == 0
             && self.queues.as_ref().is_some_and(|queues| queues.configuration.queues.lossless == 0)
     }
 
-    /// Has a frame join the queue of a port at `ready_ps`. Of lossless classes it occupies the buffer from
-    /// now on, as its sender must learn in time; of others from then on.
+    /// Schedules a frame to join the queue of a port at `ready_ps`. A frame of a lossless class
+    /// occupies the buffer from now on, so that its sender is paused in time; other frames occupy
+    /// it from `ready_ps` on.
     pub(super) fn enqueue(&mut self, context: &mut Context, port: u32, index: u32, ready_ps: u64) {
         let bytes = self.frames.get(index).bytes;
         let FrameState { class, input, .. } = self.states[index as usize];
@@ -44,7 +45,7 @@ impl Ethernet {
         context.schedule(ready_ps, QUEUE | port, READY);
     }
 
-    /// Asks the buffer of a switch for room for a frame, or loses it.
+    /// Requests buffer for a frame at a switch. Drops the frame if it is refused.
     fn admit(&mut self, context: &mut Context, port: u32, index: u32) -> bool {
         let bytes = self.frames.get(index).bytes;
         let FrameState { class, input, .. } = self.states[index as usize];
@@ -67,7 +68,7 @@ impl Ethernet {
         true
     }
 
-    /// A frame joins the queue of a port, if there is room.
+    /// Adds a frame to the queue of a port, if its buffer has room.
     fn join(&mut self, context: &mut Context, port: u32, index: u32, ready_ps: u64) {
         if self.states[index as usize].pool.is_none() && !self.admit(context, port, index) {
             return;
@@ -87,7 +88,7 @@ impl Ethernet {
         }
     }
 
-    /// An event of the queue of a port.
+    /// Handles an event of a port's queue.
     pub(super) fn handle_queue(&mut self, context: &mut Context, port: u32, subject: u32) {
         let now_ps = context.wheel.now_ps();
         let Some(queues) = &mut self.queues else { return };
@@ -111,7 +112,7 @@ impl Ethernet {
         }
     }
 
-    /// Has a port looked at, at a time.
+    /// Schedules a check of a port, at `time_ps` or when the port is free.
     fn look_at(&mut self, context: &mut Context, port: u32, time_ps: u64) {
         let Some(queues) = &mut self.queues else { return };
         let output = &mut queues.outputs[port as usize];
@@ -122,7 +123,7 @@ impl Ethernet {
         }
     }
 
-    /// Frees the room of what has left, and begins with the next.
+    /// Frees the buffer of the frame that was sent, and starts the next frame.
     fn serve(&mut self, context: &mut Context, port: u32) {
         let now_ps = context.wheel.now_ps();
         let free_ps = self.ports[port as usize].free_ps;
@@ -153,7 +154,7 @@ impl Ethernet {
         }
     }
 
-    /// Begins to send a frame.
+    /// Starts to send a frame.
     fn begin(&mut self, context: &mut Context, port: u32, class: usize, waiting: Waiting) {
         let Waiting { index, pool, ready_ps, .. } = waiting;
         let frame = *self.frames.get(index);
@@ -196,7 +197,7 @@ impl Ethernet {
         self.look_at(context, port, free_ps);
     }
 
-    /// The last frame has left a port.
+    /// Releases the buffer of the last frame that a port sent.
     fn release(&mut self, context: &mut Context, port: u32) {
         let switch = if self.ends[port as usize].is_from_host() { 0 } else { self.switch_of(port) };
         let Some(queues) = &mut self.queues else { return };
@@ -208,8 +209,8 @@ impl Ethernet {
         }
     }
 
-    /// Asks the sender of a link to pause a class, or to go on: in the opposite direction, after the frame that is
-    /// being sent there. The time of pauses is not taken from frames.
+    /// Requests that the sender of a link pauses or resumes a class. The request travels in the
+    /// opposite direction, after the frame that is being sent there. It does not delay frames.
     fn send_pause(&mut self, context: &mut Context, input: u32, class: u8, is_on: bool) {
         debug_assert_ne!(input, NOWHERE, "hosts have room for all");
         let back = input ^ 1;
@@ -229,14 +230,14 @@ impl Ethernet {
         self.schedule_at(context, event, sender);
     }
 
-    /// Place in tables of the switch that sends by a port.
+    /// Returns the index in tables of the switch that sends through a port.
     fn switch_of(&self, port: u32) -> u32 {
         self.switch_place(self.ends[port as usize ^ 1].node() - self.hosts, self.base(port))
     }
 }
 
-/// Subjects of events: a frame that has the latency of its switch behind it, a look at the queue, or a
-/// pause with its class and whether it begins.
+/// Subjects of events: a frame that has passed the latency of the switch, a check of the queue, or
+/// a pause with its class and whether it starts.
 const READY: u32 = 0;
 const SERVE: u32 = 1;
 const PAUSE: u32 = 2;

@@ -1,11 +1,12 @@
-//! Which inputs of a router are joined with which outputs in a cycle.
+//! Allocators: matching the inputs of a router with its outputs in a cycle.
 
-/// How an allocator chooses.
+/// Algorithm of an allocator.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Allocator {
     /// Each output grants a request in turn, each input accepts a grant in turn (iSLIP).
     Islip,
-    /// Requests by diagonals of their matrix, from one that moves on each cycle.
+    /// Requests are granted along the diagonals of their matrix. The first diagonal moves on each
+    /// cycle.
     Wavefront,
 }
 
@@ -14,11 +15,12 @@ pub enum Allocator {
 pub(super) struct Request {
     pub(super) input: u16,
     pub(super) output: u16,
-    /// Behind all others, where the allocator knows priorities: the wavefront does.
+    /// Whether the request comes after all others, if the allocator has priorities. Only the
+    /// wavefront does.
     pub(super) is_speculative: bool,
 }
 
-/// What an allocator remembers from cycle to cycle.
+/// State of an allocator from cycle to cycle.
 #[derive(Clone, Debug)]
 pub(super) struct Turns {
     kind: Allocator,
@@ -30,20 +32,20 @@ pub(super) struct Turns {
     diagonal: u16,
 }
 
-/// The matching of a cycle; one for all routers, which use it one after the other.
+/// The matching of a cycle. All routers use the same memory, one after the other.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Matching {
-    /// Output of each input; [`NONE`] without.
+    /// Output of each input; [`NONE`] if the input is not matched.
     outputs: Vec<u16>,
     inputs: Vec<u16>,
-    /// What each output grants in a round.
+    /// The input that each output grants in a round.
     granted: Vec<u16>,
-    /// What each input accepts in a round.
+    /// The output that each input accepts in a round.
     accepted: Vec<u16>,
 }
 
 impl Matching {
-    /// Room for the largest router.
+    /// Reserves memory for a router of this size.
     pub(super) fn reserve(&mut self, inputs: usize, outputs: usize) {
         for (list, count) in [
             (&mut self.outputs, inputs),
@@ -55,7 +57,7 @@ impl Matching {
         }
     }
 
-    /// The output that an input got.
+    /// Returns the output that an input was matched with.
     pub(super) fn output_of(&self, input: u16) -> Option<u16> {
         Some(self.outputs[usize::from(input)]).filter(|output| *output != NONE)
     }
@@ -66,7 +68,7 @@ impl Turns {
         Self { kind, rounds, grants: vec![0; outputs], accepts: vec![0; inputs], diagonal: 0 }
     }
 
-    /// Matches requests, each of another pair. The matching is good until [`Turns::clear`].
+    /// Matches requests, each of another pair. The matching is valid until [`Turns::clear`].
     pub(super) fn allocate(&mut self, requests: &mut [Request], matching: &mut Matching) {
         if requests.is_empty() {
             return;
@@ -83,7 +85,7 @@ impl Turns {
         }
     }
 
-    /// Makes the matching ready for the next router.
+    /// Clears the matching for the next router.
     pub(super) fn clear(requests: &[Request], matching: &mut Matching) {
         for request in requests {
             matching.outputs[usize::from(request.input)] = NONE;
@@ -91,7 +93,8 @@ impl Turns {
         }
     }
 
-    /// A round of grants and acceptances; pointers move in the first only, behind what was accepted.
+    /// Runs one round of grants and acceptances. Pointers move only in the first round, to the
+    /// position after the accepted one. Returns whether anything was matched.
     fn round(&mut self, requests: &[Request], matching: &mut Matching, is_first: bool) -> bool {
         let Self { grants, accepts, .. } = self;
         let (inputs, outputs) = (accepts.len() as u16, grants.len() as u16);
@@ -154,7 +157,7 @@ impl Turns {
     }
 }
 
-/// How many come before a place when `first` has the first turn.
+/// Returns the rank of a place if `first` has the first turn.
 pub(super) const fn turn(place: u16, first: u16, places: u16) -> u16 {
     if place >= first { place - first } else { place + places - first }
 }
@@ -163,7 +166,7 @@ const fn next(place: u16, places: u16) -> u16 {
     if place + 1 == places { 0 } else { place + 1 }
 }
 
-/// More inputs than a router can have.
+/// More than the inputs of any router.
 pub(super) const NONE: u16 = u16::MAX;
 
 #[cfg(test)]
@@ -175,7 +178,7 @@ mod tests {
         pairs.iter().map(request).collect()
     }
 
-    /// Matches the same requests in each of some cycles: the pairs of each.
+    /// Matches equal requests in each of `cycles` cycles. Returns the matched pairs of each cycle.
     fn matches(turns: &mut Turns, pairs: &[(u16, u16)], cycles: usize) -> Vec<Vec<(u16, u16)>> {
         let mut matching = Matching::default();
         matching.reserve(turns.accepts.len(), turns.grants.len());
@@ -198,7 +201,7 @@ mod tests {
     fn islip_under_full_load_comes_to_whole_matchings_in_turn() {
         let mut turns = Turns::new(Allocator::Islip, 1, 3, 3);
         let cycles = matches(&mut turns, &FULL, 8);
-        // All outputs grant input 0 first; their pointers part from then on.
+        // All outputs grant input 0 first. Their pointers differ from then on.
         assert_eq!(cycles[0], [(0, 0)]);
         assert!(cycles[3..].iter().all(|pairs| pairs.len() == 3), "{cycles:?}");
     }

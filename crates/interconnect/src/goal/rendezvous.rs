@@ -1,17 +1,17 @@
 //! Large messages that wait for their receive: request, clearance, data.
 //!
-//! A send of more bytes than the threshold (S of `LogGOPSim`) sends a request of a byte. The request,
-//! not the data, is what receives are matched with; as soon as it has one, and at once if that was posted
-//! before, the receiver answers with a clearance of a byte. Then the data follow, and the send ends. The
-//! receive ends when they are there. So such a message takes two latencies more than an eager one, and
-//! hosts pay for three messages.
+//! A send of more bytes than the threshold (S of `LogGOPSim`) sends a one-byte request. Receives
+//! are matched with the request, not with the data. As soon as a receive matches, which can be at
+//! once, the receiver answers with a one-byte clearance. The sender then sends the data, and the
+//! send ends. The receive ends when the data has arrived. Such a message takes two latencies more
+//! than an eager one, and hosts pay for three messages.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::super::workload::{Actions, Received};
 use super::{Goal, GoalError, Kind, Program};
 
-/// Messages of a rank between request and data. Those of the same peer and tag keep their order.
+/// Messages of a rank between request and data. Messages with equal peer and tag keep their order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rendezvous {
     /// Sends that wait for their clearance, by receiver and tag.
@@ -22,25 +22,26 @@ pub(super) struct Rendezvous {
 
 type Lines = BTreeMap<(u32, u32), VecDeque<u32>>;
 
-/// What a receive is matched with.
+/// Message that can match a receive.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Offer {
-    /// The message itself.
+    /// The data itself.
     Message,
-    /// A request for it.
+    /// A request to send the data.
     Request {
-        /// Rank that will send it.
+        /// Rank that will send the data.
         from: u32,
-        /// Its tag.
+        /// Tag of the message.
         tag: u32,
     },
 }
 
 impl Goal {
-    /// Changes messages of more than so many bytes to rendezvous: their data leave when the receive is posted.
+    /// Changes messages of more than `bytes` bytes to rendezvous: their data is sent after the
+    /// receive has been posted.
     ///
-    /// Two bits of the tags then say which of the three messages it is; an operation whose tag needs
-    /// them is an error.
+    /// Two bits of the tag then distinguish the three messages. An operation whose tag uses these
+    /// bits is an error.
     ///
     /// # Errors
     /// [`GoalError`], one variant for each cause.
@@ -59,7 +60,7 @@ impl Goal {
         Ok(self)
     }
 
-    /// A message is there; returns the operation that ends with it.
+    /// Handles a message. Returns the operation that ends with it, if one does.
     pub(super) fn take(
         &mut self,
         rank: u32,
@@ -94,13 +95,13 @@ impl Goal {
 }
 
 impl Rendezvous {
-    /// Asks the receiver of a send for its clearance.
+    /// Sends the request of a send to its receiver.
     pub(super) fn request(&mut self, (to, tag): (u32, u32), index: u32, actions: &mut Actions) {
         actions.send(to, CONTROL_BYTES, tag | REQUEST);
         self.requested.entry((to, tag)).or_default().push_back(index);
     }
 
-    /// Lets the sender of a message, by its tag, send it to a receive.
+    /// Clears a message, given by sender and tag, to be sent to a receive.
     pub(super) fn clear(&mut self, (from, tag): (u32, u32), index: u32, actions: &mut Actions) {
         actions.send(from, CONTROL_BYTES, tag | CLEARANCE);
         self.cleared.entry((from, tag)).or_default().push_back(index);
@@ -108,14 +109,14 @@ impl Rendezvous {
 }
 
 impl Program {
-    /// A send that waits for its clearance: receiver, tag and the operation.
+    /// Returns a send that waits for its clearance: receiver, tag and operation.
     pub(super) fn uncleared(&self) -> Option<(u32, u32, u32)> {
         let (&(to, tag), line) = self.rendezvous.requested.first_key_value()?;
         Some((to, tag, *line.front()?))
     }
 }
 
-/// Takes the first of a line, and the line with the last.
+/// Removes and returns the first entry of a line. Removes the line with its last entry.
 fn pop(lines: &mut Lines, named: (u32, u32)) -> Option<u32> {
     let line = lines.get_mut(&named)?;
     let first = line.pop_front();
@@ -125,7 +126,7 @@ fn pop(lines: &mut Lines, named: (u32, u32)) -> Option<u32> {
     first
 }
 
-/// Of requests and clearances: the least that all fabrics carry.
+/// Length of requests and clearances: the minimum that all fabrics carry.
 const CONTROL_BYTES: u32 = 1;
 const TAG_MASK: u32 = (1 << 30) - 1;
 const REQUEST: u32 = 1 << 30;
@@ -138,7 +139,7 @@ mod tests {
     use super::super::super::simulation::{HostCosts, InTurns, Outcome, Simulation, Stuck};
     use super::*;
 
-    /// L 1 µs, g 0.1 µs, G 1 ns, and what hosts pay.
+    /// Replays a trace with L = 1 µs, g = 0.1 µs, G = 1 ns and the costs of the hosts.
     fn replay(text: &str, above: u32, costs: HostCosts) -> Result<Outcome, Stuck> {
         let goal = Goal::parse("a.goal", text).expect("it is well formed");
         let goal = goal.with_rendezvous_above(above).expect("tags are small");
@@ -151,7 +152,7 @@ mod tests {
     const FREE: HostCosts =
         HostCosts { send_ps: 0, send_ps_per_byte: 0, receive_ps: 0, receive_ps_per_byte: 0 };
 
-    /// Rank 1 computes for so many nanoseconds before it receives.
+    /// Returns a trace in which rank 1 computes for `computes_ns` before it receives.
     fn one_message(bytes: u32, computes_ns: u32) -> String {
         format!(
             "num_ranks 2\nrank 0 {{\nsend {bytes}b to 1 tag 7\n}}\nrank 1 {{\nc: calc {computes_ns}\n\
@@ -167,7 +168,7 @@ mod tests {
         let outcome = replay(text, 1_000, FREE).expect("it ends");
         assert_eq!(outcome.completed_ps, 3 * 1_000_000 + 1_000 * 1_000);
         assert_eq!(outcome.delivered, 3);
-        // At the threshold it is eager.
+        // A message at the threshold is eager.
         let outcome = replay(text, 1_001, FREE).expect("it ends");
         assert_eq!(outcome.completed_ps, 1_000_000 + 1_000 * 1_000);
         assert_eq!(outcome.delivered, 1);
@@ -175,10 +176,10 @@ mod tests {
 
     #[test]
     fn data_wait_for_the_receive() {
-        // The receive is posted at 9 µs, when the request is long there.
+        // The receive is posted at 9 µs, long after the request has arrived.
         let outcome = replay(&one_message(1_001, 9_000), 1_000, FREE).expect("it ends");
         assert_eq!(outcome.completed_ps, 9_000_000 + 2 * 1_000_000 + 1_000 * 1_000);
-        // Eager data come in when the processor is free.
+        // Eager data is received when the processor is free.
         let outcome = replay(&one_message(1_000, 9_000), 1_000, FREE).expect("it ends");
         assert_eq!(outcome.completed_ps, 9_000_000 + 999 * 1_000);
     }
@@ -187,7 +188,7 @@ mod tests {
     fn a_send_ends_when_its_data_are_posted() {
         let text = "num_ranks 2\nrank 0 {\ns: send 1001b to 1\nc: calc 50000\nc requires s\n}\nrank 1 \
                     {\nc: calc 9000\nr: recv 1001b from 0\nr requires c\n}\n";
-        // Clearance at 10 µs, then 50 µs of work.
+        // The clearance arrives at 10 µs; 50 µs of work follow.
         let outcome = replay(text, 1_000, FREE).expect("it ends");
         assert_eq!(outcome.completed_ps, 10_000_000 + 50_000_000);
     }
@@ -196,7 +197,7 @@ mod tests {
     fn hosts_pay_for_three_messages() {
         let costs = HostCosts { send_ps: 300_000, receive_ps: 500_000, ..FREE };
         let text = one_message(1_001, 0);
-        // o_s, L, o_r: three times.
+        // Three messages, each with o_s, L and o_r.
         let outcome = replay(&text, 1_000, costs).expect("it ends");
         assert_eq!(outcome.completed_ps, 3 * (300_000 + 1_000_000 + 500_000) + 1_000 * 1_000);
     }
@@ -206,12 +207,13 @@ mod tests {
         let text = "num_ranks 3\nrank 0 {\na: recv 1001b from -1 tag -1\nb: recv 1001b from 2 tag 9\n\
                     b requires a\n}\nrank 1 {\nsend 1001b to 0 tag 4\n}\nrank 2 {\nc: calc 100\ns: send \
                     1001b to 0 tag 9\ns requires c\n}\n";
-        // Rank 1 at 4 µs. The request of rank 2 waits for the second receive: 4 + 1 + 1 + 1 µs.
+        // The message of rank 1 ends at 4 µs. The request of rank 2 waits for the second receive: 4
+        // + 1 + 1 + 1 µs.
         let outcome = replay(text, 1_000, FREE).expect("it ends");
         assert_eq!(outcome.completed_ps, 4_000_000 + 2 * 1_000_000 + 1_000 * 1_000);
     }
 
-    /// What eager sends hide: both wait for the other's receive.
+    /// A deadlock that eager sends hide: both sends wait for the other rank's receive.
     #[test]
     fn sends_that_wait_for_each_other_are_reported_with_their_line() {
         let rank = |other: u32| {

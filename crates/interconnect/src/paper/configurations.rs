@@ -10,22 +10,22 @@ use super::super::workload::Workload;
 use super::super::wormhole::{Arbiter, LaneSelection, Wormhole, WormholeConfiguration};
 use super::reference::Interconnect;
 
-/// The simulated cluster: what the three interconnects are made of.
+/// The simulated cluster, with the settings of the three interconnects.
 #[derive(Clone, Debug)]
 pub struct Configurations {
-    /// Four switches with 64 hosts each and a fifth that joins them.
+    /// Four switches with 64 hosts each, and a fifth that joins them.
     pub ethernet: EthernetConfiguration,
-    /// Cables from each switch with hosts to the fifth.
+    /// Number of cables from each switch with hosts to the fifth.
     pub ethernet_trunks: u32,
-    /// Crossbars of 16 ports, 8 of them for hosts, in a torus with two lanes each way.
+    /// Crossbars of 16 ports, 8 of them for hosts, in a torus with two lanes in each direction.
     pub myrinet: WormholeConfiguration,
-    /// Whether Myrinet routes go along the second dimension first.
+    /// Whether Myrinet routes follow the second dimension first.
     pub myrinet_reversed: bool,
-    /// Cards of 16 Gigabit Ethernet ports in a torus.
+    /// Cards of 16 Gigabit Ethernet ports, in a torus.
     pub avici: FlitConfiguration,
-    /// Iterations of `mesh`.
+    /// Number of iterations of `mesh`.
     pub iterations: u32,
-    /// Computation of an iteration of `mesh`, in picoseconds.
+    /// Time of the computation in each iteration of `mesh`, in picoseconds.
     pub compute_ps: u64,
     /// Order in which a rank sends to its neighbours, see [`MeshConfiguration::order`].
     ///
@@ -35,33 +35,33 @@ pub struct Configurations {
     pub delay_ps: u64,
 }
 
-/// Why a part of the paper cannot be run.
+/// Why an experiment of the paper cannot be run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PaperError {
-    /// No such topology.
+    /// A topology cannot be built.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// No such routes.
+    /// A topology has no such routes.
     #[error(transparent)]
     Routing(#[from] RoutingError),
-    /// The prices are of no use.
+    /// The price book cannot be used.
     #[error(transparent)]
     Prices(#[from] PriceListError),
     /// A run stopped early.
     #[error("{interconnect}, {what}: {cause}")]
     Stuck {
-        /// Which interconnect.
+        /// Name of the interconnect.
         interconnect: &'static str,
-        /// Which run.
+        /// Name of the run.
         what: String,
-        /// Why.
+        /// Why it stopped.
         cause: Stuck,
     },
 }
 
 impl Default for Configurations {
-    /// The joint configuration.
+    /// Returns the settings that fit all results of the paper jointly.
     fn default() -> Self {
         Self {
             ethernet: EthernetConfiguration {
@@ -74,7 +74,7 @@ impl Default for Configurations {
             },
             ethernet_trunks: 6,
             myrinet: WormholeConfiguration {
-                // 1.28 Gb/s, a byte at a time.
+                // 1.28 Gb/s, one byte at a time.
                 character_ps: 6_250,
                 character_bytes: 1,
                 header_characters: 11,
@@ -94,7 +94,7 @@ impl Default for Configurations {
                 entry_ps: 90_000,
                 exit_ps: 90_000,
                 credit_ps: 45_000,
-                // 72 bytes with a header of 14.
+                // Flits of 72 bytes with a header of 14.
                 flit_payload_bytes: 58,
                 packet_overhead_bytes: 12,
                 channels: 2,
@@ -109,7 +109,7 @@ impl Default for Configurations {
                 },
             },
             iterations: 9,
-            // A multiple of the clock of Avici's ports, and within 1 % of 10 us.
+            // A multiple of the clock of Avici's ports, within 1 % of 10 µs.
             compute_ps: 9_990_000,
             order: [0, 1, 3, 2],
             delay_ps: 12_000_000,
@@ -121,7 +121,7 @@ impl Configurations {
     /// Runs a workload of 256 ranks, rank r on host `placement[r]`.
     ///
     /// # Errors
-    /// [`Stuck`] if messages wait for each other for ever.
+    /// [`Stuck`] if messages wait for each other forever.
     pub fn run<W: Workload>(
         &self,
         network: &Networks,
@@ -149,8 +149,9 @@ impl Configurations {
         }
     }
 
-    /// Returns what messages cost a host: a fit to the latency of an MPI ping-pong, half of what is not
-    /// transmission for each side. The Ethernet hosts took a tenth more.
+    /// Returns the costs of messages at a host, fitted to the latency of an MPI ping-pong: each
+    /// side has half of the time that is not transmission. The costs of Ethernet hosts are a tenth
+    /// higher.
     pub const fn host_costs(&self, interconnect: Interconnect) -> HostCosts {
         match interconnect {
             Interconnect::Myrinet => HostCosts::symmetric(58_000_000, 20_000),
@@ -161,14 +162,14 @@ impl Configurations {
     }
 }
 
-/// Topologies and routes of the three, which many runs share.
+/// Topologies and routes of the three interconnects, which many runs share.
 #[derive(Debug)]
 pub struct Networks {
-    /// Spanning tree below the fifth switch.
+    /// Ethernet with a spanning tree below the fifth switch.
     pub ethernet: (Topology, RouteTable),
-    /// Dimension order with dateline lanes.
+    /// Myrinet with dimension order and dateline lanes.
     pub myrinet: (Topology, Paths),
-    /// The same with virtual channels.
+    /// Avici with dimension order and dateline lanes, as virtual channels.
     pub avici: (Topology, Paths),
 }
 
@@ -198,13 +199,13 @@ impl Networks {
     }
 }
 
-/// Places rank r on host r: neighbours in the ring are neighbours in the machine.
+/// Places rank r on host r, so that neighbours on the ring are neighbours in the network.
 pub fn linear() -> Vec<u32> {
     (0..RANKS).collect()
 }
 
-/// Returns the placement of `mesh`: on Ethernet, ranks go to the four switches in turn, so that half of the
-/// messages cross the fifth.
+/// Returns the placement of `mesh`. On Ethernet, ranks are assigned to the four switches in turn,
+/// so that half of the messages cross the fifth.
 pub fn mesh_placement(interconnect: Interconnect) -> Vec<u32> {
     match interconnect {
         Interconnect::Ethernet => (0..RANKS).map(|rank| rank % 4 * 64 + rank / 4).collect(),
@@ -212,8 +213,8 @@ pub fn mesh_placement(interconnect: Interconnect) -> Vec<u32> {
     }
 }
 
-/// Hosts, and ranks.
+/// Number of hosts, and of ranks.
 pub const RANKS: u32 = 256;
-/// Ranks along each side of `mesh`.
+/// Number of ranks along each side of `mesh`.
 pub const MESH_SIDE: u32 = 16;
 const GIGABIT_BPS: u64 = 1_000_000_000;

@@ -6,25 +6,25 @@ use super::{ENTRIES_MAX, LanePolicy, RouteTable, RoutingError, too_large};
 /// How the lane of a hop is chosen.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LaneChoice {
-    /// This one.
+    /// This lane.
     Fixed(u8),
-    /// Any.
+    /// Any lane.
     Any,
-    /// The same as on the hop before.
+    /// The lane of the hop before.
     Same,
-    /// One that the packet draws, where its fabric has lanes in classes; else any.
+    /// A lane that the packet draws, if the fabric has lanes in classes; else any lane.
     Drawn,
 }
 
-/// One hop between switches of a path.
+/// One hop of a path, between two switches.
 #[derive(Clone, Copy, Debug)]
 pub struct Hop {
-    /// The link of lane 0; with virtual channels, of all lanes.
+    /// The link of lane 0. With virtual channels, the link of all lanes.
     pub link: u32,
-    /// The links of lanes 1 and on, when lanes are cables, follow in [`Paths::links`] at this place.
+    /// Start of the links of lanes 1 and higher in [`Paths::links`], if lanes are cables.
     links_start: u32,
     links_count: u8,
-    /// Which lane.
+    /// How the lane is chosen.
     pub lane: LaneChoice,
 }
 
@@ -40,8 +40,8 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Computes the paths along a table, with lanes. `channels` is the number of virtual channels where the lanes
-    /// are such, 1 where they are cables.
+    /// Computes the paths of a routing table, with lanes. `channels` is the number of virtual
+    /// channels if lanes are virtual channels, or 1 if lanes are cables.
     ///
     /// # Errors
     /// [`RoutingError`], one variant for each cause.
@@ -82,7 +82,8 @@ impl Paths {
         Ok(paths)
     }
 
-    /// Returns the hops between the switches of two hosts: where they begin and end in [`Paths::hop`].
+    /// Returns the hops between the switches of two hosts, as start and end indices for
+    /// [`Paths::hop`].
     #[inline]
     pub fn between(&self, source: u32, destination: u32) -> (u32, u32) {
         let row = self.host_columns[source as usize] as usize * self.columns;
@@ -90,7 +91,7 @@ impl Paths {
         (self.starts[at], self.starts[at + 1])
     }
 
-    /// Returns a hop by its place.
+    /// Returns the hop at an index.
     #[inline]
     pub fn hop(&self, place: u32) -> &Hop {
         &self.hops[place as usize]
@@ -103,7 +104,7 @@ impl Paths {
         &self.links[start..start + usize::from(hop.links_count)]
     }
 
-    /// Returns the most hops of a path.
+    /// Returns the maximum number of hops of a path.
     pub const fn hops_max(&self) -> usize {
         self.hops_max
     }
@@ -129,7 +130,7 @@ impl Paths {
                 links.first().map(|&link| topology.links()[link as usize].to - topology.hosts());
             let no_route = || RoutingError::NoRoute { from, to, topology: topology.name().into() };
             let next = next.filter(|_| steps < topology.switches()).ok_or_else(no_route)?;
-            // Candidates that lead elsewhere are no lanes of this hop.
+            // Candidates that lead to another switch are not lanes of this hop.
             let lanes = links
                 .iter()
                 .take_while(|&&link| topology.links()[link as usize].to - topology.hosts() == next);
@@ -146,7 +147,7 @@ impl Paths {
     }
 }
 
-/// Sets the lanes of a path by a rule for datelines.
+/// Sets the lanes of a path by a dateline rule.
 fn dateline(
     topology: &Topology,
     hops: &mut [Hop],
@@ -185,7 +186,7 @@ fn dateline(
     Ok(())
 }
 
-/// The lane with which packets that cross no dateline begin.
+/// Returns the initial lane of packets that cross no dateline.
 const fn unbound(policy: LanePolicy) -> LaneChoice {
     match policy {
         LanePolicy::Balanced => LaneChoice::Drawn,
@@ -193,7 +194,7 @@ const fn unbound(policy: LanePolicy) -> LaneChoice {
     }
 }
 
-/// Whether steps along one dimension cross its middle, opposite to its wrap.
+/// Returns whether steps along one dimension cross its middle, opposite to its wrap.
 fn crosses_middle(topology: &Topology, grid: &Grid, segment: &[Hop]) -> bool {
     segment.iter().any(|hop| {
         let Link { from, to, kind, .. } = topology.links()[hop.link as usize];

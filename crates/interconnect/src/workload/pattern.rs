@@ -1,29 +1,30 @@
-//! To whom the messages of an open load go.
+//! Destinations of the messages of an open load.
 
 use super::super::topology::Topology;
 use crate::Random;
 
-/// To whom the messages of [`OpenLoad`](super::OpenLoad) go.
+/// How the messages of [`OpenLoad`](super::OpenLoad) choose their destinations.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Pattern {
-    /// To any other rank, each as likely.
+    /// Any other rank, with equal probability.
     Uniform,
-    /// To any rank, itself included, each as likely.
+    /// Any rank, including the sender, with equal probability.
     Any,
-    /// From rank r to the r-th of these.
+    /// Rank r sends to the r-th of these ranks.
     Permutation(Vec<u32>),
-    /// From all others to this one.
+    /// All other ranks send to this one.
     Incast(u32),
-    /// So many of a million messages to one of these, each as likely; the rest as [`Self::Uniform`].
+    /// A share of the messages goes to `targets`, with equal probability; the rest is as in
+    /// [`Self::Uniform`].
     Hotspot {
-        /// The ranks that get more, at least one.
+        /// Ranks that receive more messages, at least one.
         targets: Vec<u32>,
-        /// Of a million messages, those that go to them.
+        /// Share of the messages that go to `targets`, per million.
         share_ppm: u32,
     },
 }
 
-/// Why there is no such permutation.
+/// Requirement of a permutation on the number of ranks.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum NeedsRanks {
     /// The number of ranks must be a square.
@@ -33,7 +34,7 @@ pub enum NeedsRanks {
 }
 
 impl NeedsRanks {
-    /// Returns the numbers near `ranks` that would do, and what they have in common.
+    /// Returns the numbers near `ranks` that meet the requirement, and the requirement.
     pub fn expected(self, ranks: u32) -> String {
         let (what, below, above) = match self {
             Self::Square => {
@@ -50,8 +51,8 @@ impl NeedsRanks {
 }
 
 impl Pattern {
-    /// Makes a random permutation in which no rank sends to itself: one circle through all ranks (Sattolo's
-    /// algorithm).
+    /// Creates a random permutation in which no rank sends to itself: a single circle through all
+    /// ranks (Sattolo's algorithm).
     pub fn random_permutation(ranks: u32, seed: u64) -> Self {
         let mut random = Random::stream(seed, PERMUTATION_STREAM);
         let mut to: Vec<u32> = (0..ranks).collect();
@@ -61,8 +62,8 @@ impl Pattern {
         Self::Permutation(to)
     }
 
-    /// Sends from column x of row y of a square of ranks to column y of row x. Ranks on the diagonal send to
-    /// themselves.
+    /// Creates a permutation from column x of row y of a square of ranks to column y of row x.
+    /// Ranks on the diagonal send to themselves.
     ///
     /// # Errors
     /// [`NeedsRanks`] if the number of ranks is no square.
@@ -75,7 +76,8 @@ impl Pattern {
         Ok(Self::Permutation(to.collect()))
     }
 
-    /// Sends to the rank whose number has all bits inverted: the last sends to the first.
+    /// Creates a permutation to the rank whose number has all bits inverted: the last rank sends to
+    /// the first.
     ///
     /// # Errors
     /// [`NeedsRanks`] if the number of ranks is no power of 2.
@@ -83,13 +85,13 @@ impl Pattern {
         Self::of_bits(ranks, |rank, _| !rank)
     }
 
-    /// Sends to the rank whose number has its bits in the opposite order. Ranks whose numbers are palindromes send
-    /// to themselves.
+    /// Creates a permutation to the rank whose number has its bits in reverse order. Ranks whose
+    /// numbers are palindromes send to themselves.
     ///
     /// # Errors
     /// [`NeedsRanks`] if the number of ranks is no power of 2.
     pub fn bit_reverse(ranks: u32) -> Result<Self, NeedsRanks> {
-        // Of one rank there are no bits.
+        // The number of a single rank has no bits.
         Self::of_bits(ranks, |rank, bits| rank.reverse_bits().checked_shr(32 - bits).unwrap_or(0))
     }
 
@@ -101,18 +103,20 @@ impl Pattern {
         Ok(Self::Permutation((0..ranks).map(|rank| to(rank, bits) & (ranks - 1)).collect()))
     }
 
-    /// Sends just less than half way round each dimension of a grid, in the same direction; in other topologies
-    /// round a ring of all hosts.
+    /// Creates a permutation by just less than half of each dimension of a grid, in one direction.
+    /// In other topologies, on a ring of all hosts.
     pub fn tornado(topology: &Topology) -> Self {
         Self::shifted(topology, |size| size.div_ceil(2) - 1)
     }
 
-    /// Sends to the next one along each dimension of a grid; in other topologies along a ring of all hosts.
+    /// Creates a permutation to the next position along each dimension of a grid. In other
+    /// topologies, on a ring of all hosts.
     pub fn neighbour(topology: &Topology) -> Self {
         Self::shifted(topology, |_| 1)
     }
 
-    /// By so many steps along each dimension, from each host of a switch to the host at the same place of another.
+    /// Creates a permutation by a number of steps along each dimension, from each host of a switch
+    /// to the corresponding host of another.
     fn shifted(topology: &Topology, steps: impl Fn(u32) -> u32) -> Self {
         let hosts = topology.hosts();
         let Some(grid) = topology.grid() else {
@@ -130,7 +134,7 @@ impl Pattern {
         Self::Permutation((0..hosts).map(to).collect())
     }
 
-    /// The next destination of a rank.
+    /// Returns the next destination of a rank.
     #[inline]
     pub(super) fn draw(&self, rank: u32, ranks: u64, random: &mut Random) -> u32 {
         match self {
@@ -149,13 +153,13 @@ impl Pattern {
     }
 }
 
-/// Any other rank.
+/// Returns another rank, with equal probability.
 fn other(rank: u32, ranks: u64, random: &mut Random) -> u32 {
     let other = random.below(ranks - 1) as u32;
     other + u32::from(other >= rank)
 }
 
-/// Beyond the streams of ranks.
+/// Number of a random stream after those of the ranks.
 const PERMUTATION_STREAM: u64 = 1 << 40;
 
 #[cfg(test)]
@@ -193,7 +197,7 @@ mod tests {
     #[test]
     fn patterns_of_grids_move_along_each_dimension() {
         let torus = Topology::torus(&[8, 5], 2, 1).expect("a torus");
-        // Three of eight along x, two of five along y, the same host of the switch.
+        // Three of eight along x, two of five along y, the corresponding host of the switch.
         assert_eq!(to(Pattern::tornado(&torus))[1], 2 * (3 + 8 * 2) + 1);
         assert_eq!(to(Pattern::neighbour(&torus))[2 * 7], 2 * 8);
         let star = Topology::star(7).expect("a star");
@@ -210,7 +214,7 @@ mod tests {
             got[hot.draw(0, 8, &mut random) as usize] += 1;
         }
         assert_eq!(got[0], 0);
-        // A tenth and a seventh of the rest.
+        // A tenth, and a seventh of the rest.
         assert!((14_700..15_300).contains(&got[3]), "{got:?}");
         assert!((7_700..8_300).contains(&got[1]), "{got:?}");
     }

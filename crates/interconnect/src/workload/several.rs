@@ -8,16 +8,16 @@ use super::{
 };
 use crate::collective::CollectiveLoop;
 
-/// A workload that a configuration can ask for.
+/// A workload that a configuration can select.
 #[derive(Clone, Debug)]
 pub enum AnyWorkload {
-    /// A token.
+    /// A token on a ring.
     TokenPass(TokenPass),
-    /// A grid.
+    /// A grid of ranks that exchange messages.
     Mesh(MeshExchange),
     /// Messages at random times.
     OpenLoad(OpenLoad),
-    /// Messages of a list.
+    /// A list of messages.
     Flows(Flows),
     /// A collective.
     Collective(CollectiveLoop),
@@ -38,33 +38,33 @@ macro_rules! each {
 /// One of several workloads.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// What its ranks do, at times since its start.
+    /// The workload, with times since its start.
     pub workload: AnyWorkload,
-    /// How many ranks it has, on the hosts from 0.
+    /// Number of its ranks, on the hosts from 0.
     pub ranks: u32,
-    /// When it begins, in picoseconds.
+    /// Start time, in picoseconds.
     pub start_ps: u64,
-    /// Class of its messages, where switches have classes by workload.
+    /// Class of its messages, if switches classify by workload.
     pub class: u8,
 }
 
-/// Workloads that share hosts and the network, and know nothing of each other.
+/// Workloads that share hosts and the network, and are otherwise independent.
 ///
-/// The processor of a host does what all of them ask for in the order in which they ask. What a rank is
-/// woken for says for which workload: the low byte of its tag is that one's place.
+/// The processor of a host performs the requests of all workloads in order. The low byte of a
+/// wake-up's tag is the index of the workload that is woken.
 #[derive(Clone, Debug)]
 pub struct Several {
     members: Vec<Member>,
 }
 
 impl Several {
-    /// Combines these workloads, of which at most [`WORKLOADS_MAX`] are taken.
+    /// Combines these workloads. Only the first [`WORKLOADS_MAX`] are used.
     pub fn new(mut members: Vec<Member>) -> Self {
         members.truncate(WORKLOADS_MAX);
         Self { members }
     }
 
-    /// Lets one of them act, at its own time.
+    /// Lets one workload act, at its own time.
     fn act(
         &mut self,
         place: usize,
@@ -149,7 +149,7 @@ impl Workload for Several {
         pairs
     }
 
-    /// Each has the same part in the whole.
+    /// Each workload has the same weight.
     fn done(&self, now_ps: u64) -> Option<f64> {
         let done = |member: &Member| {
             let now_ps = now_ps.saturating_sub(member.start_ps);
@@ -195,16 +195,16 @@ impl Separable for Several {
                 (OpenLoad(own), OpenLoad(other)) => own.adopt(rank, other),
                 (Flows(own), Flows(other)) => own.adopt(rank, other),
                 (Collective(own), Collective(other)) => own.adopt(rank, other),
-                // Parts are copies of the whole.
+                // Parts are copies of the whole, so workloads cannot differ.
                 _ => {}
             }
         }
     }
 }
 
-/// A byte counts them.
+/// The index of a workload is a byte.
 pub const WORKLOADS_MAX: usize = 1 << PLACE_BITS;
 const PLACE_BITS: u32 = 8;
 const PLACE_MASK: u32 = (1 << PLACE_BITS) - 1;
-/// What a rank is woken for at the start of a workload; workloads wake their ranks for less.
+/// Tag of the wake-up at the start of a workload. Tags of workloads are smaller.
 const BEGIN: u32 = u32::MAX >> PLACE_BITS;

@@ -8,40 +8,41 @@ use super::Key;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sender {
     messages: BTreeMap<Key, Outgoing>,
-    /// Those with a frame that may be sent: frames left, then in the order of posting.
+    /// Messages with a frame that may be sent: by frames left, then in the order of posting.
     ready: BTreeSet<(u32, u64, Key)>,
-    /// Messages posted so far.
+    /// Number of messages posted so far.
     posted: u64,
 }
 
-/// A message that is sent.
+/// A message that is being sent.
 #[derive(Clone, Debug)]
 pub(super) struct Outgoing {
-    /// What its frames call it.
+    /// The message's name in its frames.
     pub(super) name: u32,
     pub(super) frames: u32,
-    /// What the last frame carries.
+    /// Payload of the last frame, in bytes.
     pub(super) last_bytes: u32,
-    /// Frames that need no grant, and their class.
+    /// Number of frames that need no grant, and their class.
     unscheduled: u32,
     unscheduled_class: u8,
-    /// The first frame that was never sent.
+    /// First frame that was never sent.
     next: u32,
-    /// Frames before this one may be sent; those that were granted have this class.
+    /// Frames before this one may be sent. Granted frames have the class `granted_class`.
     granted: u32,
     granted_class: u8,
     /// Frames to retransmit.
     again: BTreeSet<u32>,
-    /// Transmissions so far.
+    /// Number of transmissions so far.
     transmissions: u32,
-    /// When it was posted, among the messages of its host.
+    /// Order of posting among the messages of its host.
     order: u64,
-    /// When the receiver last sent something about it, in picoseconds, and the timeouts since then.
+    /// When the receiver last sent a packet about the message, in picoseconds, and the number of
+    /// timeouts since then.
     pub(super) news_ps: u64,
     pub(super) backoff: u32,
 }
 
-/// A data frame that leaves.
+/// A data frame to send.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) struct Departure {
     pub(super) frame: u32,
@@ -51,7 +52,7 @@ pub(super) struct Departure {
 }
 
 impl Outgoing {
-    /// A message that is posted now. The first `unscheduled` frames need no grant.
+    /// Creates a message that is posted now. The first `unscheduled` frames need no grant.
     pub(super) const fn new(
         (name, frames, last_bytes): (u32, u32, u32),
         (unscheduled, unscheduled_class): (u32, u8),
@@ -99,7 +100,7 @@ impl Outgoing {
         Departure { frame, class, transmission, is_again: again.is_some() }
     }
 
-    /// Frames before this one may be sent.
+    /// Grants the frames before `until`, in a class.
     fn grant(&mut self, until: u32, class: u8) {
         if until > self.granted {
             self.granted = until.min(self.frames);
@@ -109,7 +110,7 @@ impl Outgoing {
 }
 
 impl Sender {
-    /// A message is to be sent.
+    /// Queues a message.
     pub(super) fn post(&mut self, key: Key, message: Outgoing) {
         let message = Outgoing { order: self.posted, ..message };
         self.posted += 1;
@@ -121,17 +122,17 @@ impl Sender {
         self.messages.get(&key)
     }
 
-    /// Whether a frame may be sent.
+    /// Returns whether a frame may be sent.
     pub(super) fn has_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// Whether a frame of this message may be sent.
+    /// Returns whether a frame of this message may be sent.
     pub(super) fn is_ready(&self, key: Key) -> bool {
         self.messages.get(&key).is_some_and(Outgoing::may_send)
     }
 
-    /// The frame that goes first, and its message.
+    /// Returns the next frame to send, and its message.
     pub(super) fn depart(&mut self) -> Option<(Key, Departure)> {
         let (_, _, key) = self.ready.pop_first()?;
         let message = self.messages.get_mut(&key)?;
@@ -142,7 +143,7 @@ impl Sender {
         Some((key, departure))
     }
 
-    /// Changes a message that its receiver has sent something about. Ignores messages that are complete.
+    /// Changes a message after a packet from its receiver. Ignores complete messages.
     fn change(&mut self, key: Key, now_ps: u64, change: impl FnOnce(&mut Outgoing)) {
         let Some(message) = self.messages.get_mut(&key) else { return };
         change(message);
@@ -153,12 +154,13 @@ impl Sender {
         }
     }
 
-    /// Frames before `until` may be sent, in a class.
+    /// Handles a grant of the frames before `until`, in a class.
     pub(super) fn on_granted(&mut self, key: Key, (until, class): (u32, u8), now_ps: u64) {
         self.change(key, now_ps, |message| message.grant(until, class));
     }
 
-    /// Retransmits missing frames, except for those that were never sent. Frames before `until` are granted.
+    /// Retransmits missing frames, except for those that were never sent. Also grants the frames
+    /// before `until`.
     pub(super) fn on_resend(
         &mut self,
         key: Key,
@@ -222,7 +224,7 @@ mod tests {
         ];
         assert_eq!(departures(&mut sender), expected);
         sender.on_granted((1, 0), (5, 3), 7);
-        // An older grant takes nothing back.
+        // An older grant does not reduce a newer one.
         sender.on_granted((1, 0), (4, 2), 8);
         assert_eq!(departures(&mut sender), [(1, 3, 3, false), (1, 4, 3, false)]);
         assert_eq!(sender.message((1, 0)).map(|message| message.news_ps), Some(8));
@@ -233,7 +235,7 @@ mod tests {
         let mut sender = Sender::default();
         sender.post((1, 0), Outgoing::new((0, 9, 1), (3, 0), 0));
         assert_eq!(departures(&mut sender).len(), 3);
-        // It says what is granted, too, if the grant was lost.
+        // A request also contains the grant, in case the grant was lost.
         sender.on_resend((1, 0), (1, 4), 4, 5);
         assert_eq!(departures(&mut sender), [(1, 1, 0, true), (1, 2, 0, true), (1, 3, 0, false)]);
         sender.on_silence((1, 0), 6);
