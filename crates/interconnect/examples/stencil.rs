@@ -1,8 +1,9 @@
 //! A program of coroutine ranks on three interconnects: `stencil [BYTES]`.
 //!
-//! Sixteen ranks share a grid. Each sends its borders to four neighbours, computes while they are on
-//! their way, then computes what needs them, and all agree by a reduction whether to go on. What is
-//! sent is sizes; the residuals are numbers, and the program ends when they say so.
+//! Sixteen ranks share a grid. Each sends its borders to four neighbours, computes its inner part
+//! while they are in flight, and then computes its border. All ranks agree by a reduction whether
+//! to continue. Messages have only sizes, but residuals are real numbers, which determine when the
+//! program ends.
 
 use interconnect::configuration::Configuration;
 use interconnect::coroutine::{Coroutines, Operation, Rank};
@@ -15,7 +16,7 @@ async fn program(mpi: Rank, border_bytes: u32) {
         x + SIDE * ((y + 1) % SIDE),
         x + SIDE * ((y + SIDE - 1) % SIDE),
     ];
-    // Some ranks have harder work.
+    // Some ranks start with a larger residual.
     let mut residual = 1.0 + f64::from(x + y);
     for iteration in 0.. {
         let receives = neighbours.map(|neighbour| mpi.irecv(neighbour, iteration));

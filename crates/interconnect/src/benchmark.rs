@@ -1,4 +1,4 @@
-//! Runs that measure the simulator itself.
+//! Runs for benchmarks of the simulator itself.
 
 use super::collective::{Collective, CollectiveConfiguration, CollectiveLoop};
 use super::edge::{EdgeConfiguration, EdgeError, EdgeFabric};
@@ -15,35 +15,35 @@ use super::workload::{OpenLoad, Pattern, Sizes, Workload as _};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchmarkError {
-    /// No such topology.
+    /// The topology cannot be built.
     #[error(transparent)]
     Topology(#[from] TopologyError),
-    /// No such routes.
+    /// The topology has no such routes.
     #[error(transparent)]
     Routing(#[from] RoutingError),
-    /// No such hosts.
+    /// The hosts cannot be set up.
     #[error(transparent)]
     Edge(#[from] EdgeError),
-    /// A trace that cannot be replayed.
+    /// The trace cannot be replayed.
     #[error(transparent)]
     Goal(#[from] GoalError),
 }
 
-/// A run, and what the network takes in memory before it.
+/// A run, with the size and memory of its network.
 #[derive(Debug)]
 pub struct Benchmark<F, W = OpenLoad> {
-    /// To be run.
+    /// The run.
     pub simulation: Simulation<F, W>,
-    /// Hosts.
+    /// Number of hosts.
     pub hosts: u32,
-    /// Memory of tables and ports, in bytes.
+    /// Memory of tables and ports before the run, in bytes.
     pub network_bytes: usize,
-    /// Ports of switches and hosts.
+    /// Number of ports of switches and hosts.
     pub ports: usize,
 }
 
-/// Makes a fat tree of 100 Gb/s Ethernet with ECMP: frames of 1500 bytes to uniform destinations at half load, for
-/// `duration_ps` picoseconds.
+/// Creates a fat tree of 100 Gb/s Ethernet with ECMP. Frames of 1500 bytes are sent to uniform
+/// destinations at half load, for `duration_ps` picoseconds.
 ///
 /// # Errors
 /// [`BenchmarkError`], one variant for each cause.
@@ -65,7 +65,7 @@ pub fn fat_tree(radix: u32, duration_ps: u64) -> Result<Benchmark<Ethernet>, Ben
     Ok(Benchmark { simulation, hosts, network_bytes, ports: topology.links().len() })
 }
 
-/// Makes the benchmark of [`fat_tree`] in at most `parts` parts, to be done at the same time.
+/// Creates the benchmark of [`fat_tree`] in at most `parts` parts, which can run in parallel.
 ///
 /// # Errors
 /// [`BenchmarkError`], one variant for each cause.
@@ -78,8 +78,9 @@ pub fn fat_tree_parts(
     Ok(fat_tree(radix, duration_ps)?.simulation.divide(&topology, parts))
 }
 
-/// Makes a torus of 16 x 16 routers with a host each, flits with credits and virtual channels: packets of four
-/// flits to uniform destinations, 0.2 flits for each host and cycle of a link.
+/// Creates a torus of 16 x 16 routers with one host each, and flits with credits and virtual
+/// channels. Packets of four flits are sent to uniform destinations, 0.2 flits per host and cycle
+/// of a link.
 ///
 /// # Errors
 /// [`BenchmarkError`], one variant for each cause.
@@ -118,7 +119,8 @@ pub fn flit_torus(duration_ps: u64) -> Result<Benchmark<FlitFabric>, BenchmarkEr
     Ok(Benchmark { simulation, hosts, network_bytes: 0, ports: topology.links().len() })
 }
 
-/// Makes a benchmark of messages of 8 bytes among 1024 hosts with the LogGP model, as many as the hosts can send.
+/// Creates a benchmark of messages of 8 bytes among 1024 hosts with the LogGP model, at the maximum
+/// rate of the hosts.
 pub fn loggp(duration_ps: u64) -> Benchmark<LogGp> {
     let hosts = 1024;
     let configuration = LogGpConfiguration::new(1_000_000, 100_000, 80);
@@ -129,8 +131,8 @@ pub fn loggp(duration_ps: u64) -> Benchmark<LogGp> {
     Benchmark { simulation, hosts, network_bytes: 0, ports: hosts as usize }
 }
 
-/// Makes a trace in GOAL of 1024 ranks that pass messages round a ring, `rounds` times, with the LogGP model.
-/// Reading the trace is not part of the run.
+/// Creates a GOAL trace of 1024 ranks that pass messages round a ring, `rounds` times, with the
+/// LogGP model. Reading the trace is not part of the run.
 ///
 /// # Errors
 /// [`BenchmarkError`], one variant for each cause.
@@ -144,8 +146,9 @@ pub fn goal(rounds: u32) -> Result<Benchmark<LogGp, Goal>, BenchmarkError> {
     Ok(Benchmark { simulation, hosts: ranks, network_bytes: 0, ports: ranks as usize })
 }
 
-/// Makes hosts with the real engine and ghost payloads on one switch of 10 Gb/s, connected already: each sends
-/// messages of 64 KiB to the host half of them further, in `rounds` rounds. Interrupts come every 10 µs.
+/// Creates hosts with the real engine and ghost payloads on one switch of 10 Gb/s, already
+/// connected. Each sends messages of 64 KiB to the host half the ring away, in `rounds` rounds.
+/// Interrupts come every 10 µs.
 ///
 /// # Errors
 /// [`BenchmarkError`], one variant for each cause.
@@ -168,7 +171,7 @@ pub fn engines(
     Ok(Benchmark { simulation, hosts, network_bytes, ports })
 }
 
-/// Returns the hosts of [`engines`] without any connection, and the ports of their network.
+/// Returns the hosts of [`engines`] without connections, and the number of ports of their network.
 ///
 /// # Errors
 /// [`BenchmarkError`], one variant for each cause.

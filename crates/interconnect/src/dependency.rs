@@ -1,17 +1,17 @@
-//! Can packets wait for each other in a circle? Asked of the routes, before a run.
+//! Checks, before a run, whether the routes allow packets to wait for each other in a circle.
 //!
-//! A packet that holds one channel and asks for the next makes the second a condition of the first.
-//! If these dependencies have no circle, no deadlock can happen (Dally and Seitz); if they have one,
-//! it may.
+//! A packet that holds one channel and requests the next makes the first depend on the second. If
+//! these dependencies have no circle, no deadlock can happen (Dally and Seitz). If they have a
+//! circle, a deadlock is possible.
 
 use std::collections::BTreeSet;
 
 use super::routing::{Hop, LaneChoice, Paths};
 use super::topology::Topology;
 
-/// Finds the channels of a circle of dependencies, if there is one: links with their lanes, each of which is held
-/// by packets that may ask for the next. `channels` is the number of virtual channels of a link, 1 where lanes are
-/// cables.
+/// Finds a circle of dependencies, if there is one. Returns its channels: links with their lanes,
+/// each held by packets that may request the next. `channels` is the number of virtual channels of
+/// a link, or 1 if lanes are cables.
 pub fn circle(topology: &Topology, paths: &Paths, channels: usize) -> Option<Vec<String>> {
     let mut edges = BTreeSet::new();
     for path in paths.iter() {
@@ -32,13 +32,13 @@ pub fn circle(topology: &Topology, paths: &Paths, channels: usize) -> Option<Vec
     Some(circle.iter().map(name).collect())
 }
 
-/// A link and a lane: a class of virtual channels, or the number of the cable.
+/// A link and a lane: a class of virtual channels, or the index of the cable.
 pub(super) type Channel = (u32, u8);
 
 fn lanes(paths: &Paths, hop: &Hop, channels: usize) -> Vec<Channel> {
     let cables = paths.links(hop);
     let all: Vec<Channel> = if channels > 1 {
-        // The halves of the virtual channels are the classes of the rule.
+        // Each half of the virtual channels is a class of the rule.
         vec![(hop.link, 0), (hop.link, 1)]
     } else {
         (0..).zip(cables).map(|(lane, &link)| (link, lane)).collect()
@@ -49,7 +49,7 @@ fn lanes(paths: &Paths, hop: &Hop, channels: usize) -> Vec<Channel> {
     }
 }
 
-/// A circle in a sorted list of edges, by depth-first search without recursion.
+/// Finds a circle in a sorted list of edges, by depth-first search without recursion.
 pub(super) fn find(edges: &[(Channel, Channel)]) -> Option<Vec<Channel>> {
     let after = |channel: Channel| {
         let start = edges.partition_point(|(from, _)| *from < channel);

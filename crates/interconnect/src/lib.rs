@@ -1,12 +1,13 @@
-//! The interconnect simulator: which network to buy, and how it behaves.
+//! The interconnect simulator: predicts the behaviour and costs of a network before it is bought.
 //!
-//! A [`Simulation`](simulation::Simulation) runs a [`Workload`](workload::Workload) of ranks on hosts over a
-//! [`Fabric`](simulation::Fabric). Topologies, routes and workloads are the same objects for every fabric. Times are
-//! integer picoseconds; events that fall together are ordered by what they are, not by when they were scheduled; each
-//! component draws from its own stream of random numbers. So a run is the same, bit for bit, in every build and on
-//! every machine, which [`Outcome::hash`](simulation::Outcome::hash) shows.
+//! A [`Simulation`](simulation::Simulation) runs a [`Workload`](workload::Workload) of ranks on
+//! hosts over a [`Fabric`](simulation::Fabric). All fabrics use the same topologies, routes and
+//! workloads. Times are integers in picoseconds. Simultaneous events are ordered by their contents,
+//! not by when they were scheduled. Each component draws from its own stream of random numbers. A
+//! run is therefore equal, bit for bit, in every build and on every machine, which
+//! [`Outcome::hash`](simulation::Outcome::hash) shows.
 //!
-//! No thread, clock, socket or global generator is used.
+//! The crate uses no thread, clock, socket or global random generator.
 #![forbid(unsafe_code)]
 
 pub mod benchmark;

@@ -1,14 +1,16 @@
-//! The LogGP model: no network at all, only what a message costs.
+//! The LogGP model: fixed costs per message, without a network.
 //!
-//! A message of k bytes leaves its sender when both the processor and the interface there are free.
-//! It takes the overhead o of the processor ([`HostCosts`](super::simulation::HostCosts)) and
-//! g + (k − 1) G of the interface. Its first byte is at the receiver after o + L. It is received when
-//! both are free there, too; then it takes the interface as long again, and the processor o and, if
-//! [`LogGpConfiguration::holds_receiver`], all the (k − 1) G before. That is what `LogGOPSim` does,
-//! with the same order where several things could begin: that which came about first, does.
+//! A message of k bytes leaves its sender when both the processor and the interface are free. It
+//! occupies the processor for the overhead o ([`HostCosts`](super::simulation::HostCosts)), and the
+//! interface for g + (k − 1) G. Its first byte reaches the receiver after o + L. The message is
+//! received when the processor and the interface there are free. It then occupies the interface for
+//! g + (k − 1) G, and the processor for o, preceded by (k − 1) G if
+//! [`LogGpConfiguration::holds_receiver`] is set. This is the model of `LogGOPSim`, with its order:
+//! where several tasks could start, the earliest created one does.
 //!
-//! Without `holds_receiver` the processor works for o when the last byte is there, as in the model of
-//! Alexandrov and others. Good for quick answers and for traces too long for anything finer.
+//! Without `holds_receiver`, the processor works for o after the last byte has arrived, as in the
+//! model of Alexandrov and others. The model gives fast results, also for traces that are too long
+//! for other models.
 
 use super::simulation::{Context, Fabric, Stuck};
 use super::wheel::Event;
@@ -16,14 +18,14 @@ use super::wheel::Event;
 /// Parameters of the model.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LogGpConfiguration {
-    /// L, from the first byte sent to the first byte received, in picoseconds.
+    /// L: time from the first byte sent to the first byte received, in picoseconds.
     pub latency_ps: u64,
-    /// g, least time between the first bytes of two messages that one host sends, or receives, in
+    /// g: minimum time between the first bytes of two messages that one host sends, or receives, in
     /// picoseconds.
     pub gap_ps: u64,
-    /// G, time of each byte but the first, in picoseconds.
+    /// G: time of each byte but the first, in picoseconds.
     pub byte_ps: u64,
-    /// The processor of the receiver does nothing else while bytes come in.
+    /// Whether the receiving processor does nothing else while bytes arrive.
     pub holds_receiver: bool,
 }
 
@@ -33,28 +35,29 @@ impl LogGpConfiguration {
         Self { latency_ps, gap_ps, byte_ps, holds_receiver: true }
     }
 
-    /// From the first to the last byte of a message, in picoseconds.
+    /// Returns the time from the first to the last byte of a message, in picoseconds.
     pub(super) const fn body_ps(&self, bytes: u32) -> u64 {
         self.byte_ps * bytes.saturating_sub(1) as u64
     }
 
-    /// How long an interface is occupied by a message, in picoseconds.
+    /// Returns how long a message occupies an interface, in picoseconds.
     pub(super) const fn occupied_ps(&self, bytes: u32) -> u64 {
         self.gap_ps + self.body_ps(bytes)
     }
 }
 
-/// Hosts with a latency between them, and no network. Who sends and receives what when is the run's
-/// ([`Fabric::loggp`]); messages go through here where processors are not held while bytes come in.
+/// Hosts with a latency between them, without a network. The run itself orders sends and receptions
+/// ([`Fabric::loggp`]). Messages pass through this fabric only if processors are not held while
+/// bytes arrive.
 #[derive(Debug)]
 pub struct LogGp {
     configuration: LogGpConfiguration,
-    /// When the interface of each host can receive.
+    /// When the interface of each host can receive next.
     free_ps: Vec<u64>,
 }
 
 impl LogGp {
-    /// Creates so many hosts.
+    /// Creates `hosts` hosts.
     pub fn new(hosts: u32, configuration: LogGpConfiguration) -> Self {
         Self { configuration, free_ps: vec![0; hosts as usize] }
     }
@@ -97,7 +100,7 @@ impl Fabric for LogGp {
     }
 }
 
-/// Marks places where the last byte of a message arrives; others are those of the first.
+/// Marks places of events for the last byte of a message. Other places are for the first byte.
 const LAST_BYTE: u32 = 1 << 29;
 
 #[cfg(test)]

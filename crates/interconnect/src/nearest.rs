@@ -1,12 +1,13 @@
-//! Which known word a misspelt one probably is.
+//! Suggestions for misspelt words.
 
-/// The nearest of some words, if one is near.
+/// Returns the most similar of some words, if one is similar enough.
 pub(crate) fn nearest<'a>(word: &str, words: &[&'a str]) -> Option<&'a str> {
     let nearest = words.iter().copied().min_by_key(|known| distance(word, known))?;
     (distance(word, nearest) <= word.len().div_ceil(3)).then_some(nearest)
 }
 
-/// How many letters must be inserted, removed or replaced to turn one word into the other (Levenshtein).
+/// Returns the number of letters that must be inserted, removed or replaced to turn one word into
+/// the other (Levenshtein distance).
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

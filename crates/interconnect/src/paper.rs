@@ -1,6 +1,6 @@
-//! *Cost/Performance Evaluation of Gigabit Ethernet and Myrinet as Cluster Interconnect* (Chen,
-//! Wyckoff, Moor; Sandia, 1999), reproduced: its tables and figures from the simulator, beside what
-//! the paper prints.
+//! Reproduction of *Cost/Performance Evaluation of Gigabit Ethernet and Myrinet as Cluster
+//! Interconnect* (Chen, Wyckoff, Moor; Sandia, 1999): its tables and figures from the simulator,
+//! next to the values in the paper.
 
 pub mod configurations;
 pub mod prices;

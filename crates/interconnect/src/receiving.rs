@@ -1,63 +1,64 @@
-//! How hosts learn of messages, and what frames cost their processors.
+//! Notification of hosts about messages, and the processor time of frames.
 
 use std::collections::VecDeque;
 
-/// What frames cost processors, and how a host learns of a message: by looking, which costs nothing
-/// and is at once, or by an interrupt.
+/// Processor time of frames, and how a host is notified of a message: by polling, which is
+/// immediate and costs nothing, or by an interrupt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReceivingConfiguration {
-    /// What a frame carries at most, in bytes: a message is so many frames to the processor.
+    /// Maximum payload of a frame, in bytes. Determines the number of frames of a message.
     pub frame_bytes: u32,
-    /// Processor time for each frame of a message sent, in picoseconds; 0 if the card cuts messages
+    /// Processor time per frame of a message sent, in picoseconds; 0 if the card divides messages
     /// into frames.
     pub segment_ps: u64,
-    /// The same for each frame received, in picoseconds.
+    /// Processor time per frame received, in picoseconds.
     pub reassemble_ps: u64,
-    /// How hosts are interrupted; `None` if they poll.
+    /// Settings of interrupts; `None` if hosts poll.
     pub interrupts: Option<InterruptConfiguration>,
 }
 
-/// How a host is interrupted. While its processor is busy with what an interrupt brought, it takes
-/// what arrives meanwhile without a further one.
+/// Settings of a host's interrupts. While its processor handles the messages of an interrupt, it
+/// accepts messages that arrive without a further interrupt.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct InterruptConfiguration {
-    /// From raising it to the first instruction of its handler, in picoseconds.
+    /// Time from raising the interrupt to the first instruction of its handler, in picoseconds.
     pub latency_ps: u64,
-    /// Processor time of an interrupt without what it brings, in picoseconds.
+    /// Processor time of an interrupt without its messages, in picoseconds.
     pub cost_ps: u64,
-    /// It is raised when messages of so many frames are complete; 0 and 1 for each.
+    /// The interrupt is raised when messages of this many frames are complete; 0 and 1 mean after
+    /// each message.
     pub coalesce_frames: u32,
-    /// But no later than this after the first of them, in picoseconds; 0 for at once.
+    /// Maximum delay of the interrupt after the first message, in picoseconds; 0 means none.
     pub coalesce_ps: u64,
 }
 
 impl Default for ReceivingConfiguration {
-    /// Frames cost nothing, and hosts poll.
+    /// Returns settings without costs of frames and with polling hosts.
     fn default() -> Self {
         Self { frame_bytes: 1500, segment_ps: 0, reassemble_ps: 0, interrupts: None }
     }
 }
 
 impl ReceivingConfiguration {
-    /// Returns the number of frames of a message of so many bytes.
+    /// Returns the number of frames of a message of `bytes` bytes.
     pub const fn frames(&self, bytes: u32) -> u32 {
         let frame = if self.frame_bytes == 0 { 1 } else { self.frame_bytes };
         let frames = bytes.div_ceil(frame);
         if frames == 0 { 1 } else { frames }
     }
 
-    /// Cost of cutting a message into frames, in picoseconds.
+    /// Returns the cost of dividing a message into frames, in picoseconds.
     pub(super) const fn segmentation_ps(&self, bytes: u32) -> u64 {
         if self.segment_ps == 0 { 0 } else { self.segment_ps * self.frames(bytes) as u64 }
     }
 
-    /// Cost of putting a message together, in picoseconds.
+    /// Returns the cost of reassembling a message, in picoseconds.
     pub(super) const fn reassembly_ps(&self, bytes: u32) -> u64 {
         if self.reassemble_ps == 0 { 0 } else { self.reassemble_ps * self.frames(bytes) as u64 }
     }
 }
 
-/// The interrupts of all hosts.
+/// Interrupt state of all hosts.
 #[derive(Clone, Debug)]
 pub(super) struct Interrupts {
     configuration: InterruptConfiguration,
@@ -66,23 +67,23 @@ pub(super) struct Interrupts {
 
 #[derive(Clone, Debug)]
 struct ReceivingHost {
-    /// Messages that are complete and that the processor does not know of.
+    /// Complete messages of which the processor has not been notified.
     messages: VecDeque<u32>,
     frames: u32,
-    /// When the handler begins; [`NEVER`] if none is to.
+    /// When the handler starts; [`NEVER`] if no interrupt is scheduled.
     due_ps: u64,
-    /// Until when the processor is busy with what the last interrupt brought.
+    /// When the processor has handled the messages of the last interrupt.
     busy_ps: u64,
 }
 
-/// What becomes of a message that is complete.
+/// How the processor is notified of a complete message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Noticed {
-    /// The processor takes it after what it does.
+    /// The processor handles the message after its current work.
     Now,
-    /// An interrupt is to be handled at this time, unless another one was before.
+    /// An interrupt is to be handled at this time, unless an earlier one comes first.
     At(u64),
-    /// An interrupt that is due already brings it.
+    /// An interrupt that is already scheduled delivers the message.
     Later,
 }
 
@@ -93,7 +94,7 @@ impl Interrupts {
         Self { configuration, hosts: vec![host; ranks] }
     }
 
-    /// A message of so many frames is complete at the host of a rank.
+    /// Handles a message of `frames` frames that is complete at the host of a rank.
     pub(super) fn on_message(
         &mut self,
         rank: u32,
@@ -118,8 +119,8 @@ impl Interrupts {
         Noticed::At(due_ps)
     }
 
-    /// The handler of a rank's host begins: its cost, and the messages it finds; nothing if it was
-    /// moved to an earlier time.
+    /// Starts the interrupt handler of a rank's host. Returns its cost and the messages; `None` if
+    /// the interrupt was moved to an earlier time.
     pub(super) fn take(&mut self, rank: u32, now_ps: u64) -> Option<(u64, VecDeque<u32>)> {
         let host = &mut self.hosts[rank as usize];
         if host.due_ps != now_ps {
@@ -130,7 +131,7 @@ impl Interrupts {
         Some((self.configuration.cost_ps, std::mem::take(&mut host.messages)))
     }
 
-    /// The processor will be done at a time with what the interrupt brought.
+    /// Records when the processor will have handled the messages of the interrupt.
     pub(super) fn on_handled(&mut self, rank: u32, free_ps: u64) {
         self.hosts[rank as usize].busy_ps = free_ps;
     }

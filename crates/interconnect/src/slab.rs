@@ -1,9 +1,9 @@
-//! A table that names its entries by small numbers and uses free places again.
+//! A table that identifies its entries by small numbers and reuses free slots.
 
-/// Values that come and go, each named by a number that stays the same while it lives.
+/// Values with a limited life, each identified by a number that does not change during its life.
 ///
-/// The numbers of removed values are given out again, last in first out, so that a run with n live
-/// values touches the memory of n. Unlike a `HashMap` it neither hashes nor allocates per value.
+/// Numbers of removed values are reused, last in first out, so that a run with n live values uses
+/// the memory of n values. Unlike a `HashMap`, a slab neither hashes nor allocates per value.
 #[derive(Clone, Debug)]
 pub struct Slab<T> {
     values: Vec<T>,
@@ -16,7 +16,7 @@ impl<T: Copy> Slab<T> {
         Self { values: Vec::new(), vacant: Vec::new() }
     }
 
-    /// Adds a value and names it.
+    /// Adds a value and returns its number.
     #[inline]
     pub fn insert(&mut self, value: T) -> u32 {
         if let Some(index) = self.vacant.pop() {
@@ -27,25 +27,25 @@ impl<T: Copy> Slab<T> {
         self.values.len() as u32 - 1
     }
 
-    /// Returns the value of this name.
+    /// Returns the value with this number.
     ///
     /// # Panics
-    /// If no value ever had it.
+    /// If the number was never used.
     #[inline]
     pub fn get(&self, index: u32) -> &T {
         &self.values[index as usize]
     }
 
-    /// Returns the value of this name, to be changed.
+    /// Returns the value with this number, mutably.
     ///
     /// # Panics
-    /// If no value ever had it.
+    /// If the number was never used.
     #[inline]
     pub fn get_mut(&mut self, index: u32) -> &mut T {
         &mut self.values[index as usize]
     }
 
-    /// Prefetches the value of this name, if there is one.
+    /// Prefetches the value with this number, if there is one.
     #[inline]
     pub fn prefetch(&self, index: u32) {
         if let Some(value) = self.values.get(index as usize) {
@@ -53,24 +53,24 @@ impl<T: Copy> Slab<T> {
         }
     }
 
-    /// Removes the value of this name, which must live.
+    /// Removes and returns the value with this number, which must be live.
     #[inline]
     pub fn remove(&mut self, index: u32) -> T {
         self.vacant.push(index);
         self.values[index as usize]
     }
 
-    /// Returns the number of values that live.
+    /// Returns the number of live values.
     pub fn len(&self) -> usize {
         self.values.len() - self.vacant.len()
     }
 
-    /// Whether none lives.
+    /// Returns whether there are no live values.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Returns the most values that lived at a time.
+    /// Returns the maximum number of values that were live at a time.
     pub fn len_max(&self) -> usize {
         self.values.len()
     }

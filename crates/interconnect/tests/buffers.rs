@@ -1,5 +1,5 @@
-//! What a limited output of a switch loses and marks, against the theory of an M/D/1 queue with and
-//! without room for K frames.
+//! Losses and marks at a limited output of a switch, compared with an M/D/1 queue with and without
+//! a limit of K frames.
 
 use interconnect::ethernet::{ClassBy, Ethernet, EthernetConfiguration, QueueConfiguration};
 use interconnect::routing::{RouteTable, Routing};
@@ -8,14 +8,14 @@ use interconnect::topology::Topology;
 use interconnect::workload::{Actions, OpenLoad, Pattern, Received, Sizes, Workload};
 
 const PAYLOAD_BYTES: u32 = 1_474;
-/// With preamble, header and check sequence.
+/// Length with preamble, header and check sequence.
 const FRAME_BYTES: u64 = 1_500;
-/// With the gap, at 1 Gb/s.
+/// Service time with the gap, at 1 Gb/s.
 const SERVICE_PS: u64 = 1_512 * 8_000;
 const HOSTS: u32 = 32;
 const LATENCIES_PS: [u64; 3] = [0, 500_000, 20_000_000];
 
-/// Keys that make queues exist and change nothing else.
+/// Settings that make queues stored and have no other effect.
 fn inert() -> [QueueConfiguration; 5] {
     let none = QueueConfiguration::NONE;
     let class_by = ClassBy::Size { small_bytes: 1 << 20 };
@@ -24,13 +24,13 @@ fn inert() -> [QueueConfiguration; 5] {
         QueueConfiguration { ecn_min_bytes: 1 << 40, ecn_max_bytes: 1 << 40, ..none },
         QueueConfiguration { classes: 2, ..none },
         QueueConfiguration { shared_bytes: 1 << 40, alpha_percent: 10_000, ..none },
-        // No message is of the class that is held back.
+        // No message is in the lossless class.
         QueueConfiguration { classes: 2, class_by, lossless: 2, pause_bytes: 9_000, ..none },
     ]
 }
 
-/// Poisson arrivals from many hosts at two trunks of 1 Gb/s, one each way; other links are so fast that
-/// nothing waits there.
+/// Runs Poisson arrivals from many hosts at two trunks of 1 Gb/s, one in each direction. Other
+/// links are so fast that no frames wait there.
 fn run(load: f64, configuration: &EthernetConfiguration, messages: u64) -> Outcome {
     let topology = Topology::cascade(2, HOSTS, 1).expect("two switches");
     let routes = RouteTable::new(&topology, Routing::Shortest).expect("routes");
@@ -51,10 +51,11 @@ fn run(load: f64, configuration: &EthernetConfiguration, messages: u64) -> Outco
     Simulation::new(ethernet, workload, &placement, HostCosts::default()).run().expect("it ends")
 }
 
-/// So many that the figures have a standard error below 1 %.
+/// With this many messages, the standard error is below 1 %.
 const MESSAGES: u64 = 200_000;
 
-/// Chances that frames which leave an M/D/1 queue leave 0, 1, 2 … behind, times some factor.
+/// Returns the probabilities that a frame leaving an M/D/1 queue leaves 0, 1, 2 … frames behind, up
+/// to a common factor.
 fn left_behind(load: f64, count: usize) -> Vec<f64> {
     let mut arrivals = vec![(-load).exp()];
     for number in 1..=count {
@@ -68,19 +69,19 @@ fn left_behind(load: f64, count: usize) -> Vec<f64> {
     chances
 }
 
-/// Share of frames lost in M/D/1/K: the frame that is being sent is one of the K.
+/// Returns the share of frames lost in M/D/1/K. The frame being sent is one of the K.
 fn lost_share(load: f64, room: usize) -> f64 {
     let chances = left_behind(load, room);
     1.0 - 1.0 / (chances[0] / chances.iter().sum::<f64>() + load)
 }
 
-/// Share of frames that find so many or more in M/D/1.
+/// Returns the share of frames that find at least `least` frames in M/D/1.
 fn found_share(load: f64, least: usize) -> f64 {
     let chances = left_behind(load, least);
     1.0 - chances.iter().sum::<f64>() * (1.0 - load)
 }
 
-/// At any latency of the switch, and whatever else makes queues exist.
+/// Checks all latencies of the switch, and all features that make queues stored.
 #[test]
 fn a_buffer_loses_what_theory_says() {
     let mut worst = 0.0_f64;
@@ -101,7 +102,7 @@ fn a_buffer_loses_what_theory_says() {
                 assert!(worst < 0.02, "{share} {theory} {configuration:?}");
                 dropped.push(outcome.dropped);
             }
-            // Not about the same, but the same.
+            // The numbers must be equal, not only close.
             assert!(dropped.iter().all(|&other| other == dropped[0]), "{dropped:?}");
         }
     }
@@ -136,12 +137,12 @@ fn frames_are_marked_by_what_is_before_them_at_the_output() {
     print_figure(worst);
 }
 
-/// In per cent, for `xtask acceptance fabric`.
+/// Prints a deviation in percent, for `xtask acceptance fabric`.
 fn print_figure(deviation: f64) {
     println!("figure: buffers: {:.3}", 100.0 * deviation);
 }
 
-/// A burst of ten at once finds room for as many as fit, the one that is being sent included.
+/// Of a burst of ten frames, as many are stored as fit, including the one being sent.
 #[test]
 fn the_tail_of_a_burst_is_dropped() {
     for queues in inert() {
@@ -170,7 +171,7 @@ fn the_tail_of_a_burst_is_dropped() {
     }
 }
 
-/// Each host of the first switch sends one frame to one of the second.
+/// Each host of the first switch sends one frame to a host of the second.
 struct Burst;
 
 impl Workload for Burst {

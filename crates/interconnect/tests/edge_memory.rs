@@ -1,4 +1,4 @@
-//! What hosts with the real engine take in memory.
+//! Memory of hosts with the real engine.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,22 +10,24 @@ use interconnect::simulation::{HostCosts, Simulation};
 use interconnect::topology::Topology;
 use interconnect::workload::{Actions, Received, Workload};
 
-/// Counts the bytes that are allocated.
+/// An allocator that counts the allocated bytes.
 struct Counting;
 
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call is passed on to the system's allocator as it is.
+// SAFETY: every call is forwarded unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         BYTES.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's contract is that of the system's allocator.
+        // SAFETY: the caller upholds the contract of `alloc`, which is that of the system's
+        // allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         BYTES.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as above.
+        // SAFETY: the caller upholds the contract of `dealloc`, which is that of the system's
+        // allocator.
         unsafe { System.dealloc(memory, layout) }
     }
 }
@@ -33,9 +35,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A host at rest takes less than 8 KiB and each of its connections 1 KiB, the ledger of the simulator
-/// included, before anything was sent and after; on two rails half as much more. Measured with 128 hosts,
-/// and with one and then eight peers each.
+/// A host at rest uses less than 8 KiB, and each of its connections less than 1 KiB, including the
+/// simulator's table of operations, both before and after sending. A second rail adds half of that.
+/// Measured with 128 hosts, with one and with eight peers each.
 #[test]
 fn a_host_is_small_and_so_is_a_connection() {
     for rails in [1, 2] {
@@ -43,7 +45,7 @@ fn a_host_is_small_and_so_is_a_connection() {
         let (network, a_host) = setting.host();
         let (fresh_one, used_one) = setting.connections(1);
         let (fresh_eight, used_eight) = setting.connections(8);
-        // Both ends of a pair are connections.
+        // A pair has two connection ends.
         let ends = 7 * 2 * setting.hosts as usize;
         let (fresh, used) = ((fresh_eight - fresh_one) / ends, (used_eight - used_one) / ends);
         println!(
@@ -57,7 +59,7 @@ fn a_host_is_small_and_so_is_a_connection() {
     }
 }
 
-/// Hosts on a fat tree, built as often as it takes.
+/// Hosts on a fat tree, which can be built repeatedly.
 struct Setting {
     topology: Topology,
     hosts: u32,
@@ -77,7 +79,7 @@ impl Setting {
             .expect("there are such hosts")
     }
 
-    /// Bytes of the network, and of a host.
+    /// Returns the bytes of the network, and the bytes of a host.
     fn host(&self) -> (usize, usize) {
         let before = BYTES.load(Ordering::Relaxed);
         let fabric = self.build();
@@ -85,8 +87,8 @@ impl Setting {
         (network, (BYTES.load(Ordering::Relaxed) - before - network) / self.hosts as usize)
     }
 
-    /// Bytes of everything when each host is connected with so many others, and once more when it has
-    /// written to each of them.
+    /// Returns the bytes of everything after each host has connected to `peers` others, and again
+    /// after it has written to each of them.
     fn connections(&self, peers: u32) -> (usize, usize) {
         let hosts = self.hosts;
         let before = BYTES.load(Ordering::Relaxed);
@@ -108,15 +110,15 @@ impl Setting {
     }
 }
 
-/// Each rank sends a message to each of the ranks behind it, again and again, and each when the one that
-/// is due to itself is there.
+/// Each rank sends messages to each of the next `peers` ranks in turn. It sends its message n as
+/// soon as it has received n messages.
 struct InTurn {
     peers: u32,
     sent: Vec<u32>,
     received: Vec<u32>,
 }
 
-/// Messages to each peer.
+/// Number of messages to each peer.
 const TURNS: u32 = 3;
 
 impl InTurn {

@@ -1,4 +1,4 @@
-//! What a program can set about hosts with the real engine is refused by name when no run is possible.
+//! Settings of hosts with the real engine with which no run is possible are rejected by name.
 
 use std::panic;
 

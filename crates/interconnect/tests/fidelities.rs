@@ -1,10 +1,10 @@
-//! What fidelities of the interconnect simulator must have in common.
+//! Properties that all fidelities of the interconnect simulator share.
 
 use interconnect::configuration::{Configuration, Fidelity, Watch};
 use interconnect::records::{LinkRecord, RecordLimits};
 use interconnect::simulation::InTurns;
 
-/// Networks with several equal ways.
+/// Networks with several equal routes.
 const TOPOLOGIES: [&str; 10] = [
     "kind = \"leaf_spine\"\nleaves = 4\nhosts = 4\nspines = 2",
     "kind = \"leaf_spine\"\nleaves = 8\nhosts = 4\nspines = 4",
@@ -18,7 +18,7 @@ const TOPOLOGIES: [&str; 10] = [
     "kind = \"mesh\"\nsizes = [3, 4]\nhosts = 2\nlanes = 3",
 ];
 
-/// Messages of a frame that cross each link.
+/// Returns the number of one-frame messages that cross each link.
 fn flows(configuration: &Configuration) -> Vec<u64> {
     let watch = Watch { records: Some(RecordLimits::default()), ..Watch::default() };
     let outcome = configuration.run_watched(&InTurns, watch).expect("it ends");
@@ -47,7 +47,7 @@ fn packets_and_fluids_take_the_same_links() {
     println!("figure: equal flows: {equal}");
 }
 
-/// With one seed for all, it would be the same run each time.
+/// Without a seed in the hash of flows, all seeds would give the same run.
 #[test]
 fn the_seed_decides_which_flows_share_a_link() {
     let spread = |seed: u32| {

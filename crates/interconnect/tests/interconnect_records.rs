@@ -1,4 +1,4 @@
-//! What the interconnect simulator records of a run: complete, without a gap, and without effect.
+//! Records of the interconnect simulator: complete, without gaps, and without effect on the run.
 
 use std::ops::ControlFlow;
 
@@ -89,7 +89,8 @@ fn check_links(records: &Records, text: &str) {
     }
 }
 
-/// The first of two hosts sends 3000 bytes at 10 Gb/s through a switch: all is known by hand.
+/// The first of two hosts sends 3000 bytes at 10 Gb/s through a switch. All times are computed by
+/// hand.
 #[test]
 fn a_path_known_by_hand_is_found() {
     let text = "[topology]\nhosts = 2\n[fabric]\nlatency_ps = 400000\npropagation_ps = 5000\n\
@@ -160,7 +161,7 @@ fn what_was_left_out_is_reported() {
     assert_eq!(sums(&records), sums(&whole), "links are counted whatever is kept");
 }
 
-/// Who watches a run may stop it.
+/// The callback for the progress can stop a run.
 #[test]
 fn a_run_is_stopped_by_its_watcher() {
     for workload in WORKLOADS {
@@ -184,7 +185,7 @@ fn a_run_is_stopped_by_its_watcher() {
     }
 }
 
-/// Progress goes from little to all.
+/// Progress rises from nearly 0 to 1.
 #[test]
 fn progress_grows() {
     for workload in WORKLOADS {

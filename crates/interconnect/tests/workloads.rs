@@ -37,14 +37,15 @@ fn one_of_a_list_does_what_it_does_alone() {
     }
 }
 
-/// The network is empty when the second begins, so it does what it does alone, later.
+/// The network is idle when the second workload starts, so its times equal those of the workload
+/// alone, later.
 #[test]
 fn times_of_a_workload_count_from_its_start() {
     for kind in KINDS {
         let alone = run(&format!("{NETWORK}[workload]\n{kind}"));
         let later = run(&format!(
             "{NETWORK}[[workload]]\nkind = \"barrier\"\n[[workload]]\nstart_ps = \"5 ms\"\n{}",
-            // Another seed has other random times.
+            // The second workload has another seed, and so other random times.
             kind.replace("load_percent = 30\nsizes = \"exponential\"", "pattern = \"shift\"")
         ));
         let [barrier, own] = later.workloads.as_slice() else { panic!("{kind}") };
@@ -84,7 +85,7 @@ fn all_kinds_together_come_to_the_same_in_parts_and_recorded() {
             records.messages.iter().filter(|message| usize::from(message.workload) == place);
         assert_eq!(of_it.count() as u64, own.delivered);
     }
-    // Written out, it is the same again.
+    // The effective configuration reads back to itself.
     let again = configuration(&whole.effective);
     assert_eq!(again.effective, whole.effective);
     assert_eq!(again.run().expect("it ends").hash, outcome.hash);
@@ -177,7 +178,7 @@ fn what_cannot_be_is_reported_with_its_line_and_the_remedy() {
         let read = parse_sweep("a.toml", text, &|_| Err("no such file".to_owned()));
         assert_eq!(read.expect_err(text).to_string(), expected);
     }
-    // Nothing repairs losses, and the mesh waits for its messages.
+    // Losses are not repaired, and the mesh waits for its messages.
     let error = configuration(
         "[fabric]\nbuffer_bytes = 3000\n[[workload]]\nload_percent = 10\n[[workload]]\nkind = \"incast\"\n",
     );

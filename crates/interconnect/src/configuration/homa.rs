@@ -1,4 +1,4 @@
-//! Keys of Homa, the transport that receivers drive.
+//! Keys of Homa, the receiver-driven transport.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use super::reader::Reader;
 use super::transport::{ACK_BYTES, LOSS_MAX_PPM, TIMEOUT_MAX_PS, TIMEOUT_MIN_PS};
 use super::{Configuration, ConfigurationError, MESSAGE_MAX_BYTES};
 
-/// Reads what `[host]` says of it.
+/// Reads Homa's keys in `[host]`.
 pub(super) fn read(
     keys: &mut Reader,
     topology: &Topology,
@@ -45,8 +45,9 @@ pub(super) fn read(
     })
 }
 
-/// What the cable of host 0 carries while a full frame goes to the host that is the most links away, and a
-/// short one comes back. Each is late at switches by up to the time of a frame, unless jitter is set.
+/// Returns the bytes that the cable of host 0 carries in one round trip: a full frame to the
+/// farthest host, and a short frame back. At each switch, both are delayed by the maximum default
+/// jitter, the time of one frame.
 fn round_trip_bytes(topology: &Topology, ethernet: &EthernetConfiguration) -> u64 {
     let short = u64::from(ethernet.frame_bytes_min());
     let both = u64::from(ethernet.frame_bytes_max()) + short;
@@ -66,7 +67,7 @@ fn round_trip_bytes(topology: &Topology, ethernet: &EthernetConfiguration) -> u6
         let own_ps = topology.cable_settings(link).propagation_ps;
         time_ps(link, rate_bps(link)) + 2 * own_ps.unwrap_or(ethernet.propagation_ps)
     };
-    // Nodes in the order of how many links away they are, with the time of the way there and back.
+    // Nodes in order of their distance in links, with the round-trip time to each.
     let mut is_known = vec![false; topology.nodes() as usize];
     let mut open = VecDeque::from([(0, 0)]);
     let mut farthest_ps = 0_u64;
@@ -90,7 +91,7 @@ fn round_trip_bytes(topology: &Topology, ethernet: &EthernetConfiguration) -> u6
 }
 
 impl Configuration {
-    /// Homa gives frames their classes.
+    /// Rejects settings of classes: Homa sets the classes of frames.
     pub(super) fn check_homa(
         &self,
         ethernet: &EthernetConfiguration,
@@ -139,17 +140,19 @@ mod tests {
         assert_eq!(own.cutoff_bytes[..3], [300, 2_000, u32::MAX]);
     }
 
-    /// A full frame and a short one have 1598 bytes.
+    /// A full frame and a short one have 1598 bytes together.
     #[test]
     fn a_round_trip_is_that_to_the_farthest_host() {
         let bytes = |text: &str| homa(&format!("{text}{HOMA}")).rtt_bytes;
-        // Three times their time on a star, as they are late at the switch, four cables and two latencies.
+        // On a star: three times their time because of the jitter at the switch, four cables and
+        // two latencies.
         let star_ps = 3 * 1_598 * 800 + 4 * 10_000 + 2 * 500_000;
         assert_eq!(bytes(""), star_ps / 800);
-        // On a leaf-spine there are two cables and two switches more.
+        // A leaf-spine adds two cables and two switches in each direction.
         let far_ps = 7 * 1_598 * 800 + 8 * 10_000 + 6 * 500_000;
         assert_eq!(bytes("[topology]\nkind = \"leaf_spine\"\n"), far_ps / 800);
-        // At ten times the rate, what does not depend on it counts ten times.
+        // At ten times the rate, the parts that do not depend on the rate have ten times the
+        // weight.
         let fast_ps = 3 * 1_598 * 80 + 4 * 10_000 + 2 * 500_000;
         assert_eq!(bytes("[fabric]\nhost_rate_bps = \"100 Gb/s\"\n"), fast_ps / 80);
         let graph = "[topology]\nkind = \"graph\"\n[[topology.cables]]\nends = [\"h0\", \"s0\"]\n\

@@ -1,4 +1,4 @@
-//! Where in a file a mistake is.
+//! Locations of errors in a configuration file.
 
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table};
@@ -9,7 +9,7 @@ use super::ConfigurationError;
 use super::reader::shown;
 use super::units::Unit;
 
-/// A configuration as it was written, to point at its lines.
+/// The text of a configuration, to locate errors in its lines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Written {
     pub(super) file: String,
@@ -17,7 +17,7 @@ pub(super) struct Written {
 }
 
 impl Written {
-    /// The same error with the line it is about, and with what stands there.
+    /// Adds to an error the line that it is about, and the value as it is written there.
     pub(super) fn locate(&self, error: ConfigurationError) -> ConfigurationError {
         match error {
             ConfigurationError::UnknownKey { section, key, remedy, .. } => {
@@ -33,7 +33,7 @@ impl Written {
                     return ConfigurationError::Value { file, section, key, value, expected };
                 };
                 let file = format!("{}:{}", self.file, entry.line);
-                // What was read may be more, or less, than what stands there.
+                // The value that was read can be longer or shorter than the text.
                 let text = entry.written.trim_matches(['"', '\'']);
                 let is_it = Unit::of(&key).parse(text).is_some_and(|it| it.to_string() == value);
                 let is_shown = entry.shown == value || is_it;
@@ -75,7 +75,7 @@ impl Written {
         }
     }
 
-    /// An error on a value that is wrong together with others.
+    /// Returns an error about a value that is invalid in combination with others.
     pub(super) fn value(
         &self,
         section: &str,
@@ -98,14 +98,14 @@ impl Written {
         ConfigurationError::Within { place, cause: Box::new(cause) }
     }
 
-    /// The file and the line of a cable, for a key that is called `… of cable N`.
+    /// Returns the file and the line of a cable, for a key named `… of cable N`.
     fn cable_place(&self, key: &str) -> Option<String> {
         let (_, cable) = key.rsplit_once(" of cable ")?;
         let line = self.cable_line(cable.parse().ok()?)?;
         Some(format!("{}:{line}", self.file))
     }
 
-    /// The line where a cable of `[topology]` begins, from 1, as cables count.
+    /// Returns the line where a cable of `[topology]` starts, from 1. Cables count from 1.
     fn cable_line(&self, cable: usize) -> Option<usize> {
         let root = DeTable::parse(&self.text).ok()?;
         let topology = root.get_ref().get("topology")?.get_ref().as_table()?;
@@ -113,19 +113,20 @@ impl Written {
         Some(self.line_of(cables.get(cable.checked_sub(1)?)?.span().start))
     }
 
-    /// The line of a byte, from 1.
+    /// Returns the line of a byte offset, from 1.
     fn line_of(&self, at: usize) -> usize {
         self.text.bytes().take(at).filter(|&byte| byte == b'\n').count() + 1
     }
 
-    /// The file, and the line of a key if it is there.
+    /// Returns the file, and the line of a key if the key exists.
     fn place(&self, section: &str, key: &str, value: &str) -> String {
         let entry = self.entry(section, key, value);
         let line = entry.map_or(String::new(), |entry| format!(":{}", entry.line));
         self.file.clone() + &line
     }
 
-    /// The entry of a key with this value; if no value is this one, its first.
+    /// Returns the entry of a key with this value. If no entry has the value, returns the first
+    /// entry of the key.
     fn entry(&self, section: &str, key: &str, value: &str) -> Option<KeyEntry> {
         let root = DeTable::parse(&self.text).ok()?;
         let mut entries = Vec::new();
@@ -159,13 +160,13 @@ impl Written {
     }
 }
 
-/// What is no TOML, in a sentence.
+/// Returns the error for a text that is not TOML.
 pub(super) fn syntax(file: &str, text: &str, cause: &toml::de::Error) -> ConfigurationError {
     let start = cause.span().map_or(0, |span| span.start);
     let before = text.get(..start).unwrap_or_default();
     let line = before.matches('\n').count();
     let content = text.lines().nth(line).unwrap_or_default().trim();
-    // `key = 10 Gb/s`, and the like.
+    // The remedy for unquoted values such as `key = 10 Gb/s`.
     let remedy = Some(content).and_then(|content| {
         let (key, value) = content.split_once('=')?;
         let (key, value) = (key.trim(), value.split('#').next()?.trim());
@@ -185,15 +186,15 @@ pub(super) fn syntax(file: &str, text: &str, cause: &toml::de::Error) -> Configu
     }
 }
 
-/// A key in the file.
+/// A key in the file, with its value.
 struct KeyEntry {
-    /// From 1.
+    /// Line, from 1.
     line: usize,
-    /// Its value, as errors show it.
+    /// The value as errors show it.
     shown: String,
-    /// Its value, as it stands there.
+    /// The value as it is written.
     written: String,
 }
 
-/// What fits into a sentence.
+/// Maximum length of a written value in an error.
 const WRITTEN_MAX: usize = 60;

@@ -1,12 +1,12 @@
-//! What keys are for, a sentence each; a test compares the list with what is read.
+//! Meanings of the keys, one sentence each. A test compares the list with the keys that are read.
 
-/// What a key of a section is for; empty if nothing is known.
+/// Returns the meaning of a key of a section; empty if the key is not in the list.
 pub(super) fn meaning(section: &str, name: &str) -> &'static str {
     let found = MEANINGS.iter().find(|(of, key, _)| *of == section && *key == name);
     found.map_or("", |(_, _, meaning)| meaning)
 }
 
-/// Section, key, and what it is for, without a full stop.
+/// Section, key and meaning, without a full stop.
 #[rustfmt::skip]
 pub(super) const MEANINGS: &[(&str, &str, &str)] = &[
     ("topology", "kind", "Which switches there are, and which cables join them"),

@@ -1,9 +1,9 @@
-//! Mistakes that people make, and the errors that they get: the key, what stands there, the line, and what would do.
+//! Common mistakes in configurations, and their errors: the key, the value, the line, and a remedy.
 
 use super::{Configuration, Watch, parse_sweep};
 use crate::simulation::InTurns;
 
-/// A configuration, and the whole of what is said about it.
+/// Pairs of a configuration and its complete error.
 #[rustfmt::skip]
 const MISTAKES: &[(&str, &str)] = &[
     ("[fabric]\nhost_rate_bps = \"10e9\"\n",
@@ -187,7 +187,7 @@ fn mistakes_are_reported_in_a_sentence_with_key_value_line_and_remedy() {
             Ok(points) => run(&points[0].configuration).expect_err(text).to_string(),
         };
         assert_eq!(error.lines().count(), 1, "{error}");
-        // Reported all together, as a changed word changes many.
+        // All differences are reported together, because changing one word changes many errors.
         if error != *expected {
             messages.push(format!("{text}{error}\n"));
         }

@@ -1,4 +1,4 @@
-//! What a configuration would need to be bought, and what its links carry.
+//! Parts to buy for a configuration, and the rates of its links.
 
 use super::super::cost::{Bisection, LinkRates, PartFabric, PriceListError, Wanted};
 use super::super::routing::RouteTable;
@@ -6,7 +6,8 @@ use super::super::topology::LinkKind;
 use super::{Configuration, ConfigurationError, FabricConfiguration};
 
 impl Configuration {
-    /// Returns what is to be bought for it. A formula cannot be bought; for fluids it is Ethernet of their rates.
+    /// Returns the network to buy for the configuration. A formula cannot be bought. For fluids, it
+    /// is an Ethernet with their rates.
     ///
     /// # Errors
     /// [`PriceListError`], one variant for each cause.
@@ -38,8 +39,8 @@ impl Configuration {
         Ok(Wanted { topology, fabric, rates, rails: self.rails() })
     }
 
-    /// Returns what the links that its routes use carry between halves of the hosts, of all rails, in bits per
-    /// second; `None` for a formula without links.
+    /// Returns the bisection bandwidth over the links that the routes use, for all rails, in bits
+    /// per second; `None` for a formula without links.
     ///
     /// # Errors
     /// [`ConfigurationError`], one variant for each cause.
@@ -53,7 +54,7 @@ impl Configuration {
         Ok(Some(Bisection { bits_per_second, ..bisection }))
     }
 
-    /// Copies of the network, each with a link to every host.
+    /// Returns the number of copies of the network, each with a link to every host.
     fn rails(&self) -> u32 {
         match (&self.edge, &self.fabric) {
             (Some(edge), _) => edge.rails.into(),
@@ -64,7 +65,7 @@ impl Configuration {
 }
 
 impl FabricConfiguration {
-    /// Returns its kind, as it is written in a configuration.
+    /// Returns the kind of the fabric, as it is written in a configuration.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Ethernet(_) => "ethernet",
@@ -75,8 +76,8 @@ impl FabricConfiguration {
         }
     }
 
-    /// Returns what its links carry, in bits per second; `None` for a formula without links. For flits it is what
-    /// remains for payload between routers.
+    /// Returns the rates of the links, in bits per second; `None` for a formula without links. For
+    /// flits, these are the rates of payload between routers.
     pub fn rates(&self) -> Option<LinkRates> {
         let rate = |bytes: u32, time_ps: u64| u64::from(bytes) * 8 * PS_PER_S / time_ps.max(1);
         Some(match self {
@@ -103,5 +104,6 @@ impl FabricConfiguration {
     }
 }
 
-/// A byte a picosecond of the longest character, 2^20 bytes, stays below 2^64.
+/// Picoseconds in a second. Times the bits of the longest character, 8 × 2^20, this stays below
+/// 2^64.
 const PS_PER_S: u64 = 1_000_000_000_000;

@@ -1,4 +1,4 @@
-//! Many configurations from one: all combinations of some settings.
+//! Sweeps: many configurations from one, with all combinations of some settings.
 
 use toml::{Table, Value};
 
@@ -9,16 +9,17 @@ use super::{Configuration, ConfigurationError, Setting, parse_table};
 /// A point of a sweep.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// What is particular about it, e.g. `fabric.mtu_bytes=9000`.
+    /// Settings that distinguish the point, such as `fabric.mtu_bytes=9000`.
     pub name: String,
-    /// The same as keys with their sections, and values, in the order of the name.
+    /// The same settings as pairs of a key with its section and a value, in the order of the name.
     pub settings: Vec<(String, Setting)>,
-    /// The whole.
+    /// The complete configuration.
     pub configuration: Configuration,
 }
 
-/// Reads a configuration with a section `[sweep.X]` for sections X whose keys have lists of values: a point for
-/// each combination, the last key running fastest. Without such a section it returns one point.
+/// Reads a configuration with sections `[sweep.X]`, whose keys have lists of values for section X.
+/// Returns a point for each combination; the last key varies fastest. Without such sections,
+/// returns one point.
 ///
 /// Files that it names are read with `read`, as in [`Configuration::parse_with_files`].
 ///
@@ -83,7 +84,7 @@ fn point(
     }
     chosen.reverse();
     let configuration = Configuration::from_written(source, root, read)?;
-    // With all of their lists, as points may differ in nothing else.
+    // Lists are written completely, because points can differ in lists only.
     let names: Vec<String> =
         chosen.iter().map(|(key, value)| format!("{key}={}", written(value))).collect();
     Ok(Point { name: names.join(" "), settings: chosen, configuration })
@@ -106,7 +107,7 @@ fn wrong(file: &str, section: &str, key: &str, value: &Value) -> ConfigurationEr
     }
 }
 
-/// An error on a key of which there are several.
+/// Returns an error about a key of a section that exists several times.
 fn of_a_list(file: &str, section: &str, key: &str, value: &Value) -> ConfigurationError {
     ConfigurationError::Value {
         file: file.to_owned(),
@@ -117,7 +118,7 @@ fn of_a_list(file: &str, section: &str, key: &str, value: &Value) -> Configurati
     }
 }
 
-/// A day of runs of a second.
+/// With runs of one second, this takes about a day.
 const POINTS_MAX: usize = 100_000;
 
 #[cfg(test)]
@@ -157,7 +158,7 @@ mod tests {
         assert_eq!(value.as_array().map(Vec::len), Some(2));
     }
 
-    /// Sixteen keys of sixteen values are 2^64 points.
+    /// Sixteen keys of sixteen values make 2^64 points.
     #[test]
     fn a_sweep_of_more_points_than_can_be_counted_is_refused() {
         let values = "1, ".repeat(16);

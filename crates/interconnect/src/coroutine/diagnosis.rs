@@ -1,18 +1,19 @@
-//! Who waits for whom, when nothing will happen any more.
+//! Diagnosis of ranks that wait for each other when no events are left.
 
 use std::fmt::Write as _;
 
 use super::{ANY, State};
 
-/// What a rank waits for.
+/// The receive that a rank waits for.
 #[derive(Clone, Copy)]
 struct Wait {
     source: u32,
-    /// None in a collective.
+    /// Tag of the message; `None` in a collective.
     tag: Option<u32>,
 }
 
-/// A circle of ranks that wait for each other, if there is one, and what the first ranks wait for.
+/// Returns a text with a circle of ranks that wait for each other, if there is one, and with the
+/// waits of the first ranks.
 pub(super) fn diagnose(ranks: &[State], has_ended: &[bool]) -> String {
     let waits: Vec<Option<Wait>> = ranks.iter().map(awaited).collect();
     let left = has_ended.iter().filter(|ended| !**ended).count();
@@ -32,7 +33,7 @@ pub(super) fn diagnose(ranks: &[State], has_ended: &[bool]) -> String {
     text
 }
 
-/// The first receive of a rank that somebody awaits.
+/// Returns the first receive of a rank that is awaited.
 fn awaited(state: &State) -> Option<Wait> {
     let first = |matching: &super::Matching<_>| {
         matching.waiting().find(|(_, _, slot)| state.requests.is_awaited(*slot))
@@ -61,7 +62,7 @@ fn describe(wait: Option<Wait>, has_ended: &[bool]) -> String {
     }
 }
 
-/// Ranks each of which waits for the next, and the last for the first, which comes again.
+/// Returns ranks each of which waits for the next; the last one is the first again.
 fn circle(waits: &[Option<Wait>]) -> Option<Vec<u32>> {
     let mut seen_from = vec![None; waits.len()];
     for start in 0..waits.len() as u32 {
@@ -84,5 +85,5 @@ fn circle(waits: &[Option<Wait>]) -> Option<Vec<u32>> {
     None
 }
 
-/// As many ranks are shown.
+/// Maximum number of ranks that are shown.
 const SHOWN_MAX: usize = 8;

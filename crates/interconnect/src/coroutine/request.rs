@@ -1,4 +1,4 @@
-//! What a rank has begun and not yet awaited.
+//! Requests that a rank has started and not yet awaited.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -8,11 +8,11 @@ use std::task::{Context, Poll};
 
 use super::{Message, Rank, Shared};
 
-/// A send that was begun; ends when the processor has done its part.
+/// A send that was started. It completes when the processor has done its part.
 #[must_use = "to be awaited; a send that is dropped is still sent"]
 pub struct Sending(pub(super) Request);
 
-/// A receive that was posted; ends with a message.
+/// A receive that was posted. It completes with a message.
 #[must_use = "to be awaited; a receive that is dropped still takes a message"]
 pub struct Receiving(pub(super) Request);
 
@@ -32,7 +32,7 @@ impl Future for Receiving {
     }
 }
 
-/// A place among the requests of a rank, held until its result is taken.
+/// A slot in the requests of a rank, owned until its result is taken.
 pub(super) struct Request {
     rank: u32,
     slot: u32,
@@ -47,7 +47,7 @@ impl Request {
 
     fn take(&mut self) -> Poll<Message> {
         if self.is_taken {
-            // Polled after its end, which the contract of futures leaves open.
+            // Polled after completion, for which the contract of futures defines no result.
             return Poll::Pending;
         }
         let mut shared = self.shared.borrow_mut();
@@ -70,7 +70,7 @@ impl Drop for Request {
     }
 }
 
-/// The requests of a rank; places are used again.
+/// The requests of a rank. Slots are reused.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
     slots: Vec<Slot>,
@@ -81,13 +81,13 @@ pub(super) struct Requests {
 enum Slot {
     Vacant,
     Pending,
-    /// Pending, and its result is not needed.
+    /// Pending, and the result is not needed.
     Abandoned,
     Ended(Message),
 }
 
 impl Requests {
-    /// A new one, not ended.
+    /// Adds a pending request.
     pub(super) fn begin(&mut self) -> u32 {
         if let Some(slot) = self.vacant.pop() {
             self.slots[slot as usize] = Slot::Pending;
@@ -97,7 +97,7 @@ impl Requests {
         self.slots.len() as u32 - 1
     }
 
-    /// It has ended with this message.
+    /// Completes a request with a message.
     pub(super) fn end(&mut self, slot: u32, message: Message) {
         match self.slots.get_mut(slot as usize) {
             Some(place @ Slot::Pending) => *place = Slot::Ended(message),
@@ -106,12 +106,12 @@ impl Requests {
         }
     }
 
-    /// It has ended, and was not a receive.
+    /// Completes a request that is not a receive.
     pub(super) fn end_without_message(&mut self, slot: u32) {
         self.end(slot, Message { from: 0, tag: 0, bytes: 0, value: 0.0 });
     }
 
-    /// Whether somebody waits, or may yet wait, for its end.
+    /// Returns whether the end of a request is awaited, or may still be.
     pub(super) fn is_awaited(&self, slot: u32) -> bool {
         matches!(self.slots.get(slot as usize), Some(Slot::Pending))
     }

@@ -1,16 +1,16 @@
-//! Frames in flight between engines: header bytes, and where the payload comes from.
+//! Frames in flight between engines: header bytes, and the source of the payload.
 
 use delivery::TxFrame;
 
 use super::RAIL_BITS;
 
-/// Frames in flight, each named by a number. Memory is used again, so that a run takes as much as the most frames in
-/// flight at a time.
+/// Frames in flight, each with an index. Memory is reused, so a run needs memory for the maximum
+/// number of frames in flight.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
     entries: Vec<Frame>,
     vacant: Vec<u32>,
-    /// Headers that do not fit into their frame.
+    /// Headers that do not fit in `Frame`.
     long: Vec<Vec<u8>>,
     vacant_long: Vec<u32>,
 }
@@ -21,13 +21,13 @@ pub(super) struct Frames {
 struct Frame {
     /// Address of the payload's first byte at its source.
     origin: u64,
-    /// Payload that is not among the header bytes.
+    /// Payload bytes that are not part of the header bytes.
     payload_bytes: u32,
-    /// Where a long header is in [`Frames::long`]; [`SHORT`] if it is here.
+    /// Index of a long header in [`Frames::long`]; [`SHORT`] if the header is in `header`.
     long: u32,
-    /// Header bytes, trailing zeros included.
+    /// Number of header bytes, trailing zeros included.
     header_bytes: u16,
-    /// Header bytes that are kept: all up to the last that is not zero.
+    /// Number of stored header bytes: up to the last that is not zero.
     kept_bytes: u16,
     rail: u8,
     header: [u8; HEADER_BYTES],
@@ -45,7 +45,7 @@ impl Frame {
     };
 }
 
-/// Makes a frame two cache lines: enough for headers and an acknowledgement.
+/// This size makes a frame two cache lines. It suffices for headers and an acknowledgement.
 const HEADER_BYTES: usize = 107;
 const SHORT: u32 = u32::MAX;
 
@@ -53,9 +53,9 @@ const _: () = assert!(size_of::<Frame>() == 128);
 const _: () = assert!(RAIL_BITS < 8);
 
 impl Frames {
-    /// Keeps a frame that leaves on a rail.
+    /// Stores a frame that leaves on a rail.
     pub(super) fn insert(&mut self, rail: u8, frame: &TxFrame<'_>) -> u32 {
-        // A probe of the path MTU is all zeros behind its header, and so are ghosts of small payloads.
+        // A path MTU probe is all zeros after its header, and so are ghosts of small payloads.
         let kept = frame.header.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         let index = self.vacant.pop().unwrap_or_else(|| {
             self.entries.push(Frame::EMPTY);
@@ -88,7 +88,7 @@ impl Frames {
         index
     }
 
-    /// Forgets a frame.
+    /// Removes a frame.
     pub(super) fn remove(&mut self, index: u32) {
         let long = self.entries[index as usize].long;
         if long != SHORT {
@@ -97,30 +97,31 @@ impl Frames {
         self.vacant.push(index);
     }
 
-    /// The rail that a frame left on.
+    /// Returns the rail of a frame.
     pub(super) fn rail(&self, index: u32) -> u8 {
         self.entries[index as usize].rail
     }
 
-    /// Touches the memory of a frame.
+    /// Reads the memory of a frame, to load it into the cache.
     #[inline]
     pub(super) fn touch(&self, index: u32) -> u64 {
         let frame = &self.entries[index as usize];
         frame.origin ^ u64::from(frame.header[HEADER_BYTES - 1])
     }
 
-    /// Bytes of a frame, payload included.
+    /// Returns the length of a frame in bytes, payload included.
     pub(super) fn len(&self, index: u32) -> u32 {
         let frame = &self.entries[index as usize];
         u32::from(frame.header_bytes) + frame.payload_bytes
     }
 
-    /// Frames in flight.
+    /// Returns the number of frames in flight.
     pub(super) fn in_flight(&self) -> usize {
         self.entries.len() - self.vacant.len()
     }
 
-    /// Lends a frame to `use_frame` as it arrives, in memory of zeros: its payload is its stamp.
+    /// Calls `use_frame` with the bytes of a frame as it arrives. The payload is its stamp,
+    /// followed by zeros.
     pub(super) fn with_bytes(
         &self,
         index: u32,

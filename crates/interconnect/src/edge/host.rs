@@ -1,4 +1,4 @@
-//! A host: an engine, and what waits before and behind it.
+//! A host: an engine, with its queues and timers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,33 +18,33 @@ use crate::Random;
 pub(super) struct EngineHost {
     pub(super) engine: Engine,
     pub(super) domain: ProtectionDomain,
-    /// Everything it sends from and is written to.
+    /// The region that it sends from and that peers write to.
     pub(super) region: Region,
     /// Frames that have arrived and wait for the processor.
     pub(super) inbox: VecDeque<Arrived>,
-    /// Streams whose next operation found no room; each once.
+    /// Streams whose next operation found no room, each at most once.
     pub(super) blocked: VecDeque<u32>,
-    /// Outstanding operations.
+    /// Number of outstanding operations.
     pub(super) in_flight: u32,
-    /// Pair of each connection, by its index at the engine.
+    /// Pair of each connection, by the connection's index in the engine.
     pub(super) pairs: Vec<u32>,
     /// When the processor is free, in picoseconds.
     pub(super) free_ps: u64,
     /// When the next interrupt may come, in picoseconds.
     pub(super) interrupt_ps: u64,
-    /// When the next look at the engine's timers is scheduled.
+    /// When the next check of the engine's timers is scheduled.
     pub(super) timer_ps: u64,
     /// When the next turn is scheduled.
     pub(super) turn_ps: u64,
-    /// Links (by bit) whose transmit queue was full in this turn.
+    /// Bit mask of the links whose transmit queues were full in this turn.
     pub(super) full: u8,
-    /// Its timers wait for somebody to have something to do.
+    /// Whether its timers are suspended until a message is pending.
     pub(super) is_suspended: bool,
-    /// Random losses of arriving frames.
+    /// Random numbers for losses of arriving frames.
     pub(super) random: Random,
-    /// Rate of its cables.
+    /// Rate of its cables, in bits per second.
     pub(super) rate_bps: u64,
-    /// For how long a full transmit queue fills one of them.
+    /// How long a cable takes to send a full transmit queue, in picoseconds.
     pub(super) queue_ps: u64,
 }
 
@@ -54,7 +54,7 @@ pub(super) struct Arrived {
     pub(super) frame: u32,
     /// Host that sent it.
     pub(super) source: u32,
-    /// It was marked for congestion in the network.
+    /// Whether the frame was marked for congestion in the network.
     pub(super) is_marked: bool,
     pub(super) at_ps: u64,
 }
@@ -104,7 +104,7 @@ impl EngineHost {
         })
     }
 
-    /// Notes down which pair a connection of the engine belongs to.
+    /// Records the pair of a connection of the engine.
     pub(super) fn know(&mut self, connection: u32, pair: u32) {
         let index = connection as usize;
         if self.pairs.len() <= index {
@@ -114,7 +114,7 @@ impl EngineHost {
     }
 }
 
-/// What a link of a host can do.
+/// Returns the capabilities of a host's link.
 pub(super) fn link_caps(
     (host, rail): (u32, u8),
     configuration: &EdgeConfiguration,
@@ -132,13 +132,13 @@ pub(super) fn link_caps(
     }
 }
 
-/// Returns the address of a host on a rail: a station whose number is host and rail.
+/// Returns the address of a host on a rail: a station address that contains host and rail.
 pub const fn address(host: u32, rail: u8) -> PeerAddr {
     let [a, b, c, d] = host.to_be_bytes();
     PeerAddr::mac([LOCALLY_ADMINISTERED | rail << 4, a, b, c, d, 0], PORT)
 }
 
-/// Host and rail of an address.
+/// Returns the host and the rail of an address.
 pub(super) const fn host_and_rail(address: PeerAddr) -> Option<(u32, u8)> {
     match address.to_mac() {
         Some(([first, a, b, c, d, _], _)) => Some((u32::from_be_bytes([a, b, c, d]), first >> 4)),
@@ -162,17 +162,17 @@ fn engine_configuration(configuration: &EdgeConfiguration) -> EngineConfig {
         .allocates_ahead(false)
 }
 
-/// The clock of an engine at a time of the simulation that lies `base_ns` later.
+/// Returns the time of an engine's clock, which is `base_ns` ahead of the simulation's.
 pub(super) const fn instant(base_ns: u64, time_ps: u64) -> Instant {
     Instant(base_ns + time_ps / 1_000)
 }
 
-/// What all hosts listen for.
+/// The service on which all hosts listen.
 pub(super) const SERVICE: u32 = 0;
 
-/// Locally administered, not a group.
+/// Station address bits: locally administered, not a group.
 const LOCALLY_ADMINISTERED: u8 = 2;
 const PORT: u16 = 1;
 
-/// As many as there can be hosts.
+/// The maximum number of hosts.
 const CONNECTIONS_MAX: u32 = 1 << 16;

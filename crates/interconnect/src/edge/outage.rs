@@ -7,56 +7,56 @@ use super::super::topology::Topology;
 use super::host::{instant, link_caps};
 use super::{CHANGE, EdgeConfiguration, EdgeFabric};
 
-/// Something that carries nothing for a while.
+/// A cable or switch that carries no frames for a period.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Outage {
-    /// On which rail.
+    /// Number of the rail.
     pub rail: u8,
-    /// What fails: all cables of a switch (`s1`) or of a host (`h0`), or those between two of them
-    /// (`s1-s4`).
+    /// Name of the part that fails: all cables of a switch (`s1`) or of a host (`h0`), or the
+    /// cables between two nodes (`s1-s4`).
     pub place: String,
     /// When it fails, in picoseconds.
     pub from_ps: u64,
     /// When it carries frames again, in picoseconds.
     pub until_ps: u64,
-    /// Hosts do not notice that their cable is dead.
+    /// Whether hosts do not detect that their cable is down.
     pub is_silent: bool,
 }
 
-/// Why there is no such outage.
+/// Why an outage is invalid.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutageError {
-    /// No such rail.
+    /// The rail does not exist.
     #[error("an outage on rail {rail}, but there are {rails}, counted from 0")]
     Rail {
-        /// The one named.
+        /// Number of the rail.
         rail: u8,
-        /// How many there are.
+        /// Number of rails.
         rails: u8,
     },
-    /// No such node or cable.
+    /// The node or cable does not exist.
     #[error("an outage of `{place}`: {what}; hosts are h0, h1, …, switches s0, s1, …")]
     Place {
-        /// As it was named.
+        /// Name of the node or cable.
         place: String,
         /// What is wrong.
         what: String,
     },
 }
 
-/// The beginning or the end of an outage.
+/// The start or the end of an outage.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     at_ps: u64,
     rail: u8,
     is_up: bool,
     links: Vec<u32>,
-    /// Hosts that notice.
+    /// Hosts that detect the change.
     hosts: Vec<u32>,
 }
 
-/// The changes that outages bring.
+/// Returns the changes that the outages cause.
 pub(super) fn changes(
     topology: &Topology,
     configuration: &EdgeConfiguration,
@@ -78,7 +78,7 @@ pub(super) fn changes(
     Ok(changes)
 }
 
-/// Both directions of the cables that a name stands for.
+/// Returns both directions of the cables that a name denotes.
 fn links_of(topology: &Topology, place: &str) -> Result<Vec<u32>, OutageError> {
     let wrong = |what: String| OutageError::Place { place: place.to_owned(), what };
     let node = |name: &str| {
@@ -104,7 +104,7 @@ fn links_of(topology: &Topology, place: &str) -> Result<Vec<u32>, OutageError> {
     Ok(links)
 }
 
-/// The two nodes of `a-b`; names may have hyphens, too.
+/// Returns the two nodes of `a-b`. Names can contain hyphens too.
 fn divided(topology: &Topology, place: &str) -> Option<(u32, u32)> {
     place.match_indices('-').find_map(|(at, _)| {
         let (first, second) = (place.get(..at)?, place.get(at + 1..)?);
@@ -113,7 +113,7 @@ fn divided(topology: &Topology, place: &str) -> Option<(u32, u32)> {
 }
 
 impl EdgeFabric {
-    /// Schedules outages, when the run begins.
+    /// Schedules the outages at the start of the run.
     pub(super) fn schedule_outages(&mut self, context: &mut Context) {
         if std::mem::replace(&mut self.outages_are_scheduled, true) {
             return;
@@ -123,7 +123,7 @@ impl EdgeFabric {
         }
     }
 
-    /// An outage begins or ends.
+    /// Applies the start or the end of an outage.
     pub(super) fn change(&mut self, context: &mut Context, number: u32) {
         let Change { rail, is_up, links, hosts, .. } = self.outages[number as usize].clone();
         for link in links {

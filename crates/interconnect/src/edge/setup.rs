@@ -1,4 +1,4 @@
-//! Connections: made when they are needed, or before a run begins.
+//! Connections, made on demand or before a run starts.
 
 use delivery::{Instant, LinkId, LinkState};
 use engine::{ConnectRequest, ConnectionHandle, Terms};
@@ -9,7 +9,7 @@ use super::host::{self, SERVICE, instant};
 use super::{Counts, EdgeError, EdgeFabric, NEVER_PS, Pair, Stream};
 
 impl EdgeFabric {
-    /// The pair of two hosts, and whether it is new.
+    /// Returns the pair of two hosts, and whether the pair is new.
     pub(super) fn pair(&mut self, a: u32, b: u32) -> (u32, bool) {
         let hosts = [a.min(b), a.max(b)];
         let next = self.pairs.len() as u32;
@@ -25,7 +25,7 @@ impl EdgeFabric {
         (pair, true)
     }
 
-    /// The lower host of a pair asks the higher for a connection.
+    /// Sends a connection request from the lower host of a pair to the higher.
     pub(super) fn connect(&mut self, context: &mut Context, pair: u32) {
         let [lower, higher] = self.pairs[pair as usize].hosts;
         let now_ps = context.wheel.now_ps();
@@ -53,7 +53,7 @@ impl EdgeFabric {
         }
     }
 
-    /// A peer asks for a connection; it says for which pair.
+    /// Accepts a peer's connection request, whose private data is the number of the pair.
     pub(super) fn accept(
         &mut self,
         number: u32,
@@ -77,7 +77,7 @@ impl EdgeFabric {
         }
     }
 
-    /// A connection can be used.
+    /// Handles an established connection.
     pub(super) fn on_established(&mut self, context: &mut Context, number: u32, index: u32) {
         let host = &mut self.hosts[number as usize];
         let pair = host.pairs[index as usize];
@@ -92,8 +92,8 @@ impl EdgeFabric {
         }
     }
 
-    /// Makes connections before the run begins, in a time of their own: each on all rails. Does nothing
-    /// if the configuration says so.
+    /// Makes connections before the run starts, on a separate time line, each on all rails. Does
+    /// nothing if the configuration does not request it.
     ///
     /// # Errors
     /// [`EdgeError`], one variant for each cause.
@@ -102,7 +102,7 @@ impl EdgeFabric {
             return Ok(());
         }
         let mut context = Context::new(self.slot_ps());
-        // Timers go on while somebody has something to do.
+        // Timers run only while a message is open.
         self.open_messages = 1;
         for &(a, b) in pairs {
             if a != b
@@ -129,7 +129,7 @@ impl EdgeFabric {
         Ok(())
     }
 
-    /// Lets the hosts make the connections that were configured, and then become idle.
+    /// Lets the hosts make the configured connections and become idle.
     fn set_up(&mut self, context: &mut Context) -> Result<(), EdgeError> {
         let mut ready = 0;
         let mut until_ps = SETUP_MAX_PS;
@@ -159,7 +159,7 @@ impl EdgeFabric {
         }
     }
 
-    /// Whether a pair has its connection, on all rails.
+    /// Returns whether the connection of a pair is up on all rails.
     fn is_ready(&self, pair: usize) -> bool {
         let Pair { hosts, handles, is_established } = self.pairs[pair];
         is_established == [true; 2]
@@ -174,8 +174,9 @@ impl EdgeFabric {
     }
 }
 
-/// Longest time that connections take, in picoseconds: a minute.
+/// Maximum time to make connections, in picoseconds: one minute.
 const SETUP_MAX_PS: u64 = 60_000_000_000_000;
 
-/// Longest time until new connections are idle, in picoseconds: what they owe each other is sent within half of it.
+/// Maximum time until new connections are idle, in picoseconds. They send pending acknowledgements
+/// within half of it.
 const SETTLING_PS: u64 = 2_000_000_000;

@@ -1,4 +1,4 @@
-//! A look at the frames that hosts send and receive.
+//! Observation of the frames that hosts send and receive.
 
 use std::fmt::Debug;
 
@@ -6,36 +6,37 @@ use super::super::simulation::Message;
 use super::EdgeFabric;
 use super::frames::Frames;
 
-/// Observes frames, as a capture on the interfaces of hosts does. Changes nothing of the run.
+/// An observer of frames, like a capture on the interfaces of hosts. Does not affect the run.
 pub trait Tap: Debug {
-    /// Whether frames of a host are of interest.
+    /// Returns whether frames of a host are to be reported.
     fn wants(&self, host: u32) -> bool;
 
-    /// Handles a frame that a host has sent or received. A frame that was lost in flight was sent and not received.
+    /// Handles a frame that a host has sent or received. A frame that was lost in flight is
+    /// reported as sent only.
     fn on_frame(&mut self, frame: &TappedFrame<'_>);
 }
 
-/// A frame at one of its ends.
+/// A frame, as seen at one of its ends.
 #[derive(Clone, Copy, Debug)]
 pub struct TappedFrame<'a> {
-    /// When it was handed to the link, or was there, in picoseconds since the run began.
+    /// When it was handed to the link or arrived, in picoseconds since the start of the run.
     pub at_ps: u64,
-    /// Host at which it was seen.
+    /// Host at which the frame is observed.
     pub host: u32,
-    /// The number of the host at its other end.
+    /// Host at the other end.
     pub peer: u32,
-    /// Rail that carries it.
+    /// Rail that carries the frame.
     pub rail: u8,
     /// Whether `host` sent it.
     pub is_sent: bool,
-    /// It was marked for congestion in the network; never of one that is sent.
+    /// Whether the frame was marked for congestion in the network. Never set for a sent frame.
     pub is_marked: bool,
-    /// The frame of the edge protocol. Payload that is a ghost is its address, of at most 8 bytes, and
-    /// then zeros.
+    /// The frame of the edge protocol. A ghost payload consists of its address, at most 8 bytes,
+    /// and zeros.
     pub bytes: &'a [u8],
 }
 
-/// Reports a frame that is about to leave from the first of its ends.
+/// Reports a frame that is about to leave to the tap, if the tap wants frames of its sender.
 pub(super) fn on_sent(
     tap: &mut dyn Tap,
     frames: &Frames,
@@ -59,7 +60,7 @@ impl EdgeFabric {
         self.tap = Some(tap);
     }
 
-    /// Reports a frame that reached the receive queue of the second of its ends.
+    /// Reports a frame that reached the receive queue of its destination.
     pub(super) fn tap_received(
         &mut self,
         frame: u32,

@@ -1,17 +1,17 @@
-//! Ways chosen by load: flowlets, and detours where the shortest way is crowded.
+//! Routes chosen by load: flowlets, and detours around a busy shortest route.
 
 use super::super::routing::Choice;
 use super::super::statistics::mix;
 use super::{DIRECT, Ethernet, EthernetConfiguration, UNDECIDED};
 
-/// What switches remember of flows.
+/// Flowlet state of the switches.
 #[derive(Clone, Debug)]
 pub(super) struct Adaptive {
-    /// [`FLOWLETS`] for each switch, by hash of the flow; none for detours.
+    /// [`FLOWLETS`] entries per switch, by hash of the flow; empty for detours.
     flowlets: Vec<Flowlet>,
 }
 
-/// The last frames of the flows of one hash.
+/// The most recent flowlet of the flows with one hash.
 #[derive(Clone, Copy, Debug)]
 struct Flowlet {
     last_ps: u64,
@@ -29,7 +29,7 @@ impl Adaptive {
 }
 
 impl Ethernet {
-    /// The port by which a frame leaves a switch, by load.
+    /// Returns the port by which a frame leaves a switch, chosen by load.
     pub(super) fn adapt(&mut self, now_ps: u64, at: (u32, u32), index: u32) -> u32 {
         match self.configuration.choice {
             Choice::Flowlet { gap_ps } => self.follow_flowlet(now_ps, at, index, gap_ps),
@@ -37,8 +37,9 @@ impl Ethernet {
         }
     }
 
-    /// Frames that follow each other closely take the same way; after a pause of more than the gap
-    /// the least loaded one, as the order cannot suffer then.
+    /// Returns the port of a flow's current flowlet: frames in close succession use the same port.
+    /// After a pause longer than the gap, chooses the least loaded port, because frames cannot be
+    /// reordered then.
     fn follow_flowlet(&mut self, now_ps: u64, at: (u32, u32), index: u32, gap_ps: u64) -> u32 {
         let (switch, base) = at;
         let frame = *self.frames.get(index);
@@ -51,7 +52,7 @@ impl Ethernet {
         let place = self.switch_place(switch, base) as usize * FLOWLETS + hash;
         let Some(adaptive) = &self.adaptive else { return base + least };
         let mut flowlet = adaptive.flowlets[place];
-        // Other flows of the same hash may go elsewhere.
+        // The entry can belong to another flow with the same hash and other candidates.
         let has_ended = now_ps > flowlet.last_ps + gap_ps || !candidates.contains(&flowlet.link);
         if has_ended || self.is_down(base + flowlet.link) {
             flowlet.link = least;
@@ -63,8 +64,8 @@ impl Ethernet {
         base + flowlet.link
     }
 
-    /// Universal globally adaptive load balancing, by what the first switch knows of its own queues:
-    /// the shortest way, or one over a random switch where backlog times hops is less.
+    /// Universal globally adaptive load balancing, decided by the first switch with its own queues:
+    /// the shortest route, or one over a random switch if its backlog times hops is less.
     fn detour(&mut self, now_ps: u64, at: (u32, u32), index: u32) -> u32 {
         let (switch, base) = at;
         let frame = *self.frames.get(index);
@@ -101,7 +102,8 @@ impl Ethernet {
         if backlog_ps(to) * direct > backlog_ps(via) * (first + second) { via } else { DIRECT }
     }
 
-    /// Links between a switch and that of a host, at least 1, and the latter.
+    /// Returns the number of links between a switch and the switch of a host, at least 1, and the
+    /// latter switch.
     fn hops(&self, switch: u32, host: u32) -> (u64, u32) {
         let (mut at, mut hops) = (switch, 0);
         while let Some(&link) = self.routes.candidates(at, host).first() {
@@ -113,5 +115,5 @@ impl Ethernet {
     }
 }
 
-/// Flowlets that a switch distinguishes: 16 KiB each.
+/// Number of flowlets per switch; 16 KiB.
 const FLOWLETS: usize = 1024;

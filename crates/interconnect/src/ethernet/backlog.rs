@@ -1,18 +1,19 @@
-//! The limit of an output whose queue need not exist: what of it has not left when a frame comes.
+//! The buffer limit of an output whose queue is not stored.
 
 use std::collections::VecDeque;
 
 /// Frames that wait for a link or are being sent on it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Backlog {
-    /// When each will have left, gap included, and its bytes.
+    /// For each frame, when it will have left, gap included, and its bytes.
     frames: VecDeque<(u64, u32)>,
     bytes: u64,
     bytes_max: u64,
 }
 
 impl Backlog {
-    /// Whether a frame that is ready at a time has room beside what has not left before.
+    /// Returns whether a frame that is ready at `ready_ps` fits, given the frames that have not
+    /// left until then.
     pub(super) fn has_room(&mut self, ready_ps: u64, bytes: u32, most: u64) -> bool {
         while let Some(&(left_ps, sent)) = self.frames.front()
             && left_ps < ready_ps
@@ -23,19 +24,19 @@ impl Backlog {
         self.bytes + u64::from(bytes) <= most
     }
 
-    /// A frame joins it.
+    /// Adds a frame.
     pub(super) fn add(&mut self, left_ps: u64, bytes: u32) {
         self.bytes += u64::from(bytes);
         self.bytes_max = self.bytes_max.max(self.bytes);
         self.frames.push_back((left_ps, bytes));
     }
 
-    /// The most that it ever was, in bytes.
+    /// Returns the maximum length of the queue so far, in bytes.
     pub(super) const fn bytes_max(&self) -> u64 {
         self.bytes_max
     }
 
-    /// Takes over what the same port counted in another part; each counts in one part only.
+    /// Adds the counters of the same port in another part. Each port counts in one part only.
     pub(super) fn merge(&mut self, part: &Self) {
         self.bytes_max = self.bytes_max.max(part.bytes_max);
     }

@@ -1,20 +1,20 @@
-//! Rates, propagation and buffers of cables that have their own.
+//! Rates, propagation delays and buffers of cables with their own settings.
 
 use super::super::topology::{LinkKind, Topology};
 use super::{Ethernet, EthernetConfiguration, byte_time};
 
-/// A link as its cable is.
+/// Limits of a link, from the settings of its cable.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CableLimits {
-    /// Serialisation of a byte, in 1/256 ps.
+    /// Serialisation time of a byte, in 1/256 ps.
     byte_time: u32,
     propagation_ps: u64,
-    /// Most at the output, as [`EthernetConfiguration::buffer_bytes`].
+    /// Buffer of the output, in bytes, as [`EthernetConfiguration::buffer_bytes`].
     buffer_bytes: u64,
 }
 
 impl CableLimits {
-    /// Those of each link of a topology; none if no cable has settings of its own.
+    /// Returns the limits of each link of a topology; empty if no cable has settings of its own.
     pub(super) fn of_links(
         topology: &Topology,
         configuration: &EthernetConfiguration,
@@ -40,7 +40,7 @@ impl CableLimits {
 }
 
 impl Ethernet {
-    /// Serialisation of a byte by a port, in 1/256 ps.
+    /// Returns the serialisation time of a byte at a port, in 1/256 ps.
     #[inline]
     pub(super) fn byte_time(&self, port: u32) -> u32 {
         match self.cables.get(port as usize) {
@@ -49,27 +49,28 @@ impl Ethernet {
         }
     }
 
-    /// Propagation on the link of a port, in picoseconds.
+    /// Returns the propagation delay of a port's link, in picoseconds.
     #[inline]
     pub(super) fn propagation_ps(&self, port: u32) -> u64 {
         let cable = self.cables.get(port as usize);
         cable.map_or(self.configuration.propagation_ps, |cable| cable.propagation_ps)
     }
 
-    /// Most at an output, in bytes; 0 for no limit.
+    /// Returns the buffer limit of an output, in bytes; 0 for no limit.
     #[inline]
     pub(super) fn buffer_bytes(&self, port: u32) -> u64 {
         let cable = self.cables.get(port as usize);
         cable.map_or(self.configuration.buffer_bytes, |cable| cable.buffer_bytes)
     }
 
-    /// Whether any output has a limit.
+    /// Returns whether any output has a buffer limit.
     pub(super) fn has_buffer_limits(&self) -> bool {
         self.configuration.buffer_bytes > 0
             || self.cables.iter().any(|cable| cable.buffer_bytes > 0)
     }
 
-    /// Serialisation of a byte on the fastest and on the slowest link, in 1/256 ps.
+    /// Returns the serialisation time of a byte on the fastest and on the slowest link, in 1/256
+    /// ps.
     pub(super) fn byte_time_bounds(&self) -> (u32, u32) {
         let times = || (0..self.ports.len() as u32).map(|port| self.byte_time(port));
         (times().min().unwrap_or_default(), times().max().unwrap_or_default())

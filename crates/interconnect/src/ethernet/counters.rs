@@ -1,4 +1,4 @@
-//! What ports counted, and what they wait for when nothing moves.
+//! Counters of ports, and the search for deadlocks.
 
 use super::super::dependency;
 use super::super::simulation::Stuck;
@@ -6,33 +6,32 @@ use super::super::topology::node_name;
 use super::backlog::Backlog;
 use super::{End, Ethernet};
 
-/// What happened at the queue of a link.
+/// Counters of a link's queue.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct PortCounters {
-    /// The link, e.g. `s1->s2#1` for the second of parallel cables; `rail 1 ` before it for those of
-    /// the second rail.
+    /// Name of the link, such as `s1->s2#1` for the second of parallel cables. Links of the second
+    /// rail have the prefix `rail 1 `.
     pub name: String,
-    /// Frames lost for want of room, or as the link was down.
+    /// Frames lost because the buffer was full or the link was down.
     pub dropped: u64,
     /// Frames marked for congestion (ECN).
     pub marked: u64,
     /// Requests to pause a class.
     pub pauses: u64,
-    /// How long classes were paused, added, in picoseconds.
+    /// Sum of the times for which classes were paused, in picoseconds.
     pub paused_ps: u64,
-    /// The most that waited, in bytes.
+    /// Maximum length of the queue, in bytes.
     pub queue_bytes_max: u64,
-    /// The most of what came by this link that was in the headroom of one class at its other end, in
-    /// bytes.
+    /// Maximum headroom used by one class at the other end of the link, in bytes.
     pub headroom_bytes_max: u64,
 }
 
-/// A class of a link that is paused, and another that it waits for, with the frames between.
+/// A paused class of a link, another that it waits for, and the number of frames between them.
 pub(in super::super) type Wait = (Channel, Channel, u32);
 type Channel = (u32, u8);
 
 impl Ethernet {
-    /// Returns the ports where something was lost, marked or paused.
+    /// Returns the ports at which frames were lost, marked or paused.
     pub fn counters(&self) -> Vec<PortCounters> {
         let ports = 0..self.ports.len() as u32;
         let counted = ports.filter_map(|port| {
@@ -51,7 +50,7 @@ impl Ethernet {
         counted.collect()
     }
 
-    /// Takes over what the ports of another part counted.
+    /// Adds the counters of another part's ports.
     pub(in super::super) fn merge(&mut self, part: &Self) {
         self.hops += part.hops;
         for (port, lost) in &part.dropped {
@@ -74,7 +73,7 @@ impl Ethernet {
         }
     }
 
-    /// Why nothing moves any more, from what all parts of the network wait for.
+    /// Returns why nothing moves, from the waits of all parts of the network.
     pub(in super::super) fn stuck(&self, waits: &[Wait], messages: usize) -> Stuck {
         let mut edges: Vec<_> = waits.iter().map(|&(held, wanted, _)| (held, wanted)).collect();
         edges.sort_unstable();

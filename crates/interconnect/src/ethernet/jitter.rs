@@ -1,26 +1,27 @@
-//! Times that frames are late at switches, drawn from the seed.
+//! Random delays of frames at switches, drawn from the seed.
 //!
-//! Without them two hosts that send at the same rate keep their phase. If a buffer is full then, the same
-//! host finds the room that each departure leaves, and the other loses every frame (phase effects: Floyd
-//! and Jacobson, "On traffic phase effects in packet-switched gateways", 1992, section 3.2). A random time
-//! of up to one service time before each frame ends that. It is added where a frame reaches a switch and
-//! not where it leaves its host, because gaps between frames would cost rate; so hosts and trunks that
-//! are always busy lose their phase, too. Frames of a link stay in order.
+//! Without jitter, two hosts that send at equal rates keep their phases. If a buffer is then full,
+//! always the same host finds the space that each departure leaves, and the other loses every frame
+//! (phase effects: Floyd and Jacobson, "On traffic phase effects in packet-switched gateways",
+//! 1992, section 3.2). A random delay of up to one service time per frame prevents this. The delay
+//! is added where a frame reaches a switch, not where it leaves its host, because gaps between
+//! frames would reduce the rate. Hosts and trunks that are always busy therefore lose their phases
+//! too. Frames of a link stay in order.
 
 use fabric::Random;
 
 use super::{Ethernet, EthernetConfiguration};
 
-/// How late frames are, on the links of a network.
+/// Delays of frames on the links of a network.
 #[derive(Clone, Debug)]
 pub(super) struct Jitter {
     percent: u64,
-    /// Serialisation of a byte on the slowest link, in 1/256 ps.
+    /// Serialisation time of a byte on the slowest link, in 1/256 ps.
     byte_time: u64,
     links: Vec<Late>,
 }
 
-/// A link whose frames are late.
+/// Delay state of a link.
 #[derive(Clone, Debug)]
 struct Late {
     random: Random,
@@ -29,8 +30,8 @@ struct Late {
 }
 
 impl Jitter {
-    /// Jitter of a network whose slowest link takes `byte_time` for a byte; `rail` distinguishes networks
-    /// with the same seed.
+    /// Creates the jitter of a network whose slowest link takes `byte_time` per byte. `rail`
+    /// distinguishes networks with equal seeds.
     pub(super) fn new(
         configuration: &EthernetConfiguration,
         byte_time: u32,
@@ -46,18 +47,20 @@ impl Jitter {
         }
     }
 
-    /// When the switch has a frame that would reach it at `arrived_ps`, and after the frames before it.
+    /// Returns when the switch receives a frame that would reach it at `arrived_ps`, always after
+    /// the frames before it.
     fn delay(&mut self, link: u32, bytes: u32, arrived_ps: u64) -> u64 {
         let most_ps = ((u64::from(bytes) * self.byte_time) >> 8) * self.percent / 100;
         let link = &mut self.links[link as usize];
-        // Frames that arrive together would be put into another order.
+        // Without the increment, frames that arrive together could be reordered.
         link.latest_ps = (arrived_ps + link.random.below(most_ps)).max(link.latest_ps + 1);
         link.latest_ps
     }
 }
 
 impl Ethernet {
-    /// When a frame of `bytes` is at the end of a link that it would reach at `arrived_ps`.
+    /// Returns when a frame of `bytes` reaches the end of a link, which it would reach at
+    /// `arrived_ps` without jitter.
     #[inline]
     pub(super) fn jittered_ps(&mut self, link: u32, bytes: u32, arrived_ps: u64) -> u64 {
         match &mut self.jitter {
@@ -68,13 +71,14 @@ impl Ethernet {
         }
     }
 
-    /// Draws jitter as rail `rail` of several networks with the same seed; nothing must have happened yet.
+    /// Sets the rail, which distinguishes the jitter of several networks with equal seeds. The run
+    /// must not have started.
     pub fn set_rail(&mut self, rail: u8) {
         self.rail = rail;
         self.reset_jitter();
     }
 
-    /// Jitter as at the start of time.
+    /// Resets the jitter to the start of the run.
     pub(super) fn reset_jitter(&mut self) {
         let ports = self.ports.len() as u32;
         let (_, slowest) = self.byte_time_bounds();
@@ -87,7 +91,8 @@ impl Ethernet {
 mod tests {
     use super::*;
 
-    /// Frames of 1000 bytes at 1 Gb/s, of 8 µs each, on one of two links.
+    /// Returns the delays of frames of 1000 bytes at 1 Gb/s, which take 8 µs each, on one of two
+    /// links.
     fn delays(salt: u64, rail: u8, link: u32) -> Vec<u64> {
         let configuration = EthernetConfiguration {
             jitter_percent: 50,

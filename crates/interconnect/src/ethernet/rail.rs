@@ -1,5 +1,5 @@
-//! What a fabric around Ethernets, each of which is one of its rails, asks of them: links that fail, hosts
-//! that look how much they have handed over, a new start.
+//! Functions for a fabric whose rails are Ethernets: failing links, the backlog of hosts, and
+//! restarts.
 
 use super::adaptive::Adaptive;
 use super::backlog::Backlog;
@@ -7,15 +7,15 @@ use super::queues::Queues;
 use super::{ENGINE, Ethernet, EthernetConfiguration, Forwarding, Nic, QUEUE};
 
 impl Ethernet {
-    /// Makes a link of the first rail fail, or carry frames again. Frames that would enter or leave it meanwhile
-    /// are lost; the node before it takes another of equal ways, if there is one.
+    /// Sets a link of the first rail down or up. Frames that would enter or leave a link that is
+    /// down are lost. The node before it uses another of its equal routes, if there is one.
     pub fn set_link(&mut self, link: u32, is_up: bool) {
         self.down.resize(self.ports.len(), false);
         self.down[link as usize] = !is_up;
         self.is_plain = self.can_be_plain();
     }
 
-    /// Whether frames meet nothing but links and queues without limit.
+    /// Returns whether frames meet only links and unlimited queues.
     pub(super) fn can_be_plain(&self) -> bool {
         let EthernetConfiguration { forwarding, buffer_bytes, host_frame_interval_ps, nic, .. } =
             self.configuration;
@@ -37,15 +37,15 @@ impl Ethernet {
         !self.down.is_empty() && self.down[port as usize]
     }
 
-    /// Returns when all that a host has handed over to its first port will have left it, in picoseconds, if no
-    /// pause comes between.
+    /// Returns when all frames that a host has handed to its first port will have left, in
+    /// picoseconds, if no pause intervenes.
     #[inline]
     pub fn host_free_ps(&self, host: u32) -> u64 {
         self.drained_ps(self.routes.host_link(host) ^ 1)
     }
 
-    /// Resets the rail to the start of time: no queue is occupied, all links are up, nothing was counted. Nothing
-    /// may be in flight.
+    /// Resets the rail to the start of the run: queues are empty, all links are up, counters are 0.
+    /// No frame may be in flight.
     ///
     /// # Panics
     /// If a frame is in flight.
@@ -72,8 +72,8 @@ impl Ethernet {
         self.hops = 0;
     }
 
-    /// Looks at the memory that an event needs: something of it, and its message, if it is the end of
-    /// its way.
+    /// Loads the memory that an event needs into the cache. Returns a value read from it, and the
+    /// message if the frame is at its destination.
     #[inline]
     pub(in super::super) fn touch(&self, place: u32, subject: u32) -> (u32, Option<u32>) {
         if place & (ENGINE | QUEUE) != 0 {

@@ -1,20 +1,20 @@
-//! What a recorded run reports of flits: heads as they are given channels, tails as they leave, frames on the cables of
-//! hosts.
+//! Records of flits in a recorded run: heads that are granted channels, tails that leave, and
+//! frames on the cables of hosts.
 
 use super::{FlitFabric, Output};
 use crate::records::Grant;
 use crate::simulation::Context;
 
 impl FlitFabric {
-    /// Whether a link is the cable of a host outside the fabric, which frames cross; flits then only
-    /// cross the way between port and router.
+    /// Returns whether a link is the cable of a host outside the fabric, which frames cross. Flits
+    /// then only cross between port and router.
     fn is_port(&self, link: u32) -> bool {
         let is_of_host =
             self.links[link as usize].is_to_host || self.links[(link ^ 1) as usize].is_to_host;
         is_of_host && self.configuration.ports.rate_bps > 0
     }
 
-    /// The head of a packet is given a channel of a link.
+    /// Records that the head of a packet is granted a channel of a link.
     #[cold]
     pub(super) fn record_head(&self, context: &mut Context, input: u32, index: u32, link: u32) {
         let now_ps = context.wheel.now_ps();
@@ -39,7 +39,7 @@ impl FlitFabric {
         });
     }
 
-    /// A flit is sent over a channel of a link.
+    /// Records that a flit is sent over a channel of a link.
     #[cold]
     pub(super) fn record_flit(
         &self,
@@ -66,8 +66,8 @@ impl FlitFabric {
         }
     }
 
-    /// A frame crosses the cable between a host and its port: when it was ready, when it starts and
-    /// when it is stored.
+    /// Records that a frame crosses the cable between a host and its port: when it was ready, when
+    /// it starts and when it is stored.
     pub(super) fn record_port(
         &self,
         context: &mut Context,

@@ -1,4 +1,4 @@
-//! The prices of the paper (1999, US dollars), and what it says the networks cost.
+//! The prices of the paper (1999, US dollars), and the paper's costs of the networks.
 
 use super::super::cost::{Bill, LinkRates, PartFabric, PriceList, PriceListError, Wanted};
 use super::configurations::Networks;
@@ -7,24 +7,25 @@ use super::reference::{self, Interconnect};
 /// The cost of one interconnect.
 #[derive(Clone, Debug)]
 pub struct Cost {
-    /// Which.
+    /// The interconnect.
     pub interconnect: Interconnect,
-    /// Derived from its topology.
+    /// Bill derived from the topology.
     pub bill: Bill,
-    /// What the paper's formula gives, in dollars.
+    /// Cost by the paper's formula, in dollars.
     pub formula: u64,
-    /// What its text says, in thousands of dollars.
+    /// Cost in the paper's text, in thousands of dollars.
     pub quoted_thousands: u64,
 }
 
 impl Cost {
-    /// Whether the total is the one that the text quotes, in thousands of dollars, rounded to tens.
+    /// Returns whether the total equals the cost in the text, in thousands of dollars rounded to
+    /// tens.
     pub fn is_as_quoted(&self) -> bool {
         (self.bill.total() / 10_000.0).round() as u64 * 10 == self.quoted_thousands
     }
 }
 
-/// Returns the costs of all three, and where the paper contradicts itself.
+/// Returns the costs of the three interconnects, and the contradictions in the paper.
 ///
 /// # Errors
 /// [`PriceListError`], one variant for each cause.
@@ -71,7 +72,7 @@ fn cost(
     Ok(Cost { interconnect, bill, formula, quoted_thousands })
 }
 
-/// Returns the price list of the paper's prices.
+/// Returns the price book of the paper.
 ///
 /// # Errors
 /// [`PriceListError`], one variant for each cause.
@@ -79,7 +80,7 @@ pub fn list_1999() -> Result<PriceList, PriceListError> {
     PriceList::parse("prices1999.toml (included)", LIST_1999)
 }
 
-/// The same as it is written, as an example of a price list.
+/// The price book of the paper as text, an example of a price book.
 pub const LIST_1999: &str = include_str!("prices1999.toml");
 
 const GIGABIT_BPS: u64 = 1_000_000_000;

@@ -1,8 +1,8 @@
-//! What the paper prints: `papers/sandia1999.toml`.
+//! Values of the paper, from `papers/sandia1999.toml`.
 
 use papers::printed::{self, paper};
 
-/// The interconnects it compares.
+/// The interconnects that the paper compares.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Interconnect {
     /// Myrinet: wormhole switching over a torus of crossbars.
@@ -14,7 +14,7 @@ pub enum Interconnect {
 }
 
 impl Interconnect {
-    /// All, in the order of its Table 2.
+    /// All interconnects, in the order of Table 2.
     pub const ALL: [Self; 3] = [Self::Avici, Self::Myrinet, Self::Ethernet];
 
     /// Returns the name in the paper.
@@ -27,8 +27,8 @@ impl Interconnect {
     }
 }
 
-/// Minimum, mean, maximum and standard deviation, in µs, as printed. (The paper heads the last one
-/// σ²; it is σ.)
+/// Minimum, mean, maximum and standard deviation, in µs, as printed. (The paper's heading of the
+/// last is σ²; the values are σ.)
 pub type Row = [f64; 4];
 
 /// Names of the columns.
@@ -42,11 +42,11 @@ pub fn table1(interconnect: Interconnect) -> Row {
     row("table1", "table 1", interconnect)
 }
 
-/// Returns the throughput of a token of 15 MB, theory, in Mb/s.
+/// Returns the theoretical throughput of a token of 15 MB, in Mb/s.
 pub const fn throughput_mbps(interconnect: Interconnect) -> f64 {
     match interconnect {
         Interconnect::Myrinet => 1280.0,
-        // 1500 bytes of payload in each 1538 on the wire.
+        // 1500 bytes of payload take 1538 bytes on the wire.
         Interconnect::Avici | Interconnect::Ethernet => 1000.0 * 1500.0 / 1538.0,
     }
 }
@@ -61,18 +61,18 @@ pub fn panel(bytes: u32) -> String {
     format!("table 2, {bytes} B")
 }
 
-/// A number of the text, by its item and name in the data.
+/// Returns a number from the text of the paper, by its item and name in the data.
 pub(super) fn number(name: &str) -> f64 {
     printed::number(&format!("{KEY}/{name}"))
 }
 
-/// Not numbers if the data have no such row.
+/// Returns a row of a table; NaN values if the data has no such row.
 fn row(item: &str, panel: &str, interconnect: Interconnect) -> Row {
     let item = paper(KEY).and_then(|paper| paper.item(item));
     item.and_then(|item| item.row(panel, interconnect.name())).unwrap_or([f64::NAN; 4])
 }
 
-/// The paper among the data.
+/// Key of the paper in the data.
 pub const KEY: &str = "sandia1999";
 
 #[cfg(test)]

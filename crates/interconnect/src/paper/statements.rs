@@ -1,4 +1,4 @@
-//! What the paper says about its figures, and whether it comes out.
+//! The paper's statements about its figures, and whether the model agrees.
 
 use super::reference::{Interconnect, KEY, number};
 use super::results::Curve;
@@ -6,21 +6,21 @@ use super::results::Curve;
 /// A statement of the paper.
 #[derive(Clone, Debug)]
 pub struct Statement {
-    /// Ids of the values in the data that it is about.
+    /// Ids of the values in the data to which the statement refers.
     pub ids: Vec<String>,
-    /// Which figure.
+    /// Name of the figure.
     pub figure: &'static str,
-    /// What the paper says.
+    /// Text of the statement.
     pub text: String,
-    /// What the model gives.
+    /// Result of the model, in words.
     pub model: String,
-    /// Whether it agrees.
+    /// Whether the model agrees.
     pub holds: bool,
-    /// Why not, where that is known.
+    /// Reason for a disagreement, if it is known.
     pub note: Option<&'static str>,
 }
 
-/// All statements, from the completion times.
+/// Returns all statements, checked with the completion times.
 pub(super) fn statements(curves: &[Curve], eight_trunks_us: f64) -> Vec<Statement> {
     let curves = Curves(curves);
     let mut statements = completion(&curves, eight_trunks_us);
@@ -36,7 +36,7 @@ impl Curves<'_> {
         self.0.iter().find(|curve| curve.interconnect == interconnect && curve.bytes == bytes)
     }
 
-    /// Completion in µs; not a number if it was not run.
+    /// Returns the completion time in µs; NaN if it was not measured.
     fn time_us(&self, interconnect: Interconnect, bytes: u32, overhead: f64) -> f64 {
         self.find(interconnect, bytes).and_then(|curve| curve.at(overhead)).unwrap_or(f64::NAN)
     }
@@ -46,7 +46,7 @@ impl Curves<'_> {
     }
 }
 
-/// Fig. 5 without host overhead.
+/// Returns the statements about Fig. 5 without host overhead.
 fn completion(curves: &Curves, eight_trunks_us: f64) -> Vec<Statement> {
     let time = |interconnect, bytes| curves.time_us(interconnect, bytes, 0.0);
     let (avici, myrinet, ethernet) =
@@ -110,7 +110,7 @@ fn completion(curves: &Curves, eight_trunks_us: f64) -> Vec<Statement> {
     ]
 }
 
-/// Fig. 5 with host overhead.
+/// Returns the statements about Fig. 5 with host overhead.
 fn with_overhead(curves: &Curves) -> Vec<Statement> {
     let ratio = |interconnect, bytes| {
         curves.time_us(interconnect, bytes, 1.0) / curves.time_us(Interconnect::Myrinet, bytes, 1.0)
@@ -119,7 +119,7 @@ fn with_overhead(curves: &Curves) -> Vec<Statement> {
     let ethernet = [32, 512, 2048].map(|bytes| ratio(Interconnect::Ethernet, bytes));
     let worse = |ratios: [f64; 3]| ratios.map(|ratio| format!("{ratio:.2}")).join(", ");
     let percent = number("5.overhead-avici");
-    // As the text says "about".
+    // The tolerance reflects the word "about" in the text.
     let is_near = |ratio: &f64| (ratio - 1.0 - percent / 100.0).abs() <= 0.06;
     let [first, _, last] = ethernet;
     vec![
@@ -142,7 +142,7 @@ fn with_overhead(curves: &Curves) -> Vec<Statement> {
     ]
 }
 
-/// Fig. 6: where the network becomes the bottleneck.
+/// Returns the statements about Fig. 6: where the network becomes the bottleneck.
 fn knees(curves: &Curves) -> Vec<Statement> {
     let (avici, myrinet, ethernet) =
         (Interconnect::Avici, Interconnect::Myrinet, Interconnect::Ethernet);
@@ -171,7 +171,7 @@ fn knees(curves: &Curves) -> Vec<Statement> {
     statements
 }
 
-/// The upper end of a range of the text.
+/// Returns the upper end of a range in the text.
 fn number_max(name: &str) -> f64 {
     let value = papers::printed::value(&format!("{KEY}/{name}"));
     value.and_then(|value| value.value_max).unwrap_or(f64::NAN)
@@ -201,5 +201,5 @@ fn knee(curves: &Curves, interconnect: Interconnect, bytes: u32, id: String) -> 
     }
 }
 
-/// How far a time or ratio may be from one that the text gives in a round number.
+/// Maximum relative deviation from a round number in the text.
 const NEAR_SHARE_MAX: f64 = 0.15;

@@ -1,24 +1,25 @@
-//! Recording hosts with the real engine, whose frames the network takes for messages.
+//! Records of hosts with the real engine, whose frames are messages for the network.
 //!
-//! A crossing is put down to the oldest message from its sender to its receiver that is not there yet; what
-//! there is none for, as acknowledgements, counts for links only. A message was made late by the frame
-//! that came last before it was there.
+//! A crossing is attributed to the oldest message from its sender to its receiver that has not
+//! arrived. Crossings without such a message, such as those of acknowledgements, count for links
+//! only. The frame that arrived last before a message was complete determines the message's
+//! latency.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::{Grant, NONE, Recorder, slot};
 
-/// What the recorder knows of engines.
+/// The recorder's state for engines.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Engines {
-    /// Copies of the topology, and links of each.
+    /// Number of copies of the topology, and number of links of each.
     rails: u32,
     links: u32,
-    /// The rail of the next reports.
+    /// The rail of the following reports.
     rail: u32,
-    /// Messages from one host to another that are not there yet, the oldest first. Never iterated.
+    /// Messages from one host to another that have not arrived, oldest first. Never iterated.
     in_flight: HashMap<(u32, u32), VecDeque<u32>>,
-    /// Last crossings of frames that have just arrived, by their numbers among messages.
+    /// Last crossings of frames that have just arrived, by the index of the frame among messages.
     arrived: Vec<(u32, u32)>,
 }
 
@@ -29,14 +30,14 @@ impl Engines {
 }
 
 impl Recorder {
-    /// Adds records of hosts with the real engine on so many rails of so many links each.
+    /// Adds records of hosts with the real engine, on `rails` rails with `links` links each.
     #[must_use]
     pub fn with_engines(mut self, rails: u32, links: u32) -> Self {
         self.engines = Some(Box::new(Engines { rails, links, ..Engines::default() }));
         self
     }
 
-    /// The next reports are of this rail.
+    /// Sets the rail of the following reports.
     #[cold]
     pub(in super::super) fn set_rail(&mut self, rail: u32) {
         if let Some(engines) = &mut self.engines {
@@ -44,7 +45,7 @@ impl Recorder {
         }
     }
 
-    /// An engine takes a message.
+    /// Records that an engine accepts a message.
     #[cold]
     pub(in super::super) fn on_taken(&mut self, message: u32, hosts: (u32, u32)) {
         if let Some(engines) = &mut self.engines {
@@ -52,7 +53,7 @@ impl Recorder {
         }
     }
 
-    /// An engine sends a frame, which has this number among messages.
+    /// Records that an engine sends a frame, which has the index `frame` among messages.
     #[cold]
     pub(in super::super) fn on_frame(&mut self, frame: u32, hosts: (u32, u32)) {
         let Some(engines) = &self.engines else { return };
@@ -61,7 +62,7 @@ impl Recorder {
         *slot(&mut self.record_of, frame) = record.unwrap_or(NONE);
     }
 
-    /// A host has a frame; or loses it, then `hosts` is nothing.
+    /// Records that a frame arrived at a host. If the frame was lost, `hosts` is `None`.
     #[cold]
     pub(in super::super) fn on_frame_arrived(&mut self, frame: u32, hosts: Option<(u32, u32)>) {
         let Some(engines) = &mut self.engines else { return };
@@ -76,7 +77,7 @@ impl Recorder {
         }
     }
 
-    /// An engine reports that a message is there.
+    /// Records that an engine reports a message as arrived.
     #[cold]
     pub(in super::super) fn on_notified(&mut self, message: u32, hosts: (u32, u32)) {
         let Some(engines) = &mut self.engines else { return };
@@ -84,7 +85,8 @@ impl Recorder {
         let is_first = queue.front() == Some(&message);
         queue.retain(|&other| other != message);
         let next = queue.front().copied().filter(|_| is_first);
-        // Frames that came before were put down to this one; they may have brought the next one, too.
+        // Earlier frames were attributed to this message. They may have carried parts of the next
+        // message too.
         let last = self.message(message).and_then(|message| message.last_crossing);
         let started_ps = last.and_then(|last| self.first_start_ps(last));
         if let (Some(message), Some(started_ps)) = (self.message(message), started_ps) {
@@ -97,7 +99,7 @@ impl Recorder {
         }
     }
 
-    /// When a packet began to cross its first link.
+    /// Returns when a packet started to cross its first link.
     fn first_start_ps(&self, last: u32) -> Option<u64> {
         let mut crossing = self.crossings.get(last as usize)?;
         while let Some(previous) = crossing.previous {
@@ -106,7 +108,7 @@ impl Recorder {
         Some(crossing.started_ps)
     }
 
-    /// The same grant, with numbers that no other rail has.
+    /// Returns the grant with numbers that are unique among rails.
     pub(super) fn of_rail(&self, grant: Grant) -> Grant {
         let Some(engines) = &self.engines else { return grant };
         Grant {
@@ -116,7 +118,7 @@ impl Recorder {
         }
     }
 
-    /// The number of a packet that no other rail has.
+    /// Returns the number of a packet that is unique among rails.
     pub(super) fn packet_of_rail(&self, packet: u32) -> u32 {
         self.engines.as_ref().map_or(packet, |engines| packet * engines.rails + engines.rail)
     }

@@ -1,25 +1,25 @@
-//! What each link carried, and what waited for it, over time.
+//! Load and waits of each link over time.
 
-/// What a link carried and what waited for it.
+/// Load of a link, and waits for it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LinkRecord {
-    /// Packets that were given it.
+    /// Number of packets that were granted the link.
     pub packets: u64,
-    /// Their bytes on the link.
+    /// Number of bytes of these packets on the link.
     pub bytes: u64,
     /// Time for which it was occupied, in picoseconds.
     pub busy_ps: u64,
     /// Sum of the waits of all packets, in picoseconds.
     pub wait_ps: u64,
-    /// The longest wait, in picoseconds: how long its queue was, in time.
+    /// The longest wait, in picoseconds: the maximum queue, as time.
     pub wait_max_ps: u64,
     /// When the packet that waited longest became ready, in picoseconds.
     pub wait_max_at_ps: u64,
-    /// The same over time; windows that nothing fell into at the end are left out.
+    /// Load and longest wait over time. Empty windows at the end are omitted.
     pub windows: Vec<Window>,
 }
 
-/// A part of the run, all of the same length.
+/// A period of the run. All periods have equal lengths.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Window {
     /// Time for which the link was occupied, in picoseconds.
@@ -35,11 +35,11 @@ impl LinkRecord {
     }
 }
 
-/// All links, in windows that become wider as the run goes on.
+/// All links, in windows that become wider during the run.
 #[derive(Clone, Debug)]
 pub(super) struct LinkTable {
     links: Vec<LinkRecord>,
-    /// Logarithm of the width of a window in picoseconds.
+    /// Binary logarithm of the width of a window in picoseconds.
     shift: u32,
 }
 
@@ -52,7 +52,7 @@ impl LinkTable {
         (self.links, 1 << self.shift)
     }
 
-    /// A packet that was ready at `ready_ps` is given a link after `wait_ps`.
+    /// Records that a link is granted to a packet, which was ready at `ready_ps`, after `wait_ps`.
     pub(super) fn on_packet(&mut self, link: u32, ready_ps: u64, wait_ps: u64, bytes: u32) {
         let Some(window) = self.window(link, ready_ps) else { return };
         window.wait_max_ps = window.wait_max_ps.max(wait_ps);
@@ -65,10 +65,10 @@ impl LinkTable {
         }
     }
 
-    /// A link is occupied.
+    /// Records that a link is occupied.
     pub(super) fn on_busy(&mut self, link: u32, from_ps: u64, until_ps: u64) {
         let mut at_ps = from_ps;
-        // Makes the windows wide enough, so that what follows are a few steps.
+        // Widens the windows first if needed, so that the loop takes only a few steps.
         self.window(link, until_ps);
         while at_ps < until_ps {
             let end_ps = (((at_ps >> self.shift) + 1) << self.shift).min(until_ps);
@@ -94,7 +94,7 @@ impl LinkTable {
         windows.get_mut(index)
     }
 
-    /// Makes windows twice as wide.
+    /// Doubles the width of windows.
     fn fold(&mut self) {
         self.shift += 1;
         for record in &mut self.links {
@@ -107,9 +107,9 @@ impl LinkTable {
     }
 }
 
-/// 1 µs.
+/// About 1 µs.
 const FIRST_SHIFT: u32 = 20;
-/// Half of them are full when they are folded: enough to see a trend.
+/// Half of the windows remain after each doubling, which is enough to see a trend.
 const WINDOWS: usize = 64;
 
 #[cfg(test)]
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     proptest::proptest! {
-        /// However windows are folded, all time is in them.
+        /// For any number of doublings, windows contain all time.
         #[test]
         fn windows_lose_no_time(spans in proptest::collection::vec((0_u64..1 << 40, 0_u64..1 << 32), 1..40)) {
             let mut table = LinkTable::new(2);

@@ -1,24 +1,24 @@
-//! Whether a network carries what is asked of it: queues that keep growing say that it does not.
+//! Detection of saturated networks and links, by queues that keep growing.
 
 use super::Records;
 
-/// Messages in flight over the time of a run, sampled.
+/// Number of messages in flight over the time of a run, sampled.
 #[derive(Clone, Debug, Default)]
 pub struct Backlog {
     samples: Vec<(u64, u32)>,
-    /// Samples offered since the last that was kept.
+    /// Number of samples skipped since the last that was stored.
     skipped: u32,
-    /// Samples offered for each that is kept, less one.
+    /// Number of samples that are skipped between two stored ones.
     stride: u32,
     posting_ended_ps: u64,
 }
 
-/// Messages in flight kept growing.
+/// Growth of the number of messages in flight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
-    /// Mean number of messages in flight in the second quarter of the time in which messages were posted.
+    /// Mean in the second quarter of the posting time.
     pub early: f64,
-    /// Mean number of messages in flight in the last quarter of that time.
+    /// Mean in the last quarter of the posting time.
     pub late: f64,
 }
 
@@ -27,17 +27,17 @@ pub struct Growth {
 pub struct SaturatedLink {
     /// The link.
     pub link: u32,
-    /// Longest waits in the second quarter of the time in which messages were posted, in
-    /// picoseconds, in the mean of windows.
+    /// Longest wait in the second quarter of the posting time, in picoseconds: the mean over
+    /// windows.
     pub early_ps: f64,
-    /// The same in the last quarter.
+    /// Longest wait in the last quarter, in picoseconds: the mean over windows.
     pub late_ps: f64,
-    /// Share of the second half of the time for which it was occupied, from 0 to 1.
+    /// Share of the second half of the posting time for which the link was occupied, from 0 to 1.
     pub busy: f64,
 }
 
 impl Backlog {
-    /// A sample; they may come as often as is convenient.
+    /// Offers a sample. It can be called at any rate.
     pub(in super::super) fn sample(&mut self, now_ps: u64, messages: usize) {
         if self.skipped < self.stride {
             self.skipped += 1;
@@ -55,17 +55,18 @@ impl Backlog {
         }
     }
 
-    /// When the last message was posted.
+    /// Records the time of the last post.
     pub(in super::super) const fn on_posted(&mut self, now_ps: u64) {
         self.posting_ended_ps = now_ps;
     }
 
-    /// Returns the messages in flight with the times in picoseconds.
+    /// Returns the samples: time in picoseconds, number of messages in flight.
     pub fn samples(&self) -> &[(u64, u32)] {
         &self.samples
     }
 
-    /// Returns how messages in flight grew, if they kept growing as long as new ones were posted.
+    /// Returns the growth of the number of messages in flight, if it kept growing while messages
+    /// were posted.
     pub fn growth(&self) -> Option<Growth> {
         let quarter = |number: u64| {
             let (from, until) =
@@ -80,7 +81,7 @@ impl Backlog {
 }
 
 impl Records {
-    /// Returns the links whose queues kept growing as long as messages were posted, the longest first.
+    /// Returns the links whose queues kept growing while messages were posted, longest queue first.
     pub fn saturated_links(&self) -> Vec<SaturatedLink> {
         let windows = (self.posting_ended_ps / self.window_ps.max(1)) as usize;
         if windows < WINDOWS_MIN {
@@ -103,7 +104,7 @@ impl Records {
         let (second, third, last) = (quarter(1)?, quarter(2)?, quarter(3)?);
         let half = used.get(windows / 2..)?;
         let busy = mean(half.iter().map(|window| window.busy_ps as f64))? / self.window_ps as f64;
-        // Of packets as long as these in the mean.
+        // Mean time of the link's packets.
         let packet_ps = record.busy_ps as f64 / record.packets.max(1) as f64;
         let is_long = last > PACKETS_MIN * packet_ps;
         let is_saturated = is_growing(second, third, last) && is_long && busy > BUSY_MIN;
@@ -111,8 +112,9 @@ impl Records {
     }
 }
 
-/// A queue that grows steadily is 1.4 times as long in the middle of the third quarter of the time
-/// as in the middle of the second, and 2.3 times in the last.
+/// Returns whether a queue kept growing. A queue that grows steadily from 0 is 1.7 times as long in
+/// the middle of the third quarter of the time as in the middle of the second, and 2.3 times in the
+/// middle of the last.
 fn is_growing(second: f64, third: f64, last: f64) -> bool {
     third > second * 1.15 && last > third * 1.1 && last > second * 1.5
 }
@@ -123,12 +125,12 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
 }
 
 const SAMPLES_MAX: usize = 512;
-/// Growth by fewer is chance.
+/// Growth by fewer messages counts as chance.
 const MESSAGES_MIN: f64 = 32.0;
 const WINDOWS_MIN: usize = 12;
-/// Queues up to so many packets form by chance.
+/// Queues up to this number of packets form by chance.
 const PACKETS_MIN: f64 = 20.0;
-/// Below, a link carries what it is asked to; gaps between frames are not counted as occupied.
+/// A link that is occupied less carries its load. Gaps between frames do not count as occupied.
 const BUSY_MIN: f64 = 0.95;
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
-//! Numbers that are taken least first.
+//! A priority queue of numbers that mostly arrive in ascending runs.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Numbers of which the least is taken.
+/// A queue of numbers that returns the least first.
 ///
-/// What ranks ask for one after the other comes in ascending runs, be it that a run begins in the middle.
-/// Those are kept as they come, and to take the least is a look at their fronts; what fits none of them
-/// is in a heap.
+/// Numbers from the requests of successive ranks come in ascending runs; a run can start in the
+/// middle. The runs are stored as they come, and the least number is at one of their fronts. A
+/// number that fits neither run is stored in a heap.
 #[derive(Debug, Default)]
 pub(super) struct Due {
     runs: [Run; RUNS],
     others: BinaryHeap<Reverse<u128>>,
 }
 
-/// Ascending numbers, of which the first were taken; none if all were.
+/// Ascending numbers, the first of which have been removed. Empty once all have been removed.
 #[derive(Debug, Default)]
 struct Run {
     numbers: Vec<u128>,
@@ -33,7 +33,7 @@ impl Due {
         self.others.push(Reverse(number));
     }
 
-    /// Takes the least, if it is not above another number.
+    /// Removes and returns the least number, if it is not above `most`.
     #[inline]
     pub(super) fn pop_up_to(&mut self, most: u128) -> Option<u128> {
         let [one, two] = &mut self.runs;
@@ -55,7 +55,7 @@ impl Due {
 }
 
 impl Run {
-    /// The least; the greatest number there is if there is none.
+    /// Returns the least number, or the maximum value if there is none.
     #[inline]
     fn front(&self) -> u128 {
         self.numbers.get(self.taken).copied().unwrap_or(u128::MAX)
@@ -73,7 +73,7 @@ impl Run {
     }
 }
 
-/// A run that begins in the middle is two.
+/// A run that starts in the middle is two ascending runs.
 const RUNS: usize = 2;
 
 #[cfg(test)]

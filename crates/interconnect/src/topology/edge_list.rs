@@ -1,9 +1,9 @@
-//! Any graph, from a list of cables.
+//! Arbitrary graphs from a list of cables.
 
 use super::{Builder, Topology, TopologyError};
 
-/// Reads a topology from text: a line `A B` for a cable, `A B N` for N parallel ones, where `h0`, `h1`, … are hosts
-/// and `s0`, `s1`, … switches; `#` begins a comment. Errors name `file`.
+/// Reads a topology from text. A line `A B` is a cable, `A B N` is N parallel cables. `h0`, `h1`, …
+/// are hosts, `s0`, `s1`, … are switches, and `#` starts a comment. Errors name `file`.
 ///
 /// # Errors
 /// [`TopologyError`], one variant for each cause.

@@ -1,16 +1,16 @@
-//! A list of flows, as a trace or a generator has them.
+//! A list of flows, such as from a trace or a generator.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Actions, Received, Separable, Workload};
 
-/// A message that is posted at a time.
+/// A message that is posted at a given time.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Flow {
-    /// Rank that sends.
+    /// Rank that sends the message.
     pub source: u32,
-    /// Rank that receives.
+    /// Rank that receives the message.
     pub destination: u32,
     /// Length, in bytes.
     pub bytes: u32,
@@ -18,21 +18,22 @@ pub struct Flow {
     pub start_ps: u64,
 }
 
-/// Ranks that post the messages of a list, each at its time. The tag of a message is its place in the
-/// list, from 0.
+/// Ranks that post the messages of a list, each at its time. The tag of a message is its index in
+/// the list, from 0.
 #[derive(Clone, Debug)]
 pub struct Flows {
     list: Arc<[Flow]>,
-    /// Places in the list by source, and for each source by start.
+    /// Indices in the list, by source and then by start.
     order: Arc<[u32]>,
-    /// What each rank has not posted: places in `order`.
+    /// Messages that each rank has not posted, as indices in `order`.
     left: Vec<Range<u32>>,
     last_start_ps: u64,
 }
 
 impl Flows {
-    /// Makes the flows of a list among `ranks` ranks. Flows with the same source and start are posted in the order
-    /// of the list; those with a source that is no rank, and those after 2³², are not posted.
+    /// Creates the flows of a list among `ranks` ranks. Flows with equal source and start are
+    /// posted in the order of the list. Flows whose source is not a rank, and flows after the first
+    /// 2³², are not posted.
     pub fn new(ranks: u32, list: Arc<[Flow]>) -> Self {
         let mut order: Vec<u32> = list.iter().zip(0..u32::MAX).map(|(_, at)| at).collect();
         let flow = |at: u32| list[at as usize];
@@ -48,7 +49,7 @@ impl Flows {
         Self { order: order.into(), left, last_start_ps, list }
     }
 
-    /// Posts what is due, and has the rank woken for the next.
+    /// Posts the flows that are due, and wakes the rank for the next.
     fn post(&mut self, rank: u32, actions: &mut Actions) {
         let left = &mut self.left[rank as usize];
         while left.start < left.end {
@@ -75,7 +76,7 @@ impl Workload for Flows {
 
     fn on_received(&mut self, _rank: u32, _received: Received, _actions: &mut Actions) {}
 
-    /// Flows wait for nothing, so what was lost is not waited for, as in an open load.
+    /// Flows do not wait for each other, so lost messages are not awaited, as in an open load.
     fn is_finished(&self) -> bool {
         true
     }

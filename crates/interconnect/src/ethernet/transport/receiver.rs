@@ -1,33 +1,33 @@
-//! What arrives at the end of a connection.
+//! The receiving end of a connection.
 
 use std::collections::VecDeque;
 
 use super::{Recovery, is_before};
 
-/// The end of a connection where data arrives.
+/// The receiving end of a connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Receiver {
-    /// The first frame that is missing.
+    /// First frame that is missing.
     pub(super) expected: u32,
-    /// Whether each of the frames from there on is there: the first is not.
+    /// Whether each frame from `expected` on has arrived. The first has not.
     beyond: VecDeque<bool>,
     /// When the next notification of congestion may be sent, in picoseconds.
     notifies_ps: u64,
 }
 
-/// What becomes of a data frame.
+/// How a data frame is handled.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Verdict {
-    /// It was missing.
+    /// The frame was missing.
     New,
-    /// It was there.
+    /// The frame had arrived before.
     Duplicate,
-    /// Another is expected.
+    /// The frame is out of order and is discarded.
     Discarded,
 }
 
 impl Receiver {
-    /// A frame arrives.
+    /// Handles the arrival of a frame.
     pub(super) fn take(&mut self, sequence: u32, recovery: Recovery) -> Verdict {
         if is_before(sequence, self.expected) {
             return Verdict::Duplicate;
@@ -47,7 +47,8 @@ impl Receiver {
         if was_there { Verdict::Duplicate } else { Verdict::New }
     }
 
-    /// A marked frame has come: whether a notification is sent, if `interval_ps` are between two.
+    /// Handles a marked frame. Returns whether a notification is to be sent, with at least
+    /// `interval_ps` between two.
     pub(super) const fn notifies(&mut self, interval_ps: u64, now_ps: u64) -> bool {
         let is_time = now_ps >= self.notifies_ps;
         if is_time {
@@ -56,7 +57,7 @@ impl Receiver {
         is_time
     }
 
-    /// The frame that was expected is there.
+    /// Advances over the expected frame, which has arrived, and later ones that had arrived.
     fn advance(&mut self) {
         loop {
             self.beyond.pop_front();

@@ -1,37 +1,38 @@
-//! Windows of connections: how many frames may be in flight.
+//! Windows of connections: the maximum number of frames in flight.
 
 use super::{Congestion, TransportConfiguration, is_before};
 
 /// The window of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
-    /// In 1/65536 frames.
+    /// Size, in 1/65536 frames.
     size: u64,
-    /// Below this it grows by a frame for each that is acknowledged (slow start).
+    /// Below this size, the window grows by one frame per acknowledged frame (slow start).
     threshold: u64,
     /// Estimated share of marked frames, α of DCTCP, in 1/2^20.
     alpha: u32,
-    /// Acknowledgements of the window that is observed for it, and those that reported a mark.
+    /// Number of acknowledgements in the observation window of `alpha`, and number of those that
+    /// reported a mark.
     observed: u32,
     marked: u32,
-    /// That window ends when this frame is acknowledged.
+    /// The observation window ends when this frame is acknowledged.
     observed_until: u32,
-    /// What is lost or marked before this frame has been answered by a smaller window.
+    /// The window has already been reduced for losses and marks before this frame.
     answered_until: u32,
-    /// When round trips last made it smaller, in picoseconds.
+    /// When the window was last reduced because of a round trip, in picoseconds.
     decreased_ps: u64,
 }
 
-/// An acknowledgement as the window sees it.
+/// The parts of an acknowledgement that affect the window.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
-    /// Frames that were not acknowledged before.
+    /// Number of frames that were not acknowledged before.
     pub(super) newly: u32,
     pub(super) is_marked: bool,
     pub(super) round_trip_ps: u64,
-    /// As many frames were in flight as may be.
+    /// Whether the window was full.
     pub(super) was_full: bool,
-    /// First frame that is not acknowledged, and first that was never sent.
+    /// First frame that is not acknowledged, and first frame that was never sent.
     pub(super) acknowledged: u32,
     pub(super) sent: u32,
     pub(super) now_ps: u64,
@@ -54,17 +55,17 @@ impl Window {
         }
     }
 
-    /// Whole frames.
+    /// Returns the number of whole frames.
     pub(super) const fn frames(&self) -> u32 {
         (self.size / FRAME) as u32
     }
 
-    /// In 1/256 frames.
+    /// Returns the size in 1/256 frames.
     pub(super) const fn frames_256ths(&self) -> u64 {
         self.size / (FRAME / 256)
     }
 
-    /// An acknowledgement has come.
+    /// Handles an acknowledgement.
     pub(super) fn on_progress(
         &mut self,
         configuration: &TransportConfiguration,
@@ -92,8 +93,8 @@ impl Window {
         self.size = self.size.clamp(FRAME, u64::from(configuration.window_frames.max(1)) * FRAME);
     }
 
-    /// DCTCP: once a window the estimate of the marked share follows what was seen, and at most once a
-    /// window marks make it smaller by half of that (RFC 8257, 3.3).
+    /// DCTCP: once per window, updates the estimated share of marked frames. At most once per
+    /// window, marks reduce the window by half of that share (RFC 8257, 3.3).
     fn on_mark_or_none(&mut self, gain_ppm: u32, progress: &Progress) {
         self.observed += 1;
         self.marked += u32::from(progress.is_marked);
@@ -115,16 +116,16 @@ impl Window {
         }
     }
 
-    /// How small it is, from 1 of a frame to 0 of [`LARGE`] frames, as 1 / √window (Swift, 3.1), in
-    /// 1/65536.
+    /// Returns how small the window is, in 1/65536: from 1 for one frame to 0 for [`LARGE`] frames,
+    /// linear in 1 / √window (Swift, 3.1).
     fn smallness(&self) -> u64 {
         let least = FRAME / LARGE.isqrt();
         let inverse = FRAME * FRAME / (self.size * FRAME).isqrt();
         inverse.saturating_sub(least) * FRAME / (FRAME - least)
     }
 
-    /// By a frame for each that is acknowledged, or by one a window; not while the program sends less
-    /// than it may.
+    /// Grows the window by one frame per acknowledged frame, or by one frame per window. Does not
+    /// grow a window that the program does not fill.
     fn grow(&mut self, progress: &Progress) {
         if !progress.was_full {
             return;
@@ -133,7 +134,7 @@ impl Window {
         self.size += if self.size < self.threshold { newly } else { newly * FRAME / self.size };
     }
 
-    /// A frame was lost, as the frames after it show.
+    /// Handles a loss that later acknowledgements reveal.
     pub(super) fn on_loss(
         &mut self,
         configuration: &TransportConfiguration,
@@ -154,7 +155,7 @@ impl Window {
         }
     }
 
-    /// Nothing was acknowledged for too long.
+    /// Handles a retransmission timeout.
     pub(super) fn on_timeout(&mut self, configuration: &TransportConfiguration, sent: u32) {
         if !configuration.congestion.has_fixed_window() {
             self.shrink_to(self.size / 2, sent);
@@ -173,10 +174,10 @@ const fn scaled(size: u64, share: u64) -> u64 {
     (size as u128 * share as u128 / FRAME as u128) as u64
 }
 
-/// A frame, in the unit of windows.
+/// One frame, in the unit of windows.
 const FRAME: u64 = 1 << 16;
-/// A share of one, in the unit of marked shares.
+/// A share of 1, in the unit of marked shares.
 const ALL: u32 = 1 << 20;
-/// Frames of a window for which Swift adds nothing to its target.
+/// Window, in frames, from which Swift adds nothing to its target.
 const LARGE: u64 = 100;
 const MILLION: u64 = 1_000_000;

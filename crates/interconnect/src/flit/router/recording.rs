@@ -1,10 +1,11 @@
-//! What a recorded run reports of flits in routers with a clock.
+//! Records of flits in routers with a clock.
 
 use super::{Context, End, RouterFabric};
 use crate::records::Grant;
 
 impl RouterFabric {
-    /// A flit is sent over a channel of a link in a cycle; whether it is head and tail.
+    /// Records that a flit is sent over a channel of a link in a cycle. The flit can be a head, a
+    /// tail or both.
     #[cold]
     pub(super) fn record(
         &self,

@@ -1,9 +1,9 @@
-//! Who waits for whom, when nothing will happen any more.
+//! Search for a deadlock when no events are left.
 
 use super::{Context, RouterFabric, Stage, Stuck};
 
 impl RouterFabric {
-    /// The circle in which packets wait, from any buffer that has some.
+    /// Returns the circle in which packets wait, starting from any buffer with flits.
     pub(super) fn find_circle(&self, context: &Context) -> Stuck {
         let silent = Stuck::Silent { messages: context.messages.len() };
         let Some(mut at) = self.inputs.iter().position(|input| input.len > 0) else {
@@ -21,7 +21,7 @@ impl RouterFabric {
         }
     }
 
-    /// The buffer that the first flit of a buffer waits for.
+    /// Returns the buffer that the first flit of a buffer waits for.
     fn awaited(&self, at: usize) -> Option<usize> {
         let input = self.inputs[at];
         let channels = usize::from(self.configuration.channels);
