@@ -17,21 +17,21 @@ pub enum Collective {
     /// Each rank sends to the rank `distance` places to the right on a ring, and receives from the
     /// left.
     Ring {
-        /// Length of each message.
+        /// Length of each message, in bytes.
         bytes: u32,
         /// Distance on the ring, modulo the number of ranks; 1 is the neighbour.
         distance: u32,
     },
     /// All other ranks send to one rank, which does not send.
     Incast {
-        /// Length of each message.
+        /// Length of each message, in bytes.
         bytes: u32,
         /// The rank that receives.
         target: u32,
     },
     /// Each rank sends to each other rank.
     AllToAll {
-        /// Length of each message.
+        /// Length of each message, in bytes.
         bytes: u32,
         /// Order of the exchanges.
         exchange: Exchange,
@@ -52,7 +52,7 @@ pub enum Collective {
     },
     /// No rank continues before all have arrived. The algorithm is dissemination.
     Barrier {
-        /// Length of each message.
+        /// Length of each message, in bytes.
         bytes: u32,
     },
 }
@@ -87,7 +87,7 @@ pub enum Reduction {
 pub struct Step {
     /// Ranks to which it sends.
     pub to: Peers,
-    /// Length of each message that it sends.
+    /// Length of each message that it sends, in bytes.
     pub bytes: u32,
     /// Ranks from which it awaits one message each.
     pub from: Peers,

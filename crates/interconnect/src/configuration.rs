@@ -57,7 +57,7 @@ pub use units::Unit;
 /// A simulation that can be run.
 #[derive(Clone, Debug)]
 pub struct Configuration {
-    /// The network.
+    /// Topology of the network.
     pub topology: Topology,
     /// Routes through the topology.
     pub routing: Routing,
@@ -90,11 +90,11 @@ pub struct Configuration {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "a run has one of them")]
 pub enum FabricConfiguration {
-    /// Ethernet switches.
+    /// Ethernet switches with output queues.
     Ethernet(EthernetConfiguration),
     /// A fabric of messages that hold several links at once.
     Wormhole(WormholeConfiguration),
-    /// Flits with credits.
+    /// Flits with credits and virtual channels.
     Flit(FlitConfiguration),
     /// A fixed cost per message, without a network.
     LogGp(LogGpConfiguration),
@@ -126,7 +126,7 @@ pub enum WorkloadConfiguration {
         arrivals: Arrivals,
         /// Mean time between two messages of a rank.
         interval_ps: u64,
-        /// When posting ends.
+        /// When posting ends, in picoseconds.
         until_ps: u64,
     },
     /// [`Flows`](super::workload::Flows).
@@ -142,7 +142,7 @@ pub enum WorkloadConfiguration {
 pub struct MemberConfiguration {
     /// Name of the workload in results.
     pub name: String,
-    /// Workload, with times since its start. Not [`Self::Several`] again.
+    /// Workload, with times since its start. Not [`WorkloadConfiguration::Several`].
     pub workload: WorkloadConfiguration,
     /// Start time, in picoseconds.
     pub start_ps: u64,
@@ -157,7 +157,7 @@ pub enum ConfigurationError {
     /// The text is not TOML.
     #[error("{file}:{line}: {cause}{remedy}")]
     Syntax {
-        /// The file.
+        /// Name of the file.
         file: String,
         /// Line, from 1.
         line: usize,
@@ -169,11 +169,11 @@ pub enum ConfigurationError {
     /// The key is unknown.
     #[error("{file}: unknown key `{key}` {}; {remedy}", place(.section))]
     UnknownKey {
-        /// The file.
+        /// Name of the file.
         file: String,
         /// Section; empty outside of all sections.
         section: String,
-        /// The key.
+        /// Name of the key.
         key: String,
         /// The nearest known key, or all keys.
         remedy: String,
@@ -181,11 +181,11 @@ pub enum ConfigurationError {
     /// The value of a key is outside its range.
     #[error("{file}: {key} {} is {value}, but must be {expected}", place(.section))]
     Value {
-        /// The file.
+        /// Name of the file.
         file: String,
         /// Section; empty outside of all sections.
         section: String,
-        /// The key.
+        /// Name of the key.
         key: String,
         /// Value in the file.
         value: String,
@@ -197,7 +197,7 @@ pub enum ConfigurationError {
     Within {
         /// File, line and section.
         place: String,
-        /// What is wrong there.
+        /// The error.
         cause: Box<Self>,
     },
     /// The topology cannot be built.
@@ -214,7 +214,7 @@ pub enum ConfigurationError {
         "{file}:{line}: {what}; a line is `SOURCE DESTINATION BYTES START`, as `0 1 1MiB 10us`"
     )]
     Flow {
-        /// The file.
+        /// Name of the file.
         file: String,
         /// Line, from 1.
         line: usize,
@@ -242,7 +242,7 @@ pub enum ConfigurationError {
         "{fabric} runs on 1 thread, not on {threads}: only ethernet with hosts of kind model can be divided"
     )]
     Undivided {
-        /// Kind of fabric, or of hosts.
+        /// Kind of the fabric or of the hosts.
         fabric: &'static str,
         /// Number of threads requested.
         threads: u32,
@@ -296,7 +296,7 @@ impl Configuration {
     /// text that says why it cannot. [`Self::effective`] includes the contents of the files.
     ///
     /// # Errors
-    /// A text that says what is wrong.
+    /// [`ConfigurationError`], one variant for each cause.
     pub fn parse_with_files(
         file: &str,
         text: &str,
@@ -453,7 +453,7 @@ impl WorkloadConfiguration {
     }
 }
 
-/// Reads TOML.
+/// Parses a table in TOML.
 fn parse_table(file: &str, text: &str) -> Result<Table, ConfigurationError> {
     text.parse().map_err(|cause| lines::syntax(file, text, &cause))
 }

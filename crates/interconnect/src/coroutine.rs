@@ -50,11 +50,11 @@ pub const ANY: u32 = matching::ANY;
 /// A message that was received.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Message {
-    /// The number of the rank that sent it.
+    /// Rank that sent the message.
     pub from: u32,
     /// Tag that the sender gave the message.
     pub tag: u32,
-    /// Its length, in bytes.
+    /// Length of the message, in bytes.
     pub bytes: u32,
     /// Number that the message carries; 0 if none was given.
     pub value: f64,
@@ -63,11 +63,11 @@ pub struct Message {
 /// How [`Rank::all_reduce`] combines numbers.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Operation {
-    /// Their sum.
+    /// The sum of the numbers.
     Sum,
     /// The smallest of them.
     Min,
-    /// The largest.
+    /// The largest of them.
     Max,
 }
 
@@ -111,7 +111,7 @@ enum Channel {
     Collective,
 }
 
-/// A rank.
+/// State of a rank.
 #[derive(Default)]
 struct State {
     requests: Requests,

@@ -89,7 +89,7 @@ pub struct EdgeConfiguration {
     pub outages: Vec<Outage>,
     /// Rate that links report to their engine, in bits per second.
     pub rate_bps: u64,
-    /// Whether connections that the workload can name are made before it begins.
+    /// Whether connections for pairs that the workload can name are made before the run.
     pub connects_ahead: bool,
 }
 
@@ -274,7 +274,7 @@ struct Stream {
     waiting: VecDeque<u32>,
     /// Bytes of the first waiting message that are posted.
     posted_bytes: u32,
-    /// Outstanding operations.
+    /// Number of outstanding operations.
     in_flight: u32,
     /// Whether the stream is in its host's list of streams that found no room.
     is_blocked: bool,
@@ -674,11 +674,11 @@ pub(super) const RAILS_MAX: u64 = 1 << RAIL_BITS;
 /// below are kind and number.
 const OWN: u32 = 0b11 << 28;
 const NUMBER_MASK: u32 = (1 << RAIL_SHIFT) - 1;
-/// An outage begins or ends.
+/// An outage starts or ends.
 const CHANGE: u32 = OWN;
 /// A host handles what has arrived and does what it can.
 const TURN: u32 = OWN | 1 << RAIL_SHIFT;
-/// An engine's timer may be due.
+/// A timer of an engine may be due.
 const TIMER: u32 = OWN | 2 << RAIL_SHIFT;
 /// A rank is notified of a message.
 const DELIVER: u32 = OWN | 3 << RAIL_SHIFT;

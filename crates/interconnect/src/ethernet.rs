@@ -72,7 +72,7 @@ pub struct Ethernet {
     foreseen: Vec<Foreseen>,
     /// State of each frame for queues and detours; empty if the network has neither.
     states: Vec<FrameState>,
-    /// Serialisation of a byte on links to hosts and between switches, in 1/256 ps.
+    /// Serialisation time of a byte on links to hosts and on links between switches, in 1/256 ps.
     byte_times: [u32; 2],
     /// Limits of the cable at each port; empty if no cable has settings of its own.
     cables: Arc<[CableLimits]>,
@@ -102,12 +102,12 @@ pub struct Ethernet {
     is_plain: bool,
 }
 
-/// A link as its sender sees it.
+/// The sending end of a link.
 #[derive(Clone, Copy, Debug)]
 struct Port {
-    /// When all that is queued will have left, gap included.
+    /// When the last queued frame will have left, gap included.
     free_ps: u64,
-    /// Bytes that left, without gaps.
+    /// Bytes sent, without gaps.
     bytes: u64,
 }
 
@@ -303,7 +303,7 @@ impl Ethernet {
         self.ports[port as usize].free_ps + waiting_ps
     }
 
-    /// Queues a frame that can leave at `ready_ps`, and schedules its arrival.
+    /// Transmits a frame that can leave at `ready_ps`, and schedules its arrival.
     #[inline]
     fn transmit(
         &mut self,

@@ -89,7 +89,7 @@ pub struct FlitFabric {
     hops: u64,
 }
 
-/// A link as its sender sees it.
+/// The sending end of a link.
 #[derive(Clone, Debug)]
 struct Output {
     free_ps: u64,
@@ -552,7 +552,7 @@ impl FlitFabric {
     }
 }
 
-/// What a flit waits for.
+/// The event that a flit waits for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Wait {
     /// The flit was sent: it does not wait.

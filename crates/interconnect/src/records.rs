@@ -113,7 +113,7 @@ pub struct Crossing {
     pub arrived_ps: u64,
     /// When the link was free again, in picoseconds; 0 if that did not happen.
     pub busy_until_ps: u64,
-    /// The link.
+    /// Number of the link.
     pub link: u32,
     /// Index in [`Records::messages`].
     pub message: u32,
@@ -134,7 +134,7 @@ pub struct Work {
     pub started_ps: u64,
     /// When it ended, in picoseconds.
     pub ended_ps: u64,
-    /// The rank.
+    /// Number of the rank.
     pub rank: u32,
     /// Whether it is a timer, which leaves the processor free.
     pub is_timer: bool,
@@ -194,7 +194,7 @@ pub struct Grant {
     pub packet: u32,
     /// The message's index in the run.
     pub message: u32,
-    /// The link.
+    /// Number of the link.
     pub link: u32,
     /// Virtual channel; 0 without virtual channels.
     pub channel: u8,
@@ -242,7 +242,7 @@ impl Recorder {
         }
     }
 
-    /// Sets whether hosts have a transport, with windows.
+    /// Sets whether hosts have a transport, whose windows delay frames.
     #[must_use]
     pub fn with_windows(self, has_windows: bool) -> Self {
         Self { has_windows, ..self }

@@ -31,11 +31,11 @@ pub enum Routing {
 /// Direction on a ring if both directions take the same number of steps.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ties {
-    /// Up from even positions, down from odd ones.
+    /// Up from even positions, down from odd positions.
     ByPosition,
-    /// All up.
+    /// Always up.
     Up,
-    /// All down.
+    /// Always down.
     Down,
 }
 
@@ -101,7 +101,7 @@ pub const fn salt(seed: u64) -> u64 {
 const FLOW: u64 = 1 << 40;
 const SALT: u64 = 1 << 41;
 
-/// Which parallel lanes (cables or virtual channels) a packet may use.
+/// Rule for the parallel lanes (cables or virtual channels) that a packet may use.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LanePolicy {
     /// In a dimension whose wrap the path crosses: lane 0 before the wrap, lane 1 after it. In
@@ -319,7 +319,7 @@ impl RouteTable {
         self.host_columns[a as usize] == self.host_columns[b as usize]
     }
 
-    /// Returns the link from its switch down to a host.
+    /// Returns the link to a host from its switch.
     #[inline]
     pub fn host_link(&self, host: u32) -> u32 {
         self.host_links[host as usize]

@@ -31,7 +31,7 @@ impl Default for Search {
 /// A mean over several runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// The mean of the runs, in the unit of the figure.
+    /// Mean of the runs.
     pub mean: f64,
     /// Half width of the 95 % confidence interval; `None` for a single run.
     pub margin: Option<f64>,

@@ -1,4 +1,4 @@
-//! A run: ranks on hosts that do a workload over a fabric, in virtual time.
+//! A run: ranks on hosts execute a workload over a fabric, in virtual time.
 
 mod due;
 mod outcome;
@@ -66,7 +66,7 @@ pub trait Fabric {
         None
     }
 
-    /// Returns the number of packet-hops (flit-hops of a flit fabric) so far: links crossed.
+    /// Returns the number of links that packets (in a flit fabric: flits) have crossed so far.
     fn hops(&self) -> u64;
 
     /// Returns half the shortest usual time from scheduling an event to the event, in picoseconds.
@@ -92,7 +92,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Starts with nothing in flight at time 0; `slot_ps` is for the [`Wheel`].
+    /// Creates a context at time 0 without messages in flight. `slot_ps` is for the [`Wheel`].
     pub fn new(slot_ps: u64) -> Self {
         Self {
             wheel: Wheel::new(slot_ps),
@@ -184,7 +184,7 @@ pub struct HostCosts {
 }
 
 impl HostCosts {
-    /// Returns the same costs for sending and receiving, in picoseconds.
+    /// Returns equal costs for sending and receiving, in picoseconds.
     #[must_use]
     pub const fn symmetric(per_message_ps: u64, per_byte_ps: u64) -> Self {
         Self {
@@ -247,9 +247,9 @@ pub struct Simulation<F, W> {
     actions: Actions,
     /// Host of each rank.
     hosts: Vec<u32>,
-    /// Rank on each host; [`NO_RANK`] on idle ones.
+    /// Rank on each host; [`NO_RANK`] if the host is idle.
     ranks: Vec<u32>,
-    /// When the processor of each rank's host is free.
+    /// When the processor of each rank's host is free, in picoseconds.
     free_ps: Vec<u64>,
     receiving: ReceivingConfiguration,
     /// Interrupt state of the hosts; `None` if hosts poll.
@@ -324,7 +324,7 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         self
     }
 
-    /// Records the run.
+    /// Records the run with `recorder`.
     #[must_use]
     pub fn with_recorder(mut self, mut recorder: Recorder) -> Self {
         recorder.set_costs(self.costs);

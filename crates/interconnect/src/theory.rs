@@ -30,7 +30,7 @@ impl Comparison {
     }
 }
 
-/// Why a comparison cannot be made.
+/// Why a comparison failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TheoryError {

@@ -46,9 +46,9 @@ pub struct Link {
 /// Kind of a cable.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum LinkKind {
-    /// Between a host and a switch.
+    /// A cable between a host and a switch.
     Host,
-    /// Between two switches.
+    /// A cable between two switches.
     Switch {
         /// Dimension of the grid along which the link leads; 0 without a grid.
         dimension: u8,
@@ -129,7 +129,7 @@ pub enum TopologyError {
     HostCables {
         /// Name of the topology.
         name: String,
-        /// The host.
+        /// Number of the host.
         host: u32,
         /// Number of its cables.
         cables: usize,

@@ -86,9 +86,9 @@ pub trait Separable: Workload + Clone + Send {
 /// Description of a message for the rank that receives it.
 #[derive(Clone, Copy, Debug)]
 pub struct Received {
-    /// The number of the rank that sent it.
+    /// Rank that sent the message.
     pub from: u32,
-    /// Its length, in bytes.
+    /// Length of the message, in bytes.
     pub bytes: u32,
     /// Tag that the sender gave the message.
     pub tag: u32,

@@ -103,7 +103,7 @@ struct Channel {
     rank: u32,
 }
 
-/// A message in the network.
+/// A message as a worm in the network.
 #[derive(Clone, Copy, Debug)]
 struct Worm {
     message: u32,
@@ -124,7 +124,7 @@ struct Worm {
     path: u32,
     /// Length, in characters.
     length: u32,
-    /// Order of posting.
+    /// Order in which the worms were posted.
     sequence: u32,
     /// Order among worms that wait for the same link: the rank of the input, or the order of
     /// posting.

@@ -27,10 +27,10 @@ pub enum Fidelity {
 }
 
 impl Fidelity {
-    /// All, the finest first.
+    /// All fidelities, the finest first.
     pub const ALL: [Self; 3] = [Self::Packet, Self::LogGp, Self::Fluid];
 
-    /// Returns its name in commands.
+    /// Returns the name of the fidelity in commands.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Packet => "packet",
@@ -214,7 +214,7 @@ impl Workload for Burst {
 /// Long enough to make one packet more or less insignificant.
 const LONG_BYTES: u32 = 1 << 16;
 const BURST: u32 = 64;
-/// Enough pairs of hosts for a mean.
+/// Maximum number of visits of the token: enough pairs of hosts for a mean.
 const VISITS_MAX: u32 = 512;
 const TOUR_SEED: u64 = 0x70_75_72;
 

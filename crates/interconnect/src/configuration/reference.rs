@@ -17,7 +17,7 @@ use super::units::Unit;
 pub struct Key {
     /// Section of the key.
     pub section: String,
-    /// Its name.
+    /// Name of the key.
     pub name: String,
     /// Unit of a plain number.
     pub unit: Unit,
@@ -77,7 +77,7 @@ pub fn keys() -> Vec<Key> {
     keys
 }
 
-/// Formats the keys for pages of documentation.
+/// Formats the keys as a page of documentation.
 pub fn markdown() -> String {
     let mut text = PREFACE.to_owned();
     let keys = keys();

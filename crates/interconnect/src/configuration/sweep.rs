@@ -21,10 +21,11 @@ pub struct Point {
 /// Returns a point for each combination; the last key varies fastest. Without such sections,
 /// returns one point.
 ///
-/// Files that it names are read with `read`, as in [`Configuration::parse_with_files`].
+/// Files that the configuration names are read with `read`, as in
+/// [`Configuration::parse_with_files`].
 ///
 /// # Errors
-/// A text that says what is wrong.
+/// [`ConfigurationError`], one variant for each cause.
 pub fn parse_sweep(
     file: &str,
     text: &str,

@@ -11,7 +11,7 @@ pub enum Unit {
     Rate,
     /// Bytes.
     Size,
-    /// Hundredths.
+    /// Percent.
     Percent,
     /// Millionths.
     Millionths,

@@ -1,4 +1,4 @@
-//! The section `[workload]`.
+//! Keys of the section `[workload]`.
 
 use toml::{Table, Value};
 

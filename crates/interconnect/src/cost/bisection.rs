@@ -18,9 +18,9 @@ pub struct Bisection {
 /// Rates of the links, in bits per second.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct LinkRates {
-    /// Between hosts and switches.
+    /// Rate of links between hosts and switches.
     pub host_bps: u64,
-    /// Between switches.
+    /// Rate of links between switches.
     pub trunk_bps: u64,
 }
 

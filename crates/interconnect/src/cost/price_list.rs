@@ -69,11 +69,11 @@ pub enum PartKind {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum PartFabric {
-    /// Ethernet switches.
+    /// Networks of Ethernet switches.
     Ethernet,
-    /// Wormhole switching.
+    /// Networks with wormhole switching.
     Wormhole,
-    /// Flits with credits.
+    /// Networks of flits with credits.
     Flit,
 }
 
@@ -84,7 +84,7 @@ pub enum PriceListError {
     /// The text is not TOML, or has other keys than a price book.
     #[error("{file}: {cause}")]
     Syntax {
-        /// The file.
+        /// Name of the file.
         file: String,
         /// Message of the parser, with line and column.
         cause: toml::de::Error,
@@ -92,7 +92,7 @@ pub enum PriceListError {
     /// A value is invalid.
     #[error("{file}:{line}: {what}")]
     Value {
-        /// The file.
+        /// Name of the file.
         file: String,
         /// Line, from 1.
         line: usize,
@@ -104,7 +104,7 @@ pub enum PriceListError {
         "{file}: no {kind} for {fabric} of {rate_bps} b/s among its {parts} parts; add a [[part]] with kind = \"{kind}\", fabric = \"{fabric}\" and rate_bps of at least {rate_bps}, or name another price list"
     )]
     MissingPart {
-        /// The file.
+        /// Name of the file.
         file: String,
         /// Use of the part.
         kind: PartKind,
@@ -121,7 +121,7 @@ pub enum PriceListError {
          source = \"who quoted it\", date = \"2026-11-01\", a line each"
     )]
     NoPrice {
-        /// The file.
+        /// Name of the file.
         file: String,
         /// Line of the part, from 1.
         line: usize,
@@ -139,7 +139,7 @@ pub enum PriceListError {
         "fabric {fabric} is a model without switches and cables, so it has no cost; set [fabric] kind to ethernet, wormhole or flit"
     )]
     NothingToBuy {
-        /// The kind of fabric.
+        /// Kind of the fabric.
         fabric: &'static str,
     },
 }

@@ -12,7 +12,7 @@ pub struct Counts {
     pub connections: u64,
     /// Number of operations posted.
     pub operations: u64,
-    /// Frames handed to links, of every kind.
+    /// Frames of every kind that were handed to links.
     pub frames_sent: u64,
     /// Frames that reached the receive queue of their host.
     pub frames_received: u64,

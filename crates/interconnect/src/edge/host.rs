@@ -52,7 +52,7 @@ pub(super) struct EngineHost {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrived {
     pub(super) frame: u32,
-    /// Host that sent it.
+    /// Host that sent the frame.
     pub(super) source: u32,
     /// Whether the frame was marked for congestion in the network.
     pub(super) is_marked: bool,

@@ -15,9 +15,9 @@ pub struct Outage {
     /// Name of the part that fails: all cables of a switch (`s1`) or of a host (`h0`), or the
     /// cables between two nodes (`s1-s4`).
     pub place: String,
-    /// When it fails, in picoseconds.
+    /// Start of the outage, in picoseconds.
     pub from_ps: u64,
-    /// When it carries frames again, in picoseconds.
+    /// End of the outage, in picoseconds.
     pub until_ps: u64,
     /// Whether hosts do not detect that their cable is down.
     pub is_silent: bool,

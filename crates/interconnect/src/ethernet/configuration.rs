@@ -125,7 +125,7 @@ pub struct QueueConfiguration {
 /// How the class of a message is determined, among n classes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum ClassBy {
-    /// Its tag modulo n.
+    /// The tag of the message modulo n.
     Tag,
     /// The number of its source modulo n.
     Source,

@@ -1,11 +1,12 @@
 //! Homa, a receiver-driven transport: Montazeri, Li, Alizadeh, Ousterhout, "Homa: a receiver-driven
 //! low-latency transport protocol using network priorities", SIGCOMM 2018.
 //!
-//! A sender transmits the first bytes of a message at once, as many as fit into a round trip. It transmits
-//! the rest when the receiver grants it. A receiver grants to the messages with the fewest bytes left; to
-//! several at a time, because a sender may be busy with another receiver. Switches serve the frames of short
-//! messages first. The receiver requests retransmissions. If it has lost all frames of a message, the
-//! sender retransmits the first one after a timeout. There are no connections.
+//! A sender transmits the first bytes of a message at once, as many as fit in a round trip. It
+//! transmits the rest when the receiver grants it. A receiver grants the messages with the fewest
+//! bytes left. It grants several at a time, because a sender may be busy with another receiver.
+//! Switches serve the frames of short messages first. The receiver requests retransmissions. If all
+//! frames of a message were lost, the sender retransmits the first one after a timeout. There are
+//! no connections.
 //!
 //! This model counts whole frames where the paper counts bytes. All orders depend on hosts and
 //! numbers of messages, not on indices of tables, so that a divided network has the same result.

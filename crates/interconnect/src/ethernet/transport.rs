@@ -380,5 +380,5 @@ const fn is_before(number: u32, other: u32) -> bool {
 
 pub(super) use hosts::{NO_MESSAGE, TRANSPORT};
 
-/// The end of a ring.
+/// Marks the end of a ring.
 const NONE: u32 = u32::MAX;

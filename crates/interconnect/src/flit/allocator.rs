@@ -3,7 +3,8 @@
 /// Algorithm of an allocator.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Allocator {
-    /// Each output grants a request in turn, each input accepts a grant in turn (iSLIP).
+    /// Each output grants one of its requests in turn, and each input accepts one of its grants in
+    /// turn (iSLIP).
     Islip,
     /// Requests are granted along the diagonals of their matrix. The first diagonal moves on each
     /// cycle.

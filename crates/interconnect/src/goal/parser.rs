@@ -12,7 +12,7 @@ pub enum GoalError {
     /// A line is invalid.
     #[error("{file}:{line}: {what}")]
     Line {
-        /// The file.
+        /// Name of the file.
         file: String,
         /// Line, from 1.
         line: usize,
@@ -24,9 +24,9 @@ pub enum GoalError {
         "{file}: ends within rank {rank}, without its `}}`: the file is truncated; write it again"
     )]
     Truncated {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// The rank.
+        /// Number of the rank.
         rank: u32,
     },
     /// The text ends before all ranks were read.
@@ -34,7 +34,7 @@ pub enum GoalError {
         "{file}: ends without rank {rank}, though `num_ranks` is {ranks}: the file is truncated, or a rank with nothing to do lacks its `rank {rank} {{` and `}}`"
     )]
     MissingRank {
-        /// The file.
+        /// Name of the file.
         file: String,
         /// The first rank that is missing.
         rank: usize,
@@ -46,9 +46,9 @@ pub enum GoalError {
         "{file}: operations of rank {rank} require each other in a circle, one of them in {place}; remove one of the requirements"
     )]
     Circle {
-        /// The file.
+        /// Name of the file.
         file: String,
-        /// The rank.
+        /// Number of the rank.
         rank: usize,
         /// Line of one of the operations, or its number in the binary form.
         place: String,
@@ -58,11 +58,11 @@ pub enum GoalError {
         "{file}: {place}: the tag {tag} is more than {most}, the most of a trace with rendezvous"
     )]
     Tag {
-        /// The file.
+        /// Name of the file.
         file: String,
         /// Line of the operation, or its number in the binary form.
         place: String,
-        /// The tag.
+        /// Tag of the operation.
         tag: u32,
         /// Largest valid tag.
         most: u32,
@@ -72,7 +72,7 @@ pub enum GoalError {
         "{file}: byte {offset} is not UTF-8, so this is no GOAL text, and a binary one begins with the number 4223 in 8 bytes"
     )]
     Neither {
-        /// The file.
+        /// Name of the file.
         file: String,
         /// Offset of the byte, from 0.
         offset: usize,
@@ -82,7 +82,7 @@ pub enum GoalError {
         "{file}: ends at byte {length}, within {within}: the file is truncated; convert or copy it again"
     )]
     Short {
-        /// The file.
+        /// Name of the file.
         file: String,
         /// Length of the file, in bytes.
         length: usize,
@@ -92,7 +92,7 @@ pub enum GoalError {
     /// The binary form is invalid.
     #[error("{file}: byte {offset}: {what}")]
     Binary {
-        /// The file.
+        /// Name of the file.
         file: String,
         /// Offset of the byte, from 0.
         offset: usize,
@@ -370,7 +370,7 @@ pub(super) fn unknown_rank(rank: u32, ranks: u32) -> String {
 
 /// The maximum number of hosts of a topology.
 pub(super) const RANKS_MAX: u64 = 1 << 20;
-/// Eighteen minutes.
+/// Eighteen minutes, in nanoseconds.
 pub(super) const CALCULATION_MAX_NS: u64 = 1 << 40;
 
 #[cfg(test)]

@@ -12,15 +12,15 @@ use super::statements::{Statement, statements};
 /// The paper's tables and figures, with the results of the model.
 #[derive(Clone, Debug)]
 pub struct Reproduction {
-    /// Table 1.
+    /// Results for Table 1.
     pub tokens: Vec<Token>,
-    /// Table 2.
+    /// Results for Table 2.
     pub cells: Vec<Cell>,
     /// Figures 5 and 6: completion times of `mesh`.
     pub curves: Vec<Curve>,
     /// Statements of the paper about its figures.
     pub statements: Vec<Statement>,
-    /// The cost table.
+    /// Results for the cost table.
     pub costs: Vec<Cost>,
     /// Contradictions within the paper's cost table.
     pub findings: Vec<String>,

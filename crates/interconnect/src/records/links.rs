@@ -7,7 +7,7 @@ pub struct LinkRecord {
     pub packets: u64,
     /// Number of bytes of these packets on the link.
     pub bytes: u64,
-    /// Time for which it was occupied, in picoseconds.
+    /// Time for which the link was occupied, in picoseconds.
     pub busy_ps: u64,
     /// Sum of the waits of all packets, in picoseconds.
     pub wait_ps: u64,
@@ -24,7 +24,7 @@ pub struct LinkRecord {
 pub struct Window {
     /// Time for which the link was occupied, in picoseconds.
     pub busy_ps: u64,
-    /// The longest wait of a packet that became ready in it, in picoseconds.
+    /// The longest wait of a packet that became ready in the window, in picoseconds.
     pub wait_max_ps: u64,
 }
 

@@ -25,7 +25,7 @@ pub struct Growth {
 /// A link whose queue kept growing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SaturatedLink {
-    /// The link.
+    /// Number of the link.
     pub link: u32,
     /// Longest wait in the second quarter of the posting time, in picoseconds: the mean over
     /// windows.

@@ -28,7 +28,7 @@ pub struct Hop {
     pub lane: LaneChoice,
 }
 
-/// The path from each switch with hosts to each other one.
+/// The paths from each switch with hosts to each other one.
 #[derive(Clone, Debug)]
 pub struct Paths {
     host_columns: Vec<u32>,

@@ -43,7 +43,7 @@ pub struct Outcome {
     pub messages_max: usize,
     /// Ports at which frames were lost, marked or paused.
     pub ports: Vec<PortCounters>,
-    /// Messages in flight over time.
+    /// Number of messages in flight over time.
     pub backlog: Backlog,
     /// Records, if the run was recorded.
     pub records: Option<Box<Records>>,
@@ -123,7 +123,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Reports to `watch`, which may stop the run here.
+    /// Reports the progress to `watch`, which can stop the run.
     ///
     /// # Errors
     /// [`Stuck`], if `watch` stops the run.

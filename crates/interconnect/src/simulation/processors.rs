@@ -72,7 +72,7 @@ struct Task {
 pub(super) enum What {
     /// Send a message of `bytes` bytes, which the rank calls `name`.
     Send { message: u32, bytes: u32, name: u32 },
-    /// Compute.
+    /// Compute for `time_ps`.
     Compute { time_ps: u64, tag: u32 },
     /// Receive a message of `bytes` bytes.
     Receive { message: u32, bytes: u32 },

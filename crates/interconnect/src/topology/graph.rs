@@ -38,13 +38,13 @@ pub enum GraphError {
          first of them a letter"
     )]
     Name {
-        /// The name.
+        /// The invalid name.
         name: String,
     },
     /// Two nodes have the same name.
     #[error("two nodes are called `{name}`; rename one of them")]
     Twice {
-        /// The name.
+        /// The name that occurs twice.
         name: String,
     },
     /// An end of a cable is not a node.
@@ -52,7 +52,7 @@ pub enum GraphError {
     UnknownEnd {
         /// Number of the cable.
         cable: usize,
-        /// The name.
+        /// Name of the end.
         end: String,
         /// A node with a similar name, or another remedy.
         remedy: String,
@@ -70,7 +70,7 @@ pub enum GraphError {
     BetweenHosts {
         /// Number of the cable.
         cable: usize,
-        /// The hosts.
+        /// Names of the hosts.
         ends: [String; 2],
     },
     /// A host has more than one cable.
@@ -81,13 +81,13 @@ pub enum GraphError {
     SecondCable {
         /// Number of the cable.
         cable: usize,
-        /// The host.
+        /// Name of the host.
         host: String,
     },
     /// A host has no cable.
     #[error("host `{host}` has no cable; join it with a switch")]
     NoCable {
-        /// The host.
+        /// Name of the host.
         host: String,
     },
     /// Two switches have too many parallel cables.
@@ -95,7 +95,7 @@ pub enum GraphError {
     Parallel {
         /// Number of the cable.
         cable: usize,
-        /// The switches.
+        /// Names of the switches.
         ends: [String; 2],
     },
 }

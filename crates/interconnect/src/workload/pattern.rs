@@ -66,7 +66,7 @@ impl Pattern {
     /// Ranks on the diagonal send to themselves.
     ///
     /// # Errors
-    /// [`NeedsRanks`] if the number of ranks is no square.
+    /// [`NeedsRanks`] if the number of ranks is not a square.
     pub fn transpose(ranks: u32) -> Result<Self, NeedsRanks> {
         let side = ranks.isqrt();
         if side * side != ranks {
@@ -80,7 +80,7 @@ impl Pattern {
     /// the first.
     ///
     /// # Errors
-    /// [`NeedsRanks`] if the number of ranks is no power of 2.
+    /// [`NeedsRanks`] if the number of ranks is not a power of two.
     pub fn bit_complement(ranks: u32) -> Result<Self, NeedsRanks> {
         Self::of_bits(ranks, |rank, _| !rank)
     }
@@ -89,7 +89,7 @@ impl Pattern {
     /// numbers are palindromes send to themselves.
     ///
     /// # Errors
-    /// [`NeedsRanks`] if the number of ranks is no power of 2.
+    /// [`NeedsRanks`] if the number of ranks is not a power of two.
     pub fn bit_reverse(ranks: u32) -> Result<Self, NeedsRanks> {
         // The number of a single rank has no bits.
         Self::of_bits(ranks, |rank, bits| rank.reverse_bits().checked_shr(32 - bits).unwrap_or(0))

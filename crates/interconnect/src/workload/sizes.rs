@@ -77,7 +77,7 @@ pub enum SizesError {
         "{file}:{line}: {what}; a line is `BYTES SHARE`, the share of messages up to that length, from 0 to 1"
     )]
     Line {
-        /// The file.
+        /// Name of the file.
         file: String,
         /// Line, from 1; 0 for a list in a configuration.
         line: usize,
@@ -87,7 +87,7 @@ pub enum SizesError {
     /// The last share is not 1.
     #[error("{file}: the last share is {share}, but must be 1: the file may be truncated")]
     Incomplete {
-        /// The file.
+        /// Name of the file.
         file: String,
         /// The last share.
         share: f64,

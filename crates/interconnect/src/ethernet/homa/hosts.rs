@@ -232,7 +232,8 @@ impl Ethernet {
         }
     }
 
-    /// Starts the timer of a message that a host receives, if frames are expected and it is not running.
+    /// Starts the timer of a message that a host receives, if frames are expected and the timer is
+    /// not running.
     fn expect_message(&mut self, context: &mut Context, host: u32, key: Key) {
         let now_ps = context.wheel.now_ps();
         let Some(homa) = &mut self.homa else { return };
@@ -245,7 +246,7 @@ impl Ethernet {
         }
     }
 
-    /// Adds a deadline to those of a host.
+    /// Adds a deadline of a message to the timers of a host.
     fn watch(&mut self, context: &mut Context, host: u32, timer: (u64, bool, Key)) {
         let Some(homa) = &mut self.homa else { return };
         homa.hosts[host as usize].timers.insert(timer);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{HomaConfiguration, Key};
 
-/// Messages to a host.
+/// Messages that a host receives.
 #[derive(Clone, Debug)]
 pub(super) struct Receiver {
     overcommitment: usize,

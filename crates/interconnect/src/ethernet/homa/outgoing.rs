@@ -182,8 +182,8 @@ impl Sender {
         }
     }
 
-    /// Retransmits the first frame of a message after a timeout. The receiver answers it if it has the whole
-    /// message; otherwise its own timer runs from then on.
+    /// Retransmits the first frame of a message after a timeout. If the receiver has the whole
+    /// message, it answers; otherwise its own timer starts.
     pub(super) fn on_silence(&mut self, key: Key, now_ps: u64) {
         let Some(message) = self.messages.get_mut(&key) else { return };
         message.again.insert(0);

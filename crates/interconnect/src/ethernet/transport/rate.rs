@@ -176,7 +176,7 @@ impl Rate {
     }
 }
 
-/// Returns how often a timer has expired, and restarts it at the last time.
+/// Returns how many times a timer has expired, and restarts it at the last expiry.
 const fn periods(since_ps: &mut u64, period_ps: u64, now_ps: u64) -> u64 {
     let period_ps = if period_ps == 0 { 1 } else { period_ps };
     let count = now_ps.saturating_sub(*since_ps) / period_ps;
