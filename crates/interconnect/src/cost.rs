@@ -140,8 +140,8 @@ impl PriceList {
         Ok(bill)
     }
 
-    /// Adds as many of the parts that are sold as a whole network as the hosts need. If there is
-    /// more than one, they are not joined.
+    /// Adds parts that are sold as a whole network, enough for all hosts. If one part does not
+    /// suffice, several are added without cables between them.
     fn add_whole_fabric(&self, bill: &mut Bill, wanted: &Wanted) -> Result<(), PriceListError> {
         let Wanted { topology, fabric, rates, .. } = *wanted;
         let missing = || self.missing(PartKind::Fabric, fabric, rates.host_bps);

@@ -390,7 +390,7 @@ impl EdgeFabric {
     }
 
     /// Checks that there is memory for the messages of a workload with `ranks` ranks. `pairs` are
-    /// the pairs that the workload names; if there are none, it may use all. Only a payload of
+    /// the pairs that the workload names; if it is empty, any pair may send. Only a payload of
     /// bytes needs memory.
     ///
     /// # Errors

@@ -176,7 +176,7 @@ pub(super) fn limits_at_load(limits: Limits, until_ps: u64) -> Limits {
     Limits { warmup_ps, stop_ps, ..limits }
 }
 
-/// Ratio of the mean latency to that of an idle network from which a load counts as saturated.
+/// A load saturates a network if its mean latency is this multiple of the idle latency or more.
 pub const SATURATED_LATENCIES: f64 = 3.0;
 /// Load at which a network counts as idle, in percent.
 pub const IDLE_PERCENT: f64 = 1.0;

@@ -231,8 +231,8 @@ impl Topology {
     }
 
     /// Returns the name of a link in texts, such as `s1->s2#1` for the second of parallel cables.
-    /// With several copies of the topology, the numbers of one copy follow those of the copy
-    /// before: `rail 1 s1->s2`.
+    /// With several copies of the topology, link numbers continue from one copy to the next, and
+    /// the name has a prefix: `rail 1 s1->s2`.
     pub fn link_name(&self, link: u32) -> String {
         let count = self.links.len() as u32;
         let Link { from, to, lane, .. } = self.links[(link % count) as usize];

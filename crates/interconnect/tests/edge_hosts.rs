@@ -181,7 +181,7 @@ fn hosts_with_bytes_do_what_those_with_ghosts_do() {
         assert_eq!(bytes.hash, ghost.hash, "{more}");
         assert_eq!((bytes.completed_ps, bytes.events), (ghost.completed_ps, ghost.events));
         let Counts { bytes_placed_again, .. } = with_bytes;
-        // With ghost regions, overlaps of single bytes are not detected.
+        // Bytes placed more than once are counted only with ghost regions.
         assert_eq!(with_bytes, Counts { bytes_placed_again, ..with_ghosts });
     }
 }

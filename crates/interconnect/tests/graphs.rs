@@ -175,7 +175,8 @@ fn a_cable_has_its_own_buffer() {
     }
 }
 
-/// Losses are as with equal cables: the headroom is computed for each cable.
+/// A lossless class loses no frames on unequal cables, because the headroom is computed for each
+/// cable.
 #[test]
 fn pauses_have_room_for_what_is_on_long_and_fast_cables() {
     let text = "[topology]\nkind = \"graph\"\nhosts = 3\nswitches = 2\ncables = [\n\

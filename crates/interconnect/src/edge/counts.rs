@@ -26,7 +26,8 @@ pub struct Counts {
     pub frames_lost_at_hosts: u64,
     /// Frames sent to an address on another rail.
     pub frames_astray: u64,
-    /// Bytes placed more than once before their operation was complete.
+    /// Bytes placed more than once before their operation was complete. Counted only with ghost
+    /// payloads.
     pub bytes_placed_again: u64,
 }
 

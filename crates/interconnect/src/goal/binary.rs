@@ -232,7 +232,8 @@ fn operation(nodes: &mut Reader, within: &str, ranks: u32) -> Result<Operation, 
     })
 }
 
-/// Checks that each operation has as many requirements as operations that list it as a dependent.
+/// Checks that the number of requirements of each operation equals the number of operations that
+/// list it as a dependent.
 fn check_waits(program: &Program, begin: usize, part: &Reader) -> Result<(), GoalError> {
     let mut waits = vec![0_u32; program.operations.len()];
     for &dependent in program.dependents.iter().chain(&program.start_dependents) {

@@ -61,7 +61,7 @@ pub enum PaperError {
 }
 
 impl Default for Configurations {
-    /// Returns the settings that fit all results of the paper jointly.
+    /// Returns the settings that all experiments of the paper share.
     fn default() -> Self {
         Self {
             ethernet: EthernetConfiguration {

@@ -57,7 +57,7 @@ pub enum StepKind {
     Serialisation,
     /// A packet was on a cable or within a switch.
     Latency,
-    /// A message was with an engine or a transport, and its host sent nothing on its link:
+    /// A message was with an engine or a transport, and its host did not send on its link:
     /// processors of engines worked or were busy, or windows were full.
     Engine,
     /// A message was in a network that is modelled by a formula.

@@ -167,8 +167,8 @@ impl Processors {
         self.hosts[rank as usize].lines[line].first.is_some()
     }
 
-    /// Returns the number whose low bits are in `place`. It is at most as many numbers old as those
-    /// bits can count.
+    /// Reconstructs a sequence number from its low bits, which are in `place`. Fewer numbers than
+    /// these bits can count have been assigned since.
     const fn number_at(&self, place: u32) -> u64 {
         let age = (self.next as u32).wrapping_sub(place) & RANK_MASK;
         self.next - age as u64

@@ -178,6 +178,6 @@ const fn scaled(size: u64, share: u64) -> u64 {
 const FRAME: u64 = 1 << 16;
 /// A share of 1, in the unit of marked shares.
 const ALL: u32 = 1 << 20;
-/// Window, in frames, from which Swift adds nothing to its target.
+/// Window, in frames, from which Swift does not raise its target.
 const LARGE: u64 = 100;
 const MILLION: u64 = 1_000_000;
