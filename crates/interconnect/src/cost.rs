@@ -140,8 +140,8 @@ impl PriceList {
         Ok(bill)
     }
 
-    /// Adds parts that are sold as a whole network, enough for all hosts. If one part does not
-    /// suffice, several are added without cables between them.
+    /// Adds the cheapest part sold as a whole network that has a port for each host. If none has,
+    /// adds the one with the most ports, and a finding.
     fn add_whole_fabric(&self, bill: &mut Bill, wanted: &Wanted) -> Result<(), PriceListError> {
         let Wanted { topology, fabric, rates, .. } = *wanted;
         let missing = || self.missing(PartKind::Fabric, fabric, rates.host_bps);

@@ -676,7 +676,7 @@ const OWN: u32 = 0b11 << 28;
 const NUMBER_MASK: u32 = (1 << RAIL_SHIFT) - 1;
 /// An outage starts or ends.
 const CHANGE: u32 = OWN;
-/// A host handles what has arrived and does what it can.
+/// A host runs a turn.
 const TURN: u32 = OWN | 1 << RAIL_SHIFT;
 /// A timer of an engine may be due.
 const TIMER: u32 = OWN | 2 << RAIL_SHIFT;

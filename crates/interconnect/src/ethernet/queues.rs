@@ -194,9 +194,9 @@ impl Queues {
         (PAUSE_BYTES * byte_time) >> 8
     }
 
-    /// Requests buffer for a frame of `bytes` bytes at a switch (its index in tables), between the
-    /// port by which it arrived and the port by which it leaves, whose limit is `buffer_bytes`.
-    /// Reserves the buffer if the frame is admitted.
+    /// Requests buffer for a frame of `bytes` bytes at a switch (its index in tables). `input` and
+    /// `output` are the ports by which the frame arrived and leaves; `buffer_bytes` is the limit of
+    /// the output. Reserves the buffer if the frame is admitted.
     pub(super) fn admit(
         &mut self,
         switch: u32,

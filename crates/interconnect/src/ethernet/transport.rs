@@ -109,7 +109,7 @@ pub struct TransportCounts {
     pub acknowledgements: u64,
     /// Acknowledgements received that report a mark.
     pub marked: u64,
-    /// Data frames and acknowledgements lost at random.
+    /// Frames of all kinds lost at random.
     pub frames_lost_at_random: u64,
     /// Data frames received more than once.
     pub duplicate_frames: u64,

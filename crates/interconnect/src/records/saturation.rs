@@ -112,9 +112,9 @@ impl Records {
     }
 }
 
-/// Returns whether a queue kept growing. A queue that grows steadily from 0 is 1.7 times as long in
-/// the middle of the third quarter of the time as in the middle of the second, and 2.3 times in the
-/// middle of the last.
+/// Returns whether a queue kept growing. Relative to the middle of the second quarter of the time,
+/// a queue that grows steadily from 0 is 1.7 times as long in the middle of the third quarter, and
+/// 2.3 times in the middle of the last.
 fn is_growing(second: f64, third: f64, last: f64) -> bool {
     third > second * 1.15 && last > third * 1.1 && last > second * 1.5
 }
