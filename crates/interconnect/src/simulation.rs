@@ -634,7 +634,8 @@ impl<F: Fabric, W: Workload> Simulation<F, W> {
         }
     }
 
-    /// Notes that a rank continues, because its processor finished something or a timer expired.
+    /// Orders the next requests of a rank by the work that its processor has just finished. If the
+    /// processor is busy or was idle, orders them after all earlier events.
     #[inline]
     fn go_on(&mut self, rank: u32) {
         if let Some(processors) = &mut self.processors {

@@ -24,10 +24,10 @@ pub(super) struct Processors {
     /// Whether the requests of ranks are ordered only by their dependencies.
     is_unordered: bool,
     hosts: Vec<RankHost>,
-    /// Checks that were scheduled at the current time for this time: number, line and rank as one
-    /// number, which is compared without a branch. They are too many for the queue of events.
+    /// Checks for the current time that were added at the current time: number, line and rank as
+    /// one number, which is compared without a branch. They are too many for the queue of events.
     due: Due,
-    /// The last time at which an event after these checks is scheduled.
+    /// Time of the scheduled event that handles these checks; [`u64::MAX`] if none is scheduled.
     flush_ps: u64,
     /// The last sequence number that was assigned.
     next: u64,
@@ -129,7 +129,7 @@ impl Processors {
         self.arrange(context, rank, line, free_ps);
     }
 
-    /// Schedules a check of the first task of a line, if none is scheduled.
+    /// Schedules a check of the first task of a line, unless this check is already scheduled.
     #[inline]
     fn arrange(&mut self, context: &mut Context, rank: u32, line: usize, free_ps: u64) {
         let host = &mut self.hosts[rank as usize];
@@ -174,8 +174,8 @@ impl Processors {
         self.next - age as u64
     }
 
-    /// Removes and returns the first task of a line, if this is its last scheduled check and the
-    /// task can start.
+    /// Removes and returns the first task of a line, if it can start and `number` is that of the
+    /// check scheduled last.
     #[inline]
     fn take(
         &mut self,
@@ -308,7 +308,7 @@ impl Default for Line {
 
 /// The part of a run that uses [`Processors`].
 impl<F: Fabric, W: Workload> Simulation<F, W> {
-    /// Handles a check: first the checks of this time that were added before it.
+    /// Handles a check, after the checks of this time with smaller numbers.
     pub(super) fn on_look(&mut self, event: Event) {
         let is_flush = event.subject == FLUSH;
         let Some(processors) = &mut self.processors else { return };
