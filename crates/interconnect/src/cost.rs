@@ -1,4 +1,4 @@
-//! Costs of a network: a bill derived from its topology, with the prices of a price book.
+//! Costs of a network: a bill derived from its topology, with the prices of a price list.
 
 mod bisection;
 mod price_list;
@@ -57,7 +57,7 @@ impl Bill {
         (self.total() - amount as f64).abs() < 0.005
     }
 
-    /// Returns the electrical power of all parts, in watts; `None` if the price book lacks the
+    /// Returns the electrical power of all parts, in watts; `None` if the price list lacks the
     /// power of a part. Cables without a power count as 0.
     pub fn watts(&self) -> Option<f64> {
         let is_passive =
@@ -80,7 +80,7 @@ impl Bill {
 
 impl PriceList {
     /// Returns the cheapest bill of a network. A switch with fewer ports than cables is a finding,
-    /// not an error. A part that the price book lacks is an error.
+    /// not an error. A part that the price list lacks is an error.
     ///
     /// # Errors
     /// [`PriceListError`], one variant for each cause.

@@ -103,7 +103,7 @@ struct Output {
 
 #[derive(Clone, Copy, Debug)]
 struct OutputChannel {
-    /// Input whose packet owns the channel; [`NOBODY`] if none.
+    /// Input whose packet owns the channel; [`NONE`] if none.
     owner: u32,
     /// Buffer slot of the next flit.
     slot: u16,

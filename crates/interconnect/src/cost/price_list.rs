@@ -1,4 +1,4 @@
-//! Price books: parts with their prices and the sources of the prices.
+//! Price lists: parts with their prices and the sources of the prices.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use toml::Spanned;
 pub struct PriceList {
     /// Name of the file, for errors.
     pub file: String,
-    /// Name of the price book.
+    /// Name of the price list.
     pub name: String,
     /// Currency of the prices, such as `US dollars of 1999`.
     pub currency: String,
@@ -37,9 +37,9 @@ pub struct Part {
     pub uplink_ports: u32,
     /// Rate of each further port, in bits per second.
     pub uplink_rate_bps: u64,
-    /// Price of one part, in the currency of the price book; NaN if none was given.
+    /// Price of one part, in the currency of the price list; NaN if none was given.
     pub price: f64,
-    /// Electrical power of one part, if the price book has it.
+    /// Electrical power of one part, if the price list has it.
     pub watts: Option<f64>,
     /// Source of the price.
     pub source: String,
@@ -77,11 +77,11 @@ pub enum PartFabric {
     Flit,
 }
 
-/// Why a price book cannot be used.
+/// Why a price list cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PriceListError {
-    /// The text is not TOML, or has other keys than a price book.
+    /// The text is not TOML, or has other keys than a price list.
     #[error("{file}: {cause}")]
     Syntax {
         /// Name of the file.
@@ -99,7 +99,7 @@ pub enum PriceListError {
         /// What is wrong, and what would be right.
         what: String,
     },
-    /// The price book has no part that the network needs.
+    /// The price list has no part that the network needs.
     #[error(
         "{file}: no {kind} for {fabric} of {rate_bps} b/s among its {parts} parts; add a [[part]] with kind = \"{kind}\", fabric = \"{fabric}\" and rate_bps of at least {rate_bps}, or name another price list"
     )]
@@ -112,7 +112,7 @@ pub enum PriceListError {
         fabric: PartFabric,
         /// Minimum rate, in bits per second.
         rate_bps: u64,
-        /// Number of parts in the price book.
+        /// Number of parts in the price list.
         parts: usize,
     },
     /// A part that the network needs has no price.
@@ -145,7 +145,7 @@ pub enum PriceListError {
 }
 
 impl PriceList {
-    /// Reads a price book; errors name `file`.
+    /// Reads a price list; errors name `file`.
     ///
     /// # Errors
     /// [`PriceListError`], one variant for each cause.

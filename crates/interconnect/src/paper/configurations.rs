@@ -45,7 +45,7 @@ pub enum PaperError {
     /// A topology has no such routes.
     #[error(transparent)]
     Routing(#[from] RoutingError),
-    /// The price book cannot be used.
+    /// The price list cannot be used.
     #[error(transparent)]
     Prices(#[from] PriceListError),
     /// A run stopped early.

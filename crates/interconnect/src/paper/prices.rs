@@ -72,7 +72,7 @@ fn cost(
     Ok(Cost { interconnect, bill, formula, quoted_thousands })
 }
 
-/// Returns the price book of the paper.
+/// Returns the price list of the paper.
 ///
 /// # Errors
 /// [`PriceListError`], one variant for each cause.
@@ -80,7 +80,7 @@ pub fn list_1999() -> Result<PriceList, PriceListError> {
     PriceList::parse("prices1999.toml (included)", LIST_1999)
 }
 
-/// The price book of the paper as text, an example of a price book.
+/// The price list of the paper as text, an example of a price list.
 pub const LIST_1999: &str = include_str!("prices1999.toml");
 
 const GIGABIT_BPS: u64 = 1_000_000_000;
