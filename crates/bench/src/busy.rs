@@ -1,7 +1,7 @@
-//! Threads that spin beside a measurement: what other programs on a busy host take away.
+//! Threads that spin during a measurement, as a model of other programs on a busy host.
 //!
-//! They are a process of their own, so that their processor time counts for neither end. It has no
-//! namespace and is not pinned; the kernel's scheduler places its threads.
+//! The threads have a process of their own, so that their CPU time counts for neither end. This
+//! process has no namespace and is not pinned; the kernel's scheduler places its threads.
 
 use std::fs;
 use std::hint::black_box;
@@ -12,8 +12,8 @@ use std::thread;
 
 use crate::process::{ChildProcess, ChildSpec, Line, ProcessError, Role, print_line};
 
-/// Starts `threads` that spin until the value is dropped or this process ends. Returns after the
-/// process has started them; nothing for no threads.
+/// Starts a process with `threads` spinning threads. They end when the value is dropped or this
+/// process ends. Returns after they have started; returns `None` if `threads` is 0.
 pub(crate) fn start(program: &Path, threads: u32) -> Result<Option<ChildProcess>, ProcessError> {
     if threads == 0 {
         return Ok(None);
@@ -28,7 +28,7 @@ pub(crate) fn start(program: &Path, threads: u32) -> Result<Option<ChildProcess>
     }
 }
 
-/// Spins in `threads` threads until the input of this process ends.
+/// Spins in `threads` threads until the standard input of this process is closed.
 pub(crate) fn run(threads: u32) -> Result<(), String> {
     let status = fs::read_to_string("/proc/self/stat");
     let status = status.map_err(|error| format!("read our scheduling class: {error}"))?;
@@ -50,25 +50,26 @@ pub(crate) fn run(threads: u32) -> Result<(), String> {
         thread.spawn(spin).map_err(|error| format!("start busy thread {number}: {error}"))?;
     }
     print_line(&Line::Spinning)?;
-    // The parent sends nothing. The end of this process, after that of the input, ends the threads.
+    // The parent sends nothing. When the input ends, this process ends, and its threads with it.
     io::copy(&mut io::stdin().lock(), &mut io::sink())
         .map(|_| ())
         .map_err(|error| format!("wait for the end of the run: {error}"))
 }
 
-/// Field 41 of `/proc/PID/stat`, whose second field may contain spaces.
+/// Returns field 41 of `/proc/PID/stat`. The second field may contain spaces.
 fn scheduling_class(status: &str) -> Option<u32> {
     let (_, after_name) = status.rsplit_once(')')?;
     after_name.split_whitespace().nth(CLASS_FIELD - FIELDS_TO_NAME - 1)?.parse().ok()
 }
 
-/// `SCHED_FIFO`, `SCHED_RR` and `SCHED_DEADLINE`, whose threads leave nothing to those of other classes.
+/// `SCHED_FIFO`, `SCHED_RR` and `SCHED_DEADLINE`. Spinning threads of these classes would leave no
+/// CPU time to threads of other classes.
 const REAL_TIME: [u32; 3] = [1, 2, 6];
 
-/// See proc(5).
+/// Number of the scheduling policy's field, from proc(5).
 const CLASS_FIELD: usize = 41;
 
-/// The process id and the name.
+/// The process id and the name, the fields up to the name.
 const FIELDS_TO_NAME: usize = 2;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! What must not outlive this process: namespaces, child processes and folders.
+//! Removes what must not outlive this process: namespaces, child processes and folders.
 //!
-//! Values that own such things remove them when they are dropped, on errors and panics too. For
-//! signals, which run no destructors, everything is also registered here, and
-//! [`on_signals`] removes it all before the process ends.
+//! Each of these has an owner that removes it on drop, also after errors and panics. Signals run no
+//! destructors. Therefore all of them are also registered here, and [`on_signals`] removes them
+//! before the process ends.
 
 use std::env;
 use std::fs;
@@ -18,8 +18,8 @@ use nix::unistd::{Pid, getppid};
 
 use crate::namespaces;
 
-/// Everything registered. The holder of the lock may make or remove namespaces, so that a signal
-/// never comes between making one and registering it.
+/// All registered namespaces, child processes and folders. A thread makes and removes namespaces
+/// only with the lock held, so that no signal arrives between creation and registration.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     /// Names of network namespaces.
@@ -28,37 +28,38 @@ pub(crate) struct Registry {
     folders: Vec<PathBuf>,
 }
 
-/// Removes everything registered and ends the process with status 130 when SIGINT, SIGTERM or
-/// SIGHUP arrives. To be called once, early.
+/// Installs a handler for SIGINT, SIGTERM and SIGHUP. It removes everything registered, and ends
+/// the process with status 130. To be called once, early.
 ///
 /// # Errors
 /// The handler of the signal cannot be installed.
 pub fn on_signals() -> Result<(), ctrlc::Error> {
-    // Also where they are ignored so far, as in background jobs of scripts: namespaces must go.
+    // The handler applies even where these signals were ignored, as in background jobs of scripts,
+    // because namespaces must be removed.
     ctrlc::set_handler(|| {
         let mut registry = lock();
         for child in registry.children.drain(..) {
-            // With what it has started: each child leads a group of its own. Fails only for those that
-            // have ended by themselves.
+            // Each child leads a process group of its own, so this also kills the processes it has
+            // started. Fails only if they have already ended.
             let _ = killpg(Pid::from_raw(child.cast_signed()), Signal::SIGKILL);
         }
         for name in registry.namespaces.drain(..) {
-            // There is no one left to report to; the next run tries again.
+            // If the removal fails, the next run tries again.
             let _ = namespaces::remove_namespace(&name);
         }
         for folder in registry.folders.drain(..) {
             let _ = fs::remove_dir_all(folder);
         }
-        // The lock stays held: no thread makes anything new while the process ends.
+        // The lock stays held, so that no thread makes anything while the process ends.
         process::exit(STATUS_INTERRUPTED);
     })
 }
 
-/// Ends this process, as at SIGTERM, when its parent does, if the parent asks for it: by its process id in the
-/// variable [`ENDS_WITH`]. Processes that this one starts have another parent and are not affected.
+/// Makes this process receive SIGTERM when its parent ends, if the parent has put its own process
+/// id into the variable [`ENDS_WITH`]. Processes that this one starts have another parent and are
+/// not affected.
 ///
-/// A parent that was killed notifies none of its children, and a benchmark whose parent is gone disturbs the
-/// next.
+/// Without this, the benchmark would survive a killed parent and disturb the next benchmark.
 ///
 /// # Errors
 /// The error of the system call that failed.
@@ -74,20 +75,20 @@ pub fn end_with_parent() -> Result<(), Errno> {
     Ok(())
 }
 
-/// The process id of a parent whose end is to end its children too.
+/// Environment variable with the process id of a parent whose children end with it.
 pub const ENDS_WITH: &str = "ETHERNOT_ENDS_WITH";
 
-/// Adds a child process.
+/// Registers a child process.
 pub(crate) fn register_child(pid: u32) {
     lock().children.push(pid);
 }
 
-/// Removes a child process that has been waited for.
+/// Unregisters a child process that has been waited for.
 pub(crate) fn forget_child(pid: u32) {
     lock().children.retain(|&child| child != pid);
 }
 
-/// Makes a folder and adds it, so that no signal comes between.
+/// Makes a folder and registers it under the lock, so that no signal arrives between the two steps.
 pub(crate) fn make_folder(
     path: &Path,
     make: impl FnOnce(&Path) -> io::Result<()>,
@@ -98,14 +99,14 @@ pub(crate) fn make_folder(
     Ok(())
 }
 
-/// Removes a folder with all that is in it.
+/// Removes a folder and its contents.
 pub(crate) fn remove_folder(path: &Path) {
-    // What cannot be removed is left to the system's cleaner of temporary files.
+    // If this fails, the system's cleaner of temporary files removes the folder later.
     let _ = fs::remove_dir_all(path);
     lock().folders.retain(|folder| folder != path);
 }
 
-/// The registry. A panic elsewhere does not make it unusable.
+/// Returns the locked registry. It stays usable after a panic in another thread.
 pub(crate) fn lock() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -113,5 +114,5 @@ pub(crate) fn lock() -> MutexGuard<'static, Registry> {
 static REGISTRY: Mutex<Registry> =
     Mutex::new(Registry { namespaces: Vec::new(), children: Vec::new(), folders: Vec::new() });
 
-/// 128 + SIGINT, as shells have it.
+/// 128 + SIGINT, as in shells.
 pub const STATUS_INTERRUPTED: i32 = 130;

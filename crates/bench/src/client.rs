@@ -1,4 +1,4 @@
-//! The client's process: takes samples against one server.
+//! The client process: takes samples against one server.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,48 +13,49 @@ use crate::results::Sample;
 use crate::transport::{ClientSide, Latencies, Phase, Setup, Test, TransportError};
 use crate::transports;
 
-/// One sample to take.
+/// The parameters of one sample.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SampleRequest {
     /// Name of the transport.
     pub transport: String,
-    /// What both sides must know.
+    /// The parameters that both sides must know.
     pub setup: Setup,
-    /// How long the run that counts should take, in seconds.
+    /// Intended length of the recorded phase, in seconds.
     pub seconds: f64,
-    /// Whether [`Client::sample`] says when the run that counts begins.
+    /// Whether [`Client::sample`] calls `on_start` when the recorded phase begins.
     #[serde(default)]
     pub announced: bool,
 }
 
-/// Why a sample could not be taken.
+/// Why a sample failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The conversation with the server failed.
+    /// The control connection to the server failed.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// The transport failed at our side.
+    /// The transport failed at the client.
     #[error(transparent)]
     Transport(#[from] TransportError),
 }
 
-/// A client with a conversation to a server.
+/// A client with a control connection to a server.
 #[derive(Debug)]
 pub struct Client {
     channel: Channel,
     server: Machine,
     server_transports: Vec<String>,
-    /// Whether the server's softirq threads are also ours.
+    /// Whether the server runs on the client's host, and therefore has the same softirq threads.
     shares_host: bool,
     softirq: SoftirqThreads,
     latencies: Latencies,
-    /// Operations per second in earlier samples, by what was measured.
+    /// Operations per second in earlier samples, by transport, test, message size and number of
+    /// links.
     rates: HashMap<(String, Test, u64, usize), f64>,
 }
 
 impl Client {
-    /// Greets the server at `address`. `shares_host`: the server runs on this host.
+    /// Connects to the server at `address`. `shares_host` is whether the server runs on this host.
     ///
     /// # Errors
     /// [`ClientError`], one variant for each cause.
@@ -83,13 +84,13 @@ impl Client {
         &self.server
     }
 
-    /// Returns the names of the transports that the server has.
+    /// Returns the names of the server's transports.
     pub fn server_transports(&self) -> &[String] {
         &self.server_transports
     }
 
-    /// Connects, warms up, measures, closes.
-    /// `on_start` is called when the run that counts begins, if that is wanted.
+    /// Takes a sample: connects, warms up, measures and closes. Calls `on_start` when the recorded
+    /// phase begins, if `request` asks for it.
     ///
     /// # Errors
     /// [`ClientError`], one variant for each cause.
@@ -126,8 +127,8 @@ impl Client {
         }
     }
 
-    /// Runs phases that grow until one lasts as long as a warm-up should. Returns operations per
-    /// second.
+    /// Runs phases of growing length until one is as long as a warm-up should be. Returns
+    /// operations per second.
     fn warm_up(
         &mut self,
         side: &mut dyn ClientSide,
@@ -145,7 +146,7 @@ impl Client {
                 self.rates.insert(key, rate);
                 return Ok(rate);
             }
-            // Grows in steps, because the first operations are the slowest.
+            // The length grows in steps, because the first operations are the slowest.
             let wanted = (rate * wanted_seconds).ceil() as u64;
             operations = wanted.clamp(operations * 2, operations * GROWTH_MAX);
         }
@@ -198,7 +199,7 @@ impl Client {
         })
     }
 
-    /// Adds the server's explanation to our error, if it has one.
+    /// Adds the server's error text to `error`, if the server has sent one.
     fn explain(&mut self, error: TransportError) -> ClientError {
         match self.channel.reply() {
             Err(ControlError::Failed(message)) => {
@@ -229,9 +230,9 @@ fn cpu_seconds() -> Result<f64, ClientError> {
     })
 }
 
-/// A warm-up lasts this share of the run that counts: after it congestion windows and buffers have grown, frequencies
-/// are up and caches are warm.
+/// Length of a warm-up relative to the recorded phase. It is enough for congestion windows and
+/// buffers to grow, for the CPU frequency to rise, and for caches to fill.
 pub const WARM_UP_SHARE: f64 = 0.4;
 
-/// Phases of a first warm-up grow at most by this factor.
+/// Largest growth factor between phases of a first warm-up.
 const GROWTH_MAX: u64 = 32;

@@ -1,4 +1,4 @@
-//! The only place of this crate that reads a clock or sleeps.
+//! The only module of this crate that reads a clock or sleeps.
 
 #![expect(
     clippy::disallowed_methods,
@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A point of the monotonic clock, for measuring what passes after it.
+/// A start time on the monotonic clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch(Instant);
 
@@ -30,20 +30,20 @@ impl Stopwatch {
         self.0.elapsed().as_secs_f64()
     }
 
-    /// Whether at least `limit` has passed.
+    /// Returns whether at least `limit` has passed since the start.
     #[inline]
     pub fn has_passed(self, limit: Duration) -> bool {
         self.0.elapsed() >= limit
     }
 }
 
-/// Returns the nanoseconds on the clock that all processes of a host share and that never jumps.
+/// Returns the time in nanoseconds on the monotonic clock, which all processes of a host share.
 pub fn monotonic_ns() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC);
     now.map_or(0, |now| Duration::from(now).as_nanos() as u64)
 }
 
-/// Sleeps until [`monotonic_ns`] is `at_ns`.
+/// Sleeps until [`monotonic_ns`] reaches `at_ns`.
 pub fn sleep_until(at_ns: u64) {
     let left_ns = at_ns.saturating_sub(monotonic_ns());
     std::thread::sleep(Duration::from_nanos(left_ns));

@@ -1,4 +1,4 @@
-//! CPU time of this process and of the kernel threads that work for it, and pinning to a CPU.
+//! CPU time of this process and of the host's softirq threads, and pinning to a CPU.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use nix::unistd::Pid;
 
-/// Returns the CPU seconds (user and system) that this process has used so far, all its threads together.
+/// Returns the CPU seconds (user and system) that all threads of this process have used so far.
 ///
 /// # Errors
 /// The error of the system call that failed.
@@ -17,7 +17,7 @@ pub fn process_seconds() -> io::Result<f64> {
     Ok(seconds(usage.user_time()) + seconds(usage.system_time()))
 }
 
-/// Returns how often a thread of this process gave up its processor to wait for something, so far.
+/// Returns the number of voluntary context switches of this process's threads so far.
 ///
 /// # Errors
 /// The error of the system call that failed.
@@ -27,15 +27,15 @@ pub fn voluntary_switches() -> io::Result<u64> {
 
 /// Reads the CPU time of this host's `ksoftirqd` threads.
 ///
-/// Receive work that a busy CPU defers runs in these threads and appears in no process's usage.
-/// They serve the whole host, so the figure is an upper bound of what a measurement caused.
+/// These threads do the receive work that a busy CPU defers; no process's usage includes it. They
+/// serve the whole host, so their time is an upper bound of what a measurement caused.
 #[derive(Debug)]
 pub struct SoftirqThreads {
     schedstat_paths: Vec<String>,
 }
 
 impl SoftirqThreads {
-    /// Finds the threads. Where `/proc` hides them (a container), the time reads as zero.
+    /// Finds the threads. If `/proc` hides them, as in a container, their time is zero.
     pub fn find() -> Self {
         let mut schedstat_paths = Vec::new();
         if let Ok(entries) = fs::read_dir("/proc") {
@@ -49,7 +49,7 @@ impl SoftirqThreads {
         Self { schedstat_paths }
     }
 
-    /// Returns the CPU seconds of all of them since boot.
+    /// Returns the CPU seconds of all these threads since boot.
     pub fn seconds(&self) -> f64 {
         let nanoseconds: u64 = self
             .schedstat_paths
@@ -61,7 +61,7 @@ impl SoftirqThreads {
     }
 }
 
-/// Returns the memory of this process that is in RAM, in bytes; 0 where `/proc` hides it.
+/// Returns the resident memory of this process in bytes; 0 if `/proc` hides it.
 pub fn resident_bytes() -> u64 {
     let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));

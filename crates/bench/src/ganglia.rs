@@ -1,5 +1,5 @@
-//! Ganglia: `gmond` on many hosts, and one that gathers their reports, over kernel TCP and over the edge
-//! in turn.
+//! Ganglia, alternately over kernel TCP and over the edge: `gmond` on many hosts, and one host that
+//! gathers their reports.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,28 +20,29 @@ use crate::unmodified::gmond::{self, Gatherer, Reporter};
 use crate::unmodified::running::{ProgramError, ProgramPlace, Running};
 use crate::unmodified::way::{PathTaken, Way};
 
-/// What to measure.
+/// The user's choices for this benchmark.
 #[derive(Debug, Clone)]
 pub struct Wishes {
-    /// This program.
+    /// The executable of this program.
     pub own_program: PathBuf,
-    /// What is compared with kernel TCP.
+    /// The way that is compared with kernel TCP.
     pub other: Way,
-    /// Numbers of hosts that are gathered from.
+    /// Numbers of hosts with a `gmond`.
     pub hosts: Vec<u32>,
-    /// Samples of each case over each way.
+    /// Samples of each case and way.
     pub repetitions: u32,
-    /// Metrics that each host reports, 1 to [`gmond::METRICS_MAX`]: they decide the bytes of an answer.
+    /// Metrics that each host reports, 1 to [`gmond::METRICS_MAX`]. They determine the size of an
+    /// answer.
     pub metrics: usize,
-    /// Seconds of a sample.
+    /// Length of a sample, in seconds.
     pub seconds: u32,
     /// MTU of the links, in bytes.
     pub mtu: u32,
-    /// Whether the gatherer gets one CPU and all hosts another.
+    /// Whether to restrict the gatherer to one CPU and all other hosts to another.
     pub pinning: bool,
 }
 
-/// The document that a run comes to.
+/// The JSON document with the results of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`FORMAT`].
@@ -50,53 +51,54 @@ pub struct Report {
     pub version: String,
     /// When the run began, in seconds since 1970-01-01 UTC.
     pub unix_seconds: u64,
-    /// The machine that was all hosts.
+    /// The machine that ran all hosts as namespaces.
     pub machine: Machine,
-    /// What was compared with kernel TCP.
+    /// The way that was compared with kernel TCP.
     pub other: Way,
-    /// Samples of each case over each way.
+    /// Samples of each case and way.
     pub repetitions: u32,
-    /// Metrics that each host reported; in a document without the field, all of Ganglia's own configuration.
+    /// Metrics that each host reported. In a document without this field: all metrics of Ganglia's
+    /// own configuration.
     #[serde(default = "all_metrics")]
     pub metrics: usize,
-    /// Bytes of the shortest and of the longest answer, once hosts reported everything.
+    /// Bytes of the shortest and of the longest answer, once hosts reported all metrics.
     #[serde(default)]
     pub answer_bytes: [u64; 2],
-    /// Seconds of a sample.
+    /// Length of a sample, in seconds.
     pub sample_seconds: u32,
     /// MTU of the links, in bytes.
     pub mtu: u32,
     /// CPUs of the gatherer and of the hosts, if each was restricted to one.
     pub pinned_to: Option<[usize; 2]>,
-    /// What the library counted in all `gmond`s.
+    /// The library's counters, added over all `gmond` processes.
     pub server_path: PathTaken,
-    /// One entry for each number of hosts and manner; `at` is the number of hosts.
+    /// One entry for each number of hosts and gathering order; `at` is the number of hosts.
     pub cases: Vec<Case>,
 }
 
-/// Why there are no results.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GangliaError {
-    /// The namespaces.
+    /// The namespaces could not be made.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
-    /// A program.
+    /// A program failed.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// Files for the programs.
+    /// The files of the programs could not be written.
     #[error("keep the files of the programs: {0}")]
     Files(#[from] io::Error),
 }
 
-/// Measures what `wishes` ask for.
+/// Runs the measurements of `wishes`.
 ///
 /// # Errors
 /// [`GangliaError`], one variant for each cause.
 pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, GangliaError> {
     let unix_seconds = clock::unix_seconds();
     let most = wishes.hosts.iter().copied().max().unwrap_or(1);
-    // The first host gathers.
+    // The first host is the gatherer.
     let star = Star::create(most + 1, wishes.mtu)?;
     let folder = Folder::create("ganglia")?;
     let pinned_to = if wishes.pinning { cpu::first_two() } else { None };
@@ -166,7 +168,7 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Gangl
     })
 }
 
-/// The `gmond`s of one way.
+/// The `gmond` processes of one way.
 struct Farm {
     addresses: Vec<SocketAddr>,
     running: Vec<Running>,
@@ -177,23 +179,23 @@ const fn all_metrics() -> usize {
     gmond::METRICS_MAX
 }
 
-/// Name and version of the document's shape.
+/// Name and version of the document format.
 pub const FORMAT: &str = "ethernot-ganglia/1";
 
-/// Hosts are asked one after the other.
+/// Group name for gathering from one host after another.
 pub const SEQUENTIAL: &str = "sequential";
 
-/// All hosts are asked at the same time.
+/// Group name for gathering from all hosts at the same time.
 pub const PARALLEL: &str = "parallel";
 
-/// Most hosts. Our choice: the paper has at most three servers.
+/// Highest number of hosts. Our choice: the paper has at most three servers.
 pub const HOSTS_MAX: u32 = 16;
 
-/// Numbers of hosts.
+/// Numbers of hosts to measure.
 pub const HOSTS: [u32; 5] = [1, 2, 4, 8, 16];
 
-/// Fewer of them.
+/// Numbers of hosts in a quick run.
 pub const HOSTS_QUICK: [u32; 3] = [1, 4, 16];
 
-/// Of kernel TCP, and of the other way.
+/// Server ports for kernel TCP and for the other way.
 const PORTS: [u16; 2] = [8649, 8650];

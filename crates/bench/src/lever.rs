@@ -1,10 +1,10 @@
-//! Cutting and restoring a link at a chosen moment: the command that does it is started ahead of time.
+//! Cuts and restores a link at a chosen moment, by a command whose program starts ahead of time.
 //!
-//! While two processes poll on all processors, starting a program in a namespace takes a second and
-//! more, and so does its end, as both wait until no processor uses what was before. So the program is
-//! started in time, waits for its commands, and is waited for when nothing is measured any more. The
-//! kernel may let a command wait, too; so the program answers a question behind the commands, which
-//! reports when they had taken effect.
+//! While two processes poll on all processors, starting a program in a namespace takes a second or
+//! more, and so does its end: both wait until no processor uses the old state. Therefore the
+//! program starts before it is needed, waits for its commands, and is waited for after the
+//! measurement. The kernel may also delay the commands. Therefore a query follows the commands; its
+//! answer shows that they had taken effect.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -15,23 +15,25 @@ use crate::cleanup;
 use crate::clock;
 use crate::namespaces::NamespaceError;
 
-/// A program in a switch that waits for its commands. Dropping it ends it.
+/// A program in a switch's namespace that waits for its commands. Drop kills it.
 #[derive(Debug)]
 pub struct Lever {
     child: Child,
     input: Option<ChildStdin>,
-    /// What it was started with, for messages.
+    /// The command line, for error texts.
     command: String,
-    /// Its standard input.
+    /// The commands and the query, for the program's standard input.
     commands: String,
     pulled_at_ns: u64,
-    /// Waits for the answer; when that came, if it did.
+    /// The thread that waits for the answer. Returns its time of arrival, or `None` if there was
+    /// none.
     answer: Option<JoinHandle<Option<u64>>>,
 }
 
 impl Lever {
-    /// Starts `program` with these arguments, which make it read commands to its input's end; `commands`
-    /// is written to its standard input, and then `question`, whose answer is not empty.
+    /// Starts `program` with arguments that make it read commands until the end of its standard
+    /// input. [`Self::pull`] will write `commands` there, and then `question`, which must have a
+    /// non-empty answer.
     pub(crate) fn start(
         program: &'static str,
         arguments: &[&str],
@@ -44,7 +46,7 @@ impl Lever {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C goes to the parent alone, which ends its children in order.
+            // Ctrl-C then signals the parent only, which ends its children in order.
             .process_group(0)
             .spawn()
             .map_err(|source| NamespaceError::Start { command: command.clone(), source })?;
@@ -54,7 +56,7 @@ impl Lever {
         let answer = thread::spawn(move || {
             let mut output = output?;
             let came = output.read_exact(&mut [0]).is_ok().then(clock::monotonic_ns);
-            // The rest would fill the pipe.
+            // Without this, the rest of the answer could fill the pipe.
             io::copy(&mut output, &mut io::sink()).ok()?;
             came
         });
@@ -62,14 +64,14 @@ impl Lever {
         Ok(Self { child, input, command, commands, pulled_at_ns: 0, answer: Some(answer) })
     }
 
-    /// Gives the commands. Returns the time at which it did, in nanoseconds on the clock of
-    /// [`clock::monotonic_ns`]; they take effect as soon as the program gets a processor.
+    /// Writes the commands. Returns the time of the call, in nanoseconds on the clock of
+    /// [`clock::monotonic_ns`]. The commands take effect as soon as the program gets a processor.
     ///
     /// # Errors
     /// [`NamespaceError`], one variant for each cause.
     pub fn pull(&mut self) -> Result<u64, NamespaceError> {
         let at_ns = clock::monotonic_ns();
-        // Closed with the end of this function: the program reads to the end.
+        // The input is closed at the end of this function, because the program reads until its end.
         let input = self.input.take().ok_or_else(|| io::Error::other("its input is closed"));
         input.and_then(|mut input| input.write_all(self.commands.as_bytes())).map_err(|error| {
             let message = format!("writing {:?} to it: {error}", self.commands);
@@ -79,8 +81,8 @@ impl Lever {
         Ok(at_ns)
     }
 
-    /// Waits until the program has ended. Returns how long after they were given its commands had taken
-    /// effect at the latest, in nanoseconds.
+    /// Waits until the program has ended. Returns an upper bound of the time from [`Self::pull`]
+    /// until the commands took effect, in nanoseconds.
     ///
     /// # Errors
     /// [`NamespaceError`], one variant for each cause.
@@ -107,7 +109,7 @@ impl Lever {
 
 impl Drop for Lever {
     fn drop(&mut self) {
-        // Both only fail for a child that has ended by itself.
+        // Both calls fail only if the child has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
         cleanup::forget_child(self.child.id());

@@ -1,10 +1,10 @@
-//! Measures transports side by side: kernel TCP as the baseline, bare UDP as the yardstick, and
-//! whatever implements [`transport::Transport`].
+//! Compares transports: kernel TCP as the baseline, bare UDP as the yardstick, and every other
+//! implementation of [`transport::Transport`].
 //!
-//! Client and server are two processes. Between them is a path: two network namespaces joined by
+//! Client and server are two processes. The path between them is two network namespaces joined by
 //! veth pairs, the loopback interface, or a real network. [`run::run`] makes the path, starts the
-//! processes and takes samples of every transport in turn, so that all figures of a run are from
-//! the same path and the same minutes. [`results::Results`] is what comes out.
+//! processes, and samples all transports alternately. All figures of a run are therefore from the
+//! same path and the same minutes. The result is [`results::Results`].
 
 #![forbid(unsafe_code)]
 

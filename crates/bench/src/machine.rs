@@ -1,22 +1,22 @@
-//! Facts about a host that a reader of the figures needs.
+//! Facts about a host that are needed to interpret measurements.
 
 use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-/// The host that a process runs on.
+/// The host of a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// The processor's name for itself.
+    /// The model name of the processor.
     pub cpu: String,
-    /// CPUs of the host that are online.
+    /// Number of online CPUs.
     pub cpus: u32,
     /// The kernel's release.
     pub kernel: String,
 }
 
 impl Machine {
-    /// Describes this host; unknown facts read `unknown`.
+    /// Describes this host. Unknown facts are `unknown`.
     pub fn this() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let cpu = cpuinfo
@@ -27,7 +27,7 @@ impl Machine {
         let kernel = if kernel.trim().is_empty() { "unknown" } else { kernel.trim() };
         Self {
             cpu: cpu.to_string(),
-            // Not the CPUs that this process may use: it may be restricted to one.
+            // Counts all CPUs, because this process may be restricted to one.
             cpus: cpuinfo.lines().filter(|line| line.starts_with("processor")).count().max(1)
                 as u32,
             kernel: kernel.to_string(),
@@ -35,7 +35,8 @@ impl Machine {
     }
 }
 
-/// Returns the load average of one minute: threads that run or are runnable. 0 if the kernel does not report it.
+/// Returns the load average of one minute: the mean number of threads that run or are runnable.
+/// Returns 0 if the kernel does not report it.
 pub fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().and_then(|word| word.parse().ok()).unwrap_or(0.0)

@@ -1,11 +1,11 @@
-//! Multipath TCP of the kernel: whether this host has it, and how its connections get a path over each
+//! The kernel's Multipath TCP: whether this host supports it, and the set-up of a path over each
 //! link.
 
 use std::fs;
 
 use crate::namespaces::{NamespaceError, NamespacePair, ip};
 
-/// Returns why this host has no MPTCP; `None` if it has.
+/// Returns the reason why this host does not support MPTCP; `None` if it does.
 pub fn why_not() -> Option<String> {
     match fs::read_to_string(ENABLED) {
         Ok(text) if text.trim() == "1" => {}
@@ -15,7 +15,7 @@ pub fn why_not() -> Option<String> {
     ip(&["mptcp", "limits", "show"]).err().map(|error| error.to_string())
 }
 
-/// Lets connections between the hosts of `pair` use all links: the server announces its further
+/// Lets connections between the hosts of `pair` use all links. The server announces its further
 /// addresses, and the client connects to each.
 pub(crate) fn use_all_links(pair: &NamespacePair) -> Result<(), NamespaceError> {
     for host in [pair.client(), pair.server()] {
@@ -31,8 +31,8 @@ pub(crate) fn use_all_links(pair: &NamespacePair) -> Result<(), NamespaceError> 
     Ok(())
 }
 
-/// The kernel's switch for it.
+/// The kernel's setting that enables MPTCP.
 const ENABLED: &str = "/proc/sys/net/mptcp/enabled";
 
-/// The most that the kernel allows beside the first path.
+/// Highest number of additional paths that the kernel permits.
 const PATHS_MAX: &str = "8";

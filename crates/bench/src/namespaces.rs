@@ -169,7 +169,7 @@ impl NamespacePair {
     }
 
     /// Prepares to cut the switch of link `link` (from 1): it drops all frames of these directions.
-    /// With `is_cut` false, prepares to undo the cut. Hosts notice only that frames stop to arrive.
+    /// With `is_cut` false, prepares to undo the cut. Hosts notice only that frames stop arriving.
     ///
     /// # Errors
     /// [`NamespaceError`], one variant for each cause.

@@ -1,5 +1,5 @@
-//! A suite of unmodified programs over kernel TCP and over the edge in turn: what they gain, and what the
-//! library costs those whose connections stay with TCP.
+//! A suite of unmodified programs, alternately over kernel TCP and over the edge. It shows the gain
+//! over the edge, and the cost of the library for connections that stay on TCP.
 
 use std::cell::Cell;
 use std::io;
@@ -24,26 +24,26 @@ use crate::unmodified::servers::Server;
 use crate::unmodified::way::Way;
 use crate::unmodified::wrk::{self, Load};
 
-/// What to measure.
+/// The user's choices for this benchmark.
 #[derive(Debug, Clone)]
 pub struct Wishes {
-    /// This program.
+    /// The executable of this program.
     pub own_program: PathBuf,
-    /// Names of cases; empty: all.
+    /// Names of the cases to measure; if empty, all.
     pub cases: Vec<String>,
-    /// Samples of each case over each way.
+    /// Samples of each case and way.
     pub repetitions: u32,
-    /// Seconds of a sample.
+    /// Length of a sample, in seconds.
     pub seconds: u32,
     /// MTU of the link, in bytes.
     pub mtu: u32,
-    /// Whether client and server get one CPU each.
+    /// Whether to restrict client and server to one CPU each.
     pub pinning: bool,
-    /// Measures kernel TCP against itself, which shows what chance does to ratios.
+    /// Whether to measure kernel TCP against itself, which shows how much ratios vary by chance.
     pub is_control: bool,
 }
 
-/// The document that a run comes to.
+/// The JSON document with the results of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`FORMAT`].
@@ -54,26 +54,26 @@ pub struct Report {
     pub unix_seconds: u64,
     /// The host.
     pub machine: Machine,
-    /// Samples of each case over each way.
+    /// Samples of each case and way.
     pub repetitions: u32,
-    /// Seconds of a sample.
+    /// Length of a sample, in seconds.
     pub sample_seconds: u32,
     /// MTU of the link, in bytes.
     pub mtu: u32,
     /// CPUs of client and server, if each was restricted to one.
     pub pinned_to: Option<[usize; 2]>,
-    /// In the order of [`CASES`].
+    /// The cases in the order of [`CASES`].
     pub cases: Vec<Case>,
 }
 
-/// Why there are no results.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramsError {
-    /// The namespaces.
+    /// The namespaces could not be made.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
-    /// Files for the programs.
+    /// The files for the programs could not be written.
     #[error("make files for the programs: {0}")]
     Files(#[from] io::Error),
 }
@@ -81,9 +81,9 @@ pub enum ProgramsError {
 /// A case of the suite.
 #[derive(Debug, Clone, Copy)]
 pub struct ProgramCase {
-    /// Its name.
+    /// The name of the case.
     pub name: &'static str,
-    /// What is compared with kernel TCP.
+    /// The way that is compared with kernel TCP.
     pub other: Way,
     pair: Pair,
 }
@@ -91,17 +91,17 @@ pub struct ProgramCase {
 /// A server and its client.
 #[derive(Debug, Clone, Copy)]
 enum Pair {
-    /// nginx, and `wrk` on a file of so many bytes.
+    /// nginx, and `wrk` that requests a file of this many bytes.
     Web(u64),
-    /// A client that measures by itself.
+    /// A client that measures and prints its own figures.
     Own(Server, Client),
-    /// nginx, and `ab` with so many connections at the same time, each for one request.
+    /// nginx, and `ab` with this many concurrent connections, each for one request.
     Fresh(u32),
     /// gmond and a gatherer.
     Gmond,
 }
 
-/// Measures what `wishes` ask for. What cannot be run is noted in its case.
+/// Runs the measurements of `wishes`. If a case cannot run, its results say why.
 ///
 /// # Errors
 /// [`ProgramsError`], one variant for each cause.
@@ -149,7 +149,7 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, Progr
     })
 }
 
-/// What all cases share.
+/// State shared by all cases.
 struct Suite<'a> {
     client: ProgramPlace<'a>,
     server: ProgramPlace<'a>,
@@ -160,10 +160,10 @@ struct Suite<'a> {
 }
 
 impl Suite<'_> {
-    /// Starts the server, has the client measure, ends the server: a server that polls would take its
-    /// CPU from others.
+    /// Starts the server, lets the client measure, and ends the server. A polling server that
+    /// stayed would take CPU time from other cases.
     fn sample(&self, pair: Pair, way: Way) -> Result<Sample, ProgramError> {
-        // Connections of the last server may keep its port for a minute.
+        // Connections of the previous server may occupy its port for a minute.
         let address = SocketAddr::new(self.ip, self.next_port.get());
         self.next_port.set(address.port().checked_add(1).unwrap_or(FIRST_PORT));
         match pair {
@@ -271,7 +271,7 @@ const fn sockperf(name: &'static str, other: Way) -> ProgramCase {
     ProgramCase { name, other, pair: Pair::Own(Server::Sockperf, Client::Sockperf) }
 }
 
-/// The suite.
+/// All cases of the suite.
 pub const CASES: [ProgramCase; 26] = [
     ProgramCase { name: "wrk-16K", other: Way::Edge, pair: Pair::Web(16 << 10) },
     ProgramCase { name: "wrk-256K", other: Way::Edge, pair: Pair::Web(256 << 10) },
@@ -301,19 +301,19 @@ pub const CASES: [ProgramCase; 26] = [
     fresh("ab-default", 50, Way::Default),
 ];
 
-/// Name and version of the document's shape.
+/// Name and version of the document format.
 pub const FORMAT: &str = "ethernot-programs/1";
 
-/// The folder that nginx serves.
+/// Name of the folder that nginx serves.
 const DOCUMENTS: &str = "documents";
 
-/// What is fetched by connections for one request, and its size.
+/// The file that is requested with one connection per request, and its size in bytes.
 const FRESH_PREFIX: &str = "fresh-";
 const FRESH_PATH: &str = "fresh-0";
 const FRESH_BYTES: u64 = 1024;
 
-/// Of `wrk`.
+/// Number of connections of `wrk`.
 const CONNECTIONS: u32 = 8;
 
-/// In a namespace of its own, every port is free.
+/// The first server port. Every port is free, as each host has its own namespace.
 const FIRST_PORT: u16 = 8080;

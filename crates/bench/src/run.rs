@@ -1,4 +1,5 @@
-//! A whole run: makes the path, starts client and server, takes the samples in turn.
+//! Runs a whole benchmark: makes the path, starts client and server, and takes the samples
+//! alternately.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::process;
@@ -21,50 +22,51 @@ use crate::transport::{LinkAddresses, Setup, Test};
 use crate::transports::{self, BASELINE, MEMCPY, MPTCP, POLLING_BASELINE, YARDSTICK};
 use crate::yardsticks::udp_segments;
 
-/// Observes how a run proceeds.
+/// Observes the progress of a run.
 pub trait Observer {
     /// Notes something that the user should know, such as a path other than the best one.
     fn on_note(&mut self, note: &str);
 
-    /// Reports that the first of about this many samples is about to be taken.
+    /// Reports that the first sample is about to be taken. `samples` is the approximate number of
+    /// all samples.
     fn on_start(&mut self, samples: u64);
 
     /// Reports that the sample described by `what` is about to be taken.
     fn on_sample(&mut self, what: &str);
 }
 
-/// Why a run has no results.
+/// Why a run failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The namespaces.
+    /// The namespaces could not be made.
     #[error(transparent)]
     Namespace(#[from] NamespaceError),
-    /// The wishes.
+    /// The options cannot be turned into a plan.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The peer's name.
+    /// The peer's name is invalid or cannot be resolved.
     #[error("peer {peer:?}: {reason}; give HOST or HOST:PORT of a running `ethernot serve`")]
     Peer {
-        /// As given.
+        /// The peer as given by the user.
         peer: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
-    /// A process that measures could not start.
+    /// A child process could not be started.
     #[error(transparent)]
     Process(#[from] ProcessError),
     /// A sample failed.
     #[error("{what}: {source}")]
     Sample {
-        /// Test, size and transport.
+        /// Test, size and transport of the sample.
         what: String,
-        /// What happened.
+        /// The error of the child process.
         source: ProcessError,
     },
 }
 
-/// Measures what `options` ask for.
+/// Runs the measurements of `options`.
 ///
 /// # Errors
 /// [`RunError`], one variant for each cause.
@@ -122,13 +124,14 @@ pub fn run(options: &Options, observer: &mut dyn Observer) -> Result<Results, Ru
     })
 }
 
-/// What the packets go over.
+/// The path between client and server.
 struct Path {
     kind: PathKind,
     links: Vec<LinkAddresses>,
     mtu: Option<u32>,
     namespaces: Option<NamespacePair>,
-    /// Where the server listens for the control connection, or is to listen.
+    /// The server's address for the control connection. A server that this run starts listens
+    /// there.
     server: SocketAddr,
 }
 
@@ -144,7 +147,7 @@ impl Path {
             }
             PathChoice::Automatic => match Self::over_namespaces(options, observer) {
                 Ok(path) => Ok(path),
-                // Root without its powers, as in most containers.
+                // Root without the necessary capabilities, as in most containers.
                 Err(error @ NamespaceError::Failed { .. }) => {
                     observer.on_note(&format!("{error}: measuring over loopback instead"));
                     Ok(Self::over_loopback(options.links))
@@ -187,7 +190,8 @@ impl Path {
         }
     }
 
-    /// Loopback has one interface; further addresses stand for further links.
+    /// Returns a path over the loopback interface. Further addresses of that interface stand for
+    /// further links.
     fn over_loopback(links: u32) -> Self {
         let address = |link| IpAddr::V4(Ipv4Addr::new(127, 0, 0, link));
         let links = (1..=links.clamp(1, namespaces::LINKS_MAX) as u8)
@@ -202,7 +206,7 @@ impl Path {
         }
     }
 
-    /// `named`: how many links have names.
+    /// Returns a path to a running server. `named` is the number of links with names.
     fn to_peer(peers: &[String], named: usize) -> Result<Self, RunError> {
         let addresses = peers.iter().map(|peer| resolve(peer)).collect::<Result<Vec<_>, _>>()?;
         let server = *addresses.first().ok_or_else(|| RunError::Peer {
@@ -212,7 +216,7 @@ impl Path {
         let link = |address: &SocketAddr| LinkAddresses { client: None, server: address.ip() };
         let mut links: Vec<_> = addresses.iter().map(link).collect();
         if named > 0 {
-            // The names say all; of the addresses only the first is needed, to ask.
+            // Named links need no addresses, except the first for the control connection.
             links = vec![link(&server); named];
         }
         Ok(Self { kind: PathKind::Peer, links, mtu: None, namespaces: None, server })
@@ -236,9 +240,9 @@ fn resolve(peer: &str) -> Result<SocketAddr, RunError> {
     addresses.next().ok_or_else(|| failed("the name has no address".to_string()))
 }
 
-/// The two processes that measure, the one that keeps processors busy, and the path.
+/// The two measuring processes, the process of the busy threads, and the path.
 ///
-/// The order of the fields is the order in which they are dropped: processes before namespaces.
+/// Fields are dropped in this order: processes before namespaces.
 pub(crate) struct Bench {
     _busy: Option<ChildProcess>,
     processes: Processes,
@@ -247,23 +251,23 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    /// Makes the path that `options` ask for and starts the processes.
+    /// Makes the path that `options` select, and starts the processes.
     pub(crate) fn open(options: &Options, observer: &mut dyn Observer) -> Result<Self, RunError> {
         let path = Path::open(options, observer)?;
         Self::start(options, path, options.pinning.then(cpu::first_two).flatten())
     }
 
-    /// The namespaces, if the path has any.
+    /// Returns the namespaces, if the path has any.
     pub(crate) fn namespaces(&self) -> Option<&NamespacePair> {
         self.path.namespaces.as_ref()
     }
 
-    /// The addresses of the links.
+    /// Returns the addresses of the links.
     pub(crate) fn links(&self) -> &[LinkAddresses] {
         &self.path.links
     }
 
-    /// The process of the client.
+    /// Returns the client's process.
     pub(crate) fn client(&mut self) -> &mut ChildProcess {
         &mut self.processes.client
     }
@@ -278,7 +282,8 @@ impl Bench {
         Ok(Self { _busy: busy, processes, path, pinned_to })
     }
 
-    /// What earlier cases have allocated and freed is out of the way afterwards. On a peer it stays.
+    /// Starts the processes again, so that memory freed by earlier cases has no influence. A server
+    /// on another host keeps running.
     fn renew_processes(&mut self, options: &Options) -> Result<(), RunError> {
         if self.path.kind != PathKind::Peer {
             self.processes = Processes::start(options, &self.path, self.pinned_to)?;
@@ -354,10 +359,10 @@ impl Bench {
     }
 }
 
-/// The two processes that measure.
+/// The two measuring processes.
 struct Processes {
     client: ChildProcess,
-    /// None if the server runs on another host.
+    /// `None` if the server runs on another host.
     _server: Option<ChildProcess>,
     client_machine: Machine,
     server_machine: Machine,
@@ -412,12 +417,12 @@ impl Processes {
     }
 }
 
-/// A list for the samples of each contender.
+/// Returns an empty list of samples for each contender.
 fn no_samples(case: &Case) -> Vec<Vec<Sample>> {
     vec![Vec::new(); case.contenders.len()]
 }
 
-/// What the samples of the contenders of `case` come to.
+/// Returns the measurements of all contenders of `case`.
 fn measurements(case: &Case, samples: Vec<Vec<Sample>>) -> Vec<Measurement> {
     let references: Vec<(&str, Vec<Sample>)> = REFERENCES
         .into_iter()
@@ -435,7 +440,7 @@ fn measurements(case: &Case, samples: Vec<Vec<Sample>>) -> Vec<Measurement> {
         .collect()
 }
 
-/// What others are compared with, repetition by repetition.
+/// The transports to which ratios are computed.
 const REFERENCES: [&str; 5] = [BASELINE, YARDSTICK, MEMCPY, POLLING_BASELINE, udp_segments::NAME];
 
 fn describe(case: &Case, contender: &Contender) -> String {
@@ -456,8 +461,8 @@ fn transport_facts(results: &[Measurement]) -> Vec<TransportFacts> {
     facts.collect()
 }
 
-/// Port of `ethernot serve`, unless another one is given.
+/// Default port of `ethernot serve`.
 pub const CONTROL_PORT: u16 = 7471;
 
-/// The loopback interface's, which few change.
+/// Default MTU of the loopback interface in Linux.
 const LOOPBACK_MTU: u32 = 65_536;

@@ -1,4 +1,4 @@
-//! The server's process: serves one client at a time.
+//! The server process: serves one client at a time.
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
@@ -10,9 +10,9 @@ use crate::transport::{
 };
 use crate::transports;
 
-/// Waits for clients on `listener` for ever, and reports to `on_end` how each conversation ended. `links`
-/// are the names of the links that transports with links use; if there are none, they use the
-/// addresses by which the client reaches us.
+/// Serves clients on `listener` forever, and reports the outcome of each control connection to
+/// `on_end`. `links` are the names for transports with named links. If `links` is empty, those
+/// transports use the addresses by which the client reaches this host.
 ///
 /// # Errors
 /// [`ControlError`], one variant for each cause.
@@ -36,9 +36,9 @@ pub fn serve(
 
 struct Conversation {
     channel: Channel,
-    /// By which the client has reached us: measured sockets are bound to it.
+    /// The address by which the client reaches this host. Measured sockets are bound to it.
     own: IpAddr,
-    /// Links by name.
+    /// Names of the links.
     links: Vec<String>,
     side: Option<Box<dyn ServerSide>>,
     softirq: SoftirqThreads,
@@ -62,7 +62,8 @@ impl Conversation {
                 }
             };
             let reply = outcome.unwrap_or_else(|error| {
-                // The client sees its data connection end even if it does not read this.
+                // Closes the data connection, so that the client notices the failure even before it
+                // reads the reply.
                 self.side = None;
                 Reply::Failed { message: error.to_string() }
             });
@@ -78,7 +79,7 @@ impl Conversation {
         Ok(Ok(Reply::Hello { version: VERSION, machine: Machine::this(), transports }))
     }
 
-    /// Listens, says so, and waits for the client.
+    /// Listens, reports [`Reply::Prepared`], and waits for the client.
     fn prepare(&mut self, transport: &str, mut setup: Setup) -> Answer {
         self.side = None;
         let Some(transport) = transports::by_name(transport) else {
@@ -94,7 +95,8 @@ impl Conversation {
             }));
         }
         if let Some(first) = setup.links.first_mut() {
-            // A name or a translated address at the client may not be one of ours.
+            // The client may know this host by a name or a translated address that is not a local
+            // address.
             first.server = self.own;
         }
         setup.server_links.clone_from(&self.links);
@@ -137,5 +139,5 @@ impl Conversation {
     }
 }
 
-/// Outside: the conversation has ended. Inside: this request failed.
+/// The outer error ends the control connection; the inner error fails only this request.
 type Answer = Result<Result<Reply, TransportError>, ControlError>;

@@ -1,10 +1,10 @@
-//! The suite of the papers about sockets over offloaded transports, by their definitions: latency,
-//! throughput, multi-stream, hot-spot, fan-in, fan-out, and the time of connecting.
+//! The benchmark of the papers about sockets over offloaded transports, by their definitions:
+//! latency, throughput, multi-stream, hot-spot, fan-in, fan-out, and connection time.
 //!
-//! One small program with ordinary sockets (modules `serve` and `ask`) runs as it is, over kernel TCP, and
-//! with the library that moves its connections, whose counters then must prove that they moved.
-//! Where it makes sense the native API runs beside it. All of it is repeated in turn on the same
-//! virtual hosts, so that ratios are of neighbours in time.
+//! A small program with ordinary sockets (modules `serve` and `ask`) runs over kernel TCP, and
+//! again with the library that moves its connections. The library's counters must then prove that
+//! the connections moved. In some tests the native API is measured as well. All contenders
+//! alternate on the same virtual hosts, so that a ratio compares samples close in time.
 
 pub(crate) mod ask;
 pub mod cases;
@@ -35,7 +35,7 @@ use self::hosts::Hosts;
 pub use self::proof::Unproven;
 use self::sample::{Bench, Failed};
 
-/// What a run has found.
+/// The results of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`FORMAT`].
@@ -44,42 +44,43 @@ pub struct Report {
     pub version: String,
     /// When the run began, in seconds since 1970-01-01 UTC.
     pub unix_seconds: u64,
-    /// The host that all processes ran on.
+    /// The host of all processes.
     pub machine: Machine,
-    /// What the packets went over.
+    /// The path between the hosts.
     pub path: PathKind,
-    /// How it was measured. CPUs hold for tests of one client.
+    /// The settings of the measurement. The pinned CPUs apply to tests with one client.
     pub settings: Settings,
-    /// Round trips of latency and messages of throughput in a sample of a program with sockets, if their
-    /// number was given instead of a time.
+    /// Fixed number of round trips or messages per sample of a program with sockets, if the user
+    /// gave one instead of a time.
     #[serde(default)]
     pub iterations: Option<u64>,
-    /// Bits per second of each host's link, if it had a rate.
+    /// Bits per second of each host's link, if the links were limited.
     #[serde(default)]
     pub rate: Option<u64>,
-    /// Whether this was a short run, with fewer sizes, clients and samples than the papers have.
+    /// Whether this was a quick run, with fewer sizes, clients and samples than in the papers.
     pub is_quick: bool,
-    /// Why there was no library to measure, if so.
+    /// The reason why there was no library to measure, if there was none.
     pub no_library: Option<String>,
     /// One entry for each MTU, test, message size, number of clients and contender.
     pub rows: Vec<Row>,
-    /// Samples that do not count, as they did not go where they should, or not at all.
+    /// Samples that were refused, because their connections did not move as they should, or because
+    /// they failed.
     pub refused: Vec<Refused>,
 }
 
-/// A sample that does not count.
+/// A group of refused samples.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refused {
-    /// Test, size, clients and contender.
+    /// Test, size, clients and contender of the samples.
     pub what: String,
-    /// Why.
+    /// The reason for the refusal.
     pub reason: String,
-    /// How many of the same kind.
+    /// Number of samples refused for this reason.
     pub samples: u32,
 }
 
 impl Report {
-    /// Returns the row of a test with a contender; `clients` is 1 in tests of one.
+    /// Returns the row of a test and contender; `clients` is 1 in tests with one client.
     pub fn row(
         &self,
         test: Test,
@@ -103,7 +104,7 @@ impl Report {
     }
 }
 
-/// Measures what `wishes` ask for.
+/// Runs the measurements of `wishes`.
 ///
 /// # Errors
 /// [`RunError`], one variant for each cause.
@@ -141,7 +142,7 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunEr
         report.path = hosts.kind();
         report.rate = wishes.rate.filter(|_| hosts.kind() == PathKind::Namespaces);
         if hosts.kind() == PathKind::Loopback {
-            // It has one MTU.
+            // The loopback interface has one MTU.
             mtus.clear();
         }
         if !std::mem::replace(&mut has_started, true) {
@@ -174,8 +175,8 @@ pub fn run(wishes: &Wishes, observer: &mut dyn Observer) -> Result<Report, RunEr
     Ok(report)
 }
 
-/// Name and version of the document's shape.
+/// Name and version of the document format.
 pub const FORMAT: &str = "ethernot-sockets/1";
 
-/// Writes that the native API has in flight in a stream.
+/// Number of writes that the native API keeps in flight in a stream.
 const NATIVE_IN_FLIGHT: u32 = 16;

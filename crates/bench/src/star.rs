@@ -1,4 +1,5 @@
-//! Hosts round one switch: a network namespace for each, and one with a bridge.
+//! Hosts connected by one switch. Each host is a network namespace, and so is the switch, which
+//! contains a bridge.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -6,7 +7,7 @@ use crate::cleanup;
 use crate::namespaces::{NamespaceError, ip, name_of, remove_namespace, tc};
 use crate::switched::LinkShape;
 
-/// Hosts that reach each other through one switch. Dropping it removes them.
+/// Hosts that reach each other through one switch. Drop removes all namespaces.
 #[derive(Debug)]
 pub struct Star {
     switch: String,
@@ -22,10 +23,11 @@ impl Star {
         Self::create_shaped(hosts, mtu, None)
     }
 
-    /// Makes hosts as [`Star::create`] does, which send at the rate of `shape`, as the ports of the switch do.
+    /// Makes hosts as [`Star::create`] does. The hosts and the ports of the switch send at the rate
+    /// of `shape`.
     ///
-    /// At a host the shape holds for what passes through the kernel's queueing discipline, as UDP and TCP
-    /// do; `AF_XDP` passes beside it.
+    /// At a host the shaper limits only traffic through the kernel's queueing discipline, such as
+    /// UDP and TCP. `AF_XDP` bypasses it.
     ///
     /// # Errors
     /// [`NamespaceError`], one variant for each cause.
@@ -58,7 +60,7 @@ impl Star {
 
     /// Returns the address of host `index`, from 0.
     pub fn address(index: usize) -> IpAddr {
-        // As many as `HOSTS_MAX`.
+        // `HOSTS_MAX` addresses fit in this byte.
         IpAddr::V4(Ipv4Addr::new(10, 78, 0, index as u8 + 1))
     }
 
@@ -97,14 +99,15 @@ impl Drop for Star {
     fn drop(&mut self) {
         let mut registry = cleanup::lock();
         for name in self.names() {
-            // What cannot be removed now is tried again by the next run.
+            // If the removal fails, the next run tries again.
             let _ = remove_namespace(name);
             registry.namespaces.retain(|registered| registered != name);
         }
     }
 }
 
-/// Most hosts: their addresses differ in one byte, and one machine has to do the work of all.
+/// Highest number of hosts. Their addresses differ in one byte, and one machine must do the work of
+/// all.
 pub const HOSTS_MAX: u32 = 64;
 
 const BRIDGE: &str = "bridge";

@@ -1,4 +1,4 @@
-//! From samples to measurements.
+//! Computes measurements from samples.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use crate::plan::{Case, Contender};
 use crate::results::{Measurement, Ratio, Sample};
 use crate::transport::counter;
 
-/// A value over several repetitions.
+/// Statistics of a value over several repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The middle one; the mean of the two middle ones of an even number.
+    /// The median. For an even number of values, the mean of the two middle ones.
     pub median: f64,
     /// The lowest value.
     pub min: f64,
@@ -20,8 +20,8 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarises `values` without the highest and the lowest, as the papers do, if that leaves
-    /// any. Nothing for no values.
+    /// Summarises `values`. If there are at least three, the highest and the lowest are excluded,
+    /// as in the papers. Returns `None` if there are no values.
     pub fn trimmed(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -33,7 +33,7 @@ impl Summary {
         Some(Self { median: f64::midpoint(lower, upper), min, max })
     }
 
-    /// Multiplies all of it by `factor`.
+    /// Multiplies all three values by `factor`.
     #[must_use]
     pub fn scaled(self, factor: f64) -> Self {
         let Self { median, min, max } = self;
@@ -46,8 +46,8 @@ impl Summary {
     }
 }
 
-/// Returns the lower and upper quartile of `values`, between two of them where they fall there; `None` for no
-/// values.
+/// Returns the lower and upper quartile of `values`, interpolated where necessary; `None` if there
+/// are no values.
 pub fn quartiles(values: impl IntoIterator<Item = f64>) -> Option<[f64; 2]> {
     let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
     values.sort_by(f64::total_cmp);
@@ -60,13 +60,13 @@ pub fn quartiles(values: impl IntoIterator<Item = f64>) -> Option<[f64; 2]> {
     Some([at(1), at(3)])
 }
 
-/// Returns how many of `repetitions` values [`Summary::trimmed`] leaves out.
+/// Returns the number of values that [`Summary::trimmed`] excludes from `repetitions` values.
 pub fn dropped(repetitions: u32) -> u32 {
     if repetitions >= 3 { 2 } else { 0 }
 }
 
-/// Summarises the samples of one contender of `case`. `references`: other transports and their
-/// samples of the same repetitions. Nothing without samples.
+/// Summarises the samples of one contender of `case`. `references` are other transports with their
+/// samples of the same repetitions. Returns `None` if there are no samples.
 pub fn measurement(
     case: &Case,
     contender: &Contender,
@@ -110,7 +110,7 @@ pub fn measurement(
     })
 }
 
-/// Divides repetition by repetition, so that a drift of the machine cancels.
+/// Computes ratios for each repetition, so that slow changes of the machine's speed cancel out.
 fn ratio(
     samples: &[Sample],
     reference: &[Sample],
@@ -123,8 +123,8 @@ fn ratio(
     Summary::trimmed(ratios)
 }
 
-/// The sum of counters `parts` over all samples, in per cent of counter `whole`. Nothing for
-/// transports without these counters.
+/// Returns the sum of counters `parts` over all samples, in percent of counter `whole`; `None` if
+/// the transport lacks these counters.
 fn percentage(samples: &[Sample], parts: &[&str], whole: &str) -> Option<f64> {
     let sum =
         |name: &str| -> f64 { samples.iter().filter_map(|sample| sample.counters.get(name)).sum() };
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_drift_of_the_machine_cancels_in_the_ratio() {
-        // Each repetition is twice as slow as the one before, but twice the baseline.
+        // Each repetition has half the rate of the one before, but twice the rate of the baseline.
         let samples: Vec<_> = (0..5).map(|i| sample(2000 >> i)).collect();
         let baseline: Vec<_> = (0..5).map(|i| sample(1000 >> i)).collect();
         let contender = Contender { transport: "x".into(), links: 1, waiting: Waiting::Poll };

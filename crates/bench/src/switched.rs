@@ -1,21 +1,21 @@
-//! Links with a switch in the middle, in a namespace of its own, whose ports have the rate, the
-//! queue, the delay and the loss of a real one.
+//! Links with a switch in the middle. The switch is in a namespace of its own; its ports have the
+//! rate, the queue, the delay and the loss of a real switch.
 //!
-//! What shapes is at the ports of the switch, not at the hosts: `AF_XDP` and sockets that bypass the
-//! queueing discipline would pass by one at the host, and a real link is shaped by neither.
+//! The shapers are at the ports of the switch, not at the hosts. At a host, `AF_XDP` and sockets
+//! that bypass the queueing discipline would not be shaped; a real link limits them all.
 
 use serde::{Deserialize, Serialize};
 
-/// What one link is like, the same in both directions.
+/// The properties of one link, equal in both directions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct LinkShape {
     /// Bits per second of Ethernet frames without preamble, checksum and gap.
     pub rate: u64,
-    /// Time a frame needs besides that, in microseconds. The hosts hold frames for so long after
-    /// they came: no kernel can be relied on to have a discipline that delays.
+    /// Additional delay of a frame, in microseconds. The receiving host delays the frames after
+    /// their arrival, because not every kernel has a queueing discipline that can.
     #[serde(default)]
     pub delay_us: u32,
-    /// Share of frames lost at random, in per cent.
+    /// Share of frames dropped at random, in percent.
     #[serde(default)]
     pub loss_percent: f64,
 }
@@ -26,13 +26,14 @@ impl LinkShape {
         Self { rate, delay_us: 0, loss_percent: 0.0 }
     }
 
-    /// Returns how much a port may send at once after a pause, in bytes, for frames of an interface with this MTU.
+    /// Returns the number of bytes that a port may send at once after a pause, for frames of an
+    /// interface with this MTU.
     pub fn burst_bytes(&self, mtu: u32) -> u64 {
         (self.rate / 8 * BURST_US / 1_000_000).max(frame_bytes(mtu) * BURST_FRAMES_MIN)
     }
 
-    /// The arguments of `tc` that make port `port` such a link, for frames of an interface with this
-    /// MTU.
+    /// Returns the arguments of `tc` that shape port `port` like this link, for frames of an
+    /// interface with this MTU.
     pub(crate) fn discipline(&self, port: &str, mtu: u32) -> Vec<String> {
         let (burst_bytes, queue_bytes) = (self.burst_bytes(mtu), queue_bytes(mtu));
         let text = format!(
@@ -42,16 +43,16 @@ impl LinkShape {
         text.split(' ').map(str::to_string).collect()
     }
 
-    /// The filter of `tc` that has frames that come in through `port` leave through `other`, but for
-    /// those that such a link loses: what no filter matches goes nowhere.
+    /// Returns the arguments of `tc` for a filter that forwards frames from `port` to `other`. The
+    /// filter does not match the frames that the link is to lose; unmatched frames are dropped.
     ///
-    /// A bridge would do the same and take 3.7 instead of 2.6 µs a frame (docs/performance-notes.md,
-    /// note 32): more than all else that the kernel does for it.
+    /// A bridge would need 3.7 instead of 2.6 µs per frame (docs/performance-notes.md, note 32),
+    /// which is more than all other work of the kernel for the frame.
     pub(crate) fn forwarding(&self, port: &str, other: &str) -> Vec<String> {
         let lost = (self.loss_percent / 100.0 * 2_f64.powi(32)).round() as u32;
         let filter =
             if lost == 0 { vec!["u32", "match", "u32", "0", "0"] } else { vec!["bpf", "bytecode"] };
-        // Load a random number of 32 bits; what is below the threshold is not matched.
+        // Loads a random number of 32 bits. A number below the threshold does not match.
         let program = format!("4,32 0 0 4294963256,53 1 0 {lost},6 0 0 0,6 0 0 4294967295");
         let program = (lost > 0).then_some(program.as_str());
         let action = ["action", "mirred", "egress", "redirect", "dev", other];
@@ -61,12 +62,13 @@ impl LinkShape {
     }
 }
 
-/// The arguments of `tc` that do something (`add`, `delete`) to the filter behind `port`.
+/// Returns the arguments of `tc` that apply `action` (`add`, `delete`) to the filter at `port`.
 pub(crate) fn filter_at<'a>(action: &'a str, port: &'a str) -> [&'a str; 9] {
     ["filter", action, "dev", port, "ingress", "protocol", "all", "pref", "1"]
 }
 
-/// Returns how much a port holds before it drops, in bytes, for frames of an interface with this MTU.
+/// Returns the number of bytes that a port queues before it drops frames, for an interface with
+/// this MTU.
 pub const fn queue_bytes(mtu: u32) -> u64 {
     frame_bytes(mtu) * QUEUE_FRAMES
 }
@@ -75,16 +77,16 @@ const fn frame_bytes(mtu: u32) -> u64 {
     mtu as u64 + ETHERNET_HEADER_BYTES
 }
 
-/// Frames a port of a switch holds: of the size of an unmanaged switch of the paper's time, which has
-/// 256 to 512 KiB for all its ports.
+/// Number of frames that a port queues. Unmanaged switches of the paper's time have 256 to 512 KiB
+/// for all ports.
 const QUEUE_FRAMES: u64 = 200;
 
-/// How long a port may send faster than its rate after a pause, in microseconds. Less, and a
-/// processor that is late by a timer loses rate for good.
+/// Burst of a port after a pause, in microseconds at the port's rate. With less, a processor that
+/// handles a timer late would permanently lose throughput.
 const BURST_US: u64 = 250;
 const BURST_FRAMES_MIN: u64 = 4;
 
-/// What a shaper counts besides the packet, in bytes.
+/// Bytes that a shaper counts in addition to the packet.
 pub const ETHERNET_HEADER_BYTES: u64 = 14;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Unmodified programs, over kernel TCP and over the edge in turn: how they are run, what is measured
-//! of them, and how it compares.
+//! Runs unmodified programs alternately over kernel TCP and over the edge, measures them, and
+//! compares the results.
 
 pub mod apache_server;
 pub mod clients;

@@ -1,4 +1,4 @@
-//! What ethernot is measured against: bare exchanges of frames, and other programs.
+//! The yardsticks for ethernot: bare exchanges of frames, and other programs.
 
 pub mod bare;
 pub mod bare_stream;
@@ -27,7 +27,7 @@ use crate::transports::EDGE;
 
 pub use tool::{ToolError, become_tool};
 
-/// Another program that measures its own ping-pong.
+/// A third-party program that measures a ping-pong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum External {
     /// `ucx_perftest -t ucp_put_lat` over TCP.
@@ -36,16 +36,17 @@ pub enum External {
     SockperfTcp,
 }
 
-/// All of them.
+/// All third-party programs.
 pub const EXTERNAL: [External; 2] = [External::UcxTcp, External::SockperfTcp];
 
-/// Bytes of the messages they are compared with. The smallest message of `sockperf` has 14.
+/// Message size of the edge protocol in the comparison with these programs. The smallest message of
+/// `sockperf` has 14 bytes.
 pub const EXTERNAL_BYTES: u64 = 8;
 
-/// Where a program's two halves run.
+/// The hosts on which client and server of a third-party program run.
 #[derive(Debug, Clone, Copy)]
 pub struct Hosts<'a> {
-    /// This program, which becomes the other one.
+    /// The executable of this program, which then executes the third-party program.
     pub program: &'a Path,
     /// The client's namespace.
     pub client: &'a str,
@@ -58,7 +59,7 @@ pub struct Hosts<'a> {
 }
 
 impl External {
-    /// Returns its name in the results.
+    /// Returns the contender's name in the results.
     pub const fn name(self) -> &'static str {
         match self {
             Self::UcxTcp => "ucx-tcp",
@@ -66,7 +67,7 @@ impl External {
         }
     }
 
-    /// Measures once: half a round trip, in nanoseconds.
+    /// Measures once. Returns half a round trip, in nanoseconds.
     ///
     /// # Errors
     /// [`ToolError`], one variant for each cause.
@@ -78,22 +79,23 @@ impl External {
     }
 }
 
-/// A stream of remote writes over one UDP link against the same system calls without a protocol.
+/// Results of a stream of remote writes over one UDP link, and of a stream by the same system calls
+/// without a protocol.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stream {
     /// Bytes of a message.
     pub message_bytes: u64,
-    /// Payload of the edge protocol.
+    /// Payload rate of the edge protocol.
     pub edge_bits_per_second: Summary,
-    /// Payload of [`udp_segments`].
+    /// Payload rate of [`udp_segments`].
     pub bare_bits_per_second: Summary,
-    /// The first divided by the second, repetition by repetition.
+    /// Ratio of the edge rate to the bare rate, computed for each repetition.
     pub ratio: Summary,
-    /// Datagrams of the bare stream that were lost, which were not retransmitted.
+    /// Number of datagrams that the bare stream lost. It does not retransmit.
     pub bare_lost: f64,
 }
 
-/// What a ping-pong of the edge protocol is compared with, and how it compares.
+/// The latency of an edge ping-pong and of the contenders that it is compared with.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// [`FORMAT`].
@@ -102,21 +104,22 @@ pub struct Report {
     pub version: String,
     /// When the run began, in seconds since 1970-01-01 UTC.
     pub unix_seconds: u64,
-    /// How the frames of the edge protocol reached the link.
+    /// The way in which frames of the edge protocol reached the link.
     pub kind: LinkKind,
     /// Half a round trip of each contender, in nanoseconds.
     pub latency_ns: BTreeMap<String, Summary>,
-    /// Latency of the edge protocol divided by that of each other contender; medians.
+    /// Median latency of the edge protocol divided by that of each other contender.
     pub ratios: BTreeMap<String, f64>,
-    /// Streams over UDP, whatever `kind` is.
+    /// Streams over UDP, measured for every `kind`.
     #[serde(default)]
     pub streams: Vec<Stream>,
-    /// Why contenders have no figure.
+    /// The reason for each contender that has no results.
     pub cannot_run: BTreeMap<String, String>,
 }
 
-/// Measures an 8-byte ping-pong over one link of `kind`: edge, bare frames over the same kernel
-/// interface, and other programs, on direct virtual links made alike; then streams over UDP.
+/// Measures an 8-byte ping-pong over one link of `kind`: the edge protocol, bare frames over the
+/// same kernel interface, and third-party programs, each over a veth pair of its own with the same
+/// settings. Then measures streams over UDP.
 ///
 /// # Errors
 /// [`RunError`], one variant for each cause.
@@ -169,7 +172,7 @@ pub fn measure(
     })
 }
 
-/// Measures streams over one UDP link, both contenders in turn.
+/// Measures streams over one UDP link, alternating between both contenders.
 fn streams(options: &Options, observer: &mut dyn Observer) -> Result<Vec<Stream>, RunError> {
     let options = Options {
         link_names: Vec::new(),
@@ -200,11 +203,12 @@ fn streams(options: &Options, observer: &mut dyn Observer) -> Result<Vec<Stream>
     Ok(STREAM_BYTES.into_iter().filter_map(stream).collect())
 }
 
-/// A message of one call and a half, and one of sixteen.
+/// Message sizes of the streams, in bytes. They need about one and a half and about sixteen system
+/// calls.
 const STREAM_BYTES: [u64; 2] = [64 << 10, 1 << 20];
 
-/// As in streams of `ethernot bench`.
+/// Operations in flight, as in the streams of `ethernot bench`.
 const STREAM_IN_FLIGHT: u32 = 64;
 
-/// Name and version of the document's shape.
+/// Name and version of the document format.
 pub const FORMAT: &str = "ethernot-yardsticks/1";

@@ -1,16 +1,18 @@
-//! Requests as the papers' web traces have them: files of growing size, asked for by Zipf's law.
+//! Requests like those of the papers' web traces: files of increasing size, requested by Zipf's
+//! law.
 //!
-//! File `i` of `N` (from 1, the most wanted first) is asked for with probability `i^-α / Σ k^-α` and has
-//! `1 KiB · 1024^((i-1)/(N-1))` bytes: the larger `α`, the smaller the mean transfer.
+//! File `i` of `N` (from 1, the most requested first) is requested with probability
+//! `i^-α / Σ k^-α`, and has `1 KiB · 1024^((i-1)/(N-1))` bytes. The larger `α`, the smaller the
+//! mean transfer.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 
-/// The files, and how often each is asked for.
+/// The files, and the share of requests for each.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Zipf {
     alpha: f64,
-    /// By rank.
+    /// The probabilities in order of rank.
     probabilities: Vec<f64>,
 }
 
@@ -32,8 +34,9 @@ impl Zipf {
         self.probabilities.iter().zip(sizes()).map(|(share, bytes)| share * bytes as f64).sum()
     }
 
-    /// Returns [`TRACE_REQUESTS`] requests, as indices of files from 0, in an order that `seed` decides. Each file
-    /// is in it as often as its probability says, so that every trace has the same mean.
+    /// Returns [`TRACE_REQUESTS`] requests, as indices of files from 0. `seed` determines their
+    /// order. The number of requests for each file is fixed by its probability, so that all traces
+    /// have the same mean transfer.
     pub fn trace(&self, seed: u64) -> Vec<usize> {
         let mut requests: Vec<usize> = self
             .shares()
@@ -49,7 +52,8 @@ impl Zipf {
         requests
     }
 
-    /// How often each file is in a trace: what is left over by rounding down goes to the largest rests.
+    /// Returns the number of requests for each file in a trace. Numbers are rounded down; the files
+    /// with the largest remainders get the missing requests.
     fn shares(&self) -> Vec<usize> {
         let exact: Vec<f64> =
             self.probabilities.iter().map(|share| share * TRACE_REQUESTS as f64).collect();
@@ -70,10 +74,10 @@ pub fn sizes() -> impl Iterator<Item = u64> {
     (0..FILES).map(move |rank| (SMALLEST_BYTES * SPAN.powf(exponent(rank))).round() as u64)
 }
 
-/// Files of a trace.
+/// Number of files of a trace.
 pub const FILES: u32 = 100;
 
-/// Requests after which a trace begins again.
+/// Number of requests after which a trace begins again.
 pub const TRACE_REQUESTS: usize = 2000;
 
 /// Exponents of the traces. Our choice: the slides print none.
@@ -81,7 +85,7 @@ pub const ALPHAS: [f64; 6] = [0.1, 0.25, 0.5, 0.75, 0.9, 1.2];
 
 const SMALLEST_BYTES: f64 = 1024.0;
 
-/// The largest file has so many times the bytes of the smallest.
+/// Ratio of the largest file's size to the smallest file's size.
 const SPAN: f64 = 1024.0;
 
 #[cfg(test)]

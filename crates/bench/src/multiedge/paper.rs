@@ -1,13 +1,13 @@
-//! What the paper measured: Karlsson, Passas, Kotsis, Bilas, "MultiEdge: An Edge-based Communication
-//! Subsystem for Scalable Commodity Servers", IPDPS 2007. Dual Opteron 244 (1.8 GHz), Linux 2.6.12,
-//! Tigon3 (1 Gb/s) and Myricom (10 Gb/s) adapters. The numbers are those of
+//! Measured values of the paper: Karlsson, Passas, Kotsis, Bilas, "MultiEdge: An Edge-based
+//! Communication Subsystem for Scalable Commodity Servers", IPDPS 2007. Dual Opteron 244 (1.8 GHz),
+//! Linux 2.6.12, Tigon3 (1 Gb/s) and Myricom (10 Gb/s) adapters. The numbers are from
 //! `papers/multiedge2007.toml`.
 
 use papers::printed;
 
 use crate::transport::Test;
 
-/// What the paper says of a test in one of its set-ups, as figures where it gives any.
+/// The paper's values for a test in one of its set-ups, as far as it prints them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Paper {
     /// Name of the set-up.
@@ -18,11 +18,11 @@ pub struct Paper {
     pub megabytes_per_second: Option<f64>,
     /// Smallest latency, in microseconds.
     pub latency_us: Option<f64>,
-    /// Largest protocol CPU time, in per cent of one processor, 200 at most.
+    /// Largest protocol CPU time, in percent of one processor, 200 at most.
     pub protocol_cpu_percent: Option<f64>,
 }
 
-/// Returns the time to initiate an operation, in nanoseconds.
+/// Returns the time to post an operation, in nanoseconds.
 pub fn post_ns() -> f64 {
     number("2.post").unwrap_or(f64::NAN) * 1000.0
 }
@@ -38,15 +38,17 @@ pub fn extra_frame_percent() -> f64 {
     number("2.extra").unwrap_or(f64::NAN)
 }
 
-/// Returns the shares of frames that cause an interrupt in applications, in percent: from, to.
+/// Returns the lowest and the highest share of frames that cause an interrupt in applications, in
+/// percent.
 pub fn interrupt_percent() -> [f64; 2] {
     let value = printed::value(&format!("{KEY}/5.interrupts-1"));
     let range = value.and_then(|value| Some([value.value?, value.value_max?]));
     range.unwrap_or([f64::NAN; 2])
 }
 
-/// Returns what the paper says of this test in this set-up, if it says anything. It prints the throughput of 1 Gb/s
-/// links "in all tests" and defines two-way as the sum of both directions, so there is none of two-way.
+/// Returns the paper's values for this test in this set-up, if it has any. The paper gives the
+/// throughput of 1 Gb/s links "in all tests", and defines two-way as the sum of both directions.
+/// There is therefore no value for two-way.
 pub fn figures(setup: &str, test: Test) -> Option<Paper> {
     let (name, link) = match setup {
         "1L-1G" => ("1L-1G", 1),
@@ -80,7 +82,7 @@ fn number(name: &str) -> Option<f64> {
     printed::value(&format!("{KEY}/{name}"))?.value
 }
 
-/// The paper among the data.
+/// Identifier of the paper in the data files.
 const KEY: &str = "multiedge2007";
 
 #[cfg(test)]

@@ -1,29 +1,30 @@
-//! The set-ups of the paper, and those beyond it.
+//! The set-ups of the paper and additional ones.
 
 use serde::{Deserialize, Serialize};
 
 use crate::switched::LinkShape;
 
-/// Links between two hosts, and how what goes over them is to be delivered.
+/// Links between two hosts, and the order of delivery over them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SetUp {
-    /// The name on the command line; the paper's where it has one.
+    /// The name on the command line; the paper's name if the paper has this set-up.
     pub name: String,
-    /// In words.
+    /// Description in words.
     pub description: String,
     /// The links.
     pub links: Vec<LinkShape>,
     /// MTU of the links, in bytes.
     pub mtu: u32,
-    /// Whether all operations are delivered in order; otherwise freely.
+    /// Whether all operations are delivered in order. Otherwise any order is allowed.
     pub in_order: bool,
-    /// Whether kernel TCP is measured side by side, over the first link.
+    /// Whether kernel TCP is measured too, over the first link.
     pub with_tcp: bool,
-    /// Whether it is among those measured when none are named.
+    /// Whether the set-up is measured when the user names none.
     pub by_default: bool,
 }
 
-/// Returns all set-ups: those measured when none are named come first, and of them those of the paper.
+/// Returns all set-ups, in this order: those of the paper, other set-ups measured by default, and
+/// set-ups measured only by name.
 pub fn all() -> Vec<SetUp> {
     [of_the_paper(), beyond_the_paper(), if_named()].concat()
 }
@@ -72,7 +73,7 @@ fn beyond_the_paper() -> Vec<SetUp> {
     ]
 }
 
-/// Set-ups that are measured only if they are named.
+/// Returns the set-ups that are measured only if the user names them.
 fn if_named() -> Vec<SetUp> {
     let mut setups = vec![
         SetUp {
@@ -102,13 +103,12 @@ fn if_named() -> Vec<SetUp> {
     setups
 }
 
-/// Returns the set-up of this name.
+/// Returns the set-up with this name.
 pub fn by_name(name: &str) -> Option<SetUp> {
     all().into_iter().find(|setup| setup.name.eq_ignore_ascii_case(name))
 }
 
-/// A set-up that differs from the usual one only in its links: out of order, without TCP, with
-/// frames of 1500 bytes.
+/// Returns a set-up with default properties: any order of delivery, no TCP, frames of 1500 bytes.
 fn setup(name: &str, description: &str, links: Vec<LinkShape>) -> SetUp {
     SetUp {
         name: name.to_string(),

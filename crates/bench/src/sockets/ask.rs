@@ -1,4 +1,4 @@
-//! The client with ordinary sockets: connects, warms up, and measures when it is let go.
+//! The client with ordinary sockets: connects, warms up, and measures after its start signal.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead};
@@ -14,8 +14,8 @@ use crate::cpu;
 use crate::process::{Line, print_line};
 use crate::transport::Latencies;
 
-/// The whole life of the process: a line of its input lets it go, the end of it ends the process.
-/// Connections are closed before.
+/// Runs the client process. A line on standard input is the start signal; the end of the input ends
+/// the process, after its connections were closed.
 pub(crate) fn run(task: &Task) -> Result<(), String> {
     let watch = Watch::start(task)?;
     let watch = &watch;
@@ -29,7 +29,7 @@ pub(crate) fn run(task: &Task) -> Result<(), String> {
             let (warm, done) = (warm.clone(), done.clone());
             scope.spawn(move || {
                 let outcome = stream(task, watch, &warm, &started);
-                // The receiver may have given up.
+                // Sending fails only if the receiver no longer waits.
                 let _ = done.send(outcome.map_err(|error| error.to_string()));
             });
         }
@@ -37,12 +37,12 @@ pub(crate) fn run(task: &Task) -> Result<(), String> {
         measure(&starts, &is_warm, &outcomes)
     })?;
     print_line(&Line::Done(streams))?;
-    // The end of the input, or the parent's.
+    // Waits until the input, or the parent, ends.
     let _ = io::stdin().lock().lines().next();
     Ok(())
 }
 
-/// Lets all threads begin at once when all are warm and the parent says so.
+/// Starts all threads at once after all have warmed up and the parent has sent the start signal.
 fn measure(
     starts: &[Sender<()>],
     is_warm: &Receiver<()>,
@@ -68,7 +68,8 @@ fn measure(
     Ok(Outcome { streams, cpu_seconds: cpu_seconds()? - before })
 }
 
-/// One connection from its beginning to its end, or one after the other.
+/// Runs one connection from its set-up to its end or, for [`Action::Connect`], one connection after
+/// another.
 fn stream(
     task: &Task,
     watch: &Watch,
@@ -117,7 +118,8 @@ impl Client {
         self.message.len() as u64
     }
 
-    /// One way of one byte, by exchanges for `limit`. It is what the answer to a stream takes.
+    /// Returns the one-way time of one byte, measured by exchanges for `limit`. The answer at the
+    /// end of a stream takes this time.
     fn way_of_a_byte(&mut self, limit: Duration) -> io::Result<f64> {
         let (mut rounds, mut byte) = (0_u64, [1]);
         let clock = Stopwatch::start();
@@ -132,8 +134,8 @@ impl Client {
         Ok(clock.elapsed_seconds() / rounds as f64 / 2.0)
     }
 
-    /// Operations per second, by exchanges that grow until one takes a third of `limit`. What has no
-    /// count is warmed up in the same way.
+    /// Returns operations per second, measured by exchanges that grow until one takes a third of
+    /// `limit`. This also warms up actions without a fixed count.
     fn rate(&mut self, action: Action, limit: Duration) -> io::Result<f64> {
         let mut count = 1;
         loop {
@@ -161,7 +163,7 @@ impl Client {
         }
     }
 
-    /// A fixed number of rounds, or as many as `until` has.
+    /// Runs `count` round trips or, if `count` is `None`, as many as fit in `until`.
     fn ping_pong(&mut self, count: Option<u64>, until: Duration) -> io::Result<StreamOutcome> {
         let mut latencies = Latencies::new();
         self.ask(Exchange::Echo, self.bytes(), count.unwrap_or(Wanted::ENDLESS))?;
@@ -182,7 +184,8 @@ impl Client {
         })
     }
 
-    /// A fixed number of messages; the time ends with the answer to the last, without its way.
+    /// Sends `count` messages. The measured time ends with the answer to the last message, minus
+    /// the answer's one-way time.
     fn send(&mut self, count: u64, way_of_a_byte: f64) -> io::Result<StreamOutcome> {
         self.ask(Exchange::Take, self.bytes(), count)?;
         let clock = Stopwatch::start();
@@ -192,7 +195,7 @@ impl Client {
         self.answered(clock, count, way_of_a_byte)
     }
 
-    /// As many messages as `until` has. The server sees the end of the stream.
+    /// Sends as many messages as fit in `until`. The server sees the end of the stream and answers.
     fn send_until(&mut self, until: Duration, way_of_a_byte: f64) -> io::Result<StreamOutcome> {
         self.ask(Exchange::Take, self.bytes(), Wanted::ENDLESS)?;
         let (clock, mut count) = (Stopwatch::start(), 0);
@@ -210,14 +213,15 @@ impl Client {
         Ok(StreamOutcome {
             operations: count,
             bytes: count * self.bytes(),
-            // A way that was measured while the machine was busy does not outweigh the messages.
+            // Limits the subtracted time, because it may have been measured while the machine was
+            // busy.
             seconds: seconds - way.min(seconds / 2.0),
             latency_ns: None,
             first_answer_ns: None,
         })
     }
 
-    /// As much as comes until then.
+    /// Receives messages until `until` has passed.
     fn receive_until(&mut self, until: Duration) -> io::Result<StreamOutcome> {
         self.ask(Exchange::Give, self.bytes(), Wanted::ENDLESS)?;
         let mut buffer = vec![0; self.message.len().max(RECEIVE_BYTES)];
@@ -238,8 +242,8 @@ impl Client {
     }
 }
 
-/// Makes connections for as long as the task says. The last few stay open for a while, as those of
-/// programs do.
+/// Makes connections for the time in `task`. The last few stay open for a while, as connections of
+/// real programs do.
 fn connections(
     task: &Task,
     warm: &Sender<()>,
@@ -284,7 +288,8 @@ fn connections(
     })
 }
 
-/// Ends the process if it takes too long, as a program with blocking sockets does not do by itself.
+/// Ends the process if it takes too long. A program with blocking sockets has no time limit of its
+/// own.
 struct Watch(Sender<Duration>);
 
 impl Watch {
@@ -301,7 +306,7 @@ impl Watch {
                 }
             }
             let seconds = limit.as_secs();
-            // A parent that is gone needs no explanation.
+            // Writing fails only if the parent has ended.
             let _ = print_line(&Line::Failed(format!("no result within {seconds} s")));
             std::process::exit(1);
         };
@@ -310,34 +315,36 @@ impl Watch {
         Ok(Self(extend))
     }
 
-    /// Waits from now for [`SLOWER`] times `seconds`, which the operations should take, and longer.
+    /// Extends the limit to [`SLOWER`] times `seconds` from now, plus [`PATIENCE`]. `seconds` is
+    /// the expected time of the operations.
     fn extend(&self, seconds: f64) {
         let limit = Duration::try_from_secs_f64(seconds * SLOWER).unwrap_or(Duration::MAX);
-        // The thread listens for as long as this exists.
+        // Cannot fail: the thread receives as long as this value exists.
         let _ = self.0.send(limit.saturating_add(PATIENCE));
     }
 }
 
-/// A warm-up lasts this share of what counts, as in the other tests, and at least this long:
-/// connections that move to another path do so meanwhile.
+/// Length of a warm-up relative to the recorded part, as in other tests, and its shortest length.
+/// During the warm-up the library moves connections to the edge.
 const WARM_UP_SHARE: f64 = 0.4;
 const WARM_UP_SECONDS_MIN: f64 = 0.06;
 
-/// Exchanges of a byte at a time, and at least.
+/// Number of exchanges of a byte per request, and their lowest total.
 const ROUNDS: u64 = 8;
 const ROUNDS_MIN: u64 = 64;
 
-/// Connections that stay open while others are made.
+/// Number of connections that stay open while others are made.
 const OPEN_MAX: usize = 16;
 
-/// A port of a closed connection rests for a minute; of some 28 000, 16 samples use half.
+/// The port of a closed connection stays unusable for a minute. 16 samples use half of about 28,000
+/// ports.
 const CONNECTIONS_MAX: u64 = 800;
 
-/// As servers have it.
+/// Receive buffer, as large as the servers'.
 const RECEIVE_BYTES: usize = 256 << 10;
 
-/// A busy machine may become so much slower than it was while warming up.
+/// Factor by which a busy machine may become slower after the warm-up.
 const SLOWER: f64 = 8.0;
 
-/// Far more than connecting and warming up take.
+/// Much more time than connecting and warming up take.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,5 +1,5 @@
-//! A server with one thread for all connections, as event-driven servers are made: `epoll`,
-//! level-triggered, sockets that do not block. It sends back what it is sent.
+//! A server with one thread for all connections, as typical event-driven servers have:
+//! level-triggered `epoll` with non-blocking sockets. It echoes what it receives.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -32,7 +32,7 @@ pub(super) fn echo(listener: &TcpListener) -> io::Result<()> {
             let Some(connection) = connections.get_mut(&token) else { continue };
             let was_waiting = connection.has_unsent();
             if !connection.advance() {
-                // Closing it takes it out of the set.
+                // Closing the socket removes it from the `epoll` set.
                 connections.remove(&token);
             } else if connection.has_unsent() != was_waiting {
                 let mut wanted = EpollEvent::new(connection.interest(), token);
@@ -63,16 +63,16 @@ fn accept(
     }
 }
 
-/// What comes in is first a request, then its messages, then the next request.
+/// A connection. The client sends a request, then its messages, then the next request.
 #[derive(Debug)]
 struct Connection {
     stream: TcpStream,
     request: [u8; Wanted::BYTES],
     requested: usize,
-    /// Bytes that the request announces and that have not come yet.
+    /// Bytes of the request's messages that have not arrived yet.
     left: u64,
     buffer: Vec<u8>,
-    /// Of the buffer, these are still to be sent.
+    /// The range of `buffer` that is still to be sent.
     unsent: std::ops::Range<usize>,
 }
 
@@ -96,7 +96,7 @@ impl Connection {
         if self.has_unsent() { EpollFlags::EPOLLOUT } else { EpollFlags::EPOLLIN }
     }
 
-    /// Reads and writes until one of them would block. False if the connection has ended.
+    /// Reads and writes until a call would block. Returns false if the connection has ended.
     fn advance(&mut self) -> bool {
         loop {
             let outcome = if self.has_unsent() { self.write() } else { self.read() };
@@ -137,13 +137,13 @@ impl Connection {
     }
 }
 
-/// No descriptor has this number.
+/// The listener's token. No descriptor has this number.
 const LISTENER: u64 = u64::MAX;
 
-/// As many as there are clients at most.
+/// Events per call: the highest number of connections.
 const EVENTS_MAX: usize = super::work::STREAMS_MAX as usize;
 
-/// What is read at a time.
+/// Most bytes read by one call.
 const BUFFER_BYTES: usize = 16 << 10;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The hosts of the suite: one with the server, three with clients, round one switch.
+//! The hosts of the benchmark, connected by one switch: one with the server, three with clients.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -10,7 +10,7 @@ use crate::star::Star;
 use crate::switched::LinkShape;
 use crate::transport::LinkAddresses;
 
-/// Hosts, or the loopback interface of this one. Dropping them removes them.
+/// Hosts, or the loopback interface of this host. Drop removes them.
 #[derive(Debug)]
 pub(super) struct Hosts {
     star: Option<Star>,
@@ -18,7 +18,7 @@ pub(super) struct Hosts {
 }
 
 impl Hosts {
-    /// Makes them with links of `mtu` bytes; without the rights, loopback.
+    /// Makes hosts with links of `mtu` bytes. Without the privileges, uses loopback.
     pub(super) fn open(
         wishes: &Wishes,
         mtu: u32,
@@ -38,7 +38,7 @@ impl Hosts {
         let clients = if wishes.tests.iter().any(has_several) { CLIENT_HOSTS } else { 1 };
         match Star::create_shaped(1 + clients, mtu, wishes.rate.map(LinkShape::of_rate)) {
             Ok(star) => Ok(Self { star: Some(star), mtu }),
-            // Root without its powers, as in most containers.
+            // Root without the necessary capabilities, as in most containers.
             Err(error @ NamespaceError::Failed { .. }) => {
                 observer.on_note(&format!("{error}: measuring over loopback instead"));
                 Ok(Self::LOOPBACK)
@@ -47,28 +47,29 @@ impl Hosts {
         }
     }
 
-    /// What they are.
+    /// Returns the kind of path between the hosts.
     pub(super) fn kind(&self) -> PathKind {
         if self.star.is_some() { PathKind::Namespaces } else { PathKind::Loopback }
     }
 
-    /// Bytes.
+    /// Returns the MTU in bytes.
     pub(super) fn mtu(&self) -> u32 {
         self.mtu
     }
 
-    /// The namespace of the server.
+    /// Returns the namespace of the server.
     pub(super) fn server(&self) -> Option<&str> {
         Some(self.star.as_ref()?.hosts().first()?.as_str())
     }
 
-    /// The namespace of client `client`, from 0: clients go to the hosts in turn.
+    /// Returns the namespace of client `client`, from 0. Clients are assigned to the hosts in
+    /// rotation.
     pub(super) fn client(&self, client: u32) -> Option<&str> {
         let (_, hosts) = self.star.as_ref()?.hosts().split_first()?;
         Some(hosts.get(client as usize % hosts.len().max(1))?.as_str())
     }
 
-    /// The addresses of the server and of the first client.
+    /// Returns the addresses of the server and of the first client.
     pub(super) fn link(&self) -> LinkAddresses {
         let (server, client) = match self.star {
             Some(_) => (Star::address(0), Star::address(1)),
@@ -80,8 +81,8 @@ impl Hosts {
     const LOOPBACK: Self = Self { star: None, mtu: LOOPBACK_MTU };
 }
 
-/// As the papers have it.
+/// Number of client hosts, as in the papers.
 const CLIENT_HOSTS: u32 = 3;
 
-/// Of Linux.
+/// MTU of the loopback interface in Linux.
 const LOOPBACK_MTU: u32 = 65_536;

@@ -1,4 +1,4 @@
-//! The native API between the same hosts, by the processes of the other tests.
+//! The native API between the same hosts, measured by the processes of the other benchmarks.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use crate::process::{ChildProcess, ChildSpec, Line, ProcessError, Role};
 use crate::transport::{self, Setup, Waiting};
 use crate::transports::EDGE;
 
-/// A client and a server that speak the edge protocol by themselves.
+/// A client and a server that use the edge protocol's native API.
 #[derive(Debug)]
 pub(super) struct Native {
     client: ChildProcess,
@@ -105,5 +105,5 @@ impl Native {
     }
 }
 
-/// The smallest message of the native test, whose target polls a word.
+/// The smallest message of the native test in bytes. Its target polls a word.
 const WORD_BYTES: u64 = 8;

@@ -1,33 +1,33 @@
-//! What the papers print, in their texts, of the same measurements on their machines: TCP offload
-//! engines (TOE) and host-based stacks on 10-Gigabit Ethernet, and sockets over the user-level
-//! protocols of their time. Machines have changed since: ratios compare, absolute values show an order.
-//! The numbers are those of `papers/convergence2005.toml`.
+//! Values that the papers print in their texts for the same measurements on their machines: TCP
+//! offload engines (TOE) and host-based stacks on 10-Gigabit Ethernet, and sockets over the
+//! user-level protocols of their time. Machines have changed since. Ratios can be compared;
+//! absolute values only show an order. The numbers are from `papers/convergence2005.toml`.
 
 use papers::printed;
 
 use super::Test;
 
-/// A value of the papers.
+/// A printed value of the papers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Value {
-    /// What was measured.
+    /// The test.
     pub test: Test,
-    /// Whose value.
+    /// The measured system.
     pub name: &'static str,
-    /// In which manner.
+    /// The way that programs waited.
     pub mode: Mode,
-    /// Microseconds, or 10^9 bits per second.
+    /// The value, in microseconds or in 10^9 bits per second.
     pub value: f64,
-    /// What the host's own stack had on the same machine, where that is printed.
+    /// The value of the host's own stack on the same machine, if the paper prints it.
     pub host_stack: Option<f64>,
 }
 
-/// How a program waits.
+/// A way for programs to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// It sleeps.
+    /// The program sleeps.
     Event,
-    /// It polls.
+    /// The program polls.
     Polling,
 }
 
@@ -38,8 +38,8 @@ impl Value {
     }
 }
 
-/// Returns all values. Latencies are of one byte, one way; throughputs the largest. Connecting with SDP took
-/// milliseconds; the paper prints no number.
+/// Returns all values. Latencies are one-way latencies of one byte; throughputs are the highest
+/// printed. For connections over SDP, which took milliseconds, the paper prints no number.
 pub fn values() -> Vec<Value> {
     let mut values = Vec::new();
     for (id, test, mode, name) in NAMES {
@@ -55,10 +55,10 @@ pub fn values() -> Vec<Value> {
     values
 }
 
-/// What the papers compare a TOE with.
+/// The name of the stack that the papers compare a TOE with.
 const HOST_STACK: &str = "host's own stack";
 
-/// Names in the data, and whose values they are.
+/// Identifiers in the data file, with test, mode and system.
 const NAMES: [(&str, Test, Mode, &str); 14] = [
     ("3.latency", Test::Latency, Mode::Event, "TOE, back to back"),
     ("7.event-gm", Test::Latency, Mode::Event, "GM/Myrinet"),
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn every_name_is_in_the_data() {
-        // Three of them beside their hosts' own stacks.
+        // Three of the values have a value of the host's own stack beside them.
         assert_eq!(values().len(), NAMES.len() + 3);
     }
 

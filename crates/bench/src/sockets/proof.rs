@@ -1,12 +1,12 @@
-//! What makes a sample one over the edge: the counters that the library keeps in each process.
+//! Checks by the library's counters in each process that a sample went over the edge.
 
 use crate::unmodified::way::PathTaken;
 
-/// Why a sample is not said to have gone over the edge.
+/// Why it is not proven that a sample went over the edge.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unproven {
-    /// The library has written nothing, as if it was not there.
+    /// The library wrote no counters, as if it was not loaded.
     #[error("the library has left no counters in the {side}")]
     NoCounters {
         /// Client or server.
@@ -19,38 +19,38 @@ pub enum Unproven {
         side: &'static str,
         /// Connections that moved.
         moved: u64,
-        /// Connections that should.
+        /// Connections that should have moved.
         expected: u64,
         /// The library's reasons.
         left: String,
     },
-    /// They moved, but later than they should.
+    /// Connections moved, but later than they should.
     #[error("{edge} of at least {expected} bytes of the {side} went over the edge")]
     Late {
         /// Client or server.
         side: &'static str,
-        /// Bytes over the edge, both directions.
+        /// Bytes over the edge, in both directions.
         edge: u64,
-        /// Bytes that count.
+        /// Recorded payload bytes.
         expected: u64,
     },
 }
 
-/// What a side must have done to be over the edge.
+/// The lowest counters of a side whose connections went over the edge.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claim {
     /// Client or server.
     pub(super) side: &'static str,
-    /// Processes with the library.
+    /// Number of processes with the library.
     pub(super) processes: u64,
-    /// Connections that have moved, at least.
+    /// Lowest number of moved connections.
     pub(super) connections: u64,
-    /// Payload over the edge, both directions, at least.
+    /// Fewest payload bytes over the edge, in both directions.
     pub(super) bytes: u64,
 }
 
 impl Claim {
-    /// Whether the counters of the side bear it out.
+    /// Returns an error if the side's counters are lower than this claim.
     pub(super) fn check(&self, counted: &PathTaken) -> Result<(), Unproven> {
         let side = self.side;
         if counted.processes < self.processes {

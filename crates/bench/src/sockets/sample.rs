@@ -1,4 +1,4 @@
-//! One sample: processes start, connect, warm up, are let go together, and end.
+//! Takes one sample: processes start, connect, warm up, get their start signals together, and end.
 
 use std::fs;
 use std::io;
@@ -17,12 +17,12 @@ use crate::results::PathKind;
 use crate::unmodified::folder::Folder;
 use crate::unmodified::way::{PathTaken, Side, Way};
 
-/// Why there is no sample.
+/// Why a sample failed.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// It does not count, or did not come about; others may.
+    /// The sample is refused or failed, but other samples may succeed.
     Refused(String),
-    /// Nothing can be measured.
+    /// No sample can succeed.
     Process(ProcessError),
 }
 
@@ -38,12 +38,12 @@ impl From<io::Error> for Failed {
     }
 }
 
-/// Takes samples on hosts that exist.
+/// Takes samples on existing hosts.
 pub(super) struct Bench<'a> {
     wishes: &'a Wishes,
     hosts: &'a Hosts,
     pinned_to: Option<[usize; 2]>,
-    /// Started when it is needed first.
+    /// The processes with the native API, started at the first use.
     native: Option<Native>,
     softirq: SoftirqThreads,
 }
@@ -58,7 +58,7 @@ impl<'a> Bench<'a> {
         match contender {
             Contender::Native => self.native_sample(case).map_err(Failed::Process),
             Contender::Tcp | Contender::TcpPoll => {
-                // What works without the library must work.
+                // A failure without the library ends the whole run.
                 self.program_sample(case, contender).map_err(|error| match error {
                     Failed::Refused(message) => {
                         Failed::Process(ProcessError::Failed { role: "run over TCP", message })
@@ -67,7 +67,8 @@ impl<'a> Bench<'a> {
                 })
             }
             Contender::Sockets | Contender::SocketsPoll => {
-                // The library is what is measured: a fault of it is reported, and others are measured.
+                // The library is under test, so its failure is reported and other contenders are
+                // still measured.
                 self.program_sample(case, contender).map_err(|error| match error {
                     Failed::Process(error) => Failed::Refused(error.to_string()),
                     refused @ Failed::Refused(_) => refused,
@@ -114,7 +115,7 @@ impl<'a> Bench<'a> {
         Ok(sample)
     }
 
-    /// Starts the server, then the clients, and waits until these are warm.
+    /// Starts the server and then the clients. Waits until the clients have warmed up.
     fn start(&self, case: &Case, contender: Contender, folder: &Folder) -> Result<Pair, Failed> {
         let way = match contender {
             Contender::Sockets => Way::Edge,
@@ -163,8 +164,8 @@ impl<'a> Bench<'a> {
         Ok(pair)
     }
 
-    /// The process enters its namespace first, and is then started as a user would: by `ethernot run
-    /// --sockets`, if it is to have the library.
+    /// Starts one process in its namespace. If it is to have the library, it runs under
+    /// `ethernot run --sockets`, as a user would start it.
     fn start_one(
         &self,
         role: Role,
@@ -179,7 +180,7 @@ impl<'a> Bench<'a> {
         let inner = ChildSpec { role, namespace: None, cpu: None, parent, links: Vec::new() };
         let inner = serde_json::to_string(&inner).map_err(io::Error::from)?;
         let counters = folder.path().join(folder_of(side));
-        // Not those above it, which go when the run is interrupted.
+        // Does not make the parent folders, because they are removed when the run is interrupted.
         match fs::create_dir(&counters) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.into()),
             _ => {}
@@ -199,7 +200,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// The processes of a sample. Clients are dropped first.
+/// The processes of a sample. Clients are dropped before the server.
 struct Pair {
     clients: Vec<ChildProcess>,
     server: ChildProcess,
@@ -233,7 +234,7 @@ fn action(test: Test) -> Action {
     }
 }
 
-/// What all clients have done together.
+/// Returns the results of all clients together.
 fn summed(test: Test, outcomes: &[Outcome]) -> Sample {
     let streams = || outcomes.iter().flat_map(|outcome| &outcome.streams);
     let count = streams().count().max(1) as f64;
@@ -272,8 +273,8 @@ fn summed(test: Test, outcomes: &[Outcome]) -> Sample {
     sample
 }
 
-/// A sample counts only if the library says on both sides that the connections moved, and carried
-/// what was counted.
+/// Checks that the library's counters on both sides prove that connections moved, and that the
+/// recorded bytes went over the edge.
 fn prove(
     case: &Case,
     outcomes: &[Outcome],
@@ -282,7 +283,7 @@ fn prove(
 ) -> Result<(), Failed> {
     let streams: usize = outcomes.iter().map(|outcome| outcome.streams.len()).sum();
     let is_connecting = case.test == Test::Connection;
-    // Those that were closed before they could move are no fault, if they are few.
+    // In the connection test a few connections may be closed before they could move.
     let connections = if is_connecting { sample.operations * 9 / 10 } else { streams as u64 };
     let bytes = if is_connecting { 0 } else { sample.bytes };
     for (side, end) in [(Side::Client, "client"), (Side::Server, "server")] {
@@ -305,8 +306,8 @@ const fn folder_of(side: Side) -> &'static str {
     }
 }
 
-/// Any line lets a client go, and asks a server for its CPU time.
+/// Any line is a client's start signal, and makes a server report its CPU time.
 const GO: &str = "go";
 
-/// What a process may take to end, with connections that drain.
+/// Time limit for a process to end, while connections drain.
 const END_LIMIT: Duration = Duration::from_secs(5);

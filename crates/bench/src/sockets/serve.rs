@@ -1,4 +1,4 @@
-//! The server with ordinary sockets: does what each connection asks for.
+//! The server with ordinary sockets: serves the requests of each connection.
 
 use std::io::{self, BufRead, ErrorKind};
 use std::net::{TcpListener, TcpStream};
@@ -10,8 +10,8 @@ use super::work::{Exchange, Serving, Style, Wanted};
 use crate::cpu;
 use crate::process::{Line, print_line};
 
-/// The whole life of the process: serves until its input ends, and reports the CPU time that it has
-/// used at every line.
+/// Runs the server process until its standard input ends. Reports the CPU time used so far for
+/// every line of the input.
 pub(crate) fn run(serving: Serving) -> Result<(), String> {
     let address = serving.address;
     let listener = TcpListener::bind(address)
@@ -26,7 +26,7 @@ pub(crate) fn run(serving: Serving) -> Result<(), String> {
             Style::Blocking | Style::Polling => accept(&listener, style),
         };
         if let Err(error) = outcome {
-            // A parent that is gone needs no explanation.
+            // Writing fails only if the parent has ended.
             let _ = print_line(&Line::Failed(format!("accept connections: {error}")));
         }
     };
@@ -47,13 +47,13 @@ fn accept(listener: &TcpListener, style: Style) -> io::Result<()> {
     loop {
         let (stream, _) = listener.accept()?;
         thread::Builder::new().spawn(move || {
-            // A client that goes away in the middle has said so to whom it belongs to.
+            // If a client fails, it reports the error to its own parent.
             let _ = serve(stream, style);
         })?;
     }
 }
 
-/// Until the client closes.
+/// Serves one connection until the client closes it.
 fn serve(stream: TcpStream, style: Style) -> io::Result<()> {
     let mut wire = Wire::new(stream, style)?;
     let mut request = [0; Wanted::BYTES];
@@ -84,7 +84,7 @@ fn serve(stream: TcpStream, style: Style) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads all messages, as large pieces as come; of an endless exchange, to the end of the stream.
+/// Reads all messages; in an endless exchange, reads to the end of the stream.
 fn take(wire: &mut Wire, buffer: &mut [u8], wanted: Wanted) -> io::Result<()> {
     let mut left = wanted.count.saturating_mul(wanted.message_bytes);
     while left > 0 {
@@ -98,5 +98,5 @@ fn take(wire: &mut Wire, buffer: &mut [u8], wanted: Wanted) -> io::Result<()> {
     Ok(())
 }
 
-/// Receivers read pieces of at least 256 KiB, as the baseline of the other tests does.
+/// Smallest receive buffer in bytes, as in the baseline of the other tests.
 const RECEIVE_BYTES: usize = 256 << 10;

@@ -1,30 +1,31 @@
-//! A TCP connection of an ordinary program, read and written in one of two ways.
+//! A TCP connection of an ordinary program, either blocking or polling.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 
 use super::work::Style;
 
-/// A connection.
+/// A TCP connection.
 #[derive(Debug)]
 pub(super) struct Wire {
     stream: TcpStream,
 }
 
 impl Wire {
-    /// Small messages go at once, as every program wants that waits for answers.
+    /// Prepares a connected stream. Turns off Nagle's algorithm, as programs do that wait for
+    /// answers.
     pub(super) fn new(stream: TcpStream, style: Style) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(style == Style::Polling)?;
         Ok(Self { stream })
     }
 
-    /// The socket.
+    /// Returns the socket.
     pub(super) fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// Reads what there is, at least a byte; 0 at the end of the stream.
+    /// Reads at least one byte. Returns the number of bytes; 0 at the end of the stream.
     pub(super) fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.stream.read(into) {
@@ -34,7 +35,7 @@ impl Wire {
         }
     }
 
-    /// Fills `into`. False if the stream has ended before its first byte.
+    /// Fills `into`. Returns false if the stream ended before the first byte.
     pub(super) fn read_exact(&mut self, into: &mut [u8]) -> io::Result<bool> {
         let mut filled = 0;
         while let Some(rest) = into.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -47,7 +48,7 @@ impl Wire {
         Ok(true)
     }
 
-    /// The same where the stream must not end.
+    /// Fills `into`. Returns an error if the stream ended.
     pub(super) fn read_answer(&mut self, into: &mut [u8]) -> io::Result<()> {
         if self.read_exact(into)? { Ok(()) } else { Err(ErrorKind::UnexpectedEof.into()) }
     }

@@ -1,9 +1,9 @@
-//! The edge protocol over UDP, through the public API.
+//! The edge protocol over UDP and other links, through the public API.
 //!
-//! One-way and two-way are streams of remote writes of [`Setup::in_flight`] at a time into one
-//! buffer of the peer, the last of a phase with a notification. A ping-pong is what the paper does:
-//! each side writes into the other's memory and polls the last word of its own. Sides that block
-//! notify with each write of a ping-pong instead, and wait for the notification.
+//! One-way and two-way are streams of remote writes, [`Setup::in_flight`] at a time, into one
+//! buffer of the peer. The last write of a phase has a notification. In a ping-pong, as in the
+//! paper, each side writes into the other's memory and polls the last word of its own memory. If a
+//! side blocks instead of polling, each write has a notification that the side waits for.
 
 mod beside;
 mod many;
@@ -33,11 +33,11 @@ pub struct Edge {
     rules: Rules,
 }
 
-/// Whose rules schedule and acknowledge frames.
+/// The rules by which frames are scheduled and acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rules {
     Own,
-    /// The own ones, and memory shared with the peer beside the links.
+    /// The project's own rules, with a link over shared memory in addition to the other links.
     SharedMemory,
     MultiEdge,
 }
@@ -52,17 +52,17 @@ impl Rules {
 }
 
 impl Edge {
-    /// Makes the transport with its own rules.
+    /// Makes the transport with the project's own rules.
     pub fn new() -> Self {
         Self { rules: Rules::Own }
     }
 
-    /// Makes the transport between processes of one host that share memory.
+    /// Makes the transport for processes on one host that share memory.
     pub fn shm() -> Self {
         Self { rules: Rules::SharedMemory }
     }
 
-    /// Makes the transport with the rules of the paper `MultiEdge`.
+    /// Makes the transport with the rules of the `MultiEdge` paper.
     pub fn multiedge() -> Self {
         Self { rules: Rules::MultiEdge }
     }
@@ -130,7 +130,7 @@ impl Transport for Edge {
     }
 }
 
-/// What both sides have: memory, a queue, and a connection once there is one.
+/// State of either side: memory, a queue, and a connection once there is one.
 struct Half {
     buffer: Arc<Buffer>,
     region: MemoryRegion,
@@ -141,10 +141,10 @@ struct Half {
     in_flight: u64,
     order: Order,
     waiting: Waiting,
-    /// Time spent in posting, and how many operations that was, since the half was made.
+    /// Time spent in posting, and the number of timed operations, since the half was made.
     post_ns: Cell<u64>,
     posts_timed: Cell<u64>,
-    /// Round trips so far: the word that is polled holds their number.
+    /// Number of round trips so far. The polled word contains this number.
     rounds: u64,
     /// Counters at the end of the last phase.
     before: Counters,
@@ -152,7 +152,7 @@ struct Half {
 
 impl Half {
     fn new(endpoint: &Endpoint, setup: &Setup) -> Result<Self, TransportError> {
-        // The first half is written to by the peer, the second is what is written to the peer.
+        // The peer writes into the first half. The second half is the source of writes to the peer.
         let message_bytes = setup.message_bytes.max(WORD_BYTES);
         let buffer = Buffer::new(match setup.test {
             Test::VerifiedStream => verified::buffer_bytes(setup),
@@ -197,7 +197,7 @@ impl Half {
         }
     }
 
-    /// The write of one message; the last of a phase notifies.
+    /// Returns the write of one message, without the notification of a phase's last write.
     fn operation(&self, remote: RemoteRegion, order: Order) -> Operation {
         let source = Source::Region { region: self.region.region().id, offset: self.message_bytes };
         Operation {
@@ -210,12 +210,12 @@ impl Half {
         }
     }
 
-    /// Streams `count` messages to the peer (0 to only receive) and waits for the peer's last one
-    /// if it sends any.
+    /// Streams `count` messages to the peer, or only receives if `count` is 0. If `expects`, also
+    /// waits for the peer's last message.
     fn stream(&self, count: u64, expects: bool) -> Result<(), TransportError> {
         let (connection, remote) = self.parts()?;
         let mut operation = self.operation(remote, self.order);
-        // One completion for several operations, as programs do that count on every nanosecond.
+        // Signals one completion for several operations, as performance-critical programs do.
         let group = (self.in_flight / 8).max(1);
         let (mut posted, mut done) = (0, 0);
         let mut expected = expects;
@@ -261,13 +261,13 @@ impl Half {
         Ok(())
     }
 
-    /// Writes message number `round` and does not wait.
+    /// Writes message number `round` without waiting.
     fn ping(&self, round: u64) -> Result<(), TransportError> {
         let (connection, remote) = self.parts()?;
         let last_word = self.message_bytes * 2 - WORD_BYTES;
         self.buffer.store_u64(last_word & !7, round);
         let mut operation = self.operation(remote, Order::Strict);
-        // The other side blocks until it is notified.
+        // The other side blocks until this notification.
         operation.immediate = (self.waiting != Waiting::Poll).then_some(round as u32);
         connection.post(&operation).map_err(other)
     }
@@ -294,7 +294,7 @@ impl Half {
         }
     }
 
-    /// Polls the last word of the memory the peer writes to.
+    /// Polls the last word of the memory that the peer writes to.
     fn poll_word(&self, endpoint: &Endpoint, round: u64) -> Result<(), TransportError> {
         let last_word = (self.message_bytes - WORD_BYTES) & !7;
         let mut idle_limit = IdleLimit::new("ping-pong over edge");
@@ -305,7 +305,7 @@ impl Half {
         Ok(())
     }
 
-    /// What was counted since the last call.
+    /// Returns the counters as differences since the last call.
     fn observed(&mut self, endpoint: &Endpoint) -> Result<Observed, TransportError> {
         let mut now = Counters::of(self.connection.as_ref())?;
         let runtime = endpoint.runtime_counters().map_err(other)?;
@@ -323,7 +323,7 @@ impl Half {
     }
 }
 
-/// Sums over the links of a connection.
+/// Counters, added over the links of a connection.
 #[derive(Clone, Copy, Default)]
 struct Counters {
     sent: f64,
@@ -338,7 +338,7 @@ struct Counters {
     received_frames: f64,
     post_ns: f64,
     posts_timed: f64,
-    /// Of the link that has sent most, now.
+    /// Current values of the link that has sent most.
     round_trip_us: f64,
     window_bytes: f64,
     frame_bytes: f64,
@@ -400,7 +400,7 @@ struct Server {
     endpoint: Endpoint,
     listener: Listener,
     half: Half,
-    /// The connection of the small writes of [`Test::SmallBesideStream`].
+    /// The connection of the small writes in [`Test::SmallBesideStream`].
     beside: Option<Connection>,
     test: Test,
 }
@@ -418,7 +418,7 @@ impl Server {
         self.endpoint.local_addresses().unwrap_or_default()
     }
 
-    /// Where clients reach each link.
+    /// Returns the addresses of the links for clients.
     fn peers(&self) -> Vec<PeerSpec> {
         let links = self.endpoint.links().unwrap_or_default();
         links.into_iter().filter_map(|(_, address)| PeerSpec::of_address(address)).collect()
@@ -432,7 +432,7 @@ impl Server {
         request.accept_with(self.half.options()).map_err(other)
     }
 
-    /// Waits for a message of the client and answers it.
+    /// Waits for a message of the client and answers with one.
     fn answer(&mut self) -> Result<(), TransportError> {
         self.half.rounds += 1;
         self.half.await_round(&self.endpoint, self.half.rounds)?;
@@ -494,7 +494,7 @@ impl Server {
 struct Client {
     endpoint: Endpoint,
     half: Half,
-    /// The connection of the small writes of [`Test::SmallBesideStream`].
+    /// The connection of the small writes in [`Test::SmallBesideStream`].
     beside: Option<Connection>,
     peers: Vec<PeerSpec>,
     test: Test,
@@ -517,7 +517,7 @@ impl Client {
         self.endpoint.connect_with(self.peers.as_slice(), self.half.options()).map_err(other)
     }
 
-    /// Makes the connection that is measured.
+    /// Makes the measured connection.
     fn connect(&mut self) -> Result<(), TransportError> {
         let connection = self.connect_one()?;
         self.half.adopt(connection)?;
@@ -527,7 +527,8 @@ impl Client {
         self.await_links(self.pairs())
     }
 
-    /// Links that can come up: each of ours with one of the peer's of the same kind.
+    /// Returns the number of links that can come up: pairs of a local and a remote link of the same
+    /// kind.
     fn pairs(&self) -> usize {
         let own = self.endpoint.links().unwrap_or_default();
         let kinds = own.iter().filter_map(|(_, address)| PeerSpec::of_address(*address));
@@ -542,7 +543,7 @@ impl Client {
         pairs
     }
 
-    /// Waits until every link of the connection carries data.
+    /// Waits until `links` links of the connection carry data.
     fn await_links(&self, links: usize) -> Result<(), TransportError> {
         let (connection, _) = self.half.parts()?;
         let mut idle_limit = IdleLimit::new("bring up the links of an edge connection");
@@ -557,7 +558,7 @@ impl Client {
         }
     }
 
-    /// One message to the server and its answer.
+    /// Sends a message to the server and waits for the answer.
     fn round_trip(&mut self, latencies: &mut Latencies) -> Result<(), TransportError> {
         self.half.rounds += 1;
         let started = Stopwatch::start();
@@ -608,10 +609,11 @@ impl Client {
     }
 }
 
-/// Reading the clock twice costs half of what posting does: one operation in so many is timed.
+/// One of this many operations is timed, because reading the clock twice takes half as long as
+/// posting.
 const POSTS_PER_TIMING: u64 = 8;
 
-/// Which addresses reach each other.
+/// Returns the kind of an address. Only addresses of the same kind can reach each other.
 fn kind(peer: &PeerSpec) -> u8 {
     match peer {
         PeerSpec::Socket(SocketAddr::V4(_)) => 4,
@@ -624,13 +626,13 @@ fn listed(peers: &[PeerSpec]) -> String {
     peers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Where the client reaches the server.
+/// Returns the server's link addresses.
 fn peers_of(advertisement: &Advertisement) -> Result<Vec<PeerSpec>, TransportError> {
     let listed = advertisement.parameters.get(PEERS).map_or("", String::as_str);
     PeerSpec::parse_list(listed).map_err(|_| TransportError::Advertisement { what: PEERS })
 }
 
-/// An endpoint with the links of these names, or on these addresses if there are none.
+/// Makes an endpoint with the links in `names` or, if `names` is empty, on `addresses`.
 fn endpoint(
     addresses: &[IpAddr],
     names: &[String],
@@ -640,7 +642,7 @@ fn endpoint(
     let mut config = rules.config();
     config.connections_max = config.connections_max.max(setup.connections + CONNECTIONS_SPARE);
     let polling = match setup.waiting {
-        // Also while they wait for connections: each side has a processor of its own.
+        // Polls even while waiting for connections, as each side has its own processor.
         Waiting::Poll => Polling::ALWAYS,
         Waiting::Mixed => Polling::ADAPTIVE,
         Waiting::Interrupt => Polling::NEVER,
@@ -664,7 +666,7 @@ fn endpoint(
     builder.build().map_err(other)
 }
 
-/// The error, and what keeps links from being there, which may be why.
+/// Adds the endpoint's link problems to `error`, as they may be its cause.
 fn explained(error: TransportError, endpoint: &Endpoint) -> TransportError {
     let problems = endpoint.link_problems();
     if problems.is_empty() {
@@ -674,7 +676,7 @@ fn explained(error: TransportError, endpoint: &Endpoint) -> TransportError {
     TransportError::Other(format!("{error} ({})", problems.join("; ")))
 }
 
-/// The waits that a phase allows itself end with an error of their own.
+/// Maps a timeout of a wait to the timeout error of a phase.
 fn unless_timed_out(error: WaitError, attempt: &'static str) -> TransportError {
     match error {
         WaitError::TimedOut { .. } => super::idle_limit::timed_out(attempt),
@@ -688,25 +690,25 @@ fn other(error: impl std::fmt::Display) -> TransportError {
 
 /// Parameter with the addresses of the server's links.
 const PEERS: &str = "peers";
-/// The listener that is meant.
+/// Service number of the measured listener.
 const SERVICE: u32 = 0;
-/// What the last write of a phase reports.
+/// Immediate value of the last write in a phase.
 const END_OF_PHASE: u32 = 0x454e_4421;
-/// Smallest message: a word that can be polled.
+/// Smallest message in bytes: a word that can be polled.
 const WORD_BYTES: u64 = 8;
-/// More than any number of operations in flight.
+/// Queue size: more than any number of operations in flight.
 const QUEUE_ENTRIES: usize = 4096;
-/// Connections that are being closed while others are made.
+/// Room for connections that are still closing while new ones are made.
 const CONNECTIONS_SPARE: u32 = 16;
-/// The client connects at once.
+/// Time limit for `accept`. The client connects at once.
 const ACCEPT_TIME_MAX: Duration = Duration::from_secs(10);
-/// Packets declared lost.
+/// Number of packets declared lost.
 const PACKETS_LOST: &str = "packets_lost";
-/// Times nothing was acknowledged for so long that a probe went out.
+/// Number of probes sent because acknowledgements were missing for too long.
 const PROBE_TIMEOUTS: &str = "probe_timeouts";
-/// Smoothed round trips of both ends on the link that has sent most, added up.
+/// Smoothed round-trip times on the link that has sent most, added over both ends.
 const ROUND_TRIP: &str = "round_trip_us";
-/// Congestion windows of both ends on the link that has sent most, added up.
+/// Congestion windows on the link that has sent most, added over both ends.
 const WINDOW: &str = "window_bytes";
-/// Frame sizes of both ends on the link that has sent most, added up.
+/// Frame sizes on the link that has sent most, added over both ends.
 const FRAME: &str = "frame_bytes";

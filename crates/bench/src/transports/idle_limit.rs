@@ -5,30 +5,31 @@ use std::thread;
 use crate::clock::Stopwatch;
 use crate::transport::{PHASE_TIME_MAX, TransportError};
 
-/// Gives up polling after [`PHASE_TIME_MAX`] without progress, and looks at the clock so rarely
-/// that a poll costs nothing extra.
+/// Limits busy polling to [`PHASE_TIME_MAX`] without progress. Reads the clock so rarely that
+/// polling costs no extra time.
 #[derive(Debug)]
 pub(crate) struct IdleLimit {
     attempt: &'static str,
-    /// Polls without progress since the last progress.
+    /// Number of polls since the last progress.
     idle_polls: u32,
-    /// Running since the first look at the clock after the last progress.
+    /// Runs since the first clock check after the last progress.
     idle_since: Option<Stopwatch>,
 }
 
 impl IdleLimit {
-    /// `attempt` says in the error what was polled for.
+    /// Starts with no polls. `attempt` describes in the error what was polled for.
     pub(crate) fn new(attempt: &'static str) -> Self {
         Self { attempt, idle_polls: 0, idle_since: None }
     }
 
-    /// To be called when a poll has found something.
+    /// To be called after a poll that found something.
     #[inline]
     pub(crate) fn on_progress(&mut self) {
         self.idle_polls = 0;
     }
 
-    /// To be called when a poll has found nothing.
+    /// To be called after a poll that found nothing. Returns an error after [`PHASE_TIME_MAX`]
+    /// without progress.
     #[inline]
     pub(crate) fn on_idle(&mut self) -> Result<(), TransportError> {
         self.idle_polls += 1;
@@ -37,7 +38,7 @@ impl IdleLimit {
 
     #[cold]
     fn look(&mut self) -> Result<(), TransportError> {
-        // The first look after progress restarts the stopwatch.
+        // The first clock check after progress restarts the stopwatch.
         let since = match self.idle_since {
             Some(since) if self.idle_polls > POLLS_PER_LOOK => since,
             _ => *self.idle_since.insert(Stopwatch::start()),
@@ -45,16 +46,17 @@ impl IdleLimit {
         if since.has_passed(PHASE_TIME_MAX) {
             return Err(timed_out(self.attempt));
         }
-        // Where both sides share one CPU, only this lets the other side make progress.
+        // If both sides share one CPU, the other side makes progress only when this thread yields.
         thread::yield_now();
         Ok(())
     }
 }
 
-/// The error of an attempt that made no progress for [`PHASE_TIME_MAX`].
+/// Returns the error of an attempt that made no progress for [`PHASE_TIME_MAX`].
 pub(crate) fn timed_out(attempt: &'static str) -> TransportError {
     TransportError::TimedOut { attempt, seconds: PHASE_TIME_MAX.as_secs() }
 }
 
-/// A poll of an empty socket costs 0.1–0.3 µs, so this looks at the clock about every 0.2 ms.
+/// Polls between clock checks. A poll of an empty socket takes 0.1–0.3 µs, so the clock is read
+/// about every 0.2 ms.
 const POLLS_PER_LOOK: u32 = 1024;

@@ -15,31 +15,31 @@ pub use edge::Edge;
 pub use tcp::Tcp;
 pub use udp::{EDGE_HEADER_BYTES, Udp};
 
-/// The name of the transport that the others are compared with.
+/// Name of the transport that others are compared with.
 pub const BASELINE: &str = "tcp";
 
-/// The name of kernel TCP with both sides polling.
+/// Name of kernel TCP with both sides polling.
 pub const POLLING_BASELINE: &str = "tcp-poll";
 
-/// The name of MPTCP with both sides blocking.
+/// Name of MPTCP with both sides blocking.
 pub const MPTCP: &str = "mptcp";
 
-/// The name of the edge protocol as it is.
+/// Name of the edge protocol with its own rules.
 pub const EDGE: &str = "edge";
 
-/// The name of the edge protocol over shared memory.
+/// Name of the edge protocol over shared memory.
 pub const SHM: &str = "shm";
 
-/// The name of the edge protocol by the rules of `MultiEdge`.
+/// Name of the edge protocol with the rules of `MultiEdge`.
 pub const MULTIEDGE: &str = "multiedge";
 
-/// The name of the transport that shows what a datagram costs.
+/// Name of bare UDP, the yardstick for the cost of a datagram.
 pub const YARDSTICK: &str = "udp";
 
-/// The name of the yardstick of links over shared memory.
+/// Name of the yardstick for links over shared memory.
 pub const MEMCPY: &str = "memcpy";
 
-/// Returns every transport of this build, in the order in which they are run and shown.
+/// Returns all transports of this build, in the order in which they run and appear.
 pub fn all() -> Vec<Box<dyn Transport>> {
     vec![
         Box::new(Edge::new()),

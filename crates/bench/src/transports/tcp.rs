@@ -1,8 +1,8 @@
-//! Kernel TCP: the baseline, as good as a careful application gets it.
+//! Kernel TCP, the baseline, used as a careful application would.
 //!
-//! `TCP_NODELAY`; one `write` per message from a buffer that exists; the receiver reads into
-//! buffers as large as a message or [`RECEIVE_BUFFER_BYTES`], whichever is more; the socket
-//! buffers are left to the kernel's autotuning, which setting them would switch off.
+//! The sockets have `TCP_NODELAY`. Each message is one `write` from an existing buffer. The
+//! receiver's buffer has the size of a message or [`RECEIVE_BUFFER_BYTES`], whichever is larger.
+//! Socket buffer sizes are not set, because that would turn off the kernel's autotuning.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -27,18 +27,18 @@ pub struct Tcp {
 }
 
 impl Tcp {
-    /// Makes the transport of blocking sockets: the kernel wakes the application.
+    /// Makes the transport with blocking sockets.
     pub fn blocking() -> Self {
         Self { waiting: Waiting::Blocking, is_multipath: false }
     }
 
-    /// Makes the transport of non-blocking sockets that the application polls without ever sleeping.
+    /// Makes the transport with non-blocking sockets that the application polls without sleeping.
     pub fn polling() -> Self {
         Self { waiting: Waiting::Polling, is_multipath: false }
     }
 
-    /// Makes the transport of blocking sockets of MPTCP, whose connections use as many links as the kernel finds
-    /// paths.
+    /// Makes the transport with blocking MPTCP sockets. Its connections use all paths that the
+    /// kernel finds.
     pub fn multipath() -> Self {
         Self { waiting: Waiting::Blocking, is_multipath: true }
     }
@@ -89,7 +89,8 @@ impl Transport for Tcp {
     fn listen(&self, setup: &Setup) -> Result<Box<dyn ServerSide>, TransportError> {
         let link = setup.links.first().ok_or(TransportError::Advertisement { what: "link" })?;
         let address = SocketAddr::new(link.server, 0);
-        // A further path of MPTCP leads to another address of this host.
+        // Listens on all addresses, because further paths of MPTCP lead to other addresses of this
+        // host.
         let unspecified = match address {
             SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
             SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
@@ -138,7 +139,7 @@ impl Waiting {
                 .set_nonblocking(true)
                 .map_err(TransportError::io("make a TCP listener non-blocking")),
             Self::Blocking => {
-                // Linux bounds `accept` by the receive time-out of the listening socket.
+                // In Linux the receive timeout of the listening socket limits `accept`.
                 let limit = TimeVal::new(PHASE_TIME_MAX.as_secs().cast_signed(), 0);
                 setsockopt(listener, sockopt::ReceiveTimeout, &limit)
                     .map_err(io::Error::from)
@@ -191,7 +192,8 @@ impl Server {
     fn accept_many(&mut self, connections: u64) -> Result<(), TransportError> {
         for _ in 0..connections {
             let stream = self.waiting.accept(&self.listener)?;
-            // Says that the application has the connection. The client's reset ends it.
+            // Signals to the client that the application has the connection. The client then resets
+            // it.
             (&stream).write_all(&[DONE]).map_err(TransportError::io("greet a TCP connection"))?;
         }
         Ok(())
@@ -255,7 +257,7 @@ impl Client {
             self.waiting.prepare_stream(&stream)?;
             read_exact(&stream, self.waiting, &mut [0])?;
             latencies.record_ns(started.elapsed_ns());
-            // A reset instead of an orderly close: no port is left in TIME_WAIT.
+            // Closes with a reset, so that no port stays in `TIME_WAIT`.
             let linger = nix::libc::linger { l_onoff: 1, l_linger: 0 };
             setsockopt(&stream, sockopt::Linger, &linger)
                 .map_err(io::Error::from)
@@ -301,7 +303,7 @@ struct Connection {
     waiting: Waiting,
     message_bytes: usize,
     outgoing: Vec<u8>,
-    /// A whole number of messages, so that a message never wraps.
+    /// A whole number of messages, so that no message wraps around.
     incoming: Vec<u8>,
 }
 
@@ -314,7 +316,7 @@ impl Connection {
             stream,
             waiting,
             message_bytes,
-            // Not zero, so that the pages are there before the measurement starts.
+            // Nonzero bytes make the kernel allocate the pages before the measurement starts.
             outgoing: vec![0x5a; message_bytes],
             incoming: vec![0xa5; message_bytes * messages],
         })
@@ -341,7 +343,7 @@ impl Connection {
         receive(&self.stream, self.waiting, &mut self.incoming, self.message_bytes, messages)
     }
 
-    /// Sends and receives `messages` messages at the same time.
+    /// Sends `messages` messages, and receives as many at the same time.
     fn exchange_messages(&mut self, messages: u64) -> Result<(), TransportError> {
         match self.waiting {
             Waiting::Polling => self.exchange_by_polling(messages),
@@ -391,7 +393,7 @@ impl Connection {
     }
 }
 
-/// Receives `messages` messages into `incoming`, over and over from its start.
+/// Receives `messages` messages into `incoming`. Continues at the start when `incoming` is full.
 fn receive(
     stream: &TcpStream,
     waiting: Waiting,
@@ -414,7 +416,7 @@ fn receive(
     Ok(())
 }
 
-/// The part of `incoming` behind its first `filled` bytes, but no more than `left_bytes`.
+/// Returns the part of `incoming` after its first `filled` bytes, limited to `left_bytes`.
 fn room(incoming: &mut [u8], filled: usize, left_bytes: u64) -> &mut [u8] {
     let end = incoming.len().min(filled.saturating_add(left_bytes as usize));
     incoming.get_mut(filled..end).unwrap_or_default()
@@ -455,7 +457,7 @@ fn write_all(stream: &TcpStream, waiting: Waiting, source: &[u8]) -> Result<(), 
 }
 
 impl Waiting {
-    /// A blocking socket says `WouldBlock` only when its time-out has passed.
+    /// Handles a `WouldBlock` error. A blocking socket returns it only after its timeout.
     #[inline]
     fn after_would_block(
         self,
@@ -469,7 +471,8 @@ impl Waiting {
     }
 }
 
-/// Reads what is there; nothing if that is nothing (or, for a blocking socket, if the time has passed).
+/// Reads the available bytes. Returns `None` if there are none, or if a blocking socket's timeout
+/// has passed.
 fn try_read(mut stream: &TcpStream, room: &mut [u8]) -> Result<Option<usize>, TransportError> {
     loop {
         match stream.read(room) {
@@ -482,7 +485,7 @@ fn try_read(mut stream: &TcpStream, room: &mut [u8]) -> Result<Option<usize>, Tr
     }
 }
 
-/// Writes what the socket takes; nothing if that is nothing.
+/// Writes as many bytes as the socket accepts. Returns `None` if it accepts none.
 fn try_write(mut stream: &TcpStream, bytes: &[u8]) -> Result<Option<usize>, TransportError> {
     loop {
         match stream.write(bytes) {
@@ -518,9 +521,9 @@ fn multipath_socket(address: SocketAddr) -> io::Result<Socket> {
     Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::MPTCP))
 }
 
-/// The byte by which the server says that it has everything.
+/// The byte by which the server confirms that it has received all data.
 const DONE: u8 = 0xd0;
 
-/// Small messages are read many at a time: 256 KiB holds what a gigabyte per second brings in
-/// 0.25 ms, and still fits a second-level cache.
+/// Allows to read many small messages at once. 256 KiB are 0.25 ms of a stream of a gigabyte per
+/// second, and still fit a second-level cache.
 const RECEIVE_BUFFER_BYTES: usize = 256 << 10;

@@ -1,4 +1,4 @@
-//! Bare UDP: the yardstick for what a datagram costs on this host, with no protocol at all.
+//! Bare UDP without a protocol: the yardstick for the cost of a datagram on this host.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
@@ -13,8 +13,8 @@ use crate::transport::{
 
 /// Busy-polled UDP without retransmission.
 ///
-/// A ping-pong sends datagrams of the message and [`EDGE_HEADER_BYTES`], so that they are as large
-/// as the packets of the edge protocol; the operation rate sends the message alone.
+/// In a ping-pong a datagram contains the message and [`EDGE_HEADER_BYTES`] more, so that it is as
+/// large as a packet of the edge protocol. In the operation rate test it contains only the message.
 #[derive(Debug)]
 pub struct Udp;
 
@@ -70,7 +70,7 @@ struct Server {
     address: SocketAddr,
     buffer: Vec<u8>,
     test: Test,
-    /// Phases begun; both sides count them alike.
+    /// Number of phases begun, equal on both sides.
     phases: u64,
 }
 
@@ -110,7 +110,7 @@ impl ServerSide for Server {
             let number = number(&self.buffer, bytes);
             let datagram = self.buffer.get_mut(..bytes).unwrap_or_default();
             if number >= CONTROL {
-                // A repeated question of an earlier phase or of the set-up is only echoed.
+                // A repeated question of the set-up or of an earlier phase is only echoed.
                 if number == end {
                     write_number(datagram.get_mut(8..).unwrap_or_default(), received);
                 }
@@ -133,14 +133,15 @@ struct Client {
     socket: UdpSocket,
     buffer: Vec<u8>,
     test: Test,
-    /// Phases begun; both sides count them alike.
+    /// Number of phases begun, equal on both sides.
     phases: u64,
-    /// Number of the next datagram, never used twice, so that a late echo is recognised.
+    /// Number of the next datagram. Numbers are never reused, so that a late echo is recognised.
     next_ordinal: u64,
 }
 
 impl Client {
-    /// Sends `question` until it comes back, and returns the number behind it.
+    /// Sends `question` repeatedly until its echo arrives. Returns the number after the question in
+    /// the echo.
     fn ask(&mut self, question: u64, attempt: &'static str) -> Result<u64, TransportError> {
         let mut idle_limit = IdleLimit::new(attempt);
         let mut datagram = [0; 16];
@@ -160,7 +161,8 @@ impl Client {
         }
     }
 
-    /// Sends datagram `ordinal` and waits for its echo. False if it does not come.
+    /// Sends datagram `ordinal` and waits for its echo. Returns false if the echo does not arrive
+    /// in time.
     fn ping(&mut self, ordinal: u64) -> Result<bool, TransportError> {
         write_number(&mut self.buffer, ordinal);
         send(&self.socket, &self.buffer)?;
@@ -169,7 +171,7 @@ impl Client {
         loop {
             match try_receive(&self.socket, &mut self.buffer)? {
                 Some(bytes) if number(&self.buffer, bytes) == ordinal => return Ok(true),
-                // Looks at the clock once in so many polls that it costs nothing.
+                // Reads the clock only once in many polls, so that its cost does not matter.
                 _ => polls += 1,
             }
             if polls.is_multiple_of(1024)
@@ -231,7 +233,7 @@ impl ClientSide for Client {
     }
 }
 
-/// Ends a phase; the echo carries the number of datagrams received.
+/// Returns the question that ends a phase. Its echo contains the number of datagrams received.
 fn end_of_phase(phase: u64) -> u64 {
     CONTROL | (phase & 0xffff_ffff)
 }
@@ -256,7 +258,7 @@ fn try_receive(socket: &UdpSocket, buffer: &mut [u8]) -> Result<Option<usize>, T
     }
 }
 
-/// Sends, polling while the socket's buffer is full.
+/// Sends a datagram. Polls while the socket buffer is full.
 fn send(socket: &UdpSocket, datagram: &[u8]) -> Result<(), TransportError> {
     let mut idle_limit = IdleLimit::new("send over UDP");
     loop {
@@ -272,7 +274,8 @@ fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// The number at the start of a datagram of `bytes` bytes; shorter ones have none.
+/// Returns the number at the start of a datagram of `bytes` bytes, or `UNNUMBERED` if the datagram
+/// is too short.
 fn number(buffer: &[u8], bytes: usize) -> u64 {
     let prefix = buffer.get(..bytes).and_then(|datagram| datagram.first_chunk::<8>());
     prefix.map_or(UNNUMBERED, |prefix| u64::from_le_bytes(*prefix))
@@ -284,15 +287,16 @@ fn write_number(datagram: &mut [u8], number: u64) {
     }
 }
 
-/// What the edge protocol puts in front of a small write in a steady ping-pong (`docs/protocol.md`
-/// section 3): packet header, acknowledgement of the peer's write, and header of the write.
+/// Bytes of headers that the edge protocol puts before a small write in a steady ping-pong
+/// (`docs/protocol.md` section 3): packet header, acknowledgement of the peer's write, and header
+/// of the write.
 pub const EDGE_HEADER_BYTES: usize = 12 + 20 + 24;
 
-/// Numbers from here on are questions, not messages.
+/// Numbers from this one on are questions, not messages.
 const CONTROL: u64 = 0xffff_ffff_0000_0000;
 /// Asks for an echo at set-up.
 const HELLO: u64 = CONTROL;
-/// Stands for the number of a datagram too short for one.
+/// Number of a datagram that is too short to contain one.
 const UNNUMBERED: u64 = 0;
 
 const RECEIVED_DATAGRAMS: &str = "received_datagrams";
@@ -300,7 +304,8 @@ const ETHERNET_MTU: u32 = 1500;
 const IP_AND_UDP_HEADER_BYTES: u64 = 28;
 const DATAGRAM_BYTES_MAX: u64 = 65_507 - EDGE_HEADER_BYTES as u64;
 
-/// Far above a round trip, far below a phase.
+/// Time after which a datagram is repeated: much longer than a round trip, much shorter than a
+/// phase.
 const REPEAT_AFTER: Duration = Duration::from_millis(20);
-/// 100 times 20 ms without an answer: the path is gone.
+/// Number of timeouts in a row, each 20 ms, after which the path counts as down.
 const LOST_IN_A_ROW_MAX: u32 = 100;

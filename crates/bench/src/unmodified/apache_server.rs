@@ -1,4 +1,4 @@
-//! Apache with a configuration of ours: no file of the system's is read or changed but its modules.
+//! Apache with our own configuration. Of the system's files only Apache's modules are used.
 
 use std::fmt::Write as _;
 use std::io;
@@ -12,23 +12,23 @@ use super::running::{ProgramError, ProgramPlace, Running, find};
 use super::servers::unprivileged;
 use super::way::{Side, Way};
 
-/// How Apache divides its work.
+/// A multi-processing module of Apache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mpm {
-    /// A process for each connection.
+    /// One process per connection.
     Prefork,
-    /// A thread for each connection.
+    /// One thread per connection.
     Worker,
-    /// A thread for each request; connections that wait are watched by one.
+    /// One thread per request. Another thread watches the idle connections.
     Event,
 }
 
 impl Mpm {
-    /// All of them.
+    /// All modules.
     pub const ALL: [Self; 3] = [Self::Prefork, Self::Worker, Self::Event];
 
-    /// Returns the name, as Apache has it.
+    /// Returns Apache's name of the module.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Prefork => "prefork",
@@ -37,7 +37,8 @@ impl Mpm {
         }
     }
 
-    /// So many workers from the start, and room for twice as many.
+    /// Returns configuration lines for `workers` workers from the start, and for at most twice as
+    /// many.
     fn lines(self, workers: u32) -> String {
         let most = workers * 2;
         match self {
@@ -53,23 +54,23 @@ impl Mpm {
     }
 }
 
-/// An Apache.
+/// The parameters of an Apache server.
 #[derive(Debug, Clone, Copy)]
 pub struct Apache<'a> {
-    /// Where it runs.
+    /// The host on which it runs.
     pub place: ProgramPlace<'a>,
-    /// How it divides its work.
+    /// The multi-processing module.
     pub mpm: Mpm,
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
-    /// Connections that it serves at the same time.
+    /// Number of concurrent connections.
     pub connections: u32,
-    /// What it serves: a folder in `folder`.
+    /// The folder that it serves, a subfolder of `folder`.
     pub documents: &'a str,
 }
 
 impl Apache<'_> {
-    /// Starts it, and waits until it listens.
+    /// Starts the server and waits until it listens. Also returns the folder of its counters.
     ///
     /// # Errors
     /// [`ProgramError`], one variant for each cause.
@@ -103,15 +104,15 @@ impl Apache<'_> {
              Listen {}\nDocumentRoot \"{root}/{}\"\n",
             self.address, self.documents
         );
-        // Some systems have a module inside the program, some in a file.
+        // Some systems compile a module into the program, others have it as a file.
         for module in [&format!("mpm_{mpm}"), "unixd", "authz_core"] {
-            // Writing to a string does not fail, here and below.
+            // Writing to a string cannot fail, here and below.
             let _ = writeln!(
                 text,
                 "<IfModule !{module}_module>\nLoadModule {module}_module {modules}/mod_{module}.so\n</IfModule>"
             );
         }
-        // Started by root, it serves as somebody who may do nothing.
+        // If root starts it, Apache switches to an unprivileged user.
         let (user, group) = unprivileged();
         let lines = [("User", user), ("Group", group)];
         for (word, name) in lines.into_iter().filter_map(|(word, name)| Some((word, name?))) {
@@ -123,7 +124,7 @@ impl Apache<'_> {
     }
 }
 
-/// Connections are kept, files are sent by the kernel, and headers are short.
+/// Connections stay open, the kernel sends the files, and headers are short.
 const CONSTANT: &str = "KeepAlive On\nMaxKeepAliveRequests 0\nKeepAliveTimeout 60\nTimeout 60\n\
     EnableSendfile On\nServerTokens Prod\nFileETag None\nHostnameLookups Off\nMaxConnectionsPerChild 0\n";
 

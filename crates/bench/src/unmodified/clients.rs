@@ -1,4 +1,4 @@
-//! Clients of the suite of programs that measure by themselves, and what they print.
+//! Clients of the suite of programs that measure themselves, and parsers of their output.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -9,26 +9,26 @@ use super::folder::Folder;
 use super::running::{ProgramError, ProgramPlace, Running, find};
 use super::way::{PathTaken, Side, Way};
 
-/// A client and what it asks for.
+/// A client and its load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Client {
     /// `redis-benchmark` with one command.
     Redis {
         /// The command: `set` or `get`.
         command: &'static str,
-        /// Commands that are sent before the first is answered.
+        /// Commands that are sent before the first answer.
         pipeline: u32,
     },
     /// `iperf3` from client to server.
     Iperf3 {
-        /// Streams at the same time.
+        /// Number of concurrent streams.
         streams: u32,
     },
-    /// `ab`, with a connection of its own for each request.
+    /// `ab`, with one connection per request.
     Ab {
-        /// Connections at the same time.
+        /// Number of concurrent connections.
         connections: u32,
-        /// What is asked for, without the slash before it.
+        /// The path to request, without the leading slash.
         path: &'static str,
     },
     /// `sockperf ping-pong` with its smallest message of 14 bytes.
@@ -36,7 +36,7 @@ pub enum Client {
 }
 
 impl Client {
-    /// Runs it once, for about so many seconds.
+    /// Runs the client once, for about `seconds`.
     ///
     /// # Errors
     /// [`ProgramError`], one variant for each cause.
@@ -61,7 +61,8 @@ impl Client {
         let percentiles = folder.path().join("ab-percentiles.csv");
         let line = match self {
             Self::Redis { command, pipeline } => {
-                // It knows numbers of requests only: about as many as kernel TCP answers in that time.
+                // `redis-benchmark` accepts only a number of requests, so this is about what kernel
+                // TCP answers in that time.
                 let requests = REDIS_PER_SECOND * seconds * pipeline.min(REDIS_GAIN_MAX);
                 format!("-h {ip} -p {port} -t {command} -n {requests} -c 50 -P {pipeline} --csv")
             }
@@ -98,7 +99,7 @@ impl Client {
 
 type Values = Vec<(Quantity, f64)>;
 
-/// A line of names, and one of values for the command.
+/// Parses a line of names, and a line of values for the command.
 fn redis(printed: &str) -> Option<Values> {
     let mut lines = printed
         .lines()
@@ -116,14 +117,15 @@ fn redis(printed: &str) -> Option<Values> {
     ])
 }
 
-/// What the server has received.
+/// Parses the rate at which the server has received.
 fn iperf3(printed: &str) -> Option<Values> {
     let all: serde_json::Value = serde_json::from_str(printed).ok()?;
     let bits = all.get("end")?.get("sum_received")?.get("bits_per_second")?.as_f64()?;
     (bits > 0.0).then(|| vec![(Quantity::BytesPerSecond, bits / 8.0)])
 }
 
-/// The rate, and the percentiles in the table of its own, in milliseconds: of connecting, asking and the whole answer.
+/// Parses the rate, and the percentiles from the table that `ab` prints to a file, in milliseconds:
+/// of connecting, of the first response byte, and of the whole answer.
 fn ab(printed: &str, percentiles: &str) -> Option<Values> {
     let after = |text: &str, name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
@@ -139,7 +141,7 @@ fn ab(printed: &str, percentiles: &str) -> Option<Values> {
     ])
 }
 
-/// Half round trips in microseconds, by percentile.
+/// Parses half round trips in microseconds, by percentile.
 fn sockperf(printed: &str) -> Option<Values> {
     let percentile = |name: &str| -> Option<f64> {
         let line = printed.lines().find(|line| line.contains(&format!("percentile {name} ")))?;
@@ -152,13 +154,13 @@ fn sockperf(printed: &str) -> Option<Values> {
     ])
 }
 
-/// Requests without pipeline in a second.
+/// Requests per second without pipelining.
 const REDIS_PER_SECOND: u32 = 50_000;
 
-/// Connections one after the other in a second.
+/// Connections per second, made one after another.
 const AB_PER_SECOND: u32 = 5000;
 
-/// A pipeline makes so many times more of them at most.
+/// Highest factor by which pipelining increases the rate.
 const REDIS_GAIN_MAX: u32 = 8;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Files fetched by `curl`, and compared with what the server was given.
+//! Fetches files with `curl`, and compares them with the served files.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -10,16 +10,16 @@ use super::folder::Folder;
 use super::running::{ProgramError, ProgramPlace, Running, find};
 use super::way::{PathTaken, Side, Way};
 
-/// What came of fetching.
+/// The results of fetching.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fetched {
-    /// Names of files that did not come as they are.
+    /// Names of the files whose bytes were wrong.
     pub wrong: Vec<String>,
-    /// What the library counted in `curl`.
+    /// The library's counters in `curl`.
     pub path: PathTaken,
 }
 
-/// Fetches each of `files` in `folder`/`documents` once, over one connection that is kept, and
+/// Fetches each of `files` in `folder`/`documents` once over one persistent connection, and
 /// compares them byte by byte.
 ///
 /// # Errors
@@ -38,7 +38,7 @@ pub fn verify(
     fs::create_dir_all(&target).map_err(failed)?;
     let mut list = String::new();
     for file in files {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(list, "url = \"http://{server}/{file}\"");
         let _ = writeln!(list, "output = \"{}\"", target.join(file).display());
     }
@@ -57,13 +57,13 @@ pub fn verify(
             found.wrong.push(file.clone());
         }
     }
-    // What was compared is not needed any more, and may be large.
+    // The fetched files are no longer needed, and may be large.
     fs::remove_dir_all(&target).map_err(failed)?;
     Ok(found)
 }
 
-/// Makes files of these sizes with bytes that differ from file to file and place to place; returns
-/// their names.
+/// Makes files of these sizes. Their bytes differ between files and between positions. Returns the
+/// names.
 ///
 /// # Errors
 /// The error of the system call that failed.
@@ -85,5 +85,5 @@ pub fn make_files(
 
 const NAME: &str = "curl";
 
-/// For some dozen MiB.
+/// Time limit to fetch a few dozen MiB.
 const LIMIT: Duration = Duration::from_mins(1);

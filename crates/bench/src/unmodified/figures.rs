@@ -1,4 +1,4 @@
-//! What was measured of a program over kernel TCP and another way, and how it compares.
+//! The measurements of a program over kernel TCP and over another way, and their comparison.
 
 use std::collections::BTreeMap;
 
@@ -9,32 +9,32 @@ use super::way::{PathTaken, Way};
 use crate::run::Observer;
 use crate::statistics::Summary;
 
-/// What is measured of a program.
+/// A measured quantity of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
-    /// Requests, operations or gathers answered in a second.
+    /// Requests, operations or gathers answered per second.
     PerSecond,
-    /// Bytes received in a second.
+    /// Bytes received per second.
     BytesPerSecond,
-    /// Median time of a request, or half a round trip where a program reports that, in microseconds.
+    /// Median time of a request, in microseconds; half a round trip if the program reports that.
     LatencyP50Us,
-    /// Its 95th percentile.
+    /// 95th percentile of that time.
     LatencyP95Us,
-    /// Its 99th percentile.
+    /// 99th percentile of that time.
     LatencyP99Us,
-    /// Median time of `connect()` in microseconds.
+    /// Median time of `connect()`, in microseconds.
     ConnectUs,
-    /// Median time of what follows a connection's set-up until its end, in microseconds.
+    /// Median time from the end of a connection's set-up until its close, in microseconds.
     AnswerUs,
-    /// CPU time of the server for each request, in microseconds.
+    /// CPU time of the server per request, in microseconds.
     ServerCpuUs,
-    /// CPU time of the client for each request, in microseconds.
+    /// CPU time of the client per request, in microseconds.
     ClientCpuUs,
 }
 
 impl Quantity {
-    /// Returns the quantity in words.
+    /// Returns the name in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Self::PerSecond => "rate",
@@ -58,60 +58,60 @@ impl Quantity {
         }
     }
 
-    /// Whether more of it is better.
+    /// Returns whether a higher value is better.
     pub const fn is_better_high(self) -> bool {
         matches!(self, Self::PerSecond | Self::BytesPerSecond)
     }
 }
 
-/// One run of a program over one way.
+/// The results of one run of a program over one way.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// What was measured.
+    /// The measured values.
     pub values: BTreeMap<Quantity, f64>,
-    /// Requests that failed.
+    /// Number of failed requests.
     pub errors: u64,
-    /// What the client's library counted.
+    /// The library's counters in the client.
     pub client_path: PathTaken,
 }
 
 /// One quantity over both ways.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
-    /// What.
+    /// The quantity.
     pub quantity: Quantity,
-    /// Its unit.
+    /// The unit of the quantity.
     pub unit: String,
-    /// Over kernel TCP.
+    /// Values over kernel TCP.
     pub tcp: Summary,
-    /// Over the other way.
+    /// Values over the other way.
     pub other: Summary,
-    /// The other way divided by TCP, repetition by repetition.
+    /// Ratio of the other way to TCP, computed for each repetition.
     pub ratio: Summary,
 }
 
-/// One thing that was measured over both ways in turn.
+/// The results of one case, measured alternately over both ways.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Case {
-    /// Its name, unlike all others of the document.
+    /// The name, unique in the document.
     pub name: String,
-    /// What it belongs to.
+    /// The name of the case's group.
     pub group: String,
-    /// Its place on the axis of its group: bytes, an exponent, hosts.
+    /// The position on the axis of the group: bytes, an exponent, or a number of hosts.
     pub at: f64,
     /// The way that was compared with kernel TCP.
     pub other: Way,
-    /// What came out; empty if the case could not be run.
+    /// The measured quantities; empty if the case could not run.
     pub figures: Vec<Figure>,
-    /// Requests that failed, over TCP and the other way.
+    /// Number of failed requests over TCP and over the other way.
     pub errors: [u64; 2],
-    /// What the library counted in the clients over the other way.
+    /// The library's counters in the clients over the other way.
     pub client_path: PathTaken,
-    /// Whether the counters of every single sample show the way that was meant.
+    /// Whether the counters of each sample prove that connections took the intended way.
     pub is_proven: bool,
-    /// Why the case could not be run.
+    /// The reason why the case could not run.
     pub cannot_run: Option<String>,
-    /// Every repetition: TCP and the other way.
+    /// The two samples of each repetition: over TCP and over the other way.
     pub samples: Vec<[Sample; 2]>,
 }
 
@@ -132,8 +132,8 @@ impl Case {
         }
     }
 
-    /// Takes `repetitions` samples over both ways in turn; the first way changes each time. What cannot be run is
-    /// noted in the case, so that the others are measured all the same.
+    /// Takes `repetitions` samples over both ways alternately; the way that is first alternates
+    /// too. If the case cannot run, notes the reason, so that other cases can still be measured.
     ///
     /// # Errors
     /// [`ProgramError`], one variant for each cause.
@@ -190,8 +190,9 @@ impl Case {
     }
 }
 
-/// Whether the client's connections took this way, all of them. One that its program closes before it can
-/// move, as a short question and its answer may be, is not held against the edge; the counters show it.
+/// Returns whether all of the client's connections took this way. A connection that the program
+/// closed before it could move, as after a short request and its answer, is accepted; the counters
+/// show it.
 fn is_as_meant(way: Way, path: &PathTaken) -> bool {
     match way {
         Way::Tcp | Way::ServerOnly => path.processes == 0,
@@ -213,7 +214,7 @@ fn figure(quantity: Quantity, samples: &[[Sample; 2]]) -> Option<Figure> {
     })
 }
 
-/// The library's reason for a connection that was closed before it was decided.
+/// The library's reason for a connection that was closed before the decision to move.
 const CLOSED: &str = "closed";
 
 #[cfg(test)]
@@ -258,7 +259,7 @@ mod tests {
         let case = case();
         let case = case.measure(3, &mut Silent, |way| {
             order.push(way);
-            // The machine gets slower and slower.
+            // Simulates a machine that becomes slower from repetition to repetition.
             let pair = 0.5_f64.powf(((order.len() - 1) / 2) as f64);
             Ok(sample(if way == tcp { pair } else { 3.0 * pair }, 1))
         });

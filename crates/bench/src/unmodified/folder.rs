@@ -1,4 +1,4 @@
-//! A folder for the files of one run, which goes with it.
+//! A folder for the files of one run, removed at its end.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -9,15 +9,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::cleanup;
 
-/// A folder of our own below the system's for temporary files. Dropping it removes it, and so does
-/// Ctrl-C.
+/// A folder inside the system's folder for temporary files. Drop removes it, and so does Ctrl-C.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
 }
 
 impl Folder {
-    /// Makes it. All users may read what is in it, as servers change theirs.
+    /// Makes the folder. All users may read its files, because servers switch to other users.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -28,7 +27,7 @@ impl Folder {
         let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("make the folder {}: {error}", path.display()))
         };
-        // It fails if there is one already.
+        // Fails if the folder exists.
         let make = |path: &Path| DirBuilder::new().mode(0o755).create(path);
         cleanup::make_folder(&path, make).map_err(named)?;
         let made = Self { path };
@@ -41,7 +40,7 @@ impl Folder {
         &self.path
     }
 
-    /// Makes a new folder inside for the counters of one run of a program. Every user may write to it.
+    /// Makes a new subfolder for the counters of one run of a program. All users may write to it.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -53,7 +52,7 @@ impl Folder {
         Ok(path)
     }
 
-    /// Writes a file that all may read.
+    /// Writes a file that all users may read.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -67,7 +66,7 @@ impl Folder {
         Ok(path)
     }
 
-    /// Whatever the mask of this process is.
+    /// Sets the permissions of `path`, independent of this process's umask.
     fn allow(&self, path: &Path, mode: u32) -> io::Result<()> {
         debug_assert!(path.starts_with(&self.path));
         fs::set_permissions(path, Permissions::from_mode(mode))

@@ -1,4 +1,5 @@
-//! Gathers the reports of hosts, as `gmetad` does: connects to each, reads until the end.
+//! Gathers the reports of hosts as `gmetad` does: connects to each host, and reads until the end of
+//! the stream.
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -11,41 +12,43 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Stopwatch;
 
-/// What to gather.
+/// The parameters of a gatherer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// The hosts, each of which is asked once in a gather.
+    /// The hosts. Each gather connects to each of them once.
     pub hosts: Vec<SocketAddr>,
-    /// Whether all are asked at the same time, each by a thread, instead of one after the other.
+    /// Whether all hosts are contacted at the same time, by one thread each, instead of one after
+    /// another.
     pub is_parallel: bool,
-    /// For how long; at least one gather is made.
+    /// Duration in seconds. At least one gather is made.
     pub seconds: f64,
 }
 
-/// What was gathered.
+/// The results of a gatherer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Gathered {
-    /// Times that all hosts were asked.
+    /// Number of gathers.
     pub gathers: u64,
-    /// How long it took.
+    /// Total duration, in seconds.
     pub seconds: f64,
     /// Median and 99th percentile of a gather, in microseconds.
     pub gather_us: [f64; 2],
-    /// Median and 99th percentile of `connect()` of one host.
+    /// Median and 99th percentile of `connect()` to one host, in microseconds.
     pub connect_us: [f64; 2],
-    /// Median and 99th percentile of the time from there to the end of one host's answer.
+    /// Median and 99th percentile of the time from the end of `connect()` to the end of the answer,
+    /// in microseconds.
     pub answer_us: [f64; 2],
     /// Bytes of the shortest and of the longest answer.
     pub bytes: [u64; 2],
-    /// Metrics in the poorest answer.
+    /// Lowest number of metrics in an answer.
     pub metrics: u64,
-    /// Answers that had no end, or did not come.
+    /// Number of answers that were incomplete or did not arrive.
     pub errors: u64,
-    /// What the first of them was.
+    /// The text of the first error.
     pub first_error: Option<String>,
 }
 
-/// Gathers, and prints [`Gathered`] as JSON.
+/// Runs `task`, and prints [`Gathered`] as JSON.
 ///
 /// # Errors
 /// A text that says what is wrong.
@@ -119,7 +122,7 @@ fn summary(gathers_ns: Vec<u64>, seconds: f64, seen: &[Seen]) -> Gathered {
     }
 }
 
-/// Median and 99th percentile in microseconds; 0 for nothing.
+/// Returns median and 99th percentile in microseconds; 0 if `all_ns` is empty.
 fn percentiles(mut all_ns: Vec<u64>) -> [f64; 2] {
     all_ns.sort_unstable();
     let at = |share: f64| {
@@ -130,7 +133,7 @@ fn percentiles(mut all_ns: Vec<u64>) -> [f64; 2] {
     [at(0.5), at(0.99)]
 }
 
-/// Answers of one host.
+/// Measurements of the answers of one host.
 #[derive(Debug, Clone, Default)]
 struct Seen {
     connect_ns: Vec<u64>,
@@ -164,7 +167,8 @@ impl Seen {
             return Err(io::Error::other(format!("the answer has no end after {got} bytes")));
         }
         if self.answer_ns.is_empty() {
-            // Once for each host is enough: later answers are compared by their lengths.
+            // Metrics are counted in a host's first answer only. Later answers are compared by
+            // length.
             let metrics = self.answer.windows(METRIC.len()).filter(|part| *part == METRIC);
             self.metrics = metrics.count() as u64;
         }
@@ -180,10 +184,10 @@ impl Seen {
 /// The last element of an answer.
 const LAST: &[u8] = b"</GANGLIA_XML>";
 
-/// Begins each metric of an answer.
+/// The start of each metric in an answer.
 const METRIC: &[u8] = b"<METRIC ";
 
-/// A host that says nothing for so long is an error.
+/// A host that sends nothing for this time counts as failed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
@@ -193,7 +197,7 @@ mod tests {
 
     use super::*;
 
-    /// A host that gives this answer to so many who ask.
+    /// Starts a host that sends `answer` on each of `times` connections.
     fn host(answer: &'static str, times: usize) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -1,4 +1,4 @@
-//! Ganglia's `gmond` with a configuration of ours, and a gatherer that asks it.
+//! Ganglia's `gmond` with our own configuration, and a gatherer that connects to it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,18 +15,18 @@ use super::way::{PathTaken, Side, Way};
 use crate::clock::{self, Stopwatch};
 use crate::process::{ChildSpec, Role, SUBCOMMAND};
 
-/// A `gmond` that answers at an address and hears no other host.
+/// A `gmond` that answers at an address and receives no reports from other hosts.
 #[derive(Debug, Clone, Copy)]
 pub struct Reporter<'a> {
-    /// Names its files.
+    /// Name of its files.
     pub name: &'a str,
-    /// Where it answers.
+    /// The address at which it answers.
     pub address: SocketAddr,
     /// Metrics that it reports, 1 to [`METRICS_MAX`].
     pub metrics: usize,
 }
 
-/// Starts `reporter` and waits until it listens. Returns also the folder of its counters.
+/// Starts `reporter` and waits until it listens. Also returns the folder of its counters.
 ///
 /// # Errors
 /// [`ProgramError`], one variant for each cause.
@@ -49,12 +49,12 @@ pub fn start(
     Ok((running, counters))
 }
 
-/// A gatherer.
+/// A gatherer of reports.
 #[derive(Debug, Clone, Copy)]
 pub struct Gatherer<'a> {
-    /// Where it runs.
+    /// The host on which it runs.
     pub place: ProgramPlace<'a>,
-    /// The way to the hosts.
+    /// The way of its connections.
     pub way: Way,
 }
 
@@ -92,8 +92,8 @@ impl Gatherer<'_> {
         Ok((gathered, finished.cpu_seconds, path))
     }
 
-    /// Waits until all hosts report so many metrics: they begin with none. Returns the bytes of the shortest
-    /// and of the longest answer.
+    /// Waits until all hosts report this many metrics; after their start they report none. Returns
+    /// the bytes of the shortest and of the longest answer.
     ///
     /// # Errors
     /// [`ProgramError`], one variant for each cause.
@@ -121,7 +121,7 @@ impl Gatherer<'_> {
         }
     }
 
-    /// Gathers for some time. `servers` are those of the hosts, whose CPU time counts.
+    /// Gathers for some time. `servers` are the hosts' processes, whose CPU time is measured.
     ///
     /// # Errors
     /// [`ProgramError`], one variant for each cause.
@@ -176,7 +176,7 @@ fn configuration(address: SocketAddr, metrics: usize) -> io::Result<String> {
     );
     for module in MODULES {
         let file = modules.join(format!("mod{module}.so"));
-        // Writing to a string does not fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = writeln!(
             text,
             " module {{\n  name = \"{module}_module\"\n  path = \"{}\"\n }}",
@@ -192,7 +192,8 @@ fn configuration(address: SocketAddr, metrics: usize) -> io::Result<String> {
     Ok(text)
 }
 
-/// Where the modules are: in the folder of libraries, or in one of it for each kind of machine.
+/// Returns the folder of Ganglia's modules: in the folder of libraries, or in its subfolder for a
+/// machine type.
 fn module_folder() -> Option<PathBuf> {
     let tops = ["/usr/lib", "/usr/lib64", "/usr/local/lib"].map(PathBuf::from);
     let below = |top: &Path| {
@@ -210,10 +211,11 @@ const GATHERER: &str = "gatherer";
 
 const MODULES: [&str; 7] = ["cpu", "disk", "load", "mem", "net", "proc", "sys"];
 
-/// Most metrics: what Ganglia's own configuration has most hosts report.
+/// Highest number of metrics: those that most hosts report with Ganglia's own configuration.
 pub const METRICS_MAX: usize = METRICS.len();
 
-/// All of them are together an answer of some 12 KB, which `gmond` writes in some hundred pieces.
+/// An answer with all of these metrics has about 12 KB. `gmond` writes it in about a hundred
+/// pieces.
 const METRICS: [&str; 32] = [
     "cpu_num",
     "cpu_speed",
@@ -249,8 +251,8 @@ const METRICS: [&str; 32] = [
     "part_max_used",
 ];
 
-/// After its start.
+/// Time limit for the first complete answers after the start.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
-/// Between looks at its answers: 200 ms.
+/// Interval between checks of the answers: 200 ms.
 const BETWEEN_NS: u64 = 200_000_000;

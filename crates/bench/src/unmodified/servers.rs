@@ -1,4 +1,4 @@
-//! Servers of the suite of programs, each with a configuration of ours.
+//! Servers of the suite of programs, each with our own configuration.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -9,21 +9,22 @@ use super::folder::Folder;
 use super::running::{ProgramError, ProgramPlace, Running, find};
 use super::way::{Side, Way};
 
-/// A server.
+/// A server program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Server {
-    /// Files.
+    /// nginx, which serves files.
     Nginx,
-    /// Keys and values.
+    /// Redis, a key-value store.
     Redis,
-    /// Takes streams of bytes.
+    /// `iperf3`, which receives streams of bytes.
     Iperf3,
-    /// Sends messages back.
+    /// `sockperf`, which echoes messages.
     Sockperf,
 }
 
 impl Server {
-    /// Starts it, and waits until it listens. `documents` is what nginx serves: a folder in `folder`.
+    /// Starts the server and waits until it listens. nginx serves `documents`, a subfolder of
+    /// `folder`.
     ///
     /// # Errors
     /// [`ProgramError`], one variant for each cause.
@@ -80,15 +81,15 @@ impl Server {
     }
 }
 
-/// A user and a group that may do nothing, as far as this system has them: servers that root has started
-/// serve as these.
+/// Returns the unprivileged user and group of this system, if they exist. Servers that root starts
+/// switch to them.
 pub(crate) fn unprivileged() -> (Option<&'static str>, Option<&'static str>) {
     let is_user = |name: &&&str| User::from_name(name).is_ok_and(|user| user.is_some());
     let is_group = |name: &&&str| Group::from_name(name).is_ok_and(|group| group.is_some());
     (USERS.iter().find(is_user).copied(), GROUPS.iter().find(is_group).copied())
 }
 
-/// Everything that nginx would write elsewhere is below `root`.
+/// Returns a configuration of nginx that writes all its files below `root`.
 fn nginx(address: SocketAddr, root: &str, documents: &str) -> String {
     let port = address.port();
     let user = match unprivileged() {

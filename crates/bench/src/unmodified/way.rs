@@ -1,4 +1,4 @@
-//! The way that connections of unmodified programs take, and the counters that prove it.
+//! The ways that connections of unmodified programs can take, and the counters that prove the way.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,32 +7,33 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// How two programs are joined.
+/// A way to connect two programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
-    /// Kernel TCP; nothing of ours is in the programs.
+    /// Kernel TCP. Neither program has the library.
     Tcp,
     /// Both programs have the library, and sleep while they wait.
     Edge,
-    /// Both have it, and poll while they wait.
+    /// Both programs have the library, and poll while they wait.
     EdgePoll,
-    /// Both have it and move what gains by it: between these hosts, over one link, nothing does.
+    /// Both programs have the library, which moves only connections that gain by it. Between these
+    /// hosts, over one link, no connection does.
     Default,
-    /// The client alone has it: the connection stays with TCP.
+    /// Only the client has the library, so the connection stays on TCP.
     ClientOnly,
-    /// The server alone has it: the connection stays with TCP.
+    /// Only the server has the library, so the connection stays on TCP.
     ServerOnly,
-    /// Both have it, but no network is allowed: the connection stays with TCP.
+    /// Both programs have the library, but no network is allowed, so the connection stays on TCP.
     LeftAlone,
 }
 
-/// Which of the two programs.
+/// The role of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Accepts.
+    /// Accepts connections.
     Server,
-    /// Connects.
+    /// Makes connections.
     Client,
 }
 
@@ -61,12 +62,12 @@ impl Way {
         }
     }
 
-    /// Whether connections leave kernel TCP.
+    /// Returns whether connections leave kernel TCP.
     pub const fn moves(self) -> bool {
         matches!(self, Self::Edge | Self::EdgePoll)
     }
 
-    /// Whether the program of this side has the library.
+    /// Returns whether the program of this side has the library.
     pub const fn has_library(self, side: Side) -> bool {
         match self {
             Self::Tcp => false,
@@ -76,8 +77,9 @@ impl Way {
         }
     }
 
-    /// Returns the words that run `words` this way: by `ethernot run --sockets`, where `ethernot` is the file
-    /// `own_program`. Its processes leave their counters in `counters`.
+    /// Returns the command line that runs `words` this way. If the program is to have the library,
+    /// the command is `ethernot run --sockets`, with the executable `own_program`, and its
+    /// processes write their counters to `counters`.
     pub fn words(
         self,
         side: Side,
@@ -95,7 +97,7 @@ impl Way {
         all.push(own_program.display().to_string());
         all.extend(["run", "--sockets"].map(str::to_string));
         if self.moves() {
-            // What the edge does is measured, also where TCP does as well.
+            // Moves connections even if TCP is as fast, because the edge is to be measured.
             all.push("--move=always".to_string());
         }
         if self == Self::EdgePoll {
@@ -107,28 +109,30 @@ impl Way {
     }
 }
 
-/// What the library counted in the processes of a program.
+/// The library's counters in the processes of a program.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathTaken {
-    /// Processes that had the library.
+    /// Number of processes with the library.
     pub processes: u64,
-    /// Connections that moved to the edge.
+    /// Number of connections that moved to the edge.
     pub moved: u64,
-    /// Connections that were left to TCP, by reason.
+    /// Number of connections that stayed on TCP, by reason.
     pub left: BTreeMap<String, u64>,
     /// Bytes sent over the edge.
     pub edge_bytes_sent: u64,
     /// Bytes received over the edge.
     pub edge_bytes_received: u64,
-    /// Connections that were reset.
+    /// Number of connections that were reset.
     pub resets: u64,
-    /// Nanoseconds that the moves of all connections took; 0 of a library that does not report them.
+    /// Time that the moves of all connections took together, in nanoseconds; 0 if the library does
+    /// not report it.
     #[serde(default)]
     pub moving_ns: u64,
 }
 
 impl PathTaken {
-    /// Reads what processes have left in `folder`. A file that is just being written is not counted.
+    /// Reads the counters that processes have written to `folder`. Skips a file that is still being
+    /// written.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -151,7 +155,7 @@ impl PathTaken {
         Ok(all)
     }
 
-    /// Takes in what others have counted.
+    /// Adds the counters of other processes.
     pub fn add(&mut self, other: &Self) {
         self.processes += other.processes;
         self.moved += other.moved;
@@ -164,13 +168,13 @@ impl PathTaken {
         self.moving_ns += other.moving_ns;
     }
 
-    /// Returns the number of connections that were left to TCP, for all reasons.
+    /// Returns the number of connections that stayed on TCP, for all reasons together.
     pub fn left_count(&self) -> u64 {
         self.left.values().sum()
     }
 }
 
-/// The file of one process.
+/// The counter file of one process.
 #[derive(Debug, Deserialize)]
 #[serde(default)]
 #[derive(Default)]
@@ -183,13 +187,13 @@ struct OfProcess {
     moving_ns: u64,
 }
 
-/// Names the folder in which processes leave their counters.
+/// Environment variable with the folder for the processes' counters.
 const COUNTERS: &str = "ETHERNOT_SOCKETS_COUNTERS";
 
-/// Names the networks whose connections may move.
+/// Environment variable with the networks whose connections may move.
 const NETWORKS: &str = "ETHERNOT_SOCKETS_NETWORKS";
 
-/// A network for documentation: no host of ours is in it.
+/// A network reserved for documentation. None of our hosts is in it.
 const ELSEWHERE: &str = "192.0.2.0/24";
 
 #[cfg(test)]

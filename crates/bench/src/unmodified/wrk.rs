@@ -1,4 +1,5 @@
-//! `wrk`, a load generator that keeps connections and asks for the next file when it has the last.
+//! `wrk`, a load generator that keeps connections open, and requests the next file after it has
+//! received the last.
 
 use std::fmt::Write as _;
 use std::io;
@@ -11,24 +12,24 @@ use super::folder::Folder;
 use super::running::{ProgramError, ProgramPlace, Running, find};
 use super::way::{PathTaken, Side, Way};
 
-/// A load on a server.
+/// The load of `wrk` on a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Load<'a> {
-    /// Where `wrk` runs: at all these places at the same time.
+    /// The hosts on which `wrk` runs at the same time.
     pub places: &'a [ProgramPlace<'a>],
-    /// The server.
+    /// The server's address.
     pub server: SocketAddr,
-    /// Script that says what is asked for: of [`write_script`].
+    /// The script with the paths to request, from [`write_script`].
     pub script: &'a Path,
-    /// Connections at the same time, shared by the places as evenly as they can be; at least one each.
+    /// Concurrent connections, divided among the places as evenly as possible; at least one each.
     pub connections: u32,
-    /// Whether each request has a connection of its own.
+    /// Whether each request opens a new connection.
     pub closes: bool,
-    /// Seconds of a sample; `wrk` knows whole ones.
+    /// Length of a sample in seconds. `wrk` accepts only whole seconds.
     pub seconds: u32,
 }
 
-/// Writes the script for requests of these `paths`, one after the other, again and again.
+/// Writes a script that requests these `paths` in order, and begins again after the last.
 ///
 /// # Errors
 /// The error of the system call that failed.
@@ -39,7 +40,7 @@ pub fn write_script<'a>(
 ) -> io::Result<std::path::PathBuf> {
     let mut list = String::new();
     for path in paths {
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(list, "{path}");
     }
     let list = folder.write(&format!("{name}.list"), list)?;
@@ -48,7 +49,7 @@ pub fn write_script<'a>(
 }
 
 impl Load<'_> {
-    /// Runs it once against `server`, whose CPU time counts.
+    /// Applies the load once. Measures the CPU time of `server` too.
     ///
     /// # Errors
     /// [`ProgramError`], one variant for each cause.
@@ -78,7 +79,7 @@ impl Load<'_> {
         Ok(sample(&summaries, server_seconds, client_seconds, client_path))
     }
 
-    /// The command of the client at place `at`.
+    /// Returns the command line of the client at place `at`.
     fn words(&self, at: usize) -> Result<Vec<String>, ProgramError> {
         let places = self.places.len() as u32;
         let has_one_more = (at as u32) < self.connections % places;
@@ -96,7 +97,7 @@ impl Load<'_> {
     }
 }
 
-/// What the script prints.
+/// The figures that the script prints.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Summary {
     microseconds: f64,
@@ -120,8 +121,8 @@ impl Summary {
     }
 }
 
-/// What all clients have come to: rates added up, the mean of the medians by requests, and the highest 99th
-/// percentile.
+/// Returns the sample of all clients together: the sum of the rates, the mean of the medians
+/// weighted by requests, and the highest 99th percentile.
 fn sample(
     summaries: &[Summary],
     server_seconds: f64,
@@ -145,10 +146,11 @@ fn sample(
 
 const NAME: &str = "wrk";
 
-/// Begins the line of the script.
+/// The start of the line that the script prints.
 const MARK: &str = "measured: ";
 
-/// Requests are made ready before the first, so that choosing one costs no more than an index.
+/// The requests are formatted before the first one is sent, so that choosing one costs only an
+/// index.
 const SCRIPT: &str = r#"local requests, at = {}, 0
 
 function init()

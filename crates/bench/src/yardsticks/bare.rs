@@ -1,5 +1,5 @@
-//! Bare exchanges of frames over the kernel interfaces that raw links use: what a frame costs on
-//! this host, with no protocol at all.
+//! Bare exchanges of frames over the kernel interfaces of raw links, without a protocol. They show
+//! the cost of a frame on this host.
 
 use ethernot::{LinkSpec, PacketConfig, XdpConfig};
 use link::yardstick::packet::{BarePacket, BareReceive};
@@ -14,16 +14,16 @@ use crate::transport::{
 use crate::transports::EDGE_HEADER_BYTES;
 use crate::transports::idle_limit::IdleLimit;
 
-/// Polled frames of the size that the edge protocol's have in a ping-pong, nothing retransmitted.
-/// For clean links only: a frame that is lost ends the measurement.
+/// Polled frames of the same size as the edge protocol's frames in a ping-pong, without
+/// retransmission. For links without loss only: a lost frame ends the measurement.
 #[derive(Debug, Clone, Copy)]
 pub enum Bare {
     /// Packet sockets.
     Packet,
     /// `AF_XDP`.
     Xdp,
-    /// One cache line of shared memory in each direction, whatever the message's size: what passes
-    /// from one processor to the other in a ping-pong of small writes.
+    /// One cache line of shared memory in each direction, regardless of message size. In a
+    /// ping-pong of small writes this much passes between the processors.
     Shm,
 }
 
@@ -246,17 +246,17 @@ pub(super) fn station(text: &str) -> Option<Station> {
     bytes.try_into().ok()
 }
 
-/// The name of the yardstick of small messages over shared memory.
+/// Name of the yardstick for small messages over shared memory.
 const BARE_SHM: &str = "bare-shm";
 /// Smallest message of the edge protocol's ping-pong.
 const WORD_BYTES: u64 = 8;
-/// Parameter with where the server's memory is found.
+/// Parameter with the location of the server's memory.
 const MEMORY: &str = "memory";
 /// Parameter with the server's hardware address.
 pub(super) const STATION: &str = "station";
-/// Both ends have the interface for themselves.
+/// A fixed port number: no other program uses these interfaces.
 pub(super) const PORT: u16 = 7;
-/// What stands before the frame on raw Ethernet, without Ethernet header.
+/// Bytes before the frame on raw Ethernet, without the Ethernet header.
 pub(super) const ENVELOPE_BYTES: u64 = 12;
 pub(super) const ETHERNET_MTU: u32 = 1500;
 

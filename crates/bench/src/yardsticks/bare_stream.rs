@@ -1,5 +1,5 @@
-//! Bare streams of frames over packet sockets: what the kernel, the virtual links and the shapers of
-//! this host carry with no protocol at all.
+//! Bare streams of frames over packet sockets. They show the highest rate of the kernel, the
+//! virtual links and the shapers of this host, without a protocol.
 
 use std::io;
 use std::time::Duration;
@@ -16,11 +16,11 @@ use crate::transport::{
 };
 use crate::transports::idle_limit::IdleLimit;
 
-/// Full frames without content over all links, on each as many as its rate allows by the clock.
+/// Sends full frames without content over all links, on each link at its rate.
 ///
-/// Each end reports now and then how many frames came, and sends no more than a port of a switch holds
-/// beyond what was reported to it. Nothing is checked, placed or retransmitted. A message counts as having come
-/// when as many frames have as the edge protocol needs for it.
+/// Each end regularly reports the number of frames that arrived. The number of unreported frames in
+/// flight is less than a switch port can queue. Frames are not checked, placed or retransmitted. A
+/// message counts as arrived after as many frames as the edge protocol needs for a message.
 #[derive(Debug, Clone, Copy)]
 pub struct BareStream;
 
@@ -68,26 +68,26 @@ impl Transport for BareStream {
 struct BareStreamEnd {
     links: Vec<LinkEnd>,
     test: Test,
-    /// Frames of a message.
+    /// Number of frames of a message.
     frames_each: u64,
 }
 
-/// One end of a link, and how far the phase is on it.
+/// One end of a link, and the progress of the phase on this link.
 struct LinkEnd {
     socket: BarePacket,
-    /// Where the other end is; the server learns it from what comes.
+    /// The other end. The server learns it from the first frame.
     peer: Option<Station>,
-    /// Time of a full frame on the link, in nanoseconds; 0 where no rate is known.
+    /// Time of a full frame on the link, in nanoseconds; 0 if the rate is unknown.
     frame_ns: f64,
-    /// Bytes of a full frame behind the envelope.
+    /// Bytes of a full frame after the envelope.
     content_bytes: u16,
-    /// Frames whose time has passed unused, longer ago than a port makes up for.
+    /// Number of frames whose send time passed unused too long ago for the link to catch up.
     missed: u64,
     sent: u64,
-    /// Of these, those that the peer has reported.
+    /// Number of sent frames that the peer has reported.
     arrived: u64,
     received: u64,
-    /// Of these, those that were reported to the peer.
+    /// Number of received frames that were reported to the peer.
     reported: u64,
 }
 
@@ -121,7 +121,7 @@ impl BareStreamEnd {
         Ok(Self { links, test: setup.test, frames_each })
     }
 
-    /// Sends so many frames and receives so many, over all links together.
+    /// Sends `to_send` frames and receives `to_receive`, over all links together.
     fn stream(&mut self, mut to_send: u64, to_receive: u64) -> Result<(), TransportError> {
         for link in &mut self.links {
             link.begin();
@@ -152,7 +152,7 @@ impl BareStreamEnd {
             idle_limit.on_idle()?;
             let began = received > 0 || self.links.iter().any(|link| link.sent > 0);
             if began && silent.get_or_insert_with(Stopwatch::start).has_passed(SILENCE) {
-                // What was lost does not come any more.
+                // Frames that did not arrive until now are lost.
                 if to_send == 0 {
                     return Ok(());
                 }
@@ -198,7 +198,7 @@ impl LinkEnd {
         (self.missed, self.sent, self.arrived, self.received, self.reported) = (0, 0, 0, 0, 0);
     }
 
-    /// Takes what has come; false if that is nothing.
+    /// Receives all frames that have arrived. Returns false if there were none.
     fn receive(&mut self) -> bool {
         let mut came = false;
         while let Some(frame) = self.socket.poll_number() {
@@ -210,8 +210,8 @@ impl LinkEnd {
         came
     }
 
-    /// Sends the frames that are due `now` nanoseconds after the beginning, at most `left`; returns how
-    /// many those were.
+    /// Sends the frames that are due `now` nanoseconds after the start of the phase, at most
+    /// `left`. Returns their number.
     fn send(&mut self, now: f64, left: u64) -> Result<u64, TransportError> {
         let Some(peer) = self.peer.filter(|_| left > 0) else { return Ok(0) };
         let mut due = BATCH_FRAMES;
@@ -236,7 +236,8 @@ impl LinkEnd {
         Ok(taken)
     }
 
-    /// Reports how many frames came, if it is time or the last ones have.
+    /// Reports the number of received frames if a report is due. With `is_last`, any unreported
+    /// frame makes a report due.
     fn report(&mut self, is_last: bool) -> Result<(), TransportError> {
         let unreported = self.received - self.reported;
         let due = unreported >= REPORT_FRAMES || is_last && unreported > 0;
@@ -262,7 +263,7 @@ fn open(name: &str, content_bytes: u16) -> Result<BarePacket, TransportError> {
     BarePacket::open(&config, BareReceive::Ring, content_bytes).map_err(|error| failed(&error))
 }
 
-/// Frames that the kernel took, none if it has no room now.
+/// Returns the number of frames that the kernel accepted; 0 if its queue is full.
 fn taken_or_waits(taken: io::Result<usize>) -> Result<u64, TransportError> {
     match taken {
         Ok(frames) => Ok(frames as u64),
@@ -279,28 +280,29 @@ fn taken_or_waits(taken: io::Result<usize>) -> Result<u64, TransportError> {
 /// The name of the contender.
 pub const NAME: &str = "bare";
 
-/// Frames that a link has in flight at most: a little less than a port of a switch holds.
+/// Highest number of frames in flight on a link: a little less than a switch port queues.
 const WINDOW_FRAMES: u64 = 190;
 
-/// Frames sent in one call at most.
+/// Highest number of frames sent in one call.
 const BATCH_FRAMES: u64 = 32;
 
-/// Frames that are made up for when the sender was late: what a shaped port makes up for.
+/// Highest number of overdue frames that a late sender may send at once; a shaped port permits a
+/// burst of this size.
 const CATCH_UP_FRAMES: u64 = 20;
 
-/// Frames for which the receiver sends one.
+/// Number of received frames after which the receiver sends a report.
 const REPORT_FRAMES: u64 = 32;
 
-/// Smaller messages are not a stream of full frames.
+/// Smallest message. Smaller messages do not fill the frames.
 const MESSAGE_BYTES_MIN: u64 = 128 << 10;
 
-/// The report in a frame of how many came.
+/// Bytes of a report.
 const REPORT_BYTES: u16 = 34;
 
-/// Headers of the edge protocol in the middle of a write.
+/// Bytes of the edge protocol's headers in the middle of a write.
 const EDGE_BYTES: u64 = 42;
 
 const ETHERNET_HEADER_BYTES: u32 = 14;
 
-/// How long nothing comes until what is missing counts as lost.
+/// Missing frames count as lost after this time without an arrival.
 const SILENCE: Duration = Duration::from_millis(20);

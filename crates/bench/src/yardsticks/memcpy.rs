@@ -1,4 +1,4 @@
-//! What the host's memory allows: one thread that copies a message from one place to another.
+//! The memory bandwidth of the host: one thread copies a message from one place to another.
 
 use std::hint::black_box;
 
@@ -8,10 +8,10 @@ use crate::transport::{
 };
 use crate::transports::MEMCPY;
 
-/// `memcpy` of a message within the client's process, again and again.
+/// Repeated `memcpy` of a message within the client's process.
 ///
-/// A stream of writes has one source and one target, each of one message, and so has this: whatever
-/// fits the caches of a processor there fits them here. The server has nothing to do.
+/// Like a stream of writes, this has one source and one target, each of the size of a message, so
+/// it uses the caches alike. The server does nothing.
 #[derive(Debug, Clone, Copy)]
 pub struct Memcpy;
 
@@ -70,7 +70,7 @@ struct Client {
 impl ClientSide for Client {
     fn run(&mut self, phase: Phase, _: &mut Latencies) -> Result<Observed, TransportError> {
         for _ in 0..phase.operations {
-            // Neither side is known to the compiler, so that no copy is left out.
+            // Hides both sides from the compiler, so that it does not remove copies.
             black_box(self.to.as_mut_slice()).copy_from_slice(black_box(self.from.as_slice()));
         }
         Ok(Observed::default())

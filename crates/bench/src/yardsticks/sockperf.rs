@@ -19,7 +19,7 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(String::from).collect()
 }
 
-/// Half round trips in microseconds, by percentile.
+/// Parses half round trips in microseconds, by percentile.
 fn parse(printed: &str) -> Option<f64> {
     let line = printed.lines().find(|line| line.contains("percentile 50.000"))?;
     let median_us: f64 = line.rsplit_once('=')?.1.trim().parse().ok()?;

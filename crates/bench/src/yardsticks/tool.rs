@@ -1,4 +1,4 @@
-//! Runs the two halves of another program in the hosts' namespaces.
+//! Runs client and server of a third-party program in the hosts' namespaces.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -10,49 +10,49 @@ use crate::cleanup;
 use crate::clock::{self, Stopwatch};
 use crate::process::{ChildSpec, Role, SUBCOMMAND};
 
-/// Why there is no figure of another program.
+/// Why a third-party program has no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolError {
-    /// It is not there.
+    /// The program is not installed.
     #[error("{tool} is not installed; it is in the Debian package {package}")]
     Missing {
         /// The program.
         tool: &'static str,
-        /// Where to get it.
+        /// The Debian package that contains the program.
         package: &'static str,
     },
-    /// It could not be started or read.
+    /// The program could not be started, or its output could not be read.
     #[error("run {tool}: {source}")]
     Io {
         /// The program.
         tool: &'static str,
-        /// What the operating system said.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// Its output has no result.
+    /// The program's output contains no result.
     #[error("{tool} printed no latency; its last line was {line:?}")]
     NoResult {
         /// The program.
         tool: &'static str,
-        /// What it said last.
+        /// The last line of its output.
         line: String,
     },
 }
 
-/// The two halves of a program.
+/// The client and the server of a third-party program.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tool {
     pub(super) name: &'static str,
     pub(super) package: &'static str,
     pub(super) server: fn(address: &str) -> Vec<String>,
     pub(super) client: fn(address: &str) -> Vec<String>,
-    /// The median in nanoseconds, from what the client printed.
+    /// Parses the median in nanoseconds from the client's output.
     pub(super) parse: fn(&str) -> Option<f64>,
 }
 
 impl Tool {
-    /// Starts the server, runs the client until it has a result, ends the server.
+    /// Starts the server, runs the client until it has a result, and ends the server.
     pub(super) fn run(&self, hosts: &Hosts<'_>) -> Result<f64, ToolError> {
         let failed = |source| ToolError::Io { tool: self.name, source };
         if !is_installed(self.name) {
@@ -67,8 +67,8 @@ impl Tool {
         let mut server = serve()?;
         let started = Stopwatch::start();
         let mut last = String::new();
-        // The server says in no common way that it listens: the client is tried until it does. Some
-        // servers end with their first client, whether it had a result or not.
+        // There is no common way to see that a server listens, so the client is started again until
+        // it succeeds. Some servers end with their first client, even if the client had no result.
         while !started.has_passed(TRIED_FOR) {
             if server.has_ended() {
                 server = serve()?;
@@ -87,7 +87,7 @@ impl Tool {
     }
 }
 
-/// Turns this process into the program that `words` name.
+/// Replaces this process by the program that `words` name.
 pub fn become_tool(words: &[String]) -> io::Error {
     let Some((program, arguments)) = words.split_first() else {
         return io::Error::from(io::ErrorKind::InvalidInput);
@@ -110,8 +110,8 @@ fn start(
     cpu: Option<usize>,
     words: Vec<String>,
 ) -> io::Result<Child> {
-    // `ip netns exec` shows the program the interfaces of the namespace in /sys, too, where UCX looks
-    // for them; a process that only enters the namespace sees those of the host there.
+    // UCX looks for interfaces in `/sys`. `ip netns exec` mounts the `/sys` of the namespace; a
+    // process that only enters the namespace would see the interfaces of the host there.
     let words = ["ip", "netns", "exec", namespace].map(str::to_string).into_iter().chain(words);
     let spec = ChildSpec {
         role: Role::Tool(words.collect()),
@@ -132,7 +132,7 @@ fn start(
     Ok(child)
 }
 
-/// A program that ends when this is dropped.
+/// A running program. Drop kills it.
 struct Running(Child);
 
 impl Running {
@@ -140,7 +140,7 @@ impl Running {
         self.0.try_wait().is_ok_and(|status| status.is_some())
     }
 
-    /// All it prints until it ends.
+    /// Returns all output of the program until its end.
     fn output(&mut self) -> io::Result<String> {
         let mut printed = Vec::new();
         if let Some(output) = &mut self.0.stdout {
@@ -152,15 +152,15 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both only fail for a child that has ended by itself.
+        // Both calls fail only if the child has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
         cleanup::forget_child(self.0.id());
     }
 }
 
-/// Between attempts.
+/// Pause between two attempts of the client.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A server listens within a fraction of a second.
+/// Time limit for the attempts. A server listens within a fraction of a second.
 const TRIED_FOR: Duration = Duration::from_secs(10);

@@ -21,8 +21,8 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(String::from).collect()
 }
 
-/// The last line has the iterations and then, in microseconds, the median, the average since the
-/// line before, and the average of all; with `-v` as comma-separated values.
+/// Parses the last line: iterations, and then, in microseconds, the median, the average since the
+/// line before, and the overall average. With `-v` the values are separated by commas.
 fn parse(printed: &str) -> Option<f64> {
     let fields = |line: &str| -> Vec<f64> {
         let words = line.split([',', ' ']).filter(|word| !word.is_empty());

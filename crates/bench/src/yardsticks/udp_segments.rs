@@ -1,6 +1,6 @@
-//! A bare stream over UDP with segmentation offload, with the gather and the copy that a stream of
-//! remote writes has: what this host carries by the system calls of the edge protocol with nothing of
-//! the protocol in between.
+//! A bare stream over UDP with segmentation offload. It gathers and copies payloads as a stream of
+//! remote writes does. It shows the highest rate of this host with the system calls of the edge
+//! protocol, but without the protocol.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -15,15 +15,15 @@ use crate::transport::{
 };
 use crate::transports::idle_limit::IdleLimit;
 
-/// Busy-polled UDP. The sender gathers [`BATCH_DATAGRAMS`] headers and as many payloads from a buffer of
-/// the size of a message by one call; the kernel sends them in one piece (`UDP_SEGMENT`) and hands them
-/// over in one piece (`UDP_GRO`); the receiver copies each payload to its place in a buffer of the same
-/// size.
+/// Busy-polled UDP. By one call the sender gathers [`BATCH_DATAGRAMS`] headers and as many payloads
+/// from a buffer that has the size of a message. The kernel sends them as one segmented datagram
+/// (`UDP_SEGMENT`) and delivers them as one (`UDP_GRO`). The receiver copies each payload to its
+/// place in a buffer of the same size.
 ///
-/// The receiver grants a credit for each message that came, and the sender has at most
-/// [`Setup::in_flight`] messages and as many bytes as the receiver's socket holds on their way. Nothing
-/// is retransmitted. Payloads are of full datagrams; each turn through the buffer leaves out the rest at
-/// its end.
+/// The receiver grants a credit for each message that arrived. The sender has at most
+/// [`Setup::in_flight`] messages in flight, and no more bytes than the receiver's socket buffer
+/// holds. Lost datagrams are not retransmitted. All datagrams are full; the rest at the end of the
+/// buffer, too short for a full payload, is not sent.
 #[derive(Debug, Clone, Copy)]
 pub struct UdpSegments;
 
@@ -93,13 +93,13 @@ impl Transport for UdpSegments {
     }
 }
 
-/// How messages become datagrams.
+/// The division of messages into datagrams.
 #[derive(Debug, Clone, Copy)]
 struct Shape {
     payload_bytes: usize,
-    /// Places of payloads in the buffer of a message.
+    /// Number of payloads that fit in the buffer of a message.
     places: u64,
-    /// Datagrams that count as a message.
+    /// Number of datagrams that count as a message.
     datagrams_each: u64,
 }
 
@@ -116,23 +116,24 @@ impl Shape {
         HEADER_BYTES + self.payload_bytes
     }
 
-    /// Where payload `number` lies in the buffer.
+    /// Returns the range of payload `number` in the buffer.
     fn place(self, number: u64) -> std::ops::Range<usize> {
         let start = (number % self.places) as usize * self.payload_bytes;
         start..start + self.payload_bytes
     }
 
-    /// Datagrams of one call: as many as a datagram that is not segmented yet may hold.
+    /// Returns the number of datagrams of one call: as many as fit in one datagram before
+    /// segmentation.
     fn batch(self) -> usize {
         (DATAGRAM_BYTES_MAX / self.datagram_bytes()).clamp(1, BATCH_DATAGRAMS)
     }
 }
 
-/// What both ends have.
+/// State that both ends have.
 struct End {
     socket: UdpSocket,
     shape: Shape,
-    /// Phases begun; both ends count them alike.
+    /// Number of phases begun, equal at both ends.
     phases: u64,
 }
 
@@ -170,9 +171,9 @@ struct Server {
     end: End,
     address: SocketAddr,
     window_bytes: u64,
-    /// To which payloads are copied.
+    /// The buffer to which payloads are copied.
     memory: Vec<u8>,
-    /// What one call receives.
+    /// The receive buffer of one call.
     arrived: Vec<u8>,
 }
 
@@ -230,7 +231,7 @@ impl ServerSide for Server {
                 received += 1;
                 next = next.max(number.saturating_add(1));
             }
-            // What was lost is granted, too, or the sender would wait for it.
+            // Lost messages are granted too. Otherwise the sender would wait for their credits.
             if next / shape.datagrams_each > granted {
                 granted = next / shape.datagrams_each;
                 self.send_control(Control { kind: CREDIT, phase: phase_number, value: next })?;
@@ -247,9 +248,9 @@ impl Server {
 
 struct Client {
     end: End,
-    /// Datagrams on their way at most.
+    /// Highest number of datagrams in flight.
     window: u64,
-    /// From which payloads are gathered.
+    /// The buffer from which payloads are gathered.
     memory: Vec<u8>,
     headers: Vec<u8>,
 }
@@ -264,7 +265,8 @@ impl ClientSide for Client {
         while sent < total {
             let room = (granted + self.window).saturating_sub(sent);
             let count = batch.min(total - sent).min(room);
-            // Half batches would only make more calls: wait for the credits of a whole one.
+            // Waits for the credits of a whole batch, because smaller batches would need more
+            // calls.
             let waits = count < batch.min(total - sent).min(self.window);
             if !waits && self.send_batch(sent, count as usize)? {
                 sent += count;
@@ -283,7 +285,8 @@ impl ClientSide for Client {
 }
 
 impl Client {
-    /// Sends `count` datagrams from number `first` on by one call; false if the socket has no room.
+    /// Sends `count` datagrams, starting with number `first`, by one call. Returns false if the
+    /// socket buffer is full.
     fn send_batch(&mut self, first: u64, count: usize) -> Result<bool, TransportError> {
         let shape = self.end.shape;
         let headers = self.headers.chunks_exact_mut(HEADER_BYTES);
@@ -306,7 +309,8 @@ impl Client {
         }
     }
 
-    /// Returns how many datagrams the receiver has, if it has reported since the last call.
+    /// Returns the number of datagrams that the receiver has, if a report has arrived since the
+    /// last call.
     fn credit(&self) -> Result<Option<u64>, TransportError> {
         let mut latest = None;
         let mut bytes = [0; CONTROL_BYTES];
@@ -318,7 +322,7 @@ impl Client {
         Ok(latest)
     }
 
-    /// Sends `question` again and again until it comes back.
+    /// Sends `question` repeatedly until its echo arrives.
     fn ask(&self, question: Control, attempt: &'static str) -> Result<(), TransportError> {
         let mut idle_limit = IdleLimit::new(attempt);
         let mut bytes = [0; CONTROL_BYTES];
@@ -345,8 +349,8 @@ fn bind(address: SocketAddr) -> Result<UdpSocket, TransportError> {
         .map_err(TransportError::io(format!("bind a UDP socket to {address}")))
 }
 
-/// Sets the receive buffer as large as is allowed, up to [`RECEIVE_BUFFER_BYTES`], and returns how many
-/// bytes of datagrams it holds.
+/// Makes the receive buffer as large as the system permits, up to [`RECEIVE_BUFFER_BYTES`]. Returns
+/// the bytes of datagrams that fit in the buffer.
 fn receive_buffer(socket: &UdpSocket) -> Result<u64, TransportError> {
     if setsockopt(socket, sockopt::RcvBufForce, &RECEIVE_BUFFER_BYTES).is_err() {
         setsockopt(socket, sockopt::RcvBuf, &RECEIVE_BUFFER_BYTES)
@@ -356,7 +360,7 @@ fn receive_buffer(socket: &UdpSocket) -> Result<u64, TransportError> {
     let granted = getsockopt(socket, sockopt::RcvBuf)
         .map_err(io::Error::from)
         .map_err(TransportError::io("read the receive buffer of a UDP socket"))?;
-    // Linux doubles what it is asked for, as it counts its own structures, too.
+    // Linux doubles the requested size to account for its own structures.
     Ok(granted as u64 / 2)
 }
 
@@ -376,7 +380,7 @@ fn try_receive(socket: &UdpSocket, buffer: &mut [u8]) -> Result<Option<usize>, T
     }
 }
 
-/// The other side may not have its socket yet.
+/// The other side may not have opened its socket yet.
 fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -387,11 +391,11 @@ fn is_transient(error: &io::Error) -> bool {
 /// The name of the contender.
 pub const NAME: &str = "udp-segments";
 
-/// Datagrams of one call: with a header of 32 bytes and the payload of an Ethernet frame each, the
-/// most that fits into 65,507 bytes.
+/// Highest number of datagrams in one call. Each has a header of 32 bytes and the payload of an
+/// Ethernet frame; more of them do not fit in 65,507 bytes.
 pub const BATCH_DATAGRAMS: usize = 44;
 
-/// As much as a header of the edge protocol in the middle of a write.
+/// Size of an edge protocol header in the middle of a write.
 const HEADER_BYTES: usize = 32;
 
 const IP_AND_UDP_BYTES: usize = 28;
@@ -401,26 +405,26 @@ const ETHERNET_MTU: u32 = 1500;
 /// The largest payload of a UDP datagram over IPv4.
 const DATAGRAM_BYTES_MAX: usize = 65_507;
 
-/// What a link of the edge protocol asks for.
+/// Size that a link of the edge protocol requests.
 const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 
-/// Smaller messages are no stream of full calls.
+/// Smallest message. Smaller messages do not fill the calls.
 const MESSAGE_BYTES_MIN: u64 = 64 << 10;
 
-/// A kind and two numbers: shorter than any datagram with payload.
+/// A kind and two numbers. Datagrams with payload are always longer.
 const CONTROL_BYTES: usize = 20;
 
-/// The client is there; the server has its address.
+/// The client has opened its socket. The server learns the address from this message.
 const HELLO: u32 = 1;
-/// So many datagrams have come.
+/// The number of datagrams that have arrived.
 const CREDIT: u32 = 2;
-/// The phase has ended; so many datagrams have arrived.
+/// End of a phase; the answer has the number of datagrams that have arrived.
 const END: u32 = 3;
 
-/// A question is repeated about every millisecond.
+/// Polls between two repetitions of a question, about a millisecond.
 const POLLS_PER_QUESTION: u64 = 4096;
 
-/// Parameter with the bytes that the receiver's socket holds.
+/// Parameter with the bytes that fit in the receiver's socket buffer.
 const WINDOW: &str = "window";
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Small writes of one connection, timed while another connection of the same two endpoints streams.
+//! Small writes on one connection, timed while another connection of the same two endpoints
+//! streams.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +12,8 @@ use crate::transport::{Latencies, PHASE_TIME_MAX, TransportError, Waiting};
 use crate::transports::idle_limit::IdleLimit;
 
 impl Half {
-    /// Streams `count` messages and writes a word by connection `small` once in a while. Records the
-    /// time of each such write, from posting to its completion.
+    /// Streams `count` messages, and regularly writes a word on connection `small`. Records the
+    /// time of each of these writes from its post to its completion.
     pub(super) fn stream_beside(
         &self,
         endpoint: &Endpoint,
@@ -65,7 +66,8 @@ impl Half {
         Ok(())
     }
 
-    /// The next completion. A thread that polls looks once; one that blocks does so for at most `limit`.
+    /// Returns the next completion. A polling thread polls once; a blocking thread waits at most
+    /// `limit`.
     fn completion_within(
         &self,
         endpoint: &Endpoint,
@@ -84,13 +86,14 @@ impl Half {
     }
 }
 
-/// Pauses between small writes: around [`PAUSE_NS`], so that none keeps in step with the stream.
+/// The pauses between small writes. They vary around [`PAUSE_NS`], so that the writes do not
+/// synchronise with the stream.
 struct Pauses(u64);
 
 impl Pauses {
     fn next_ns(&mut self) -> u64 {
         self.0 += 1;
-        // The golden ratio spreads the pauses evenly over the range.
+        // Multiples of the golden ratio spread the pauses evenly over the range.
         let spread = self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
         PAUSE_NS / 2 + ((PAUSE_NS * spread) >> 32)
     }
@@ -98,10 +101,11 @@ impl Pauses {
 
 const ATTEMPT: &str = "write a word beside a stream over edge";
 
-/// Context of the small writes; those of the stream are counted from 1.
+/// Context of the small writes. Contexts of the stream are counted from 1.
 const SMALL: u64 = u64::MAX;
 
-/// 1 ms: a small write loads a link of 1 Gb/s by less than a thousandth, and half a second has 500.
+/// 1 ms: a small write uses less than a thousandth of a link of 1 Gb/s, and half a second has 500
+/// writes.
 const PAUSE_NS: u64 = 1_000_000;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! A ping-pong on one of many connections of an endpoint, in turn with a ping-pong on the only
-//! connection of another endpoint: what the many idle ones cost.
+//! A ping-pong on one of an endpoint's many connections, alternating with a ping-pong on the only
+//! connection of another endpoint. The difference is the cost of many idle connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,7 +11,7 @@ use crate::transport::{
     counter,
 };
 
-/// The side that accepts and answers.
+/// The side that accepts connections and answers.
 pub(super) struct Server {
     crowd: super::Server,
     alone: super::Server,
@@ -56,7 +56,7 @@ impl ServerSide for Server {
     }
 }
 
-/// The side that connects and asks.
+/// The side that connects and sends the first message.
 pub(super) struct Client {
     crowd: super::Client,
     alone: super::Client,
@@ -104,11 +104,11 @@ impl ClientSide for Client {
     }
 }
 
-/// Connections on which nothing happens.
+/// Idle connections.
 struct Idle {
     wanted: u32,
     connections: Vec<Connection>,
-    /// By how much the process grew while they were made.
+    /// Growth of the process's memory while the connections were made, in bytes.
     grown_bytes: u64,
 }
 
@@ -130,22 +130,23 @@ impl Idle {
         Ok(())
     }
 
-    /// Memory of one, everything that the process needs for it counted. `most` is the most that a
-    /// sample of this process has seen: what earlier samples have freed is used again, which does not
-    /// show as growth.
+    /// Returns the memory per connection, including everything that the process allocates for it.
+    /// `most` keeps the largest growth of all samples of this process, because a later sample
+    /// reuses memory that an earlier one has freed, and then does not grow.
     fn bytes_each(&self, most: &AtomicU64) -> f64 {
         let seen = most.fetch_max(self.grown_bytes, Ordering::Relaxed);
         seen.max(self.grown_bytes) as f64 / f64::from(self.wanted.max(1))
     }
 }
 
-/// Whose turn it is.
+/// The endpoint that is measured next.
 enum ActiveGroup {
     Crowd,
     Alone,
 }
 
-/// Both sides take the same turns, in blocks so that each is in its stride for most of a block.
+/// Returns the endpoint of an operation, equal on both sides. Operations alternate in blocks, so
+/// that most operations of a block run at a steady state.
 fn turn(operation: u64) -> ActiveGroup {
     if (operation / BLOCK_OPERATIONS).is_multiple_of(2) {
         ActiveGroup::Crowd
@@ -154,11 +155,11 @@ fn turn(operation: u64) -> ActiveGroup {
     }
 }
 
-/// Two or three milliseconds: short against drifts of the machine, long against the first round
-/// trips of a block.
+/// A block takes two or three milliseconds: short compared with changes of the machine's speed,
+/// long compared with the first round trips of a block.
 const BLOCK_OPERATIONS: u64 = 256;
 
-/// Parameter with the addresses of the endpoint that has one connection.
+/// Parameter with the addresses of the endpoint with one connection.
 const ALONE: &str = "alone";
 
 static AT_SERVER: AtomicU64 = AtomicU64::new(0);

@@ -1,8 +1,8 @@
-//! One-way writes whose every byte the target checks, with the progress over time.
+//! One-way writes of which the target checks every byte and records the progress over time.
 //!
-//! Message `k` goes to slot `k` modulo [`SLOTS`] of the target and notifies it. The target compares
-//! all of it with what it must be and writes the number of messages it has checked into the
-//! requester's memory; the requester fills a slot again only when it was checked.
+//! Message `k` is written to slot `k` modulo [`SLOTS`] of the target, with a notification. The
+//! target compares all bytes with the expected ones, and writes the number of checked messages into
+//! the requester's memory. The requester fills a slot again only after the slot was checked.
 
 use ethernot::{CompletionKind, Order, RemoteRegion, Request, Source};
 
@@ -11,16 +11,16 @@ use crate::clock;
 use crate::transport::{Observed, Setup, TransportError, counter};
 use crate::transports::idle_limit::IdleLimit;
 
-/// Messages in flight or not yet checked.
+/// Highest number of messages that are in flight or not yet checked.
 pub(super) const SLOTS: u64 = 16;
 
-/// Bytes of memory that a side needs: slots for what comes and what goes, and the word in which the
-/// target reports its progress, which comes last.
+/// Returns the bytes of memory that a side needs: slots for incoming and for outgoing messages, and
+/// the word in which the target reports its progress.
 pub(super) fn buffer_bytes(setup: &Setup) -> u64 {
     2 * (SLOTS * setup.message_bytes + super::WORD_BYTES)
 }
 
-/// Bytes that arrived, per millisecond of this host's clock.
+/// Bytes that arrived in each millisecond of this host's clock.
 #[derive(Debug, Default)]
 struct Timeline {
     start_ms: u64,
@@ -44,17 +44,17 @@ impl Timeline {
 }
 
 impl Half {
-    /// Where the peer reports how many messages it has checked.
+    /// Returns the offset of the word to which the peer writes the number of checked messages.
     fn result_at(&self) -> u64 {
         SLOTS * self.message_bytes
     }
 
-    /// Start of what goes to the peer.
+    /// Returns the offset of the outgoing messages.
     fn outgoing_at(&self) -> u64 {
         self.result_at() + super::WORD_BYTES
     }
 
-    /// Requester: writes `count` messages and waits until all were checked.
+    /// Runs at the requester: writes `count` messages and waits until all were checked.
     pub(super) fn stream_to_be_verified(&mut self, count: u64) -> Result<(), TransportError> {
         let first = self.rounds + 1;
         let last = self.rounds + count;
@@ -81,7 +81,7 @@ impl Half {
         }
     }
 
-    /// Target: checks `count` messages as they come.
+    /// Runs at the target: checks `count` messages as they arrive.
     pub(super) fn verify_stream(&mut self, count: u64) -> Result<Observed, TransportError> {
         let last = self.rounds + count;
         let mut timeline = Timeline::default();
@@ -102,11 +102,12 @@ impl Half {
             let is_expected = completion.immediate == Some(number as u32);
             corrupted += u64::from(!is_expected || !self.is_intact(number));
             timeline.add(self.message_bytes);
-            // The second half is this side's to send from; its last word is free.
+            // The target sends no messages, so the memory for outgoing messages is free for this
+            // word.
             let word_at = self.outgoing_at();
             self.buffer.store_u64(word_at, number);
-            // All words go to one place: of relaxed ones an older one may win, and the requester
-            // would wait for ever.
+            // All reports are written to one place, so they need strict order. With relaxed order
+            // an older report could be placed last, and the requester would wait forever.
             let mut operation = self.operation(remote, Order::Strict);
             operation.request = Request::Write {
                 source: Source::Region { region: self.region.region().id, offset: word_at },
@@ -154,12 +155,12 @@ impl Half {
     }
 }
 
-/// What word `index` of message `number` is: no two words of neighbouring messages are equal.
+/// Returns word `index` of message `number`. Neighbouring messages have no equal words.
 const fn word(number: u64, index: u64) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index.wrapping_mul(0xd1b5_4a32_d192_ed03)
 }
 
-/// A minute: longer than any such stream is looked at.
+/// One minute: longer than any stream of this test.
 const TIMELINE_MS_MAX: usize = 60_000;
 
 #[cfg(test)]
@@ -173,11 +174,12 @@ mod tests {
     use super::*;
     use crate::transport::{Test, Waiting};
 
-    /// Messages of a stream: few, as only the last report can be missed for ever.
+    /// Messages of a stream. There are few, because only a stream's last report can be lost without
+    /// a later one to replace it.
     const MESSAGES: u64 = 20;
     const STREAMS: u64 = 200;
 
-    /// An endpoint whose arriving frames overtake each other.
+    /// Makes an endpoint whose link reorders arriving frames.
     fn endpoint(seed: u64) -> Endpoint {
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let udp = UdpLink::bind(address, &UdpConfig::default()).expect("a socket on loopback");
