@@ -1,10 +1,10 @@
-//! What changed between two sets of documents: two commits, or two machines.
+//! The differences between two sets of documents, of two commits or of two machines.
 
 use crate::document::Document;
 use crate::judge::{Judged, judge};
 use crate::printed;
 
-/// A value whose verdict or figure differs.
+/// A printed value whose verdict or outcome differs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
     /// `PAPER/ITEM.VALUE`.
@@ -13,11 +13,11 @@ pub struct Difference {
     pub before: String,
     /// Verdict and outcome now.
     pub after: String,
-    /// Whether the verdict is another one.
+    /// Whether the verdict differs.
     pub has_changed_verdict: bool,
 }
 
-/// Returns the differences between two sets; changed verdicts stand first.
+/// Returns the differences between two sets, changed verdicts first.
 pub fn differences(before: &[Document], after: &[Document]) -> Vec<Difference> {
     let mut found = Vec::new();
     for paper in printed::all() {
@@ -39,7 +39,7 @@ pub fn differences(before: &[Document], after: &[Document]) -> Vec<Difference> {
             }
         }
     }
-    // The sort is stable: the order of papers stays.
+    // The sort is stable, so the papers stay in order.
     found.sort_by_key(|one| !one.has_changed_verdict);
     found
 }

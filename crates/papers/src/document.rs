@@ -1,43 +1,43 @@
-//! A measured item: a JSON document with everything that a reader of its figures needs.
+//! The results of a measured item, as a JSON document with all that is needed to interpret them.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-/// What was measured of an item.
+/// The results of an item.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Document {
     /// [`FORMAT`].
     pub format: String,
-    /// Key of the paper.
+    /// Key of the paper, as in [`crate::printed::Paper::key`].
     pub paper: String,
     /// Id of the item.
     pub item: String,
     /// Version of the program.
     pub version: String,
-    /// Commit that it was built from, or `unknown`.
+    /// Commit from which the program was built, or `unknown`.
     pub commit: String,
     /// When it was measured, in seconds since 1970-01-01 UTC.
     pub unix_seconds: u64,
-    /// How long the command took.
+    /// Duration of the command, in seconds.
     pub seconds: f64,
-    /// The command.
+    /// The command line.
     pub command: String,
     /// Whether it was a quick run.
     pub is_quick: bool,
     /// The machine.
     pub machine: Machine,
-    /// Load average of one minute when it began.
+    /// Load average of one minute at the start.
     pub load: f64,
-    /// What was measured.
+    /// The measured curves.
     pub series: Vec<Series>,
     /// Statements that the command itself has checked.
     #[serde(default)]
     pub seen: Vec<Seen>,
-    /// What a reader of the figures should know besides.
+    /// Further facts for readers of the results.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Why it was not measured, with the remedy.
+    /// The reason why the item was not measured, with the remedy.
     #[serde(default)]
     pub cannot_run: Option<String>,
 }
@@ -45,11 +45,11 @@ pub struct Document {
 /// The machine that measured.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Its name.
+    /// The host name.
     pub host: String,
     /// Name of the processor.
     pub cpu: String,
-    /// Processors.
+    /// Number of processors.
     pub cpus: u32,
     /// Release of the kernel.
     pub kernel: String,
@@ -58,15 +58,15 @@ pub struct Machine {
 /// A curve, or the cells of a table's row.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// The diagram that it belongs to.
+    /// The diagram of the curve.
     pub panel: String,
     /// Its name in the legend.
     pub name: String,
-    /// The horizontal axis.
+    /// The name of the horizontal axis.
     pub x: String,
     /// Unit of the values.
     pub unit: String,
-    /// By growing place.
+    /// The points, ordered by [`Point::at`].
     pub points: Vec<Point>,
 }
 
@@ -75,52 +75,52 @@ pub struct Series {
 pub struct Point {
     /// Place on the horizontal axis.
     pub at: f64,
-    /// The figure that counts.
+    /// The result.
     pub value: f64,
     /// The lowest sample that was kept.
     pub min: f64,
     /// The highest sample that was kept.
     pub max: f64,
-    /// The samples, where the command reports them.
+    /// The samples, if the command reports them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub samples: Vec<f64>,
-    /// Why it is off, where the command knows.
+    /// The reason of a deviation, if the command knows one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// A statement that was checked by the command.
+/// A statement that the command has checked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Seen {
-    /// Id of the printed value.
+    /// Id of the statement among the printed values.
     pub id: String,
     /// Whether it holds.
     pub holds: bool,
-    /// The figures it saw.
+    /// The figures on which the outcome is based.
     pub saw: String,
-    /// Why it does not hold, where that is known.
+    /// The reason why the statement does not hold, if known.
     pub reason: Option<String>,
 }
 
-/// Why a document is refused.
+/// Why a document cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DocumentError {
-    /// It is no whole JSON document of this form.
+    /// The text is not a complete JSON document of this format.
     #[error("it is cut short or no result of `ethernot paper` ({0}); measure the item again")]
     Malformed(String),
-    /// It has another form.
+    /// The document has another format.
     #[error("its format is {0:?}, and this version reads {FORMAT:?}; measure the item again")]
     Format(String),
-    /// It was changed after it was written.
+    /// The document was changed after it was written.
     #[error("its checksum is {found:?} for {expected:?}: it was edited; measure the item again")]
     Edited {
-        /// What stands in it.
+        /// The checksum in the document.
         found: String,
-        /// What its contents give.
+        /// The checksum of its contents.
         expected: String,
     },
-    /// It belongs to no item.
+    /// The document names an item that does not exist.
     #[error("there is no item {0:?}; the command `ethernot paper` lists all")]
     Unknown(String),
 }
@@ -157,14 +157,15 @@ impl Document {
         self.series.iter().find(|series| series.panel == panel && series.name == name)
     }
 
-    /// Returns the largest spread of its points: half of the distance between lowest and highest, in percent.
+    /// Returns the largest spread of the points, in percent. The spread is half the distance
+    /// between lowest and highest sample.
     pub fn spread_percent(&self) -> Option<f64> {
         let points = self.series.iter().flat_map(|series| &series.points);
         let spreads = points.filter(|point| point.value > 0.0);
         spreads.map(|point| (point.max - point.min) / point.value * 50.0).reduce(f64::max)
     }
 
-    /// Returns the text of its file, with a checksum as its last field.
+    /// Returns the text for the document's file, with a checksum as its last field.
     ///
     /// # Errors
     /// The text is no such document.
@@ -174,12 +175,13 @@ impl Document {
         Ok(format!("{start}{MARK}{}\"{END}", checksum(start)))
     }
 
-    /// Reads the text of a file. Does not check that the item exists: [`crate::reading::read`] does.
+    /// Parses the text of a file. Does not check that the item exists, as [`crate::reading::read`]
+    /// does.
     ///
     /// # Errors
     /// [`DocumentError`], one variant for each cause.
     pub fn parse(text: &str) -> Result<Self, DocumentError> {
-        // The text of an error may quote the document.
+        // The error text may quote control characters of the document.
         let malformed = |error: serde_json::Error| {
             DocumentError::Malformed(error.to_string().replace(char::is_control, "\u{fffd}"))
         };
@@ -188,7 +190,8 @@ impl Document {
         if format != FORMAT {
             return Err(DocumentError::Format(format.to_owned()));
         }
-        // The checksum is of the text, as numbers that are read and written again may differ in their last digit.
+        // The checksum covers the text, because numbers may differ in their last digit after
+        // parsing and formatting.
         let (start, rest) = text.rsplit_once(MARK).unwrap_or((text, "none"));
         let found = rest.trim_end_matches(['\n', '}', '"']).to_owned();
         let expected = checksum(start);
@@ -201,8 +204,8 @@ impl Document {
     }
 }
 
-/// Replaces control characters in all texts. A document can come from another machine, and a terminal would obey
-/// escape sequences in it.
+/// Replaces control characters in all texts. A document can come from another machine, and a
+/// terminal would execute escape sequences in it.
 fn replace_control(json: &mut Json) {
     match json {
         Json::String(text) if text.contains(char::is_control) => {
@@ -214,19 +217,20 @@ fn replace_control(json: &mut Json) {
     }
 }
 
-/// FNV-1a over the text of a document before its checksum: it finds accidents, not attacks.
+/// Returns the FNV-1a hash of a document's text before its checksum. It detects accidental changes,
+/// not attacks.
 fn checksum(text: &str) -> String {
     let fold = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME);
     format!("{:016x}", text.bytes().fold(FNV_START, fold))
 }
 
-/// Name and version of the document's form.
+/// Name and version of the document format.
 pub const FORMAT: &str = "ethernot-paper/1";
 
-/// How a document ends.
+/// The end of a document.
 const END: &str = "\n}";
 
-/// Before the checksum.
+/// The text before the checksum.
 const MARK: &str = ",\n  \"checksum\": \"";
 const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0100_0000_01b3;
@@ -254,7 +258,8 @@ mod tests {
     #[test]
     fn a_document_that_was_written_is_read() {
         let mut document = Document::new("sandia1999", "table1");
-        // Its shortest text is read as its neighbour by a parser that is quick and not exact.
+        // A fast but inexact parser reads the shortest text of this number as a neighbouring
+        // number.
         document.load = 55.678_858_723_958_335;
         document.seconds = 0.1 + 0.2;
         let read = Document::parse(&document.to_text().unwrap()).unwrap();

@@ -1,51 +1,53 @@
-//! Compares a printed value with ours, in the manner that the data name.
+//! Compares printed values with ours, in the manner given in the data.
 
 use crate::document::{Document, Point, Series};
 use crate::printed::{At, Better, Item, Manner, Value};
 use crate::reasons;
 
-/// A printed value beside ours.
+/// A printed value and our value.
 #[derive(Debug, Clone)]
 pub struct Judged {
-    /// What is printed.
+    /// The printed value.
     pub value: &'static Value,
-    /// Ours, in the unit of the printed value, or as a ratio.
+    /// Our value, in the unit of the printed value or as a ratio.
     pub ours: Option<f64>,
-    /// Half of what lies between our lowest and highest, in percent.
+    /// Half the distance between our lowest and highest sample, in percent.
     pub spread_percent: Option<f64>,
-    /// The error in percent (same), or the factor (ratio, absolute), or the figures seen (statement).
+    /// The error in percent ([`Manner::Same`]), the factor ([`Manner::Ratio`],
+    /// [`Manner::Absolute`]), or the compared figures ([`Manner::Statement`]).
     pub outcome: String,
     /// The verdict.
     pub verdict: Verdict,
-    /// Why, where a reason is due.
+    /// The reason of a deviation, if one is required.
     pub reason: Option<Why>,
 }
 
-/// What came out.
+/// The result of a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// Ours is within 10 % (same), as good or better (ratio), or the statement holds.
+    /// Our value is within 10 % ([`Manner::Same`]), is as good or better ([`Manner::Ratio`]), or
+    /// the statement holds.
     Holds,
-    /// It does not.
+    /// Our value is off, or the statement does not hold.
     HoldsNot,
-    /// It is shown and not judged.
+    /// Our value is shown without a judgement.
     Shown,
-    /// The item was measured, but nothing of it answers this value.
+    /// The item was measured, but its document has no value for comparison.
     NotCovered,
     /// The item was not measured.
     NotMeasured,
-    /// There is no code yet.
+    /// No command measures the item yet.
     NoCode,
 }
 
-/// Why a number is off or a statement does not hold.
+/// Why our value is off or a statement does not hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    /// A reason that a second run has confirmed: the statement holds without the cause.
+    /// A reason that a second run has confirmed: without the cause, the statement holds.
     Tested(String),
-    /// A reason with its evidence, which no run has tested.
+    /// A reason with evidence that no run has tested.
     Known(String),
-    /// Counted.
+    /// No reason is known. [`Counts::not_known`] counts these values.
     NotKnown,
 }
 
@@ -72,13 +74,13 @@ impl Verdict {
         }
     }
 
-    /// Whether ours was compared and judged.
+    /// Returns whether our value was compared and judged.
     pub const fn is_judged(self) -> bool {
         matches!(self, Self::Holds | Self::HoldsNot)
     }
 }
 
-/// Compares all values of an item with a document of it.
+/// Compares all values of an item with the values in `document`.
 pub fn judge(item: &'static Item, document: Option<&Document>) -> Vec<Judged> {
     item.values.iter().map(|value| judge_value(item, value, document)).collect()
 }
@@ -133,8 +135,9 @@ fn statement(item: &Item, value: &'static Value, document: &Document) -> Option<
     Some(Judged { value, ours: None, spread_percent: None, outcome, verdict, reason })
 }
 
-/// What the second run of an item says of the reason of a statement that does not hold: confirmed, or not known
-/// if the statement does not hold there either; and the figures that it saw.
+/// Checks by the second run of an item why a statement does not hold. Returns `reason` as
+/// confirmed, if the statement holds in the second run; otherwise no reason is known. Also returns
+/// the figures of that run.
 fn tested(item: &Item, value: &Value, document: &Document, reason: Why) -> (Why, Option<String>) {
     let again = value
         .check
@@ -179,7 +182,8 @@ fn number(value: &'static Value, document: &Document) -> Option<Judged> {
     })
 }
 
-/// A relative error of at most [`ERROR_PERCENT_MAX`].
+/// Returns a verdict on two numbers, which holds for a relative error of at most
+/// [`ERROR_PERCENT_MAX`].
 fn same(ours: f64, printed: f64) -> (Verdict, String) {
     let error = (ours / printed - 1.0) * 100.0;
     let holds = error.abs() <= ERROR_PERCENT_MAX;
@@ -187,7 +191,8 @@ fn same(ours: f64, printed: f64) -> (Verdict, String) {
     (verdict, format!("{error:+.1} %"))
 }
 
-/// Ours is at least as good as the nearer end of the printed range.
+/// Returns a verdict on two ratios, which holds if ours is at least as good as the nearer end of
+/// the printed range.
 fn ratio(ours: f64, [from, until]: [f64; 2], better: Better) -> (Verdict, String) {
     let holds = match better {
         Better::More => ours >= from.min(until),
@@ -223,31 +228,31 @@ fn pick<'a>(series: &'a Series, at: &At) -> Option<&'a Point> {
     }
 }
 
-/// The counts of a paper, as its line on the first screen has them.
+/// The counts of a paper, for its line in the overview.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Figures and tables.
+    /// Number of figures and tables.
     pub items: usize,
-    /// Items with a command.
+    /// Number of items with a command.
     pub with_command: usize,
-    /// Items with a command that are measured.
+    /// Number of measured items.
     pub measured: usize,
-    /// Printed values and statements.
+    /// Number of printed values and statements.
     pub values: usize,
-    /// Values that are judged.
+    /// Number of judged values and statements.
     pub judged: usize,
-    /// Judged values that hold.
+    /// Number of judged ones that hold.
     pub hold: usize,
-    /// Judged values that do not hold.
+    /// Number of judged ones that do not hold.
     pub hold_not: usize,
-    /// Values that do not hold, for a reason that a second run has confirmed.
+    /// Number of those that do not hold for a reason which a second run has confirmed.
     pub tested: usize,
-    /// Values that do not hold, without a reason.
+    /// Number of those that do not hold and have no known reason.
     pub not_known: usize,
 }
 
 impl Counts {
-    /// Adds an item.
+    /// Adds the values of an item to the counts.
     pub fn add(&mut self, item: &Item, is_measured: bool, judged: &[Judged]) {
         let count = |verdict| judged.iter().filter(|one| one.verdict == verdict).count();
         self.items += 1;
@@ -264,7 +269,7 @@ impl Counts {
     }
 }
 
-/// Errors above it need a reason.
+/// Largest error of a value that holds, in percent. A larger error needs a reason.
 pub const ERROR_PERCENT_MAX: f64 = 10.0;
 
 #[cfg(test)]

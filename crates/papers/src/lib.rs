@@ -1,8 +1,9 @@
-//! What five papers print, and how results of ours are compared with it.
+//! The values that five papers print, and their comparison with our results.
 //!
-//! The printed values are data: `papers/*.toml`, one file a paper. [`printed`] reads them, [`document`] is
-//! the form of a measured item, [`judge`] compares the two in the manner that the data name, and
-//! [`difference`] compares two sets of documents. The crate reads no files and knows no clock.
+//! The printed values are data: `papers/*.toml`, one file per paper. [`printed`] reads them.
+//! [`document`] is the format of a measured item. [`judge`] compares both in the manner given in
+//! the data, and [`difference`] compares two sets of documents. The crate reads no files and no
+//! clock.
 
 #![forbid(unsafe_code)]
 

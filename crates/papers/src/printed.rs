@@ -12,15 +12,15 @@ use crate::statement::Check;
 pub struct Paper {
     /// The name on the command line.
     pub key: String,
-    /// Its title.
+    /// The title of the paper.
     pub title: String,
     /// Its authors.
     pub authors: String,
-    /// Where and when it was published.
+    /// Place and date of publication.
     pub published: String,
-    /// The machines that it measured.
+    /// The machines of the paper's measurements.
     pub machine: String,
-    /// Definitions, and where the paper contradicts itself.
+    /// Definitions, and contradictions in the paper.
     #[serde(default)]
     pub notes: Vec<String>,
     /// Figures and tables, in the paper's order.
@@ -34,33 +34,34 @@ pub struct Paper {
 pub struct Item {
     /// The name on the command line, unique in its paper.
     pub id: String,
-    /// Its place in the paper.
+    /// The number of the figure or table, or the section.
     pub place: String,
-    /// What it shows.
+    /// The caption in short.
     pub title: String,
-    /// Arguments of `ethernot` that regenerate it; empty if there is no code yet.
+    /// Arguments of `ethernot` that measure the item; empty if there is no code yet.
     #[serde(default)]
     pub command: Vec<String>,
-    /// Arguments of a quick run, after the others.
+    /// Additional arguments of a quick run.
     #[serde(default)]
     pub quick: Vec<String>,
-    /// Arguments of a second run, after the others, that tests the reasons of the item: a statement that does
-    /// not hold, but holds there, has a tested reason.
+    /// Additional arguments of a second run that tests the item's reasons. If a statement does not
+    /// hold in the first run but in the second, its reason is confirmed.
     #[serde(default)]
     pub retest: Vec<String>,
-    /// What differs in the second run, in words; panels of it have this name behind theirs.
+    /// The difference of the second run, in words. The run's panels have this text at the end of
+    /// their names.
     #[serde(default)]
     pub retest_name: String,
-    /// Names with which the panels begin that belong to it.
+    /// The first words of the names of the item's panels.
     #[serde(default)]
     pub take: Vec<String>,
-    /// About how long a quick run takes.
+    /// Approximate duration of a quick run, in seconds.
     #[serde(default)]
     pub seconds_quick: u32,
-    /// About how long a full run takes.
+    /// Approximate duration of a full run, in seconds.
     #[serde(default)]
     pub seconds_full: u32,
-    /// What has to exist first, if there is no code yet.
+    /// What is missing for a command, if there is no code yet.
     pub waits_for: Option<String>,
     /// The paper's horizontal axis.
     #[serde(default)]
@@ -68,10 +69,10 @@ pub struct Item {
     /// The paper's vertical axis.
     #[serde(default)]
     pub y: String,
-    /// What it prints or says.
+    /// The printed values and statements.
     #[serde(default, rename = "value")]
     pub values: Vec<Value>,
-    /// Rows of a table, in short: minimum, mean, maximum and standard deviation each.
+    /// Rows of a table in short form: minimum, mean, maximum and standard deviation each.
     #[serde(default)]
     rows: Vec<TableRow>,
 }
@@ -80,41 +81,41 @@ pub struct Item {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Value {
-    /// Unique in its item.
+    /// The name, unique in the item.
     pub id: String,
-    /// What it is.
+    /// Description in words.
     pub what: String,
-    /// Of which kind.
+    /// The kind of value.
     pub kind: Kind,
-    /// How it is compared with ours.
+    /// The manner of its comparison with our results.
     pub manner: Manner,
-    /// The number, if one is printed. Of a range the lower end.
+    /// The number, if one is printed; the lower end of a range.
     pub value: Option<f64>,
     /// The upper end of a range.
     pub value_max: Option<f64>,
-    /// A second number that is printed in the same place.
+    /// A second number printed in the same place.
     pub also: Option<f64>,
-    /// What a ratio divides by.
+    /// The divisor of a ratio.
     pub to: Option<f64>,
     /// Unit of the numbers.
     #[serde(default)]
     pub unit: String,
-    /// What qualifies it.
+    /// A restriction of the value, in words.
     pub remark: Option<String>,
-    /// The part of the figure.
+    /// The part of the figure, such as (a).
     pub part: Option<String>,
     /// Other places that print the same quantity with another number, as `PAPER/ITEM.VALUE`.
     #[serde(default)]
     pub see: Vec<String>,
-    /// The panel of the document that has ours.
+    /// The panel of the document with our value.
     pub panel: Option<String>,
-    /// The series in this panel.
+    /// The series with our value in this panel.
     pub series: Option<String>,
-    /// The series that ours is divided by.
+    /// The series by which our value is divided.
     pub over: Option<String>,
-    /// Which point of the series.
+    /// The point of the series with our value.
     pub at: Option<At>,
-    /// Whether more or less of a ratio is better.
+    /// The better direction of a ratio.
     pub better: Option<Better>,
     /// Whether the number is a gain in percent: the ratio is 1 + value / 100.
     #[serde(default)]
@@ -123,9 +124,9 @@ pub struct Value {
     pub setup: Option<String>,
     /// The test of `bench multiedge`.
     pub test: Option<String>,
-    /// How a statement is checked.
+    /// The check of a statement.
     pub check: Option<Check>,
-    /// Why ours is off, if it is: an entry of `papers/reasons.toml`.
+    /// The reason if our value is off: an entry of `papers/reasons.toml`.
     pub reason: Option<String>,
 }
 
@@ -140,38 +141,39 @@ struct TableRow {
     values: [f64; 4],
 }
 
-/// What is printed.
+/// The kind of a printed value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// A number.
     Number,
-    /// A quotient, or both sides of one.
+    /// A quotient, or its two sides.
     Ratio,
-    /// Words that hold or do not.
+    /// A statement in words, which may hold or not.
     Statement,
-    /// A drawing, and no number in the text.
+    /// A drawing without a number in the text.
     DrawnOnly,
 }
 
-/// How ours is compared.
+/// A manner of comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Manner {
-    /// A simulation of the same thing: relative error.
+    /// Our value is from a simulation of the same system. The relative error is judged.
     Same,
-    /// Two stacks on one machine there, two on one machine here.
+    /// A ratio of two stacks on the paper's machine, compared with a ratio of two stacks on our
+    /// machine.
     Ratio,
-    /// A function of our results.
+    /// A check of our results.
     Statement,
-    /// Another machine's value: shown with the factor, never judged.
+    /// A value of another machine. The factor is shown, and never judged.
     Absolute,
-    /// Ours alone: no number is printed.
+    /// Only our value is shown, as no number is printed.
     Drawn,
 }
 
 impl Manner {
-    /// Returns its name, one word.
+    /// Returns the name, one word.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Same => "same",
@@ -193,13 +195,13 @@ pub enum At {
     Extreme(String),
 }
 
-/// Which direction is better.
+/// The better direction of a ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
-    /// A rate.
+    /// A higher value is better, as for a rate.
     More,
-    /// A time.
+    /// A lower value is better, as for a time.
     Less,
 }
 
@@ -219,7 +221,7 @@ impl Chosen {
     }
 }
 
-/// Columns of the tables of Sandia's study.
+/// Columns of the tables in Sandia's study.
 pub const COLUMNS: [&str; 4] = ["min", "avg", "max", "sigma"];
 
 /// Returns all papers, in the order in which the command lists them.
@@ -232,14 +234,14 @@ pub fn paper(key: &str) -> Option<&'static Paper> {
     all().iter().find(|paper| paper.key == key)
 }
 
-/// Returns the value `PAPER/ITEM.VALUE`.
+/// Returns the value with the name `PAPER/ITEM.VALUE`.
 pub fn value(name: &str) -> Option<&'static Value> {
     let (key, rest) = name.split_once('/')?;
     let (item, value) = rest.split_once('.')?;
     paper(key)?.item(item)?.values.iter().find(|known| known.id == value)
 }
 
-/// Returns the number that stands at `PAPER/ITEM.VALUE`; NaN if there is none.
+/// Returns the number of the value `PAPER/ITEM.VALUE`; NaN if there is none.
 pub fn number(name: &str) -> f64 {
     value(name).and_then(|value| value.value).unwrap_or(f64::NAN)
 }
@@ -252,7 +254,7 @@ impl Paper {
 }
 
 impl Item {
-    /// Whether a command regenerates it.
+    /// Returns whether a command measures this item.
     pub fn has_command(&self) -> bool {
         !self.command.is_empty()
     }
@@ -263,18 +265,18 @@ impl Item {
         self.command.iter().chain(quick).cloned().collect()
     }
 
-    /// Returns the arguments of the run that tests reasons, if there is one.
+    /// Returns the arguments of the run that tests the item's reasons, if there is one.
     pub fn retest_arguments(&self, is_quick: bool) -> Option<Vec<String>> {
         let all = self.arguments(is_quick).into_iter().chain(self.retest.iter().cloned());
         (!self.retest.is_empty()).then(|| all.collect())
     }
 
-    /// Returns the name that a panel has in the run that tests reasons.
+    /// Returns the name of a panel in the run that tests the item's reasons.
     pub fn retest_panel(&self, panel: &str) -> String {
         format!("{panel}, {}", self.retest_name)
     }
 
-    /// Returns about how long its command takes, in seconds.
+    /// Returns the approximate duration of the item's command, in seconds.
     pub fn seconds(&self, is_quick: bool) -> u32 {
         if is_quick { self.seconds_quick } else { self.seconds_full }
     }
@@ -287,8 +289,8 @@ impl Item {
 }
 
 impl Value {
-    /// Returns the ratio that is printed, or that follows from both printed sides: from, and up to. A value in percent is
-    /// a ratio to 100.
+    /// Returns the lower and upper end of the printed ratio, or of the ratio that follows from its
+    /// two printed sides.
     pub fn ratio(&self) -> Option<[f64; 2]> {
         let value = self.value?;
         if self.is_gain {
@@ -300,7 +302,7 @@ impl Value {
         Some([value / to, self.value_max.unwrap_or(value) / to])
     }
 
-    /// Returns what is printed, as text.
+    /// Returns the printed numbers as text.
     pub fn text(&self) -> String {
         let Some(value) = self.value else { return String::new() };
         let upper = self.value_max.map(|upper| format!(" to {upper}")).unwrap_or_default();
@@ -310,7 +312,7 @@ impl Value {
     }
 }
 
-/// Turns each row of tables into four values.
+/// Replaces each row of a table by four values.
 fn expand(mut paper: Paper) -> Paper {
     for item in &mut paper.items {
         for row in &item.rows {
@@ -353,7 +355,7 @@ static PAPERS: LazyLock<Vec<Paper>> = LazyLock::new(|| {
     TEXTS.into_iter().map(read).collect()
 });
 
-/// What is built in.
+/// The data files, by key of the paper.
 const TEXTS: [(&str, &str); 5] = [
     ("sandia1999", include_str!("../../../papers/sandia1999.toml")),
     ("convergence2005", include_str!("../../../papers/convergence2005.toml")),
@@ -368,7 +370,7 @@ mod tests {
 
     #[test]
     fn all_figures_and_tables_are_listed_and_each_has_a_command_or_waits() {
-        // 34 with data, and the slide that says what the gain is.
+        // 34 items with data, and the slide that states the gain.
         assert_eq!(all().iter().map(|paper| paper.items.len()).sum::<usize>(), 35);
         for paper in all() {
             for item in &paper.items {

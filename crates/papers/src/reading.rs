@@ -1,9 +1,9 @@
-//! Documents of items that exist.
+//! Reads documents, and checks that their items exist.
 
 use crate::document::{Document, DocumentError};
 use crate::printed;
 
-/// Reads the text of a document of one of the papers' items.
+/// Parses the text of a document for one of the papers' items.
 ///
 /// # Errors
 /// [`DocumentError`], one variant for each cause.

@@ -1,20 +1,20 @@
-//! Why numbers of ours are off: `papers/reasons.toml`.
+//! The reasons why our values are off: `papers/reasons.toml`.
 
 use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-/// A reason with its evidence.
+/// A reason and its evidence.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reason {
-    /// Its name in the data of papers.
+    /// The name by which the papers' data refer to it.
     pub id: String,
-    /// In a sentence.
+    /// The reason in one sentence.
     pub text: String,
-    /// What shows it.
+    /// The evidence.
     pub evidence: String,
-    /// What tests it.
+    /// The test of the reason.
     pub test: String,
 }
 
@@ -28,7 +28,7 @@ pub fn all() -> &'static [Reason] {
     &REASONS.reason
 }
 
-/// Returns the reason of this name.
+/// Returns the reason with this name.
 pub fn reason(id: &str) -> Option<&'static Reason> {
     all().iter().find(|reason| reason.id == id)
 }

@@ -1,46 +1,49 @@
-//! Statements of papers as functions of results.
+//! Checks statements of the papers against our results.
 
 use serde::Deserialize;
 
 use crate::document::{Document, Point, Series};
 
-/// How a statement is checked.
+/// The check of a statement.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Check {
-    /// In which way.
+    /// The kind of check.
     pub kind: CheckKind,
     /// The panel.
     pub panel: String,
     /// The series that the statement is about.
     pub series: String,
-    /// The series that it is compared with.
+    /// The series for comparison.
     #[serde(default)]
     pub other: String,
-    /// The panel that the panel is compared with.
+    /// The panel for comparison.
     #[serde(default)]
     pub other_panel: String,
     /// The bound, see [`CheckKind`].
     pub within: f64,
-    /// The last place on the axis that counts; without, all do.
+    /// The last position on the axis that is checked; `None` checks the whole axis.
     pub until: Option<f64>,
 }
 
-/// Ways to check a statement.
+/// A kind of check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheckKind {
     /// The highest value is at most `within` times the lowest.
     Flat,
-    /// The quotient to the other series changes by at most a factor of `within` over the axis.
+    /// The quotient to the other series changes at most by a factor of `within` over the axis.
     Alike,
-    /// The growth from first to last point is at most `within` times that of the other series.
+    /// The growth from the first to the last point is at most `within` times the growth of the
+    /// other series.
     Scales,
-    /// Each value is at least `within` times that of the other series.
+    /// Each value is at least `within` times the other series' value.
     Above,
-    /// Each value differs from that of the same series in the other panel by at most a factor of `within`.
+    /// Each value differs from the value of the same series in the other panel by at most a factor
+    /// of `within`.
     Same,
-    /// The highest value is at most `within` times that of the same series in the other panel.
+    /// The highest value is at most `within` times the highest value of the same series in the
+    /// other panel.
     NoMore,
     /// No value is farther from the straight line through all of them than `within` times the highest value.
     Linear,
@@ -53,17 +56,17 @@ pub enum CheckKind {
 pub struct Checked {
     /// Whether the statement holds.
     pub holds: bool,
-    /// The figures it saw.
+    /// The figures on which the outcome is based.
     pub saw: String,
 }
 
 impl Check {
-    /// Checks a document. Nothing if it lacks the series.
+    /// Checks a document. Returns `None` if the document lacks the series.
     pub fn check(&self, document: &Document) -> Option<Checked> {
         self.check_in(document, &self.panel)
     }
 
-    /// Checks a document in another panel than that of the check.
+    /// Checks a document in `panel` instead of the check's own panel.
     pub fn check_in(&self, document: &Document, panel: &str) -> Option<Checked> {
         let series = document.series(panel, &self.series)?;
         let other = || document.series(panel, &self.other);

@@ -18,14 +18,14 @@ pub fn apache_table(report: &Report, columns: u16) -> String {
     format!("{}\n{table}\n{NOTES}\n", facts(report))
 }
 
-/// Makes an HTML page of the report, with everything inside.
+/// Makes a self-contained HTML page of the report.
 ///
 /// # Errors
 /// [`ChartError`] if a chart cannot be drawn.
 pub fn apache_page(report: &Report) -> Result<String, ChartError> {
     let title = "Ethernot: Apache over the edge";
     let mut body = String::new();
-    // Writing to a string does not fail, here and below.
+    // Writing to a string cannot fail, here and below.
     let _ = writeln!(
         body,
         "<header><h1>{title}</h1><p>{}</p><p>{}</p></header>",
@@ -134,7 +134,7 @@ const HEADER: [Column; 13] = [
     ("way", Left),
 ];
 
-/// What the charts show, as the papers have it.
+/// Quantities and axis titles of the charts, as in the papers.
 const CHARTS: [(Quantity, &str); 4] = [
     (Quantity::PerSecond, "requests per second"),
     (Quantity::BytesPerSecond, "throughput"),

@@ -1,4 +1,4 @@
-//! Bars beside each other, as a list of a page: values of different machines, which no curve joins.
+//! A bar chart as an HTML list, for values of different machines that no curve can join.
 
 use std::fmt::Write;
 
@@ -8,15 +8,15 @@ use crate::page::escaped;
 /// One bar.
 #[derive(Debug, Clone)]
 pub(crate) struct Bar {
-    /// What it is.
+    /// The label beside the bar.
     pub(crate) label: String,
-    /// Its length.
+    /// The value, shown as length.
     pub(crate) value: f64,
-    /// Number of its colour in the style sheet.
+    /// Index of its colour in the style sheet.
     pub(crate) colour: usize,
 }
 
-/// A list of bars, the longest as wide as there is room. Nothing for no bars.
+/// Returns a list of bars; the longest has the full width. Returns an empty text for no bars.
 pub(crate) fn draw(caption: &str, unit: &str, bars: &[Bar]) -> String {
     let longest = bars.iter().map(|bar| bar.value).fold(0.0, f64::max);
     if longest <= 0.0 {
@@ -26,7 +26,7 @@ pub(crate) fn draw(caption: &str, unit: &str, bars: &[Bar]) -> String {
         format!("<figure><figcaption>{}</figcaption><ul class=\"bars\">\n", escaped(caption));
     for bar in bars {
         let percent = bar.value.max(0.0) / longest * 100.0;
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(
             html,
             "<li><span>{}</span><span><i style=\"width:{percent:.1}%;background:var(--series-{})\"></i></span>\
@@ -41,7 +41,7 @@ pub(crate) fn draw(caption: &str, unit: &str, bars: &[Bar]) -> String {
     html
 }
 
-/// What the style sheet needs beside what all pages have.
+/// Additional rules for the style sheet of all pages.
 pub(crate) const STYLE: &str = "
 .bars { margin: .5rem 0; padding: 0; list-style: none; }
 .bars li { display: grid; grid-template-columns: 13rem 1fr 6rem; gap: .6rem; align-items: center; }

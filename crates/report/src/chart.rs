@@ -1,4 +1,4 @@
-//! Curves over message sizes, as SVG that takes its colours from the page's style sheet.
+//! Curves over message sizes, as SVG with the colours of the page's style sheet.
 
 use std::ops::Range;
 
@@ -10,9 +10,9 @@ use crate::format::{digits, short_size};
 /// One curve.
 #[derive(Debug, Clone)]
 pub(crate) struct Series {
-    /// Number of its colour in the style sheet, below [`COLOURS`].
+    /// Index of its colour in the style sheet, below [`COLOURS`].
     pub(crate) colour: usize,
-    /// By growing message size.
+    /// The points in ascending order of message size.
     pub(crate) points: Vec<Point>,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Point {
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
-    /// Shown when the pointer rests on it.
+    /// Text shown when the pointer is over the point.
     pub(crate) note: String,
 }
 
@@ -35,8 +35,8 @@ pub struct ChartError {
     reason: String,
 }
 
-/// Draws `series` over message sizes on logarithmic axes. Nothing if no point can be drawn: a
-/// logarithmic axis has only positive values.
+/// Draws `series` over message sizes on logarithmic axes. Returns `None` if no point can be drawn,
+/// as logarithmic axes show only positive values.
 pub(crate) fn draw(
     title: &str,
     value_axis: &str,
@@ -45,7 +45,7 @@ pub(crate) fn draw(
     draw_over(title, "message size (bytes)", value_axis, series)
 }
 
-/// The same over something else than sizes, such as numbers of clients.
+/// Draws `series` over another quantity than message sizes, such as numbers of clients.
 pub(crate) fn draw_over(
     title: &str,
     axis: &str,
@@ -72,7 +72,7 @@ pub(crate) fn draw_over(
     Ok(Some(with_notes(&with_classes(&svg, title, SIZE_PIXELS), &notes)))
 }
 
-/// The ranges of the axes and the sizes that get a tick.
+/// The ranges of the axes, and the positions of the ticks.
 struct Axes {
     x: Range<f64>,
     y: Range<f64>,
@@ -135,15 +135,16 @@ fn draw_on(
     root.present().map_err(|error| error.to_string())
 }
 
-/// The range of `values`, wider by `factor` at both ends.
+/// Returns the range of `values`, extended by `factor` at both ends.
 pub(crate) fn widened(values: impl Iterator<Item = f64>, factor: f64) -> Range<f64> {
     let (low, high) =
         values.fold((f64::MAX, f64::MIN_POSITIVE), |(low, high), v| (low.min(v), high.max(v)));
     low / factor..high * factor
 }
 
-/// Round values in `range`, which has positive ones only: powers of ten, and the fewer they are the
-/// more multiples of them; in steps of one width where fewer than three would remain.
+/// Returns round values for ticks in `range`, which must be positive: powers of ten, with more
+/// multiples of them the fewer powers are in the range. Returns evenly spaced values if there would
+/// be fewer than three.
 pub(crate) fn ticks(range: &Range<f64>) -> Vec<f64> {
     let decades = (range.end / range.start).log10();
     let finer: &[&[f64]] = match decades {
@@ -155,7 +156,7 @@ pub(crate) fn ticks(range: &Range<f64>) -> Vec<f64> {
     choices.find(|ticks| ticks.len() >= TICKS_MIN).unwrap_or_else(|| even_ticks(range))
 }
 
-/// Each power of ten times each of `steps`, as far as they lie in `range`.
+/// Returns each power of ten times each of `steps`, if it lies in `range`.
 fn multiples(range: &Range<f64>, steps: &[f64]) -> Vec<f64> {
     let exponents = range.start.log10().floor() as i32..=range.end.log10().ceil() as i32;
     exponents
@@ -164,8 +165,8 @@ fn multiples(range: &Range<f64>, steps: &[f64]) -> Vec<f64> {
         .collect()
 }
 
-/// The multiples of a width that lie in `range`: of 1, 2 and 5 times a power of ten the widest that
-/// gives enough of them.
+/// Returns evenly spaced round values in `range`. The distance is 1, 2 or 5 times a power of ten:
+/// the largest for which there are enough values.
 fn even_ticks(range: &Range<f64>) -> Vec<f64> {
     let exponent = (range.end - range.start).log10().floor() as i32;
     let widths = [exponent, exponent - 1]
@@ -189,7 +190,7 @@ pub(crate) fn tick_label(value: f64) -> String {
     }
 }
 
-/// Colours that stand for variables of the page's style sheet until [`with_classes`].
+/// Colours that stand for variables of the page's style sheet. [`with_classes`] replaces them.
 pub(crate) const TEXT: RGBColor = RGBColor(1, 1, 1);
 pub(crate) const GRID: RGBColor = RGBColor(2, 2, 2);
 
@@ -203,8 +204,8 @@ impl ChartError {
     }
 }
 
-/// Replaces the stand-ins, so that one drawing suits light and dark pages; lets the page decide on
-/// the size, and says what the drawing is to those who do not see it.
+/// Replaces the placeholder colours, so that one drawing suits light and dark pages. Also removes
+/// the fixed size, which the page determines, and adds `title` for screen readers.
 pub(crate) fn with_classes(svg: &str, title: &str, (width, height): (u32, u32)) -> String {
     let mut svg = svg
         .replace("\"#010101\"", "\"currentColor\"")
@@ -220,7 +221,7 @@ pub(crate) fn with_classes(svg: &str, title: &str, (width, height): (u32, u32)) 
     svg
 }
 
-/// Gives the n-th circle the n-th note.
+/// Adds the n-th note to the n-th circle.
 pub(crate) fn with_notes(svg: &str, notes: &[String]) -> String {
     let mut result = String::with_capacity(svg.len() * 2);
     let mut notes = notes.iter();
@@ -236,13 +237,13 @@ pub(crate) fn with_notes(svg: &str, notes: &[String]) -> String {
     result
 }
 
-/// Number of colours in the style sheet; more curves than that share them.
+/// Number of colours in the style sheet. More curves than this share colours.
 pub(crate) const COLOURS: usize = 8;
 
-/// Fewest ticks that show what kind of an axis it is.
+/// Fewest ticks that show the scale of an axis.
 const TICKS_MIN: usize = 3;
 
-/// What powers of ten are multiplied by for ticks, from few to many.
+/// Multiples of powers of ten for ticks, from few to many.
 const MULTIPLES: [&[f64]; 3] =
     [&[1.0], &[1.0, 2.0, 5.0], &[1.0, 1.2, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0]];
 

@@ -1,4 +1,4 @@
-//! One curve over an axis of numbers, as SVG that takes its colours from the page's style sheet.
+//! One curve over a numeric axis, as SVG with the colours of the page's style sheet.
 
 use plotters::coord::combinators::{BindKeyPoints, IntoLogRange};
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
@@ -8,27 +8,27 @@ use crate::chart::{
     COLOURS, ChartError, GRID, TEXT, series_colour, tick_label, ticks, with_classes,
 };
 
-/// What is drawn.
+/// A curve and its axes.
 #[derive(Debug)]
 pub(crate) struct Curve<'a> {
-    /// What it is to those who do not see it.
+    /// The title, for screen readers.
     pub(crate) title: &'a str,
-    /// Under the axis.
+    /// Title of the horizontal axis.
     pub(crate) x_axis: &'a str,
-    /// Beside the axis.
+    /// Title of the vertical axis.
     pub(crate) y_axis: &'a str,
-    /// Number of its colour in the style sheet.
+    /// Index of its colour in the style sheet.
     pub(crate) colour: usize,
-    /// By growing x.
+    /// The points in ascending order of x.
     pub(crate) points: &'a [(f64, f64)],
-    /// x is shown by its order of magnitude, if it spans enough of them.
+    /// Whether x has a logarithmic axis, provided that the values span enough orders of magnitude.
     pub(crate) is_logarithmic: bool,
-    /// The curve stays as it is until the next point, and jumps there.
+    /// Whether the curve is constant up to the next point, and jumps there.
     pub(crate) has_steps: bool,
 }
 
-/// Draws a curve over an axis that begins at 0, or at its first point if that is logarithmic. Nothing
-/// if there are no points beyond 0.
+/// Draws a curve. The horizontal axis starts at 0 or, if it is logarithmic, at the first point.
+/// Returns `None` if no point is greater than 0.
 pub(crate) fn draw(curve: &Curve) -> Result<Option<String>, ChartError> {
     let xs = || curve.points.iter().map(|point| point.0);
     let (low, high) = (xs().fold(f64::MAX, f64::min), xs().fold(0.0, f64::max));
@@ -102,12 +102,12 @@ where
     root.present().map_err(|error| error.to_string())
 }
 
-/// Sums of steps of an axis are not exactly 0 where they should be.
+/// Rounding errors make some ticks at 0 differ slightly from 0.
 fn mark(value: f64) -> String {
     if value.abs() < 1e-9 { "0".to_string() } else { tick_label(value) }
 }
 
-/// Less is better seen on a plain axis.
+/// Smallest ratio of x values for a logarithmic axis.
 const LOGARITHMIC_FROM: f64 = 8.0;
 const SIZE_PIXELS: (u32, u32) = (520, 320);
 

@@ -1,4 +1,4 @@
-//! What one of two links did to a stream when it was cut: a table, and a page with the throughput
+//! The effect of a cut link on a stream over two links: a table, and a page with the throughput
 //! over time.
 
 use std::fmt::Write;
@@ -11,11 +11,12 @@ use crate::format::{date, digits, scaled};
 use crate::page::{document, escaped};
 use crate::rows::{Column, page_table, terminal_table};
 
-/// Draws a table with one row for each cut, and its course in a line, for a terminal of `columns` columns.
+/// Draws a table with one row for each cut, and below it the throughput over time in one line each,
+/// for a terminal of `columns` columns.
 pub fn failover_table(report: &Report, columns: u16) -> String {
     let table = terminal_table(&HEADER, report.cuts.iter().map(cells), columns);
     let mut text = String::new();
-    // Writing to a string does not fail, here and below.
+    // Writing to a string cannot fail, here and below.
     let _ = writeln!(text, "{}", heading(report));
     let _ = writeln!(text, "{table}");
     let room = usize::from(columns).saturating_sub(COURSE_NAME_COLUMNS + 1).max(1);
@@ -27,7 +28,7 @@ pub fn failover_table(report: &Report, columns: u16) -> String {
     text
 }
 
-/// Makes an HTML page of the report, with everything inside.
+/// Makes a self-contained HTML page of the report.
 ///
 /// # Errors
 /// A chart cannot be drawn.
@@ -78,8 +79,8 @@ fn cells(outcome: &Outcome) -> [String; HEADER.len()] {
     ]
 }
 
-/// Throughput over time as one line of at most `room` blocks, from the middle of the time before the
-/// cut.
+/// Returns the throughput over time as one line of at most `room` block characters. It starts
+/// half-way between the start and the cut.
 fn course(outcome: &Outcome, room: usize) -> String {
     let from = outcome.cut_at_ms / 2;
     let shown_ms = outcome.timeline.len().saturating_sub(from as usize);
@@ -92,7 +93,7 @@ fn course(outcome: &Outcome, room: usize) -> String {
     means.iter().filter(|(at, _)| *at >= from).map(|(_, rate)| block(*rate)).collect()
 }
 
-/// Bits per second in each `bucket_ms` of the timeline, with the time of its start.
+/// Returns the bits per second in each `bucket_ms` of the timeline, with the start time of each.
 fn buckets(outcome: &Outcome, bucket_ms: usize) -> Vec<(u64, f64)> {
     let chunks = outcome.timeline.chunks(bucket_ms);
     let rate = |(index, chunk): (usize, &[u32])| {
@@ -160,12 +161,12 @@ back after: from the restoration until 80 % of the rate before comes again.\nEve
 at the target.";
 
 const BLOCKS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-/// The shortest time that is a block of a course.
+/// Shortest time that one block character stands for, in milliseconds.
 const COURSE_BUCKET_MS: usize = 50;
 const COURSE_NAME_COLUMNS: usize = 10;
 const CHART_BUCKET_MS: usize = 5;
 
-/// Readable on light and on dark pages.
+/// A grey that is readable on light and on dark pages.
 const GREY: RGBColor = RGBColor(128, 128, 128);
 const RED: RGBColor = RGBColor(214, 69, 65);
 const BLUE: RGBColor = RGBColor(52, 120, 198);

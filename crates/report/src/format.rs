@@ -1,6 +1,6 @@
-//! Numbers as people read them.
+//! Formats numbers for people.
 
-/// `value` with three significant digits.
+/// Formats `value` with three significant digits.
 pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         v if v >= 99.95 => format!("{value:.0}"),
@@ -10,7 +10,7 @@ pub(crate) fn digits(value: f64) -> String {
     }
 }
 
-/// `value` with three significant digits and a decimal prefix before `unit`.
+/// Formats `value` with three significant digits and a decimal prefix before `unit`.
 pub(crate) fn scaled(value: f64, unit: &str) -> String {
     let (divisor, prefix) = match value.abs() {
         v if v >= 999.5e6 => (1e9, "G"),
@@ -21,7 +21,7 @@ pub(crate) fn scaled(value: f64, unit: &str) -> String {
     format!("{} {prefix}{unit}", digits(value / divisor))
 }
 
-/// A time in nanoseconds, in the unit that suits.
+/// Formats a time in nanoseconds in a suitable unit.
 pub(crate) fn time_ns(value: f64) -> String {
     match value {
         v if v >= 999.5e6 => format!("{} s", digits(v / 1e9)),
@@ -31,7 +31,7 @@ pub(crate) fn time_ns(value: f64) -> String {
     }
 }
 
-/// A message size: exact in bytes, or in KiB or MiB if these are exact.
+/// Formats a message size: exactly, in bytes, KiB or MiB.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
         0 => "–".to_string(),
@@ -41,15 +41,15 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// [`size`] for an axis, where nine of them stand side by side.
+/// Formats a size like [`size`], but short enough for nine labels on an axis.
 pub(crate) fn short_size(bytes: u64) -> String {
     size(bytes).replace(" KiB", "K").replace(" MiB", "M").replace(" B", "")
 }
 
-/// A date and time in UTC, from seconds since 1970.
+/// Formats a date and time in UTC from seconds since 1970.
 pub(crate) fn date(unix_seconds: u64) -> String {
     let (days, seconds) = (unix_seconds / 86_400, unix_seconds % 86_400);
-    // Counting from 1 March of year 0, the leap day is the last day of a 400-year cycle's years.
+    // Counts from 1 March of year 0, so that the leap day is the last day of a 400-year cycle.
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
     let year_of_era =

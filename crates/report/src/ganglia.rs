@@ -12,20 +12,21 @@ use crate::page::{document, escaped, legend};
 use crate::rows::{Column, page_table, terminal_table};
 use crate::unmodified::{Axes, cells, counted, figure, ratio_of, way, ways};
 
-/// Draws a table with one row for each number of hosts and manner, for a terminal of `columns` columns.
+/// Draws a table with one row for each number of hosts and gathering order, for a terminal of
+/// `columns` columns.
 pub fn ganglia_table(report: &Report, columns: u16) -> String {
     let table = terminal_table(&HEADER, rows(report), columns);
     format!("{}\n{table}\n{NOTES}\n", facts(report))
 }
 
-/// Makes an HTML page of the report, with everything inside.
+/// Makes a self-contained HTML page of the report.
 ///
 /// # Errors
 /// [`ChartError`] if a chart cannot be drawn.
 pub fn ganglia_page(report: &Report) -> Result<String, ChartError> {
     let title = "Ethernot: Ganglia over the edge";
     let mut body = String::new();
-    // Writing to a string does not fail, here and below.
+    // Writing to a string cannot fail, here and below.
     let _ = writeln!(
         body,
         "<header><h1>{title}</h1><p>{}</p><p>{}</p></header>",
@@ -130,7 +131,7 @@ const HEADER: [Column; 15] = [
     ("way", Left),
 ];
 
-/// What the charts show, as the papers have it.
+/// Quantities and axis titles of the charts, as in the papers.
 const CHARTS: [(Quantity, &str); 4] = [
     (Quantity::PerSecond, "gathers per second"),
     (Quantity::LatencyP50Us, "time of a gather"),

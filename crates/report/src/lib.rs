@@ -1,5 +1,5 @@
-//! Shows results of the benchmark: a table for a terminal, and a self-contained page with curves.
-//! A page of simulated runs is made in the same way.
+//! Shows results of the benchmark, as a table for a terminal and as a self-contained page with
+//! curves. Also makes pages of simulated runs.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Several lines over an axis of numbers, as SVG that takes its colours from the page's style sheet.
+//! Several lines over a numeric axis, as SVG with the colours of the page's style sheet.
 
 use std::ops::Range;
 
@@ -13,9 +13,9 @@ use crate::chart::{
 /// One line.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
-    /// Number of its colour in the style sheet.
+    /// Index of its colour in the style sheet.
     pub(crate) colour: usize,
-    /// In the order in which they are joined.
+    /// The points in the order in which they are joined.
     pub(crate) points: Vec<LinePoint>,
 }
 
@@ -24,20 +24,20 @@ pub(crate) struct Line {
 pub(crate) struct LinePoint {
     pub(crate) x: f64,
     pub(crate) y: f64,
-    /// Shown when the pointer rests on it.
+    /// Text shown when the pointer is over the point.
     pub(crate) note: String,
 }
 
-/// How both axes are divided.
+/// The scale of both axes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Scale {
-    /// Evenly, from 0.
+    /// Linear, starting at 0.
     Even,
-    /// By orders of magnitude; points that are not above 0 are left out.
+    /// Logarithmic. Points that are not above 0 are not drawn.
     Logarithmic,
 }
 
-/// Draws lines over axes of these names. Nothing if there are no points beyond 0.
+/// Draws lines over axes with these titles. Returns `None` if no point is greater than 0.
 pub(crate) fn draw(
     title: &str,
     axes: [&str; 2],
@@ -131,7 +131,7 @@ where
     root.present().map_err(|error| error.to_string())
 }
 
-/// Sums of steps of an axis are not exactly 0 where they should be.
+/// Rounding errors make some ticks at 0 differ slightly from 0.
 fn mark(value: f64) -> String {
     if value.abs() < 1e-9 { "0".to_string() } else { tick_label(value) }
 }

@@ -1,4 +1,5 @@
-//! The paper's set-ups: a table for a terminal, and a page with the paper's figures beside ours.
+//! Results over the paper's set-ups: a table for a terminal, and a page with the paper's values
+//! beside ours.
 
 use std::fmt::Write;
 
@@ -19,7 +20,7 @@ use crate::rows::{Column, page_table, terminal_table};
 pub fn multiedge_table(report: &Report, columns: u16) -> String {
     let mut text = String::new();
     for found in &report.setups {
-        // Writing to a string does not fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = writeln!(text, "{}", heading(report, found));
         let table = terminal_table(&HEADER, rows(found), columns);
         let _ = writeln!(text, "{table}");
@@ -32,7 +33,7 @@ pub fn multiedge_table(report: &Report, columns: u16) -> String {
     text
 }
 
-/// Makes an HTML page of the report, with everything inside.
+/// Makes a self-contained HTML page of the report.
 ///
 /// # Errors
 /// [`ChartError`] if a chart cannot be drawn.
@@ -124,7 +125,7 @@ fn figure(
 
 fn points(found: &SetUpResults, test: Test, quantity: &Quantity, contender: &str) -> Vec<Point> {
     let of_test = || found.rows.iter().filter(|row| row.test == test && row.contender == contender);
-    // A curve shows one way to wait, the first that was asked for; the table has all of them.
+    // Curves show only the first selected way to wait. The table has all ways.
     let waiting = of_test().next().map(|row| row.waiting);
     let rows = of_test().filter(|row| Some(row.waiting) == waiting);
     let point = |row: &Row| {
@@ -143,7 +144,7 @@ fn points(found: &SetUpResults, test: Test, quantity: &Quantity, contender: &str
     rows.filter_map(point).collect()
 }
 
-/// The texts of all measurements of a set-up, a row each.
+/// Returns the texts of all measurements of a set-up, one row each.
 fn rows(found: &SetUpResults) -> Vec<[String; HEADER.len()]> {
     let mut previous = None;
     let row = |row: &Row| {
@@ -179,14 +180,14 @@ fn cells(found: &SetUpResults, row: &Row, is_new: bool) -> [String; HEADER.len()
     ]
 }
 
-/// What a chart shows.
+/// The quantity of a chart.
 struct Quantity {
     name: &'static str,
     axis: &'static str,
     tests: &'static [Test],
     value: fn(&Row) -> Option<Summary>,
     paper: fn(&Paper) -> Option<f64>,
-    /// What the paper's figure bounds.
+    /// The meaning of the paper's value as a bound.
     bound: &'static str,
 }
 
@@ -223,13 +224,13 @@ const QUANTITIES: [Quantity; 3] = [
     },
 ];
 
-/// The order of charts.
+/// The tests in the order of their charts.
 const TESTS: [Test; 3] = [Test::PingPong, Test::OneWay, Test::TwoWay];
 
-/// Whose figures are those of the paper.
+/// Contender name for the paper's values.
 const PAPER: &str = "paper";
 
-/// In the order of their colours; the paper last.
+/// The contenders in the order of their colours, the paper last.
 const CONTENDERS: [(&str, &str); 6] = [
     (EDGE, "edge: this protocol's rules"),
     (MULTIEDGE, "multiedge: the rules of MultiEdge, on this machine"),
@@ -258,7 +259,7 @@ const HEADER: [Column; 13] = [
     ("extra %", Right),
 ];
 
-/// How to read the columns.
+/// Returns an explanation of the columns.
 fn notes() -> String {
     let [from, to] = paper::interrupt_percent();
     format!(

@@ -1,4 +1,4 @@
-//! A page with everything inside: curves, table, facts. It loads nothing from anywhere.
+//! A self-contained page with curves, table and facts. It loads no other files.
 
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ pub fn page(results: &Results) -> Result<String, ChartError> {
     let labels = labels(results);
     let title = "Ethernot benchmark";
     let mut body = String::new();
-    // Writing to a string does not fail, here and below.
+    // Writing to a string cannot fail, here and below.
     let _ = writeln!(
         body,
         "<header><h1>{title}</h1><p>{}</p><p>{}</p></header>",
@@ -40,7 +40,7 @@ pub fn page(results: &Results) -> Result<String, ChartError> {
     Ok(document(title, "", &body))
 }
 
-/// The curves of one test, if it was run.
+/// Adds the charts of one test, if the test was run.
 fn section(
     body: &mut String,
     results: &Results,
@@ -69,7 +69,7 @@ fn section(
     Ok(())
 }
 
-/// One curve for each transport and number of links.
+/// Returns one curve for each transport and number of links.
 fn curves(measured: &[&Measurement], quantity: &Quantity, labels: &[String]) -> Vec<Series> {
     let of_label = |(colour, label): (usize, &String)| {
         let points = measured.iter().filter(|m| m.label() == *label).filter_map(|m| {
@@ -91,7 +91,7 @@ fn curves(measured: &[&Measurement], quantity: &Quantity, labels: &[String]) -> 
     labels.iter().enumerate().map(of_label).collect()
 }
 
-/// The names of curves beside their colours, both by number.
+/// Returns the legend: the names of the curves with their colours, as indices.
 pub(crate) fn legend<'a>(curves: impl IntoIterator<Item = (usize, &'a str)>) -> String {
     let mut html = String::from("<ul class=\"legend\">");
     for (colour, label) in curves {
@@ -105,7 +105,7 @@ pub(crate) fn legend<'a>(curves: impl IntoIterator<Item = (usize, &'a str)>) -> 
     html
 }
 
-/// The labels of all measurements, each once, in the order in which they appear.
+/// Returns the labels of all measurements without repetitions, in order of appearance.
 fn labels(results: &Results) -> Vec<String> {
     let mut labels = Vec::new();
     for label in results.results.iter().map(Measurement::label) {
@@ -116,7 +116,7 @@ fn labels(results: &Results) -> Vec<String> {
     labels
 }
 
-/// A whole document, which needs nothing from elsewhere. `style` comes after what all pages have.
+/// Returns a self-contained document. `style` is added to the style sheet of all pages.
 pub(crate) fn document(title: &str, style: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -127,17 +127,18 @@ pub(crate) fn document(title: &str, style: &str, body: &str) -> String {
     )
 }
 
-/// `text` as HTML text or attribute value. Results may come from a file or from another host.
+/// Escapes `text` for HTML text and attribute values. Results may come from a file or from another
+/// host.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// What a chart shows of a measurement.
+/// The quantity of a chart.
 struct Quantity {
     name: &'static str,
     axis: &'static str,
     value: fn(&Measurement) -> Option<Summary>,
-    /// From the measurement's unit to the axis's.
+    /// Factor from the measurement's unit to the axis's unit.
     scale: f64,
 }
 

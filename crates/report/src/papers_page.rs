@@ -1,4 +1,4 @@
-//! Five papers on one page.
+//! A page about five papers.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::page::{document, escaped, legend};
 use crate::papers_table::{VALUES, counts, latest, origin, value_row};
 use crate::rows::page_table;
 
-/// Makes an HTML page with everything inside: counts, a matrix of all items, then each figure.
+/// Makes a self-contained HTML page: counts, a matrix of all items, then each figure.
 ///
 /// # Errors
 /// [`ChartError`] if a chart cannot be drawn.
@@ -23,7 +23,7 @@ pub fn papers_page(
 ) -> Result<String, ChartError> {
     let title = "Ethernot: five papers, regenerated";
     let mut body = format!("<header><h1>{title}</h1></header>");
-    // Writing to a string does not fail, here and below.
+    // Writing to a string cannot fail, here and below.
     overview(&mut body, papers, documents);
     gain(&mut body, documents);
     matrix(&mut body, papers, documents);
@@ -53,7 +53,7 @@ pub fn papers_page(
     Ok(document(title, STYLE, &body))
 }
 
-/// One line a paper.
+/// Adds a table with one row for each paper.
 fn overview(body: &mut String, papers: &[Chosen], documents: &[Document]) {
     let row = |chosen: &Chosen| {
         let one = counts(std::slice::from_ref(chosen), documents);
@@ -88,7 +88,7 @@ fn overview(body: &mut String, papers: &[Chosen], documents: &[Document]) {
     body.push_str("</tbody></table></div>\n");
 }
 
-/// How much of the TOE's gain there is, and what the measurement leaves open.
+/// Adds the share of the TOE's gain that we reach, and what the measurement cannot show.
 fn gain(body: &mut String, documents: &[Document]) {
     let answer = |name: &str| {
         let (key, rest) = name.split_once('/')?;
@@ -110,7 +110,7 @@ fn gain(body: &mut String, documents: &[Document]) {
     let _ = writeln!(body, "</ul><h2>What can this not show?</h2><p>{}</p>", escaped(CANNOT_SHOW));
 }
 
-/// A cell for each item.
+/// Adds a matrix with one cell for each item.
 fn matrix(body: &mut String, papers: &[Chosen], documents: &[Document]) {
     body.push_str("<h2>All figures and tables</h2><ul class=\"legend\">");
     for state in State::ALL {
@@ -132,7 +132,7 @@ fn matrix(body: &mut String, papers: &[Chosen], documents: &[Document]) {
     }
 }
 
-/// What the colour of an item means.
+/// The state of an item, shown by its colour.
 #[derive(Clone, Copy)]
 enum State {
     Holds,
@@ -182,7 +182,8 @@ impl State {
     }
 }
 
-/// A figure: our curves with the printed points, the table, the command and the machine; by machine.
+/// Adds a figure: for each machine our curves with the printed points, the table, the command and
+/// the machine.
 fn section(
     body: &mut String,
     item: &'static Item,
@@ -208,7 +209,7 @@ fn section(
     Ok(())
 }
 
-/// One chart for each panel that has several places on its axis.
+/// Adds one chart for each panel with several positions on its axis.
 fn charts(body: &mut String, item: &Item, document: &Document) -> Result<(), ChartError> {
     let mut panels: Vec<&str> = Vec::new();
     for series in &document.series {
@@ -248,7 +249,7 @@ fn charts(body: &mut String, item: &Item, document: &Document) -> Result<(), Cha
 }
 
 fn curve(number: usize, series: &Measured) -> Series {
-    // The paper keeps its colour.
+    // Skips the colour of the printed points.
     let colour = if number >= PAPER_COLOUR { number + 1 } else { number };
     let point = |point: &papers::document::Point| Point {
         message_bytes: point.at as u64,
@@ -261,12 +262,13 @@ fn curve(number: usize, series: &Measured) -> Series {
     Series { colour, points: points.map(point).collect() }
 }
 
-/// Whether a logarithmic axis of whole numbers has this place.
+/// Returns whether a logarithmic axis of whole numbers has this position.
 fn is_drawable(at: f64) -> bool {
     at >= 1.0 && at.fract().abs() < 1e-9
 }
 
-/// Printed numbers of this panel: a point where the place is known, else a line over the axis.
+/// Returns the printed numbers of this panel: a point if its position is known, otherwise a line
+/// over the whole axis.
 fn printed_points(item: &Item, panel: &str, drawn: &[Series]) -> Vec<Series> {
     let places = || drawn.iter().flat_map(|series| &series.points).map(|point| point.message_bytes);
     let (Some(first), Some(last)) = (places().min(), places().max()) else { return Vec::new() };
@@ -312,7 +314,7 @@ const FOOTER: &str = "same: a simulation of the same thing, by its relative erro
 there and here. statement: a function of our results. absolute: another machine's value, never judged. drawn only: no \
 number is printed. Nothing is read off a drawing.";
 
-/// Of printed points, on all charts.
+/// Index of the printed points' colour on all charts.
 const PAPER_COLOUR: usize = 5;
 
 const STYLE: &str = "h3 { margin: 2rem 0 .25rem; font-size: 1.05rem; }

@@ -1,4 +1,4 @@
-//! Five papers on a terminal: what there is, and how ours compares.
+//! Five papers on a terminal: their items, and the comparison with our values.
 
 use std::fmt::Write;
 
@@ -10,11 +10,12 @@ use papers::printed::{self, Chosen, Item, Paper, Value};
 use crate::format::{date, digits};
 use crate::rows::{Column, terminal_table};
 
-/// Lists all items: what regenerates each, how long that takes, and when and where it was last measured.
+/// Lists all items with their commands, the duration of each, and the time and machine of its
+/// latest measurement.
 pub fn papers_list(papers: &[Chosen], documents: &[Document], columns: u16) -> String {
     let mut text = String::new();
     for Chosen { paper, items } in papers {
-        // Writing to a string does not fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = writeln!(text, "{}: {} ({})", paper.key, paper.title, paper.published);
         let row = |item: &&Item| list_row(item, latest(documents, paper, item));
         let _ = writeln!(text, "{}\n", terminal_table(&LIST, items.iter().map(row), columns));
@@ -23,7 +24,7 @@ pub fn papers_list(papers: &[Chosen], documents: &[Document], columns: u16) -> S
     text
 }
 
-/// Draws a table of every printed value beside ours.
+/// Draws a table of all printed values and our values.
 pub fn papers_table(papers: &[Chosen], documents: &[Document], columns: u16) -> String {
     let mut text = String::new();
     for Chosen { paper, items } in papers {
@@ -41,7 +42,7 @@ pub fn papers_table(papers: &[Chosen], documents: &[Document], columns: u16) -> 
     text
 }
 
-/// The newest document of an item, one with results before one without.
+/// Returns the newest document of an item. Prefers a document with results.
 pub(crate) fn latest<'a>(
     documents: &'a [Document],
     paper: &Paper,
@@ -52,7 +53,7 @@ pub(crate) fn latest<'a>(
     documents.iter().filter(is_here).max_by_key(rank)
 }
 
-/// The counts of these papers.
+/// Returns the counts of these papers.
 pub(crate) fn counts(papers: &[Chosen], documents: &[Document]) -> Counts {
     let mut counts = Counts::default();
     for Chosen { paper, items } in papers {
@@ -75,7 +76,7 @@ fn totals(counts: &Counts) -> String {
     )
 }
 
-/// The command, the machine and the time, or why there is no result.
+/// Returns the command, the machine and the time of a measurement, or the reason why there is none.
 pub(crate) fn origin(item: &Item, document: Option<&Document>) -> String {
     let Some(document) = document else {
         return match &item.waits_for {
@@ -122,7 +123,7 @@ fn list_row(item: &Item, document: Option<&Document>) -> [String; 5] {
     [format!("{} ({})", item.id, item.place), item.title.clone(), command, seconds, measured]
 }
 
-/// The cells of a value.
+/// Returns the cells of a value.
 pub(crate) fn value_row(judged: &Judged) -> [String; 7] {
     let value = judged.value;
     let ours = judged.ours.map_or_else(String::new, |ours| {
@@ -174,7 +175,7 @@ pub(crate) const VALUES: [Column; 7] = [
     ("verdict", Left),
 ];
 
-/// A wider spread is marked.
+/// Largest spread that is not marked, in percent.
 const SPREAD_PERCENT_MAX: f64 = 10.0;
 
 #[cfg(test)]

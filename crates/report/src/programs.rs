@@ -17,11 +17,11 @@ pub fn programs_table(report: &Report, columns: u16) -> String {
     format!("{}\n{table}\n{NOTES}\n", facts(report))
 }
 
-/// Makes an HTML page of the report, with everything inside.
+/// Makes a self-contained HTML page of the report.
 pub fn programs_page(report: &Report) -> String {
     let title = "Ethernot: unmodified programs over the edge";
     let mut body = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = writeln!(
         body,
         "<header><h1>{title}</h1><p>{}</p><p>{}</p></header>\n<section>{}</section>\n<footer>{} ethernot {}</footer>",
@@ -54,7 +54,7 @@ fn rows(report: &Report) -> Vec<[String; HEADER.len()]> {
     report.cases.iter().flat_map(rows_of).collect()
 }
 
-/// A row for each figure; if there is no figure, a row with the reason.
+/// Returns a row for each figure of a case or, if there are none, a row with the reason.
 fn rows_of(case: &Case) -> Vec<[String; HEADER.len()]> {
     let head = |is_first: bool, text: String| if is_first { text } else { String::new() };
     let name = || [case.name.clone(), case.other.name().to_string()];

@@ -1,4 +1,4 @@
-//! The engine on real links beside the same in simulation: a table, and a page with both curves.
+//! The engine on real links compared with simulation: a table, and a page with both curves.
 
 use std::fmt::Write;
 
@@ -10,10 +10,11 @@ use crate::format::{date, digits, size};
 use crate::page::{document, escaped, legend};
 use crate::rows::{Column, page_table, terminal_table};
 
-/// Draws a table of what hosts cost, and one for each set-up, for a terminal of `columns` columns.
+/// Draws a table of the hosts' costs, and one table for each set-up, for a terminal of `columns`
+/// columns.
 pub fn reality_table(report: &Report, columns: u16) -> String {
     let mut text = String::new();
-    // Writing to a string does not fail, here and below.
+    // Writing to a string cannot fail, here and below.
     let _ = writeln!(text, "{}\n", costs(&report.calibration));
     for found in &report.setups {
         let _ = writeln!(text, "{}", heading(found));
@@ -24,7 +25,7 @@ pub fn reality_table(report: &Report, columns: u16) -> String {
     text
 }
 
-/// Makes an HTML page of the report, with everything inside.
+/// Makes a self-contained HTML page of the report.
 ///
 /// # Errors
 /// [`ChartError`] if a chart cannot be drawn.
@@ -96,7 +97,7 @@ fn summary(report: &Report) -> String {
     )
 }
 
-/// How to read the columns and the bars.
+/// Returns an explanation of the columns and the bars.
 const fn explanation() -> &'static str {
     "Real is the median of the samples, taken of all points in turn; repeats: half the distance between their \
      quartiles, in percent. Simulated is the median over seeds, by seed what single ones say. Beyond: the \
@@ -141,7 +142,7 @@ fn figure(body: &mut String, found: &SetUpComparison, curve: &Curve) -> Result<(
     Ok(())
 }
 
-/// A row for each size, and one for the whole curve.
+/// Returns a row for each message size, and one for the whole curve.
 fn rows(curve: &Curve) -> Vec<[String; HEADER.len()]> {
     let unit = curve.quantity.unit();
     let with_unit = |value: f64| format!("{} {unit}", digits(value));
@@ -189,11 +190,11 @@ const HEADER: [Column; 8] = [
 ];
 const ERROR_COLUMN: usize = 6;
 
-/// Smaller errors are of no interest, in percent.
+/// Errors below this are not marked, in percent.
 const NOTED_PERCENT: f64 = 1.0;
 
-/// How far a point may be from reality, in percent.
+/// Largest acceptable error of a point, in percent.
 const BOUND_PERCENT: f64 = 10.0;
 
-/// In the order of their colours.
+/// Names of the curves in the order of their colours.
 const CONTENDERS: [&str; 2] = ["real", "simulated"];

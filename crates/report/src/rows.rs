@@ -6,10 +6,10 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, Tab
 
 use crate::page::escaped;
 
-/// A column: its name, and on which side its texts are flush.
+/// A column: its name and its alignment.
 pub(crate) type Column = (&'static str, CellAlignment);
 
-/// A table for a terminal of `columns` columns.
+/// Returns a table for a terminal of `columns` columns.
 pub(crate) fn terminal_table<const N: usize>(
     header: &[Column; N],
     rows: impl IntoIterator<Item = [String; N]>,
@@ -29,7 +29,8 @@ pub(crate) fn terminal_table<const N: usize>(
     table
 }
 
-/// A table of a page. A row that has a text in its first column begins a case, which a line sets off.
+/// Returns a table for a page. A row with text in its first column begins a case, and has a line
+/// above it.
 pub(crate) fn page_table<const N: usize>(
     header: &[Column; N],
     rows: impl IntoIterator<Item = [String; N]>,
@@ -39,7 +40,7 @@ pub(crate) fn page_table<const N: usize>(
         _ => "",
     };
     let mut html = String::from("<div class=\"wide\"><table><thead><tr>");
-    // Writing to a string does not fail, here and below.
+    // Writing to a string cannot fail, here and below.
     for column in header {
         let _ = write!(html, "<th{}>{}</th>", class(column), escaped(column.0));
     }
@@ -55,7 +56,7 @@ pub(crate) fn page_table<const N: usize>(
     html
 }
 
-/// A rule above, below, and under the header.
+/// Lines above and below the table, and under the header.
 const LINES: TableStyle = TableStyle::new()
     .top_border(LineStyle::none().fill('─').junction('─'))
     .header_separator(LineStyle::none().fill('─').junction('─'))

@@ -1,4 +1,4 @@
-//! A page that shows a simulated run: how long things took, where it was hot, what made it late.
+//! A page about a simulated run: durations, busy links, and the causes of the completion time.
 
 use std::fmt::Write;
 
@@ -7,28 +7,28 @@ use crate::curve::{self, Curve};
 use crate::format::{scaled, time_ns};
 use crate::page::{document, escaped};
 
-/// A run, as it is shown. All times are in microseconds of virtual time.
+/// A simulated run. All times are in microseconds of virtual time.
 #[derive(Debug, Clone, Default)]
 pub struct Simulation {
     /// Name of the network.
     pub title: String,
     /// Figures at the top.
     pub facts: Vec<Fact>,
-    /// What is wrong, in sentences.
+    /// Problems of the run, in sentences.
     pub findings: Vec<String>,
-    /// Latencies with the share of messages that took at most that.
+    /// Cumulative distribution: latencies, with the share of messages that took at most that long.
     pub latencies_us: Vec<(f64, f64)>,
-    /// Times with the share of hosts that had received their last message until each time.
+    /// Times, with the share of hosts that had received their last message by that time.
     pub completions_us: Vec<(f64, f64)>,
     /// Times with the number of messages in flight.
     pub backlog: Vec<(f64, f64)>,
-    /// SVG of the topology, its links coloured by how busy they were.
+    /// SVG of the topology, with links coloured by their load.
     pub heat_map: String,
-    /// Its colours from never busy to always, as CSS.
+    /// The colours of the heat map from idle to always busy, as CSS.
     pub heat_scale: [String; 5],
     /// The busiest links, busiest first.
     pub links: Vec<LinkRow>,
-    /// What the completion time came from, if it is known.
+    /// The causes of the completion time, if known.
     pub path: Option<Path>,
     /// The configuration, as TOML.
     pub configuration: String,
@@ -36,85 +36,86 @@ pub struct Simulation {
     pub version: String,
 }
 
-/// A figure with its name.
+/// A named figure.
 #[derive(Debug, Clone)]
 pub struct Fact {
-    /// What it is.
+    /// The name of the figure.
     pub name: String,
-    /// With its unit.
+    /// The value with its unit.
     pub value: String,
 }
 
 /// A link.
 #[derive(Debug, Clone)]
 pub struct LinkRow {
-    /// E.g. `s0->s4`.
+    /// The name, such as `s0->s4`.
     pub name: String,
-    /// In bits per second; 0 if the model has none.
+    /// Rate in bits per second; 0 if the model has no rates.
     pub rate_bps: u64,
-    /// Packets that crossed it.
+    /// Number of packets that crossed the link.
     pub packets: u64,
-    /// Their bytes.
+    /// Number of bytes that crossed the link.
     pub bytes: u64,
-    /// Share of the run for which it was occupied, from 0 to 1.
+    /// Share of the run during which the link was busy, from 0 to 1.
     pub busy_share: f64,
-    /// The colour of that share in the heat map, as CSS.
+    /// Colour of `busy_share` in the heat map, as CSS.
     pub busy_colour: String,
-    /// Mean wait of a packet.
+    /// Mean wait of a packet, in microseconds.
     pub wait_mean_us: f64,
-    /// The longest wait: the queue at its longest.
+    /// Longest wait of a packet, in microseconds.
     pub wait_max_us: f64,
-    /// What the link sends in that time, in bytes; 0 if the model has no rates.
+    /// Bytes that the link sends during the longest wait, which is the longest queue; 0 if the
+    /// model has no rates.
     pub queue_max_bytes: f64,
-    /// When that was.
+    /// Time of the longest wait, in microseconds.
     pub wait_max_at_us: f64,
 }
 
-/// What the completion time came from.
+/// The critical path of the run: the parts of the completion time.
 #[derive(Debug, Clone)]
 pub struct Path {
-    /// In a sentence.
+    /// The main cause, in a sentence.
     pub verdict: String,
-    /// The time.
+    /// The completion time.
     pub completed_us: f64,
-    /// Messages on it.
+    /// Number of messages on the path.
     pub messages: u64,
-    /// Its parts by cause, longest first.
+    /// The parts by cause, longest first.
     pub causes: Vec<Cause>,
-    /// Its parts by link, those with the longest waits first.
+    /// The parts by link, those with the longest waits first.
     pub links: Vec<LinkOnPath>,
 }
 
-/// A part of the completion time.
+/// A part of the completion time with one cause.
 #[derive(Debug, Clone)]
 pub struct Cause {
-    /// What it is.
+    /// The name of the cause.
     pub name: String,
-    /// Number of its colour in the style sheet: the same for the same cause on every page.
+    /// Index of its colour in the style sheet. A cause has the same colour on all pages.
     pub colour: usize,
-    /// How long it took.
+    /// Length of the part.
     pub us: f64,
 }
 
-/// The part of the completion time that passed at a link.
+/// The part of the completion time spent at one link.
 #[derive(Debug, Clone)]
 pub struct LinkOnPath {
-    /// The link.
+    /// The name of the link.
     pub name: String,
-    /// How long that was.
+    /// Length of the part.
     pub us: f64,
-    /// Waits among it.
+    /// The time of this part spent waiting.
     pub wait_us: f64,
 }
 
-/// Makes an HTML page of the run, with everything inside.
+/// Makes a self-contained HTML page of the run.
 ///
 /// # Errors
 /// [`ChartError`] if a chart cannot be drawn.
 pub fn simulation_page(run: &Simulation) -> Result<String, ChartError> {
     let title = "Ethernot simulation";
     let mut body = String::new();
-    // Writing to a string does not fail, here and below.
+    // Writing to a string cannot fail, here and below.
     let _ = writeln!(
         body,
         "<header><h1>{title}</h1><p>{}</p></header>\n<div class=\"facts\">",
@@ -145,7 +146,7 @@ pub fn simulation_page(run: &Simulation) -> Result<String, ChartError> {
     Ok(document(&format!("{title}: {}", run.title), OWN_STYLE, &body))
 }
 
-/// The completion time as one bar, cut by cause.
+/// Adds the completion time as one bar, divided by cause.
 fn path_section(body: &mut String, run: &Simulation) {
     let Some(path) = &run.path else { return };
     let percent = |us: f64| us / path.completed_us.max(f64::MIN_POSITIVE) * 100.0;
@@ -181,7 +182,7 @@ fn path_section(body: &mut String, run: &Simulation) {
         );
     }
     body.push_str("</ul>\n");
-    // Where nothing waited, nothing made it late.
+    // Links without waits did not delay the run.
     let waits = || path.links.iter().filter(|link| link.wait_us > 0.0);
     if waits().next().is_some() {
         body.push_str(
@@ -296,12 +297,12 @@ fn links_section(body: &mut String, run: &Simulation) {
     body.push_str("</tbody></table></div></section>\n");
 }
 
-/// A time of so many microseconds, in the unit that suits.
+/// Formats a time in microseconds in a suitable unit.
 fn time(us: f64) -> String {
     if us > 0.0 { time_ns(us * 1e3) } else { "0".to_string() }
 }
 
-/// Points by microseconds in the unit that suits the last of them, and that unit.
+/// Returns the points with times in a unit that suits the longest one, and this unit.
 fn fitted(points: &[(f64, f64)]) -> (Vec<(f64, f64)>, &'static str) {
     let most = points.iter().map(|point| point.0).fold(0.0, f64::max);
     let (divisor, unit) = match most {
@@ -314,7 +315,7 @@ fn fitted(points: &[(f64, f64)]) -> (Vec<(f64, f64)>, &'static str) {
 }
 
 const PATH_LINKS_SHOWN: usize = 8;
-/// Width of the bar of a link that is always busy, which its column has room for.
+/// Width of the bar of a link that is always busy. It must fit into its column.
 const BAR_REM: f64 = 4.5;
 const OWN_STYLE: &str = include_str!("simulation.css");
 
@@ -374,7 +375,7 @@ mod tests {
             assert!(page.contains("var(--series-2)\"></span>computation"), "{page}");
         }
         let page = simulation_page(&run()).unwrap();
-        // Busy is what it is in the heat map.
+        // The bar has the colour of the heat map.
         assert!(page.contains("rem;background:#f0c040\"></i>50.0 %"));
         let body = page.split("</style>").nth(1).unwrap();
         assert!(!body.contains("series-3"), "nothing waited long enough to be a cause");

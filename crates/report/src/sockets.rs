@@ -9,11 +9,11 @@ use comfy_table::CellAlignment::{Left, Right};
 use crate::format::{digits, scaled, size};
 use crate::rows::{Column, terminal_table};
 
-/// Draws one table for each MTU, for a terminal of `columns` columns, and what does not count.
+/// Draws one table for each MTU, for a terminal of `columns` columns, and lists refused samples.
 pub fn sockets_table(report: &Report, columns: u16) -> String {
     let mut text = format!("{}\n\n", conditions(report));
     for mtu in mtus(report) {
-        // Writing to a string does not fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = writeln!(text, "MTU {mtu}");
         let table = terminal_table(&HEADER, rows(report, mtu), columns);
         let _ = writeln!(text, "{table}\n");
@@ -25,7 +25,7 @@ pub fn sockets_table(report: &Report, columns: u16) -> String {
     text
 }
 
-/// On what and how it was measured.
+/// Returns the hosts and settings of the measurement as text.
 pub(crate) fn conditions(report: &Report) -> String {
     let path = match report.path {
         PathKind::Namespaces => {
@@ -62,14 +62,14 @@ pub(crate) fn conditions(report: &Report) -> String {
     text
 }
 
-/// The MTUs that were measured, in that order.
+/// Returns the measured MTUs in the order of their measurement.
 pub(crate) fn mtus(report: &Report) -> Vec<u32> {
     let mut mtus: Vec<u32> = report.rows.iter().map(|row| row.mtu).collect();
     mtus.dedup();
     mtus
 }
 
-/// What does not count, a line each.
+/// Returns the refused samples, one line for each reason.
 pub(crate) fn refusals(report: &Report) -> impl Iterator<Item = String> {
     report.refused.iter().map(|refused| {
         let (samples, what) = (refused.samples, &refused.what);
@@ -77,7 +77,7 @@ pub(crate) fn refusals(report: &Report) -> impl Iterator<Item = String> {
     })
 }
 
-/// The texts of all rows of an MTU.
+/// Returns the texts of all rows of an MTU.
 pub(crate) fn rows(report: &Report, mtu: u32) -> Vec<[String; HEADER.len()]> {
     let mut previous = None;
     let of_mtu = report.rows.iter().filter(|row| row.mtu == mtu);
@@ -137,7 +137,7 @@ pub(crate) const HEADER: [Column; 14] = [
     ("fair", Right),
 ];
 
-/// How to read the columns.
+/// An explanation of the columns.
 pub(crate) const NOTES: &str = "result: one way of a message (latency, hot-spot), payload of all clients \
 (throughput and others), or the call of connect (connection). × tcp: divided by kernel TCP in the same \
 turn; from–to: its range. p99: of a way; of connecting, until the first byte is answered.\n\
@@ -154,7 +154,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Every test with every contender, over a size or number of clients or two.
+    /// Returns a report with every test and contender, over one or two sizes or numbers of clients.
     pub(crate) fn report() -> Report {
         let mut rows = Vec::new();
         for test in Test::ALL {

@@ -12,14 +12,14 @@ use crate::page::{document, escaped, legend};
 use crate::rows::page_table;
 use crate::sockets::{HEADER, NOTES, conditions, mtus, refusals, rows};
 
-/// Makes an HTML page of the report, with everything inside.
+/// Makes a self-contained HTML page of the report.
 ///
 /// # Errors
 /// [`ChartError`] if a chart cannot be drawn.
 pub fn sockets_page(report: &Report) -> Result<String, ChartError> {
     let title = "Ethernot: ordinary sockets over the edge";
     let mut body = String::new();
-    // Writing to a string does not fail, here and below.
+    // Writing to a string cannot fail, here and below.
     let _ = writeln!(
         body,
         "<header><h1>{title}</h1><p>{}</p><p>{}</p></header>",
@@ -47,7 +47,7 @@ pub fn sockets_page(report: &Report) -> Result<String, ChartError> {
     Ok(document(title, bars::STYLE, &body))
 }
 
-/// The values that the papers print as numbers, next to ours of the same kind.
+/// Adds the papers' printed values beside our values of the same kind.
 fn beside_the_papers(body: &mut String, report: &Report, mtu: u32) {
     let _ = writeln!(
         body,
@@ -87,14 +87,15 @@ fn beside_the_papers(body: &mut String, report: &Report, mtu: u32) {
     body.push_str("</div></section>\n");
 }
 
-/// Bars of ours and of the papers.
+/// A bar chart of our values and the papers' values.
 struct Bars {
     caption: &'static str,
     unit: &'static str,
     contenders: &'static [Contender],
     ours: fn(&Report, u32, Contender) -> Option<f64>,
     paper: (Test, Mode),
-    /// Of the papers' values those that can be divided by the host's own stack.
+    /// Whether to show ratios: of the papers' values, only those with a value of the host's own
+    /// stack.
     is_ratio: bool,
 }
 
@@ -159,7 +160,7 @@ fn latency_of_one_byte(report: &Report, mtu: u32, contender: Contender) -> Optio
     Some(of_one_byte(report, mtu, contender)?.latency_us?.mean)
 }
 
-/// The curves of one test, if it has more than one point.
+/// Adds the curves of one test, if they have more than one point.
 fn section(
     body: &mut String,
     report: &Report,
@@ -220,7 +221,7 @@ fn curves(measured: &[&Row], quantity: &Quantity) -> Vec<Series> {
     Contender::ALL.into_iter().enumerate().map(of_contender).collect()
 }
 
-/// The papers' ratios to the host's own stack: of one byte, a point and no curve.
+/// Returns the papers' ratios to the host's own stack for messages of one byte, as single points.
 fn printed_ratios() -> Vec<Point> {
     let values = paper::values();
     let latencies = values.iter().filter(|printed| printed.test == Test::Latency);
@@ -235,7 +236,7 @@ fn printed_ratios() -> Vec<Point> {
     printed.map(point).collect()
 }
 
-/// What a chart shows.
+/// The quantity of a chart.
 struct Quantity {
     name: &'static str,
     axis: &'static str,
@@ -278,7 +279,7 @@ const QUANTITIES: [Quantity; 7] = [
     Quantity { name: "fairness", axis: "Jain's index", value: |row| row.fairness },
 ];
 
-/// Those with curves; connections have their bars.
+/// The tests that are shown as curves. Connection times are shown as bars.
 const TESTS: [(Test, &str); 6] = [
     (Test::Latency, "X bytes there and X bytes back; half of a round trip."),
     (Test::Throughput, "N messages of X bytes one way; the answer's own way is taken off."),
@@ -291,7 +292,7 @@ const TESTS: [(Test, &str); 6] = [
     (Test::FanOut, "One server sends to clients on three hosts, added up."),
 ];
 
-/// After those of the contenders.
+/// Index of the papers' colour, after the contenders' colours.
 const PAPER_COLOUR: usize = 5;
 const PAPER_LABEL: &str = "paper: TOE against its host's own stack, 1 byte";
 

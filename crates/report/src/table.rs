@@ -1,4 +1,4 @@
-//! The table on a terminal.
+//! The table of a benchmark for a terminal.
 
 use std::fmt::Write;
 
@@ -24,14 +24,14 @@ pub fn table(results: &Results, columns: u16) -> String {
     }
     let table = terminal_table(&HEADER, lines.into_iter().map(|(_, row)| row), columns);
     let mut text = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = writeln!(text, "{}", facts(results));
     let _ = writeln!(text, "{table}");
     let _ = writeln!(text, "{}", notes(results));
     text
 }
 
-/// The texts of all measurements, a row each.
+/// Returns the texts of all measurements, one row each.
 pub(crate) fn rows(results: &Results) -> Vec<[String; HEADER.len()]> {
     let mut previous = None;
     let row = |measurement: &Measurement| {
@@ -41,7 +41,7 @@ pub(crate) fn rows(results: &Results) -> Vec<[String; HEADER.len()]> {
     results.results.iter().map(row).collect()
 }
 
-/// The texts of a row; test and size only in the first row of a case.
+/// Returns the texts of a row. Test and size appear only in the first row of a case.
 fn cells(measurement: &Measurement, is_new_case: bool) -> [String; HEADER.len()] {
     let case = |text: String| if is_new_case { text } else { String::new() };
     let optional = |value: Option<String>| value.unwrap_or_else(|| "–".to_string());
@@ -66,7 +66,7 @@ fn to_baseline(measurement: &Measurement) -> Option<String> {
     Some(format!("{}×", digits(measurement.ratio_to(BASELINE)?.median)))
 }
 
-/// Bits per second where there are bytes to count, operations per second elsewhere.
+/// Returns bits per second or, in tests about operations, operations per second.
 fn rate(measurement: &Measurement) -> String {
     match measurement.test {
         Test::OperationRate | Test::ConnectionSetup | Test::ManyConnections => {
@@ -76,13 +76,13 @@ fn rate(measurement: &Measurement) -> String {
     }
 }
 
-/// What repetitions are compared by.
+/// Returns the quantity by which repetitions are compared.
 fn primary(measurement: &Measurement) -> Summary {
     let latency = measurement.latency_ns.filter(|_| measurement.test.is_about_latency());
     latency.unwrap_or(measurement.operations_per_second)
 }
 
-/// The path, the hosts, and how it was measured, in two lines; a third names busy threads.
+/// Returns the path, the hosts and the settings as two lines. A third line mentions busy threads.
 pub(crate) fn facts(results: &Results) -> String {
     let Results { path, client, server, settings, .. } = results;
     let links = match path.links {
@@ -115,10 +115,10 @@ pub(crate) fn facts(results: &Results) -> String {
     )
 }
 
-/// What the columns mean, and what the transports are.
+/// Returns explanations of the columns and of the transports.
 pub(crate) fn notes(results: &Results) -> String {
     let mut notes = NOTES.to_string();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     for remark in results.results.iter().filter_map(remark) {
         let _ = write!(notes, "\n{remark}");
     }
@@ -128,8 +128,8 @@ pub(crate) fn notes(results: &Results) -> String {
     notes
 }
 
-/// What the columns have no place for: the comparison with bare datagrams, and what many
-/// connections cost.
+/// Returns results that have no column: the comparison with bare datagrams, and the cost of many
+/// connections.
 fn remark(measurement: &Measurement) -> Option<String> {
     let what = || {
         let (test, label) = (measurement.test.name(), measurement.label());
@@ -224,7 +224,7 @@ pub(crate) mod tests {
         assert!(notes(&results).contains(wanted), "{}", notes(&results));
     }
 
-    /// Results with a row as wide as rows get.
+    /// Returns results with a row of the greatest possible width.
     pub(crate) fn results() -> Results {
         Results {
             format: FORMAT.to_string(),

@@ -1,5 +1,5 @@
-//! What the pages and tables of unmodified programs have in common: a case over kernel TCP and another
-//! way, and how it compares.
+//! Parts of tables and pages common to benchmarks of unmodified programs: a case over kernel TCP
+//! and another way, and the comparison.
 
 use bench::statistics::Summary;
 use bench::unmodified::figures::{Case, Figure, Quantity};
@@ -9,7 +9,8 @@ use crate::chart::{self, ChartError, Point, Series};
 use crate::format::{digits, scaled};
 use crate::page::escaped;
 
-/// TCP, the other way, and the ratio of a quantity, or dashes.
+/// Returns a quantity over TCP, over the other way, and their ratio. Returns dashes if there is no
+/// figure.
 pub(crate) fn cells(case: &Case, quantity: Quantity) -> [String; 3] {
     let Some(figure) = case.figure(quantity) else { return DASHES.map(str::to_string) };
     let value = |summary: &Summary| match quantity {
@@ -20,17 +21,17 @@ pub(crate) fn cells(case: &Case, quantity: Quantity) -> [String; 3] {
     [value(&figure.tcp), value(&figure.other), ratio(&figure.ratio)]
 }
 
-/// A ratio with half of what lies between its lowest and its highest, in percent.
+/// Returns a ratio with its spread: half the distance between lowest and highest, in percent.
 pub(crate) fn ratio(ratio: &Summary) -> String {
     format!("{} ±{}%", digits(ratio.median), ratio.spread_percent().round())
 }
 
-/// The ratio of a quantity alone, or a dash.
+/// Returns the ratio of a quantity, or a dash if there is no figure.
 pub(crate) fn ratio_of(case: &Case, quantity: Quantity) -> String {
     case.figure(quantity).map_or_else(|| DASHES[0].to_string(), |figure| ratio(&figure.ratio))
 }
 
-/// What the counters say of the way, or why there are no figures.
+/// Returns the way that the counters prove, or the reason why there are no figures.
 pub(crate) fn way(case: &Case) -> String {
     if let Some(reason) = &case.cannot_run {
         return format!("cannot run: {reason}");
@@ -44,7 +45,7 @@ pub(crate) fn way(case: &Case) -> String {
     format!("{shown}{path}{errors}")
 }
 
-/// The counters of the library in words.
+/// Returns the library's counters in words.
 pub(crate) fn counted(path: &PathTaken) -> String {
     if path.processes == 0 {
         return "no library".to_string();
@@ -56,7 +57,7 @@ pub(crate) fn counted(path: &PathTaken) -> String {
     parts.join(", ")
 }
 
-/// The two ways in words, in the order of their colours.
+/// Returns the names of the two ways in the order of their colours.
 pub(crate) fn ways(other: Way) -> [&'static str; 2] {
     let other = match other {
         Way::Tcp => "tcp: kernel TCP again",
@@ -76,15 +77,15 @@ pub(crate) fn ways(other: Way) -> [&'static str; 2] {
     ["tcp: kernel TCP", other]
 }
 
-/// What a chart has below it and beside it.
+/// The titles of a chart.
 pub(crate) struct Axes<'a> {
     pub(crate) title: &'a str,
     pub(crate) x: &'a str,
     pub(crate) quantity: Quantity,
 }
 
-/// A figure of a page: a quantity of cases over numbers that come with them. Empty if there is
-/// nothing to draw.
+/// Returns a chart of a quantity over the numbers in `cases`; an empty text if there is no point to
+/// draw.
 pub(crate) fn figure(axes: &Axes<'_>, cases: &[(u64, &Case)]) -> Result<String, ChartError> {
     let (scale, unit) = match axes.quantity {
         Quantity::BytesPerSecond => (8e-9, "Gb/s"),
@@ -117,7 +118,7 @@ pub(crate) fn figure(axes: &Axes<'_>, cases: &[(u64, &Case)]) -> Result<String, 
     }))
 }
 
-/// For what is not there.
+/// Placeholders for missing figures.
 const DASHES: [&str; 3] = ["–", "–", "–"];
 
 #[cfg(test)]
@@ -126,7 +127,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A case of one repetition: twice as fast over the edge, at half the latency.
+    /// Returns a case of one repetition with twice the rate and half the latency over the edge.
     pub(crate) fn case(group: &str, name: &str, at: f64) -> Case {
         let sample = |factor: f64, moved| Sample {
             values: [

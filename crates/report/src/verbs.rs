@@ -20,7 +20,7 @@ pub fn verbs_table(report: &Report, columns: u16) -> String {
     let mut text = format!("{}\n{devices}", facts(report));
     if !report.points.is_empty() {
         let table = terminal_table(&HEADER, rows(report), columns);
-        // Writing to a string does not fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = writeln!(text, "{table}\n{NOTES}");
     }
     if let Some(availability) = &report.availability {
@@ -32,7 +32,7 @@ pub fn verbs_table(report: &Report, columns: u16) -> String {
     text
 }
 
-/// Makes an HTML page of the report, with everything inside.
+/// Makes a self-contained HTML page of the report.
 ///
 /// # Errors
 /// [`ChartError`] if a chart cannot be drawn.
@@ -66,7 +66,7 @@ pub fn verbs_page(report: &Report) -> Result<String, ChartError> {
     Ok(document(title, "", &body))
 }
 
-/// A chart for each operation and window, with a curve for each contender.
+/// Adds one chart for each operation and window, with a curve for each contender.
 fn curves(
     body: &mut String,
     report: &Report,
@@ -219,7 +219,7 @@ fn row(point: &Measurement, one: &Measured, is_first: bool) -> [String; HEADER.l
     ]
 }
 
-/// Median and spread.
+/// Formats median and spread.
 fn shown(point: &Measurement, one: &Measured) -> String {
     one.value.map_or_else(String::new, |value| {
         format!("{} ±{:.0} %", unit(point, value.median), value.spread_percent())

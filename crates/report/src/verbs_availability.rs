@@ -1,4 +1,4 @@
-//! The CPU that a program keeps while messages flow: tables, and curves of a page.
+//! The CPU time left to a program while messages are exchanged: tables, and curves of a page.
 
 use std::fmt::Write;
 
@@ -12,18 +12,18 @@ use crate::lines::{self, Line, LinePoint, Scale};
 use crate::page::{escaped, legend};
 use crate::rows::{Column, page_table, terminal_table};
 
-/// A row for each curve, for a terminal of `columns` columns.
+/// Draws a table with a row for each curve, for a terminal of `columns` columns.
 pub(crate) fn availability_table(availability: &Availability, columns: u16) -> String {
     let table = terminal_table(&HEADER, rows(availability), columns);
     format!("{}\n{table}\n{NOTES}\n", accounting(availability))
 }
 
-/// The section of a page.
+/// Adds the section of a page.
 pub(crate) fn availability_section(
     body: &mut String,
     availability: &Availability,
 ) -> Result<(), ChartError> {
-    // Writing to a string does not fail, here and below.
+    // Writing to a string cannot fail, here and below.
     let _ = writeln!(
         body,
         "<section><h2>availability of the CPU</h2><p>{}</p>",
@@ -48,7 +48,7 @@ pub(crate) fn availability_section(
     Ok(())
 }
 
-/// What a chart shows of the curves of a method.
+/// The quantity of a chart with the curves of one method.
 struct Chart {
     method: Method,
     caption: &'static str,
@@ -73,7 +73,7 @@ const WAIT: Chart = Chart {
     place: |point| (point.interval_us, point.round_us[2]),
 };
 
-/// A chart for each size, with a line for each carrier.
+/// Adds one chart for each size, with a line for each carrier.
 fn charts(
     body: &mut String,
     availability: &Availability,

@@ -11,21 +11,21 @@ use crate::format::{digits, size, time_ns};
 use crate::page::{escaped, legend};
 use crate::rows::{Column, page_table, terminal_table};
 
-/// A row for each point, for a terminal of `columns` columns.
+/// Draws a table with a row for each point, for a terminal of `columns` columns.
 pub(crate) fn registration_table(registration: &Registration, columns: u16) -> String {
     let table = terminal_table(&HEADER, rows(registration), columns);
     let facts: String = facts(registration).into_iter().map(|line| line + "\n").collect();
     format!("{facts}{table}\n{NOTES}\n")
 }
 
-/// The section of a page.
+/// Adds the section of a page.
 pub(crate) fn registration_section(
     body: &mut String,
     registration: &Registration,
 ) -> Result<(), ChartError> {
     body.push_str("<section><h2>registration of memory</h2>");
     for line in facts(registration) {
-        // Writing to a string does not fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = writeln!(body, "<p>{}</p>", escaped(&line));
     }
     let alone = |point: &&RegistrationPoint| (point.alive, point.threads) == (1, 1);
@@ -57,7 +57,7 @@ pub(crate) fn registration_section(
     Ok(())
 }
 
-/// What a chart shows of a point.
+/// The quantity of a chart.
 struct Chart {
     caption: &'static str,
     axis: &'static str,
@@ -88,7 +88,7 @@ fn curve_point(chart: &Chart, point: &RegistrationPoint) -> Point {
     }
 }
 
-/// How costs grow, and what could not be measured.
+/// Returns the growth of the costs, and the reasons for missing measurements.
 fn facts(registration: &Registration) -> Vec<String> {
     let growth = registration.growth.iter().map(|growth| {
         format!(

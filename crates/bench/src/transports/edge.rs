@@ -197,7 +197,8 @@ impl Half {
         }
     }
 
-    /// Returns the write of one message, without the notification of a phase's last write.
+    /// Returns the write of one message, without a notification. The caller adds one to the last
+    /// write of a phase.
     fn operation(&self, remote: RemoteRegion, order: Order) -> Operation {
         let source = Source::Region { region: self.region.region().id, offset: self.message_bytes };
         Operation {

@@ -124,8 +124,8 @@ fn iperf3(printed: &str) -> Option<Values> {
     (bits > 0.0).then(|| vec![(Quantity::BytesPerSecond, bits / 8.0)])
 }
 
-/// Parses the rate, and the percentiles from the table that `ab` prints to a file, in milliseconds:
-/// of connecting, of the first response byte, and of the whole answer.
+/// Parses the rate from the output, and the percentiles of the response time from the table that
+/// `ab` writes to a file, in milliseconds.
 fn ab(printed: &str, percentiles: &str) -> Option<Values> {
     let after = |text: &str, name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
