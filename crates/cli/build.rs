@@ -1,4 +1,4 @@
-//! Links names that the C library has had since 2.28 (see `abi/floor`).
+//! Links against symbol versions that the C library has had since 2.28 (see `abi/floor`).
 
 include!("../../abi/floor/link.rs");
 

@@ -11,14 +11,14 @@ use crate::shaped_command::{self, OutputArguments};
 use crate::unmodified_arguments::ComparisonArguments;
 use crate::{Failure, own_program};
 
-/// Measure Apache, unmodified, over kernel TCP and over the edge in turn.
+/// Measure Apache, unmodified, alternately over kernel TCP and over the edge.
 ///
-/// Starts two Apaches with a configuration of their own in one network namespace, one as it is and one
-/// by `ethernot run --sockets`, and wrk in three others round one switch: on single files of 1 KiB to 2 MiB, and on traces that
-/// ask for a hundred files of growing size by Zipf's law: the slides print no sizes and no exponents, so
-/// these are ours. Every file is fetched and
-/// compared first. Shows requests a second, 99 % latency and CPU time, and their ratios. Needs root, and
-/// the packages apache2, wrk and curl.
+/// Starts two Apaches with a configuration of their own in one network namespace, one as it is and
+/// one under `ethernot run --sockets`, and wrk in three others, connected by one switch. The load
+/// is single files of 1 KiB to 2 MiB, and traces that request a hundred files of increasing size by
+/// Zipf's law. The slides print no sizes and no exponents, so these are our choice. First every
+/// file is fetched and compared. Shows requests per second, 99 % latency and CPU time, and their
+/// ratios. Needs root, and the packages apache2, wrk and curl.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench apache --quick\n  \
@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     /// Measure four sizes, three exponents, three samples each: less than a minute
     #[arg(long)]
     quick: bool,
-    /// How Apache divides its work: prefork, worker or event
+    /// Apache's multi-processing module: prefork, worker or event
     #[arg(long, value_name = "MPM", default_value = "event", value_parser = parse_mpm)]
     mpm: Mpm,
     /// Sizes of single files in bytes, such as 1K,64K,2M [default: 1K to 2M by powers of two]
@@ -44,16 +44,16 @@ pub(crate) struct Arguments {
     /// Omit the single files
     #[arg(long, conflicts_with = "sizes")]
     no_files: bool,
-    /// Seed of the order of the requests in a trace
+    /// Seed for the order of requests in a trace
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Connections at the same time, of all client hosts together
+    /// Concurrent connections of all client hosts together
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u32).range(1..=256))]
     connections: u32,
-    /// Hosts with a client; the slides have three
+    /// Number of client hosts; the slides have three
     #[arg(long, value_name = "N", default_value_t = CLIENT_HOSTS, value_parser = clap::value_parser!(u32).range(1..=i64::from(CLIENT_HOSTS_MAX)))]
     clients: u32,
-    /// Use a connection for each request, instead of connections that are kept
+    /// Open a connection for each request, instead of keeping connections open
     #[arg(long)]
     close: bool,
     #[command(flatten)]
@@ -137,11 +137,11 @@ fn parse_alpha(text: &str) -> Result<f64, String> {
     alpha.ok_or_else(|| format!("an exponent is a number from 0 to {ALPHA_MAX}"))
 }
 
-/// Of the papers', the least, the middle and the most.
+/// The lowest, a middle and the highest of the default exponents.
 const ALPHAS_QUICK: [f64; 3] = [0.1, 0.75, 1.2];
 
-/// Beyond it, nearly all requests are for one file.
+/// Highest exponent: with a higher one, nearly all requests are for one file.
 const ALPHA_MAX: f64 = 5.0;
 
-/// Both servers have a copy of their own in memory.
+/// Largest file, because each of the two servers has a copy in memory.
 const FILE_BYTES_MAX: u64 = 64 << 20;

@@ -1,4 +1,4 @@
-//! `ethernot bench`: the main job.
+//! `ethernot bench`: measures transports, and has subcommands for other benchmarks.
 
 use std::path::{Path, PathBuf};
 
@@ -45,45 +45,46 @@ pub(crate) struct Arguments {
     /// Message sizes in bytes, such as 8,4K,1M
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
     sizes: Vec<u64>,
-    /// Tests to run: ping-pong, one-way, two-way, operation-rate, connection-setup, many-connections;
-    /// small-beside-stream if it is named [default: all others]
+    /// Tests to run: ping-pong, one-way, two-way, operation-rate, connection-setup,
+    /// many-connections; small-beside-stream runs only if named
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_test)]
     tests: Vec<Test>,
     /// Transports to measure, such as tcp,tcp-poll,udp
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     transports: Vec<String>,
-    /// Links between client and server: how many, or with --peer their names on this host, such as
-    /// eth0,packet:eth1 (the server needs its own: `ethernot serve --links`) [default: 2]
+    /// Links between client and server: their number, or with --peer their names on this host, such
+    /// as eth0,packet:eth1 (the server needs its own: `ethernot serve --links`) [default: 2]
     #[arg(long, value_name = "N|LINKS", value_parser = parse_count_or_links)]
     links: Option<Links>,
     /// MTU of the links, in bytes
     #[arg(long, value_name = "N", default_value_t = 1500)]
     mtu: u32,
-    /// Samples of each measurement; the highest and the lowest are left out [default: 10, with
-    /// --quick 5]
+    /// Samples of each measurement; the highest and the lowest are excluded
+    /// [default: 10, with --quick 5]
     #[arg(long, value_name = "N")]
     repetitions: Option<u32>,
-    /// About how long the whole run may take, in seconds [default: 180, with --quick 40]
+    /// Approximate length of the whole run [default: 180, with --quick 40]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     time: Option<f64>,
-    /// Operations in flight, for transports that have that notion
+    /// Operations in flight, for transports with pipelining
     #[arg(long, value_name = "N", default_value_t = 64)]
     in_flight: u32,
     /// Connections in the test of many connections
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     connections: u32,
-    /// How threads wait, where a transport has the choice: poll, mixed (spin, then sleep) or
-    /// interrupt (sleep at once); several are measured in turn
+    /// Ways for threads to wait, if a transport has several: poll, mixed (spin, then sleep) or
+    /// interrupt (sleep at once); each of several is measured
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "poll", value_parser = parse_waiting)]
     waiting: Vec<Waiting>,
-    /// Threads that spin beside the measurement on this host: 0 to 16
+    /// Threads that spin on this host during the measurement: 0 to 16
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = value_parser!(u32).range(..=i64::from(BUSY_MAX)))]
     busy: u32,
-    /// Repeat all measurements in turn, instead of one after the other: each then meets every state
-    /// of the host
+    /// Alternate repetitions over all measurements, instead of completing one measurement before
+    /// the next; a change of the host's speed then affects all alike
     #[arg(long)]
     interleaved: bool,
-    /// Host that runs `ethernot serve`; several addresses of it, separated by commas, are links
+    /// Host that runs `ethernot serve`; several addresses of this host, separated by commas, are
+    /// links
     #[arg(long, value_name = "HOST[:PORT]", value_delimiter = ',', conflicts_with_all = ["loopback", "mtu"])]
     peer: Vec<String>,
     /// Use the loopback interface, even as root
@@ -100,7 +101,7 @@ pub(crate) struct Arguments {
     html: Option<PathBuf>,
 }
 
-/// What else can be measured than transports one after the other.
+/// Benchmarks that are subcommands.
 #[derive(Debug, Subcommand)]
 enum Study {
     Multiedge(multiedge_command::Arguments),
@@ -128,7 +129,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 fn run_transports(arguments: &Arguments) -> Result<(), Failure> {
-    // First: a signal that is ignored so far would be lost, not only end the program by default.
+    // Comes first: a background job ignores signals, and would lose one that arrives before the
+    // handler is installed.
     cleanup::on_signals().map_err(|error| format!("handle Ctrl-C: {error}"))?;
     let options = options(arguments)?;
     try_links(&options.link_names)?;
@@ -145,12 +147,12 @@ fn run_transports(arguments: &Arguments) -> Result<(), Failure> {
     write_results(arguments.json.as_deref(), json, || table(&results))
 }
 
-/// The table, as wide as the terminal.
+/// Returns the table in the width of the terminal.
 pub(crate) fn table(results: &Results) -> String {
     report::table(results, terminal_columns(COLUMNS_DEFAULT))
 }
 
-/// Writes the page to `path`.
+/// Writes the HTML page to `path`.
 pub(crate) fn write_html(results: &Results, path: &Path) -> Result<(), Failure> {
     write_text(path, &report::page(results)?)
 }
@@ -201,10 +203,10 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
     })
 }
 
-/// Links between the namespaces.
+/// Default number of links between the namespaces.
 const LINKS: u32 = 2;
 
-/// 8 B to 4 MiB.
+/// Default message sizes from 8 B to 4 MiB.
 const SIZES: [u64; 9] = [8, 64, 512, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const SIZES_QUICK: [u64; 4] = [8, 4 << 10, 64 << 10, 1 << 20];
 const COLUMNS_DEFAULT: u16 = 100;

@@ -1,4 +1,4 @@
-//! `ethernot sim calibrate`: what a host of this machine costs.
+//! `ethernot sim calibrate`: measures the costs of a host on this machine.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -12,11 +12,11 @@ use crate::output::{check_writable, write_results, write_text};
 use crate::progress::Progress;
 use crate::shaped_command;
 
-/// Measure what frames and operations cost the processors of this machine, for simulated hosts.
+/// Measure the processor time of frames and operations on this machine, for simulated hosts.
 ///
-/// Runs the engine between two network namespaces joined by a virtual cable that limits nothing:
-/// ping-pong, one-way and two-way over sizes from 8 bytes to 1 MiB. Then runs the same in simulation,
-/// with costs that are changed until the two agree best. Prints the section [host] of a
+/// Runs the engine between two network namespaces joined by a veth pair without a rate limit:
+/// ping-pong, one-way and two-way over sizes from 8 bytes to 1 MiB. Then runs the same tests in
+/// simulation, and adjusts the costs until both agree best. Prints the section [host] of a
 /// configuration for `ethernot sim run`. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     /// Take shorter samples
     #[arg(long)]
     quick: bool,
-    /// Write the costs with everything measured as JSON; `-` for standard output, instead of the text
+    /// Write the costs and all measurements as JSON; `-` for standard output, instead of the text
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write the section [host] to a file instead of standard output
@@ -53,11 +53,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     write_results(json.as_deref(), || serde_json::to_string_pretty(&costs), || text)
 }
 
-/// The section `[host]` of a configuration, with what was measured as comments.
+/// Returns the section `[host]` of a configuration, with the measurements as comments.
 fn fragment(costs: &HostCosts) -> String {
     let ps = |ns: f64| (ns * 1e3).round() as u64;
     let mut text = String::new();
-    // Writing to a `String` does not fail.
+    // Writing to a `String` cannot fail.
     let _ = writeln!(
         text,
         "# Found by `ethernot sim calibrate`: simulated with these costs, what was measured comes out to\n\
@@ -75,7 +75,7 @@ fn fragment(costs: &HostCosts) -> String {
             point.fitted_ns / 1e3
         );
     }
-    // What this simulator has no name for is part of what it has.
+    // The simulator has fewer kinds of cost, so these are added to the cost of sending a frame.
     let frame_send_ns =
         costs.frame_send_ns + costs.return_ns + costs.gather_ns + costs.call_ns / FRAMES_A_CALL;
     let _ = writeln!(
@@ -98,5 +98,5 @@ fn fragment(costs: &HostCosts) -> String {
     text
 }
 
-/// Frames that a stream hands to the kernel at once.
+/// Frames that a stream passes to the kernel in one call.
 const FRAMES_A_CALL: f64 = 32.0;

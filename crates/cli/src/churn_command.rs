@@ -1,4 +1,4 @@
-//! `ethernot sim churn`: hours in which links come and go.
+//! `ethernot sim churn`: long simulated runs in which links disappear and return.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,26 +15,27 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::output::{is_standard_output, print, write_text};
 
-/// Soak the engine in virtual time while links come and go.
+/// Soak the engine in virtual time while links disappear and return.
 ///
-/// Interfaces vanish and come back, at both ends at once too and with other addresses; frame sizes,
-/// rates and delays step; carriers flap; ways are cut one way or both; frames are lost in bursts;
-/// hosts restart. Every event comes with a burst of operations, and after each few everything must
-/// converge: operations, memory, and all links of all connections. The hours are shared out to
-/// `--jobs` worlds, each with a seed of its own. The exit status is 1 if a world failed.
+/// Interfaces disappear and return, sometimes at both ends at once or with other addresses. Frame
+/// sizes, rates and delays change; carriers flap; paths are cut in one or both directions; frames
+/// are lost in bursts; hosts restart. Each event comes with a burst of operations. After every few
+/// events everything must converge: operations, memory, and all links of all connections. The hours
+/// are divided among `--jobs` worlds, each with its own seed. The exit status is 1 if a world
+/// failed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim churn --hours 24\n  \
     ethernot sim churn --hours 24 --seed 100 --jobs 2 --json churn.json\n  \
     ethernot sim churn --hours 12 --seed 101 --jobs 1")]
 pub(crate) struct Arguments {
-    /// Hours of virtual time, of all worlds together
+    /// Hours of virtual time, added over all worlds
     #[arg(long, value_name = "H", default_value_t = 24.0, value_parser = parse_hours)]
     hours: f64,
     /// Seed of the first world
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Worlds, run at a time [default: as many as there are processors]
+    /// Number of worlds, which run in parallel [default: the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
     /// Write the result as JSON; `-` for standard output, instead of the text
@@ -74,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// Runs the worlds, each on a thread of its own.
+/// Runs each world on its own thread.
 fn run_worlds(arguments: &Arguments, stop: &AtomicBool) -> Vec<SoakReport> {
     let available = thread::available_parallelism().map_or(1, |count| count.get() as u16);
     let jobs = u64::from(arguments.jobs.unwrap_or(available));
@@ -88,7 +89,8 @@ fn run_worlds(arguments: &Arguments, stop: &AtomicBool) -> Vec<SoakReport> {
                 let (sender, seed) = (sender.clone(), arguments.seed.wrapping_add(job));
                 scope.spawn(move || {
                     torture::soak(seed, hours, &Options::default(), &mut |virtual_ns| {
-                        // Who draws the bar may be gone; the soak goes on.
+                        // The receiver draws the progress bar and may have ended; the soak
+                        // continues.
                         let _ = sender.send((job as usize, virtual_ns));
                         !stop.load(Ordering::Relaxed)
                     })
@@ -124,7 +126,7 @@ fn progress_bar(minutes: u64) -> ProgressBar {
     bar
 }
 
-/// What all worlds together did.
+/// The results of all worlds.
 struct Outcome {
     worlds: Vec<SoakReport>,
     seconds: f64,
@@ -202,13 +204,13 @@ fn parse_hours(text: &str) -> Result<f64, String> {
 
 const TEMPLATE: &str = "{bar:24.cyan/dim} {pos}/{len} virtual minutes, {eta} left";
 
-/// Rare enough to cost the worlds nothing.
+/// Interval of the progress bar: long enough not to slow the worlds.
 const TICK: Duration = Duration::from_millis(500);
 
 const MINUTES_PER_HOUR: f64 = 60.0;
 const NS_PER_MINUTE: u64 = 60_000_000_000;
 
-/// Nanoseconds of virtual time fit 64 bits for much longer; this is a year.
+/// Most hours: a year. Nanoseconds of virtual time fit 64 bits for much longer.
 const HOURS_MAX: f64 = 8_784.0;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `ethernot sim compare`: the same program at several fidelities.
+//! `ethernot sim compare`: simulates a program at several fidelities.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,11 +15,12 @@ use crate::Failure;
 use crate::output::print;
 use crate::run_command::read;
 
-/// Simulate a cluster at several fidelities, and say where they differ.
+/// Simulate a cluster at several fidelities, and report where they differ.
 ///
 /// packet is the configured fabric; loggp has latencies and gaps but no network; fluid shares links
-/// fairly among messages. The coarse models get their parameters from the fine one, measured on the
-/// idle network, so what differs is what they leave out: queues, the shapes of packets, routes.
+/// fairly among messages. The parameters of the coarse models are measured with the fine model on
+/// an idle network. The differences are therefore due to what the coarse models omit: queues, the
+/// shapes of packets, routes.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim compare cluster.toml\n  \
@@ -31,7 +32,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_fidelity,
           default_value = "packet,loggp,fluid")]
     fidelity: Vec<Fidelity>,
-    /// The most messages that are compared
+    /// Highest number of messages to compare
     #[arg(long, value_name = "N", default_value_t = RecordLimits::default().messages)]
     record_limit: usize,
     /// Print the result as JSON
@@ -39,13 +40,13 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What a fidelity came to.
+/// The results at one fidelity.
 struct Run {
     fidelity: Fidelity,
     completed_us: f64,
     seconds: f64,
     left_out: u64,
-    /// In the order of posting by each sender.
+    /// Latencies by sender, receiver and number in the order of posting.
     messages: BTreeMap<(u32, u32, u32), Latency>,
 }
 
@@ -64,7 +65,7 @@ struct Group {
 }
 
 impl Group {
-    /// How far a fidelity is from the first, in percent of the mean.
+    /// Returns the difference between a fidelity and the first, in percent of the mean.
     fn difference(&self, at: usize) -> f64 {
         match (self.means_us.first(), self.means_us.get(at)) {
             (Some(first), Some(other)) if *first > 0.0 => (other / first - 1.0) * 100.0,
@@ -122,7 +123,7 @@ fn run_at(
     fidelity: Fidelity,
     record_limit: usize,
 ) -> Result<Run, Failure> {
-    // Measured without records, as users run it.
+    // The time is measured without records, as in ordinary runs.
     let start = Instant::now();
     configuration.run().map_err(|error| format!("{}: {error}", fidelity.name()))?;
     let seconds = start.elapsed().as_secs_f64();
@@ -139,7 +140,7 @@ fn run_at(
     })
 }
 
-/// Latencies by sender, receiver and number among their messages.
+/// Returns latencies by sender, receiver and ordinal number among the messages of this pair.
 fn messages(records: &Records) -> BTreeMap<(u32, u32, u32), Latency> {
     let mut counts: BTreeMap<(u32, u32), u32> = BTreeMap::new();
     let mut messages = BTreeMap::new();
@@ -155,7 +156,7 @@ fn messages(records: &Records) -> BTreeMap<(u32, u32, u32), Latency> {
     messages
 }
 
-/// Messages that all fidelities have, in groups with names, ordered by the keys.
+/// Returns the messages that all fidelities have, in named groups in order of the keys.
 fn by<K: Ord>(runs: &[Run], group_of: impl Fn((u32, u32), Latency) -> (K, String)) -> Vec<Group> {
     let Some(first) = runs.first() else { return Vec::new() };
     let mut groups: BTreeMap<K, (String, Vec<Vec<f64>>)> = BTreeMap::new();
@@ -187,13 +188,13 @@ fn quantile(values: &mut [f64], share: f64) -> f64 {
     values.get(place.saturating_sub(1)).copied().unwrap_or(0.0)
 }
 
-/// Powers of two, so that random sizes make a table, too.
+/// Returns the power of two that includes the size, so that random sizes form few groups.
 fn size_class(bytes: u32) -> (u32, String) {
     let class = bytes.max(1).ilog2();
     (class, format!("{} to {} B", 1_u64 << class, (2_u64 << class) - 1))
 }
 
-/// Writing to a `String` cannot fail, so results of `writeln!` are dropped.
+/// Writing to a `String` cannot fail, so the results of `writeln!` are ignored.
 fn to_text(
     configuration: &Configuration,
     idle: &IdleNetwork,

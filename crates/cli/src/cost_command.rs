@@ -1,4 +1,4 @@
-//! `ethernot sim cost`: what a simulated network would cost.
+//! `ethernot sim cost`: the price of a simulated network.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,12 +14,12 @@ use crate::Failure;
 use crate::output::print;
 use crate::run_command::read;
 
-/// Estimate what a simulated network costs: a bill of materials, with the prices of a book.
+/// Compute the cost of a simulated network: a bill of materials, with prices from a book.
 ///
-/// The bill follows from the topology: an interface for each host, for each switch the cheapest with
-/// enough ports of the rate, and the cables. Prints which switches do not exist with so many ports.
-/// The price list that is included is that of a study of 1999; no prices of today are invented, so write
-/// a list with those you were quoted. examples/simulator/prices.toml has parts of 10, 25 and 100 Gb/s
+/// The bill follows from the topology: an interface for each host, for each switch the cheapest
+/// with enough ports of the rate, and the cables. Reports switches for which no product has enough
+/// ports. The included book is from a study of 1999. It contains no current prices, so write a book
+/// with the prices you were quoted. examples/simulator/prices.toml has parts of 10, 25 and 100 Gb/s
 /// without prices: a component without one is printed with its line.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
@@ -31,16 +31,17 @@ pub(crate) struct Arguments {
     /// The configuration; `-` for standard input
     #[arg(required_unless_present = "print_prices")]
     configuration: Option<PathBuf>,
-    /// The price list [default: that of the study of 1999]
+    /// The price book [default: the book of the study of 1999]
     #[arg(long, value_name = "FILE")]
     prices: Option<PathBuf>,
-    /// Run the simulation, for the cost of speed
+    /// Run the simulation, for the cost per speed
     #[arg(long, conflicts_with = "result")]
     simulate: bool,
-    /// Take the speed from what `ethernot sim run --manifest` wrote for this configuration
+    /// Read the speed from a manifest that `ethernot sim run --manifest` wrote for this
+    /// configuration
     #[arg(long, value_name = "FILE")]
     result: Option<PathBuf>,
-    /// Print the included price list, to write one's own from
+    /// Print the included book, as a template for your own
     #[arg(long, alias = "print-book", exclusive = true)]
     print_prices: bool,
     /// Print the result as JSON
@@ -81,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     print(&text)
 }
 
-/// The bill, or what it lacks and where that belongs.
+/// Returns the bill. An error names the missing prices and where to add them.
 fn bill(
     list: &PriceList,
     configuration: &Configuration,
@@ -105,7 +106,7 @@ struct Cost {
     bill: Bill,
     bisection: Option<Bisection>,
     hosts: u32,
-    /// Time that the simulated program takes.
+    /// Completion time of the simulated program, in microseconds.
     completed_us: Option<f64>,
 }
 
@@ -119,13 +120,13 @@ impl Cost {
         (rate > 0).then(|| self.bill.total() / (rate as f64 * 1e-9))
     }
 
-    /// Price of one run of the program per second.
+    /// Returns the price of one run of the program per second.
     fn per_speed(&self) -> Option<f64> {
         Some(self.bill.total() * self.completed_us? * 1e-6)
     }
 }
 
-/// The time in a manifest, which must be of this configuration.
+/// Reads the completion time from a manifest, which must be of this configuration.
 fn completed_us(path: &Path, configuration: &Configuration) -> Result<f64, Failure> {
     let wrong = |what: &str| format!("{}: {what}", path.display());
     let text = fs::read_to_string(path).map_err(|error| wrong(&error.to_string()))?;
@@ -140,7 +141,7 @@ fn completed_us(path: &Path, configuration: &Configuration) -> Result<f64, Failu
     Ok(time.ok_or_else(|| wrong("no `completed_us`"))?)
 }
 
-/// Writing to a `String` cannot fail, so results of `writeln!` are dropped.
+/// Writing to a `String` cannot fail, so the results of `writeln!` are ignored.
 fn to_text(configuration: &Configuration, cost: &Cost) -> String {
     let Cost { list, bill, bisection, .. } = cost;
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! What links this host and this process can have, and what stands in the way. Changes nothing.
+//! Finds out which links this host and this process can have, and the obstacles. Changes nothing.
 
 mod host;
 mod interface;
@@ -15,49 +15,49 @@ use link::host::{
 pub(crate) use host::Finding;
 pub(crate) use interface::InterfaceDiagnosis;
 
-/// Everything that was found out.
+/// The whole diagnosis.
 #[derive(Debug)]
 pub(crate) struct Diagnosis {
     /// The interfaces, in the kernel's order.
     pub(crate) interfaces: Vec<InterfaceDiagnosis>,
-    /// Links by shared memory with processes of this host.
+    /// Links over shared memory with processes of this host.
     pub(crate) shared_memory: Verdict,
     /// TCP connections that move (`ethernot run --sockets`).
     pub(crate) sockets: Verdict,
-    /// What else matters on this host.
+    /// Other properties of this host.
     pub(crate) findings: Vec<Finding>,
 }
 
 /// Whether a kind of link is possible.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Verdict {
-    /// It is.
+    /// Whether the link is possible.
     pub(crate) works: bool,
-    /// In a word, how; or why not.
+    /// In one word, how it is possible or why not.
     pub(crate) word: String,
-    /// What stands in the way, in a sentence.
+    /// The obstacle, in a sentence.
     pub(crate) obstacle: Option<String>,
     /// The command that removes the obstacle.
     pub(crate) remedy: Option<String>,
 }
 
-/// What the process may do.
+/// The privileges of this process.
 #[derive(Clone, Debug)]
 pub(crate) struct Rights {
     /// Packet sockets.
     pub(crate) packet_socket: Trial,
     /// `AF_XDP` sockets.
     pub(crate) xdp_socket: Trial,
-    /// Programs for XDP in the kernel.
+    /// XDP programs in the kernel.
     pub(crate) program: Trial,
-    /// To attach those to interfaces. Trying would change an interface, so the kernel's word has to
-    /// do.
+    /// Whether XDP programs can be attached to interfaces. An attempt would change an interface, so
+    /// this is derived from the capabilities.
     pub(crate) can_attach: bool,
-    /// This program, as a shell command names it.
+    /// The path of this program, quoted for a shell.
     pub(crate) program_path: String,
 }
 
-/// How a trial ended.
+/// The outcome of a trial.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) enum Trial {
     Worked,
@@ -67,7 +67,7 @@ pub(crate) enum Trial {
 }
 
 impl Diagnosis {
-    /// Finds out.
+    /// Makes the diagnosis.
     pub(crate) fn make() -> io::Result<Self> {
         let rights = Rights::find();
         let shared_memory = match Trial::from(probe_shared_memory()) {
@@ -84,7 +84,7 @@ impl Diagnosis {
         })
     }
 
-    /// There is a link that this process can have.
+    /// Returns whether this process can have any link.
     pub(crate) fn is_any_usable(&self) -> bool {
         self.interfaces.iter().any(|i| i.udp.works || i.packet.works || i.xdp.works)
     }
@@ -105,7 +105,7 @@ impl Rights {
         }
     }
 
-    /// The command that gives this program what packet links need, or all that XDP links do.
+    /// Returns the command that gives this program `capabilities`.
     pub(crate) fn grant(&self, capabilities: &str) -> String {
         format!("sudo setcap {capabilities}+ep {}", self.program_path)
     }
@@ -116,7 +116,8 @@ impl Verdict {
         Self { works: true, word: word.into(), obstacle: None, remedy: None }
     }
 
-    /// This verdict, unless it is a yes that a trial refutes.
+    /// Returns this verdict; if it is positive, runs `attempt` and returns a negative verdict if
+    /// that fails.
     pub(crate) fn and_then(self, attempt: impl FnOnce() -> Result<(), String>) -> Self {
         if !self.works {
             return self;
@@ -154,7 +155,7 @@ impl std::fmt::Display for Trial {
     }
 }
 
-/// The text as one word of a shell.
+/// Quotes a text as one word for a shell.
 fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
     if text.chars().all(is_plain) {

@@ -1,4 +1,4 @@
-//! `ethernot doctor`: which links are possible here, and what the others lack.
+//! `ethernot doctor`: reports which links are possible here, and the obstacles to others.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
@@ -12,18 +12,19 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::doctor::{Diagnosis, Finding, InterfaceDiagnosis, Verdict};
 
-/// Report which links each interface of this host can have, and what the others lack.
+/// Report which links each interface of this host can have, and the obstacles to others.
 ///
-/// Looks at interfaces, drivers, rights and limits, whether TCP connections can move, makes harmless trials (opens sockets, loads a
-/// program into the kernel that is attached to nothing), and changes nothing. Needs no rights: what
-/// it says is meant for the user who runs it. Ends with status 1 if no link is possible at all.
+/// Checks interfaces, drivers, privileges and limits, and whether TCP connections can move. Makes
+/// harmless trials: opens sockets, and loads a program into the kernel without attaching it.
+/// Changes nothing. Needs no privileges; the report is valid for the user who runs it. Ends with
+/// status 1 if no link is possible at all.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot doctor\n  \
     ethernot doctor eth0\n  \
     ethernot doctor --json | jq '.interfaces[] | {name, links}'")]
 pub(crate) struct Arguments {
-    /// Report these interfaces only
+    /// Report only these interfaces
     #[arg(value_name = "INTERFACE")]
     interfaces: Vec<String>,
     /// Print JSON instead of tables
@@ -58,7 +59,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     if diagnosis.is_any_usable() { Ok(()) } else { Err("no link is possible here".into()) }
 }
 
-/// Tables for people.
+/// Returns the tables.
 fn to_text(diagnosis: &Diagnosis, columns: Option<u16>) -> String {
     let mut table = Table::new();
     table.load_style(LINES);
@@ -73,7 +74,7 @@ fn to_text(diagnosis: &Diagnosis, columns: Option<u16>) -> String {
         column.set_padding((0, 1));
     }
     let mut text = String::new();
-    // Writing to a string does not fail.
+    // Writing to a string cannot fail.
     let _ = writeln!(text, "{table}");
     let _ =
         writeln!(text, "\nshm, between processes of this host: {}", diagnosis.shared_memory.word);
@@ -124,7 +125,7 @@ fn row(found: &InterfaceDiagnosis) -> [String; HEADER.len()] {
     ]
 }
 
-/// Each obstacle once, with the links that it stands in the way of.
+/// Returns each obstacle once, with the links that it affects.
 fn obstacles(diagnosis: &Diagnosis) -> Vec<(Vec<String>, String, Option<String>)> {
     let mut list: Vec<(Vec<String>, String, Option<String>)> = Vec::new();
     let mut note = |place: String, verdict: &Verdict| {
@@ -138,7 +139,7 @@ fn obstacles(diagnosis: &Diagnosis) -> Vec<(Vec<String>, String, Option<String>)
     for found in &diagnosis.interfaces {
         let name = &found.interface.name;
         if !found.interface.is_running {
-            // One thing stands in the way of all.
+            // One obstacle to UDP links affects all links.
             note(name.clone(), &found.udp);
             continue;
         }
@@ -152,7 +153,7 @@ fn obstacles(diagnosis: &Diagnosis) -> Vec<(Vec<String>, String, Option<String>)
     list
 }
 
-/// The same for machines.
+/// Returns the diagnosis as JSON.
 fn to_json(diagnosis: &Diagnosis) -> Value {
     let interfaces: Vec<Value> = diagnosis.interfaces.iter().map(interface_to_json).collect();
     let findings: Vec<Value> = diagnosis.findings.iter().map(finding_to_json).collect();
@@ -234,7 +235,7 @@ fn driver(interface: &Interface) -> Option<&str> {
     interface.driver.as_deref().or(interface.kind.as_deref())
 }
 
-/// Receive and transmit queues, those in use if the driver reports them.
+/// Returns the numbers of receive and transmit queues: those in use, if the driver reports them.
 fn queues(interface: &Interface) -> String {
     let (transmit, receive) = interface.channels.map_or(interface.queues, |channels| {
         (channels.transmit + channels.combined, channels.receiving())
@@ -265,10 +266,10 @@ const HEADER: [&str; 11] = [
     "xdp",
 ];
 
-/// Name of the form of the JSON.
+/// Name of the JSON format.
 const FORMAT: &str = "ethernot-doctor-1";
 
-/// A line above and below the header, one at the end.
+/// Lines above and below the header, and at the end.
 const LINES: TableStyle = TableStyle::new()
     .top_border(LineStyle::none().fill('─').junction('─'))
     .header_separator(LineStyle::none().fill('─').junction('─'))

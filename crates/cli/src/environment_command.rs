@@ -1,4 +1,4 @@
-//! `ethernot env`: the variables that `ethernot run` sets, for shells and scripts.
+//! `ethernot env`: prints the variables that `ethernot run` sets, for shells and scripts.
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -10,10 +10,12 @@ use serde_json::{Map, Value, json};
 use crate::Failure;
 use crate::surroundings::{Options, Variables};
 
-/// Print the variables with which programs see a device, or have TCP connections moved, for a shell.
+/// Print the variables that give programs an RDMA device, or move their TCP connections, for a
+/// shell.
 ///
-/// All programs that the shell starts afterwards get the same: a container's start script, a job of a
-/// cluster, a test-suite. For one program there is `ethernot run`, which also says what cannot work.
+/// All programs that the shell starts afterwards have these variables. Use it in a container's
+/// start script, a cluster job or a test suite. For one program use `ethernot run`, which also
+/// reports what cannot work.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     eval \"$(ethernot env)\"\n  \
@@ -23,7 +25,7 @@ use crate::surroundings::{Options, Variables};
 pub(crate) struct Arguments {
     #[command(flatten)]
     options: Options,
-    /// Print JSON instead of commands of a shell
+    /// Print JSON instead of shell commands
     #[arg(long)]
     json: bool,
 }
@@ -47,7 +49,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(io::stdout().write_all(&text)?)
 }
 
-/// As every POSIX shell takes it: nothing means anything between single quotes but the quote itself.
+/// Quotes a value for POSIX shells. Between single quotes only the single quote has a special
+/// meaning.
 fn quoted(value: &OsStr) -> Vec<u8> {
     let mut quoted = vec![b'\''];
     for &byte in value.as_bytes() {
@@ -60,7 +63,7 @@ fn quoted(value: &OsStr) -> Vec<u8> {
     quoted
 }
 
-/// Name of the form of the JSON.
+/// Name of the JSON format.
 const FORMAT: &str = "ethernot-env-1";
 
 #[cfg(test)]

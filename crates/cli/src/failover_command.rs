@@ -1,4 +1,4 @@
-//! `ethernot bench failover`: one of two links is cut and comes back.
+//! `ethernot bench failover`: cuts one of two links and restores it.
 
 use bench::failover::{self, Cut, Wishes};
 use bench::plan::Options;
@@ -11,10 +11,11 @@ use crate::quantities::{parse_rate, parse_seconds, parse_size};
 use crate::shaped_command::{self, HostArguments, OutputArguments};
 use crate::{Failure, own_program};
 
-/// Cut one of two links in the middle of a transfer, restore it, and show what arrived when.
+/// Cut one of two links during a transfer, restore it, and show the throughput over time.
 ///
-/// A stream of writes whose every byte the target checks goes over two links through switches. The
-/// second link is cut: silently both ways, silently one way, then by pulling the cable. Needs root.
+/// Streams writes over two links through switches; the target checks every byte. The second link is
+/// cut: silently in both directions, silently in one direction, then by pulling the cable. Needs
+/// root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench failover\n  \
@@ -22,13 +23,13 @@ use crate::{Failure, own_program};
 pub(crate) struct Arguments {
     #[command(flatten)]
     hosts: HostArguments,
-    /// Kinds of cuts: both-ways, one-way, carrier [default: all]
+    /// Ways to cut: both-ways, one-way, carrier [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_cut)]
     cuts: Vec<Cut>,
     /// Rates of the two links in bits per second, such as 1G,100M
     #[arg(long, value_name = "RATE,RATE", default_value = "1G,1G", value_parser = parse_rates)]
     rates: [u64; 2],
-    /// Seconds the link is whole before, cut, and whole again
+    /// Seconds before the cut, during the cut, and after the restoration, each
     #[arg(long, value_name = "SECONDS", default_value_t = 1.5, value_parser = parse_seconds)]
     phase: f64,
     /// Bytes of a message

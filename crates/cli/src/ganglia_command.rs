@@ -1,4 +1,4 @@
-//! `ethernot bench ganglia`: an unmodified monitor of clusters over kernel TCP and over the edge.
+//! `ethernot bench ganglia`: an unmodified cluster monitor over kernel TCP and over the edge.
 
 use bench::ganglia::{self, HOSTS, HOSTS_MAX, HOSTS_QUICK, Wishes};
 use bench::unmodified::gmond::METRICS_MAX;
@@ -9,12 +9,13 @@ use crate::shaped_command::{self, OutputArguments};
 use crate::unmodified_arguments::ComparisonArguments;
 use crate::{Failure, own_program};
 
-/// Measure how fast Ganglia is gathered from many hosts, over kernel TCP and over the edge in turn.
+/// Measure how fast Ganglia gathers reports from many hosts, alternately over kernel TCP and over
+/// the edge.
 ///
-/// Starts gmond, unmodified, on up to 16 hosts round one switch, each a network namespace: once as it is
-/// and once by `ethernot run --sockets`. Another host gathers their reports, one after the other
-/// and at the same time. Shows gathers a second, what of them is connecting, and ratios. Needs root, and
-/// the package ganglia-monitor.
+/// Starts gmond, unmodified, on up to 16 hosts connected by one switch, each a network namespace:
+/// once as it is and once under `ethernot run --sockets`. Another host gathers their reports, from
+/// one host after another and from all at the same time. Shows gathers per second, the share of
+/// connecting, and ratios. Needs root, and the package ganglia-monitor.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench ganglia --quick\n  \
@@ -28,7 +29,8 @@ pub(crate) struct Arguments {
     /// Numbers of hosts, 1 to 16 [default: 1,2,4,8,16]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=HOSTS_MAX as i64))]
     hosts: Vec<u32>,
-    /// Metrics that each host reports, which decide the bytes of an answer [default: all 32, some 12 KB]
+    /// Metrics that each host reports, which determine the size of an answer
+    /// [default: all 32, about 12 KB]
     #[arg(long, value_name = "N", default_value_t = METRICS_MAX as u64, hide_default_value = true, value_parser = clap::value_parser!(u64).range(1..=METRICS_MAX as u64))]
     metrics: u64,
     #[command(flatten)]

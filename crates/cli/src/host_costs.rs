@@ -1,4 +1,4 @@
-//! From what `bench` measures to what `fabric` simulates, and back.
+//! Converts measurements of `bench` into host costs for `fabric`, and simulated values back.
 
 use bench::plan::Options;
 use bench::reality::{self, FittedPoint, FreePath, HostCosts, Samples};
@@ -12,14 +12,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::{Failure, own_program, shaped_command};
 
-/// Measured on links that do not limit, in one or several runs.
+/// Measurements on links faster than the hosts, from one or several runs.
 #[derive(Debug)]
 pub(crate) struct Free {
     path: FreePath,
     mtu: u32,
     in_flight: u32,
     samples: Vec<Samples>,
-    /// Of small messages, on two links.
+    /// Measurements of small messages on two links.
     of_two: Vec<Samples>,
 }
 
@@ -29,7 +29,7 @@ impl Free {
         Self { path, mtu, in_flight, samples: Vec::new(), of_two: Vec::new() }
     }
 
-    /// Measures what `options` ask for, and takes it in.
+    /// Runs the measurements of `options`, and adds their results.
     pub(crate) fn measure(
         &mut self,
         options: &Options,
@@ -39,7 +39,8 @@ impl Free {
         Ok(())
     }
 
-    /// Measures those tests and sizes on one link again whose samples differ too much; false if there are none.
+    /// Measures again on one link those tests and sizes whose samples vary too much. Returns false
+    /// if there are none.
     pub(crate) fn repeat_unsteady(
         &mut self,
         options: &Options,
@@ -50,8 +51,8 @@ impl Free {
         Ok(true)
     }
 
-    /// Measures small messages on two links, for what the second one costs: not on a cable, of which
-    /// there is one.
+    /// Measures small messages on two links, for the cost of the second link. Does nothing on a
+    /// cable, which is a single link.
     pub(crate) fn measure_two(
         &mut self,
         options: &Options,
@@ -66,7 +67,7 @@ impl Free {
         Ok(())
     }
 
-    /// Finds what hosts cost.
+    /// Fits the costs of a host to the measurements.
     pub(crate) fn costs(&self) -> Result<(HostCosts, Costs), Failure> {
         let post_ns = Samples::post_ns(&self.samples).unwrap_or(0.0);
         let measurements: Vec<_> = self.samples.iter().filter_map(measurement).collect();
@@ -92,7 +93,7 @@ impl Free {
         Ok((host_costs(self.path, &found), found.costs))
     }
 
-    /// With what a second link costs, if that was measured.
+    /// Adds the cost of a second link, if it was measured.
     fn with_second_link(
         &self,
         found: Calibration,
@@ -110,14 +111,14 @@ impl Free {
     }
 }
 
-/// What a stream or a ping-pong took, as the fit wants it.
+/// Returns the time of a stream or a ping-pong in the form that the fit needs.
 fn measurement(samples: &Samples) -> Option<calibration::Measurement> {
     let message_bytes = u32::try_from(samples.message_bytes).ok()?;
     let exercise = exercise(samples.test)?;
     Some(calibration::Measurement { exercise, message_bytes, ns: samples.ns()? })
 }
 
-/// The simulator's name of a test, if it has one.
+/// Returns the simulator's name of a test, if the simulator has the test.
 pub(crate) const fn exercise(test: Test) -> Option<Exercise> {
     match test {
         Test::PingPong => Some(Exercise::PingPong),
@@ -135,7 +136,7 @@ const fn test(exercise: Exercise) -> Test {
     }
 }
 
-/// A switch port of `bench` as a link of the simulator: the same rate, burst and queue.
+/// Returns a switch port of `bench` as a link of the simulator, with equal rate, burst and queue.
 pub(crate) fn link_model(shape: &LinkShape, mtu: u32) -> LinkModel {
     let shaped = stream::shaped(stream::raw_link(shape.rate, 0));
     let burst_ns =
@@ -150,7 +151,7 @@ pub(crate) fn link_model(shape: &LinkShape, mtu: u32) -> LinkModel {
         bucket,
         overhead: Overhead {
             network_bytes: envelope_bytes,
-            // No virtual interface pads.
+            // Virtual interfaces do not pad frames.
             packet_bytes_min: 0,
             ethernet_bytes: ETHERNET_HEADER_BYTES as u32,
         },
@@ -162,7 +163,7 @@ pub(crate) fn link_model(shape: &LinkShape, mtu: u32) -> LinkModel {
     }
 }
 
-/// Bytes of a raw frame before those of the protocol.
+/// Returns the bytes of a raw frame before the protocol's bytes.
 fn wire_envelope_bytes() -> u32 {
     stream::raw_link(1, 0).overhead.network_bytes
 }
@@ -195,8 +196,8 @@ fn host_costs(path: FreePath, found: &Calibration) -> HostCosts {
     }
 }
 
-/// What to measure again, as other programs may have used the processors meanwhile: the tests and sizes whose samples
-/// differ too much. Nothing if all are steady.
+/// Returns options for the tests and sizes whose samples vary too much, as other programs may have
+/// used the processors meanwhile. Returns `None` if all are steady.
 pub(crate) fn of_unsteady(options: &Options, samples: &[Samples]) -> Option<Options> {
     let unsteady: Vec<_> = samples.iter().filter(|samples| !samples.are_steady()).collect();
     if unsteady.is_empty() {
@@ -211,7 +212,7 @@ pub(crate) fn of_unsteady(options: &Options, samples: &[Samples]) -> Option<Opti
     Some(Options { tests, sizes, budget_seconds, ..options.clone() })
 }
 
-/// What is measured on links that do not limit: the tests and sizes of the set-ups.
+/// Returns the options for links faster than the hosts: the tests and sizes of the set-ups.
 pub(crate) fn free_options(is_quick: bool) -> Result<Options, Failure> {
     Ok(Options {
         tests: shaped_command::TESTS.to_vec(),
@@ -227,14 +228,14 @@ pub(crate) fn free_options(is_quick: bool) -> Result<Options, Failure> {
 /// Operations in flight in one-way and two-way, as in `bench multiedge`.
 const IN_FLIGHT: u32 = 16;
 
-/// Bytes of a message that two links are measured with: one frame, for which it is chosen between them.
+/// Message size for two links: one frame, for which the engine chooses a link.
 const SMALL_BYTES: u64 = 8;
 
-/// Of the time for all sizes on one link: what those few take.
+/// Share of the time for these few tests, relative to all sizes on one link.
 const SHARE_OF_TWO: f64 = 0.2;
 
-/// Frames of a simulated test: enough for windows to become steady.
+/// Frames of a simulated test: enough to reach a steady state.
 const FRAMES_OF_FIT: u32 = 1_200;
 
-/// Of the engines and of late timers, in the fit.
+/// Seed of the engines and of late timers during the fit.
 const SEED: u64 = 1;

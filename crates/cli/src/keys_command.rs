@@ -1,4 +1,4 @@
-//! `ethernot sim keys`: what a configuration may say.
+//! `ethernot sim keys`: lists the keys of a configuration.
 
 use std::fmt::Write as _;
 
@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::output::print;
 
-/// List the keys that a configuration may have: unit, default, range and meaning.
+/// List the keys of a configuration: unit, default, range and meaning.
 ///
-/// Made from the code that reads them; docs/simulator-keys.md is the same as a page.
+/// The list is generated from the code that reads the keys. docs/simulator-keys.md is this list as
+/// a page.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim keys\n  \
@@ -19,12 +20,12 @@ use crate::output::print;
     ethernot sim keys fabric.ecn\n  \
     ethernot sim keys mtu_bytes --json")]
 pub(crate) struct Arguments {
-    /// Only keys that begin so, with or without their section
+    /// List only keys that begin like this, with or without their section
     prefix: Option<String>,
     /// Print a list of objects
     #[arg(long)]
     json: bool,
-    /// Print the page of the documentation
+    /// Print the documentation page
     #[arg(long, conflicts_with_all = ["json", "prefix"])]
     markdown: bool,
 }

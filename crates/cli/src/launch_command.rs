@@ -1,4 +1,5 @@
-//! `ethernot run`: another program, with an RDMA device, or with TCP connections that move to the edge.
+//! `ethernot run`: runs a program with an RDMA device, or with TCP connections that move to the
+//! edge.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -10,15 +11,16 @@ use crate::Failure;
 use crate::program::Program;
 use crate::surroundings::{Options, Variables, hidden_devices};
 
-/// Run a program of others over the edge: with an RDMA device, or with its TCP connections moved.
+/// Run a program over the edge: with an RDMA device, or with its TCP connections moved.
 ///
-/// Without --sockets the program sees a device, edge0: stock binaries that use libibverbs or librdmacm
-/// run as they are (docs/running-programs.md). With --sockets its TCP connections go over the edge where
-/// the peer runs this way, too, and stay TCP connections where not (docs/sockets.md).
+/// Without --sockets the program sees a device, edge0: stock binaries that use libibverbs or
+/// librdmacm run unmodified (docs/running-programs.md). With --sockets TCP connections go over the
+/// edge if the peer program runs this way too; otherwise they stay TCP connections
+/// (docs/sockets.md).
 ///
-/// Any user may do it, between processes, containers and hosts. This program becomes the other one: its
-/// signals, its input and its exit status are its own. Programs that it starts get the same. Ends with
-/// status 2 if the program cannot be given what is asked for, and says why.
+/// Any user may run it, between processes, containers and hosts. This process becomes the program
+/// and keeps its process id, so signals, input and exit status are the program's own. Programs that
+/// it starts run the same way. Ends with status 2 and a message if the program cannot run this way.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot run -- ibv_devinfo\n  \
@@ -44,7 +46,7 @@ pub(crate) struct Arguments {
     program: Vec<OsString>,
 }
 
-/// Becomes the program; returns only if that fails.
+/// Becomes the program. Returns only if that fails.
 pub(crate) fn run(arguments: &Arguments) -> ExitCode {
     let Err(error) = become_program(arguments);
     eprintln!("ethernot: {}", crate::explain(&*error));
@@ -55,7 +57,7 @@ fn become_program(arguments: &Arguments) -> Result<std::convert::Infallible, Fai
     let (name, rest) = arguments.program.split_first().ok_or("name a program")?;
     let variables = Variables::of(&arguments.options)?;
     let wanted = arguments.options.wanted();
-    // It is looked for where it will look itself.
+    // Searches with the `PATH` that the program will have.
     let program = Program::find(name, variables.value("PATH").as_deref(), wanted)?;
     variables.try_links(wanted)?;
     for warning in &program.warnings {

@@ -1,10 +1,10 @@
-//! Links by name, as arguments.
+//! Names of links as arguments.
 
 use ethernot::{Endpoint, LinkSpec};
 
 use crate::Failure;
 
-/// Links in the form in which they are handed on.
+/// Names of links in the form that other processes accept.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkNames(pub(crate) Vec<String>);
 
@@ -15,13 +15,13 @@ pub(crate) enum Links {
     Named(LinkNames),
 }
 
-/// Reads links; wrong ones are errors before anything starts.
+/// Parses links, so that invalid ones are errors before anything starts.
 pub(crate) fn parse_links(text: &str) -> Result<LinkNames, String> {
     let specs = LinkSpec::parse_list(text).map_err(|error| error.to_string())?;
     Ok(LinkNames(specs.iter().map(ToString::to_string).collect()))
 }
 
-/// Reads a number, or links.
+/// Parses a number or links.
 pub(crate) fn parse_count_or_links(text: &str) -> Result<Links, String> {
     match text.parse() {
         Ok(count) => Ok(Links::Count(count)),
@@ -29,7 +29,7 @@ pub(crate) fn parse_count_or_links(text: &str) -> Result<Links, String> {
     }
 }
 
-/// Makes the links and drops them: what is wrong with them shows now, not when they are first needed.
+/// Makes the links and drops them, so that errors appear now and not at the first use.
 pub(crate) fn try_links(names: &[String]) -> Result<(), Failure> {
     if names.is_empty() {
         return Ok(());

@@ -52,7 +52,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// RDMA over ordinary Ethernet, in user space: run programs on it, measure it, look at what it needs, simulate it.
+/// RDMA over ordinary Ethernet, in user space: run programs on it, measure it, check what it needs,
+/// simulate it.
 #[derive(Debug, Parser)]
 #[command(
     name = "ethernot",
@@ -89,10 +90,10 @@ enum Command {
             ethernot sim paper sandia1999"
     )]
     Sim(Box<Simulation>),
-    /// The client or the server that `ethernot bench` starts.
+    /// The client or the server process that `ethernot bench` starts.
     #[command(name = bench::process::SUBCOMMAND, hide = true)]
     BenchProcess {
-        /// What to be.
+        /// The task of the process.
         specification: String,
     },
 }
@@ -149,7 +150,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs one of the commands of the simulators.
+/// Runs one of the simulation commands.
 fn simulate(simulation: Simulation) -> Result<(), Failure> {
     match simulation {
         Simulation::Torture(arguments) => torture_command::run(&arguments),
@@ -174,7 +175,7 @@ fn simulate(simulation: Simulation) -> Result<(), Failure> {
     }
 }
 
-/// The error with its causes, as far as it does not name them itself.
+/// Returns the error text with its causes, unless the text includes them already.
 fn explain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -189,10 +190,10 @@ fn explain(error: &(dyn std::error::Error + 'static)) -> String {
     text
 }
 
-/// The file of this program, to start clients and servers from.
+/// Returns the path of this program, from which clients and servers start.
 fn own_program() -> Result<PathBuf, Failure> {
     Ok(env::current_exe().map_err(|error| format!("find this program: {error}"))?)
 }
 
-/// What a command says when it cannot go on; printed after the program's name.
+/// The error of a command that cannot continue. It is printed after the program's name.
 type Failure = Box<dyn std::error::Error>;

@@ -1,4 +1,4 @@
-//! `ethernot bench multiedge`: the paper's set-ups and ours.
+//! `ethernot bench multiedge`: measures the paper's set-ups and ours.
 
 use bench::multiedge::{self, LinkKind, SIZES, SIZES_QUICK, SetUp, Wishes, setups};
 use bench::plan::{BUSY_MAX, Options};
@@ -10,12 +10,12 @@ use crate::quantities::{parse_seconds, parse_size, parse_test, parse_waiting};
 use crate::shaped_command::{self, HostArguments, OutputArguments, chosen_tests};
 use crate::{Failure, own_program};
 
-/// Measure the edge protocol over links of known rate: the set-ups of the paper MultiEdge and more.
+/// Measure the edge protocol over links of known rate: the set-ups of the MultiEdge paper and more.
 ///
 /// Makes network namespaces for two hosts and, for each link, for a switch whose ports have the
-/// link's rate, queue, delay and loss; runs ping-pong, one-way and two-way over the message sizes of
-/// the paper's figure 2, by this protocol's rules and by MultiEdge's own in turn; and shows the
-/// figures next to the paper's. Needs root.
+/// link's rate, queue, delay and loss. Runs ping-pong, one-way and two-way over the message sizes
+/// of the paper's figure 2, alternately with this protocol's rules and with MultiEdge's rules.
+/// Shows the results next to the paper's values. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench multiedge --quick\n  \
@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     quick: bool,
     /// Set-ups: 1L-1G, 2L-1G, 2Lu-1G, 1L-10G, 1L-10G-9000, 4L-2.5G, 1G+100M, 10G+1G,
-    /// 1G/20us+1G/2ms, 2L-10G, and if they are named 10G+1G-9000, 4L-2.5G-9000, 1L-100M, 2L-100M,
+    /// 1G/20us+1G/2ms, 2L-10G; only if named 10G+1G-9000, 4L-2.5G-9000, 1L-100M, 2L-100M,
     /// 1L-1G-loss1, 1L-1G-loss5
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_setup)]
     setups: Vec<SetUp>,
@@ -35,38 +35,38 @@ pub(crate) struct Arguments {
     /// MTU of the links in bytes, instead of each set-up's
     #[arg(long, value_name = "N")]
     mtu: Option<u32>,
-    /// Tests to run: ping-pong, one-way, two-way; small-beside-stream if it is named
+    /// Tests to run: ping-pong, one-way, two-way; small-beside-stream runs only if named
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_test)]
     tests: Vec<Test>,
     /// Message sizes in bytes, such as 8,4K,1M
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
     sizes: Vec<u64>,
-    /// Sending rules to measure: own, multiedge or both
+    /// Rules to measure: own, multiedge or both
     #[arg(long, value_name = "RULES", default_value = "both", value_parser = ["own", "multiedge", "both"])]
     policy: String,
-    /// Measure a bare stream of frames, too, which shows what this host carries with no protocol at all:
-    /// one-way and two-way, packet links without delay, messages of 128K and more
+    /// Also measure a bare stream of frames, which shows the highest rate of this host without a
+    /// protocol: one-way and two-way, packet links without delay, messages of 128K and more
     #[arg(long)]
     bare: bool,
-    /// Measure kernel TCP, too, with blocking sockets over the first link, and MPTCP over all links of
-    /// set-ups that have several
+    /// Also measure kernel TCP with blocking sockets over the first link, and MPTCP over all links
+    /// of set-ups that have several
     #[arg(long)]
     tcp: bool,
-    /// Samples of each measurement; the highest and the lowest are left out [default: 5, with
-    /// --quick 3]
+    /// Samples of each measurement; the highest and the lowest are excluded
+    /// [default: 5, with --quick 3]
     #[arg(long, value_name = "N")]
     repetitions: Option<u32>,
-    /// About how long each set-up may take, in seconds [default: 60, with --quick 12]
+    /// Approximate length of each set-up's run [default: 60, with --quick 12]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     time: Option<f64>,
     /// Operations in flight in one-way and two-way
     #[arg(long, value_name = "N", default_value_t = 16)]
     in_flight: u32,
-    /// How threads wait: poll, mixed (spin, then sleep) or interrupt (sleep at once); several are
-    /// measured in turn
+    /// Ways for threads to wait: poll, mixed (spin, then sleep) or interrupt (sleep at once); each
+    /// of several is measured
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "poll", value_parser = parse_waiting)]
     waiting: Vec<Waiting>,
-    /// Threads that spin beside the measurement: 0 to 16
+    /// Threads that spin during the measurement: 0 to 16
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = value_parser!(u32).range(..=i64::from(BUSY_MAX)))]
     busy: u32,
     #[command(flatten)]
@@ -125,7 +125,7 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
     })
 }
 
-/// The sizes that were chosen, or those of the paper's figure.
+/// Returns the chosen sizes; if there are none, those of the paper's figure.
 pub(crate) fn chosen_sizes(chosen: &[u64], is_quick: bool) -> Vec<u64> {
     match (chosen, is_quick) {
         ([], true) => SIZES_QUICK.to_vec(),

@@ -1,4 +1,4 @@
-//! Where a command writes what it found.
+//! Writes the results of a command.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -8,8 +8,8 @@ use console::Term;
 
 use crate::Failure;
 
-/// Writes `json` to the file that was named for it, if one was, and `text` to standard output; the name
-/// `-` has the JSON go there, and the text nowhere.
+/// Writes `json` to the file at `json_path`, if there is one, and `text` to standard output. With
+/// the path `-`, prints `json` and omits `text`.
 pub(crate) fn write_results(
     json_path: Option<&Path>,
     json: impl FnOnce() -> Result<String, serde_json::Error>,
@@ -25,7 +25,7 @@ pub(crate) fn write_results(
     print(&text())
 }
 
-/// Whether this name means standard output.
+/// Returns whether this path means standard output.
 pub(crate) fn is_standard_output(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
@@ -35,12 +35,13 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     Ok(io::stdout().write_all(text.as_bytes())?)
 }
 
-/// The width of the terminal, or `default` where there is none.
+/// Returns the width of the terminal, or `default` if there is no terminal.
 pub(crate) fn terminal_columns(default: u16) -> u16 {
     Term::stdout().size_checked().map_or(default, |(_, columns)| columns)
 }
 
-/// Makes sure that these files can be written, which is to be known before minutes of measuring.
+/// Checks that these files can be written, because an error after minutes of measuring would be too
+/// late.
 pub(crate) fn check_writable<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<(), Failure> {
     for path in paths.into_iter().filter(|path| !is_standard_output(path)) {
         let is_new = !path.exists();
@@ -50,7 +51,7 @@ pub(crate) fn check_writable<'a>(paths: impl IntoIterator<Item = &'a Path>) -> R
             .open(path)
             .map_err(|error| explained(path, &error))?;
         if is_new {
-            // An empty file is all that can be left.
+            // If this fails, at most an empty file remains.
             let _ = fs::remove_file(path);
         }
     }
@@ -62,8 +63,8 @@ pub(crate) fn write_text(path: &Path, text: &str) -> Result<(), Failure> {
     writing(path, |file| file.write_all(text.as_bytes()))
 }
 
-/// Writes a file; an error names the file and, if there is one, a remedy. A file that could
-/// not be written as a whole is removed.
+/// Writes a file. An error names the file and, if there is one, a remedy. Removes the file if it
+/// was not written completely.
 pub(crate) fn writing<T>(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<T>,
@@ -78,14 +79,14 @@ pub(crate) fn writing<T>(
         let is_half_written = fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
             && !matches!(error.kind(), io::ErrorKind::PermissionDenied);
         if is_half_written {
-            // Nothing more can be done if this fails, too.
+            // If this fails too, nothing more can be done.
             let _ = fs::remove_file(path);
         }
         explained(path, &error).into()
     })
 }
 
-/// An error of writing a file, with a remedy.
+/// Returns the text of a write error, with a remedy.
 pub(crate) fn explained(path: &Path, error: &io::Error) -> String {
     let remedy = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

@@ -1,4 +1,5 @@
-//! `ethernot paper`: five papers, regenerated beside what they print.
+//! `ethernot paper`: measures the figures and tables of five papers, and compares them with the
+//! printed values.
 
 mod folder;
 mod measuring;
@@ -21,12 +22,13 @@ use self::measuring::Wanted;
 use crate::output::{check_writable, print, terminal_columns, write_results, write_text};
 use crate::{Failure, own_program};
 
-/// Regenerate the figures and tables of five papers, beside what is printed.
+/// Regenerate the figures and tables of five papers, and compare them with the printed values.
 ///
-/// Without a name: lists papers and items, what regenerates each, how long it takes, and when and where it was
-/// last measured. With the name of a paper, or `all`: measures what is missing and shows everything. `diff A B`
-/// compares two results folders. Each item is kept as one document, so that an interrupted run goes on where it
-/// was. What cannot be measured here says why.
+/// Without a name: lists papers and items, the command of each item, its duration, and the time and
+/// machine of its last measurement. With the name of a paper, or `all`: measures what is missing
+/// and shows everything. `diff A B` compares two results folders. Each item is stored as one
+/// document, so that an interrupted run can continue. If an item cannot be measured here, its
+/// document says why.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot paper\n  \
@@ -45,16 +47,16 @@ pub(crate) struct Arguments {
     /// Shorter runs with fewer sizes and samples
     #[arg(long)]
     quick: bool,
-    /// Measure again what is older than this, such as 30m, 12h or 7d
+    /// Measure items again whose results are older than this, such as 30m, 12h or 7d
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     since: Option<u64>,
-    /// The folder that keeps results
+    /// The folder of the results
     #[arg(long, value_name = "FOLDER", default_value = "paper-results")]
     results: PathBuf,
     /// Show the results of these folders, and measure nothing
     #[arg(long, value_name = "FOLDER", num_args = 1.., conflicts_with_all = ["since", "quick"])]
     from: Vec<PathBuf>,
-    /// Write what was found as JSON; `-` for standard output, instead of the table
+    /// Write the results as JSON; `-` for standard output, instead of the table
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write a self-contained page
@@ -115,7 +117,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     )
 }
 
-/// The papers to show, with the items that were asked for.
+/// Returns the papers to show, with the selected items.
 fn chosen(name: Option<&str>, figure: Option<&str>) -> Result<Vec<Chosen>, Failure> {
     let mut papers: Vec<Chosen> = match name {
         None | Some("all") => printed::all().iter().map(Chosen::whole).collect(),
@@ -138,7 +140,7 @@ fn chosen(name: Option<&str>, figure: Option<&str>) -> Result<Vec<Chosen>, Failu
     Ok(papers)
 }
 
-/// Items with a command that were not measured, or only by a quick run, or too long ago.
+/// Returns the items with a command whose results are missing, from a quick run, or too old.
 fn wanted(papers: &[Chosen], arguments: &Arguments, kept: &Found) -> Vec<Wanted> {
     let now = clock::unix_seconds();
     let counts = |document: &Document| {
@@ -172,7 +174,7 @@ fn difference(folders: [PathBuf; 2]) -> Result<(), Failure> {
     let mut text = format!("{} values differ, {changed} of them in their verdict\n", found.len());
     for one in &found {
         let mark = if one.has_changed_verdict { "VERDICT " } else { "" };
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = writeln!(text, "{mark}{}: {} -> {}", one.name, one.before, one.after);
     }
     print(&text)
@@ -225,7 +227,7 @@ fn to_json(papers: &[Chosen], found: &Found) -> Value {
     })
 }
 
-/// Seconds of `30m`, `12h`, `7d` or a plain number.
+/// Parses `30m`, `12h`, `7d` or a number of seconds.
 fn parse_age(text: &str) -> Result<u64, String> {
     let factor = match text.chars().last() {
         Some('s' | '0'..='9') => 1,
@@ -239,7 +241,7 @@ fn parse_age(text: &str) -> Result<u64, String> {
     seconds.ok_or_else(|| format!("{text:?} is no age; write a number with s, m, h or d"))
 }
 
-/// Name and version of the form of what `--json` writes.
+/// Name and version of the format that `--json` writes.
 const FORMAT: &str = "ethernot-papers/1";
 
 #[cfg(test)]

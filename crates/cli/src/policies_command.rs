@@ -1,4 +1,4 @@
-//! `ethernot sim policies`: own rules against those of `MultiEdge` and against plain turns.
+//! `ethernot sim policies`: compares the own rules with those of `MultiEdge` and with round robin.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -20,55 +20,56 @@ use crate::Failure;
 use crate::output::{check_writable, write_results};
 use crate::quantities::parse_size;
 
-/// Compare the sending policy with those of MultiEdge and with plain turns, in virtual time.
+/// Compare the sending policy with those of MultiEdge and with plain round robin, in virtual time.
 ///
-/// Runs one-way, two-way and ping-pong over 1 to 4 links, equal and unlike, between hosts from a quarter to
-/// four times as fast as a calibrated one, with and without absences of 50 µs to 5 ms, and behind shapers
-/// whose timers interrupt the host. Prints what own rules come to against the better of the others, the
-/// worst last. Throughput in MB/s; of ping-pongs half a round trip in µs. The figures depend on the
-/// protocol and the seeds alone, not on this machine.
+/// Runs one-way, two-way and ping-pong over 1 to 4 links, equal and unequal. Hosts are from a
+/// quarter to four times as fast as a calibrated one, with and without absences of 50 µs to 5 ms,
+/// and behind shapers whose timers interrupt the host. Prints the ratio of the own rules to the
+/// better of the others, the worst last. Throughput is in MB/s, half a round trip of ping-pongs in
+/// µs. The results depend on the protocol and the seeds alone, not on this machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim policies\n  \
     ethernot sim policies --links 2x1G,10G+1G --exercise one-way --sizes 64K,1M\n  \
     ethernot sim policies --quick --json policies.json")]
 pub(crate) struct Arguments {
-    /// Only as many points as bring each property together with each other one, and those that
+    /// Run only enough points to combine each pair of properties, and those that
     /// `cargo xtask acceptance sender` measures on virtual Ethernet; one seed each
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// Every point: hours
+    /// Run every point, which takes hours
     #[arg(long)]
     full: bool,
     /// Links: 1x100M, 1x1G, 1x10G, 2x100M, 2x1G, 3x1G, 4x1G, 2x10G, 1G+100M, 10G+1G, 1G/20us+1G/2ms, 2xfree
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_links)]
     links: Vec<LinkSet>,
-    /// Speeds of hosts relative to a calibrated one: 0.25, 0.5, 1, 2, 4 [default: all]
+    /// Speeds of hosts relative to a calibrated one: 0.25, 0.5, 1, 2, 4
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_speed)]
     hosts: Vec<u32>,
-    /// Exercises: one-way, two-way, ping-pong [default: all]
+    /// Exercises: one-way, two-way, ping-pong
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_exercise)]
     exercise: Vec<Exercise>,
     /// Message sizes in bytes: 64, 4K, 64K, 1M, 4M [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_known_size)]
     sizes: Vec<u32>,
-    /// What limits links to their rate: timers, slow-timers, exact [default: all]
+    /// Shapers of the links' rates: timers, slow-timers, exact
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_shaper)]
     shapers: Vec<Shaper>,
-    /// Only with absences of the hosts' processors, or only without
+    /// Run only points with absences of the hosts' processors, or only points without
     #[arg(long, value_name = "YES|NO", value_parser = parse_yes)]
     absences: Option<bool>,
-    /// Drivers say that equal frames cost as little as one, as UDP's do; the engine then sends longer runs, while
-    /// each frame costs the simulated host as much as without
+    /// Simulate drivers that report batches of equal frames to cost as little as one frame, as
+    /// those of UDP do; the engine then sends longer batches, although each frame costs the
+    /// simulated host as much as without
     #[arg(long)]
     offloads: bool,
     /// Seeds of each point [default: 3, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: Option<u64>,
-    /// What a timer of a shaper takes from a host that is as fast as calibrated, in microseconds
+    /// Time of a shaper's timer on a host of calibrated speed, in microseconds
     #[arg(long, value_name = "US", default_value_t = CALIBRATED.timer_ps / PS_PER_US, value_parser = clap::value_parser!(u64).range(..=1000))]
     timer_us: u64,
-    /// Points run at a time [default: as many as there are processors]
+    /// Points to run in parallel [default: the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
     /// Write the results as JSON; `-` for standard output, instead of the table
@@ -94,7 +95,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
 }
 
 impl Arguments {
-    /// Whether only some of the points are wanted.
+    /// Returns whether only some of the points are selected.
     fn is_filtered(&self) -> bool {
         let Self { links, hosts, exercise, sizes, shapers, absences, .. } = self;
         let has_lists = !(links.is_empty() && hosts.is_empty() && exercise.is_empty());
@@ -115,7 +116,7 @@ fn recoveries(setting: &Setting) -> Result<Vec<Recovery>, Failure> {
     BELIEFS.into_iter().map(recover).collect()
 }
 
-/// The points that are wanted.
+/// Returns the selected points.
 fn points(arguments: &Arguments) -> Vec<Point> {
     let mut points = match (arguments.quick, arguments.full) {
         (true, _) => policies::quick(),
@@ -133,12 +134,12 @@ fn points(arguments: &Arguments) -> Vec<Point> {
     points
 }
 
-/// Whether a value is among those that were chosen, or none were.
+/// Returns whether `list` is empty or contains the value.
 fn wanted<T: PartialEq>(list: &[T], value: &T) -> bool {
     list.is_empty() || list.contains(value)
 }
 
-/// Runs points on several threads; the results are in the order of the points.
+/// Runs points on several threads. Returns the results in the order of the points.
 fn run_points(
     arguments: &Arguments,
     points: &[Point],
@@ -181,29 +182,29 @@ fn run_points(
     results.into_iter().map(report).collect()
 }
 
-/// What was found.
+/// The results of a run.
 struct Found {
-    /// The worst last.
+    /// The results, the worst last.
     results: Vec<Comparison>,
     recoveries: Vec<Recovery>,
-    /// Of the setting.
+    /// Whether drivers were simulated as offloading.
     offloads: bool,
     seconds: f64,
 }
 
 impl Found {
-    /// Those that are as good as wanted.
+    /// Returns the number of results that reach [`WANTED`].
     fn good(&self) -> usize {
         self.results.iter().filter(|result| result.ratio() >= WANTED).count()
     }
 
-    /// The least of what two links without a rate come to against one.
+    /// Returns the lowest ratio of two links without a rate limit to one such link.
     fn worst_to_one(&self) -> Option<f64> {
         self.results.iter().filter_map(Comparison::ratio_to_one).reduce(f64::min)
     }
 
-    /// The worst of what equal links were given nothing with room and data, in percent of the frames, in
-    /// streams of messages of several frames.
+    /// Returns the highest share of frames, in percent, for which an equal link was idle although
+    /// it had room and data waited. Only streams with messages of several frames count.
     fn worst_idle_percent(&self) -> Option<f64> {
         let counts = |point: &Point| {
             point.links.is_equal()
@@ -214,10 +215,10 @@ impl Found {
         counted.map(|result| result.own.idle_percent).reduce(f64::max)
     }
 
-    /// One line each, the worst last, where a terminal shows it.
+    /// Returns one line per result. The worst is last, as the end stays visible on a terminal.
     fn to_text(&self) -> String {
         let mut text = String::new();
-        // Writing to a `String` does not fail, here and below.
+        // Writing to a `String` cannot fail, here and below.
         let _ = writeln!(
             text,
             "{:60} {:>9} {:>9} {:>9} {:>6} {:>6} {:>6} {:>6} {:>7} {:>6}",
@@ -381,11 +382,11 @@ const PS_PER_US: u64 = 1_000_000;
 
 const TEMPLATE: &str = "{bar:24.cyan/dim} {pos}/{len} points, {eta} left · {wide_msg}";
 
-/// Rare enough to cost the points nothing.
+/// Interval of the progress bar: long enough not to slow the runs.
 const TICK: Duration = Duration::from_millis(500);
 
-/// What own rules should come to against the better of the others.
+/// Lowest acceptable ratio of the own rules to the better of the others.
 const WANTED: f64 = 0.99;
 
-/// How many of the worst points the last line names.
+/// Number of the worst points in the last line.
 const NAMED: usize = 5;

@@ -1,4 +1,4 @@
-//! Programs of others: where they are, and whether libraries can be put before theirs.
+//! Finds programs, and checks whether libraries can be preloaded into them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use thiserror::Error;
 
 use crate::surroundings::Wanted;
 
-/// Why the libraries cannot be put before those of a program.
+/// Why libraries cannot be preloaded into a program.
 #[derive(Debug, Error)]
 pub(crate) enum ProgramError {
     #[error("there is no program {}; name its file, or add its folder to PATH", .0.display())]
@@ -67,7 +67,7 @@ pub(crate) enum ProgramError {
     TooManyScripts(PathBuf),
 }
 
-/// What can be done about a program that takes no libraries.
+/// Returns the remedy for a program into which nothing can be preloaded.
 fn remedy_of_static(wanted: Wanted, is_go: bool) -> &'static str {
     match (wanted.device, is_go) {
         (true, true) => "Build it with a shared libibverbs (CGO_ENABLED=1)",
@@ -82,16 +82,16 @@ fn remedy_of_static(wanted: Wanted, is_go: bool) -> &'static str {
     }
 }
 
-/// A program that was found and looked at.
+/// A program that was found and checked.
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) path: PathBuf,
-    /// What may not be as expected.
+    /// Warnings about possible problems.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Program {
-    /// Finds it as a shell would, and looks whether libraries can be put before its own.
+    /// Finds the program as a shell would, and checks whether libraries can be preloaded into it.
     pub(crate) fn find(
         name: &OsStr,
         search: Option<&OsStr>,
@@ -104,7 +104,8 @@ impl Program {
     }
 }
 
-/// Where the program is: with a slash in its name there, otherwise in the first folder that has it.
+/// Returns the path of the program: the name itself if it contains a slash, otherwise the file in
+/// the first folder that has one.
 fn find(name: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, ProgramError> {
     if name.as_bytes().contains(&b'/') {
         let path = PathBuf::from(name);
@@ -120,7 +121,7 @@ fn find(name: &OsStr, search: Option<&OsStr>) -> Result<PathBuf, ProgramError> {
         return Err(refusal);
     }
     for folder in std::env::split_paths(&folders) {
-        // An empty name is the current folder.
+        // An empty entry means the current folder.
         let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
         let path = folder.join(name);
         match may_run(&path) {
@@ -146,16 +147,16 @@ fn may_run(path: &Path) -> Result<(), ProgramError> {
     access(path, AccessFlags::X_OK).map_err(|_| ProgramError::NotPermitted(path.into()))
 }
 
-/// Looks at programs, and at what runs them.
+/// Checks programs and their interpreters.
 struct Look<'a> {
-    /// Where programs are looked for.
+    /// The folders to search, as in `PATH`.
     search: Option<&'a OsStr>,
     wanted: Wanted,
     warnings: Vec<String>,
 }
 
 impl Look<'_> {
-    /// Whether libraries can be put before those of the program, or of what runs it.
+    /// Checks whether libraries can be preloaded into the program or into its interpreter.
     fn look_at(&mut self, path: &Path, scripts_left: u32) -> Result<(), ProgramError> {
         let unreadable = |error| ProgramError::Unreadable(path.into(), error);
         let mut file = match File::open(path) {
@@ -189,7 +190,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// A script is run by what its first line names; that is what must take the libraries.
+    /// Checks the interpreter in a script's first line, into which the libraries must be preloaded.
     fn look_at_interpreter(
         &mut self,
         script: &Path,
@@ -205,7 +206,7 @@ impl Look<'_> {
             return Err(ProgramError::NoFormat(script.into()));
         };
         if Path::new(&interpreter).file_name() == Some(OsStr::new("env")) {
-            // `env` may be given settings and options before the name.
+            // `env` may have assignments and options before the name.
             let is_name = |word: &OsString| {
                 !word.as_bytes().starts_with(b"-") && !word.as_bytes().contains(&b'=')
             };
@@ -219,7 +220,7 @@ impl Look<'_> {
             return Err(ProgramError::TooManyScripts(script.into()));
         };
         match self.look_at(&found, left) {
-            // What it starts may be as it should.
+            // The programs that it starts may be dynamically linked.
             Err(ProgramError::Static { program, .. }) => {
                 self.warnings.push(format!(
                 "{}, which runs {}, is statically linked: what is asked for reaches only programs that it starts",
@@ -233,7 +234,8 @@ impl Look<'_> {
     }
 }
 
-/// The loader heeds `LD_PRELOAD` only in programs that give no rights.
+/// Checks that the program gains no privileges at its start. Otherwise the loader would ignore
+/// `LD_PRELOAD`.
 fn check_rights(path: &Path) -> Result<(), ProgramError> {
     let gains = |how| Err(ProgramError::GainsRights { program: path.into(), how });
     let found = fs::metadata(path).map_err(|error| ProgramError::Unreadable(path.into(), error))?;
@@ -246,20 +248,20 @@ fn check_rights(path: &Path) -> Result<(), ProgramError> {
     if found.mode() & SET_GROUP != 0 && found.gid() != getegid().as_raw() {
         return gains("joins another group (set-group-ID)");
     }
-    // To root they give nothing.
+    // For root, file capabilities add nothing.
     let has_capabilities =
         !getuid().is_root() && link::host::has_file_capabilities(path).unwrap_or(false);
     if has_capabilities { gains("gets capabilities (setcap)") } else { Ok(()) }
 }
 
-/// What matters of an ELF file.
+/// The relevant properties of an ELF file.
 #[derive(Debug, Default)]
 struct Shape {
-    /// `e_machine`.
+    /// The field `e_machine` of the header.
     machine: u16,
     is_64_bits: bool,
     loader: Option<PathBuf>,
-    /// Shared libraries it names.
+    /// Number of shared libraries that it needs.
     libraries: usize,
     is_go: bool,
 }
@@ -271,7 +273,7 @@ impl Shape {
             ProgramError::Unreadable(path.into(), io::Error::new(io::ErrorKind::InvalidData, error))
         };
         let Ok(header) = FileHeader64::<Endianness>::parse(&data) else {
-            // Of 32 bits, or nothing that can be started.
+            // The file has 32 bits or is not executable.
             return Ok(Self::default());
         };
         let endian = header.endian().map_err(damaged)?;
@@ -296,7 +298,7 @@ impl Shape {
         Ok(shape)
     }
 
-    /// Whether the loader that the program has will take our libraries.
+    /// Checks whether the program's loader can load our libraries.
     fn check(self, path: &Path, wanted: Wanted) -> Result<(), ProgramError> {
         let program = PathBuf::from(path);
         if !self.is_64_bits || self.machine != OUR_MACHINE {
@@ -308,7 +310,7 @@ impl Shape {
             });
         }
         let Some(loader) = self.loader else {
-            // The loader itself has none: the program that it is to load gets the libraries.
+            // The loader itself has no loader. The program that it loads gets the libraries.
             let is_loader =
                 program.file_name().is_some_and(|name| name.as_bytes().starts_with(b"ld"));
             return if is_loader && self.libraries == 0 && !self.is_go && is_shared_loader(path) {
@@ -331,7 +333,7 @@ impl Shape {
     }
 }
 
-/// Whether this is the name of the loader of the GNU C library.
+/// Returns whether this is the name of the GNU C library's loader.
 fn is_shared_loader(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_bytes();
     [&b"ld-linux"[..], b"ld.so", b"ld-2."].iter().any(|begin| name.starts_with(begin))
@@ -351,13 +353,13 @@ fn machine_name(machine: u16) -> String {
 const OUR_MACHINE: u16 =
     if cfg!(target_arch = "aarch64") { elf::EM_AARCH64 } else { elf::EM_X86_64 };
 
-/// As the kernel, which gives up after the fifth.
+/// Highest number of nested scripts. The kernel fails at the fifth.
 const SCRIPTS_MAX: u32 = 4;
 
-/// What the kernel reads of a script's first line.
+/// Number of bytes that the kernel reads of a script's first line.
 const HEAD_BYTES: u64 = 256;
 
-/// Where programs are if `PATH` does not say.
+/// Search path if `PATH` is not set.
 const USUAL_PATH: &str = "/bin:/usr/bin";
 
 const SET_USER: u32 = 0o4000;

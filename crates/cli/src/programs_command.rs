@@ -7,12 +7,12 @@ use crate::progress::Progress;
 use crate::shaped_command::{self, OutputArguments};
 use crate::{Failure, own_program};
 
-/// Measure a suite of unmodified programs, over kernel TCP and over the edge in turn.
+/// Measure a suite of unmodified programs, alternately over kernel TCP and over the edge.
 ///
-/// wrk on nginx, redis-benchmark, iperf3, sockperf and gmond, each server in one network namespace and its
-/// client in another: as they are, and by `ethernot run --sockets`. The last cases have connections that
-/// stay with TCP, and show what the library costs those. What is not installed is left out with a message.
-/// Needs root.
+/// Runs wrk on nginx, redis-benchmark, iperf3, sockperf and gmond, each server in one network
+/// namespace and its client in another: as they are, and under `ethernot run --sockets`. The last
+/// cases have connections that stay on TCP, and show the cost of the library for these. A program
+/// that is not installed is skipped with a message. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench programs --quick\n  \
@@ -23,15 +23,16 @@ pub(crate) struct Arguments {
     /// Three samples of each case: about two minutes
     #[arg(long)]
     quick: bool,
-    /// Cases: wrk-16K, wrk-256K, redis-set-1, redis-get-1, redis-set-16, redis-get-16, iperf3-1, iperf3-4,
-    /// sockperf-event, sockperf-poll, gmond, iperf3-client-only, sockperf-client-only, iperf3-left-alone,
-    /// sockperf-left-alone, iperf3-server-only, iperf3-default, redis-get-1-client-only, redis-get-1-server-only,
-    /// redis-get-1-default, and fresh and ab (a connection for each request, one and 50 at a time), each with
-    /// -client-only, -server-only and -default [default: all]
+    /// Cases: wrk-16K, wrk-256K, redis-set-1, redis-get-1, redis-set-16, redis-get-16, iperf3-1,
+    /// iperf3-4, sockperf-event, sockperf-poll, gmond, iperf3-client-only, sockperf-client-only,
+    /// iperf3-left-alone, sockperf-left-alone, iperf3-server-only, iperf3-default,
+    /// redis-get-1-client-only, redis-get-1-server-only, redis-get-1-default, and fresh and ab (a
+    /// connection per request, one and 50 at a time), each with -client-only, -server-only and
+    /// -default [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_case)]
     cases: Vec<String>,
-    /// Samples of each case over each way; the highest and the lowest are left out [default: 10, with
-    /// --quick 3]
+    /// Samples of each case and way; the highest and the lowest are excluded
+    /// [default: 10, with --quick 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
     /// Seconds of a sample

@@ -1,11 +1,11 @@
-//! A progress bar on a terminal, silence elsewhere.
+//! A progress bar on a terminal. Draws nothing elsewhere.
 
 use std::time::Duration;
 
 use bench::run::Observer;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Shows the samples that are taken and the time that is left, on standard error.
+/// Shows the number of samples and the remaining time, on standard error.
 #[derive(Debug)]
 pub(crate) struct Progress {
     /// Draws nothing if standard error is not a terminal.
@@ -37,7 +37,7 @@ impl Observer for Progress {
     }
 
     fn on_sample(&mut self, what: &str) {
-        // The first sample begins with nothing done.
+        // The estimate of the remaining time starts at the first sample.
         if self.bar.message().is_empty() {
             self.bar.reset_eta();
         } else {
@@ -49,5 +49,5 @@ impl Observer for Progress {
 
 const TEMPLATE: &str = "{bar:24.cyan/dim} {percent:>3} %, {eta} left · {wide_msg}";
 
-/// Rare enough not to disturb the processes that measure.
+/// Interval of the bar: long enough not to disturb the measuring processes.
 const TICK: Duration = Duration::from_millis(500);

@@ -1,4 +1,4 @@
-//! Sizes, rates, times, tests and ways to wait, as options of benchmarks name them.
+//! Parses sizes, rates, times, tests and ways to wait in options of benchmarks.
 
 use bench::transport::{Test, Waiting};
 
@@ -15,7 +15,7 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
     )
 }
 
-/// Bits per second: a number, with M for 10^6 or G for 10^9.
+/// Parses bits per second: a number, with M for 10^6 or G for 10^9.
 pub(crate) fn parse_rate(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let (digits, factor) = match text.as_bytes().last() {
@@ -52,6 +52,6 @@ pub(crate) fn parse_test(text: &str) -> Result<Test, String> {
         .ok_or_else(|| format!("the tests are: {}", known()))
 }
 
-/// One message of 64 KiB in half a second.
+/// Lowest rate: one message of 64 KiB takes half a second.
 const RATE_MIN: u64 = 1_000_000;
 const RATE_MAX: u64 = 100_000_000_000;

@@ -1,4 +1,4 @@
-//! `ethernot sim reality`: the engine on shaped links, beside the same in simulation.
+//! `ethernot sim reality`: compares the engine on shaped links with its simulation.
 
 use std::panic::resume_unwind;
 use std::thread;
@@ -24,11 +24,12 @@ use crate::shaped_command::{self, OutputArguments, TESTS, chosen_tests};
 
 /// Compare the simulated engine with the real one, over links of known rate.
 ///
-/// First measures what hosts cost, through a switch whose ports limit nothing. Then runs each set-up of
-/// `ethernot bench multiedge` on shaped virtual Ethernet, and the same engine in simulation, with hosts
-/// of these costs and token buckets of the same rate, burst and queue. Prints latency and throughput of
-/// both and how far they are apart. Points whose samples differ too much are measured again, up to three times;
-/// those that still do are marked and count in no error. Needs root.
+/// First measures the costs of a host, through a switch with ports faster than the hosts. Then runs
+/// each set-up of `ethernot bench multiedge` on shaped virtual Ethernet, and the engine in
+/// simulation, with hosts of these costs and token buckets of equal rate, burst and queue. Prints
+/// latency and throughput of both and their difference. Points whose samples vary too much are
+/// measured again, up to three times. Points that still vary too much are marked and excluded from
+/// the errors. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim reality --quick\n  \
@@ -47,11 +48,11 @@ pub(crate) struct Arguments {
     /// Message sizes in bytes, such as 8,4K,1M
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_size)]
     sizes: Vec<u64>,
-    /// Samples of each measurement, in three rounds over all set-ups, all points of one in turn; their
-    /// median counts [default: 9]
+    /// Samples of each measurement, in three rounds over all set-ups, alternating between all
+    /// points of a set-up; the median is compared [default: 9]
     #[arg(long, value_name = "N")]
     repetitions: Option<u32>,
-    /// About how long each set-up may take, in seconds [default: 60, with --quick 20]
+    /// Approximate length of each set-up's run [default: 60, with --quick 20]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     time: Option<f64>,
     #[command(flatten)]
@@ -75,8 +76,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     )
 }
 
-/// Measures everything in rounds, so that each median spans the same time: the processors of a virtual
-/// machine are faster for some seconds, then slower.
+/// Measures everything in rounds, so that all medians span the whole run. The processors of a
+/// virtual machine are faster for some seconds, then slower.
 fn compare(
     arguments: &Arguments,
     wishes: &Wishes,
@@ -115,7 +116,8 @@ fn compare(
     Ok(Report::new(unix_seconds, calibration, setups))
 }
 
-/// Measures those tests and sizes of each set-up again whose samples differ too much; false if there are none.
+/// Measures again those tests and sizes of each set-up whose samples vary too much. Returns false
+/// if there are none.
 fn repeat_unsteady(
     wishes: &Wishes,
     real: &mut [(SetUp, Vec<Samples>)],
@@ -134,7 +136,7 @@ fn repeat_unsteady(
     Ok(any)
 }
 
-/// What one round has of it.
+/// Returns the options of one round.
 fn of_round(options: &Options) -> Options {
     Options {
         repetitions: options.repetitions.div_ceil(ROUNDS),
@@ -143,7 +145,7 @@ fn of_round(options: &Options) -> Options {
     }
 }
 
-/// Simulates what was measured, and compares.
+/// Simulates the measured points, and compares.
 fn simulated(
     setup: &SetUp,
     samples: &[Samples],
@@ -187,7 +189,7 @@ fn simulated(
     Ok(SetUpComparison { setup: setup.clone(), curves })
 }
 
-/// Runs a trial with each of [`SEEDS`] seeds, each on a thread.
+/// Runs a trial with each of [`SEEDS`] seeds on its own thread.
 fn with_seeds(trial: &Trial<'_>) -> Result<Vec<Outcome>, TransferError> {
     let run = |seed| polling::run(&Trial { seed, ..trial.clone() });
     thread::scope(|scope| {
@@ -200,8 +202,8 @@ fn with_seeds(trial: &Trial<'_>) -> Result<Vec<Outcome>, TransferError> {
     })
 }
 
-/// As many operations as a sample had, after those that warmed it up: over slow links neither real nor
-/// simulated streams are steady then.
+/// Returns the length of a simulation: as many operations as a sample had, after those of its
+/// warm-up. Over slow links neither real nor simulated streams reach a steady state in that time.
 fn length(measured: &Samples) -> Length {
     let mut counts: Vec<u64> = measured.samples.iter().map(|sample| sample.operations).collect();
     counts.sort_unstable();
@@ -212,7 +214,7 @@ fn length(measured: &Samples) -> Length {
     }
 }
 
-/// A measurement and its simulations: latency of a ping-pong, throughput of the others.
+/// Compares a measurement with its simulations: latency for ping-pong, throughput for other tests.
 fn compared(measured: &Samples, outcomes: &[Outcome]) -> Option<(Test, Quantity, Point)> {
     let (quantity, real) = measured.values();
     let simulated = |outcome: &Outcome| match outcome.latency_ns {
@@ -250,14 +252,17 @@ fn wishes(arguments: &Arguments) -> Result<Wishes, Failure> {
     })
 }
 
-/// Simulations of a point, as a measurement has repetitions: their engines and late timers differ.
+/// Number of simulations of a point. Their engines and late timers differ, as repetitions of a
+/// measurement do.
 const SEEDS: u64 = 5;
 
-/// Rounds in which everything is measured.
+/// Number of rounds over all measurements.
 const ROUNDS: u32 = 3;
 
-/// Rounds after those in which points are measured again whose samples differ too much: each adds a third to them.
+/// Highest number of further rounds, in which only points with too much variation are measured
+/// again. Each adds a third to their samples.
 const REPEATS: u32 = 3;
 
-/// Most operations of a simulated sample: small ones are alike long before.
+/// Highest number of operations of a simulated sample. Small messages reach a steady state long
+/// before.
 const OPERATIONS_MAX: u64 = 20_000;

@@ -1,4 +1,4 @@
-//! `ethernot report`: shows results that were kept.
+//! `ethernot report`: shows stored results.
 
 use std::fs;
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use crate::Failure;
 use crate::bench_command::{table, write_html};
 use crate::output::{is_standard_output, print};
 
-/// Show results of `ethernot bench --json FILE` again: as a table, or as a page with curves.
+/// Show stored results of `ethernot bench --json FILE`: as a table, or as a page with curves.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  ethernot report results.json --html results.html\n  ethernot report results.json --json"
@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     /// Write a self-contained page with tables and curves
     #[arg(long, value_name = "OUT")]
     html: Option<PathBuf>,
-    /// Print the results as JSON, without the single samples, instead of a table
+    /// Print the results as JSON, without the individual samples, instead of a table
     #[arg(long)]
     json: bool,
 }

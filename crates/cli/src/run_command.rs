@@ -21,7 +21,7 @@ use crate::output::{print, writing};
 use crate::simulation::{Finished, OutputArguments, with_progress};
 use crate::threads::OnThreads;
 
-/// Simulate a cluster as a configuration describes it.
+/// Simulate the cluster that a configuration describes.
 ///
 /// The configuration is TOML; every key has a default, and `ethernot sim show` prints them all. The
 /// result is the same, bit for bit, on every machine.
@@ -48,11 +48,11 @@ use crate::threads::OnThreads;
 pub(crate) struct RunArguments {
     /// The configuration; `-` for standard input
     configuration: PathBuf,
-    /// Write what was run and what it came to as JSON, for `ethernot sim verify`
+    /// Write the configuration and the result as JSON, for `ethernot sim verify`
     #[arg(long, value_name = "FILE")]
     manifest: Option<PathBuf>,
-    /// Do parts of the network on so many threads, whatever the configuration says; the result is the
-    /// same
+    /// Simulate parts of the network on this number of threads, overriding the configuration; the
+    /// result does not change
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Option<u32>,
     /// Print the result as JSON
@@ -62,7 +62,7 @@ pub(crate) struct RunArguments {
     outputs: OutputArguments,
 }
 
-/// Show what a configuration means: all settings with defaults, and a drawing of the topology.
+/// Show all settings of a configuration, including defaults, and a drawing of the topology.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim show cluster.toml\n  \
@@ -71,7 +71,7 @@ pub(crate) struct RunArguments {
 pub(crate) struct ShowArguments {
     /// The configuration; `-` for standard input
     configuration: PathBuf,
-    /// Draw the topology
+    /// Write a drawing of the topology
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Print the settings as JSON
@@ -81,8 +81,8 @@ pub(crate) struct ShowArguments {
 
 /// Replay a trace in GOAL, the format of LogGOPSim, as text or in its binary form.
 ///
-/// Without a configuration with the LogGP model, in which messages cost latency and gaps but no
-/// network; with one on its topology and fabric, whose workload is ignored.
+/// Without a configuration, uses the LogGP model, in which messages have latency and gaps but there
+/// is no network. With a configuration, uses its topology and fabric, and ignores its workload.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim goal trace.goal\n  \
@@ -95,16 +95,16 @@ pub(crate) struct GoalArguments {
     /// The trace
     #[arg(value_name = "TRACE")]
     goal: PathBuf,
-    /// What to replay it on
+    /// Configuration with the topology and fabric
     #[arg(long, value_name = "FILE")]
     configuration: Option<PathBuf>,
     #[command(flatten)]
     model: ModelArguments,
-    /// Messages of more than so many bytes wait for their receive before their data move (S of
-    /// `LogGOPSim`); without, all are sent at once
+    /// Messages of more than this many bytes wait for their receive before their data are sent (S
+    /// of `LogGOPSim`) [default: all are sent at once]
     #[arg(short = 'S', long, value_name = "BYTES", allow_hyphen_values = true)]
     rendezvous_above: Option<String>,
-    /// Write the trace in the binary form of LogGOPSim, and do not replay it
+    /// Write the trace in the binary format of LogGOPSim instead of replaying it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["configuration", "json", "rendezvous_above", "ModelArguments", "OutputArguments"])]
     to_binary: Option<PathBuf>,
     /// Print the result as JSON
@@ -114,10 +114,11 @@ pub(crate) struct GoalArguments {
     outputs: OutputArguments,
 }
 
-/// The LogGP model, as LogGOPSim names it. Times are nanoseconds, or have a unit: `2us`.
+/// The parameters of the LogGP model, named as in LogGOPSim. Times are in nanoseconds, or have a
+/// unit: `2us`.
 #[derive(Debug, Args)]
 struct ModelArguments {
-    /// L: from the first byte sent to the first byte received [default: 5us]
+    /// L: time from the first byte sent to the first byte received [default: 5us]
     #[arg(
         short = 'L',
         long,
@@ -126,7 +127,7 @@ struct ModelArguments {
         allow_hyphen_values = true
     )]
     latency: Option<String>,
-    /// o: time of the processor for each message sent, and for each received [default: 0]
+    /// o: processor time for each message sent, and for each received [default: 0]
     #[arg(
         short = 'o',
         long,
@@ -135,7 +136,7 @@ struct ModelArguments {
         allow_hyphen_values = true
     )]
     overhead: Option<String>,
-    /// g: least time between two messages of one host [default: 1us]
+    /// g: shortest time between two messages of one host [default: 1us]
     #[arg(
         short = 'g',
         long,
@@ -144,7 +145,7 @@ struct ModelArguments {
         allow_hyphen_values = true
     )]
     gap: Option<String>,
-    /// G: time of each byte [default: 80ps]
+    /// G: time per byte [default: 80ps]
     #[arg(
         short = 'G',
         long,
@@ -156,7 +157,7 @@ struct ModelArguments {
 }
 
 impl ModelArguments {
-    /// The configuration of so many hosts.
+    /// Returns a configuration with this number of hosts.
     fn configuration(&self, hosts: u32) -> Result<Configuration, Failure> {
         let mut text = format!("[topology]\nhosts = {hosts}\n[fabric]\nkind = \"loggp\"\n");
         let keys = [
@@ -177,7 +178,7 @@ impl ModelArguments {
             let ConfigurationError::Value { key, value, expected, .. } = &error else {
                 return error.into();
             };
-            // A user who wrote options knows neither keys nor lines.
+            // Error texts name the option, because the user has not written keys or lines.
             match keys.iter().find(|(_, name, _)| name.ends_with(key)) {
                 Some((option, ..)) => format!("{option} is {value}, but must be {expected}").into(),
                 None => error.into(),
@@ -186,7 +187,7 @@ impl ModelArguments {
     }
 }
 
-/// Run again what a manifest describes, and compare.
+/// Run the simulation of a manifest again, and compare.
 ///
 /// The exit status is 1 if the result differs in any delivery.
 #[derive(Debug, Args)]
@@ -194,9 +195,10 @@ impl ModelArguments {
     ethernot sim verify run.json\n  \
     ethernot sim verify run.json --threads 4 --json")]
 pub(crate) struct VerifyArguments {
-    /// Written by `ethernot sim run --manifest`
+    /// The manifest that `ethernot sim run --manifest` wrote
     manifest: PathBuf,
-    /// Do parts of the network on so many threads, whatever the manifest says; the result is the same
+    /// Simulate parts of the network on this number of threads, overriding the manifest; the result
+    /// does not change
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Option<u32>,
     /// Print both hashes as JSON
@@ -225,7 +227,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), Failure> {
     finish(&configuration, &finished, &arguments.outputs, arguments.json, Program::Workload)
 }
 
-/// Writes files and prints what a run came to.
+/// Writes the requested files and prints the results of a run.
 fn finish(
     configuration: &Configuration,
     finished: &Finished,
@@ -319,12 +321,12 @@ fn rendezvous_bytes(text: &str) -> Result<u32, Failure> {
     })
 }
 
-/// What ranks did.
+/// The program of the ranks.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Program {
     /// The workload of the configuration.
     Workload,
-    /// A trace in its place.
+    /// A trace instead of the workload.
     Trace,
 }
 
@@ -381,7 +383,8 @@ pub(crate) fn read(path: &Path) -> Result<Configuration, Failure> {
     Ok(Configuration::parse_with_files(&name, &text, &beside(path))?)
 }
 
-/// Reads the files that a configuration names: their paths begin in its folder.
+/// Returns a function that reads files named in a configuration. Relative paths start at the
+/// configuration's folder.
 pub(crate) fn beside(configuration: &Path) -> impl Fn(&str) -> Result<String, String> {
     let folder = configuration.parent().unwrap_or(Path::new("")).to_owned();
     move |path| fs::read_to_string(folder.join(path)).map_err(|error| error.to_string())
@@ -424,7 +427,7 @@ fn summary(configuration: &Configuration, outcome: &Outcome, seconds: f64) -> St
     )
 }
 
-/// Each of several workloads, and what it came to; nothing of one alone.
+/// Returns the workloads with their results; empty if there is only one workload.
 fn workloads<'a>(
     configuration: &'a Configuration,
     outcome: &'a Outcome,
@@ -474,7 +477,7 @@ fn workload_to_json((member, own): (&MemberConfiguration, &WorkloadOutcome)) -> 
     })
 }
 
-/// How often a collective was done, and what one took; nothing of other workloads.
+/// Returns the number of runs of a collective, and the time of one; `None` for other workloads.
 fn collective(configuration: &Configuration, outcome: &Outcome) -> Option<(u32, f64)> {
     match &configuration.workload {
         WorkloadConfiguration::Collective(collective) if collective.iterations > 0 => {
@@ -494,7 +497,7 @@ fn collective_summary(configuration: &Configuration, outcome: &Outcome) -> Strin
     }
 }
 
-/// When ranks were finished: the first, the one in the middle, the last few.
+/// Returns the completion times of the first rank, the median rank and the last few ranks as text.
 fn ranks_summary(outcome: &Outcome) -> String {
     let mut ranks: Vec<(u64, usize)> = outcome.finished_ps.iter().copied().zip(0..).collect();
     ranks.sort_unstable();
@@ -506,7 +509,7 @@ fn ranks_summary(outcome: &Outcome) -> String {
     format!("finished: first {first}, middle {middle}, last {}; all with --json\n", last.join(", "))
 }
 
-/// What engines counted, for a reader.
+/// Returns the engines' counters as text.
 fn counts_summary(counts: &Counts, outcome: &Outcome, seconds: f64) -> String {
     let links = counts.links();
     let lost = counts.frames_lost_in_network;
@@ -548,7 +551,7 @@ fn counts_summary(counts: &Counts, outcome: &Outcome, seconds: f64) -> String {
     text
 }
 
-/// What the transport of model hosts counted, for a reader.
+/// Returns the counters of model hosts' transport as text.
 fn transport_summary(counts: &TransportCounts, outcome: &Outcome) -> String {
     if counts.is_receiver_driven {
         return homa_summary(counts, outcome);
@@ -585,7 +588,7 @@ fn transport_summary(counts: &TransportCounts, outcome: &Outcome) -> String {
     text
 }
 
-/// Help of Homa's settings.
+/// Returns the counters of a receiver-driven transport (Homa) as text.
 fn homa_summary(counts: &TransportCounts, outcome: &Outcome) -> String {
     format!(
         "transport: {} pairs of hosts, goodput {:.3} Gb/s of a throughput of {:.3} Gb/s in all\ndata frames \
@@ -657,7 +660,7 @@ fn counts_to_json(counts: &Counts) -> Value {
     })
 }
 
-/// The ports that lost, marked or paused most, a line each.
+/// Returns the ports with most lost, marked or paused packets, one line each.
 fn ports(outcome: &Outcome) -> String {
     let mut ports: Vec<&PortCounters> = outcome.ports.iter().collect();
     ports.sort_by_key(|port| std::cmp::Reverse((port.dropped, port.paused_ps, port.marked)));
@@ -737,7 +740,7 @@ pub(crate) fn to_json(configuration: &Configuration, outcome: &Outcome) -> Value
     json
 }
 
-/// Those that made the trace late, as far as they fit into a line.
+/// Number of last ranks in the text: as many as fit into a line.
 const RANKS_SHOWN: usize = 3;
-/// Lines that fit on a screen with the rest.
+/// Number of ports: as many as fit on a screen together with the other lines.
 const PORTS_SHOWN: usize = 8;

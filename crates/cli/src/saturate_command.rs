@@ -1,4 +1,4 @@
-//! `ethernot sim saturate`: how much of an open load a network carries.
+//! `ethernot sim saturate`: finds the open load that saturates a network.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
@@ -17,10 +17,10 @@ use crate::run_command::read;
 
 /// Search for the load that saturates a network.
 ///
-/// The workload must be an open load; what load it has itself does not matter. Ever larger loads are run
-/// until one saturates, then the way between that and the one before is halved. A load saturates when the
-/// mean latency is three times that at 1 % of load, or messages are left when a run has gone on for as
-/// long after posting as before. Loads and what was accepted are in percent of the rate of the hosts' links.
+/// The workload must be an open load; its own load value is ignored. Increases the load until one
+/// saturates, then bisects between this load and the one before. A load saturates if the mean
+/// latency is three times that at 1 % load, or if messages remain when the run has lasted twice as
+/// long as the posting. Loads and accepted loads are in percent of the rate of the hosts' links.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim saturate torus.toml\n  \
@@ -33,16 +33,16 @@ use crate::run_command::read;
 pub(crate) struct Arguments {
     /// The configuration; `-` for standard input
     configuration: PathBuf,
-    /// First loads, in percent: this, twice this, and so on
+    /// Step of the first loads, in percent: this, twice this, and so on
     #[arg(long, value_name = "PERCENT", default_value_t = Search::default().step_percent,
           value_parser = percent)]
     step: f64,
-    /// How close the loads below and above saturation are in the end, in percent
+    /// Final distance between the loads below and above saturation, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = Search::default().precision_percent,
           value_parser = percent)]
     precision: f64,
-    /// Runs of each load, with seeds from that of the configuration on; several have 95 % confidence
-    /// intervals
+    /// Runs of each load, with seeds counted up from the configuration's; several have 95 %
+    /// confidence intervals
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     replications: u32,
     /// Print the result as JSON
@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
         precision_percent: arguments.precision,
         replications: arguments.replications,
     };
-    // On a terminal only, as bars are.
+    // Drawn only on a terminal, like progress bars.
     let bar = ProgressBar::new_spinner();
     if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} · {wide_msg}") {
         bar.set_style(style);
@@ -92,7 +92,7 @@ fn message(step: Step, replications: u32) -> String {
     )
 }
 
-/// Writing to a `String` cannot fail, so results of `writeln!` are dropped.
+/// Writing to a `String` cannot fail, so the results of `writeln!` are ignored.
 fn to_text(configuration: &Configuration, curve: &Curve) -> String {
     let mut text = format!(
         "{}, {}\n\n{:>8} {:>22} {:>20}\n",

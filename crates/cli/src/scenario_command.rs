@@ -1,4 +1,4 @@
-//! `ethernot sim scenario`: transfers over simulated links.
+//! `ethernot sim scenario`: measures transfers over simulated links.
 
 use std::path::PathBuf;
 
@@ -11,8 +11,8 @@ use crate::output::write_results;
 
 /// Measure transfers over simulated links, in virtual time.
 ///
-/// Each is one write after a warm-up of the same size. The figures depend on the protocol alone, not
-/// on this machine.
+/// Each transfer is one write after a warm-up of equal size. The results depend on the protocol
+/// alone, not on this machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim scenario\n  \

@@ -1,4 +1,4 @@
-//! What the commands have in common that measure over links of their own making.
+//! Arguments and checks of commands that measure over links which they make themselves.
 
 use std::path::PathBuf;
 
@@ -21,7 +21,7 @@ pub(crate) struct HostArguments {
     pub(crate) no_pinning: bool,
 }
 
-/// Where results go.
+/// The files for the results.
 #[derive(Debug, Args)]
 pub(crate) struct OutputArguments {
     /// Write the results as JSON; `-` for standard output, instead of the table
@@ -32,7 +32,8 @@ pub(crate) struct OutputArguments {
     html: Option<PathBuf>,
 }
 
-/// Makes sure that `command` may make namespaces, and that none is left if it is interrupted.
+/// Checks that `command` may make namespaces, and installs the removal of namespaces for
+/// interruptions.
 pub(crate) fn begin(command: &str) -> Result<(), Failure> {
     if !namespaces::are_possible() {
         return Err(format!(
@@ -45,13 +46,13 @@ pub(crate) fn begin(command: &str) -> Result<(), Failure> {
 }
 
 impl OutputArguments {
-    /// Makes sure that what is wanted can be written, before it is measured.
+    /// Checks that the files can be written, before the measurement.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         check_writable([&self.json, &self.html].into_iter().flatten().map(PathBuf::as_path))
     }
 
-    /// Writes what is wanted. The table is asked for with the width of the terminal, or
-    /// `columns_default` where there is none.
+    /// Writes the requested files, and the table if it is not replaced. `table` is called with the
+    /// width of the terminal, or `columns_default` if there is none.
     pub(crate) fn write(
         &self,
         json: impl FnOnce() -> Result<String, serde_json::Error>,
@@ -66,8 +67,8 @@ impl OutputArguments {
     }
 }
 
-/// The tests that were chosen, or all of the paper's; others are refused but for small writes beside a
-/// stream.
+/// Returns the chosen tests; if there are none, all of the paper's. Refuses other tests, except
+/// small writes beside a stream.
 pub(crate) fn chosen_tests(chosen: &[Test]) -> Result<Vec<Test>, Failure> {
     let is_possible = |test: &Test| TESTS.contains(test) || *test == Test::SmallBesideStream;
     if let Some(other) = chosen.iter().find(|test| !is_possible(test)) {
@@ -83,5 +84,5 @@ fn parse_kind(text: &str) -> Result<LinkKind, String> {
     found.ok_or_else(|| format!("the kinds of links are: {}", known()))
 }
 
-/// The tests of figure 2 of the paper MultiEdge.
+/// The tests of figure 2 in the `MultiEdge` paper.
 pub(crate) const TESTS: [Test; 3] = [Test::PingPong, Test::OneWay, Test::TwoWay];

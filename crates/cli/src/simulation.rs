@@ -1,5 +1,4 @@
-//! What `ethernot sim run` and `sim goal` have in common: a run that is watched, and all that is
-//! written of it.
+//! Common parts of `ethernot sim run` and `sim goal`: observing a run, and writing its records.
 
 mod diagnosis;
 mod frame_file;
@@ -23,14 +22,14 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::output::{write_text, writing};
 
-/// What is to be written of a run.
+/// The files to write about a run.
 #[derive(Debug, Args)]
 pub(crate) struct OutputArguments {
-    /// Write each message: when it was posted, handed over, delivered and received, and how much longer it
-    /// took than alone. `.csv`, `.json` or `.arrow`
+    /// Write each message: the times of posting, hand-over, delivery and reception, and its
+    /// slowdown against the empty network. `.csv`, `.json` or `.arrow`
     #[arg(long, value_name = "FILE", value_parser = record_file::parse_path)]
     messages: Option<PathBuf>,
-    /// Write what each link carried and what waited for it. `.csv`, `.json` or `.arrow`
+    /// Write the traffic and the waits of each link. `.csv`, `.json` or `.arrow`
     #[arg(long, value_name = "FILE", value_parser = record_file::parse_path)]
     links: Option<PathBuf>,
     /// Write the queues of all links over time. `.csv`, `.json` or `.arrow`
@@ -39,43 +38,44 @@ pub(crate) struct OutputArguments {
     /// Write messages, computations and busy links as a timeline for Chrome or ui.perfetto.dev
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// The most spans of the timeline, the earliest first
+    /// Highest number of spans in the timeline, the earliest first
     #[arg(long, value_name = "N", default_value_t = 200_000)]
     trace_limit: usize,
     /// Write a self-contained page: latencies, heat map of the links, busiest links, critical path
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Say which waits and which links the completion time came from, and which are saturated
+    /// Report which waits and which links make up the completion time, and which links are
+    /// saturated
     #[arg(long)]
     why: bool,
-    /// Report how much longer messages took than they would alone on the empty network
+    /// Report the slowdown of messages against the empty network
     #[arg(long)]
     slowdown: bool,
-    /// Write the frames of hosts with the real engine as Wireshark reads them, each where it was sent
-    /// and where it was received
+    /// Write the frames of hosts with the real engine for Wireshark, each at its sender and at its
+    /// receiver
     #[arg(long, value_name = "FILE")]
     pcapng: Option<PathBuf>,
-    /// Write frames of these hosts only
+    /// Write only frames of these hosts
     #[arg(long, value_name = "HOSTS", value_delimiter = ',', requires = "pcapng")]
     pcapng_hosts: Vec<u32>,
-    /// The most frames that are written, the earliest first
+    /// Highest number of frames written, the earliest first
     #[arg(long, value_name = "N", default_value_t = 1_000_000, requires = "pcapng")]
     pcapng_frames: u64,
-    /// The most messages that are recorded; of crossings of links four times as many
+    /// Highest number of messages recorded; four times as many crossings of links are recorded
     #[arg(long, value_name = "N", default_value_t = RecordLimits::default().messages)]
     record_limit: usize,
 }
 
-/// A run that has ended, and how long it took.
+/// A completed run, and its duration.
 pub(crate) struct Finished {
     pub(crate) outcome: Outcome,
     pub(crate) seconds: f64,
-    /// Of recorded messages, if that is wanted.
+    /// The slowdowns of recorded messages, if requested.
     pub(crate) slowdowns: Option<Slowdowns>,
 }
 
 impl Finished {
-    /// How much longer messages took than alone, in a line; nothing if that is not known.
+    /// Returns the slowdown of messages as one line; empty if unknown.
     pub(crate) fn slowdown_summary(&self) -> String {
         let Some(slowdowns) = &self.slowdowns else { return String::new() };
         let quantile = |share| slowdowns.quantile(share);
@@ -93,7 +93,7 @@ impl Finished {
         )
     }
 
-    /// The same as JSON; null if that is not known.
+    /// Returns the slowdown as JSON; null if unknown.
     pub(crate) fn slowdown_json(&self) -> Value {
         let Some(slowdowns) = &self.slowdowns else { return Value::Null };
         json!({
@@ -110,7 +110,7 @@ impl Finished {
 }
 
 impl OutputArguments {
-    /// Runs `run` with a progress bar, recorded if something that is wanted needs it.
+    /// Runs `run` with a progress bar. Records the run if a requested file needs it.
     pub(crate) fn watch(
         &self,
         configuration: &Configuration,
@@ -137,7 +137,7 @@ impl OutputArguments {
         };
         let outcome = run(watch);
         let seconds = progress.finish();
-        // Frames of a run that failed may say why.
+        // The frames are written even if the run failed, as they may show why.
         if let Some(frames) = frames {
             let written = frames.finish()?;
             if written.left_out > 0 {
@@ -157,7 +157,7 @@ impl OutputArguments {
         Ok(Finished { outcome, seconds, slowdowns })
     }
 
-    /// The file for frames, if it is wanted.
+    /// Returns the file for frames, if requested.
     fn frame_file(&self, configuration: &Configuration) -> Result<Option<FrameFile>, Failure> {
         let Some(path) = &self.pcapng else { return Ok(None) };
         let Some(edge) = &configuration.edge else {
@@ -174,7 +174,7 @@ impl OutputArguments {
         FrameFile::create(path, self.pcapng_frames, edge.sees_marks).map(Some)
     }
 
-    /// Writes all files that were asked for.
+    /// Writes all requested files.
     pub(crate) fn write(
         &self,
         configuration: &Configuration,
@@ -217,7 +217,7 @@ impl OutputArguments {
         Ok(())
     }
 
-    /// What is to be said besides: saturation always, causes if they were asked for.
+    /// Returns the saturated links and, if requested, the causes of the completion time as text.
     pub(crate) fn diagnosis(&self, configuration: &Configuration, outcome: &Outcome) -> String {
         let mut text = String::new();
         if self.why
@@ -232,7 +232,7 @@ impl OutputArguments {
         text
     }
 
-    /// The same as JSON.
+    /// Returns the diagnosis as JSON.
     pub(crate) fn diagnosis_json(&self, configuration: &Configuration, outcome: &Outcome) -> Value {
         diagnosis::to_json(outcome, &configuration.topology, self.why)
     }
@@ -242,7 +242,7 @@ impl OutputArguments {
     }
 }
 
-/// Runs `run`, which reports its progress, with a progress bar.
+/// Calls `run`, which reports its progress, with a progress bar.
 pub(crate) fn with_progress<T>(run: impl FnOnce(&mut Watcher<'_>) -> T) -> T {
     let mut bar = RunProgress::new();
     let result = run(&mut |report| {

@@ -1,4 +1,4 @@
-//! `ethernot sim speed` and `ethernot sim theory`: the simulator itself, measured and checked.
+//! `ethernot sim speed` and `ethernot sim theory`: measures and checks the simulator itself.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -17,17 +17,17 @@ use crate::Failure;
 use crate::output::write_results;
 use crate::threads::OnThreads;
 
-/// Measure how fast the simulator of interconnects is on one processor of this machine.
+/// Measure the speed of the interconnect simulator on one processor of this machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim speed\n  \
     ethernot sim speed --threads 2\n  \
     ethernot sim speed --repetitions 5 --json speed.json")]
 pub(crate) struct SpeedArguments {
-    /// Runs of each network; the fastest counts, as others are disturbed from outside
+    /// Runs of each network; the fastest is reported, as other programs disturb the others
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: u32,
-    /// Measure the fat trees again with parts of them on so many threads
+    /// Also measure the fat trees with their parts on this number of threads
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: u32,
     /// Write the results as JSON; `-` for standard output, instead of the table
@@ -35,7 +35,7 @@ pub(crate) struct SpeedArguments {
     json: Option<PathBuf>,
 }
 
-/// Compare the simulator of interconnects with what theory knows exactly.
+/// Compare the interconnect simulator with exact results of theory.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim theory\n  \
@@ -48,9 +48,9 @@ pub(crate) struct TheoryArguments {
 
 pub(crate) fn run_speed(arguments: &SpeedArguments) -> Result<(), Failure> {
     let count = arguments.repetitions;
-    // First, as memory that was used and is free again would serve them.
+    // Comes first, as it would otherwise reuse memory that was freed before.
     let memory = measure_memory()?;
-    // Next, as the most memory that a process ever had is not forgotten.
+    // Comes next, as the peak memory of a process never falls.
     let many = measure_engines("real engine, 4096 hosts", 1, || Ok(benchmark::engines(4096, 2)?))?;
     let engines =
         measure_engines("real engine, 1024 hosts", count, || Ok(benchmark::engines(1024, 10)?))?;
@@ -85,7 +85,8 @@ pub(crate) fn run_speed(arguments: &SpeedArguments) -> Result<(), Failure> {
     write_results(arguments.json.as_deref(), json, || text)
 }
 
-/// Measures each network so many times; fat trees again on `threads` threads, if there are several.
+/// Measures each network `count` times. If `threads` is more than one, also measures fat trees on
+/// these threads.
 fn measure_networks(count: u32, threads: u32) -> Result<Vec<Measured>, Failure> {
     let mut networks = vec![
         measure("fat tree, 1024 hosts", "packet-hops", count, || {
@@ -115,7 +116,7 @@ fn measure_networks(count: u32, threads: u32) -> Result<Vec<Measured>, Failure> 
 }
 
 impl Measured {
-    /// What was measured: a line for a reader, and the same for a machine.
+    /// Returns the results as a line of text and as JSON.
     fn line_and_entry(&self) -> (String, Value) {
         let Self { name, unit, figures } = self;
         let Figures { hops, seconds, hash, bytes_per_port } = figures;
@@ -133,7 +134,7 @@ impl Measured {
 }
 
 impl Engines {
-    /// What was measured: a line for a reader, and the same for a machine.
+    /// Returns the results as a line of text and as JSON.
     fn line_and_entry(&self) -> (String, Value) {
         let Self { name, frames, seconds, resident_bytes, hash } = self;
         let millions = *frames as f64 / seconds * 1e-6;
@@ -153,7 +154,7 @@ impl Engines {
     }
 }
 
-/// For how many of [`THREADS`] a fat tree that is divided comes to the same as a whole one.
+/// Returns for how many of [`THREADS`] a divided fat tree has the same result as an undivided one.
 fn equal_hashes() -> Result<usize, Failure> {
     let whole = benchmark::fat_tree(16, DIVIDED_PS)?.simulation.run()?.hash;
     let mut equal = 0;
@@ -164,7 +165,7 @@ fn equal_hashes() -> Result<usize, Failure> {
     Ok(equal)
 }
 
-/// Numbers of threads whose results are compared, and for how long a network runs for that.
+/// Numbers of threads whose results are compared, and the virtual time of these runs.
 const THREADS: [u32; 3] = [1, 2, 4];
 const DIVIDED_PS: u64 = 20_000_000;
 
@@ -193,12 +194,12 @@ pub(crate) fn run_theory(arguments: &TheoryArguments) -> Result<(), Failure> {
     write_results(arguments.json.as_deref(), || Ok(format!("{json:#}")), || text)
 }
 
-/// Hosts with the real engine, in the fastest run.
+/// Results of hosts with the real engine in the fastest run.
 struct Engines {
     name: &'static str,
     frames: u64,
     seconds: f64,
-    /// The most the process had in memory so far.
+    /// Peak memory of the process so far.
     resident_bytes: u64,
     hash: u64,
 }
@@ -230,13 +231,13 @@ fn measure_engines(
     best.ok_or_else(|| "no repetitions".into())
 }
 
-/// What a host with the real engine and an end of a connection at rest take, in resident bytes.
+/// Resident bytes of a host with the real engine, and of one end of an idle connection.
 struct EngineMemory {
     host_bytes: f64,
     connection_bytes: f64,
 }
 
-/// Connects hosts with ever more others and sees how the process grows.
+/// Connects hosts with increasing numbers of others, and measures the growth of the process.
 fn measure_memory() -> Result<EngineMemory, Failure> {
     const HOSTS: u32 = 1024;
     const PEERS: u32 = 16;
@@ -248,7 +249,7 @@ fn measure_memory() -> Result<EngineMemory, Failure> {
         let pairs: Vec<_> = (0..HOSTS).map(|host| (host, (host + by) % HOSTS)).collect();
         fabric.connect_ahead(&pairs)
     };
-    // What connecting itself takes is there after the first.
+    // Memory that every connecting needs once is allocated by the first call.
     connect(1)?;
     let with_one = resident_bytes("VmRSS:");
     for by in 2..=PEERS {
@@ -261,8 +262,8 @@ fn measure_memory() -> Result<EngineMemory, Failure> {
     })
 }
 
-/// The memory this process has (`VmRSS:`) or had at most (`VmHWM:`), in bytes; 0 where the kernel does
-/// not report it.
+/// Returns the current (`VmRSS:`) or peak (`VmHWM:`) memory of this process, in bytes; 0 if the
+/// kernel does not report it.
 fn resident_bytes(which: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix(which));
@@ -276,7 +277,7 @@ struct Measured {
     figures: Figures,
 }
 
-/// Of the fastest run.
+/// Results of the fastest run.
 struct Figures {
     hops: u64,
     seconds: f64,
@@ -296,7 +297,8 @@ fn measure<F: Fabric, W: Workload>(
     })
 }
 
-/// Repeats what `build` gives: bytes for each port, and a run.
+/// Measures the run that `build` returns `repetitions` times, and keeps the fastest. `build` also
+/// returns the bytes per port.
 fn repeat<R: FnOnce() -> Result<Outcome, Failure>>(
     name: &'static str,
     unit: &'static str,

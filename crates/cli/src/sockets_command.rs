@@ -18,12 +18,12 @@ use crate::{Failure, own_program};
 
 /// Measure a program with ordinary sockets over kernel TCP and over the edge, as the papers do.
 ///
-/// Latency, throughput, multi-stream, hot-spot, fan-in, fan-out and the time of connecting, by the
-/// definitions of the papers: every figure is taken in turn with the others, the highest and the lowest
-/// sample are dropped, the mean of the rest counts. The program is the same everywhere; over the edge it
-/// is run by `ethernot run --sockets`, and a sample counts only if the library's counters prove that
-/// its connections moved. As root, the server and three hosts with clients get network namespaces of
-/// their own, removed at the end; otherwise all use loopback.
+/// Measures latency, throughput, multi-stream, hot-spot, fan-in, fan-out and connection time, by
+/// the definitions of the papers: contenders alternate, the highest and the lowest sample are
+/// dropped, and the rest is averaged. All contenders but the native API run the same program. Over
+/// the edge it runs under `ethernot run --sockets`, and a sample counts only if the library's
+/// counters prove that its connections moved. As root, the server and three hosts with clients get
+/// network namespaces of their own, removed at the end; otherwise all use loopback.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench sockets --quick\n  \
@@ -52,17 +52,17 @@ pub(crate) struct Arguments {
     /// MTUs of the links, in bytes [default: 1500,9000, with --quick 1500]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(i64::from(MTU_MIN)..=i64::from(MTU_MAX)))]
     mtu: Vec<u32>,
-    /// Samples of each figure; the highest and the lowest are left out [default: 10, with --quick 5]
+    /// Samples of each case; the highest and the lowest are excluded [default: 10, with --quick 5]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repetitions: Option<u32>,
-    /// How long a sample should take, without its warm-up, in seconds [default: 0.25, with --quick 0.12]
+    /// Length of a sample, without its warm-up [default: 0.25, with --quick 0.12]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     seconds: Option<f64>,
-    /// Round trips of latency and messages of throughput in a sample, instead of a time; the papers have
-    /// 100000. The native API goes by time
+    /// Fixed number of round trips or messages per sample of latency and throughput, instead of a
+    /// time; the papers have 100000. The native API always uses a time
     #[arg(long, value_name = "N", conflicts_with = "seconds", value_parser = clap::value_parser!(u64).range(1..=ITERATIONS_MAX))]
     iterations: Option<u64>,
-    /// Bits per second of each host's link, such as 10G; without, links are as fast as the processors
+    /// Bits per second of each host's link, such as 10G [default: not limited]
     #[arg(long, value_name = "RATE", conflicts_with = "loopback", value_parser = parse_rate)]
     rate: Option<u64>,
     /// Use the loopback interface, even as root
@@ -71,7 +71,7 @@ pub(crate) struct Arguments {
     /// Do not restrict client and server to one CPU each in tests with one client
     #[arg(long)]
     no_pinning: bool,
-    /// Threads that spin beside the measurement: 0 to 16
+    /// Threads that spin during the measurement: 0 to 16
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=i64::from(BUSY_MAX)))]
     busy: u32,
     #[command(flatten)]
@@ -138,7 +138,8 @@ fn chosen<T: Clone>(chosen: &[T], default: &[T]) -> Vec<T> {
     if chosen.is_empty() { default.to_vec() } else { chosen.to_vec() }
 }
 
-/// Why `ethernot run --sockets` runs no program here; tried with one that does nothing.
+/// Returns the reason why `ethernot run --sockets` cannot run programs here, found by a trial with
+/// a program that does nothing.
 fn why_no_library(program: &Path) -> Option<String> {
     let tried = Command::new(program)
         .args(["run", "--sockets", "--", "true"])
@@ -177,11 +178,11 @@ fn parse_message(text: &str) -> Result<u64, String> {
     )
 }
 
-/// A choice of ours within the papers' figures.
+/// Our choice of sizes within the papers' figures.
 const LATENCY_SIZES: [u64; 6] = [1, 64, 256, 1 << 10, 4 << 10, 16 << 10];
-/// To 1 MiB, as the fall of throughput in the papers begins at 512 KB.
+/// Sizes up to 1 MiB, because throughput in the papers begins to fall at 512 KB.
 const THROUGHPUT_SIZES: [u64; 8] =
     [64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 512 << 10, 1 << 20];
 
-/// A choice of ours from 1 to 12, the papers' range.
+/// Our choice of numbers from 1 to 12, the papers' range.
 const CLIENTS: [u32; 6] = [1, 2, 3, 6, 9, 12];

@@ -1,4 +1,5 @@
-//! `ethernot stat`: what devices of this host's processes are doing, and what became of TCP connections.
+//! `ethernot stat`: reports the activity of devices in this host's processes, and the TCP
+//! connections that moved.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -23,12 +24,13 @@ use verbs_edge::statistics::{DeviceReport, FORMAT, QueuePairReport, SOCKET};
 use crate::Failure;
 use crate::output::{print, terminal_columns};
 
-/// Report what your running programs do over the edge: RDMA devices, and TCP connections that moved.
+/// Report the activity of running programs over the edge: RDMA devices, and TCP connections that
+/// moved.
 ///
-/// Asks every process of this network namespace that runs under `ethernot run`; those of other users
-/// answer to root only. Of a device it reports queue pairs, traffic and losses; of a program with --sockets
-/// how many TCP connections moved, and how many stayed on TCP for which reason. Disturbs no program and leaves
-/// nothing.
+/// Queries every process of this network namespace that runs under `ethernot run`; processes of
+/// other users answer only to root. For a device it reports queue pairs, traffic and losses. For a
+/// program with --sockets it reports how many TCP connections moved, and how many stayed on TCP for
+/// which reason. Does not disturb the programs.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot stat\n  \
@@ -39,7 +41,7 @@ pub(crate) struct Arguments {
     /// Refresh every second, until Ctrl-C
     #[arg(short, long)]
     watch: bool,
-    /// Print JSON instead of tables; with --watch one line each second
+    /// Print JSON instead of tables; with --watch one line per second
     #[arg(long)]
     json: bool,
 }
@@ -58,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
             (false, false) => found.to_text(None, terminal_columns(WIDTH)),
         };
         match print(&text).and_then(|()| Ok(io::stdout().flush()?)) {
-            // The reader has closed the pipe.
+            // The reader has closed the pipe, which ends the command.
             Err(error) if is_broken_pipe(&*error) => return Ok(()),
             outcome => outcome?,
         }
@@ -75,25 +77,25 @@ fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
     error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
-/// Reports of processes.
+/// The reports of all processes.
 #[derive(Debug, Default)]
 struct Found {
     devices: Vec<DeviceReport>,
-    /// Of programs whose TCP connections may move.
+    /// Reports of programs whose TCP connections may move.
     sockets: Vec<Report>,
-    /// Processes that did not answer, such as those that are stopped.
+    /// Processes that did not answer, such as stopped ones.
     silent: Vec<String>,
-    /// Processes that belong to others.
+    /// Number of processes that belong to other users.
     refused: usize,
 }
 
 impl Found {
-    /// Asks all there are.
+    /// Queries all processes.
     fn ask() -> Result<Self, Failure> {
         let sockets = fs::read_to_string("/proc/self/net/unix")
             .map_err(|error| format!("read /proc/self/net/unix: {error}"))?;
         let mut found = Self::default();
-        // A process that ends meanwhile is none any more.
+        // A process that has ended meanwhile is ignored.
         for name in names(&sockets) {
             match ask(&name) {
                 Ok(text) if text.is_empty() => found.refused += 1,
@@ -115,8 +117,9 @@ impl Found {
         Ok(found)
     }
 
-    /// Adds the report that was read under this name; false if this version does not understand it. Its texts cannot move the
-    /// cursor or colour the terminal: any process may listen under such a name.
+    /// Adds the report that was read under this name. Returns false if this version cannot parse
+    /// it. Control characters are replaced, because any process may listen under such a name, and
+    /// its texts must not move the cursor or colour the terminal.
     fn add(&mut self, name: &str, text: &[u8]) -> bool {
         let Ok(mut value) = serde_json::from_slice(text) else { return false };
         without_controls(&mut value);
@@ -141,7 +144,7 @@ impl Found {
         })
     }
 
-    /// For people; with an earlier report also the amounts each second.
+    /// Returns the tables. With an earlier report, they also contain amounts per second.
     fn to_text(&self, before: Option<&Self>, columns: u16) -> String {
         let mut text = String::new();
         for device in &self.devices {
@@ -164,7 +167,7 @@ impl Found {
             );
         }
         for silent in &self.silent {
-            // Writing to a string does not fail.
+            // Writing to a string cannot fail.
             let _ = writeln!(text, "{silent}");
         }
         if self.refused > 0 {
@@ -177,7 +180,7 @@ impl Found {
 /// The earlier report of a device, if there was one.
 struct Before<'a>(Option<&'a DeviceReport>);
 
-/// Names of sockets that devices listen on, each once.
+/// Returns the names of sockets on which devices listen, without repetitions.
 fn names(sockets: &str) -> Vec<String> {
     let mut names: Vec<String> = sockets
         .lines()
@@ -186,19 +189,20 @@ fn names(sockets: &str) -> Vec<String> {
         .map(str::to_owned)
         .collect();
     names.sort_unstable();
-    // Connections that are being answered have the name, too.
+    // Accepted connections have the listener's name too.
     names.dedup();
     names
 }
 
-/// The number of the process that listens under this name, for people.
+/// Returns the process id in a socket name as text.
 fn process(name: &str) -> String {
     let number = name.rsplit('-').next().unwrap_or(name);
     format!("process {}", number.replace(char::is_control, "?"))
 }
 
-/// The report of the process that listens under this name; empty if this user may not read it, or if the process belongs to
-/// a user who is not believed, since it could report anything.
+/// Returns the report of the process that listens under this name. The report is empty if this user
+/// may not read it. It is also empty if the process belongs to an untrusted user, who could report
+/// anything.
 fn ask(name: &str) -> io::Result<Vec<u8>> {
     let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
     let owner = getsockopt(&stream, PeerCredentials)?.uid();
@@ -209,18 +213,19 @@ fn ask(name: &str) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let read = (&stream).take(REPORT_BYTES_MAX).read_to_end(&mut text);
     match read {
-        // It was closed with our question unread.
+        // The process closed the connection before it read the query.
         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Vec::new()),
         read => read.map(|_| text),
     }
 }
 
-/// Whether the user `asks` believes what a process of `owner` reports. Root asks about processes of all.
+/// Returns whether the user `asks` trusts reports of a process of `owner`. Root queries processes
+/// of all users.
 fn is_believed(owner: u32, asks: u32) -> bool {
     owner == asks || owner == 0 || asks == 0
 }
 
-/// Puts a question mark in place of each control character, in all texts and names of fields.
+/// Replaces each control character by a question mark, in all texts and field names.
 fn without_controls(value: &mut Value) {
     let plain = |text: &str| text.replace(char::is_control, "?");
     match value {
@@ -239,7 +244,7 @@ fn without_controls(value: &mut Value) {
     }
 }
 
-/// A line for the device, and one for each of its queue pairs.
+/// Adds a line for the device, and one for each of its queue pairs.
 fn show(text: &mut String, device: &DeviceReport, before: Option<&Before<'_>>, columns: u16) {
     let addresses: Vec<_> = device.addresses.iter().map(ToString::to_string).collect();
     let waiting: u32 = device.completion_queues.iter().map(|queue| queue.waiting).sum();
@@ -273,7 +278,7 @@ fn show(text: &mut String, device: &DeviceReport, before: Option<&Before<'_>>, c
     text.push('\n');
 }
 
-/// A line for the program, and one for each reason why connections stayed on TCP.
+/// Adds a line for the program, and one for each reason why connections stayed on TCP.
 fn show_sockets(text: &mut String, report: &Report, before: Option<&Report>) {
     let Report { program, pid, moved, open, resets, .. } = report;
     let since = |of: fn(&Report) -> u64| of(report).saturating_sub(before.map_or(0, of));
@@ -341,7 +346,7 @@ fn table(device: &DeviceReport, before: Option<&Before<'_>>, columns: u16) -> Ta
     table
 }
 
-/// Whether it has a peer, and no connection with it.
+/// Returns whether the queue pair has a peer but no connection with it.
 fn is_alone(pair: &QueuePairReport) -> bool {
     pair.peer.is_some() && !pair.is_connected
 }
@@ -354,7 +359,7 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Three digits and a unit.
+/// Formats a number of bytes with three digits and a unit.
 fn bytes(count: u64) -> String {
     scaled(count as f64, 1000.0, &["B", "kB", "MB", "GB", "TB", "PB", "EB"])
 }
@@ -367,7 +372,7 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     let mut units = units.iter();
     let mut unit = units.next().unwrap_or(&"");
     for next in units {
-        // What is rounded up to the step is one of the next.
+        // A value that rounds up to the step gets the next unit.
         if value < step - 0.5 {
             break;
         }
@@ -378,21 +383,22 @@ fn scaled(mut value: f64, step: f64, units: &[&str]) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// Puts what follows in place of what was there.
+/// Clears the terminal, so that the next output replaces the last.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a process may take to answer: one that polls does so in a turn of its own, in microseconds.
+/// Time limit for an answer. A polling process answers within microseconds.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Where there is no terminal.
+/// Width if there is no terminal.
 const WIDTH: u16 = 120;
 
-/// The columns behind it hold numbers.
+/// Index of the last column with text; columns after it contain numbers.
 const PEER_COLUMN: usize = 3;
 
-/// Some 400 bytes for each of 4096 queue pairs, some 60 for each of 65536 completion queues, and room to spare.
+/// Limit for a report: about 400 bytes for each of 4096 queue pairs, about 60 for each of 65536
+/// completion queues, and a reserve.
 const REPORT_BYTES_MAX: u64 = 64 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `ethernot sim paper`: a published study, simulated again.
+//! `ethernot sim paper`: simulates a published study again.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -15,16 +15,16 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::output::write_results;
 
-/// Simulate a published study again: its tables and figures, paper against model.
+/// Simulate a published study again, and compare its tables and figures with the models.
 ///
-/// Every number that differs by more than a tenth is printed with the reason. The figures depend on
+/// Every number that differs by more than a tenth is printed with the reason. The results depend on
 /// the models alone, not on this machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim paper sandia1999\n  \
     ethernot sim paper sandia1999 --json sandia1999.json")]
 pub(crate) struct Arguments {
-    /// Which study
+    /// The study
     study: Study,
     /// Write the results as JSON; `-` for standard output, instead of the tables
     #[arg(long, value_name = "FILE")]
@@ -46,7 +46,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     write_results(arguments.json.as_deref(), json, || text(&result, seconds))
 }
 
-/// Everything as text. Writing to a `String` cannot fail, so results of `writeln!` are dropped.
+/// Returns all results as text. Writing to a `String` cannot fail, so the results of `writeln!` are
+/// ignored.
 fn text(result: &Reproduction, seconds: f64) -> String {
     let mut text = String::new();
     text.push_str(

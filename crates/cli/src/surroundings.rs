@@ -1,5 +1,5 @@
-//! The variables with which programs of others get an RDMA device of ours, or have their TCP connections moved: where the
-//! libraries are, and what the settings are.
+//! Environment variables that give programs our RDMA device, or move their TCP connections: the
+//! location of the libraries, and the settings.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -19,7 +19,7 @@ use crate::output::check_writable;
 
 mod sockets_options;
 
-/// What programs are given, and what it shall be like.
+/// What a program is to have, and its settings.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -28,29 +28,31 @@ pub(crate) struct Options {
     pub(crate) sockets: SocketsOptions,
 }
 
-/// What the device shall be like.
+/// Settings of the device.
 #[derive(Debug, Args)]
 pub(crate) struct DeviceOptions {
-    /// Links to use, such as eth0,packet:eth1; lists for several devices have // between them [default: UDP on every
-    /// interface that leaves the host]
+    /// Links to use, such as eth0,packet:eth1; lists for several devices are separated by //
+    /// [default: UDP on every interface that leaves the host]
     #[arg(long, value_name = "LINKS")]
     links: Option<String>,
-    /// Name of the device, as programs see it; several, as edge0,edge1, are devices with links each [default: edge0]
+    /// Name of the device, as programs see it; several names, such as edge0,edge1, are devices with
+    /// links of their own [default: edge0]
     #[arg(long, value_name = "NAMES")]
     device: Option<String>,
-    /// Write a trace of what the device does to this file
+    /// Write a trace of the device's actions to this file
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Write all frames to this file, for Wireshark
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
-    /// Lose, repeat and reorder frames that arrive, such as loss=0.01,dup=0.01,reorder=0.05
+    /// Lose, duplicate and reorder arriving frames, such as loss=0.01,dup=0.01,reorder=0.05
     #[arg(long, value_name = "SHARES")]
     faults: Option<String>,
     /// Log to standard error: off, error, warn, info or debug [default: warn]
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
-    /// Give exactly what the program asks for, as adapters do: depths, inline bytes, retries; a full completion queue fails
+    /// Provide exactly what the program requests, as adapters do: depths, inline bytes, retries; a
+    /// full completion queue fails
     #[arg(long)]
     strict: bool,
 }
@@ -60,7 +62,7 @@ pub(crate) struct DeviceOptions {
 pub(crate) struct Variables(pub(crate) Vec<(&'static str, OsString)>);
 
 impl Options {
-    /// What is asked for: the device unless only sockets are.
+    /// Returns what a program is to have: the device, unless only sockets are requested.
     pub(crate) fn wanted(&self) -> Wanted {
         let Self { device, sockets } = self;
         let says_device = sockets.rdma
@@ -72,17 +74,17 @@ impl Options {
     }
 }
 
-/// What programs are given: one of the two at least.
+/// What a program is to have; at least one of the two.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Wanted {
     /// An RDMA device.
     pub(crate) device: bool,
-    /// TCP connections that move.
+    /// TCP connections that move to the edge.
     pub(crate) sockets: bool,
 }
 
 impl Wanted {
-    /// The libraries, in the order in which the loader gets them.
+    /// Returns the libraries in the order for the loader.
     fn libraries(self) -> Vec<&'static str> {
         let device = if self.device { LIBRARIES.as_slice() } else { &[] };
         device.iter().copied().chain(self.sockets.then_some(SOCKETS_LIBRARY)).collect()
@@ -90,7 +92,8 @@ impl Wanted {
 }
 
 impl Variables {
-    /// Those for these options, beside what the environment says already. Wrong options are errors.
+    /// Returns the variables for these options, in addition to those in the environment. Invalid
+    /// options are errors.
     pub(crate) fn of(options: &Options) -> Result<Self, Failure> {
         let wanted = options.wanted();
         let names = wanted.libraries();
@@ -117,7 +120,7 @@ impl Variables {
         Ok(variables)
     }
 
-    /// What the loader puts before the program's own libraries.
+    /// Adds our libraries to those that the loader preloads.
     fn preload(&mut self, libraries: &Libraries, names: &[&str]) {
         let ours: Vec<OsString> =
             names.iter().map(|name| libraries.folder.join(name).into_os_string()).collect();
@@ -125,7 +128,8 @@ impl Variables {
         self.set("LD_PRELOAD", in_front(&ours.join(OsStr::new(":")), &found, b": "));
     }
 
-    /// Variables for the loader beside that, and for programs that look for the library themselves.
+    /// Sets other variables for the loader, and variables for programs that search the library
+    /// themselves.
     fn loader(&mut self, libraries: &Libraries) {
         let folder = &libraries.folder;
         let found = env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
@@ -138,7 +142,8 @@ impl Variables {
         }
     }
 
-    /// Settings of the device. Paths hold wherever the program goes.
+    /// Sets the variables of the device's settings. Paths become absolute, because programs may
+    /// change their folder.
     fn device(&mut self, options: &DeviceOptions) -> Result<(), Failure> {
         let texts = [
             ("ETHERNOT_LINKS", &options.links),
@@ -164,8 +169,9 @@ impl Variables {
         Ok(())
     }
 
-    /// What launchers start on other hosts, which get none of these variables: their daemons by this command, so that
-    /// ranks get them from there. What a user says of that holds.
+    /// Makes launchers start their daemons on other hosts by this command, because those daemons do
+    /// not inherit these variables. The ranks inherit them from the daemons. A launcher's variable
+    /// that the user has set stays.
     fn launchers(&mut self, own_program: &Path, wanted: Wanted) {
         let is_ours = |name: &OsStr| name.as_bytes().starts_with(PREFIX.as_bytes());
         let mut settings: Vec<_> = env::vars_os().filter(|(name, _)| is_ours(name)).collect();
@@ -183,7 +189,7 @@ impl Variables {
         }
     }
 
-    /// Variables that make frameworks choose the device. A user's own settings win.
+    /// Sets variables that make frameworks choose the device. Variables that the user has set stay.
     fn frameworks(&mut self) {
         for (name, value) in FRAMEWORKS {
             if env::var_os(name).is_none() {
@@ -192,24 +198,24 @@ impl Variables {
         }
     }
 
-    /// What the library will read.
+    /// Returns the settings that the library will read.
     pub(crate) fn settings(&self) -> Result<Settings, Failure> {
         Ok(Settings::read(|name| Some(self.value(name)?.to_string_lossy().into_owned()))?)
     }
 
-    /// What the library that moves connections will read.
+    /// Returns the settings that the library for sockets will read.
     pub(crate) fn sockets_settings(&self) -> Result<sockets::Settings, Failure> {
         let value = |name: &str| Some(self.value(name)?.to_string_lossy().into_owned());
         Ok(sockets::Settings::read(value)?)
     }
 
-    /// What the program will find in a variable.
+    /// Returns the value that the program will see for a variable.
     pub(crate) fn value(&self, name: &str) -> Option<OsString> {
         let set = self.0.iter().find(|(known, _)| *known == name);
         set.map(|(_, value)| value.clone()).or_else(|| env::var_os(name))
     }
 
-    /// Looks for the links as the device will, and makes those that need rights, and drops them.
+    /// Finds the links as the device will. Makes those that need privileges, and drops them.
     pub(crate) fn try_links(&self, wanted: Wanted) -> Result<(), Failure> {
         let mut specs = Vec::new();
         if wanted.device {
@@ -233,19 +239,19 @@ impl Variables {
     }
 }
 
-/// Where the libraries are.
+/// The folder of the libraries.
 #[derive(Debug)]
 struct Libraries {
     folder: PathBuf,
 }
 
-/// Where the library is that moves connections; or why it cannot be used.
+/// Returns the path of the library that moves connections, or the reason why it cannot be used.
 pub(crate) fn find_sockets_library() -> Result<PathBuf, Failure> {
     Ok(Libraries::find(&[SOCKETS_LIBRARY])?.folder.join(SOCKETS_LIBRARY))
 }
 
 impl Libraries {
-    /// Finds them: where the environment says, or beside this program.
+    /// Finds the libraries in the folder that the environment names, or near this program.
     fn find(names: &[&str]) -> Result<Self, Failure> {
         let folders = match env::var_os(PLACE).filter(|place| !place.is_empty()) {
             Some(place) => {
@@ -288,15 +294,18 @@ impl Libraries {
     }
 }
 
-/// Where the libraries of a program in this file may be: as it is installed, and as it is built.
+/// Returns the possible folders of the libraries for a program at this path, both installed and in
+/// a build.
 fn beside(program: &Path) -> Vec<PathBuf> {
     let Some(folder) = program.parent() else { return Vec::new() };
     let installed = folder.parent().map(|above| above.join(FOLDER));
     [installed, Some(folder.join(FOLDER))].into_iter().flatten().collect()
 }
 
-/// A command line that starts a daemon with a device. It is split at spaces, and a shell on another host may read it or
-/// none: values that are more than plain words stay behind. None if this command has no plain name itself.
+/// Returns a command line that starts a daemon with a device. The launcher splits it at spaces, and
+/// a shell on the other host may or may not interpret it. Settings with other characters than plain
+/// ones are therefore omitted. Returns `None` if the path of this command itself has such
+/// characters.
 fn agent(
     settings: &[(OsString, OsString)],
     own_program: &Path,
@@ -322,7 +331,7 @@ fn agent(
     Some(words.join(" "))
 }
 
-/// Whether this command has set it, for a program that runs it again.
+/// Returns whether this command has set the variable, as when a program runs this command again.
 fn is_own_agent(agent: &OsStr, daemon: &str) -> bool {
     let words: Vec<&[u8]> = agent.as_bytes().split(|&byte| byte == b' ').collect();
     let own = ["run", "--sockets", "--rdma", "--"].map(str::as_bytes);
@@ -332,7 +341,7 @@ fn is_own_agent(agent: &OsStr, daemon: &str) -> bool {
         && words.find(|word| !own[1..].contains(word)) == Some(own[0])
 }
 
-/// A list with these in front of what is there already, none twice.
+/// Returns a list of `ours` followed by `found`, without repetitions.
 fn in_front(ours: &OsStr, found: &OsStr, separators: &[u8]) -> OsString {
     let parts = |list: &OsStr| -> Vec<OsString> {
         let parts = list.as_bytes().split(|byte| separators.contains(byte));
@@ -347,9 +356,9 @@ fn in_front(ours: &OsStr, found: &OsStr, separators: &[u8]) -> OsString {
     all.join(OsStr::new(":"))
 }
 
-/// The devices of the kernel's, which a program does not see beside ours.
+/// Returns the kernel's devices, which a program cannot see beside ours.
 pub(crate) fn hidden_devices() -> Vec<String> {
-    // This command is run by another one: what it sees there is ours.
+    // Another instance of this command runs this one, so the visible devices are ours.
     let preloaded = env::var_os("LD_PRELOAD").unwrap_or_default();
     if preloaded.to_string_lossy().contains(PATHS) {
         return Vec::new();
@@ -358,37 +367,39 @@ pub(crate) fn hidden_devices() -> Vec<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
-/// In the order in which the loader gets them.
+/// The libraries in the order for the loader.
 const LIBRARIES: [&str; 3] = ["libibverbs.so.1", "librdmacm.so.1", PATHS];
 
-/// Moves TCP connections of programs.
+/// The library that moves TCP connections of programs.
 pub(crate) const SOCKETS_LIBRARY: &str = "libethernot-sockets.so";
 
-/// Shows programs the files of devices.
+/// The library that shows device files to programs.
 const PATHS: &str = "libethernot_paths.so";
 
-/// Beside the libraries: programs that others start to learn of devices.
+/// Folder beside the libraries, with programs that other programs run to list devices.
 const TOOLS: &str = "bin";
 
-/// Where they are, beside the programs.
+/// Folder of the libraries, relative to the programs' folder or to the folder above it.
 const FOLDER: &str = "lib/ethernot";
 
-/// Settings of the device begin so.
+/// Prefix of the device's settings.
 const PREFIX: &str = "ETHERNOT_";
 
-/// Variables that say how a launcher starts its daemons on other hosts, and what these are called: Open MPI up to 4, and
-/// PRRTE, which is what starts ranks of Open MPI 5.
+/// Variables with the command by which a launcher starts its daemons on other hosts, and the names
+/// of the daemons: Open MPI up to 4, and PRRTE, which starts the ranks of Open MPI 5.
 const LAUNCHERS: [(&str, &str); 2] =
     [("OMPI_MCA_orte_launch_agent", "orted"), ("PRTE_MCA_prte_launch_agent", "prted")];
 
-/// Variables by which frameworks choose the device.
+/// Variables that make frameworks choose the device.
 ///
-/// Open MPI of Debian does without libfabric (`mtl = ^ofi` in its file). With it, it takes the device rather than TCP, and
-/// TCP if there is none. Of libfabric's ways to the device Open MPI 5 takes another by itself, over which it hangs.
+/// Debian's Open MPI excludes libfabric (`mtl = ^ofi` in its configuration). With libfabric it
+/// prefers the device to TCP, and uses TCP if there is no device. Open MPI 5 would by default
+/// choose another of libfabric's providers for the device, over which it hangs.
 ///
-/// UCX takes what interfaces say they carry for what they carry, and spreads large messages over all that are nearly as fast as the
-/// fastest. TCP on the interface of the device says as much as the device, or more. So TCP is said to be slow, and is
-/// for those only whom the device does not reach. Versions before 1.15 have no such variable and would warn of it.
+/// UCX believes the rates that interfaces report, and spreads large messages over all that are
+/// nearly as fast as the fastest. TCP on the device's interface reports at least the rate of the
+/// device. Therefore TCP is declared as slow, so that it is used only for peers that the device
+/// does not reach. Versions before 1.15 do not have this variable, and would warn.
 const FRAMEWORKS: [(&str, &str); 4] = [
     ("OMPI_MCA_mtl", "ofi"),
     ("OMPI_MCA_mtl_ofi_provider_include", "verbs;ofi_rxm"),
@@ -396,7 +407,7 @@ const FRAMEWORKS: [(&str, &str); 4] = [
     ("UCX_WARN_UNUSED_ENV_VARS", "n"),
 ];
 
-/// Names their folder.
+/// Variable with the folder of the libraries.
 const PLACE: &str = "ETHERNOT_LIBRARIES";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `ethernot sim sweep`: many simulations on all processors.
+//! `ethernot sim sweep`: runs many simulations on all processors.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -26,10 +26,10 @@ use crate::threads::OnThreads;
 
 /// Simulate all combinations of some settings.
 ///
-/// A section `[sweep.X]` gives keys of the section X lists of values. Each point becomes a file in
-/// the folder; a sweep that was stopped goes on where it was, as finished points are not run again.
-/// Several machines that share the folder may each run a part. Two that run the same points come to the
-/// same files, but do some of the work twice.
+/// A section `[sweep.X]` contains lists of values for keys of the section X. Each point becomes a
+/// file in the folder. A stopped sweep can be continued, as finished points do not run again.
+/// Several machines that share the folder may each run a part. If two run the same points, they
+/// write equal files, but do some of the work twice.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim sweep grid.toml --into results\n  \
@@ -53,26 +53,27 @@ use crate::threads::OnThreads;
 pub(crate) struct Arguments {
     /// The configuration with its sweep
     grid: PathBuf,
-    /// Folder of the results, made if it is not there
+    /// Folder of the results, made if it does not exist
     #[arg(long, value_name = "FOLDER", required_unless_present = "count")]
     into: Option<PathBuf>,
-    /// Points run at a time [default: as many as there are processors for their threads]
+    /// Points to run in parallel
+    /// [default: the number of processors divided by the threads of a point]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
-    /// Do parts of the network of each point on so many threads, whatever the grid says; the result is
-    /// the same. More points than threads: let each have one
+    /// Simulate parts of each point's network on this number of threads, overriding the grid; the
+    /// result does not change. With more points than processors, one thread per point is faster
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
     threads: Option<u32>,
-    /// Run only every N-th point, beginning with the K-th
+    /// Run only every N-th point, starting with the K-th
     #[arg(long, value_name = "K/N", default_value = "1/1")]
     part: Part,
-    /// Print how many points there are, and run none
+    /// Print the number of points, and run none
     #[arg(long)]
     count: bool,
-    /// Print the results that there are, and run nothing; the exit status is 1 if there are not all
+    /// Print the finished results, and run nothing; the exit status is 1 if results are missing
     #[arg(long, conflicts_with = "count")]
     finished: bool,
-    /// Print means of points that differ in their seed only, with their 95 % confidence intervals
+    /// Print means over points that differ only in their seed, with 95 % confidence intervals
     #[arg(long, conflicts_with = "count")]
     means: bool,
     /// Print the results as JSON
@@ -80,7 +81,7 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// Every `of`-th point, beginning with number `number`, counted from 1.
+/// Every `of`-th point, starting with number `number`, counted from 1.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     number: usize,
@@ -159,8 +160,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     Err(text.into())
 }
 
-/// Makes the folder, and makes sure that results can be kept there, which is to be known before hours
-/// of simulation; a folder with all results need not be written to.
+/// Makes the folder, and checks that results can be written, because an error after hours of
+/// simulation would be too late. A folder with all results need not be writable.
 fn check_folder(folder: &Path, points: &[Point]) -> Result<(), Failure> {
     if points.iter().all(|point| finished(&file_of(folder, point), point).is_some()) {
         return Ok(());
@@ -171,11 +172,11 @@ fn check_folder(folder: &Path, points: &[Point]) -> Result<(), Failure> {
     check_writable([probe.as_path()])
 }
 
-/// The results of points, a line each.
+/// Returns the results of points, one line each.
 fn to_lines(results: &[(String, PathBuf, Value)]) -> String {
     let mut text = String::new();
     for (name, _, result) in results {
-        // Writing to a `String` does not fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(
             text,
             "{name}  completed {} us  latency mean {} us  result {}",
@@ -187,12 +188,12 @@ fn to_lines(results: &[(String, PathBuf, Value)]) -> String {
     text
 }
 
-/// To the nanosecond; absent if there was nothing to measure.
+/// Formats microseconds with three decimals, or `-` if there is no value.
 fn microseconds(value: &Value) -> String {
     value.as_f64().map_or_else(|| "-".to_string(), |value| format!("{value:.3}"))
 }
 
-/// The same as JSON, with the file of each.
+/// Returns the results as JSON, with the file of each.
 fn to_list(results: &[(String, PathBuf, Value)]) -> String {
     let entry = |(name, path, result): &(String, PathBuf, Value)| {
         json!({
@@ -206,16 +207,16 @@ fn to_list(results: &[(String, PathBuf, Value)]) -> String {
     format!("{:#}\n", Value::Array(results.iter().map(entry).collect()))
 }
 
-/// Points that differ in their seed only, taken together.
+/// Statistics over points that differ only in their seed.
 #[derive(Debug, PartialEq)]
 struct Replicated {
-    /// The name without the seed.
+    /// The name of the points without the seed.
     name: String,
     completed_us: Vec<f64>,
     latency_us: Vec<f64>,
 }
 
-/// In the order in which the first of each comes.
+/// Returns the statistics in the order of first appearance.
 fn means(results: &[(String, PathBuf, Value)]) -> Vec<Replicated> {
     let mut found: Vec<Replicated> = Vec::new();
     for (name, _, result) in results {
@@ -231,7 +232,7 @@ fn means(results: &[(String, PathBuf, Value)]) -> Vec<Replicated> {
     found
 }
 
-/// How the name of a point says its seed.
+/// The part of a point's name before its seed.
 const SEED: &str = "run.seed=";
 
 fn show_means(means: &[Replicated], is_json: bool) -> String {
@@ -259,7 +260,7 @@ fn show_means(means: &[Replicated], is_json: bool) -> String {
             format!("{mean}{}", margin.unwrap_or_default())
         };
         let name = if name.is_empty() { "all" } else { name };
-        // Writing to a `String` does not fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(
             text,
             "{name}  {} runs  completed {} us  latency mean {} us",
@@ -271,30 +272,31 @@ fn show_means(means: &[Replicated], is_json: bool) -> String {
     text
 }
 
-/// How many points are run at a time on so many processors, if no more than so many have a thread.
+/// Returns the number of points to run in parallel on `processors`, limited by the largest number
+/// of threads of a point.
 fn jobs_for(processors: u32, threads: impl Iterator<Item = u32>) -> u16 {
     let most = threads.max().unwrap_or(1).max(1);
     u16::try_from(processors / most).unwrap_or(u16::MAX).max(1)
 }
 
-/// What running points came to.
+/// The outcome of running points.
 struct Ran {
-    /// What went wrong, in words.
+    /// The error texts.
     failures: Vec<String>,
-    /// It stopped early, as no result can be kept any more.
+    /// The reason why the sweep stopped early: results can no longer be written.
     unwritable: Option<Unwritable>,
 }
 
-/// Why results cannot be kept.
+/// Why results cannot be written.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Unwritable {
-    /// There is no room.
+    /// The disk is full.
     Full,
-    /// The folder went away, or may not be written to any more.
+    /// The folder no longer exists or is not writable.
     Other,
 }
 
-/// Runs those that have no result.
+/// Runs the points that have no result.
 fn run_points(folder: &Path, points: &[Point], jobs: u16) -> Result<Ran, Failure> {
     let next = AtomicUsize::new(0);
     let unwritable: OnceLock<Unwritable> = OnceLock::new();
@@ -313,7 +315,7 @@ fn run_points(folder: &Path, points: &[Point], jobs: u16) -> Result<Ran, Failure
                 {
                     if let Err(error) = finish(folder, point, &speed) {
                         if let Some(why) = error.unwritable {
-                            // What comes next would be simulated in vain.
+                            // Stops the sweep, because further results could not be written.
                             unwritable.get_or_init(|| why);
                         }
                         if let Ok(mut failures) = failures.lock() {
@@ -331,7 +333,7 @@ fn run_points(folder: &Path, points: &[Point], jobs: u16) -> Result<Ran, Failure
     Ok(Ran { failures, unwritable: unwritable.into_inner() })
 }
 
-/// Control-C ends the program at once: what is finished is kept, and the rest can be run later.
+/// Makes Control-C end the program at once. Finished points stay, and the others can run later.
 fn report_when_interrupted(folder: &Path, bar: ProgressBar) -> Result<(), Failure> {
     let folder = folder.to_owned();
     ctrlc::set_handler(move || {
@@ -348,7 +350,7 @@ fn report_when_interrupted(folder: &Path, bar: ProgressBar) -> Result<(), Failur
 /// Why a point has no result.
 struct PointError {
     what: String,
-    /// No other will have one either, as it cannot be kept.
+    /// The reason, if it affects all points because results cannot be written.
     unwritable: Option<Unwritable>,
 }
 
@@ -360,7 +362,8 @@ struct Speed<'a> {
 }
 
 impl Speed<'_> {
-    /// Called every few thousand events of a run that had `before` of them the last time.
+    /// Reports the progress of a run, which had `before` events at the last call. Called every few
+    /// thousand events.
     fn report(&self, progress: Progress, before: &mut u64) {
         if progress.events - *before < EVENTS_REPORTED {
             return;
@@ -372,7 +375,7 @@ impl Speed<'_> {
     }
 }
 
-/// Runs a point, unless its result is there.
+/// Runs a point, unless it has a result.
 fn finish(folder: &Path, point: &Point, speed: &Speed) -> Result<(), PointError> {
     let path = file_of(folder, point);
     if finished(&path, point).is_some() {
@@ -398,21 +401,21 @@ fn finish(folder: &Path, point: &Point, speed: &Speed) -> Result<(), PointError>
     })
 }
 
-/// A file is there as a whole or not at all, whatever stops this; and two that run the same point,
-/// in this process or another, do not write to the same file.
+/// Writes a result atomically. Two runs of one point, in this process or another, write to
+/// different temporary files.
 fn keep(path: &Path, text: &str) -> io::Result<()> {
     let hash = path.file_stem().unwrap_or_default().to_string_lossy();
     let unfinished = path.with_file_name(unfinished_name(&hash));
     let written = fs::write(&unfinished, text).and_then(|()| fs::rename(&unfinished, path));
     if written.is_err() {
-        // What cannot be removed either does no harm: its name is that of no result.
+        // If this fails, the remaining file does no harm, as its name is not that of a result.
         let _ = fs::remove_file(&unfinished);
     }
     written
 }
 
-/// A name that no other has, neither here nor on another machine that shares the folder, where a process
-/// of the same number may run the same point.
+/// Returns a unique name. It must also differ from names by other machines that share the folder,
+/// on which a process with this process id may run the same point.
 fn unfinished_name(of: &str) -> String {
     static WRITTEN: AtomicUsize = AtomicUsize::new(0);
     let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
@@ -420,7 +423,7 @@ fn unfinished_name(of: &str) -> String {
     format!("{of}.{}-{}-{number}.unfinished", host.trim(), process::id())
 }
 
-/// The result of a point, if it is there.
+/// Returns the result of a point, if it exists.
 fn finished(path: &Path, point: &Point) -> Option<Value> {
     let result: Value = serde_json::from_str(&fs::read_to_string(path).ok()?).ok()?;
     (result["configuration"].as_str()? == point.configuration.effective).then_some(result)
@@ -431,9 +434,9 @@ fn file_of(folder: &Path, point: &Point) -> PathBuf {
 }
 
 const TEMPLATE: &str = "{bar:24.cyan/dim} {pos}/{len} points, {eta} left · {wide_msg}";
-/// Exit status of a program that was interrupted, as shells count it.
+/// Exit status of an interrupted program, as in shells.
 const INTERRUPTED: i32 = 130;
-/// A few times a second of each run.
+/// Events between reports: a few reports per second for each run.
 const EVENTS_REPORTED: u64 = 1 << 21;
 
 #[cfg(test)]
@@ -452,7 +455,7 @@ mod tests {
         ];
         let shown = show_means(&means(&results), false);
         let lines: Vec<&str> = shown.lines().collect();
-        // Half of the distance of two values, by 12.706.
+        // Half the distance of two values, times 12.706.
         assert_eq!(
             lines,
             [

@@ -1,8 +1,8 @@
-//! The parts of a simulation on threads of their own.
+//! Runs the parts of a simulation on threads.
 //!
-//! The simulator itself knows no threads: its parts exchange parcels, and who does them is not its
-//! business. Here each has a thread. All do a window of virtual time, meet, hand over parcels, and
-//! meet again.
+//! The simulator itself has no threads: its parts exchange parcels, and any driver can run them.
+//! Here each part has a thread. All threads run a window of virtual time, meet, exchange parcels,
+//! and meet again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use std::thread;
 use interconnect::ethernet::Parcel;
 use interconnect::simulation::{Driver, Part, Progress, Stuck, WATCHED_EVENTS, Watcher, Window};
 
-/// Does each part on a thread.
+/// Runs each part on its own thread.
 #[derive(Debug)]
 pub(crate) struct OnThreads;
 
@@ -32,7 +32,7 @@ impl Driver for OnThreads {
                 .zip(1..)
                 .map(|(part, own)| scope.spawn(move || meeting.work(own, &mut **part, None)))
                 .collect();
-            // This thread does the first part, and reports the progress of all.
+            // This thread runs the first part, and reports the progress of all parts.
             let own = meeting.work(0, &mut **first, Some(watch));
             let join = |worker: thread::ScopedJoinHandle<'_, _>| match worker.join() {
                 Ok(end) => end,
@@ -44,17 +44,17 @@ impl Driver for OnThreads {
     }
 }
 
-/// Where threads meet.
+/// The meeting point of the threads.
 struct Meeting {
     window: Window,
     barrier: Barrier,
-    /// Time of the next event of each part; [`FAILED`] of one that gave up.
+    /// Time of each part's next event, in picoseconds; [`FAILED`] for a part that failed.
     next_ps: Vec<AtomicU64>,
-    /// Events of each part so far.
+    /// Number of each part's events so far.
     events: Vec<AtomicU64>,
-    /// How far each part is, now and then.
+    /// Progress of each part, updated from time to time.
     progress: Vec<Mutex<Progress>>,
-    /// What part a has for part b, at a · parts + b.
+    /// The parcel from part a to part b, at index a · parts + b.
     parcels: Vec<Mutex<Option<Parcel>>>,
 }
 
@@ -71,8 +71,8 @@ impl Meeting {
         }
     }
 
-    /// Does a part to the end. A part that gives up, or panics, still comes to the meeting, where
-    /// the others learn of it.
+    /// Runs a part to its end. A part that fails or panics still attends the meeting, where the
+    /// others learn of the failure.
     fn work(
         &self,
         own: usize,
@@ -89,7 +89,7 @@ impl Meeting {
                 Ok(Ok(())) => part.next_ps().unwrap_or(NOTHING),
                 _ => FAILED,
             };
-            // Before the meeting, so that all read the same and decide the same.
+            // Stored before the meeting, so that all threads read equal values and decide alike.
             self.next_ps[own].store(next_ps, Ordering::Relaxed);
             self.events[own].store(count, Ordering::Relaxed);
             self.barrier.wait();
@@ -103,18 +103,19 @@ impl Meeting {
                 return Err(self.window.endless(events, start_ps));
             }
             let end_ps = start_ps.saturating_add(self.window.lookahead_ps);
-            // All threads see the same counts, and so come here in the same windows.
+            // All threads see equal counts, so they enter this branch in the same windows.
             if events >= check {
                 check = events + WATCHED_EVENTS;
                 *lock(&self.progress[own]) = part.progress(start_ps);
                 if let Some(watch) = &mut watch {
-                    // What others did not say yet they said before.
+                    // A part that has not updated its progress yet still has its previous value
+                    // here.
                     let parts = self.progress.iter().map(|progress| *lock(progress));
                     reported = self.window.shares.whole(parts).report(watch);
                 }
             }
             end = catch_unwind(AssertUnwindSafe(|| {
-                // One that is stopped does no more, as one that gave up.
+                // After a stop request this part fails like one with an error.
                 reported?;
                 count = part.run_before(end_ps)?;
                 Ok(())
@@ -138,7 +139,7 @@ impl Meeting {
     }
 }
 
-/// What a mutex guards is whole also when a thread panicked.
+/// Locks a mutex. The values stay valid even if a thread panicked.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -146,7 +147,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const START: Progress = Progress { share: None, now_ps: 0, events: 0, messages: 0 };
 
 const NOTHING: u64 = u64::MAX;
-/// Far beyond the end of all runs.
+/// Later than the end of any run.
 const FAILED: u64 = u64::MAX - 1;
 
 #[cfg(test)]
@@ -181,7 +182,7 @@ mod tests {
         }
     }
 
-    /// A divided run is watched whichever thread drives it, and its share only grows.
+    /// A divided run reports its progress with any driver, and its share only grows.
     #[test]
     fn a_divided_run_reports_its_progress() {
         let text = "[topology]\nkind = \"leaf_spine\"\n[run]\nthreads = 3\n[workload]\nuntil_ps = \
@@ -212,7 +213,7 @@ mod tests {
         }
     }
 
-    /// An observer of a run can stop it, also if its parts are driven on threads.
+    /// The watcher of a run can stop it, even if its parts run on threads.
     #[test]
     fn a_divided_run_is_stopped_by_its_watcher() {
         let text = "[topology]\nkind = \"leaf_spine\"\n[run]\nthreads = 3\n[workload]\nuntil_ps = \
@@ -232,7 +233,7 @@ mod tests {
         }
     }
 
-    /// A part that fails ends the run of all.
+    /// A part that fails ends the whole run.
     #[test]
     fn a_part_that_gives_up_stops_the_others() {
         struct Quitter(u64);

@@ -1,4 +1,4 @@
-//! `ethernot sim torture`: many seeds on all processors.
+//! `ethernot sim torture`: runs many seeds on all processors.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 use crate::Failure;
 use crate::output::{is_standard_output, print, write_text};
 
-/// Search for broken promises of the engine under simulated disasters.
+/// Search for violations of the engine's guarantees under simulated disasters.
 ///
-/// Each seed stands for a network, its faults and what applications do. Seeds that are multiples of 8
-/// run twice, and both runs must agree. A failing seed is printed with the broken promise, the plan and the command
-/// that repeats it. The exit status is 1 if a seed failed.
+/// Each seed determines a network, its faults and the applications' operations. Seeds that are
+/// multiples of 8 run twice, and both runs must agree. A failing seed is printed with the violated
+/// guarantee, the plan and the command that repeats it. The exit status is 1 if a seed failed.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim torture --seeds 0..500\n  \
@@ -31,17 +31,19 @@ pub(crate) struct Arguments {
     /// Seeds to run, B excluded
     #[arg(long, value_name = "A..B", default_value = "0..500", value_parser = parse_range)]
     seeds: Range<u64>,
-    /// Seeds run at a time [default: as many as there are processors]
+    /// Seeds to run in parallel [default: the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
     /// Stop after this many failures
     #[arg(long, value_name = "N", default_value_t = 10)]
     failures: usize,
-    /// Use connections of queue pairs, with lists of pieces, immediates that consume receives, denied accesses
-    /// among operations in flight, and peers that leave as soon as they have what they waited for
+    /// Use queue pairs, with scatter/gather lists, immediates that consume receives, denied
+    /// accesses among operations in flight, and peers that leave as soon as they have received what
+    /// they waited for
     #[arg(long)]
     queue_pairs: bool,
-    /// Busy threads for each processor of a host, 0 to 16, beside the engine's thread
+    /// Make the engine's thread of each host share its processors with this number of busy threads
+    /// per processor, 0 to 16
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(..=16))]
     load: Option<u8>,
     /// Write the result as JSON; `-` for standard output, instead of the text
@@ -127,8 +129,8 @@ fn run_seeds(arguments: &Arguments, stop: &AtomicBool, is_text_wanted: bool) -> 
     tally
 }
 
-/// What makes two runs differ (the order of a hash map, an address) does so in most seeds, so that a sample of
-/// them finds it.
+/// Every how many seeds one runs twice. Causes that make two runs differ (the order of a hash map,
+/// an address) act in most seeds, so a sample of seeds finds them.
 const TWICE_EVERY: u64 = 8;
 
 fn progress_bar(seeds: u64) -> ProgressBar {
@@ -141,7 +143,7 @@ fn progress_bar(seeds: u64) -> ProgressBar {
     bar
 }
 
-/// What all seeds together did.
+/// The results of all seeds.
 struct Outcome {
     tally: Tally,
     seconds: f64,
@@ -207,7 +209,7 @@ fn parse_range(text: &str) -> Result<Range<u64>, String> {
 
 const TEMPLATE: &str = "{bar:24.cyan/dim} {pos}/{len} seeds, {eta} left · {wide_msg}";
 
-/// Rare enough to cost the seeds nothing.
+/// Interval of the progress bar: long enough not to slow the runs.
 const TICK: Duration = Duration::from_millis(500);
 
 #[cfg(test)]

@@ -1,18 +1,19 @@
-//! What the commands have in common that measure unmodified programs.
+//! Common arguments of commands that measure unmodified programs.
 
 use bench::unmodified::way::Way;
 use clap::Args;
 
-/// What is compared, and how often.
+/// The compared way, and the numbers and lengths of samples.
 #[derive(Debug, Args)]
 pub(crate) struct ComparisonArguments {
-    /// Way to compare with kernel TCP: edge (both sides have the library), edge-poll (and poll while they wait),
-    /// default (both have it and move what gains by it), client-only, server-only, left-alone (both have it and no
-    /// network is allowed), or tcp itself, which shows what chance does to ratios
+    /// The way to compare with kernel TCP: edge (both sides have the library), edge-poll (and poll
+    /// while they wait), default (both have it and move only connections that gain by it),
+    /// client-only, server-only, left-alone (both have it and no network is allowed), or tcp
+    /// itself, which shows how much ratios vary by chance
     #[arg(long = "against-tcp", value_name = "WAY", default_value = "edge", value_parser = parse_way)]
     pub(crate) other: Way,
-    /// Samples of each case over each way; the highest and the lowest are left out [default: 10, with
-    /// --quick 3]
+    /// Samples of each case and way; the highest and the lowest are excluded
+    /// [default: 10, with --quick 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) repetitions: Option<u32>,
     /// Seconds of a sample
@@ -27,7 +28,7 @@ pub(crate) struct ComparisonArguments {
 }
 
 impl ComparisonArguments {
-    /// Samples of each case.
+    /// Returns the number of samples of each case and way.
     pub(crate) fn repetitions(&self, is_quick: bool) -> u32 {
         self.repetitions.unwrap_or(if is_quick { 3 } else { 10 })
     }

@@ -1,4 +1,5 @@
-//! `ethernot bench verbs`: the measurements of an iWARP adapter, on a verbs device and on kernel TCP.
+//! `ethernot bench verbs`: the measurements of an iWARP adapter, on a verbs device and over kernel
+//! TCP.
 
 use bench::verbs::contender::Device;
 use bench::verbs::programs::Programs;
@@ -10,13 +11,14 @@ use crate::quantities::{parse_seconds, parse_size};
 use crate::shaped_command::{self, OutputArguments};
 use crate::{Failure, own_program};
 
-/// Measure a verbs device, in turn with kernel TCP: speed, CPU left over, registration, MPI.
+/// Measure a verbs device, alternately with kernel TCP: speed, CPU left over, registration, MPI.
 ///
-/// The programs run by `ethernot run` and over TCP, between two network namespaces with a CPU each. `bandwidth`: windows of
-/// messages one way and both ways. `latency`: half of a round trip. `availability`: how much of its CPU a program keeps while
-/// messages flow, over verbs, TCP and MPI. `registration`: the cost of memory regions by size. `mpi`: bandwidth and latency
-/// of MPI over the device and over its own TCP. Of samples the highest and the lowest are left out. The programs are
-/// ordinary ones and run between real hosts, too. Needs root.
+/// The programs run under `ethernot run` and over TCP, between two network namespaces with a CPU
+/// each. `bandwidth`: windows of messages in one and both directions. `latency`: half a round trip.
+/// `availability`: the CPU time left to a program while messages are exchanged, over verbs, TCP and
+/// MPI. `registration`: the cost of memory regions by size. `mpi`: bandwidth and latency of MPI
+/// over the device and over its own TCP. The highest and the lowest sample are excluded. The
+/// programs are ordinary ones and also run between real hosts. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench verbs --quick\n  \
@@ -29,26 +31,26 @@ pub(crate) struct Arguments {
     /// Measure fewer points and samples: minutes rather than hours
     #[arg(long)]
     quick: bool,
-    /// Devices: edge0; system for what this host has
+    /// Devices: edge0, or system for the devices of this host
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "edge0")]
     device: Vec<String>,
     /// Tests to run: bandwidth, latency, availability, registration, mpi [default: all]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_test)]
     tests: Vec<Test>,
-    /// How the device moves messages: write, send, read
+    /// Operations of the device: write, send, read
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "write", value_parser = parse_operation)]
     operations: Vec<Operation>,
     /// Bytes of messages and of memory regions, such as 8,64K,1M [default: those of each test]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_message)]
     sizes: Vec<u64>,
-    /// Messages of a window [default: 1,16,64,256, with --quick 1,16]
+    /// Number of messages in a window [default: 1,16,64,256, with --quick 1,16]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=i64::from(WINDOW_MAX)))]
     windows: Vec<u32>,
-    /// Samples of each point; the highest and the lowest are left out [default: 10, with --quick 5; of availability and
-    /// registration 3, with --quick 1]
+    /// Samples of each point; the highest and the lowest are excluded
+    /// [default: 10, with --quick 5; of availability and registration 3, with --quick 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     runs: Option<u32>,
-    /// How long a sample takes, in seconds [default: 0.2, with --quick 0.05; of availability 1, with --quick 0.25]
+    /// Length of a sample [default: 0.2, with --quick 0.05; of availability 1, with --quick 0.25]
     #[arg(long, value_name = "SECONDS", value_parser = parse_sample_seconds)]
     seconds: Option<f64>,
     /// MTU of the link, in bytes
@@ -144,7 +146,7 @@ fn parse_sample_seconds(text: &str) -> Result<f64, String> {
     })
 }
 
-/// Limits of both programs.
+/// Largest message of both programs, in bytes.
 const MESSAGE_BYTES_MAX: u64 = 1 << 30;
 const WINDOW_MAX: u32 = 65_536;
 const SECONDS_MIN: f64 = 0.001;

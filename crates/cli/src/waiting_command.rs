@@ -1,4 +1,4 @@
-//! `ethernot sim waiting`: the waiting policy on simulated hosts whose processors are short.
+//! `ethernot sim waiting`: measures the waiting policy on simulated hosts with busy processors.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -20,25 +20,26 @@ use crate::output::{check_writable, write_results};
 
 /// Measure the waiting policy beside busy threads, in virtual time.
 ///
-/// Runs ping-pong, one-way and two-way between hosts whose threads share their processors with 0 to 4 busy threads
-/// for each processor, under a model of Linux's scheduler. Hosts are a quarter to four times as fast as a calibrated
-/// one; applications poll, or wait in calls. Prints the rate against the share of a processor that is left, the worst
-/// last, and the figures of the best rule that learns nothing (always spin, never spin, spin for as long as a sleep
-/// costs). The figures depend on the protocol, the policy and the seeds alone, not on this machine.
+/// Runs ping-pong, one-way and two-way between hosts whose threads share their processors with 0 to
+/// 4 busy threads per processor, under a model of Linux's scheduler. Hosts are a quarter to four
+/// times as fast as a calibrated one; applications poll, or wait in calls. Prints the rate against
+/// the share of a processor that is left, the worst last, and the results of the best fixed rule
+/// (always spin, never spin, spin for as long as a sleep costs). The results depend on the
+/// protocol, the policy and the seeds alone, not on this machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim waiting\n  \
     ethernot sim waiting --load 4 --hosts 1 --mode polls\n  \
     ethernot sim waiting --quick --json waiting.json")]
 pub(crate) struct Arguments {
-    /// Simulate only hosts a quarter, as fast, and four times as fast as a calibrated one; one seed each; no other
-    /// rules
+    /// Run only hosts a quarter, as fast, and four times as fast as a calibrated one; one seed
+    /// each; no fixed rules
     #[arg(long)]
     quick: bool,
-    /// Speeds of hosts relative to a calibrated one: 0.25, 0.5, 1, 2, 4 [default: all]
+    /// Speeds of hosts relative to a calibrated one: 0.25, 0.5, 1, 2, 4
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_speed)]
     hosts: Vec<u32>,
-    /// Busy threads for each processor: 0, 1, 2, 4 [default: all]
+    /// Busy threads per processor: 0, 1, 2, 4
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = parse_load)]
     load: Vec<usize>,
     /// How applications wait: polls, waits [default: both]
@@ -53,7 +54,7 @@ pub(crate) struct Arguments {
     /// Virtual time of each run, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     time_ms: u64,
-    /// Points run at a time [default: as many as there are processors]
+    /// Points to run in parallel [default: the number of processors]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
     /// Write the results as JSON; `-` for standard output, instead of the table
@@ -76,7 +77,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
     write_results(arguments.json.as_deref(), json, || found.to_text())
 }
 
-/// The points that are wanted.
+/// Returns the selected points.
 fn points(arguments: &Arguments) -> Vec<Point> {
     let mut points = if arguments.quick && arguments.hosts.is_empty() {
         scenarios::quick()
@@ -126,16 +127,16 @@ fn run_points(arguments: &Arguments, points: &[Point]) -> Result<Vec<Comparison>
     Ok(results.into_iter().collect::<Result<_, String>>()?)
 }
 
-/// What was found.
+/// The results of a run.
 struct Found {
-    /// The worst last.
+    /// The results, the worst last.
     results: Vec<Comparison>,
     has_simple: bool,
     seconds: f64,
 }
 
 impl Found {
-    /// The worst ratio, of points with a load or of those without.
+    /// Returns the worst ratio of points with busy threads, or of points without.
     fn worst_ratio(&self, with_load: bool) -> Option<f64> {
         let of_load = self.results.iter().filter(|result| (result.point.load > 0) == with_load);
         of_load.map(Comparison::ratio).reduce(f64::min)
@@ -145,10 +146,10 @@ impl Found {
         self.results.iter().filter(|result| result.ratio() >= WANTED).count()
     }
 
-    /// One line each, the worst last, where a terminal shows it.
+    /// Returns one line per result. The worst is last, as the end stays visible on a terminal.
     fn to_text(&self) -> String {
         let mut text = String::new();
-        // Writing to a `String` does not fail, here and below.
+        // Writing to a `String` cannot fail, here and below.
         let _ = writeln!(
             text,
             "{:44} {:>6} {:>7} {:>6} {:>11} {:>9} {:>9} {:>8} {:>11}",
@@ -255,8 +256,8 @@ const NS_PER_MS: u64 = 1_000_000;
 
 const TEMPLATE: &str = "{bar:24.cyan/dim} {pos}/{len} points, {eta} left · {wide_msg}";
 
-/// Rare enough to cost the points nothing.
+/// Interval of the progress bar: long enough not to slow the runs.
 const TICK: Duration = Duration::from_millis(500);
 
-/// What the policy should come to against the share that is left.
+/// Lowest acceptable ratio of the rate to the share of a processor that is left.
 const WANTED: f64 = 0.9;

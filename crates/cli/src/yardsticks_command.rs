@@ -1,4 +1,4 @@
-//! `ethernot bench yardsticks`: small messages against the least that a host can do, and against
+//! `ethernot bench yardsticks`: compares small messages with the lowest cost on this host, and with
 //! other programs.
 
 use std::fmt::Write as _;
@@ -17,16 +17,16 @@ use crate::quantities::parse_seconds;
 use crate::shaped_command::{self, HostArguments};
 use crate::{Failure, own_program};
 
-/// Compare an 8-byte ping-pong with bare frames of equal size and with other programs, and streams over
-/// UDP with bare datagrams.
+/// Compare an 8-byte ping-pong with bare frames of equal size and with other programs, and streams
+/// over UDP with bare datagrams.
 ///
-/// The bare stream makes the system calls that a stream of remote writes makes: one call gathers 44
-/// headers and payloads, which the kernel sends and hands over in one piece, and each payload is copied
-/// to its place.
+/// The bare stream makes the system calls of a stream of remote writes: one call gathers 44 headers
+/// and payloads, which the kernel sends and delivers as one segmented datagram, and each payload is
+/// copied to its place.
 ///
 /// The other programs are `ucx_perftest -t ucp_put_lat` over TCP (Debian package ucx-utils) and
-/// `sockperf ping-pong --tcp` (package sockperf); the smallest message of sockperf has 14 bytes. One
-/// that is not installed is left out with a message. Needs root.
+/// `sockperf ping-pong --tcp` (package sockperf); the smallest message of sockperf has 14 bytes. A
+/// program that is not installed is skipped with a message. Needs root.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot bench yardsticks --link xdp\n  \
@@ -34,10 +34,10 @@ use crate::{Failure, own_program};
 pub(crate) struct Arguments {
     #[command(flatten)]
     hosts: HostArguments,
-    /// Samples of each figure; the highest and the lowest are left out
+    /// Samples of each figure; the highest and the lowest are excluded
     #[arg(long, value_name = "N", default_value_t = 5)]
     repetitions: u32,
-    /// About how long the exchanges of this program may take, in seconds
+    /// Approximate length of this program's own measurements
     #[arg(long, value_name = "SECONDS", default_value_t = 6.0, value_parser = parse_seconds)]
     time: f64,
     /// Write the results as JSON; `-` for standard output, instead of the table
@@ -81,7 +81,7 @@ fn options(arguments: &Arguments) -> Result<Options, Failure> {
     })
 }
 
-/// One line for each contender.
+/// Returns one line per contender.
 fn table(report: &Report) -> String {
     let mut text = format!("8-byte ping-pong over {}, half a round trip\n", report.kind.name());
     for (name, latency) in &report.latency_ns {
@@ -89,7 +89,7 @@ fn table(report: &Report) -> String {
             .ratios
             .get(name)
             .map_or_else(String::new, |ratio| format!("   edge takes {ratio:.2} of it"));
-        // Writing to a string does not fail, here and below.
+        // Writing to a string cannot fail, here and below.
         let _ = writeln!(text, "{name:<14}{:>8.2} us{ratio}", latency.median / 1e3);
     }
     for stream in &report.streams {

@@ -1,4 +1,4 @@
-//! The command as a user runs it, over loopback and in network namespaces.
+//! Tests the command as a user runs it, over loopback and in network namespaces.
 #![expect(clippy::disallowed_methods, reason = "waits for other processes, which signal nothing")]
 
 mod shared;
@@ -172,7 +172,7 @@ fn a_killed_run_is_cleaned_up_by_the_next() {
     signal_to(&child, Signal::SIGKILL);
     child.wait().unwrap();
     until(|| children_of(pid).is_empty());
-    // A run of another test may be the one that removes them.
+    // Another test's run may remove them instead.
     until(|| {
         namespaces::remove_leftovers();
         namespaces_of(pid).is_empty()
@@ -290,7 +290,8 @@ fn every_command_explains_itself_with_examples() {
             let name: &str = name.leak();
             commands.push([&command[..], &[name]].concat());
         }
-        // What only leads to others prints nothing, nor does what becomes another program.
+        // Commands with subcommands print no results, and neither does a command that becomes
+        // another program.
         let prints_no_results = matches!(command[..], [] | ["sim" | "run"]);
         assert!(help.contains("--json") || prints_no_results, "{command:?}: {help}");
         seen += 1;
@@ -298,7 +299,7 @@ fn every_command_explains_itself_with_examples() {
     assert!(seen >= 20, "{seen} commands");
 }
 
-/// Runs `ethernot bench` with `arguments`, which must make it print JSON.
+/// Runs `ethernot bench` with `arguments`, which must select JSON output, and parses the results.
 fn results(arguments: &[&str]) -> Results {
     let arguments: Vec<_> = ["bench"].into_iter().chain(arguments.iter().copied()).collect();
     let output = run(&arguments);
@@ -358,7 +359,7 @@ fn namespaces_of(pid: u32) -> Vec<String> {
     names.filter(|name| name.starts_with(&format!("ethernot-bench-{pid}-"))).collect()
 }
 
-/// The processes with busy threads that process `pid` has started.
+/// Returns the processes with busy threads that process `pid` has started.
 fn busy_children_of(pid: u32) -> Vec<String> {
     let wanted = [',', '}'].map(|end| format!("\"parent\":{pid}{end}"));
     let entries = fs::read_dir("/proc").unwrap().flatten();
@@ -367,7 +368,7 @@ fn busy_children_of(pid: u32) -> Vec<String> {
     commands.filter(|c| is_wanted(c) && c.contains("\"busy\"")).collect()
 }
 
-/// The client processes that process `pid` has started: they come last.
+/// Returns the client processes that process `pid` has started. They start last.
 fn children_of(pid: u32) -> Vec<String> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let commands = entries.filter_map(|entry| read(&entry.path().join("cmdline")));
@@ -380,7 +381,7 @@ fn read(path: &Path) -> Option<String> {
     fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Waits until `condition` holds, for at most half a minute or so.
+/// Waits until `condition` holds, for at most about half a minute.
 fn until(condition: impl Fn() -> bool) {
     for _ in 0..6000 {
         if condition() {

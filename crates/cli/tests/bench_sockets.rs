@@ -1,4 +1,4 @@
-//! `ethernot bench sockets` as a user runs it. What needs namespaces needs root.
+//! Tests `ethernot bench sockets` as a user runs it. Tests with namespaces need root.
 #![expect(clippy::disallowed_methods, reason = "waits for another process, which signals nothing")]
 
 mod shared;
@@ -48,7 +48,7 @@ fn every_test_of_the_papers_has_a_figure_over_loopback() {
     let poll = found.rows.iter().find(|row| row.contender == Contender::TcpPoll).unwrap();
     assert!(poll.test == Test::Latency && poll.ratio_to(Contender::Tcp).is_some());
     let text = fs::read_to_string(&page).unwrap();
-    // Only the disk is left to complain.
+    // Fails only on an I/O error.
     let _ = fs::remove_file(&page);
     assert!(text.contains("<svg") && text.contains("hot-spot") && text.ends_with("</html>\n"));
 }
@@ -119,7 +119,7 @@ fn start(arguments: &[&str], more: &[&str]) -> Child {
         .unwrap()
 }
 
-/// Namespaces of this process.
+/// Returns the namespaces that process `pid` has made.
 fn namespaces_of(pid: u32) -> Vec<PathBuf> {
     let entries = fs::read_dir(NAMESPACE_DIRECTORY).into_iter().flatten().flatten();
     let prefix = format!("ethernot-bench-{pid}-");

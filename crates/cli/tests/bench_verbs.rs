@@ -1,4 +1,5 @@
-//! What `ethernot bench verbs` refuses before it measures. Measurements are tested with the libraries, in `abi/programs`.
+//! Tests the arguments that `ethernot bench verbs` refuses before it measures. Measurements are
+//! tested with the libraries, in `abi/programs`.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! `ethernot doctor` as a user runs it, with rights and without.
+//! Tests `ethernot doctor` as a user runs it, with and without privileges.
 
 use std::process::{Command, Output, Stdio};
 use std::thread;
@@ -102,7 +102,7 @@ fn looking_changes_nothing() {
                 text(&command("ip", &arguments).output().unwrap().stdout)
             })
         };
-        // Addresses of the interfaces' own making come first.
+        // The interfaces first configure addresses themselves.
         until(|| !state()[1].contains("tentative") && state()[1].contains("fe80"));
         let before = state();
         doctor(&[]);
@@ -140,7 +140,7 @@ fn command(program: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs `test` in a network namespace of its own, which goes with the thread.
+/// Runs `test` in a new network namespace, which is removed with its thread.
 fn in_namespace(test: impl FnOnce() + Send + 'static) {
     let thread = thread::spawn(move || {
         if let Err(error) = unshare(CloneFlags::CLONE_NEWNET) {

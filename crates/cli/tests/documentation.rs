@@ -1,4 +1,4 @@
-//! What docs/simulator.md says can be typed works: each command in it is run, in the order of the page.
+//! Tests the commands in docs/simulator.md: runs each of them, in the order of the page.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use std::process::{Command, Output};
 #[derive(Debug)]
 struct Documented {
     words: Vec<String>,
-    /// It is marked as `(long)` or as `(root)`, or is only a name: then its help is asked for, which still
-    /// refuses options that are not there.
+    /// Whether the command is only parsed, because it is marked as `(long)` or `(root)`, or is only
+    /// a name. Then its help is requested, which still refuses unknown options.
     is_only_parsed: bool,
 }
 
@@ -21,7 +21,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Commands in blocks and in running text.
+/// Returns the commands in blocks and in running text.
 fn documented(page: &str) -> Vec<Documented> {
     let mut commands = Vec::new();
     let mut block: Option<String> = None;
@@ -58,10 +58,10 @@ fn ethernot(folder: &Path, words: &[String]) -> Output {
     command.current_dir(folder).args(words).output().unwrap()
 }
 
-/// A folder with the files that the page names.
+/// Returns a folder with the files that the page names.
 fn folder() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("documentation");
-    // It is not there the first time.
+    // Fails at the first run, as the folder does not exist yet.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(folder.join("examples/simulator")).unwrap();
     for example in fs::read_dir(root().join("examples/simulator")).unwrap() {
@@ -144,7 +144,7 @@ fn every_subcommand_of_the_simulator_is_named_by_the_page() {
     }
 }
 
-/// Options in running text are those of some command of the simulator.
+/// All options in the page's running text exist in some command of the simulator.
 #[test]
 fn every_option_of_the_page_on_the_simulator_is_there() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -168,7 +168,7 @@ fn every_option_of_the_page_on_the_simulator_is_there() {
     assert!(count > 15, "{count} options");
 }
 
-/// Options whose value is written.
+/// Options with an output file.
 const FILES: &[&str] = &[
     "--manifest",
     "--html",

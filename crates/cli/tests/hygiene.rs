@@ -1,5 +1,5 @@
-//! Whatever becomes of a run, the interfaces are afterwards as they were before, and work for others.
-//! Needs root: each test has two hosts, which are network namespaces.
+//! Tests that interfaces are restored after every kind of end of a run, and that others can use
+//! them. Needs root: each test has two hosts, which are network namespaces.
 
 #[expect(dead_code, reason = "connections are not needed here")]
 #[path = "../../ethernot/tests/hosts/mod.rs"]
@@ -50,7 +50,7 @@ fn shared_memory_leaves_nothing_behind() {
     }
 }
 
-/// How a run ends.
+/// The end of a run.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum End {
     Itself,
@@ -67,14 +67,14 @@ fn links_leave_nothing_behind(links: &str) {
     for end in [End::Itself, End::Interrupt, End::Kill] {
         run(&client, &server, links, end);
         for (host, before) in [&client, &server].into_iter().zip(&before) {
-            // The kernel takes some things away a little after the process has gone.
+            // The kernel removes some things a little after the end of the process.
             until(|| state(host).iter().zip(before).all(|(now, before)| now == before));
         }
         reach(&client, &server);
     }
 }
 
-/// Measures over `links` until it ends as `end` says.
+/// Runs a measurement over `links`, and ends it as `end` says.
 fn run(client: &Host, server: &Host, links: &str, end: End) {
     let mut serving =
         start(server, &["serve", "--listen", "10.9.9.2:0", "--json", "--links", links]);
@@ -119,7 +119,8 @@ fn run(client: &Host, server: &Host, links: &str, end: End) {
     serving.wait().unwrap();
 }
 
-/// What others could find changed on a host. (Neighbours come and go with traffic.)
+/// Returns the state of a host that a run could change, without neighbours, which change with any
+/// traffic.
 fn state(host: &Host) -> Vec<String> {
     host.run(|| {
         let mut found = Vec::new();
@@ -148,7 +149,7 @@ fn state(host: &Host) -> Vec<String> {
     })
 }
 
-/// Abstract sockets and those of our links on the host of the calling thread.
+/// Returns the abstract sockets and the sockets of our links on the calling thread's host.
 fn sockets() -> String {
     let read =
         |file| fs::read_to_string(format!("/proc/thread-self/net/{file}")).unwrap_or_default();
@@ -160,7 +161,7 @@ fn sockets() -> String {
     format!("abstract {names:?}, udp {}, packet {}", count("udp"), count("packet"))
 }
 
-/// The links of a run exist.
+/// Returns whether the links of a run exist.
 fn is_in_use(host: &Host, links: &str) -> bool {
     let is_udp = !links.contains("packet") && !links.contains("xdp");
     host.run(move || {
@@ -169,7 +170,7 @@ fn is_in_use(host: &Host, links: &str) -> bool {
     })
 }
 
-/// Others get through: TCP does.
+/// Checks that TCP connections are possible.
 fn reach(client: &Host, server: &Host) {
     let listener = server.run(|| TcpListener::bind("10.9.9.2:0").unwrap());
     let address = listener.local_addr().unwrap();
@@ -182,12 +183,12 @@ fn reach(client: &Host, server: &Host) {
     assert_eq!(received_text, "others");
 }
 
-/// A process that does not outlive the test, even if that fails.
+/// A process that is killed on drop, and therefore ends with a failed test.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended.
+        // Fails if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -208,7 +209,8 @@ impl DerefMut for Running {
 }
 
 fn start(host: &Host, arguments: &[&str]) -> Running {
-    // Tests that run in the background of a script ignore SIGINT, and so would what they start.
+    // `env` restores the default action of SIGINT. A test that runs in the background of a script
+    // ignores SIGINT, and its children would inherit that.
     let mut command = Command::new("env");
     command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_ethernot")]);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

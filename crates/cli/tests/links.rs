@@ -1,4 +1,4 @@
-//! Wrong links on the command line: each error names what is wrong and what to do.
+//! Tests invalid links on the command line: each error names the problem and the remedy.
 
 #[expect(dead_code, reason = "only hosts are needed here, not endpoints")]
 #[path = "../../ethernot/tests/hosts/mod.rs"]
@@ -124,7 +124,7 @@ fn ends_in_different_vlans_do_not_meet_and_say_so() {
     assert!(error.contains("02:00:00:00:00:02") && error.contains("VLAN"), "{error}");
 }
 
-/// The server refuses `links` with an error that has all `parts`.
+/// Checks that the server refuses `links` with an error that contains all `parts`.
 fn fails(host: &Host, links: &str, parts: &[&str]) {
     let program = env!("CARGO_BIN_EXE_ethernot");
     let arguments = ["serve", "--listen", "127.0.0.1:0", "--links", links];
@@ -134,7 +134,8 @@ fn fails(host: &Host, links: &str, parts: &[&str]) {
     assert!(parts.iter().all(|part| error.contains(part)), "{links}: {error}");
 }
 
-/// Nothing, and a printed reason, if the program is not there.
+/// Runs a program in a host's namespace. Prints the reason and returns `None` if the program is not
+/// installed.
 fn run(host: &Host, program: &str, arguments: &[&str]) -> Option<Output> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null());

@@ -1,4 +1,5 @@
-//! `ethernot paper` as a user runs it: interrupted again and again, it loses and invents nothing.
+//! Tests `ethernot paper` as a user runs it: when it is interrupted repeatedly, it neither loses
+//! nor invents results.
 #![expect(clippy::disallowed_methods, reason = "waits for another process, which signals nothing")]
 
 mod shared;
@@ -29,25 +30,25 @@ fn all_papers_that_are_killed_at_twenty_moments_have_all_their_items_in_the_end(
     killed_and_called_again(&["all", "--quick"], Duration::from_secs(30));
 }
 
-/// Kills the command twenty times, by SIGKILL and SIGINT in turn, within `longest` after its start, and runs it
-/// to its end.
+/// Kills the command twenty times, alternately by SIGKILL and SIGINT, within `longest` after its
+/// start. Then runs it to its end.
 fn killed_and_called_again(words: &[&str], longest: Duration) {
     let name = words.join("");
     let results = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("papers-killed-{name}"));
-    // Left by an earlier run.
+    // Removes the results of an earlier run.
     let _ = fs::remove_dir_all(&results);
     let before = ownerless_namespaces();
     let mut random = 88_172_645_463_325_252_u64;
     let mut interrupted = 0;
     for turn in 0..20 {
         let mut running = start(words, &results);
-        // Marsaglia's xorshift: the moments differ, and are the same in each run of the test.
+        // Marsaglia's xorshift gives different moments, which are equal in each run of the test.
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
         thread::sleep(longest.mul_f64((random >> 11) as f64 / (1_u64 << 53) as f64));
         let signal = if turn % 2 == 0 { Signal::SIGKILL } else { Signal::SIGINT };
-        // Fails for one that has ended by itself.
+        // Fails if the process has already ended.
         let _ = kill(Pid::from_raw(running.id().cast_signed()), signal);
         interrupted += usize::from(!running.wait().unwrap().success());
     }
@@ -77,7 +78,7 @@ fn killed_and_called_again(words: &[&str], longest: Duration) {
     fs::remove_dir_all(&results).unwrap();
 }
 
-/// Names of namespaces of benchmarks that have ended.
+/// Returns the names of namespaces of benchmarks that have ended.
 fn ownerless_namespaces() -> BTreeSet<String> {
     let entries = fs::read_dir(NAMESPACE_DIRECTORY).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());

@@ -1,5 +1,6 @@
-//! `ethernot run` and `ethernot env`: what becomes of programs of others, and what is said of those that cannot be
-//! given a device. The libraries here are empty ones, so that nothing depends on the real ones.
+//! Tests `ethernot run` and `ethernot env`: the environment of programs, and the errors for
+//! programs that cannot have a device. The libraries here are empty files, so that nothing depends
+//! on the real ones.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -58,7 +59,8 @@ fn input_exit_status_and_signals_are_the_programs_own() {
     child.stdin.take().unwrap().write_all(b"through").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(7), "through"));
-    // It is the same process, not a child: a signal to it ends the program.
+    // The program runs in this process, not in a child, so a signal to the process ends the
+    // program.
     let output = place.run(&["sh", "-c", "kill -TERM $$"]);
     assert_eq!(output.status.signal(), Some(15));
     let output = place.run(&["sh", "-c", "echo $PPID"]);
@@ -84,7 +86,7 @@ fn the_device_gets_its_settings() {
         "ETHERNOT_LINKS=udp:127.0.0.1".to_owned(),
         "ETHERNOT_LOG=debug".to_owned(),
         "ETHERNOT_STRICT=1".to_owned(),
-        // Programs go to other folders.
+        // Paths are absolute, because programs change their folder.
         format!("ETHERNOT_PCAP={}/frames.pcapng", folder.display()),
         format!("ETHERNOT_TRACE={}/trace.jsonl", folder.display()),
     ] {
@@ -116,7 +118,7 @@ fn wrong_settings_are_named_before_anything_starts() {
             assert!(error.contains(part), "{options:?}: {error}");
         }
     }
-    // What the environment says is looked at, too.
+    // Settings in the environment are checked too.
     let mut command = place.ethernot(&["run", "true"]);
     let output = command.env("ETHERNOT_FAULTS", "loss").output().unwrap();
     assert!(text(&output.stderr).contains("ETHERNOT_FAULTS"), "{}", text(&output.stderr));
@@ -162,7 +164,8 @@ fn programs_that_take_no_libraries_are_refused_with_a_reason() {
     place.refuses_file("small", &["32 bits"]);
     place.file("cut", &program[..200], 0o755);
     place.refuses_file("cut", &["read "]);
-    // A script is no better than what runs it; but what that starts may be.
+    // A script is refused if its interpreter is. Programs that the interpreter starts are not
+    // checked.
     place.file("of-musl", format!("#!{}\n", place.path("musl").display()).as_bytes(), 0o755);
     place.refuses_file("of-musl", &["musl"]);
 }
@@ -187,7 +190,7 @@ fn programs_that_gain_rights_are_refused_with_a_reason() {
         println!("skipped: the file system gives no rights (nosuid)");
         return;
     }
-    // To root they give nothing.
+    // For root, file capabilities add nothing.
     assert!(place.run(&[place.path("user").as_os_str(), OsStr::new("--version")]).status.success());
     for (name, what) in [("user", "set-user-ID"), ("group", "set-group-ID"), ("capable", "setcap")]
     {
@@ -270,7 +273,7 @@ fn daemons_of_launchers_are_started_by_the_same_command_unless_the_user_says_how
     let print = ["printenv", names[0], names[1]];
     let lines = lines_of(place.ethernot(&run).args(print));
     assert_eq!(lines, [expected("edge7", "orted"), expected("edge7", "prted")]);
-    // What is inside another one says the last word.
+    // The innermost of nested commands wins.
     let again = [program, "run", "--device", "edge8", "--"];
     let lines = lines_of(place.ethernot(&run).args(again).args(print));
     assert_eq!(lines, [expected("edge8", "orted"), expected("edge8", "prted")]);
@@ -311,7 +314,7 @@ fn connections_move_without_a_device_unless_one_is_wanted_too() {
         let preloaded = all.lines().next().unwrap();
         assert!(preloaded.contains("libibverbs.so.1:") && preloaded.ends_with(&library), "{all}");
     }
-    // What the environment of RDMA programs says is nothing for connections, and the other way round.
+    // Settings of RDMA devices have no effect on sockets, and the other way round.
     let mut command = place.ethernot(&["run", "--sockets", "--", "true"]);
     assert!(command.env("ETHERNOT_FAULTS", "loss").status().unwrap().success());
 }
@@ -342,7 +345,7 @@ fn wrong_settings_of_connections_are_named_before_anything_starts() {
             assert!(error.contains(part), "{options:?}: {error}");
         }
     }
-    // Without --sockets they mean nothing.
+    // These options require --sockets.
     let output = place.ethernot(&["run", "--poll", "--", "true"]).output().unwrap();
     assert!(text(&output.stderr).contains("--sockets"), "{}", text(&output.stderr));
 }
@@ -414,17 +417,17 @@ fn the_pages_name_every_option_and_no_other() {
 /// The library that moves connections.
 const SOCKETS: &str = "libethernot-sockets.so";
 
-/// A folder of a test, with empty libraries.
+/// A test's folder with empty libraries.
 struct Place {
     folder: PathBuf,
     libraries: PathBuf,
 }
 
 impl Place {
-    /// `None`, and said why, where libraries cannot be made.
+    /// Makes the folder. Prints the reason and returns `None` if libraries cannot be made.
     fn new(name: &str) -> Option<Self> {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("running").join(name);
-        // It is not there the first time.
+        // Fails at the first run, as the folder does not exist yet.
         let _ = fs::remove_dir_all(&folder);
         let libraries = folder.join("libraries");
         fs::create_dir_all(&libraries).unwrap();
@@ -461,7 +464,7 @@ impl Place {
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).unwrap();
     }
 
-    /// The program does not start, and the error has these words.
+    /// Checks that the program is not started, and that the error contains `words`.
     fn refuses(&self, program: impl Into<OsString>, words: &[&str]) {
         let program = program.into();
         let output = self.run(&[&program]);
@@ -477,7 +480,7 @@ impl Place {
     }
 }
 
-/// An ELF file of 64 bits in which something is to be changed.
+/// A 64-bit ELF file that can be modified.
 struct Elf<'a>(&'a [u8]);
 
 struct Changed {
@@ -493,25 +496,25 @@ impl Elf<'_> {
 }
 
 impl Changed {
-    /// Makes the segment of this type another.
+    /// Changes the type of the segment with type `from`.
     fn segment_type(&mut self, from: u32, to: u32) {
         let at = self.segment(from);
         self.bytes[at..at + 4].copy_from_slice(&to.to_le_bytes());
     }
 
-    /// Gives the program another loader, whose name is no longer.
+    /// Replaces the name of the loader by one that is not longer.
     fn loader(&mut self, name: &str) {
         let segment = self.segment(INTERPRETER);
         let (at, length) = (self.number(segment + 8), self.number(segment + 32));
         assert!(name.len() < length);
         self.bytes[at..at + length].fill(0);
         self.bytes[at..at + name.len()].copy_from_slice(name.as_bytes());
-        // The length of the segment is that of the name and its zero.
+        // The length of the segment includes the terminating zero.
         let length = name.len() as u64 + 1;
         self.bytes[segment + 32..segment + 40].copy_from_slice(&length.to_le_bytes());
     }
 
-    /// Where the segment of this type is described.
+    /// Returns the offset of the program header with this segment type.
     fn segment(&self, wanted: u32) -> usize {
         let (first, count) = (self.number(32), usize::from(self.bytes[56]));
         let at = |index: usize| first + index * 56;

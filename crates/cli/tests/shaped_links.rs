@@ -1,5 +1,5 @@
-//! The commands that measure over links of their own making, as a user runs them: `bench multiedge`,
-//! `bench failover` and `bench yardsticks`. Runs need root.
+//! Tests commands that measure over links which they make themselves, as a user runs them:
+//! `bench multiedge`, `bench failover` and `bench yardsticks`. Measurements need root.
 #![expect(clippy::disallowed_methods, reason = "waits for other processes, which signal nothing")]
 
 mod shared;
@@ -119,7 +119,7 @@ fn an_interrupted_run_leaves_nothing() {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // Two hosts at least, and processes in them.
+        // The run has at least two hosts, and processes in them.
         let is_on = |running: &mut Child| {
             namespaces_of(running.id()).len() >= 2 && children_of(running.id()).len() >= 2
         };
@@ -135,7 +135,7 @@ fn an_interrupted_run_leaves_nothing() {
         kill(Pid::from_raw(running.id().cast_signed()), Signal::SIGINT).unwrap();
         let status = running.wait().unwrap();
         assert_eq!(status.code(), Some(bench::cleanup::STATUS_INTERRUPTED), "{arguments:?}");
-        // With the namespaces go their interfaces, and with those the programs on them.
+        // The interfaces and the programs attached to them are removed with the namespaces.
         assert_eq!(namespaces_of(running.id()), Vec::<String>::new(), "{arguments:?}");
         for child in children {
             for _ in 0..1000 {
@@ -201,20 +201,20 @@ fn expect_refusal(arguments: &[&str], wanted: &[&str]) {
     }
 }
 
-/// Where a run puts its files; goes with the value.
+/// The folder for a run's files, removed on drop.
 struct Folder {
     path: PathBuf,
     pid: Cell<u32>,
 }
 
 impl Folder {
-    /// Nothing, and a printed reason, if runs are not possible.
+    /// Makes a folder. Returns `None` and prints the reason if measurements are not possible.
     fn new(name: &str) -> Option<Self> {
         if !can_make_namespaces() {
             return None;
         }
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        // Of a run before.
+        // Removes the files of an earlier run.
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(&path).unwrap();
         Some(Self { path, pid: Cell::default() })
@@ -224,7 +224,7 @@ impl Folder {
         self.path.join(format!("found.{kind}")).to_str().unwrap().to_owned()
     }
 
-    /// Runs the command, which must succeed, with both kinds of files.
+    /// Runs the command with both output files. The command must succeed.
     fn run(&self, arguments: &[&str], more: &[&str]) -> Output {
         let files = ["--json", &self.path("json"), "--html", &self.path("html")];
         let output = self.output(arguments, &[more, &files].concat());
@@ -244,17 +244,17 @@ impl Folder {
         running.wait_with_output().unwrap()
     }
 
-    /// What was written for machines.
+    /// Returns the JSON that the run wrote.
     fn json(&self) -> String {
         fs::read_to_string(self.path("json")).unwrap()
     }
 
-    /// Namespaces that the run has left behind.
+    /// Returns the namespaces that the run has left behind.
     fn left_behind(&self) -> Vec<String> {
         namespaces_of(self.pid.get())
     }
 
-    /// The page is whole, needs nothing from elsewhere, has a chart and contains `word`.
+    /// Checks that the page is complete and self-contained, has a chart and contains `word`.
     fn expect_page(&self, word: &str) {
         let page = fs::read_to_string(self.path("html")).unwrap();
         assert!(page.starts_with("<!doctype html>") && page.trim_end().ends_with("</html>"));
@@ -265,19 +265,19 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Only the disk is left to complain.
+        // Fails only on an I/O error.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
-/// Namespaces of this process.
+/// Returns the namespaces that process `pid` has made.
 fn namespaces_of(pid: u32) -> Vec<String> {
     let Ok(entries) = fs::read_dir(NAMESPACE_DIRECTORY) else { return Vec::new() };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     names.filter(|name| name.starts_with(&format!("ethernot-bench-{pid}-"))).collect()
 }
 
-/// Processes whose parent this is.
+/// Returns the children of process `pid`.
 fn children_of(pid: u32) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -289,15 +289,15 @@ fn parent_of(pid: u32) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
-/// Whether there is such a process; one that has ended and was not waited for is none.
+/// Returns whether the process runs. A process that has ended and was not waited for does not.
 fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z')))
 }
 
-/// What a process has said of errors so far; ends it.
+/// Ends a process, and returns its output to standard error so far.
 fn said(running: &mut Child) -> String {
-    // It may have ended already.
+    // Fails if the process has already ended.
     let _ = running.kill();
     let lines = running.stderr.take().map(|stderr| BufReader::new(stderr).lines());
     lines.into_iter().flatten().map_while(Result::ok).collect::<Vec<_>>().join("; ")

@@ -1,5 +1,5 @@
-//! What `ethernot sim` does with hosts that have the real engine, as a user runs it: frames in a file
-//! for Wireshark, prices, comparisons.
+//! Tests `ethernot sim` on hosts with the real engine, as a user runs it: capture files, prices,
+//! comparisons.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use wire_edge::{
 const ENGINES: &str = "[topology]\nhosts = 4\n[host]\nkind = \"edge\"\nrails = 2\n[workload]\nkind = \
                        \"all_to_all\"\nalgorithm = \"at_once\"\nbytes = 20000\niterations = 2\n";
 
-/// A folder that is removed with its content.
+/// A folder that is removed with its contents on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -61,7 +61,7 @@ impl Drop for Folder {
     }
 }
 
-/// What is in a pcapng file.
+/// The contents of a pcapng file.
 #[derive(Debug, Default, PartialEq)]
 struct Capture {
     interfaces: Vec<String>,
@@ -108,7 +108,8 @@ impl Capture {
     }
 }
 
-/// The edge frame in an Ethernet frame, with the hosts in its addresses: destination, then source.
+/// Returns the edge frame in an Ethernet frame, and the host numbers in its destination and source
+/// address.
 fn opened(packet: &[u8]) -> ([u8; 2], &[u8]) {
     assert_eq!(packet[12..14], ETHERTYPE_DEFAULT.to_be_bytes());
     let (envelope, frame) = Envelope::decode(&packet[14..]).expect("an envelope");
@@ -154,9 +155,9 @@ fn frames_in_a_file_are_those_that_were_sent_and_the_result_is_the_same() {
             payload_bytes += decode(frame).map_or(0, |frame| frame.payload.len());
         }
     }
-    // Each of four to three others, twice.
+    // Each of four hosts sends to three others, twice.
     assert!(payload_bytes >= 4 * 3 * 2 * 20_000, "{payload_bytes}");
-    // What is received was sent before, with the same bytes.
+    // Every received frame was sent before, with equal bytes.
     for packet in capture.packets.iter().filter(|packet| !packet.is_sent) {
         let at =
             sent.iter().find(|sent| sent.bytes == packet.bytes).expect("somebody sent it").at_ns;
@@ -198,8 +199,8 @@ fn what_cannot_be_captured_is_reported() {
     assert!(error.contains("make its folder first"), "{error}");
 }
 
-/// Lost frames, acknowledgements alone, handshakes: with all of it the dissector has nothing to object
-/// to. Skipped, with a message, where `tshark` is not installed.
+/// Lost frames, plain acknowledgements and handshakes: the dissector decodes all of them without
+/// complaint. Skipped, with a message, if `tshark` is not installed.
 #[test]
 fn tshark_reads_frames_of_simulated_hosts() {
     let more = "loss_ppm = 20000\nconnects_ahead = false\npayload = \"bytes\"\n";
@@ -238,7 +239,7 @@ fn tshark_reads_frames_of_simulated_hosts() {
         assert!(rows.iter().any(|row| number(row[5]).is_some()), "handshakes");
         for row in &rows {
             assert!(row[0].starts_with('h') && row[0].contains(" rail "), "{row:?}");
-            // A frame is one of a handshake or of a connection.
+            // A frame belongs either to a handshake or to a connection.
             assert_ne!(number(row[1]).is_some(), number(row[5]).is_some(), "{row:?}");
             assert_eq!(row[4], "", "{row:?}");
             assert_eq!(row[2], if name == "raw" { "good" } else { "" }, "{row:?}");
@@ -248,7 +249,7 @@ fn tshark_reads_frames_of_simulated_hosts() {
     }
 }
 
-/// A column of tshark, decimal or hexadecimal.
+/// Parses a column of tshark, decimal or hexadecimal.
 fn number(column: &str) -> Option<u64> {
     match column.strip_prefix("0x") {
         Some(hexadecimal) => u64::from_str_radix(hexadecimal, 16).ok(),

@@ -1,4 +1,4 @@
-//! Simulations from the command line: sweeps that are stopped in whatever way, and traces.
+//! Tests simulations from the command line: sweeps that are stopped in several ways, and traces.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use serde_json::Value;
 
 const POINTS: usize = 24;
 
-/// What a job array has finished so far can be asked for where nothing is to run.
+/// The finished results of a job array can be shown without running anything.
 #[test]
 fn finished_points_are_listed_and_others_not_run() {
     let sweep = Sweep::new("finished");
@@ -31,7 +31,7 @@ fn finished_points_are_listed_and_others_not_run() {
     assert!(part.status.success());
 }
 
-/// No point is simulated if its result cannot be kept anyway.
+/// No point is simulated if its result cannot be written.
 #[test]
 fn a_sweep_into_a_folder_that_takes_no_files_does_not_begin() {
     let sweep = Sweep::new("unwritable");
@@ -56,7 +56,7 @@ fn a_killed_sweep_goes_on_and_loses_no_finished_point() {
     assert!(sweep.run(&[]).status.success());
     let all = sweep.results();
     assert_eq!(all.len(), POINTS);
-    // Neither content nor time of change is another.
+    // Neither contents nor modification times have changed.
     assert!(kept.iter().all(|(path, result)| all.get(path) == Some(result)));
 }
 
@@ -113,7 +113,7 @@ fn points_that_are_the_same_do_not_get_in_each_others_way() {
     assert_eq!(sweep.results().len(), 1);
 }
 
-/// In a file system of four pages, in a mount namespace of its own.
+/// Uses a file system of four pages in a new mount namespace.
 #[test]
 fn a_sweep_on_a_full_disk_keeps_what_it_has_and_goes_on_when_there_is_room() {
     let sweep = Sweep::new("full");
@@ -247,13 +247,14 @@ fn a_trace_runs_with_the_parameters_of_loggopsim_and_reports_when_ranks_were_fin
     };
     let model = ["-L", "2us", "-o", "0.5us", "-g", "1000", "-G", "0.1"];
     let times = finished(&model);
-    // The interface is free for the second after g and 999 G; then o.
+    // The interface is free for the second message after g and 999 G; the second message then takes
+    // o.
     let second = 1.0 + 0.0999;
     assert!((times[0] - (second + 0.5)).abs() < 1e-9, "{times:?}");
     assert!(times[2].abs() < 1e-9, "{times:?}");
-    // L from there, 999 G, and o.
+    // L after that, 999 G, and o.
     assert!((times[1] - (second + 0.5 + 2.0 + 0.0999 + 0.5)).abs() < 1e-9, "{times:?}");
-    // S: requests and answers, three messages each.
+    // With S both messages need a request and an answer: three messages each.
     assert!(finished(&[&model[..], &["-S", "500"]].concat())[1] > times[1] + 4.0);
     assert!(run(&model).contains("finished: first rank 2 at 0.000 us, middle rank 0 at 1.600 us"));
 
@@ -317,14 +318,14 @@ fn a_run_with_engines_has_a_report_with_pictures_and_tables() {
         assert!(page.contains(part), "{part}");
     }
     let links = fs::read_to_string(links).unwrap();
-    // Sixteen cables of two directions on each of two rails.
+    // Sixteen cables with two directions on each of two rails.
     assert_eq!(links.lines().count(), 1 + 2 * 2 * 16);
     assert!(links.contains("\nrail 1 h15->s0,h15,s0,1000000000,"), "{links}");
     let messages = fs::read_to_string(messages).unwrap();
     assert_eq!(messages.lines().count(), 1 + 16 * 15);
 }
 
-/// A grid of its own and a folder for results.
+/// A grid and a folder for its results.
 struct Sweep {
     folder: PathBuf,
     grid: PathBuf,
@@ -364,7 +365,7 @@ impl Sweep {
         self.command().args(more).output().unwrap()
     }
 
-    /// Waits until so many points are finished, or the sweep is.
+    /// Waits until `count` points are finished, or the sweep has ended.
     fn wait_for_results(&self, running: &mut Child, count: usize) -> Results {
         loop {
             let results = self.results();
@@ -383,7 +384,7 @@ impl Sweep {
     }
 }
 
-/// When each result was written, and what it is.
+/// Modification time and contents of each result.
 type Results = BTreeMap<PathBuf, (SystemTime, String)>;
 
 fn content(path: &Path) -> (SystemTime, String) {
@@ -391,10 +392,10 @@ fn content(path: &Path) -> (SystemTime, String) {
     (changed, fs::read_to_string(path).unwrap())
 }
 
-/// An empty folder.
+/// Makes an empty folder.
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("simulations").join(name);
-    // It is not there the first time.
+    // Fails at the first run, as the folder does not exist yet.
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
     folder

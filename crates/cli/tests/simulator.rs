@@ -1,4 +1,4 @@
-//! What `ethernot sim` writes of simulated clusters, as a user runs it.
+//! Tests the output files of `ethernot sim` about simulated clusters, as a user runs it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ const CLUSTER: &str = "[topology]\nkind = \"leaf_spine\"\nleaves = 2\nhosts = 8\
                        [fabric]\nhost_rate_bps = 1_000_000_000\n[workload]\nkind = \"mesh\"\n\
                        iterations = 3\nbytes = 5000\n";
 
-/// A folder that is removed with its content.
+/// A folder that is removed with its contents on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -124,14 +124,14 @@ fn everything_that_is_asked_for_is_written() {
     assert!((sum - result["completed_us"].as_f64().unwrap()).abs() < 1e-3, "{path}");
     let late = path["by_link"][0]["link"].as_str().unwrap();
     assert!(late == "s0->s2" || late == "s1->s2" || late.starts_with("s2->"), "{late}");
-    // The same run without records.
+    // A run without records has the same result.
     assert_eq!(
         folder.json(&["run", "cluster.toml", "--json"])["result_hash"],
         result["result_hash"]
     );
 }
 
-/// All of one host's messages at once: each waits for those before it.
+/// If a host sends all its messages at once, each waits for those before it.
 #[test]
 fn slowdowns_are_in_the_report_and_the_table() {
     let folder = Folder::new("slowdown");
@@ -210,8 +210,8 @@ fn a_sweep_stops_when_the_disk_is_full_and_goes_on_later() {
         fs::remove_file(path).unwrap();
     }
     assert_eq!(names.len(), 3);
-    // Each result is written under another name first, with the machine and the process in it: here
-    // the shell's, which becomes the sweep. The name leads to a full device.
+    // A result is first written under a temporary name with the machine and the process id: here
+    // the shell's, which executes the sweep. The temporary name is a link to a full device.
     let script = r#"
         for name in "$@"; do
             for number in 1 2 3; do
@@ -260,7 +260,7 @@ fn fidelities_are_compared() {
     let fidelities = result["fidelities"].as_array().unwrap();
     assert_eq!(fidelities.len(), 3);
     let completed = |at: usize| fidelities[at]["completed_us"].as_f64().unwrap();
-    // Without a network nothing waits for the trunk that eight hosts share.
+    // Without a network, no message waits for the trunk that eight hosts share.
     assert!(completed(1) < completed(0) && completed(1) < completed(2), "{result}");
     assert_eq!(result["sizes"][0]["messages"], 16 * 4 * 3);
     let error = folder.refused(&["compare", "cluster.toml", "--fidelity", "packet"]);
@@ -308,7 +308,7 @@ fn policies_are_compared_at_the_points_that_are_wanted() {
     assert!(folder.refused(&none).contains("no point is left"));
 }
 
-/// The first block of a language after a heading of the simulator's page.
+/// Returns the first block of a language after a heading of the simulator's page.
 fn block<'a>(page: &'a str, heading: &str, language: &str) -> &'a str {
     let (_, section) = page.split_once(heading).expect("there is such a heading");
     let (_, block) = section.split_once(&format!("```{language}\n")).expect("there is a block");
@@ -367,7 +367,7 @@ fn options_that_a_replay_cannot_take_are_reported_by_name() {
     }
 }
 
-/// What the command says is what helps: part, place, keys, and lines that can be put there.
+/// The error contains the remedy: part, place, keys, and lines for the price book.
 #[test]
 fn a_part_without_a_price_is_reported_with_lines_to_put_there() {
     let folder = Folder::new("unpriced");

@@ -1,4 +1,5 @@
-//! Stock RDMA programs under `ethernot run`, between two hosts, which are network namespaces: needs root, and the programs.
+//! Tests stock RDMA programs under `ethernot run`, between two hosts, which are network namespaces.
+//! Needs root and the programs.
 
 #[expect(dead_code, reason = "endpoints of this process are not needed here")]
 #[path = "../../ethernot/tests/hosts/mod.rs"]
@@ -55,7 +56,7 @@ fn programs_find_the_files_of_the_device_and_the_host_has_none() {
                   ls /sys/class/infiniband/edge0/device/net && \
                   realpath /sys/class/infiniband/edge0/device && stat -c %F /dev/infiniband/uverbs0";
     for user in [User::Root, User::Unprivileged] {
-        // The files are those of the shell's children: what a shell opens itself it does by the same functions.
+        // The shell's children open the files. The shell itself opens files by the same functions.
         let Some(output) = run(&host, user, &["sh", "-c", script]) else { return };
         let printed = text(&output.stdout);
         assert_eq!(
@@ -114,7 +115,7 @@ fn answers_to_the_tool_rdma_describe_the_device() {
 
 #[test]
 fn netlink_describes_the_device() {
-    // The tool itself, which asks by netlink, and not what stands for it.
+    // The installed tool, which uses netlink, and not the project's replacement.
     const TOOL: &str = "/usr/bin/rdma";
     let Some([host, _peer]) = two_hosts(&[TOOL]) else { return };
     let output = run(&host, User::Root, &[TOOL, "-j", "link"]).unwrap();
@@ -207,7 +208,7 @@ fn stat_shows_running_programs_to_their_user_and_nothing_is_left_of_them() {
         let report = stat(User::Unprivileged);
         assert_eq!((devices(&report).len(), &report["of_other_users"]), (0, &2.into()));
     }
-    // A process that is stopped does not hold up the others.
+    // A stopped process does not delay the reports of the others.
     send(&server, Signal::SIGSTOP);
     let report = stat(User::Root);
     assert_eq!((devices(&report).len(), report["silent"].as_array().unwrap().len()), (1, 1));
@@ -220,7 +221,7 @@ fn stat_shows_running_programs_to_their_user_and_nothing_is_left_of_them() {
     assert!(!left.contains("ethernot"), "{left}");
 }
 
-/// Who runs a program.
+/// The user who runs a program.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum User {
     Root,
@@ -241,7 +242,8 @@ fn measure(user: User, options: &[&str], program: &[&str]) {
     ends_well(serving);
 }
 
-/// Two hosts with an Ethernet between them; `None`, and said why, where there are none or a program is missing.
+/// Returns two hosts joined by an Ethernet. Prints the reason and returns `None` if hosts cannot be
+/// made or a program is missing.
 fn two_hosts(programs: &[&str]) -> Option<[Host; 2]> {
     for program in programs {
         let found = Command::new("sh").args(["-c", "command -v \"$0\"", program]).output().unwrap();
@@ -257,7 +259,7 @@ fn two_hosts(programs: &[&str]) -> Option<[Host; 2]> {
     Some(hosts)
 }
 
-/// The libraries, which are built for all tests once.
+/// Returns the folder of the libraries, which are built once for all tests.
 fn libraries() -> &'static str {
     static FOLDER: OnceLock<String> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -270,7 +272,7 @@ fn libraries() -> &'static str {
     })
 }
 
-/// This command, as somebody.
+/// Returns a command that runs `ethernot` as `user`.
 fn ethernot(user: User, arguments: &[&str]) -> Command {
     let program = env!("CARGO_BIN_EXE_ethernot");
     let mut command = match user {
@@ -285,7 +287,7 @@ fn ethernot(user: User, arguments: &[&str]) -> Command {
     command
 }
 
-/// Whether others reach the files of this build; prints why not.
+/// Returns whether other users can read the files of this build; prints the reason if not.
 fn can_be_run_by_others() -> bool {
     let output = ethernot(User::Unprivileged, &["run", "--", "true"]).output();
     let can = output.is_ok_and(|output| output.status.success());
@@ -295,7 +297,7 @@ fn can_be_run_by_others() -> bool {
     can
 }
 
-/// Runs a program to its end; `None`, and said why, if this user cannot.
+/// Runs a program to its end. Prints the reason and returns `None` if this user cannot run it.
 fn run(host: &Host, user: User, program: &[&str]) -> Option<Output> {
     if user == User::Unprivileged && !can_be_run_by_others() {
         return None;
@@ -317,18 +319,19 @@ fn start(host: &Host, user: User, options: &[&str], program: &[&str]) -> Running
     Running(host.run(move || command.spawn().unwrap()))
 }
 
-/// Waits until a program listens for the other side.
+/// Waits until a program listens on TCP port `port`.
 fn listening(host: &Host, port: u16) {
     has_socket(host, "tcp", "0A", move |at| at == port);
 }
 
-/// Waits until a program listens at a port of the connection manager: it has the port, then a slot of queue pairs.
+/// Waits until a program listens at a port of the connection manager. The program opens the port
+/// before a slot of queue pairs.
 fn listening_for_requests(host: &Host, port: u16) {
     has_socket(host, "udp", "07", move |at| at == port);
     has_socket(host, "udp", "07", |at| at >= 0xf000);
 }
 
-/// Waits until a host has a socket in this state, at such a port.
+/// Waits until a host has a socket in this state at a matching port.
 fn has_socket(
     host: &Host,
     protocol: &'static str,
@@ -351,18 +354,18 @@ fn has_socket(
     });
 }
 
-/// A process that does not outlive the test, even if that fails.
+/// A process that is killed on drop, and therefore ends with a failed test.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended.
+        // Fails if the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// What it has printed, once it has ended.
+/// Waits for the end of a process, which must succeed. Returns its output.
 fn ends_well(mut running: Running) -> String {
     let child = &mut running.0;
     let mut printed = String::new();

@@ -1,4 +1,4 @@
-//! What of the host, beside its interfaces, matters for speed.
+//! Properties of the host, apart from its interfaces, that affect speed.
 
 use std::fs;
 use std::thread;
@@ -6,18 +6,18 @@ use std::thread;
 use link::UdpConfig;
 use link::host::{Capabilities, Capability, memory_lock};
 
-/// Something that was looked at.
+/// A property of the host.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Finding {
     pub(crate) name: &'static str,
     pub(crate) value: String,
-    /// What would be better, and for what.
+    /// A better value, and its benefit.
     pub(crate) advice: Option<String>,
-    /// The command that makes it so.
+    /// The command that applies the advice.
     pub(crate) remedy: Option<String>,
 }
 
-/// Looks.
+/// Returns the findings.
 pub(crate) fn findings() -> Vec<Finding> {
     let capabilities = Capabilities::effective().unwrap_or_default();
     let udp = UdpConfig::default();
@@ -38,7 +38,7 @@ pub(crate) fn findings() -> Vec<Finding> {
         ("net.core.busy_poll", "/proc/sys/net/core/busy_poll"),
         ("net.core.busy_read", "/proc/sys/net/core/busy_read"),
     ] {
-        // Interesting to know; links that poll set it for themselves.
+        // For information only: links that poll set these for themselves.
         found.extend(read(file).map(|value| plain(name, value)));
     }
     found.extend(jit(read("/proc/sys/net/core/bpf_jit_enable").as_deref()));
@@ -64,7 +64,7 @@ fn processors(count: usize) -> Finding {
     Finding { name: "processors", value: count.to_string(), advice, remedy: None }
 }
 
-/// How large a socket's buffer may be.
+/// Returns a finding about the largest permitted socket buffer.
 fn buffer_limit(
     name: &'static str,
     value: Option<&str>,
@@ -72,7 +72,7 @@ fn buffer_limit(
     has_net_admin: bool,
 ) -> Option<Finding> {
     let bytes: u64 = value?.parse().ok()?;
-    // With the right to, links go beyond the limit.
+    // A process with `CAP_NET_ADMIN` may exceed the limit.
     let is_short = bytes < u64::from(wanted_bytes) && !has_net_admin;
     Some(Finding {
         name,
@@ -129,10 +129,11 @@ fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok().map(|text| text.trim_end().into())
 }
 
-/// Programs for XDP that the kernel takes off with the process that attached them (`BPF_LINK_CREATE`).
+/// First kernel that detaches XDP programs when the process that attached them ends
+/// (`BPF_LINK_CREATE`).
 const KERNEL_FOR_ALL: (u32, u32) = (5, 9);
 
-/// Frames of 4 KiB, 2048 to receive and as many to send, and their rings.
+/// Memory of an XDP link: 2048 frames of 4 KiB to receive, as many to send, and their rings.
 const LOCKED_BYTES_WANTED: u64 = 17 << 20;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One interface: which links are possible on it.
+//! Diagnoses one interface: which links are possible on it.
 
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
@@ -10,15 +10,15 @@ use super::{Rights, Trial, Verdict};
 /// An interface, and which links are possible on it.
 #[derive(Debug)]
 pub(crate) struct InterfaceDiagnosis {
-    /// What the kernel and the driver say.
+    /// Facts from the kernel and the driver.
     pub(crate) interface: Interface,
-    /// Programs attached for XDP, and their names where they may be known.
+    /// Attached XDP programs, with their names if this process may read them.
     pub(crate) programs: Vec<(AttachedProgram, Option<String>)>,
-    /// By UDP.
+    /// A link over UDP.
     pub(crate) udp: Verdict,
-    /// On raw Ethernet by packet sockets.
+    /// A link on raw Ethernet over packet sockets.
     pub(crate) packet: Verdict,
-    /// On raw Ethernet by `AF_XDP`.
+    /// A link on raw Ethernet over `AF_XDP`.
     pub(crate) xdp: Verdict,
 }
 
@@ -37,7 +37,7 @@ impl InterfaceDiagnosis {
     }
 }
 
-/// Whether a UDP link is possible; `attempt` makes one on an address and drops it.
+/// Returns whether a UDP link is possible. `attempt` makes one on an address and drops it.
 fn udp(
     interface: &Interface,
     attempt: impl Fn(&Interface, IpAddr) -> Result<(), String>,
@@ -69,12 +69,12 @@ fn try_packet(interface: &Interface) -> Result<(), String> {
     PacketLink::open(&config).map(drop).map_err(|error| error.to_string())
 }
 
-/// Does of an XDP link what does not touch the interface.
+/// Makes those parts of an XDP link that do not touch the interface.
 fn try_xdp(interface: &Interface) -> Result<(), String> {
     XdpLink::check(&XdpConfig::new(&*interface.name)).map_err(|error| error.to_string())
 }
 
-/// Whether a packet link is possible, by rights and state.
+/// Returns whether a packet link is possible, by privileges and state of the interface.
 fn packet(interface: &Interface, rights: &Rights) -> Verdict {
     if interface.mac.is_none() {
         return Verdict::no("not Ethernet", "it is no Ethernet interface", None);
@@ -98,7 +98,7 @@ fn packet(interface: &Interface, rights: &Rights) -> Verdict {
     }
 }
 
-/// Whether an XDP link is possible, by rights and state, and how fast.
+/// Returns whether an XDP link is possible and how fast, by privileges and state of the interface.
 fn xdp(
     interface: &Interface,
     programs: &[(AttachedProgram, Option<String>)],
@@ -140,7 +140,7 @@ fn xdp(
     Verdict::yes(word)
 }
 
-/// What of XDP the kernel denies this process on any interface.
+/// Returns a negative verdict if the kernel denies this process XDP on all interfaces.
 fn kernel_refusal(rights: &Rights) -> Option<Verdict> {
     let mut missing = Vec::new();
     if rights.xdp_socket == Trial::NotPermitted {
@@ -187,7 +187,7 @@ fn not_running(interface: &Interface) -> Option<Verdict> {
     })
 }
 
-/// Enough for a trial.
+/// Ring size for a trial.
 const PROBED_RING_BYTES: u32 = 256 << 10;
 
 #[cfg(test)]

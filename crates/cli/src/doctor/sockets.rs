@@ -1,4 +1,4 @@
-//! Whether TCP connections can move here, as far as this host has a say.
+//! Finds out whether TCP connections can move here, as far as that depends on this host.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::Verdict;
 use crate::surroundings::find_sockets_library;
 
-/// The library is there, and UDP reaches this host itself, at the port of a TCP socket.
+/// Checks that the library is installed, and that UDP datagrams from this host arrive at the port
+/// of a TCP socket.
 pub(super) fn verdict() -> Verdict {
     let found = find_sockets_library();
     let verdict = match found {
@@ -21,7 +22,8 @@ pub(super) fn verdict() -> Verdict {
     })
 }
 
-/// Sends a datagram to a UDP socket that has the address and port of a TCP socket, where offers come.
+/// Sends a datagram to a UDP socket with the address and port of a TCP socket, as an offer would be
+/// sent.
 fn knock() -> io::Result<()> {
     let tcp = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let rendezvous = UdpSocket::bind(tcp.local_addr()?)?;
@@ -32,5 +34,5 @@ fn knock() -> io::Result<()> {
     rendezvous.recv_from(&mut bytes).map(|_| ())
 }
 
-/// On one host it takes microseconds.
+/// Time limit. On one host a datagram takes microseconds.
 const PATIENCE: Duration = Duration::from_secs(1);

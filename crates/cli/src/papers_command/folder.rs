@@ -1,4 +1,4 @@
-//! The folder that keeps results: one document an item.
+//! The folder of the results, with one document per item.
 
 use std::fs;
 use std::io;
@@ -17,18 +17,18 @@ pub(super) struct Folder {
     path: PathBuf,
 }
 
-/// What folders hold.
+/// The contents of folders.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// One document of each item and machine.
+    /// One document per item and machine.
     pub(super) documents: Vec<Document>,
-    /// Files that were refused, and items that had several documents.
+    /// Notes about refused files, and about items with several documents.
     pub(super) notes: Vec<String>,
 }
 
 impl Folder {
-    /// Makes the folder, and makes sure that files can be written to it. Removes what an earlier run that was
-    /// killed has left half written.
+    /// Makes the folder, and checks that files can be written to it. Removes incomplete files of an
+    /// earlier run that was killed.
     pub(super) fn create(path: &Path) -> Result<Self, Failure> {
         let failed = |error: io::Error| -> Failure {
             format!("the results folder: {}", explained(path, &error)).into()
@@ -38,7 +38,7 @@ impl Folder {
         for entry in fs::read_dir(path).map_err(failed)? {
             let file = entry.map_err(failed)?.path();
             if is_abandoned(&file) {
-                // The next run tries again.
+                // If this fails, the next run tries again.
                 let _ = fs::remove_file(file);
             }
         }
@@ -48,12 +48,12 @@ impl Folder {
         Ok(folder)
     }
 
-    /// A name for a file of this process that is no document.
+    /// Returns a name for a temporary file of this process.
     pub(super) fn scratch(&self, what: &str) -> PathBuf {
         self.path.join(format!(".{what}-{}", process::id()))
     }
 
-    /// Writes a document as a whole or not at all.
+    /// Writes a document atomically.
     pub(super) fn write(&self, document: &Document) -> Result<(), Failure> {
         let path = self.path.join(format!("{}-{}.json", document.paper, document.item));
         let text = document.to_text()?;
@@ -63,7 +63,7 @@ impl Folder {
     }
 }
 
-/// Reads the documents of folders. One that is refused is named, and the others are read.
+/// Reads the documents of folders. Notes a refused document, and reads the others.
 pub(super) fn read(folders: &[PathBuf]) -> Found {
     let mut found = Found::default();
     for folder in folders {
@@ -96,7 +96,7 @@ pub(super) fn read(folders: &[PathBuf]) -> Found {
 }
 
 impl Found {
-    /// Adds a document; of two of one item and machine the newer counts.
+    /// Adds a document. Of two documents for one item and machine, keeps the newer.
     fn take(&mut self, document: Document) {
         let is_same =
             |one: &&mut Document| one.name() == document.name() && one.machine == document.machine;
@@ -115,7 +115,7 @@ fn is_hidden(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with('.'))
 }
 
-/// Whether a process that has ended wrote this file.
+/// Returns whether the process that wrote this file has ended.
 fn is_abandoned(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let Some((what, number)) = name.rsplit_once('-') else { return false };
@@ -137,7 +137,7 @@ mod tests {
         let mut document = Document::new("sandia1999", "table1");
         folder.write(&document).unwrap();
         fs::write(path.join("toe2005-17.json"), "{\"format\": \"ethernot-paper/1\"").unwrap();
-        // No process has this number.
+        // Process ids are lower than this number.
         fs::write(path.join(".bench-4194305"), "").unwrap();
         let other = path.join("newer");
         document.unix_seconds = 7;

@@ -1,4 +1,4 @@
-//! Runs what regenerates items.
+//! Runs the commands of items.
 
 use std::fs;
 use std::path::Path;
@@ -20,14 +20,14 @@ use crate::Failure;
 /// An item and the key of its paper.
 pub(super) type Wanted = (&'static str, &'static Item);
 
-/// What a command came to.
+/// The results of a command.
 struct Outcome {
     series: Vec<Series>,
     seen: Vec<Seen>,
     notes: Vec<String>,
 }
 
-/// Items that one command regenerates, in the order that gives most soonest.
+/// Groups items by command. The order of the groups yields most items earliest.
 pub(super) fn groups(wanted: &[Wanted], is_quick: bool) -> Vec<Vec<Wanted>> {
     let mut groups: Vec<Vec<Wanted>> = Vec::new();
     for &(key, item) in wanted {
@@ -50,8 +50,8 @@ pub(super) fn groups(wanted: &[Wanted], is_quick: bool) -> Vec<Vec<Wanted>> {
     groups
 }
 
-/// Runs a group and writes a document for each of its items. What cannot be measured gets a document that says
-/// why.
+/// Runs the command of a group, and writes a document for each item. If an item cannot be measured,
+/// its document says why.
 pub(super) fn measure(
     program: &Path,
     folder: &Folder,
@@ -130,13 +130,13 @@ fn run(program: &Path, folder: &Folder, arguments: &[String]) -> Result<Outcome,
     }
     let path = folder.scratch("bench");
     let outcome = bench(program, &words, &path);
-    // There is none if the command failed.
+    // There is no file if the command failed.
     let _ = fs::remove_file(&path);
     outcome
 }
 
-/// Runs a benchmark in a process of its own and reads its JSON. A benchmark that fails after it has written
-/// results, as some samples do not count, has results with a note.
+/// Runs a benchmark in its own process and reads its JSON. If a benchmark fails after it has
+/// written results, as when samples are refused, returns the results with a note.
 fn bench(program: &Path, words: &[&str], path: &Path) -> Result<Outcome, String> {
     let output = Command::new(program)
         .args(words)
@@ -193,7 +193,7 @@ fn machine() -> document::Machine {
     document::Machine { host: host.trim().to_owned(), cpu, cpus, kernel }
 }
 
-/// The commit of the sources that the program lies in, where there are any.
+/// Returns the commit of the source tree that contains the program, if there is one.
 fn commit(program: &Path) -> String {
     let folder = program.parent().unwrap_or(Path::new("."));
     let output = Command::new("git")

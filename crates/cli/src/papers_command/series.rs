@@ -1,4 +1,4 @@
-//! Results of the benchmarks and of the simulator, as curves of documents.
+//! Converts results of the benchmarks and of the simulator into curves of documents.
 
 use bench::unmodified::figures::{Case, Quantity};
 use bench::unmodified::way::Way;
@@ -7,11 +7,11 @@ use interconnect::paper::Reproduction;
 use interconnect::paper::reference::panel;
 use papers::document::{Point, Seen, Series};
 
-/// Curves by panel and name, in the order in which they were begun.
+/// Curves by panel and name, in the order of their first points.
 #[derive(Debug, Default)]
 pub(super) struct Curves(Vec<Series>);
 
-/// A value with its range.
+/// A value with its lowest and highest sample.
 pub(super) type Ranged = [f64; 3];
 
 impl Curves {
@@ -48,7 +48,7 @@ impl Curves {
         });
     }
 
-    /// All curves, each by growing place.
+    /// Returns all curves, with the points of each in order.
     pub(super) fn finish(mut self) -> Vec<Series> {
         for series in &mut self.0 {
             series.points.sort_by(|a, b| a.at.total_cmp(&b.at));
@@ -57,9 +57,8 @@ impl Curves {
     }
 }
 
-/// Of `ethernot bench sockets`: panels `TEST MTU`, and for CPU time of all
-/// processes, of the clients' and of the server's `cpu TEST MTU`, `cpu client TEST MTU` and `cpu server
-/// TEST MTU`.
+/// Returns the curves of `ethernot bench sockets`. Panels are `TEST MTU`; for CPU time
+/// `cpu TEST MTU` (all processes), `cpu client TEST MTU` and `cpu server TEST MTU`.
 pub(super) fn of_sockets(report: &sockets::Report) -> Curves {
     let mut curves = Curves::default();
     for row in &report.rows {
@@ -88,7 +87,7 @@ pub(super) fn of_sockets(report: &sockets::Report) -> Curves {
     curves
 }
 
-/// Of `ethernot bench multiedge`: panels `SET-UP TEST QUANTITY`.
+/// Returns the curves of `ethernot bench multiedge`. Panels are `SET-UP TEST QUANTITY`.
 pub(super) fn of_multiedge(report: &multiedge::Report) -> Curves {
     let mut curves = Curves::default();
     for found in &report.setups {
@@ -111,7 +110,8 @@ pub(super) fn of_multiedge(report: &multiedge::Report) -> Curves {
     curves
 }
 
-/// Of programs over kernel TCP and the edge: panels `GROUP QUANTITY`. Also why cases could not be run.
+/// Returns the curves of unmodified programs over kernel TCP and the edge. Panels are
+/// `GROUP QUANTITY`. Also returns the reasons why cases could not run.
 pub(super) fn of_cases<'a>(
     cases: impl IntoIterator<Item = &'a Case>,
     x: &str,
@@ -147,7 +147,7 @@ fn short_group(group: &str) -> &str {
     }
 }
 
-/// Of the study of Sandia: tables, completion times, costs, and statements.
+/// Returns the curves and statements of Sandia's study: tables, completion times and costs.
 pub(super) fn of_sandia(found: &Reproduction) -> (Curves, Vec<Seen>) {
     let mut curves = Curves::default();
     let exact = |value: f64| [value; 3];
@@ -212,7 +212,7 @@ mod tests {
         let judged = judge(item, Some(&document));
         let within = judged.iter().filter(|one| one.verdict == Verdict::Holds).count();
         assert_eq!((judged.len(), within), (84, found.cells_within(10.0)));
-        // Every number that is off has the simulator's reason.
+        // Every value that is off has the simulator's reason.
         let reasons = judged.iter().filter(|one| one.reason.is_some()).count();
         assert_eq!(reasons, found.cells.iter().filter(|cell| cell.reason().is_some()).count());
     }

@@ -1,4 +1,4 @@
-//! Why a run took as long as it did, in words.
+//! Explains the completion time of a run.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use interconnect::simulation::Outcome;
 use interconnect::topology::Topology;
 use serde_json::{Value, json};
 
-/// The steps that the completion time came from, by cause and by link.
+/// Writes the parts of the completion time, by cause and by link.
 ///
 /// Writing to a `String` cannot fail, here and below.
 pub(super) fn critical_path(text: &mut String, records: &Records, topology: &Topology) {
@@ -46,7 +46,7 @@ pub(super) fn critical_path(text: &mut String, records: &Records, topology: &Top
     }
 }
 
-/// What made it late, in a sentence.
+/// Returns the main cause in a sentence.
 pub(super) fn verdict(path: &CriticalPath, topology: &Topology) -> String {
     let first = path.by_kind().into_iter().next();
     let Some((kind, share)) = first else { return "nothing happened".to_owned() };
@@ -75,12 +75,12 @@ pub(super) fn verdict(path: &CriticalPath, topology: &Topology) -> String {
     }
 }
 
-/// Whether waits for a link are worth speaking of.
+/// Returns whether the waits for a link are significant.
 const fn is_late(wait_ps: u64, path: &CriticalPath) -> bool {
     wait_ps > path.completed_ps / LATE_FROM
 }
 
-/// A time in the unit that suits.
+/// Formats a time in a suitable unit.
 pub(super) fn fitted_time(us: f64) -> String {
     let (value, unit) = match us {
         us if us >= 1e6 => (us * 1e-6, "s"),
@@ -91,7 +91,7 @@ pub(super) fn fitted_time(us: f64) -> String {
     format!("{value:.2} {unit}")
 }
 
-/// What is asked of the network and not carried, in sentences.
+/// Returns sentences about load that the network cannot carry.
 pub(super) fn saturation(outcome: &Outcome, topology: &Topology) -> Vec<String> {
     let mut sentences = Vec::new();
     let links = outcome.records.as_deref().map(Records::saturated_links);
@@ -124,7 +124,7 @@ pub(super) fn saturation(outcome: &Outcome, topology: &Topology) -> Vec<String> 
     sentences
 }
 
-/// Saturation, and the critical path if it is wanted and known.
+/// Returns the saturation and, if requested and known, the critical path.
 pub(super) fn to_json(outcome: &Outcome, topology: &Topology, has_path: bool) -> Value {
     let path = outcome.records.as_deref().filter(|_| has_path).map(Records::critical_path);
     let path = path.map(|path| match path {
@@ -197,9 +197,9 @@ fn percent(part: u64, whole: u64) -> f64 {
 }
 
 const LINKS_SHOWN: usize = 5;
-/// A link that took a fiftieth of the time away by its queue made the run late.
+/// A link delayed the run significantly if its queue accounts for more than a fiftieth of the time.
 const LATE_FROM: u64 = 50;
-/// A few megabytes.
+/// Highest number of steps in the JSON, which are a few megabytes.
 const STEPS_IN_JSON: usize = 20_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Frames of a simulation in a file that Wireshark reads.
+//! Writes frames of a simulation to a file for Wireshark.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,26 +15,26 @@ use wire_edge::{ETHERTYPE_DEFAULT, PeerAddr};
 use crate::Failure;
 use crate::output::explained;
 
-/// Frames of hosts on their way to a file.
+/// A file for frames of hosts.
 #[derive(Debug)]
 pub(super) struct FrameFile {
     path: PathBuf,
     writer: Rc<RefCell<Writer>>,
 }
 
-/// What became of frames.
+/// Numbers of frames written and left out.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) struct Written {
-    /// Frames in the file.
+    /// Number of frames in the file.
     pub(super) frames: u64,
-    /// Frames that came when it had as many as it may.
+    /// Number of frames left out because of the limit.
     pub(super) left_out: u64,
 }
 
-/// Frames as the simulation reports them.
+/// Receives frames from the simulation.
 #[derive(Debug)]
 struct Ear {
-    /// Hosts of interest, ascending; all if there are none.
+    /// Hosts to record, in ascending order; if empty, all.
     hosts: Vec<u32>,
     writer: Rc<RefCell<Writer>>,
 }
@@ -42,18 +42,18 @@ struct Ear {
 #[derive(Debug)]
 struct Writer {
     file: CaptureFile<BufWriter<File>>,
-    /// Number of each interface, by host and rail.
+    /// Index of each interface in the file, by host and rail.
     interfaces: BTreeMap<(u32, u8), u32>,
     frames_max: u64,
-    /// Frames are datagrams, which may be marked.
+    /// Whether frames are UDP datagrams, which may have an ECN mark.
     has_datagrams: bool,
     written: Written,
-    /// The first error, after which nothing is written.
+    /// The first error; after it, no more frames are written.
     error: Option<io::Error>,
 }
 
 impl FrameFile {
-    /// Begins a file, for so many frames.
+    /// Creates a file for at most `limit` frames.
     pub(super) fn create(
         path: &Path,
         frames_max: u64,
@@ -73,15 +73,14 @@ impl FrameFile {
         Ok(Self { path: path.to_owned(), writer: Rc::new(RefCell::new(writer)) })
     }
 
-    /// Records frames of a simulation; those of other hosts are left out, unless none are
-    /// named.
+    /// Returns a tap that records frames of `hosts`, or of all hosts if `hosts` is empty.
     pub(super) fn tap(&self, hosts: &[u32]) -> Box<dyn Tap> {
         let mut hosts = hosts.to_vec();
         hosts.sort_unstable();
         Box::new(Ear { hosts, writer: Rc::clone(&self.writer) })
     }
 
-    /// Ends the file. One that could not be written as a whole is removed.
+    /// Completes the file. Removes the file if it was not written completely.
     pub(super) fn finish(self) -> Result<Written, Failure> {
         let Self { path, writer } = self;
         let mut writer = writer.borrow_mut();
@@ -89,7 +88,7 @@ impl FrameFile {
         match error {
             None => Ok(writer.written),
             Some(error) => {
-                // Nothing more can be done if this fails, too.
+                // If this fails too, nothing more can be done.
                 let _ = fs::remove_file(&path);
                 Err(explained(&path, &error).into())
             }
@@ -143,11 +142,12 @@ impl Writer {
         Err(io::Error::other(format!("a frame of {} bytes fits no datagram", bytes.len())))
     }
 
-    /// Stations as the engines know them, or sockets in a network for each rail.
+    /// Returns the address of a host: a station for Ethernet frames, or a socket address in a
+    /// network for each rail for UDP.
     fn address(&self, host: u32, rail: u8) -> PeerAddr {
         if self.has_datagrams {
             let [_, a, b, c] = host.to_be_bytes();
-            // A host number takes 20 bits.
+            // A host number has 20 bits.
             let ip = Ipv4Addr::new(10, rail << 4 | a, b, c);
             return SocketAddr::from((ip, UDP_PORT)).into();
         }
@@ -155,5 +155,5 @@ impl Writer {
     }
 }
 
-/// Of the datagrams of all hosts.
+/// UDP port of all hosts.
 const UDP_PORT: u16 = 4791;

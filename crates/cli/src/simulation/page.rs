@@ -1,4 +1,4 @@
-//! From a run to the page that shows it.
+//! Prepares the page about a run.
 
 use interconnect::configuration::{Configuration, Slowdowns};
 use interconnect::drawing;
@@ -10,7 +10,7 @@ use super::Finished;
 use super::diagnosis::{self, saturation, us, verdict};
 use crate::Failure;
 
-/// The page of a recorded run.
+/// Returns the page about a recorded run.
 pub(super) fn page(
     configuration: &Configuration,
     finished: &Finished,
@@ -18,7 +18,7 @@ pub(super) fn page(
 ) -> Result<String, Failure> {
     let topology = &configuration.topology;
     let Finished { outcome, seconds, .. } = finished;
-    // Of several copies of the network, the busiest.
+    // If there are several copies of the network, the highest load of the copies.
     let mut heat = vec![0.0_f64; topology.links().len()];
     for (link, record) in records.links.iter().enumerate() {
         if let Some(most) = link.checked_rem(heat.len()).and_then(|at| heat.get_mut(at)) {
@@ -71,7 +71,7 @@ pub(super) fn page(
     Ok(simulation_page(&simulation)?)
 }
 
-/// What ran, in a line.
+/// Describes the run in one line.
 fn title(configuration: &Configuration) -> String {
     let network = format!("{}, {}", configuration.topology.name(), configuration.fabric.name());
     match configuration.edge.as_ref().map(|edge| edge.rails) {
@@ -81,7 +81,7 @@ fn title(configuration: &Configuration) -> String {
     }
 }
 
-/// The colour of a cause.
+/// Returns the colour index of a cause.
 const fn colour(kind: StepKind) -> usize {
     match kind {
         StepKind::Serialisation | StepKind::Network => 0,
@@ -96,7 +96,7 @@ const fn colour(kind: StepKind) -> usize {
     }
 }
 
-/// A time in the unit that suits, as pages write it.
+/// Formats a time in a suitable unit, with the characters of a page.
 fn fitted_time(us: f64) -> String {
     diagnosis::fitted_time(us).replace("us", "µs")
 }
@@ -171,13 +171,13 @@ fn findings(configuration: &Configuration, outcome: &Outcome, records: &Records)
     findings
 }
 
-/// Messages in flight at the most, in as many equal parts of the time as are drawn.
+/// Returns the highest number of messages in flight in each of several equal intervals.
 fn backlog(records: &Records) -> Vec<(f64, f64)> {
     let mut changes: Vec<(u64, bool)> = Vec::with_capacity(records.messages.len() * 2);
     for message in records.messages.iter().filter(|message| message.delivered_ps != NEVER_PS) {
         changes.extend([(message.posted_ps, true), (message.delivered_ps, false)]);
     }
-    // What ends makes room for what begins at the same time.
+    // At equal times, ends sort before starts, so that they do not overlap.
     changes.sort_unstable();
     let end_ps = changes.last().map_or(0, |change| change.0);
     let part_ps = end_ps.div_ceil(POINTS as u64).max(1);
@@ -198,7 +198,7 @@ fn backlog(records: &Records) -> Vec<(f64, f64)> {
     points
 }
 
-/// When each host had received its last message.
+/// Returns the time at which each host received its last message.
 fn completions(records: &Records) -> Vec<u64> {
     let mut last: Vec<u64> = Vec::new();
     for message in records.messages.iter().filter(|message| message.received_ps != NEVER_PS) {
@@ -212,7 +212,7 @@ fn completions(records: &Records) -> Vec<u64> {
     last
 }
 
-/// Times in microseconds with the share of all up to them, at most some hundred points.
+/// Returns the cumulative distribution of times in microseconds, with at most some hundred points.
 fn distribution(times_ps: &mut [u64]) -> Vec<(f64, f64)> {
     times_ps.sort_unstable();
     let count = times_ps.len();
@@ -228,7 +228,7 @@ fn distribution(times_ps: &mut [u64]) -> Vec<(f64, f64)> {
     points
 }
 
-/// The busiest links.
+/// Returns the busiest links.
 fn links(configuration: &Configuration, records: &Records) -> Vec<LinkRow> {
     let mut order: Vec<usize> =
         (0..records.links.len()).filter(|&link| records.links[link].packets > 0).collect();

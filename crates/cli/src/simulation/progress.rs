@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use interconnect::simulation::Progress;
 
-/// A bar with the time that is left and the events per second, on a terminal; silence elsewhere.
+/// A bar with the remaining time and the events per second on a terminal. Draws nothing elsewhere.
 pub(crate) struct RunProgress {
     bar: ProgressBar,
     start: Instant,
-    /// When the bar was drawn last.
+    /// The time when the bar was last drawn.
     drawn: Instant,
 }
 
@@ -19,7 +19,7 @@ impl RunProgress {
         Self { bar: ProgressBar::hidden(), start: now, drawn: now }
     }
 
-    /// Called every few thousand events.
+    /// Updates the bar. Called every few thousand events.
     pub(crate) fn update(&mut self, progress: Progress) {
         let now = Instant::now();
         if now - self.drawn < INTERVAL {
@@ -27,7 +27,7 @@ impl RunProgress {
         }
         self.drawn = now;
         if self.bar.is_hidden() {
-            // Runs that end at once have no bar.
+            // Short runs draw no bar.
             self.bar = bar(progress.share.is_some());
         }
         if let Some(share) = progress.share {
@@ -36,7 +36,7 @@ impl RunProgress {
         self.bar.set_message(figures(progress, now - self.start));
     }
 
-    /// Removes the bar; how long the run took, in seconds.
+    /// Removes the bar. Returns the duration of the run in seconds.
     pub(crate) fn finish(self) -> f64 {
         self.bar.finish_and_clear();
         self.start.elapsed().as_secs_f64()

@@ -1,7 +1,7 @@
-//! Records as tables in files: CSV, JSON or Arrow, by the extension of their names.
+//! Writes records as tables in CSV, JSON or Arrow files, depending on the extension.
 //!
-//! No column is ever in memory as a whole: each is a function from a row to its value, and files are
-//! written row by row, or in batches of rows.
+//! Columns are never held in memory completely. Each column is a function from a row to its value,
+//! and files are written row by row or in batches of rows.
 
 mod arrow;
 
@@ -17,7 +17,7 @@ use interconnect::topology::Topology;
 use crate::Failure;
 use crate::output::writing;
 
-/// A table by columns, all of the same length.
+/// A table of columns with equal length.
 pub(super) struct Table<'a> {
     rows: usize,
     columns: Vec<Column<'a>>,
@@ -25,18 +25,18 @@ pub(super) struct Table<'a> {
 
 struct Column<'a> {
     name: &'static str,
-    /// What the numbers count; empty for names and shares.
+    /// The unit of the numbers; empty for names and shares.
     unit: &'static str,
     values: Values<'a>,
 }
 
-/// The value of each row.
+/// The values of a column by row.
 enum Values<'a> {
-    /// Whole numbers below 2⁶³; nothing for what is not known.
+    /// Integers below 2⁶³; `None` for unknown values.
     Number(Box<dyn Fn(usize) -> Option<u64> + 'a>),
     /// Numbers with a fraction.
     Fraction(Box<dyn Fn(usize) -> f64 + 'a>),
-    /// The same; nothing for what is not known.
+    /// Numbers with a fraction; `None` for unknown values.
     Ratio(Box<dyn Fn(usize) -> Option<f64> + 'a>),
     /// Names.
     Text(Box<dyn Fn(usize) -> String + 'a>),
@@ -64,7 +64,7 @@ impl<'a> Column<'a> {
     }
 }
 
-/// Each message. Times are picoseconds since the start.
+/// Returns a table with each message. Times are in picoseconds since the start.
 pub(super) fn messages<'a>(records: &'a Records, slowdowns: Option<&'a Slowdowns>) -> Table<'a> {
     let messages = &records.messages;
     let number = |name, unit, value: fn(&MessageRecord) -> u64| {
@@ -97,7 +97,7 @@ pub(super) fn messages<'a>(records: &'a Records, slowdowns: Option<&'a Slowdowns
     }
 }
 
-/// Each link of the topology, or of each copy of it.
+/// Returns a table with each link of the topology, or of each of its copies.
 pub(super) fn links<'a>(
     records: &'a Records,
     topology: &'a Topology,
@@ -130,7 +130,8 @@ pub(super) fn links<'a>(
     }
 }
 
-/// The queue before each link in windows of time, as the longest wait of a packet that came to it.
+/// Returns a table with the queue of each link in windows of time, given as the longest wait of a
+/// packet that arrived there.
 pub(super) fn queues<'a>(records: &'a Records, topology: &'a Topology) -> Table<'a> {
     let windows = Rc::new(Windows::new(records));
     let with = || Rc::clone(&windows);
@@ -149,7 +150,7 @@ pub(super) fn queues<'a>(records: &'a Records, topology: &'a Topology) -> Table<
     }
 }
 
-/// The windows of all links, one link after the other.
+/// The windows of all links, one link after another.
 struct Windows<'a> {
     links: &'a [LinkRecord],
     /// Row of the first window of each link.
@@ -169,7 +170,7 @@ impl<'a> Windows<'a> {
         Self { links: &records.links, firsts, rows }
     }
 
-    /// The link of a row, and which of its windows it is.
+    /// Returns the link of a row, and the index of the row's window.
     fn place(&self, row: usize) -> (usize, usize) {
         let link = self.firsts.partition_point(|&first| first <= row) - 1;
         (link, row - self.firsts[link])
@@ -181,7 +182,7 @@ impl<'a> Windows<'a> {
     }
 }
 
-/// Writes a table in the form that the extension says.
+/// Writes a table in the format of the extension.
 pub(super) fn write(path: &Path, table: &Table) -> Result<(), Failure> {
     match Form::of(path) {
         Some(Form::Json) => writing(path, |file| table.write_json(file)),
@@ -190,7 +191,7 @@ pub(super) fn write(path: &Path, table: &Table) -> Result<(), Failure> {
     }
 }
 
-/// A path whose extension is that of a form.
+/// Parses a path whose extension is that of a format.
 pub(super) fn parse_path(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match Form::of(&path) {
@@ -219,7 +220,7 @@ impl Form {
 }
 
 impl Table<'_> {
-    /// Names of nodes and links need no quotes.
+    /// Writes CSV. Names of nodes and links need no quotes.
     fn write_csv(&self, file: &mut dyn Write) -> io::Result<()> {
         let names: Vec<&str> = self.columns.iter().map(|column| column.name).collect();
         writeln!(file, "{}", names.join(","))?;
@@ -235,7 +236,7 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// A list of objects.
+    /// Writes a list of objects.
     fn write_json(&self, file: &mut dyn Write) -> io::Result<()> {
         file.write_all(b"[")?;
         for row in 0..self.rows {
@@ -251,7 +252,7 @@ impl Table<'_> {
 }
 
 impl Values<'_> {
-    /// A value, or `nothing`; texts between `quotes`.
+    /// Writes a value, or `nothing` for an unknown value. Texts are enclosed in `quotes`.
     fn write(
         &self,
         file: &mut dyn Write,
@@ -263,7 +264,7 @@ impl Values<'_> {
                 Some(value) => write!(file, "{value}"),
                 None => file.write_all(nothing.as_bytes()),
             },
-            // As many digits as it takes to read the same number.
+            // Prints the shortest number that parses to the same value.
             Self::Fraction(value) => write!(file, "{:?}", value(row)),
             Self::Ratio(value) => match value(row) {
                 Some(value) => write!(file, "{value:?}"),

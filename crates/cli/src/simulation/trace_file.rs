@@ -1,16 +1,16 @@
-//! A run as a timeline in the Trace Event Format, which Chrome (`chrome://tracing`) and Perfetto
-//! show.
+//! Writes a run as a timeline in the Trace Event Format, for Chrome (`chrome://tracing`) and
+//! Perfetto.
 //!
-//! Hosts and switches are processes. The outgoing links of each are its threads, with a span for each
-//! time that packets of a message occupy one; a host has a thread for its processor. Messages are
-//! asynchronous spans of the host that sends, as they overlap.
+//! Hosts and switches appear as processes. The outgoing links of each are its threads, with a span
+//! for each time that packets of a message occupy one. A host also has a thread for its processor.
+//! Messages are asynchronous spans of the sending host, because they overlap.
 
 use std::io::{self, Write};
 
 use interconnect::records::{Crossing, NEVER_PS, Records};
 use interconnect::topology::Topology;
 
-/// Writes at most `limit` spans, the earliest first; how many more there are.
+/// Writes at most `limit` spans, the earliest first. Returns the number of omitted spans.
 pub(super) fn write(
     file: &mut dyn Write,
     records: &Records,
@@ -40,9 +40,9 @@ struct Span {
 
 #[derive(Clone, Copy)]
 enum What {
-    /// Place in the messages.
+    /// Index of the message.
     Message(u32),
-    /// Place in the works.
+    /// Index of the work.
     Work(u32),
     /// Link, channel, message, packets.
     Link(u32, u8, u32, u32),
@@ -68,7 +68,8 @@ fn spans(records: &Records) -> Vec<Span> {
     spans
 }
 
-/// Times for which packets of one message occupy a channel of a link one after another.
+/// Returns the spans during which packets of one message occupy a channel of a link one after
+/// another.
 fn link_spans(records: &Records) -> Vec<Span> {
     let mut crossings: Vec<&Crossing> =
         records.crossings.iter().filter(|crossing| crossing.busy_until_ps > 0).collect();
@@ -78,7 +79,7 @@ fn link_spans(records: &Records) -> Vec<Span> {
     let mut spans: Vec<Span> = Vec::new();
     for crossing in crossings {
         let Crossing { link, channel, message, started_ps, busy_until_ps, .. } = *crossing;
-        // Gaps between frames are shorter than a fiftieth of the frames.
+        // Gaps between frames of a span are shorter than a fiftieth of the frames.
         let gap_ps = (busy_until_ps - started_ps) / 50;
         if let Some(Span { until_ps, what: What::Link(a, b, c, packets), .. }) = spans.last_mut()
             && (*a, *b, *c) == (link, channel, message)
@@ -100,14 +101,14 @@ struct Events<'a> {
 }
 
 impl Events<'_> {
-    /// Names of nodes and links have no letters that JSON would escape.
+    /// Writes an event. Names of nodes and links contain no characters that JSON would escape.
     fn event(&mut self, text: std::fmt::Arguments) -> io::Result<()> {
         let comma = if std::mem::take(&mut self.is_first) { "" } else { "," };
         write!(self.file, "{comma}\n{{{text}}}")
     }
 }
 
-/// Names the processes and threads that spans are on.
+/// Writes the names of the processes and threads.
 fn names(
     events: &mut Events,
     spans: &[Span],
@@ -159,7 +160,7 @@ fn names(
 
 impl Span {
     fn write(&self, events: &mut Events, records: &Records, topology: &Topology) -> io::Result<()> {
-        // Microseconds are the unit of the format.
+        // The format's unit is microseconds.
         let (at, duration) =
             (self.from_ps as f64 * 1e-6, (self.until_ps - self.from_ps) as f64 * 1e-6);
         match self.what {
@@ -203,7 +204,7 @@ impl Span {
     }
 }
 
-/// Threads of channels; 0 has messages and 1 is the processor.
+/// Returns the thread number of a channel. Thread 0 has the messages, thread 1 the processor.
 const fn thread(link: u32, channel: u8) -> u32 {
     2 + link * 16 + channel as u32
 }

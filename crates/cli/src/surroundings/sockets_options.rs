@@ -1,4 +1,4 @@
-//! What is said of TCP connections that move: options of the command line, and the variables they become.
+//! Options for TCP connections that move, and the variables that they become.
 
 use std::path::{Path, PathBuf};
 
@@ -13,18 +13,18 @@ use crate::output::check_writable;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "TCP connections that move")]
 pub(crate) struct SocketsOptions {
-    /// Move TCP connections to the edge where the peer has it, too
+    /// Move TCP connections to the edge if the peer supports it
     #[arg(long)]
     pub(super) sockets: bool,
-    /// Give the program the RDMA device beside that
+    /// Also give the program the RDMA device
     #[arg(long, requires = "sockets")]
     pub(super) rdma: bool,
     /// When connections move: always (each at its first use), when-it-pays (those that have lasted, on one host, over
     /// several links or with --poll) or never [default: when-it-pays]
     #[arg(long = "move", value_name = "WHEN", requires = "sockets")]
     moving: Option<String>,
-    /// Spin instead of sleeping: always, never, adaptive, or for so many microseconds [default: adaptive; without a
-    /// value always]
+    /// Spin for data instead of sleeping: always, never, adaptive, or for this many microseconds
+    /// [default: adaptive; without a value always]
     #[arg(
         long,
         value_name = "WHEN",
@@ -41,20 +41,21 @@ pub(crate) struct SocketsOptions {
     /// Ports of services whose connections stay on TCP, such as 22,8000-8099
     #[arg(long, value_name = "PORTS", requires = "sockets")]
     except_ports: Option<String>,
-    /// File of rules, one a line, such as `tcp port 22` or `edge 10.0.0.0/8`; the first that holds
+    /// File of rules, one per line, such as `tcp port 22` or `edge 10.0.0.0/8`; the first match
     /// decides
     #[arg(long, value_name = "FILE", requires = "sockets")]
     rules: Option<PathBuf>,
     /// Log what happens to connections to FILE, instead of to standard error
     #[arg(long, value_name = "FILE", requires = "sockets")]
     log_file: Option<PathBuf>,
-    /// Keep a file of the counters of each process in this folder
+    /// Make each process write its counters to a file in this folder
     #[arg(long, value_name = "FOLDER", requires = "sockets")]
     counters: Option<PathBuf>,
 }
 
 impl Variables {
-    /// Settings of the library that moves connections. Paths hold wherever the program goes.
+    /// Sets the variables of the library that moves connections. Paths become absolute, because
+    /// programs may change their folder.
     pub(super) fn sockets(&mut self, options: &Options) -> Result<(), Failure> {
         let Options { device, sockets } = options;
         let texts = [
@@ -87,7 +88,8 @@ impl Variables {
     }
 }
 
-/// What the library could print on standard error only, which a user may not see.
+/// Checks for errors that the library could only print on standard error, which the user may not
+/// see.
 pub(super) fn check(settings: &Settings) -> Result<(), Failure> {
     check_writable(settings.log_file())?;
     match settings.counters() {

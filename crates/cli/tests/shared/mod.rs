@@ -1,9 +1,9 @@
-//! What tests of several commands ask of the host.
+//! Checks of the host, common to several tests.
 
 use bench::namespaces::{NamespacePair, are_possible};
 
-/// Whether network namespaces can be made, and used; prints why not. That they can be made does not
-/// say so: `ip` also needs mounts that it can make private, which a chroot does not have.
+/// Returns whether network namespaces can be made and used; prints the reason if not. Making one is
+/// not enough: `ip` also needs mounts that it can make private, which a chroot does not have.
 pub(crate) fn can_make_namespaces() -> bool {
     let error = if are_possible() {
         NamespacePair::create(1, 1500).err().map(|error| error.to_string())

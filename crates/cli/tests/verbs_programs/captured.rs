@@ -1,4 +1,4 @@
-//! Captures of stock programs, read by tshark with the dissector of the project: needs `tshark`, too.
+//! Tests captures of stock programs with tshark and the project's dissector. Also needs `tshark`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -36,19 +36,20 @@ fn frames_in_shared_memory_are_captured_with_those_of_links() {
 
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Place {
-    /// With two Ethernets between them.
+    /// Two hosts joined by two Ethernets.
     TwoHosts,
     OneHost,
 }
 
-/// Runs a ping-pong as [`captured`] does; `address` is that of its server.
+/// Runs a ping-pong as [`captured`] does. `address` is the server's address.
 fn ping_pong(name: &str, program: &str, address: &str, place: Place) -> Option<BTreeSet<String>> {
     let server = [program, "-g", "0", "-n", "200"];
     captured(name, &server, &[&server[..], &[address]].concat(), listening, place)
 }
 
-/// Runs a server and a client, both captured, and checks that tshark decodes every frame. Returns the interfaces
-/// of the server's file that have frames. Nothing, and a printed reason, where that cannot be done.
+/// Runs a server and a client, captures both, and checks that tshark decodes every frame. Returns
+/// the interfaces with frames in the server's file. Prints the reason and returns `None` if this is
+/// not possible here.
 fn captured(
     name: &str,
     server: &[&str],
@@ -85,7 +86,8 @@ fn captured(
     Some(interfaces)
 }
 
-/// Fails unless every frame of a file is decoded without complaint; returns the interfaces that have frames.
+/// Checks that every frame of a file is decoded without complaint. Returns the interfaces with
+/// frames.
 fn decoded(file: &Path) -> BTreeSet<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/wireshark/ethernot.lua");
     let columns =
@@ -112,5 +114,5 @@ fn decoded(file: &Path) -> BTreeSet<String> {
     rows.iter().map(|row| row[0].to_owned()).collect()
 }
 
-/// Arguments of the ping-pongs, and of the others.
+/// Server ports of the ping-pongs and of the other programs.
 const PORT: u16 = super::PING_PONG_PORT;

@@ -1,4 +1,4 @@
-//! Several devices of one process, each with links of its own.
+//! Tests processes with several devices, each with its own links.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use nix::sys::signal::Signal;
 
 const TWO: [&str; 2] = ["--device", "rail0,rail1"];
 
-/// Two hosts with two Ethernets between them: 10.9.9.0/24 and 10.9.8.0/24.
+/// Returns two hosts joined by two Ethernets: 10.9.9.0/24 and 10.9.8.0/24.
 fn two_hosts_with_two_rails(programs: &[&str]) -> Option<[Host; 2]> {
     let hosts = two_hosts(programs)?;
     hosts[0].connect_to(&hosts[1], "edge1");
@@ -77,7 +77,8 @@ fn programs_use_the_device_that_they_name_and_the_other_is_idle() {
         ends_well(serving);
         let sent = [used, idle].map(|interface| counted(&client, interface));
         let [by_used, by_idle] = [sent[0] - before[0], sent[1] - before[1]];
-        // 300 messages of 4096 bytes; the program itself meets its peer by TCP on the first interface.
+        // 300 messages of 4096 bytes. The program connects to its peer by TCP on the first
+        // interface.
         assert!(by_used > 1_000_000 && by_idle < 100_000, "{device}: {by_used} and {by_idle}");
     }
 }
@@ -88,7 +89,7 @@ fn the_connection_manager_takes_the_device_that_has_the_address() {
     for address in ["10.9.9.2", "10.9.8.2"] {
         let serving = ["rping", "-s", "-C", "20", "-p", "18515"];
         let serving = start(&server, User::Root, &TWO, &serving);
-        // The second device listens last: 10.9.8.2:18515, as the kernel writes it.
+        // The second device listens last. This is 10.9.8.2:18515 in the kernel's notation.
         super::until(|| {
             let sockets = || fs::read_to_string("/proc/thread-self/net/udp").unwrap();
             server.run(move || sockets().contains(" 0208090A:4853 "))

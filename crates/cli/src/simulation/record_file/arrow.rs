@@ -1,4 +1,4 @@
-//! Tables as files of the Arrow IPC format, which pandas, Polars, `DuckDB` and others map into memory.
+//! Writes tables as Arrow IPC files, which pandas, Polars, `DuckDB` and others map into memory.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -11,16 +11,16 @@ use arrow_schema::{ArrowError, DataType, Field, Schema};
 
 use super::{Column, Table, Values};
 
-/// Rows that are in memory at a time: with fourteen columns of numbers some 7 MB.
+/// Rows in memory at a time: with fourteen columns of numbers about 7 MB.
 pub(super) const BATCH_ROWS: usize = 1 << 16;
 
-/// Writes a table, so many rows at a time.
+/// Writes a table in batches of `batch_rows` rows.
 ///
-/// Whole numbers are of the type `int64`, with nulls; fractions are `double` and names `string`, without,
-/// but for ratios, which are `double` with nulls. The metadata of a field say its `unit`.
+/// Integers have the type `int64` with nulls; fractions are `double` and names `string`, without
+/// nulls. Ratios are `double` with nulls. The metadata of a field contain its `unit`.
 pub(super) fn write(table: &Table, file: &mut dyn Write, batch_rows: usize) -> io::Result<()> {
     write_batches(table, file, batch_rows).map_err(|error| match error {
-        // What the disk says has a remedy of its own.
+        // I/O errors have their own remedy.
         ArrowError::IoError(_, error) => error,
         error => io::Error::other(error),
     })
@@ -99,7 +99,7 @@ mod tests {
         (schema, reader.map(Result::unwrap).collect())
     }
 
-    /// As the same table in CSV.
+    /// Returns the table as CSV.
     fn as_csv(batches: &[RecordBatch]) -> String {
         let mut text = String::new();
         for (batch, row) in
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!((schema.fields().len(), batches.len()), (4, 0));
     }
 
-    /// A whole number that has no place is an error, not another number.
+    /// An integer beyond the type is an error, and is not truncated.
     #[test]
     fn a_number_beyond_the_type_is_refused() {
         let columns = vec![Column::number("a", "", |_| Some(1 << 63))];
