@@ -95,7 +95,7 @@ pub enum ControlError {
     /// Reading or writing failed.
     #[error("{attempt}: {source}")]
     Io {
-        /// What was attempted.
+        /// The attempted action.
         attempt: &'static str,
         /// The error of the system call.
         source: io::Error,

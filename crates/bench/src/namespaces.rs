@@ -117,7 +117,7 @@ impl NamespacePair {
         Self::create_with(links, mtu, &[])
     }
 
-    /// Makes two namespaces as [`Namespaces::create`] does, with a switch in the middle of each
+    /// Makes two namespaces as [`NamespacePair::create`] does, with a switch in the middle of each
     /// link. Each switch is in a namespace of its own; `shapes` describes the ports of each.
     ///
     /// # Errors

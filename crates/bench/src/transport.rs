@@ -206,7 +206,7 @@ pub struct Observed {
 pub mod counter {
     /// Frames with payload, first transmissions.
     pub const DATA_FRAMES: &str = "data_frames";
-    /// Frames that carry nothing but acknowledgements.
+    /// Frames that contain only acknowledgements.
     pub const EXPLICIT_ACKS: &str = "explicit_acks";
     /// Frames retransmitted.
     pub const RETRANSMISSIONS: &str = "retransmissions";
@@ -286,7 +286,7 @@ pub trait Transport {
 
 /// The server's side of one sample.
 pub trait ServerSide {
-    /// Returns what the client needs for `connect`.
+    /// Returns the parameters that the client needs for `connect`.
     fn advertisement(&self) -> Advertisement;
 
     /// Waits until the client has connected, at most [`PHASE_TIME_MAX`].
@@ -295,7 +295,7 @@ pub trait ServerSide {
     /// [`TransportError`], one variant for each cause.
     fn accept(&mut self) -> Result<(), TransportError>;
 
-    /// Takes part in `phase` until all its operations are done.
+    /// Runs the server's part of `phase` until all operations are done.
     ///
     /// # Errors
     /// [`TransportError`], one variant for each cause.
@@ -318,7 +318,7 @@ pub enum TransportError {
     /// A system call failed.
     #[error("{attempt}: {source}")]
     Io {
-        /// What was attempted, with its values.
+        /// The attempted action, with its values.
         attempt: String,
         /// The error of the system call.
         source: io::Error,
@@ -326,7 +326,7 @@ pub enum TransportError {
     /// The other side did not answer in time.
     #[error("{attempt}: no progress for {seconds} s; is the path between the hosts open?")]
     TimedOut {
-        /// What was attempted.
+        /// The attempted action.
         attempt: &'static str,
         /// Time without progress, in seconds.
         seconds: u64,
@@ -334,13 +334,13 @@ pub enum TransportError {
     /// The other side closed the connection in the middle of a phase.
     #[error("{attempt}: the other side closed the connection")]
     Closed {
-        /// What was attempted.
+        /// The attempted action.
         attempt: &'static str,
     },
     /// The advertisement lacks a value, or has an unusable one.
     #[error("the server's advertisement has no usable {what}; do both hosts run the same version?")]
     Advertisement {
-        /// What is missing.
+        /// The missing value.
         what: &'static str,
     },
     /// The transport cannot run the test with this message size.

@@ -23,7 +23,7 @@ pub(crate) struct Point {
     pub(crate) median: f64,
     pub(crate) min: f64,
     pub(crate) max: f64,
-    /// Text shown when the pointer is over the point.
+    /// Text shown when the pointer rests on the point.
     pub(crate) note: String,
 }
 

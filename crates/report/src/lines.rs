@@ -24,7 +24,7 @@ pub(crate) struct Line {
 pub(crate) struct LinePoint {
     pub(crate) x: f64,
     pub(crate) y: f64,
-    /// Text shown when the pointer is over the point.
+    /// Text shown when the pointer rests on the point.
     pub(crate) note: String,
 }
 

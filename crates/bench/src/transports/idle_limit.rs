@@ -22,13 +22,13 @@ impl IdleLimit {
         Self { attempt, idle_polls: 0, idle_since: None }
     }
 
-    /// To be called after a poll that found something.
+    /// Records a poll that found something.
     #[inline]
     pub(crate) fn on_progress(&mut self) {
         self.idle_polls = 0;
     }
 
-    /// To be called after a poll that found nothing. Returns an error after [`PHASE_TIME_MAX`]
+    /// Records a poll that found nothing. Returns an error after [`PHASE_TIME_MAX`]
     /// without progress.
     #[inline]
     pub(crate) fn on_idle(&mut self) -> Result<(), TransportError> {
