@@ -115,7 +115,7 @@ pub enum ApacheError {
     #[error("make files for the server: {0}")]
     Files(#[from] io::Error),
     /// Responses differ from the files.
-    #[error("over {} these files did not come as they are: {}", way.name(), files.join(", "))]
+    #[error("files fetched over {} differ from the served files: {}", way.name(), files.join(", "))]
     Wrong {
         /// The way over which they were fetched.
         way: Way,

@@ -104,7 +104,7 @@ pub enum ControlError {
     #[error("the other side closed the control connection")]
     Closed,
     /// The other side sent a line that is not a control message.
-    #[error("the other side sent a line that is no message of ours ({reason}): {line:?}")]
+    #[error("malformed control message from the other side ({reason}): {line:?}")]
     Malformed {
         /// The parser's error.
         reason: String,
@@ -113,7 +113,7 @@ pub enum ControlError {
     },
     /// The other side has another version of the control protocol.
     #[error(
-        "the other side speaks version {theirs} of the control messages, we {VERSION}; \
+        "the other side has version {theirs} of the control protocol, this side {VERSION}; \
              install the same ethernot on both hosts"
     )]
     Version {

@@ -139,7 +139,7 @@ pub enum ProcessError {
         source: ControlError,
     },
     /// The child sent an unexpected line.
-    #[error("the benchmark's {role} process said {got}")]
+    #[error("unexpected line from the benchmark's {role} process: {got}")]
     Unexpected {
         /// The kind of child.
         role: &'static str,

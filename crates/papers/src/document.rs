@@ -107,13 +107,15 @@ pub struct Seen {
 #[non_exhaustive]
 pub enum DocumentError {
     /// The text is not a complete JSON document of this format.
-    #[error("it is cut short or no result of `ethernot paper` ({0}); measure the item again")]
+    #[error("incomplete, or not a result of `ethernot paper` ({0}); measure the item again")]
     Malformed(String),
     /// The document has another format.
-    #[error("its format is {0:?}, and this version reads {FORMAT:?}; measure the item again")]
+    #[error("unsupported format {0:?}: this version reads {FORMAT:?}; measure the item again")]
     Format(String),
     /// The document was changed after it was written.
-    #[error("its checksum is {found:?} for {expected:?}: it was edited; measure the item again")]
+    #[error(
+        "wrong checksum {found:?} instead of {expected:?}: the file was edited; measure the item again"
+    )]
     Edited {
         /// The checksum in the document.
         found: String,

@@ -37,7 +37,7 @@ pub enum ProgramError {
         source: io::Error,
     },
     /// The program did not listen in time, or ended before.
-    #[error("{program} does not listen on port {port} after {} s; it said: {said}", LISTENS_WITHIN.as_secs())]
+    #[error("{program} does not listen on port {port} after {} s; its last output: {said}", LISTENS_WITHIN.as_secs())]
     NotListening {
         /// The program.
         program: String,
@@ -47,7 +47,7 @@ pub enum ProgramError {
         said: String,
     },
     /// The program did not print its ready text in time, or ended before.
-    #[error("{program} does not print {text:?} within {} s; it said: {said}", LISTENS_WITHIN.as_secs())]
+    #[error("{program} does not print {text:?} within {} s; its last output: {said}", LISTENS_WITHIN.as_secs())]
     NotReady {
         /// The program.
         program: String,
@@ -57,7 +57,7 @@ pub enum ProgramError {
         said: String,
     },
     /// The program did not end in time.
-    #[error("{program} was not done after {limit_seconds} s; it said: {said}")]
+    #[error("{program} did not end within {limit_seconds} s; its last output: {said}")]
     TooSlow {
         /// The program.
         program: String,
@@ -67,7 +67,7 @@ pub enum ProgramError {
         said: String,
     },
     /// The program ended with an error.
-    #[error("{program} ended with {status}; it said: {said}")]
+    #[error("{program} ended with {status}; its last output: {said}")]
     Ended {
         /// The program.
         program: String,
