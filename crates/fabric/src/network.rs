@@ -590,7 +590,7 @@ impl Network {
         queue.push(time, NetworkEvent { step, frame: slot }.into());
     }
 
-    /// At random, replays a frame that was recorded long ago.
+    /// Replays, at random, a frame that was recorded long ago.
     fn replay<E: From<NetworkEvent>>(
         &mut self,
         queue: &mut EventQueue<E>,

@@ -129,10 +129,10 @@ fn link_down_loses_frames_in_flight_and_notifies_the_host() {
     pair.send(b"into the void");
     assert!(pair.run().is_empty());
     assert_eq!(pair.network.counters().cut, 2);
-    let notice = pair.network.poll_notice().expect("the host is told");
+    let notice = pair.network.poll_notice().expect("the host is notified");
     assert!(matches!(notice.event, LinkEvent::Down) && notice.port == pair.ports[1]);
     pair.network.set_up(pair.ports[1], true);
-    let notice = pair.network.poll_notice().expect("the host is told");
+    let notice = pair.network.poll_notice().expect("the host is notified");
     assert!(matches!(notice.event, LinkEvent::Changed(caps) if caps.local == port_address(1, 0)));
     pair.send(b"again");
     assert_eq!(pair.run().len(), 1);
@@ -150,7 +150,7 @@ fn frames_above_the_mtu_disappear_with_or_without_a_report() {
     let model = LinkModel { reports_too_big: true, ..LinkModel::ethernet(1_000_000_000, 0) };
     let mut pair = Pair::new(5, model);
     pair.send(&[0; 1_473]);
-    let notice = pair.network.poll_notice().expect("the sender is told");
+    let notice = pair.network.poll_notice().expect("the sender is notified");
     assert!(
         matches!(notice.event, LinkEvent::TooBig(to, 1_472, Evidence::Local) if to == port_address(1, 0)),
         "{notice:?}"

@@ -1,5 +1,5 @@
-//! Measured transfers between two hosts on links without surprises, for tables that show what a
-//! change in the protocol does.
+//! Measured transfers between two hosts on simple links, for tables that show the effect of a
+//! change in the protocol.
 
 use core::fmt::Write as _;
 
@@ -15,27 +15,29 @@ use crate::{
     Application, EdgeHost, Faults, LinkModel, Livelock, PortId, Segment, World, port_address,
 };
 
-/// One write from one host to another.
+/// A write from one host to another.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer<'a> {
-    /// Both directions of each link.
+    /// The links; each model applies to both directions.
     pub links: &'a [LinkModel],
     /// Probability that a frame is lost, in each direction, in parts per million.
     pub loss_ppm: u32,
-    /// Size of the measured write.
+    /// Size of the measured write, in bytes.
     pub length_bytes: u32,
-    /// Size of a write before it, so that the engine knows its links; none if 0.
+    /// Size of an earlier write from which the engine learns its links, in bytes; 0 for no such
+    /// write.
     pub warm_up_bytes: u32,
     /// Link scheduler of both engines.
     pub scheduling: Scheduling,
     /// Congestion control of both engines.
     pub congestion: Congestion,
-    /// Seed of losses and of the engines.
+    /// Seed of the losses and of the engines.
     pub seed: u64,
 }
 
 impl<'a> Transfer<'a> {
-    /// Describes a write of `length_bytes` after a warm-up of the same size, no loss, defaults elsewhere.
+    /// Describes a write of `length_bytes` after a warm-up of the same size, without loss and with
+    /// defaults for the rest.
     pub const fn new(links: &'a [LinkModel], length_bytes: u32) -> Self {
         Self {
             links,
@@ -49,23 +51,24 @@ impl<'a> Transfer<'a> {
     }
 }
 
-/// What a transfer took.
+/// The results of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
-    /// From posting the write to its completion, in nanoseconds.
+    /// Time from posting the write to its completion, in nanoseconds.
     pub duration_ns: u64,
-    /// Frames the writer sent meanwhile.
+    /// Number of frames that the writer sent in this time.
     pub frames: u64,
-    /// Frames the other side sent meanwhile: acknowledgements.
+    /// Number of frames that the other side sent in this time: acknowledgements.
     pub answers: u64,
-    /// Frames that the other side received after one that was sent later.
+    /// Number of frames that the other side received after a frame that was sent later.
     pub overtaken: u64,
-    /// Frames that the bytes need at least: full frames of the largest size, 32 bytes of header.
+    /// Smallest number of frames that can carry the bytes: full frames of the largest size, with 32
+    /// bytes of header.
     pub frames_min: u64,
 }
 
 impl Outcome {
-    /// Returns the payload per time, in bits per second.
+    /// Returns the payload rate, in bits per second.
     pub fn goodput(&self, length_bytes: u32) -> f64 {
         f64::from(length_bytes) * 8e9 / self.duration_ns.max(1) as f64
     }
@@ -75,37 +78,38 @@ impl Outcome {
         100.0 * self.overtaken as f64 / self.frames.max(1) as f64
     }
 
-    /// Returns the frames of the writer beyond the least number, in percent of that.
+    /// Returns the number of frames of the writer beyond the smallest number, in percent of that
+    /// number.
     pub fn extra_percent(&self) -> f64 {
         let extra = self.frames.saturating_sub(self.frames_min);
         100.0 * extra as f64 / self.frames_min.max(1) as f64
     }
 
-    /// Returns the number of acknowledgements, in percent of the least number of frames.
+    /// Returns the number of acknowledgements, in percent of the smallest number of frames.
     pub fn answer_percent(&self) -> f64 {
         100.0 * self.answers as f64 / self.frames_min.max(1) as f64
     }
 }
 
-/// Why a transfer has no outcome.
+/// Why a transfer has no results.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum TransferError {
-    /// Nothing works with a setting.
+    /// A setting is out of its range.
     #[error(transparent)]
     Setting(#[from] SettingError),
-    /// The engine did not take the connection or the write.
+    /// The engine refused the connection or the write.
     #[error("the engine refused the transfer: {0}")]
     Refused(Refusal),
-    /// The connection or the write failed, or nothing completed for too long.
+    /// The connection or the write failed, or did not complete within the time limit.
     #[error("{bytes} bytes were not written within {limit_ns} ns")]
     Unfinished {
-        /// Size of the write.
+        /// Size of the write in bytes.
         bytes: u32,
-        /// How long was waited.
+        /// The time limit in nanoseconds.
         limit_ns: u64,
     },
-    /// The bytes at the other side are not those that were written.
+    /// The bytes at the other side differ from those written.
     #[error("the bytes that arrived are not those that were sent")]
     Corrupted,
     /// The engines never became quiet.
@@ -113,12 +117,12 @@ pub enum TransferError {
     Stuck(Livelock),
 }
 
-/// Refuses links that can carry nothing.
+/// Checks that all links can carry frames.
 pub(crate) fn check_links(links: &[LinkModel]) -> Result<(), SettingError> {
     links.iter().try_for_each(LinkModel::check)
 }
 
-/// Runs a transfer in virtual time with engines made by `make`.
+/// Runs a transfer in virtual time with engines created by `make`.
 ///
 /// # Errors
 /// [`TransferError`], one variant for each cause.
@@ -177,14 +181,14 @@ pub fn transfer<E: HostEngine>(
     })
 }
 
-/// A named transfer and what it took.
+/// A named transfer and its results.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// What it shows.
+    /// Name of the transfer.
     pub name: &'static str,
-    /// Size of the write.
+    /// Size of the write in bytes.
     pub length_bytes: u32,
-    /// What it took.
+    /// The results.
     pub outcome: Outcome,
 }
 
@@ -203,7 +207,7 @@ pub fn measure<E: HostEngine>(
     rows.iter().map(row).collect()
 }
 
-/// Runs the scenarios of [`SCENARIOS`] with the real engine.
+/// Runs the transfers in [`SCENARIOS`] with the real engine.
 ///
 /// # Errors
 /// [`TransferError`], one variant for each cause.
@@ -211,7 +215,7 @@ pub fn run() -> Result<Vec<Measured>, TransferError> {
     measure(&SCENARIOS, &|_, tuning| EdgeHost::new(&tuning))
 }
 
-/// Draws a table of transfers: one line for each.
+/// Formats a table of transfers, with one line for each.
 pub fn table(rows: &[Measured]) -> String {
     let mut text = String::from(
         "scenario                                  |  goodput Mb/s |  time us | out of order % | extra % | acks %\n",
@@ -230,11 +234,12 @@ pub fn table(rows: &[Measured]) -> String {
     text
 }
 
-/// What `ethernot sim scenario` measures. The names are keys of its result.
+/// The transfers that `ethernot sim scenario` measures. The names are keys of its result.
 ///
-/// The writes of 8 bytes and of 4 KiB are cut into one and three frames, as few as there can be. The frame that they
-/// have beyond that is no part of them: the writer acknowledges the peer's report about the second link, 25 µs after it
-/// came, and so soon after the connection is made that falls into the measured write.
+/// The writes of 8 bytes and of 4 KiB are cut into one and three frames, the smallest possible
+/// numbers. Their additional frame is not part of the write: the writer acknowledges the peer's
+/// report about the second link 25 µs after its arrival. This soon after the connection is
+/// established, that time falls into the measured write.
 pub const SCENARIOS: [(&str, Transfer<'static>); 15] = {
     const FAST: [LinkModel; 1] = [UNEQUAL_LINKS[0]];
     const EQUAL: [LinkModel; 2] = [UNEQUAL_LINKS[0]; 2];
@@ -264,20 +269,22 @@ pub const SCENARIOS: [(&str, Transfer<'static>); 15] = {
     ]
 };
 
-/// What is called 1 MB in tables of storage and networks alike.
+/// One megabyte as in tables of storage and networks, in bytes.
 const MEGABYTE: u32 = 1_000_000;
 
-/// Some thousand frames, of which some tens are lost at the least.
+/// Size of a transfer with loss, in bytes: some thousand frames, of which at least some tens are
+/// lost.
 const LOSS_BYTES: u32 = 16 << 20;
 
-/// The two links that acceptance is measured on: 1 Gb/s and 100 Mb/s Ethernet, 20 µs each.
+/// The two links that acceptance is measured on: 1 Gb/s and 100 Mb/s Ethernet, with 20 µs delay
+/// each.
 pub const UNEQUAL_LINKS: [LinkModel; 2] =
     [LinkModel::ethernet(1_000_000_000, 20_000), LinkModel::ethernet(100_000_000, 20_000)];
 
-/// The link on which the cost of loss is measured: 1 Gb/s Ethernet, 50 µs.
+/// The link on which the cost of loss is measured: 1 Gb/s Ethernet with 50 µs delay.
 pub const LOSSY_LINK: [LinkModel; 1] = [LinkModel::ethernet(1_000_000_000, 50_000)];
 
-/// Posts a write and runs until it has completed; returns when it did.
+/// Posts a write and runs until the write has completed. Returns the time of its completion.
 fn write<E: HostEngine>(
     world: &mut World<E>,
     state: &mut Progress,
@@ -344,7 +351,7 @@ fn tuning(transfer: &Transfer<'_>, host: usize) -> Tuning {
 struct Progress {
     connection: ConnectionHandle,
     ready: [bool; 2],
-    /// When the write completed, and whether with success.
+    /// When the write completed, and whether it succeeded.
     finished: Option<(Instant, bool)>,
 }
 
@@ -355,7 +362,7 @@ impl<E: HostEngine> Application<E> for Progress {
         let now = world.now();
         match event {
             HostEvent::Requested { request, .. } => {
-                // A request that is gone asks again.
+                // If the request is gone, the peer requests again.
                 let _ = world.engine_mut(host).accept(now, request);
             }
             HostEvent::Established(_) => self.ready[host] = true,
@@ -393,10 +400,10 @@ impl Sent {
 /// Header of a middle frame of a large write.
 const HEADER_BYTES: u16 = 32;
 
-/// A transfer that takes longer in virtual time has failed.
+/// Time limit of a transfer, in virtual nanoseconds.
 const LIMIT_NS: u64 = 30_000_000_000;
 
-/// How often the course of a transfer is looked at.
+/// Interval at which the progress of a transfer is checked, in nanoseconds.
 const SLICE_NS: u64 = 100_000;
 
 #[cfg(test)]
@@ -408,7 +415,7 @@ mod tests {
     fn lossless_transfer_is_counted_exactly() {
         let outcome = transfer(&Transfer::new(&LOSSY_LINK, 100_000), &make).expect("it finishes");
         assert_eq!(outcome.frames_min, 70);
-        // Fragments of 1000 bytes, nothing repeated.
+        // Fragments of 1000 bytes, without a retransmission.
         assert_eq!((outcome.frames, outcome.overtaken), (100, 0));
         assert!(outcome.duration_ns > 100_000 * 8 + 100_000, "{outcome:?}");
         assert!(outcome.goodput(100_000) < 1e9);

@@ -149,7 +149,7 @@ struct Thread {
     wakes_at_ns: u64,
     /// Time since which a runnable thread waits for a processor.
     waits_since_ns: u64,
-    /// Whether it was preempted during its work.
+    /// Whether the thread was preempted during its work.
     was_preempted: bool,
     /// Processor time received, in nanoseconds.
     ran_ns: u64,

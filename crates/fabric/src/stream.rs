@@ -1,5 +1,6 @@
-//! Streams: operations of one size back to back, several in flight, one way or both ways, on links of
-//! every kind. What they show is what links together are worth and what acknowledgements cost.
+//! Streams: consecutive operations of one size, with several in flight, in one or both directions,
+//! on links of every kind. They show the combined throughput of links and the cost of
+//! acknowledgements.
 
 use core::fmt::Write as _;
 
@@ -13,19 +14,19 @@ use crate::{
     TokenBucket, World, port_address,
 };
 
-/// Whose rules the engines follow.
+/// The policies of the engines.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Policies {
-    /// Those of [`EngineConfig::default`].
+    /// The policies of [`EngineConfig::default`].
     Default,
-    /// Those of [`EngineConfig::multiedge`].
+    /// The policies of [`EngineConfig::multiedge`].
     MultiEdge,
-    /// Those of [`EngineConfig::default`], but frames go to the links in turn.
+    /// The policies of [`EngineConfig::default`], but with round robin between the links.
     RoundRobin,
 }
 
 impl Policies {
-    /// Returns these rules as a configuration.
+    /// Returns these policies as a configuration.
     pub fn config(self) -> EngineConfig {
         match self {
             Self::Default => EngineConfig::default(),
@@ -35,36 +36,37 @@ impl Policies {
     }
 }
 
-/// Operations of one size back to back.
+/// Consecutive operations of one size.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream<'a> {
-    /// Both directions of each link.
+    /// The links; each model applies to both directions.
     pub links: &'a [LinkModel],
     /// Probability that a frame is lost, in each direction, in parts per million.
     pub loss_ppm: u32,
-    /// Size of an operation.
+    /// Size of an operation in bytes.
     pub operation_bytes: u32,
-    /// Operations in flight.
+    /// Number of operations in flight.
     pub depth: u32,
-    /// Whether the other host sends as much at the same time.
+    /// Whether the other host sends an equal stream at the same time.
     pub two_way: bool,
     /// Whether operations are strict instead of relaxed.
     pub strict: bool,
-    /// Rules of both engines.
+    /// Policies of both engines.
     pub policies: Policies,
-    /// How long the links are measured before, in nanoseconds.
+    /// Time before measuring begins, in nanoseconds.
     pub warm_up_ns: u64,
-    /// How long is measured, in nanoseconds.
+    /// Time that is measured, in nanoseconds.
     pub measured_ns: u64,
-    /// Longest time for which a host does not run, in nanoseconds; one such pause in each
-    /// [`STALL_EVERY_NS`] on average.
+    /// Longest pause of a host, in nanoseconds. There is one pause per [`STALL_EVERY_NS`] on
+    /// average.
     pub stall_ns_max: u64,
-    /// Seed of losses and of the engines.
+    /// Seed of the losses and of the engines.
     pub seed: u64,
 }
 
 impl<'a> Stream<'a> {
-    /// Describes a stream in one direction, 1 MiB each, relaxed, eight in flight, no loss, for 200 ms after 100 ms.
+    /// Describes a stream in one direction without loss: relaxed operations of 1 MiB, eight in
+    /// flight, measured for 200 ms after 100 ms.
     pub const fn new(links: &'a [LinkModel]) -> Self {
         Self {
             links,
@@ -81,42 +83,44 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Returns the same stream in both directions at once.
+    /// Returns this stream in both directions at once.
     #[must_use]
     pub const fn both_ways(self) -> Self {
         Self { two_way: true, ..self }
     }
 
-    /// Rate of all links in the directions used, in bits per second.
+    /// Returns the total rate of all links in the directions used, in bits per second.
     fn rate(&self) -> f64 {
         let sum: f64 = self.links.iter().map(|link| link.rate as f64).sum();
         if self.two_way { 2.0 * sum } else { sum }
     }
 }
 
-/// What a stream came to.
+/// The results of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StreamOutcome {
-    /// Bytes that arrived for the first time in all directions, per time, in bits per second.
+    /// Rate of bytes that arrived for the first time, in all directions together, in bits per
+    /// second.
     pub goodput: f64,
-    /// The same as a share of the rate of all links, which counts headers too, in percent.
+    /// The goodput in percent of the rate of all links, which includes headers.
     pub share_percent: f64,
-    /// Explicit acknowledgements and retransmissions, in percent of the data frames.
+    /// Pure acknowledgements and retransmissions, in percent of the data frames.
     pub extra_percent: f64,
-    /// Data frames received behind one of a later place, in percent of those received.
+    /// Data frames received after a frame of a later position, in percent of all data frames
+    /// received.
     pub out_of_order_percent: f64,
-    /// Data frames received.
+    /// Number of data frames received.
     pub frames: u64,
-    /// Frames that found a queue full.
+    /// Number of frames dropped because a queue was full.
     pub queue_full: u64,
-    /// Frames that a receiver had no room for.
+    /// Number of frames that a receiver refused for want of room.
     pub refused: u64,
 }
 
 /// Runs a stream in virtual time.
 ///
 /// # Errors
-/// The connection cannot be made, fails, or moves nothing.
+/// The connection cannot be established, fails, or transfers no data.
 pub fn run(stream: &Stream<'_>) -> Result<StreamOutcome, TransferError> {
     check_links(stream.links)?;
     let mut world = make_world(stream);
@@ -249,7 +253,7 @@ impl Application<EdgeHost> for Pumps<'_> {
         let now = world.now();
         match event {
             HostEvent::Requested { request, .. } => {
-                // A request that is gone asks again.
+                // If the request is gone, the peer requests again.
                 let _ = world.engine_mut(host).accept(now, request);
             }
             HostEvent::Established(connection) => {
@@ -297,8 +301,8 @@ impl Totals {
     }
 }
 
-/// Returns a raw Ethernet link at MTU 1500 whose rate counts frames with their Ethernet header, as `tbf` does: 12
-/// bytes of envelope, 14 of header, a queue of 150 full frames, a little jitter.
+/// Returns a raw Ethernet link at MTU 1500 whose rate includes the Ethernet header, as with `tbf`:
+/// 12 bytes of envelope, 14 bytes of header, a queue of 150 full frames, and a little jitter.
 pub const fn raw_link(rate: u64, propagation_ns: u64) -> LinkModel {
     LinkModel {
         overhead: Overhead { network_bytes: 12, packet_bytes_min: 46, ethernet_bytes: 14 },
@@ -309,8 +313,8 @@ pub const fn raw_link(rate: u64, propagation_ns: u64) -> LinkModel {
     }
 }
 
-/// Puts the link behind a shaper on the port of a software switch: 250 µs of burst, a queue of 200 full frames, and
-/// a timer on a busy processor.
+/// Puts the link behind a shaper on the port of a software switch: 250 µs of burst, a queue of 200
+/// full frames, and a timer on a busy processor.
 #[must_use]
 pub const fn shaped(link: LinkModel) -> LinkModel {
     LinkModel {
@@ -326,7 +330,7 @@ pub const fn shaped(link: LinkModel) -> LinkModel {
 
 const GIGABIT: u64 = 1_000_000_000;
 
-/// MultiEdge's set-ups and the unlike links: names, links.
+/// The link sets of the `MultiEdge` paper, and sets of unequal links: names and links.
 pub const SET_UPS: [(&str, &[LinkModel]); 9] = [
     ("1L-1G", &[raw_link(GIGABIT, 20_000)]),
     ("1L-100M", &[raw_link(GIGABIT / 10, 20_000)]),
@@ -339,7 +343,7 @@ pub const SET_UPS: [(&str, &[LinkModel]); 9] = [
     ("2L-10G", &[raw_link(10 * GIGABIT, 20_000); 2]),
 ];
 
-/// Formats a line of a table of streams.
+/// Formats one line of a table of streams.
 pub fn line(name: &str, outcome: &StreamOutcome) -> String {
     let mut text = String::new();
     let _ = write!(
@@ -356,11 +360,11 @@ pub fn line(name: &str, outcome: &StreamOutcome) -> String {
     text
 }
 
-/// Heading of [`line()`].
+/// The heading for [`line()`].
 pub const HEADING: &str = "stream                               |     Mb/s | share % | extra % | out of order % |   frames | queue full | refused";
 
-/// Average time between two pauses of a host, in nanoseconds.
+/// Mean time between two pauses of a host, in nanoseconds.
 pub const STALL_EVERY_NS: u64 = 2_000_000;
 
-/// Number of the stream of random numbers for pauses.
+/// Number of the random stream for pauses.
 const STALL_STREAM: u64 = 77;

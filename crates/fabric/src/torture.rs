@@ -1,10 +1,11 @@
-//! The torture harness: real engines, a hostile network, an oracle that knows what must hold.
+//! The torture harness: real engines on a hostile network, checked by an oracle.
 //!
-//! From a seed come hosts, links, faults, disasters and applications. First everything goes wrong
-//! for a while and the oracle watches (*safety*); then all faults end and everything must converge:
-//! every connection usable, every operation completed exactly once, every message delivered, memory
-//! equal to the model (*liveness*). An operation may fail only with its connection, and a connection
-//! may end only for a reason: a host restarted, no path for long, an access that is not allowed.
+//! A seed determines hosts, links, faults, disasters and applications. In the first phase faults
+//! occur for some time while the oracle checks *safety*. Then all faults end and everything must
+//! converge (*liveness*): every connection is usable, every operation has completed exactly once,
+//! every message is delivered, and memory equals the model. An operation may fail only together
+//! with its connection. A connection may end only for a known reason: a host restarted, no path
+//! existed for long, or an access was not allowed.
 
 mod causes;
 mod churn;
@@ -43,7 +44,7 @@ pub fn run(seed: u64, options: &Options) -> Report {
     run_with(seed, options, &|_, tuning| EdgeHost::new(&tuning))
 }
 
-/// Runs seeds one after the other with the real engine; see [`run_range_with`].
+/// Runs seeds one after the other with the real engine. See [`run_range_with`].
 pub fn run_range(
     seeds: core::ops::Range<u64>,
     options: &Options,
@@ -52,7 +53,7 @@ pub fn run_range(
     run_range_with(seeds, options, &|_, tuning| EdgeHost::new(&tuning), progress)
 }
 
-/// Makes the engine of a host; the first argument is the host's number.
+/// Creates the engine of a host. The first argument is the index of the host.
 pub type MakeEngine<'a, E> = dyn Fn(usize, Tuning) -> E + 'a;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Links of both ends find each other, whatever reaches what (protocol.md §7.4).
+//! Tests that the links of both ends find each other, whatever the topology (protocol.md §7.4).
 
 use delivery::{LinkId, LinkState};
 use fabric::host::{
@@ -10,7 +10,7 @@ use fabric::{
 };
 use wire_edge::PeerAddr;
 
-/// The address of an interface of a host: Ethernet says nothing about segments.
+/// Returns the address of an interface of a host. An Ethernet address does not reveal the segment.
 fn ethernet(host: u8, link: u8) -> PeerAddr {
     let mut bytes = [0; 20];
     bytes[0] = 1;
@@ -18,7 +18,7 @@ fn ethernet(host: u8, link: u8) -> PeerAddr {
     PeerAddr(bytes)
 }
 
-/// Accepts whatever is asked for, and remembers the connections.
+/// Accepts every request, and records the connections.
 #[derive(Default)]
 struct Accepting {
     connections: Vec<(usize, ConnectionHandle)>,
@@ -42,20 +42,21 @@ impl Application<EdgeHost> for Accepting {
     fn on_turn(&mut self, _world: &mut World<EdgeHost>, _host: usize) {}
 }
 
-/// Two hosts with a link on each of some segments.
+/// Two hosts, each with one link on each of its segments.
 struct Hosts {
     world: World<EdgeHost>,
     application: Accepting,
 }
 
 impl Hosts {
-    /// `segments`: for each host, the segment of each link; `address` names the ports.
+    /// Creates two hosts. `segments` has, for each host, the segment of each link; `address`
+    /// returns the address of a port.
     fn new(segments: [&[usize]; 2], address: fn(u8, u8) -> PeerAddr) -> Self {
         Self::with_rates(segments, address, |_| 1_000_000_000, true)
     }
 
-    /// As above, where the links of a segment have the rate that `rate` gives, in bits per second, and report it to
-    /// their hosts or not.
+    /// Creates two hosts as [`Hosts::new`] does. `rate` returns the rate of the links of a segment,
+    /// in bits per second; the links report it to their hosts if the flag is set.
     fn with_rates(
         segments: [&[usize]; 2],
         address: fn(u8, u8) -> PeerAddr,
@@ -84,12 +85,13 @@ impl Hosts {
         Self { world, application: Accepting::default() }
     }
 
-    /// Connects by everything that may lead to the peer.
+    /// Connects over all links and addresses that may lead to the peer.
     fn connect(&mut self) {
         self.connect_by(|_| true);
     }
 
-    /// Connects by those pairs that may lead to the peer and are wanted.
+    /// Connects over the links and addresses that may lead to the peer and that `is_wanted`
+    /// selects.
     fn connect_by(&mut self, is_wanted: impl FnMut(&(LinkId, PeerAddr)) -> bool) {
         let peers = self.addresses(1);
         let links: Vec<(LinkId, PeerAddr)> = self
@@ -130,7 +132,7 @@ impl Hosts {
         }
     }
 
-    /// Changes what a link of either host carries, in bits per second.
+    /// Sets the rate of a link of both hosts, in bits per second.
     fn set_rate(&mut self, link: usize, rate: u64) {
         for host in 0..2 {
             let port = self.world.ports(host)[link];
@@ -138,8 +140,8 @@ impl Hosts {
         }
     }
 
-    /// Writes `bytes` from the first host to the second `times` times, one after the other; returns what
-    /// one takes until it is complete, in nanoseconds.
+    /// Writes `bytes` from the first host to the second, `times` times in sequence. Returns the
+    /// mean time until a write is complete, in nanoseconds.
     fn write_ns(&mut self, bytes: u32, times: u64) -> u64 {
         let found = self.application.connections.iter().find(|(host, _)| *host == 0);
         let &(_, connection) = found.expect("the first host is connected");
@@ -184,8 +186,8 @@ impl Hosts {
         }
     }
 
-    /// The links of a host's connection, as pairs of the first host's and the second host's; absent
-    /// if one is not up.
+    /// Returns the links of a host's connection, as pairs of a link of the first host and one of
+    /// the second; `None` if a link is not up.
     fn pairs(&self, host: usize) -> Option<Vec<(u8, u8)>> {
         let &(_, connection) = self.application.connections.iter().find(|(at, _)| *at == host)?;
         let engine = self.world.engine(host);
@@ -269,7 +271,7 @@ fn links_find_each_other_over_ways_that_lose_frames() {
 //= protocol.md: join.4
 #[test]
 fn links_without_counterpart_cost_little() {
-    // Two pairs of dead ends beside one way.
+    // One pair of links has a path; the others have none.
     let mut hosts = Hosts::new([&[0, 1, 2], &[3, 4, 0]], ethernet);
     hosts.connect();
     hosts.expect_pairs(2_000_000_000, &[(0, 2)]);
@@ -302,8 +304,8 @@ fn a_link_that_appears_joins_the_connections_of_either_end() {
     }
 }
 
-/// The length of a new link is unknown, and short messages alone must find out; what delays its first frames, as
-/// traffic of other hosts does at that time, says nothing of those that follow.
+/// The speed of a new link is unknown, and short messages alone must reveal it. Its first frames
+/// may be delayed by traffic of other hosts, which says nothing about later frames.
 #[test]
 fn short_messages_take_a_faster_link_that_joins() {
     let first_rates = [1_000_000_000, 100_000_000, 10_000_000];
@@ -325,7 +327,7 @@ fn short_messages_take_a_faster_link_that_joins() {
         let both_ns = hosts.write_ns(4096, 50);
         assert!(
             both_ns < alone_ns / 4,
-            "at first {first_rate} bit/s, told: {reports_rate}: {both_ns} ns, and {alone_ns} over the slow link alone"
+            "at first {first_rate} bit/s, reported: {reports_rate}: {both_ns} ns, and {alone_ns} over the slow link alone"
         );
     }
 }
@@ -344,7 +346,7 @@ fn a_link_that_vanishes_and_comes_back_joins_again() {
             let rest: Vec<_> = [(0, 1), (1, 0), (2, 2)].into_iter().filter(gone).collect();
             hosts.expect_pairs(100_000_000, &rest);
             if round % 2 == 0 {
-                // Another card in the same place.
+                // Another network card in the same slot.
                 let port = hosts.world.ports(host)[usize::from(link)];
                 hosts.world.network.set_address(port, ethernet(host as u8, 100 + round));
             }
@@ -394,7 +396,7 @@ fn the_last_link_is_replaced_by_another() {
         hosts.run_for(100_000_000);
         hosts.world.attach_link(host, LinkId(1));
         hosts.expect_pairs(1_000_000_000, &[if host == 0 { (1, 0) } else { (0, 1) }]);
-        // And back in time before anything is missed.
+        // The interface is back before the engine misses it.
         hosts.world.attach_link(host, LinkId(0));
         hosts.world.detach_link(host, LinkId(1));
         hosts.expect_pairs(1_000_000_000, &[(0, 0)]);
@@ -413,7 +415,7 @@ fn a_link_that_an_application_takes_away_stays_away() {
         hosts.world.engine_mut(host).remove_path(connection, LinkId(1));
         hosts.run_for(100_000_000_000);
         hosts.expect_pairs(1, &[(0, 0)]);
-        // A flap is no reason to use it again, to name it is.
+        // A flap is no reason to use the link again, but adding it explicitly is.
         let port = hosts.world.ports(host)[1];
         hosts.world.network.set_up(port, false);
         hosts.world.network.set_up(port, true);

@@ -1,4 +1,4 @@
-//! The torture on hosts whose processors are short: from no busy thread to four for each processor.
+//! Torture runs on hosts with busy processors: from no busy thread to four per processor.
 
 use fabric::torture::{self, Options};
 

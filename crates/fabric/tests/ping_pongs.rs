@@ -1,11 +1,11 @@
-//! Short messages over unlike links: what a slow one beside a fast one does to latency.
+//! Short messages over unequal links: the effect of a slow link beside a fast one on latency.
 
 use fabric::EdgeCosts;
 use fabric::polling::{Costs, Exercise, Length, Pauses, Trial, run};
 use fabric::stream::{raw_link, shaped};
 use fabric::{Jitter, LinkModel, TokenBucket};
 
-/// About those of virtual Ethernet on a small virtual machine.
+/// Costs close to those of virtual Ethernet on a small virtual machine.
 const COSTS: Costs = Costs {
     host: EdgeCosts {
         frame_send_ps: 2_800_000,
@@ -23,7 +23,7 @@ const COSTS: Costs = Costs {
     timer_ps: 0,
 };
 
-/// Behind a token bucket of 250 µs, but of four frames at least.
+/// Returns a link behind a token bucket of 250 µs, but at least four frames.
 fn link(rate: u64) -> LinkModel {
     let model = LinkModel { jitter: Jitter::Constant, ..shaped(raw_link(rate, 0)) };
     let burst_ns = (4 * 1514 * 8_000_000_000 / rate).max(250_000);
@@ -51,8 +51,9 @@ fn with_pauses_us(links: &[LinkModel], message_bytes: u32, seed: u64, pauses: Pa
     outcome.latency_ns.expect("it is a ping-pong") / 1e3
 }
 
-/// The bucket of the slow link passes a frame at once while it is full, and no host gets its rate: what it carries must
-/// be learnt from messages that leave it empty after each.
+/// The bucket of the slow link passes a frame immediately while it is full, and no host learns the
+/// link's rate. The engine must learn the rate from messages that leave the link empty after each
+/// message.
 #[test]
 fn a_slow_link_does_not_delay_short_messages_that_a_fast_one_delivers_first() {
     let (fast, slow) = (link(1_000_000_000), link(100_000_000));
@@ -68,7 +69,7 @@ fn a_slow_link_does_not_delay_short_messages_that_a_fast_one_delivers_first() {
     }
 }
 
-/// A host that does not run for a while answers late: that says nothing of a link.
+/// A host that pauses answers late, which says nothing about a link.
 #[test]
 fn a_host_that_pauses_does_not_have_a_slow_link_taken_for_the_better_one() {
     let (fast, slow) = (link(1_000_000_000), link(100_000_000));
@@ -114,8 +115,8 @@ fn equal_links_share_messages_of_several_frames() {
     }
 }
 
-/// All that was known of the links are rates of small messages through a full bucket. What they carry in the
-/// long run is learnt while their queues grow, and neither end may starve the other meanwhile.
+/// The engine knows only rates that short messages reached through a full bucket. It learns the
+/// lasting rate while queues grow, and neither end may starve the other in this time.
 #[test]
 fn a_stream_that_starts_gets_what_slow_links_carry() {
     let both = [link(100_000_000); 2];

@@ -1,5 +1,5 @@
-//! Seeds that found bugs. What a seed means changes with the harness; each bug has a test of its own
-//! beside the code, and these runs cost next to nothing.
+//! Seeds that found bugs. The meaning of a seed changes with the harness. Each bug also has its own
+//! test beside the code, and these runs cost almost nothing.
 
 use fabric::torture::{self, Options};
 
@@ -7,7 +7,7 @@ use fabric::torture::{self, Options};
 fn seeds_that_found_bugs_pass() {
     for (what, seeds) in PINNED {
         for &seed in *seeds {
-            // Classes of scenario are younger than these seeds.
+            // Classes of scenario were added after these seeds.
             let options = Options { classes: false, ..Options::default() };
             let report = torture::run(seed, &options);
             assert!(report.failure.is_none(), "{what}: {report}");
@@ -45,7 +45,7 @@ fn soaks_that_found_bugs_pass() {
     }
 }
 
-/// Pinned seeds of queue pairs.
+/// Pinned seeds of runs with queue pairs.
 const PINNED_QUEUE_PAIRS: &[(&str, &[u64])] = &[
     ("reads before a denied operation that were not answered", &[76, 144, 393]),
     ("an operation in turn that waited behind others for which the peer had no room", &[2_418]),
@@ -63,12 +63,12 @@ const PINNED_QUEUE_PAIRS: &[(&str, &[u64])] = &[
     ),
 ];
 
-/// Hours of churn, with their seeds, that ended with links or addresses that one end alone knew of.
+/// Soaks, with seeds and hours, that ended with links or addresses that only one end knew.
 const SOAKS: &[(&str, u64, f64)] = &[
     ("an index by which the two ends meant different links", 0, 3.1),
     ("a link that the responder alone had", 12, 1.4),
-    ("links of both ends of which neither told the other any more", 27, 1.3),
-    ("a link of each end of which neither told the other any more, of three", 28, 1.0),
+    ("links that neither end announced to the other any more", 27, 1.3),
+    ("one of three links, which neither end announced to the other any more", 28, 1.0),
 ];
 
 const PINNED: &[(&str, &[u64])] = &[
@@ -78,13 +78,13 @@ const PINNED: &[(&str, &[u64])] = &[
     ("the link of the handshake taken away before the target knew", &[33_746, 33_939]),
     ("a lost probe of the path MTU that was awaited for ever", &[28_699]),
     (
-        "a peer that restarted while pairs on which nobody had answered were all there was",
+        "a peer that restarted while all pairs of links were without an answer",
         &[7_700_005_048, 7_700_016_072, 91_000_006_357],
     ),
     ("memory taken away while the answer of a read is not acknowledged", &[2_484]),
 ];
 
-/// Pinned seeds of scenarios with classes.
+/// Pinned seeds of runs with classes of scenario.
 const PINNED_CLASSES: &[(&str, &[u64])] = &[
     ("set-up that waits for a full link while its timer is due", &[82, 1_267]),
     ("operations that end because the peer denied another", &[247, 912]),

@@ -1,5 +1,5 @@
-//! The sending policy against that of `MultiEdge` and against plain turns, in virtual time: the points of
-//! `ethernot sim policies --quick`.
+//! Compares the sending policy with that of `MultiEdge` and with plain round robin, in virtual
+//! time, at the points of `ethernot sim policies --quick`.
 
 use fabric::polling::Exercise;
 use fabric::polling::policies::{
@@ -8,7 +8,7 @@ use fabric::polling::policies::{
 
 const SETTING: Setting = Setting { costs: CALIBRATED, seeds: 1, offloads: false };
 
-/// Drivers of one kind, and what is known to fall short over them.
+/// Drivers of one kind, with the known shortfalls over them.
 struct Drivers {
     setting: Setting,
     short: &'static [(&'static str, f64)],
@@ -17,7 +17,7 @@ struct Drivers {
 
 const PLAIN: Drivers = Drivers { setting: SETTING, short: &SHORT, idle: &IDLE };
 
-/// Drivers that say, as UDP's do, that many frames cost as little as one.
+/// Drivers that report segmentation offload, as those of UDP do.
 const OFFLOADING: Drivers = Drivers {
     setting: Setting { offloads: true, ..SETTING },
     short: &OFFLOADS_SHORT,
@@ -30,8 +30,8 @@ fn compared(setting: &Setting, is_wanted: impl Fn(&Point) -> bool) -> Vec<Compar
     points.iter().map(|point| compare(point, setting).expect("nothing is in the way")).collect()
 }
 
-/// Own rules come to at least 99 % of the better of the others, but for what is known to fall short; and of
-/// equal links none is left without a frame though it has room and data waits, but for what is known.
+/// Checks that own rules reach at least 99 % of the better other policy, and that no equal link
+/// gets no frame although it has room and data waits. Known exceptions are listed.
 fn check(drivers: &Drivers, exercise: Exercise) {
     let (mut short, mut idle) = (Vec::new(), Vec::new());
     for found in compared(&drivers.setting, |point| point.exercise == exercise) {
@@ -82,8 +82,8 @@ fn own_rules_back_and_forth_over_drivers_that_offload_are_as_fast_as_simpler_one
     check(&OFFLOADING, Exercise::PingPong);
 }
 
-/// What own rules win on unlike links, where simpler ones wait for the slowest, is kept, where hosts have time
-/// for it.
+/// On unequal links, own rules gain over simpler ones, which wait for the slowest link. This gain
+/// must be kept where hosts have time for it.
 #[test]
 fn unlike_links_carry_what_they_can() {
     let is_wanted = |point: &Point| {
@@ -98,7 +98,7 @@ fn unlike_links_carry_what_they_can() {
         let least = match found.point.links.name {
             "1G+100M" => 95.0,
             "1G/20us+1G/2ms" => 92.0,
-            // The host is what limits.
+            // The host is the limit.
             "10G+1G" => 75.0,
             other => panic!("{other} is not known"),
         };
@@ -107,7 +107,8 @@ fn unlike_links_carry_what_they_can() {
     }
 }
 
-/// Two links without a rate take the same two processors as one; to choose between them costs a little.
+/// Two links without a rate limit share the two processors of one link. The choice between them
+/// costs a little.
 #[test]
 fn a_second_link_that_brings_nothing_costs_little() {
     for found in compared(&SETTING, |point| point.links.is_free()) {
@@ -125,7 +126,8 @@ fn equal_links_share_evenly_soon_after_one_was_slower() {
     }
 }
 
-/// A link whose turn it is makes the others wait, though they have room and there is data.
+/// With round robin, the link whose turn it is makes the others wait, although they have room and
+/// data waits.
 #[test]
 fn links_that_take_turns_are_idle_with_data_beside_a_slow_one() {
     let is_wanted = |point: &Point| {
@@ -147,10 +149,11 @@ fn a_comparison_repeats_itself() {
     assert_eq!(compare(point, &SETTING), compare(point, &SETTING));
 }
 
-/// Round trips after which equal links share evenly: twice what was seen with any seed.
+/// Number of round trips after which equal links share evenly: twice the largest number observed
+/// with any seed.
 const ROUND_TRIPS: f64 = 400.0;
 
-/// What is known to fall short, and what it comes to at least.
+/// The known shortfalls, with the smallest ratio that each must reach.
 const SHORT: [(&str, f64); 12] = [
     ("1G/20us+1G/2ms one-way 64K, host x1, slow timers", 0.69),
     ("3x1G ping-pong 64K, host x4, slow timers", 0.75),
@@ -166,9 +169,10 @@ const SHORT: [(&str, f64); 12] = [
     ("1G+100M two-way 64B, host x0.25, absences, slow timers, in order", 0.98),
 ];
 
-/// Where equal links are left idle with data more often than once in a hundred data frames, and how often at
-/// most, in percent of them: a link that holds back for another is counted though it has frames enough in its
-/// queue, with each turn of a fast host; and so is one that would deliver later than the others all that waits.
+/// Points at which equal links are idle with data more than once per hundred data frames, with the
+/// largest allowed share in percent. Two harmless cases are counted as well, once per turn of a
+/// fast host: a link that is held back for another although its queue has enough frames, and a link
+/// on which all waiting data would be delivered later than on the others.
 const IDLE: [(&str, f64); 8] = [
     ("4x1G two-way 1M, host x4, absences, exact rate", 80.0),
     ("2x1G one-way 4M, host x4, absences, in order", 20.0),
@@ -180,8 +184,9 @@ const IDLE: [(&str, f64); 8] = [
     ("2x100M one-way 4M, host x4", 3.0),
 ];
 
-/// The same as [`SHORT`] of drivers that offload. The shares of a turn are longer there, which pays where many
-/// frames cost as little as one; the simulated drivers only say so, and each frame costs what it does elsewhere.
+/// Known shortfalls, as [`SHORT`], with drivers that offload. There, a link's share of a turn is
+/// longer, which pays if many frames cost as little as one. The simulated drivers only report
+/// offload: each frame costs as much as with other drivers.
 const OFFLOADS_SHORT: [(&str, f64); 19] = [
     ("4x1G one-way 4K, host x2, slow timers, in order", 0.42),
     ("1G/20us+1G/2ms one-way 64K, host x1, slow timers", 0.56),
@@ -204,7 +209,7 @@ const OFFLOADS_SHORT: [(&str, f64); 19] = [
     ("2xfree one-way 1M, host x0.5", 0.98),
 ];
 
-/// The same as [`IDLE`] of drivers that offload.
+/// Idle links, as [`IDLE`], with drivers that offload.
 const OFFLOADS_IDLE: [(&str, f64); 23] = [
     ("4x1G two-way 1M, host x4, absences, exact rate", 102.0),
     ("3x1G one-way 4M, host x2", 28.0),

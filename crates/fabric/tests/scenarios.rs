@@ -1,11 +1,11 @@
-//! What transfers over simulated links take with the real engine.
+//! Compares transfers over simulated links with a snapshot, with the real engine.
 
 use std::fmt::Write as _;
 
 use fabric::scenario::{self, Measured, Outcome};
 
-/// Virtual time is the same everywhere, so every figure is compared exactly: a change of a single frame or
-/// nanosecond is one that somebody meant, or a fault.
+/// Virtual time is the same on every machine, so every figure is compared exactly. A change of a
+/// single frame or nanosecond is either intended or a fault.
 #[test]
 fn transfers_take_exactly_what_the_snapshot_says() {
     let rows = scenario::run().expect("every transfer finishes");
@@ -27,7 +27,8 @@ fn a_difference_shows_old_and_new_lines_and_no_others() {
     assert_eq!(difference("a\nb\n", "a\n"), "-b\n");
 }
 
-/// Whole numbers only: `ethernot sim scenario` makes rates and percentages of them.
+/// Formats a table of whole numbers. `ethernot sim scenario` computes rates and percentages from
+/// them.
 fn exact_table(rows: &[Measured]) -> String {
     let mut text = format!(
         "{}\n\n{:41} | {:>11} | {:>6} | {:>8} | {:>9} | {:>7}\n",
@@ -44,7 +45,7 @@ fn exact_table(rows: &[Measured]) -> String {
     text
 }
 
-/// Lines that are not the same, each old one above the new one in its place.
+/// Returns the lines that differ, each old line above the new one in its place.
 fn difference(old: &str, new: &str) -> String {
     let (mut old, mut new) = (old.lines(), new.lines());
     let mut text = String::new();
@@ -64,7 +65,7 @@ fn difference(old: &str, new: &str) -> String {
     }
 }
 
-/// What the project promises of them.
+/// Checks the bounds that the project promises.
 fn bounds_hold(rows: &[Measured]) {
     let time_ns = |name: &str| {
         let row = rows.iter().find(|row| row.name == name).expect("the scenario exists");
@@ -76,7 +77,7 @@ fn bounds_hold(rows: &[Measured]) {
     assert!(lossy >= 0.93, "with 1 % loss {lossy:.3} of the goodput without");
 }
 
-/// How the snapshot is renewed, which it says itself.
+/// How to renew the snapshot; the snapshot begins with this text.
 const RENEW: &str = "Transfers in virtual time, compared exactly. If a change is meant, renew this file with\n\
     UPDATE_SNAPSHOTS=1 cargo test -p fabric --test scenarios\n\
     and say in the commit what changed and why.";

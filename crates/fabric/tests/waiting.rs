@@ -1,10 +1,11 @@
-//! The waiting policy on simulated hosts with a scheduler: the points of `ethernot sim waiting --quick`.
+//! Tests the wait policy on simulated hosts with a scheduler, at the points of
+//! `ethernot sim waiting --quick`.
 
 use fabric::polling::Exercise;
 use fabric::polling::scheduled::Mode;
 use fabric::polling::scheduled::scenarios::{Comparison, Setting, measure, quick};
 
-/// One seed decides alone whether a point is above its bound or 8 % below.
+/// Several seeds, because a single seed can move a point from above its bound to 8 % below.
 const SETTING: Setting = Setting { processors: 2, measured_ns: 400_000_000, seeds: 3 };
 
 fn measured(mode: Mode, exercise: Exercise, message_bytes: u32) -> Vec<Comparison> {
@@ -17,8 +18,8 @@ fn measured(mode: Mode, exercise: Exercise, message_bytes: u32) -> Vec<Compariso
     points.iter().map(measure).collect()
 }
 
-/// Beside busy threads the policy comes to at least `least` of what is left; alone to as much as the better of the
-/// simple rules.
+/// Checks that the policy reaches at least `least` of the remaining share beside busy threads. On
+/// hosts without busy threads it must reach [`ALONE_LEAST`] of the better simple rule.
 fn check(mode: Mode, exercise: Exercise, message_bytes: u32, least: f64) {
     let mut short = Vec::new();
     for found in measured(mode, exercise, message_bytes) {
@@ -78,5 +79,6 @@ fn a_measurement_repeats_itself() {
     assert_eq!(measure(crowded, &setting, true), measure(crowded, &setting, true));
 }
 
-/// Of the better of always spinning and never spinning. A trial of a spin in 17 waits costs what is missing.
+/// Smallest share of the better of always spinning and never spinning. The difference is the cost
+/// of one trial spin in 17 waits.
 const ALONE_LEAST: f64 = 0.94;

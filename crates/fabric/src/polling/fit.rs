@@ -206,8 +206,8 @@ mod tests {
     const SHAPES: [(f64, f64); 6] =
         [(8.0, 1.0), (256.0, 1.0), (1400.0, 1.0), (4096.0, 3.0), (65536.0, 45.0), (1e6, 720.0)];
 
-    /// A sender with a fixed cost, a cost per frame and a cost per byte; and the larger of this
-    /// time and a receiver's time for the frames.
+    /// Returns two times for each shape: that of a sender with a fixed cost, a cost per frame and a
+    /// cost per byte; and the larger of this time and a receiver's time for the frames.
     fn model(costs: &[f64]) -> Vec<f64> {
         let one = |(bytes, frames): &(f64, f64)| {
             let sender = costs[0] + costs[1] * frames + costs[2] * bytes;

@@ -1,5 +1,5 @@
-//! A wrapper that breaks promises of the engine inside it, to prove that the harness notices. For faults
-//! of mechanisms that the plain engine does not have.
+//! A wrapper that breaks guarantees of the engine inside it, to prove that the harness notices. It
+//! plants faults of mechanisms that the plain engine does not have.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
@@ -11,76 +11,77 @@ use crate::host::{
     HostEvent, Operation, Refusal, Region, RequestHandle, Wire,
 };
 
-/// What is done wrong.
+/// The fault that the wrapper plants.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Bend {
-    /// Two operations posted in one go change places on their way to the engine.
+    /// Two operations posted together reach the engine in swapped order.
     ReordersPosts,
-    /// A Reset counts whatever its epoch and packet number.
+    /// A Reset is accepted whatever its epoch and packet number.
     BelievesResets,
-    /// A request waits until who was accepted before has confirmed.
+    /// A request waits until the connection accepted before it is confirmed.
     HoldsListener,
-    /// All services share one domain.
+    /// All services share one protection domain.
     IgnoresDomains,
-    /// A denied access is reported as a breach of the protocol.
+    /// A denied access is reported as a protocol violation.
     ConfusesCauses,
-    /// A denied operation is reported as one that was only flushed.
+    /// A denied operation is reported as flushed.
     ConfusesFaults,
-    /// A record of each connection that ended stays in use.
+    /// One record stays in use for each connection that ended.
     LeaksAtClose,
-    /// Now and then no timer is asked for until a frame comes.
+    /// At times, no timer is requested until a frame arrives.
     ForgetsTimers,
-    /// What a Close says of deliveries is not looked at.
+    /// The ack section of a Close is ignored.
     ForgetsDeliveries,
-    /// What comes before a denied operation is flushed with it.
+    /// Operations before a denied one are flushed together with it.
     FlushesBefore,
-    /// A write with an immediate notifies where it should consume a receive.
+    /// A write with an immediate produces a notification instead of consuming a receive.
     NotifiesOfWrites,
-    /// Now and then a shared receive is taken from its application and never used.
+    /// At times, a shared receive is taken from the application and never used.
     LosesReceives,
-    /// A message that goes to several pieces of memory has two bytes in each other's place.
+    /// A message received into several scatter/gather entries has its first two bytes swapped.
     MixesPieces,
-    /// What is gathered from several pieces of memory lacks the first, now and then.
+    /// At times, a gathered payload lacks its first byte.
     SkipsPieces,
-    /// A key that is ended goes on, as that of a window for one connection.
+    /// An invalidated key of a window for one connection stays valid.
     KeepsWindows,
-    /// As above, for the former key of a window for all.
+    /// The former key of a replaced window stays valid.
     KeepsFormerKeys,
-    /// A message ends no key, though it says so.
+    /// A message that should invalidate a key leaves the key valid.
     ForgetsInvalidations,
-    /// Any connection may use the key of a window for one.
+    /// Any connection may use the key of a window for one connection.
     OpensToAll,
-    /// Memory that is deregistered stays open.
+    /// Deregistered memory stays accessible.
     KeepsRegions,
-    /// Datagrams with a wrong key are taken.
+    /// Datagrams with a wrong key are accepted.
     IgnoresKeys,
-    /// Now and then a datagram is sent twice.
+    /// At times, a datagram is sent twice.
     RepeatsDatagrams,
-    /// Connections have no shares of operation records: whichever posts takes what is there.
+    /// Connections have no guaranteed share of operation records; the first to post takes what is
+    /// free.
     LendsAllRecords,
 }
 
-/// An engine behind something that bends what passes.
+/// An engine behind a wrapper that plants a fault.
 #[derive(Debug)]
 pub(crate) struct Bent<E> {
     engine: E,
     bend: Bend,
-    /// An operation that waits for the next one.
+    /// An operation held back until the next one is posted.
     held: Option<(ConnectionHandle, Operation)>,
-    /// The epoch and the packet number of the newest frame to each address, by connection id.
+    /// Connection id, epoch and packet number of the frames sent last, newest at the back.
     sent: VecDeque<(u32, u16, u32)>,
     requests: VecDeque<HostEvent>,
     unconfirmed: BTreeSet<u64>,
     ended: u64,
     timeouts: u64,
-    /// Shared receives posted.
+    /// Number of shared receives posted.
     receives: u64,
-    /// Where each receive is, by its context.
+    /// Region and offset of each receive, by its context.
     places: HashMap<u64, (Region, u32)>,
-    /// Operations that are posted and not complete, and when they were counted.
+    /// Number of outstanding operations, counted at `counted_at`.
     operations: u64,
     counted_at: Instant,
-    /// Completions that were taken ahead.
+    /// Completions polled ahead of the application.
     ahead: VecDeque<(ConnectionHandle, Completion)>,
 }
 
@@ -103,7 +104,7 @@ impl<E: HostEngine> Bent<E> {
         }
     }
 
-    /// The frame of a Close without its ack section.
+    /// Returns a frame with a Close without its ack section; `None` for other frames.
     fn without_deliveries(bytes: &[u8]) -> Option<Vec<u8>> {
         let frame = wire_edge::decode(bytes).ok()?;
         let is_close = |message| matches!(message, Ok(Control::Close { .. }));
@@ -118,12 +119,12 @@ impl<E: HostEngine> Bent<E> {
         if let Some(flags) = out.get_mut(FLAGS_AT) {
             *flags &= !Flags::ACK.bits();
         }
-        // Padding takes its place.
+        // Padding replaces the removed bytes.
         out.resize(bytes.len(), 0);
         Some(out)
     }
 
-    /// The oldest completion not yet taken.
+    /// Returns the oldest completion that the application has not polled.
     fn next_completion(&mut self, connection: ConnectionHandle) -> Option<Completion> {
         let is_own = |(other, _): &(ConnectionHandle, Completion)| *other == connection;
         match self.ahead.iter().position(is_own) {
@@ -132,10 +133,10 @@ impl<E: HostEngine> Bent<E> {
         }
     }
 
-    /// What is done instead of an operation about keys or memory.
+    /// Returns the operation to post in place of an operation on keys or memory.
     fn bent(&mut self, operation: &Operation) -> Operation {
         let mut bent = *operation;
-        // No operation uses it.
+        // No operation uses this key.
         let unused = operation.key ^ 0x0100_0000;
         match (self.bend, operation.action) {
             (Bend::KeepsWindows, Action::Invalidate) => {
@@ -159,7 +160,7 @@ impl<E: HostEngine> Bent<E> {
         bent
     }
 
-    /// Exchanges the first two bytes of a message that was received in pieces.
+    /// Swaps the first two bytes of a message that was received into several entries.
     fn mix(&mut self, found: &Completion) {
         let Some(&(region, offset)) = self.places.get(&found.context) else { return };
         let mut bytes = [0; 2];
@@ -168,7 +169,8 @@ impl<E: HostEngine> Bent<E> {
         self.engine.write_memory(region, offset, &bytes);
     }
 
-    /// Operations of all connections that are posted and not complete, looked at once at a time.
+    /// Returns the number of outstanding operations of all connections. Counts only once per
+    /// instant.
     fn operations(&mut self, now: Instant) -> u64 {
         if self.counted_at != now {
             self.counted_at = now;
@@ -187,15 +189,16 @@ impl<E: HostEngine> Bent<E> {
         matches!(self.bend, Bend::ForgetsTimers) && self.timeouts % 8 == 7
     }
 
-    /// Posts what was held back.
+    /// Posts the operation that was held back.
     fn hand_over(&mut self, now: Instant) {
         if let Some((connection, operation)) = self.held.take() {
-            // Who posted it believes that it was taken.
+            // The application has been informed that the operation was posted, so a refusal is
+            // ignored.
             let _ = self.engine.post(now, connection, &operation);
         }
     }
 
-    /// The Reset that would be believed, for one that should not.
+    /// Returns a valid Reset in place of an invalid one.
     fn right_reset(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let frame = wire_edge::decode_handshake(bytes).ok()?;
         let Handshake::Reset { .. } = frame.body else { return None };
@@ -207,7 +210,7 @@ impl<E: HostEngine> Bent<E> {
         Some(out)
     }
 
-    /// Remembers what a frame that leaves would be called in a Reset.
+    /// Records the fields of a sent frame that a valid Reset would have.
     fn remember(sent: &mut VecDeque<(u32, u16, u32)>, pieces: &[&[u8]]) {
         let Some(prefix) = wire_edge::decode(&pieces.concat()).ok().map(|frame| frame.prefix)
         else {
@@ -449,7 +452,7 @@ impl<E: HostEngine> HostEngine for Bent<E> {
     fn post_datagram(&mut self, number: u32, datagram: &Datagram) -> Result<(), Refusal> {
         let mut datagram = *datagram;
         if self.bend == Bend::IgnoresKeys {
-            // Right keys are even.
+            // Valid keys are even.
             datagram.key &= !1;
         }
         if self.bend == Bend::RepeatsDatagrams && datagram.context.is_multiple_of(4) {
@@ -514,11 +517,11 @@ impl<E: HostEngine> HostEngine for Bent<E> {
     }
 }
 
-/// Bytes of the header that all connection frames have.
+/// Size of the header that all connection frames have, in bytes.
 const COMMON_BYTES: usize = 12;
 
-/// Records of a host that has few.
+/// Number of records of a host with small pools.
 const RECORDS: u64 = 12;
 
-/// Where its flags are.
+/// Offset of the flags in the common header.
 const FLAGS_AT: usize = 1;

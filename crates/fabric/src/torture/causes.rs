@@ -1,4 +1,4 @@
-//! Which cause a connection and its operations must end with.
+//! Checks the cause with which a connection and its operations end.
 
 use super::end::{End, Stage};
 use super::run::Run;
@@ -6,8 +6,8 @@ use crate::host::{Cause, Completion, CompletionKind, Fault, HostEngine};
 use crate::oracle::Violation;
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Notes how an operation failed; an access can only be denied to one that asked for too much.
-    /// Memory can only be gone where it was taken away.
+    /// Records how an operation failed, and checks that the fault is possible. Only an invalid
+    /// access can be denied, and memory can only be missing after it was deregistered.
     pub(super) fn note_fault(
         end: &mut End,
         found: Completion,
@@ -31,7 +31,8 @@ impl<E: HostEngine> Run<'_, E> {
         Ok(())
     }
 
-    /// Whether a connection may end on this side with this cause, and its operations as they did.
+    /// Checks that a connection may end on this side with this cause, and that its operations
+    /// failed accordingly.
     pub(super) fn check_cause(&mut self, pair: usize, side: usize, cause: Cause) {
         let state = &self.pairs[pair];
         let Some(end) = &state.ends[side] else { return };
@@ -48,7 +49,7 @@ impl<E: HostEngine> Run<'_, E> {
                 self.is_closing || state.let_go == end.generation || has_failed
             }
             Cause::MemoryGone => state.lost_memory == end.generation,
-            // Its own memory was gone, or that of the peer while it was being read.
+            // Local memory was deregistered, or the peer's memory was while it was being read.
             Cause::OperationFailed => end
                 .faults
                 .iter()
@@ -56,7 +57,7 @@ impl<E: HostEngine> Run<'_, E> {
             Cause::PeerRestarted => peer_is_new || has_peer_ended,
             Cause::AccessDenied => own || theirs || state.had_rogue == end.generation,
             Cause::Rejected => end.stage == Stage::Connecting,
-            // Whether that may be is known where paths are.
+            // The caller checks this against the paths.
             Cause::Unreachable => true,
             Cause::Violation | Cause::Other(_) => false,
         };
@@ -74,14 +75,15 @@ impl<E: HostEngine> Run<'_, E> {
         self.check_of_end(pair, side, wrong);
     }
 
-    /// Whether no operation of this side was denied although only this side asked for too much.
+    /// Returns whether no operation of this side was denied, although only this side requested an
+    /// invalid access.
     fn lacks_denial(&self, pair: usize, side: usize) -> bool {
         let state = &self.pairs[pair];
         let Some(end) = &state.ends[side] else { return false };
         let knows_both = state.ends[1 - side]
             .as_ref()
             .is_some_and(|other| other.generation == end.generation && other.rogues.is_empty());
-        // An engine that reports no causes does not report this one.
+        // An engine that reports no causes cannot report this one, either.
         knows_both
             && !end.gate.may_deny()
             && !end.faults.is_empty()
@@ -89,8 +91,9 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Whether an operation that failed so is one that the peer denied when the connection ended for this cause. Its own
-/// memory may be gone as well: the peer can deny it while it waits for its turn to fail for that.
+/// Returns whether an operation with this fault may be one that the peer denied when the connection
+/// ended with this cause. The operation's local memory may be missing as well: the peer can deny
+/// the operation before its turn to fail for that.
 fn may_be_denied(end: &End, cause: Cause, (number, fault): (u64, Fault)) -> bool {
     let is_denial = match fault {
         Fault::AccessDenied => true,
@@ -100,17 +103,18 @@ fn may_be_denied(end: &End, cause: Cause, (number, fault): (u64, Fault)) -> bool
     is_denial && end.rogues.contains(&number)
 }
 
-/// Whether outstanding operations fail so when a connection ends for this cause.
+/// Returns whether outstanding operations fail with this fault when a connection ends with this
+/// cause.
 const fn fits(cause: Cause, fault: Fault) -> bool {
     match cause {
         Cause::Unreachable => matches!(fault, Fault::Unreachable),
         Cause::PeerRestarted => matches!(fault, Fault::PeerRestarted),
         Cause::Violation => matches!(fault, Fault::Violation),
-        // To who was asked for too much, the peer broke a rule.
+        // On the side that denied the access, the peer violated the protocol.
         Cause::AccessDenied => matches!(fault, Fault::EndedByPeer | Fault::Violation),
         Cause::ClosedByPeer => matches!(fault, Fault::ClosedByPeer),
         Cause::Rejected => matches!(fault, Fault::EndedByPeer),
-        // To who has the receive, the peer did nothing wrong.
+        // On the side that owns the receive, the peer did nothing wrong.
         Cause::MemoryGone => {
             matches!(fault, Fault::PeerFailed | Fault::EndedByPeer | Fault::Flushed)
         }
@@ -120,8 +124,9 @@ const fn fits(cause: Cause, fault: Fault) -> bool {
     }
 }
 
-/// Whether an operation failed because its own memory is gone, which [`Run::note_fault`] has checked. Such an
-/// operation fails in its turn, so that the connection can end for any cause before.
+/// Returns whether an operation failed because its local memory is missing, which
+/// [`Run::note_fault`] has checked. Such an operation fails only in its turn, so the connection can
+/// end with any cause before.
 const fn is_own(fault: Fault) -> bool {
     matches!(fault, Fault::LocalAccess)
 }

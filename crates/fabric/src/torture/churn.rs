@@ -1,9 +1,10 @@
-//! A day of churn: links come and go while little is sent, and nothing is ever lost.
+//! Hours of churn: links come and go while little is sent, and no operation may be lost.
 //!
-//! A day is a chain of episodes. In each, disasters strike for a while and every one of them brings
-//! a burst of operations; then all faults end, everything must converge — operations, memory, and
-//! the links of each connection, which must all be found again — and the hosts are idle for minutes, in
-//! which no engine may have anything to do. The checks of the torture harness hold throughout.
+//! A soak is a sequence of episodes. In each, disasters strike for some time, and each of them
+//! brings a burst of operations. Then all faults end and everything must converge: operations,
+//! memory, and the links of each connection, all of which must be found again. After that the hosts
+//! are idle for 3 to 60 seconds, in which no engine may have any work. The checks of the torture
+//! harness apply throughout.
 
 use delivery::{Instant, LinkId};
 use wire_edge::PeerAddr;
@@ -18,19 +19,19 @@ use crate::host::HostEngine;
 use crate::oracle::Violation;
 use crate::{EdgeHost, Faults, Kind, Random, World, port_address};
 
-/// What a soak did.
+/// The results of a soak.
 #[derive(Clone, Debug)]
 pub struct SoakReport {
-    /// As of any run; its seed is that of the soak.
+    /// The report, as of any run. Its seed is the seed of the soak.
     pub report: Report,
-    /// Episodes that ended well.
+    /// Number of episodes that succeeded.
     pub episodes: u64,
-    /// Disasters that struck.
+    /// Number of disasters.
     pub disasters: u64,
 }
 
-/// Runs the engine through `hours` of churn. Calls `progress` with the virtual time of each episode's end, in
-/// nanoseconds, which ends the soak by returning false.
+/// Runs the engine through `hours` of churn. Calls `progress` with the virtual time at the end of
+/// each episode, in nanoseconds. The soak ends when `progress` returns false.
 pub fn soak(
     seed: u64,
     hours: f64,
@@ -40,7 +41,7 @@ pub fn soak(
     soak_with(seed, hours, options, &|_, tuning| EdgeHost::new(&tuning), progress)
 }
 
-/// Soaks as [`soak`] does, with engines made by `make`.
+/// Soaks as [`soak`] does, with engines created by `make`.
 pub fn soak_with<E: HostEngine>(
     seed: u64,
     hours: f64,
@@ -70,15 +71,16 @@ pub fn soak_with<E: HostEngine>(
     SoakReport { report: run.report(&world, again), episodes, disasters: run.churn.disasters }
 }
 
-/// What only a soak needs.
+/// State that only a soak needs.
 #[derive(Debug)]
 pub(super) struct Churn {
     random: Random,
-    /// Ports that a disaster has struck in this episode: links there may have to be found again.
+    /// Whether a disaster has struck each port in this episode. Links there may have to be found
+    /// again.
     touched: Vec<bool>,
-    /// Links that connections of a host have lost.
+    /// Links that were removed from the connections of a host: host and link.
     removed: Vec<(usize, usize)>,
-    /// Addresses given so far.
+    /// Number of new addresses assigned so far.
     versions: u16,
     disasters: u64,
 }
@@ -95,12 +97,12 @@ impl Churn {
     }
 }
 
-/// The address of a link of a host, after so many changes of addresses.
+/// Returns the address of a host's link. `version` counts the changes of addresses.
 pub(super) fn address(wiring: &Wiring, host: usize, link: usize, version: u16) -> PeerAddr {
     if !wiring.ethernet {
         return port_address(host as u8, link as u8);
     }
-    // Vendors number as they like.
+    // Vendors assign addresses without a common scheme.
     let mut bytes = [0; 20];
     bytes[0] = 1;
     let name = crate::digest(&[host as u8, link as u8, version as u8, (version >> 8) as u8]);
@@ -110,7 +112,7 @@ pub(super) fn address(wiring: &Wiring, host: usize, link: usize, version: u16) -
 }
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Everything goes wrong for a while.
+    /// Lets disasters strike for some time.
     fn strike_for_a_while(&mut self, world: &mut World<E>) {
         self.healed = false;
         for end in self.pairs.iter_mut().flat_map(|pair| pair.ends.iter_mut().flatten()) {
@@ -121,7 +123,7 @@ impl<E: HostEngine> Run<'_, E> {
         let random = &mut self.churn.random;
         let lasts_ns = random.pick(&[50_000_000, 500_000_000, 3_000_000_000, 20_000_000_000]);
         let count = random.pick(&[1, 1, 2, 4, 8]);
-        // Often several at once: a switch fails, a script configures both ends.
+        // Several disasters often share a time: a switch fails, or a script configures both ends.
         let mut at_ns = random.below(lasts_ns);
         for _ in 0..count {
             let random = &mut self.churn.random;
@@ -140,7 +142,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.advance(world, start.after_ns(lasts_ns));
     }
 
-    /// Applications have something to do around this time.
+    /// Gives the applications operations to post around this time.
     fn grant_around(&mut self, world: &mut World<E>, at: Instant) {
         for pair in 0..self.pairs.len() {
             let random = &mut self.churn.random;
@@ -151,7 +153,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// A disaster that ends within `left_ns`, or the same one at both ends.
+    /// Draws a disaster that ends within `left_ns`; sometimes adds a second one at the other end.
     fn draw_disasters(&mut self, left_ns: u64) -> Vec<Disaster> {
         let links = self.plan.links.len();
         let random = &mut self.churn.random;
@@ -169,7 +171,8 @@ impl<E: HostEngine> Run<'_, E> {
             9 | 10 => Disaster::Cut { host, link, for_ns },
             11 => Disaster::FrameStep { host, link, frame_bytes_max: draw_frame_bytes(random) },
             12 => {
-                // No host gets a report, so what needs no proof must pass.
+                // The host gets no report of this limit, so frames that need no probe must still
+                // pass.
                 let frame_bytes_max = random.pick(&[1_232, 1_300, 1_472]);
                 Disaster::FrameLimit { host, link, frame_bytes_max }
             }
@@ -191,7 +194,8 @@ impl<E: HostEngine> Run<'_, E> {
         let is_doubled = random.chance_ppm(300_000);
         let other =
             (host + 1 + random.below(self.plan.hosts as u64 - 1) as usize) % self.plan.hosts;
-        // The same segment at the other end, or another one: what is left there may be gone here.
+        // The disaster strikes the same segment at the other end, or another segment: each end may
+        // lack a link that the other still has.
         let place = (link + usize::from(random.chance_ppm(500_000))) % links;
         let far = self.plan.link_on(other, self.plan.segment(host, place));
         if is_doubled {
@@ -200,7 +204,7 @@ impl<E: HostEngine> Run<'_, E> {
         all
     }
 
-    /// Everything must be as if nothing had happened.
+    /// Ends all disasters and restores all links.
     fn recover(&mut self, world: &mut World<E>) {
         for host in 0..self.plan.hosts {
             for link in 0..self.plan.links.len() {
@@ -233,7 +237,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.reassess(world);
     }
 
-    /// Minutes in which nothing happens: no engine has anything to do.
+    /// Keeps the applications idle for a time in which no engine may have work.
     fn stay_idle(&mut self, world: &mut World<E>) {
         let idle_ns = self.churn.random.between(IDLE_NS_MIN, IDLE_NS_MAX);
         let end = world.now().after_ns(idle_ns);
@@ -250,7 +254,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.check_idle_time(world, world.trace.events() - before);
     }
 
-    /// A time of idleness with so many events has left the links as they were, and was one.
+    /// Checks that an idle time had few events, and that the links are still complete.
     fn check_idle_time(&mut self, world: &World<E>, events: u64) {
         let links = (self.pairs.len() * self.plan.links.len()) as u64;
         if self.violation.is_none() && events > links * IDLE_EVENTS_MAX {
@@ -264,7 +268,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// No engine has anything pending but keep-alives; an exchange that a keep-alive has just begun may end first.
+    /// Checks that no engine has anything pending but keep-alives. An exchange that a keep-alive
+    /// has just started may finish first.
     fn expect_idle(&mut self, world: &mut World<E>) {
         let deadline = world.now().after_ns(EXCHANGE_NS);
         while self.violation.is_none()
@@ -283,7 +288,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Which links were not found again.
+    /// Describes the links that were not found again; `None` if all were.
     fn missing_links(&self, world: &World<E>) -> Option<String> {
         let all = self.plan.links.len();
         self.pairs.iter().enumerate().find_map(|(number, pair)| {
@@ -302,7 +307,7 @@ impl<E: HostEngine> Run<'_, E> {
         })
     }
 
-    /// What strikes only in a soak.
+    /// Applies a disaster that occurs only in a soak.
     pub(super) fn churn_strike(&mut self, world: &mut World<E>, disaster: Disaster) {
         let now = world.now();
         match disaster {
@@ -337,7 +342,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Notes where a disaster struck.
+    /// Records the ports that a disaster struck.
     pub(super) fn touch(&mut self, disaster: Disaster) {
         let links = self.plan.links.len();
         match disaster {
@@ -359,7 +364,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// A connection may end if no way between its hosts was spared in this episode.
+    /// Excuses the end of a connection if a disaster has struck every segment between its hosts in
+    /// this episode.
     pub(super) fn reassess_churn(&mut self, pair: usize) {
         let [first, second] = self.pairs[pair].hosts;
         let links = self.plan.links.len();
@@ -375,7 +381,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// An interface is back.
+    /// Attaches an interface again.
     pub(super) fn attach(
         &mut self,
         world: &mut World<E>,
@@ -414,7 +420,7 @@ impl<E: HostEngine> Run<'_, E> {
         world.network.set_faults(port, Faults { cut, ..Faults::default() });
     }
 
-    /// The applications of a pair have so much more to do.
+    /// Gives the applications of a pair more operations to post.
     pub(super) fn grant(&mut self, world: &mut World<E>, pair: usize, operations: u32) {
         for remaining in &mut self.pairs[pair].remaining {
             *remaining = (*remaining + operations).min(GRANTED_MAX);
@@ -424,7 +430,8 @@ impl<E: HostEngine> Run<'_, E> {
         self.call(world, pair);
     }
 
-    /// The ways on which a host asks another for a connection: all that may lead there.
+    /// Returns the links and addresses over which a host requests a connection: all that may lead
+    /// to the peer.
     pub(super) fn churn_ways(
         &self,
         world: &World<E>,
@@ -442,7 +449,7 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// The same disaster at the other end.
+/// Returns the same disaster at the other end.
 fn at_other_end(disaster: Disaster, host: usize, link: usize) -> Option<Disaster> {
     Some(match disaster {
         Disaster::Detach { for_ns, is_renumbered, .. } => {
@@ -468,41 +475,43 @@ const HOUR_NS: f64 = 3_600e9;
 
 const EPISODE_STREAM: u64 = 0x6570_6973;
 
-/// In bits per second.
+/// Rates in bits per second.
 const RATES: [u64; 3] = [10_000_000, 100_000_000, 10_000_000_000];
 const DELAYS_NS: [u64; 4] = [1_000, 100_000, 2_000_000, 20_000_000];
 
-/// Well below the time after which a silent peer is dead.
+/// Longest pause in nanoseconds: well below the time after which a silent peer is considered dead.
 const PAUSE_NS_MAX: u64 = 300_000_000;
 
-/// A way that loses less does not lose all probes of five seconds.
+/// A path with less loss than this delivers at least one of the probes sent within five seconds.
 const LOSS_PPM_HARMLESS: u32 = 100_001;
 
-/// Longest time until nothing is pending but keep-alives: the memory of lost packets lasts a smoothed round trip and
-/// two probe timeouts (0.9 s and twice 2.8 s after a full queue of 1 MiB at 10 Mb/s), and a keep-alive, with the
-/// exchange that its Links starts, a probe timeout of 1 s if a frame of it is lost.
+/// Longest time until only keep-alives are pending, in nanoseconds. Lost packets are remembered for
+/// a smoothed round trip and two probe timeouts: 0.9 s and twice 2.8 s after a full queue of 1 MiB
+/// at 10 Mb/s. A keep-alive, with the exchange that its Links message starts, takes a probe timeout
+/// of 1 s if one of its frames is lost.
 const EXCHANGE_NS: u64 = 7_500_000_000;
 
-/// Events on each link of a pair in an idle time: within a minute two keep-alives and one comparison of
-/// links fall due, and both ends may ask at once; a question is a timer, a frame that is sent and
-/// arrives, and an acknowledgement that does so after a timer at most: 3 × 2 × 6.
+/// Maximum number of events per link of a pair in an idle time. Two keep-alives and one comparison
+/// of links are due within a minute, and both ends may send at once. Each of these is at most six
+/// events: a timer, a frame that is sent and arrives, and after a timer an acknowledgement that is
+/// sent and arrives. In total 3 × 2 × 6.
 const IDLE_EVENTS_MAX: u64 = 36;
 
-/// Idle time between two episodes.
+/// Shortest and longest idle time between two episodes, in nanoseconds.
 const IDLE_NS_MIN: u64 = 3_000_000_000;
 const IDLE_NS_MAX: u64 = 60_000_000_000;
 
-/// A dead peer is noticed after 5 s, and pairs of links that did not answer are tried again after a
-/// minute at most, in rounds of some seconds.
+/// Longest time until convergence, in nanoseconds. A dead peer is noticed after 5 s. Pairs of links
+/// that did not answer are tried again after at most a minute, in rounds of some seconds.
 const CONVERGENCE_NS: u64 = 150_000_000_000;
 
-/// How often the main course looks whether everything has converged.
+/// Interval at which the main loop checks for convergence, in nanoseconds.
 const LOOK_NS: u64 = 20_000_000;
 
-/// Operations that an application has to do at most.
+/// Maximum number of operations that an application has left to post.
 const GRANTED_MAX: u32 = 200;
 
-/// In the trace.
+/// Place of the trace event for granted operations.
 const GRANTED: u32 = 101;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Which classes of scenario a seed draws beside its plan. Each has a stream of its own, so that what
-//! the plan of a seed was before there were classes it is still.
+//! Classes of scenario that a seed draws in addition to its plan. Each class has its own random
+//! stream, so that a seed keeps the plan that it had before there were classes.
 
 use super::faulty::FaultyPeer;
 use super::full::FullDrivers;
@@ -11,33 +11,34 @@ use super::wrap::Wrap;
 use crate::world::Turns;
 use crate::{Faults, Random};
 
-/// What a run has beyond its plan.
+/// The classes that a run has in addition to its plan.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Classes {
-    /// Somebody who is no host forges frames.
+    /// Attackers without a host forge frames.
     pub(crate) strangers: Option<StrangersPlan>,
-    /// One more host that does not do its part.
+    /// One more host, which misbehaves.
     pub(crate) faulty: Option<FaultyPeer>,
-    /// Drivers that are full for a while.
+    /// Drivers are full at times.
     pub(crate) full: Option<FullDrivers>,
-    /// Paths that come to carry smaller frames.
+    /// Paths start to drop larger frames.
     pub(crate) holes: Vec<Hole>,
-    /// Numbers near the end of their range.
+    /// Numbers start near the end of their range.
     pub(crate) wrap: Option<Wrap>,
-    /// Ends that are made differently.
+    /// The ends have different settings.
     pub(crate) unlike: Option<Unlike>,
-    /// Hosts that look only now and then.
+    /// Hosts take turns only at intervals.
     pub(crate) turns: Option<Turns>,
-    /// Of so many frames, drivers do not know of one whether it left.
+    /// For one frame in this many, the driver does not know whether the frame left.
     pub(crate) doubts_one_in: Option<u32>,
-    /// Links are memory that hosts share: each peer has a ring of its own, which may be full.
+    /// Links are memory shared between hosts: each peer has its own ring, which may be full.
     pub(crate) shares_memory: bool,
-    /// Pairs of sound hosts must get on while faults last.
+    /// Pairs of sound hosts must make progress while faults last.
     pub(crate) watches_progress: bool,
 }
 
 impl Classes {
-    /// Draws the classes of a seed and makes its plan fit them. Half of all seeds have none.
+    /// Draws the classes of a seed, and adapts its plan to them. Half of all seeds have no class but
+    /// perhaps that of doubtful frames.
     pub(crate) fn draw(seed: u64, plan: &mut Plan) {
         let mut random = Random::stream(seed, DOUBTS_STREAM);
         if random.chance_ppm(100_000) {
@@ -62,7 +63,7 @@ impl Classes {
         }
     }
 
-    /// The names of all classes drawn, for a reader.
+    /// Returns the names of all drawn classes, for reports.
     pub(crate) fn names(&self) -> Vec<&'static str> {
         let mut names = Vec::new();
         names.extend(self.strangers.as_ref().map(|_| "strangers"));
@@ -77,8 +78,8 @@ impl Classes {
     }
 }
 
-/// Leaves so little to chance that pairs of sound hosts get on without a pause: a few losses, no
-/// disaster, operations that pass any link in some milliseconds.
+/// Limits the random faults of a plan so that pairs of sound hosts make progress without a pause:
+/// few losses, no disasters, and operations that take at most some milliseconds on any link.
 pub(super) fn calm(random: &mut Random, plan: &mut Plan) {
     plan.faults = Faults { loss_ppm: random.pick(&[0, 0, 1_000, 10_000]), ..Faults::default() };
     plan.disasters.clear();
@@ -92,8 +93,9 @@ pub(super) fn calm(random: &mut Random, plan: &mut Plan) {
 
 const KINDS: u64 = 8;
 
-/// How long faults last that others must not feel: longer than the longest pause that counts as
-/// progress, shorter than the silence after which a peer is dead.
+/// How long faults last that must not affect other pairs, in nanoseconds: longer than the longest
+/// pause that counts as progress, and shorter than the silence after which a peer is considered
+/// dead.
 pub(super) const CALM_NS: u64 = 2_500_000_000;
 
 const CLASSES_STREAM: u64 = 0x636c_6173;

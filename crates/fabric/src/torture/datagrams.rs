@@ -1,5 +1,5 @@
-//! Datagrams between hosts, beside their connections: they may be lost, but never come altered, to the wrong port,
-//! without its key, or twice where the network makes no copies.
+//! Datagrams between hosts, in addition to their connections. They may be lost. They must never
+//! arrive altered, at the wrong port, with a wrong key, or twice unless the network makes copies.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use crate::World;
 use crate::host::{Completion, CompletionKind, Datagram, HostEngine, Refusal, Region};
 use crate::oracle::Violation;
 
-/// The port of a life of a host, and its memory.
+/// The datagram port of one life of a host, and its memory.
 #[derive(Debug)]
 pub(super) struct PortMemory {
     life: u32,
-    /// Memory of receives, and of datagrams that leave, in equal slots.
+    /// Memory of receives and of outgoing datagrams, in slots of equal size.
     inbox: Region,
     outbox: Region,
     posted: BTreeMap<u64, u32>,
@@ -25,7 +25,7 @@ pub(super) struct PortMemory {
     next_context: u64,
 }
 
-/// A datagram that was posted.
+/// A posted datagram.
 #[derive(Debug)]
 pub(super) struct Sent {
     from: usize,
@@ -33,7 +33,7 @@ pub(super) struct Sent {
     link: usize,
     immediate: Option<u32>,
     content: Vec<u8>,
-    /// It has the number and the key of a port.
+    /// Whether the datagram has the number and key of an existing port.
     is_right: bool,
     received: u32,
 }
@@ -50,7 +50,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// An application of datagrams takes what has come, and sends one.
+    /// Handles a wake-up of a datagram application: it polls its port and sends one datagram.
     pub(super) fn send_datagrams(&mut self, world: &mut World<E>, host: usize, left: u32) {
         if !world.is_paused(host) {
             self.open_mailbox(world, host);
@@ -148,7 +148,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Takes what has come for the port of a host, and what has left there.
+    /// Polls the completions of a host's port: arrived datagrams, and datagrams that have been
+    /// sent.
     pub(super) fn collect_datagrams(&mut self, world: &mut World<E>, host: usize) {
         let life = self.hosts[host].life;
         if self.hosts[host].port_memory.as_ref().is_none_or(|port_memory| port_memory.life != life)
@@ -197,11 +198,11 @@ impl<E: HostEngine> Run<'_, E> {
         let (header, content) =
             bytes.split_at_checked(ROUTE_HEADER_BYTES).ok_or("without a header")?;
         let index = content.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes));
-        // These send what they overheard from where they are.
+        // Strangers replay recorded frames from their own addresses.
         let has_strangers = self.plan.classes.strangers.is_some();
         let faults = &self.plan.faults;
         let makes_copies = faults.duplicate_ppm > 0 || faults.replay_ppm > 0 || has_strangers;
-        let sent = self.datagrams.get_mut(index as usize).ok_or("nobody sent it")?;
+        let sent = self.datagrams.get_mut(index as usize).ok_or("no host sent it")?;
         let plan = &self.plan;
         let [from, to] = [sent.from, sent.to].map(|host| plan.address(host, sent.link));
         sent.received += 1;
@@ -225,17 +226,17 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// The queue pair number of a host's port.
+/// Returns the queue pair number of a host's port.
 const fn number_of(host: usize) -> u32 {
     0x1000 + host as u32
 }
 
-/// The queue key of a life of it; an even one.
+/// Returns the queue key of the port of one life of a host. It is even.
 const fn key_of(host: usize, life: u32) -> u32 {
     0x5eed_0000 | life << 8 | (host as u32) << 1
 }
 
 const SLOTS: u32 = 16;
 
-/// Route header, and the longest datagram.
+/// Size of a slot in bytes: the route header and the longest datagram.
 const SLOT_BYTES: u32 = 1_040;

@@ -1,4 +1,5 @@
-//! At the end of a run, with all connections closed, engines hold nothing any more: no record, slot or timer.
+//! Checks at the end of a run that engines with all connections closed hold no record, slot or
+//! timer.
 
 use delivery::Instant;
 
@@ -9,8 +10,8 @@ use crate::host::HostEngine;
 use crate::oracle::Violation;
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Every application closes what it has, and when peers have had the time to hear of it nothing is
-    /// left.
+    /// Makes every application close its connections, waits until the peers can know of it, and
+    /// checks that all resources are free.
     pub(super) fn expect_emptiness(&mut self, world: &mut World<E>) {
         self.is_closing = true;
         let now = world.now();
@@ -40,5 +41,6 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Closing takes 620 ms where no peer answers, and the closed end remembers it for 200 ms.
+/// Time to wait, in nanoseconds. Closing takes 620 ms if no peer answers, and the closed end is
+/// remembered for 200 ms.
 const CLOSING_NS: u64 = 1_000_000_000;

@@ -1,4 +1,4 @@
-//! One side of one connection, as its application sees it.
+//! One side of a connection, from the view of its application.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -13,7 +13,7 @@ use crate::torture::gates::{Gate, Passage};
 use crate::torture::plan::TrafficPlan;
 use crate::{Random, World};
 
-/// Where a connection stands on one side.
+/// The stage of a connection on one side.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Stage {
     Connecting,
@@ -21,53 +21,53 @@ pub(crate) enum Stage {
     Closed,
 }
 
-/// One side of one connection with the memory that belongs to it.
+/// One side of a connection, with its memory.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) host: usize,
-    /// Which life of the host this belongs to.
+    /// The life of the host that this end is part of.
     pub(crate) life: u32,
     pub(crate) generation: u32,
     pub(crate) connection: ConnectionHandle,
     pub(crate) stage: Stage,
-    /// Something happened that may end this connection.
+    /// Whether an event has occurred that may end this connection.
     pub(crate) excused: bool,
-    /// Sources of writes and sends, sinks of reads and atomics.
+    /// Memory for sources of writes and sends, and for results of reads and atomics.
     pub(crate) local: Region,
-    /// Memory of receives, in equal slots.
+    /// Memory of receives, in slots of equal size.
     pub(crate) inbox: Region,
-    /// What the peer writes and reads.
+    /// Memory that the peer writes and reads.
     pub(crate) target: Region,
-    /// What the peer operates on atomically, alone.
+    /// Memory for atomics of the peer alone.
     pub(crate) cells: Region,
-    /// How the peer reaches the target.
+    /// How the peer accesses the target.
     pub(super) gate: Gate,
-    /// The local memory, and that of receives, was deregistered.
+    /// Whether the local memory was deregistered, and whether the memory of receives was.
     pub(crate) lost_local: bool,
     pub(crate) lost_inbox: bool,
-    /// What this side asks of the other.
+    /// The model of the operations that this side posts.
     pub(crate) model: DirectionModel,
-    /// The other side's cells after all operations posted here.
+    /// Values of the other side's cells after all operations posted here.
     pub(crate) cell_values: [u64; CELLS],
     pub(crate) ring: Ring,
-    /// Slots of receives posted and not completed, in order.
+    /// Slots of posted receives that have not completed, in order.
     pub(crate) receives: VecDeque<u32>,
     next_slot: u32,
-    /// Additions to shared counters posted and not completed.
+    /// Number of outstanding additions to shared counters.
     pub(crate) shared_outstanding: u64,
-    /// Life of the other side's host that this connection is with, and whose counters it uses.
+    /// Life of the peer's host that this connection was made with, and whose counters it uses.
     pub(crate) counter_life: u32,
-    /// The operation that proves the connection alive after healing was posted.
+    /// Whether the operation was posted that proves, after healing, that the connection works.
     pub(crate) probed: bool,
-    /// Operations that ask for what this side may not have, or not any more.
+    /// Numbers of operations with an access that is not or no longer allowed.
     pub(crate) rogues: Vec<u64>,
-    /// Operations that must not succeed.
+    /// Numbers of operations that must not succeed.
     pub(crate) hopeless: BTreeSet<u64>,
-    /// How operations failed.
+    /// Numbers of failed operations, with their faults.
     pub(crate) faults: Vec<(u64, Fault)>,
 }
 
-/// Where operations of an end go.
+/// The remote memory of an end's operations.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Remote {
     pub(crate) target: Region,
@@ -75,18 +75,18 @@ pub(crate) struct Remote {
     pub(crate) counters: Region,
 }
 
-/// An operation ready to post, and what the model has to know of it.
+/// An operation ready to post, with the data that the model needs.
 #[derive(Debug)]
 pub(crate) struct Drawn {
     pub(crate) operation: Operation,
     pub(crate) posted: Posted,
-    /// An addition to a counter that several connections share.
+    /// Whether the operation adds to a counter that several connections share.
     pub(crate) shared: bool,
-    /// Its key is wrong, so that it must never be performed.
+    /// Whether its key is wrong, so that the operation must never be performed.
     rogue: bool,
-    /// It may be denied.
+    /// Whether the operation may be denied.
     doubtful: bool,
-    /// It must not succeed.
+    /// Whether the operation must not succeed.
     hopeless: bool,
     cell: Option<(usize, u64)>,
 }
@@ -133,7 +133,7 @@ impl End {
         }
     }
 
-    /// Draws an operation; absent if there is no room for it now.
+    /// Draws an operation; returns `None` if there is no room for one now.
     pub(crate) fn draw(
         &mut self,
         random: &mut Random,
@@ -179,13 +179,13 @@ impl End {
         }
     }
 
-    /// A strict, reported write of 8 bytes behind everything else.
+    /// Draws a strict, signalled write of 8 bytes after all earlier operations.
     pub(crate) fn draw_probe(&mut self, remote: &Remote) -> Option<Drawn> {
         let flags = Flags { fence_before: true, fence_after: false, strict: true, signalled: true };
         self.assemble(Action::Write, flags, remote.target, 0, 8, None, None)
     }
 
-    /// Work about a window over the target, or about the key that it had.
+    /// Draws an operation on a window over the target, or on the target's former key.
     pub(super) fn draw_own(&mut self, action: Action, key: u32, address: u64) -> Option<Drawn> {
         let flags = Flags { signalled: true, ..Flags::default() };
         let remote = Region { key, address, ..self.target };
@@ -194,7 +194,7 @@ impl End {
         Some(drawn)
     }
 
-    /// Posts what was drawn.
+    /// Posts a drawn operation.
     pub(crate) fn post<E: HostEngine>(
         &mut self,
         world: &mut World<E>,
@@ -210,7 +210,7 @@ impl End {
             engine.write_memory(self.local, operation.local_offset, &posted.content);
         }
         if rogue {
-            // For the model it writes nothing.
+            // In the model, this operation writes nothing.
             posted.content.clear();
             posted.length_bytes = 0;
         }
@@ -237,7 +237,7 @@ impl End {
         Ok(true)
     }
 
-    /// Posts receives until `ahead` are out.
+    /// Posts receives until `ahead` are outstanding.
     pub(crate) fn post_receives<E: HostEngine>(
         &mut self,
         world: &mut World<E>,
@@ -268,8 +268,8 @@ impl End {
         Ok(())
     }
 
-    /// Takes the receive that `found` completes; returns where its slot starts, or nothing if it
-    /// was not its turn.
+    /// Removes the receive that `found` completes. Returns the offset of its slot; `None` if
+    /// another receive was due.
     pub(crate) fn take_receive(
         &mut self,
         found: &Completion,
@@ -298,7 +298,7 @@ impl End {
             }
             (offset, length) = draw_range(random, traffic);
         }
-        // Without a free range only an order makes the result defined.
+        // If no free range was found, only an order makes the result defined.
         flags.fence_before |= self.model.conflicts(offset, length, flags);
         self.assemble(Action::Write, flags, remote.target, offset, length, immediate, None)
     }
@@ -368,8 +368,8 @@ impl End {
 }
 
 impl Drawn {
-    /// Makes the operation report its success where silence could stall its application: operations
-    /// that don't report free their room only when a later one reports.
+    /// Makes the operation produce a completion if its application could stall otherwise:
+    /// unsignalled operations free their memory only when a later signalled one completes.
     pub(crate) fn report_before_stall(&mut self, outstanding: u64, depth: u32) {
         let report = outstanding + 2 > u64::from(depth)
             || self.operation.length_bytes > UNREPORTED_BYTES_MAX
@@ -378,12 +378,12 @@ impl Drawn {
         self.posted.flags.signalled |= report;
     }
 
-    /// Whether it has a wrong key already.
+    /// Returns whether its key is already wrong.
     pub(super) const fn is_rogue(&self) -> bool {
         self.rogue
     }
 
-    /// Makes a message end the peer's key.
+    /// Makes a message invalidate the peer's key.
     pub(super) const fn end_key(&mut self, key: u32) {
         self.operation.action = Action::SendInvalidate;
         self.operation.key = key;
@@ -393,7 +393,7 @@ impl Drawn {
         self.posted.invalidates = Some(key);
     }
 
-    /// Prepares for what becomes of it as the peer's key stands.
+    /// Records what may happen to the operation, given the state of the peer's key.
     pub(super) const fn pass(&mut self, passage: Passage) {
         match passage {
             Passage::Free => {}
@@ -403,7 +403,8 @@ impl Drawn {
         }
     }
 
-    /// It must fail, and say so. `entirely`: nothing of it may be performed.
+    /// Records that the operation must fail with a completion. If `entirely` is set, no part of it
+    /// may be performed.
     pub(super) const fn make_hopeless(&mut self, entirely: bool) {
         self.doubtful = true;
         self.hopeless = true;
@@ -412,7 +413,7 @@ impl Drawn {
         self.posted.flags.signalled = true;
     }
 
-    /// Gives a write a key that no region has, or that of one it must not reach.
+    /// Gives a write a key that no region has, or the key of a region that it must not access.
     pub(crate) fn make_rogue(&mut self, forbidden: Option<Region>) {
         self.rogue = true;
         self.operation.key ^= 0x5a5a_5a5a;
@@ -424,7 +425,7 @@ impl Drawn {
     }
 }
 
-/// A region of a host, to look at.
+/// Read access to a region of a host.
 pub(crate) struct View<'a, E> {
     pub(crate) engine: &'a E,
     pub(crate) region: Region,
@@ -436,13 +437,13 @@ impl<E: HostEngine> TargetMemory for View<'_, E> {
     }
 }
 
-/// Memory handed out and taken back in the same order, in contiguous pieces.
+/// A ring buffer: contiguous areas of memory are allocated and freed in the same order.
 #[derive(Debug)]
 pub(crate) struct Ring {
     size: u32,
-    /// Where the next piece starts.
+    /// Start of the next area.
     head: u32,
-    /// Start and end of each piece that is out, oldest first.
+    /// Start and end of each allocated area, oldest first.
     pieces: VecDeque<(u32, u32)>,
 }
 
@@ -451,7 +452,7 @@ impl Ring {
         Self { size, head: 0, pieces: VecDeque::new() }
     }
 
-    /// A piece of `bytes`, aligned to 8; absent if there is no room.
+    /// Allocates an area of `bytes`, aligned to 8. Returns `None` if there is no room.
     pub(crate) fn take(&mut self, bytes: u32) -> Option<u32> {
         let rounded = bytes.next_multiple_of(8).max(8);
         let oldest = self.pieces.front().map(|&(start, _)| start);
@@ -474,37 +475,37 @@ impl Ring {
         Some(start)
     }
 
-    /// The newest piece was not needed.
+    /// Frees the newest area, which was not needed.
     pub(crate) fn take_back(&mut self, _bytes: u32) {
         self.pieces.pop_back();
         self.head = self.pieces.back().map_or(0, |&(_, end)| end);
     }
 
-    /// The oldest piece is free again.
+    /// Frees the oldest area.
     pub(crate) fn release(&mut self) {
         self.pieces.pop_front();
     }
 }
 
-/// Bytes of the region that the peer writes.
+/// Returns the size of the region that the peer writes, in bytes.
 pub(crate) fn target_bytes(traffic: &TrafficPlan) -> u32 {
     traffic.target_bytes.max(traffic.length_bytes_max)
 }
 
-/// When an application looks again.
+/// Returns when an application polls next.
 pub(crate) fn next_look(now: Instant, random: &mut Random, traffic: &TrafficPlan) -> Instant {
-    // Mostly soon; sometimes a long sleep.
+    // The sleep is usually short, and sometimes long.
     let most_ns =
         if random.chance_ppm(100_000) { traffic.sleep_ns_max * 4 } else { traffic.sleep_ns_max };
     now.after_ns(random.between(500, most_ns))
 }
 
-/// Bytes of one receive.
+/// Returns the size of one receive in bytes.
 pub(super) fn slot_bytes(traffic: &TrafficPlan) -> u32 {
     traffic.length_bytes_max.min(SLOT_BYTES_MAX)
 }
 
-/// Mostly small, now and then up to `most`.
+/// Draws a length that is usually small, and sometimes up to `most`.
 fn draw_length(random: &mut Random, most: u32) -> u32 {
     let most = u64::from(most);
     let length = match random.below(16) {
@@ -528,22 +529,24 @@ fn draw_immediate(random: &mut Random, traffic: &TrafficPlan) -> Option<u32> {
     random.chance_ppm(traffic.immediate_ppm).then(|| random.next_u64() as u32)
 }
 
-/// Atomic cells of each side that one peer uses alone, and counters of a host that all share.
+/// Number of atomic cells of each side that only one peer uses, and number of a host's counters
+/// that all peers share.
 pub(crate) const CELLS: usize = 4;
 pub(crate) const COUNTERS: usize = 2;
 
-/// With at most this much unreported, half of the local memory stays free.
+/// Limits of unsignalled operations, in bytes and in number. They leave half of the local memory
+/// free.
 const UNREPORTED_BYTES_MAX: u32 = 2 << 10;
 const UNREPORTED_OPERATIONS_MAX: u64 = LOCAL_BYTES as u64 / 2 / UNREPORTED_BYTES_MAX as u64 - 1;
 
-/// Receives that fit an inbox.
+/// Number of receives that fit in an inbox.
 pub(super) const RECEIVE_SLOTS: u32 = 32;
 const SLOT_BYTES_MAX: u32 = 4 << 10;
 
-/// Local memory of each end; holds some tens of average operations.
+/// Local memory of each end in bytes; enough for some tens of average operations.
 const LOCAL_BYTES: u32 = 64 << 10;
 
-/// Ranges tried before an operation is ordered by a fence instead.
+/// Number of ranges tried before an operation is ordered by a fence instead.
 const DRAWS_MAX: u32 = 3;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! One more host, which breaks the protocol or stays silent: what the others do with each other must not
+//! One more host, which violates the protocol or stays silent. Pairs of other hosts must not
 //! suffer.
 
 use delivery::Instant;
@@ -12,34 +12,34 @@ use crate::host::HostEngine;
 use crate::network::Mute;
 use crate::{Faults, PortId, Random, World};
 
-/// A host that fails, and how.
+/// A host that misbehaves, and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FaultyPeer {
-    /// Its number.
+    /// Index of the host.
     pub(crate) host: usize,
     pub(crate) kind: FaultyKind,
-    /// When it begins.
+    /// When the host starts to misbehave, in nanoseconds.
     pub(crate) from_ns: u64,
 }
 
-/// What is wrong with a host.
+/// How a host misbehaves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum FaultyKind {
-    /// It does nothing any more.
+    /// The host stops running.
     Stopped,
-    /// The same, and nothing more can be sent to it.
+    /// The host stops running, and the drivers of its peers cannot send to it.
     ReadsNothing,
-    /// It sends all it sends many times.
+    /// The host sends every frame many times.
     Floods,
-    /// It hears everything and acknowledges nothing.
+    /// The host receives all frames and acknowledges none.
     NeverAcknowledges,
-    /// Its application, or that of its peers, never posts a receive for its messages.
+    /// The application of the host, or those of its peers, never posts a receive for messages.
     NeverReceives { at_peer: bool },
-    /// Now and then an operation never gets through, so that all behind it have to wait at the peer.
+    /// At times an operation never arrives, so that all operations behind it wait at the peer.
     Withholds,
-    /// It asks for connections and never says that it has them.
+    /// The host requests connections and never confirms them.
     NeverConfirms,
-    /// It says what is not so, in frames of its connections, and acknowledges nothing.
+    /// The host sends false statements in frames of its connections, and acknowledges no frames.
     Lies,
 }
 
@@ -59,7 +59,7 @@ impl FaultyKind {
 }
 
 impl FaultyPeer {
-    /// Adds a host to the plan that talks with all others, or with one.
+    /// Adds a faulty host to the plan, with connections to all other hosts or to one.
     pub(super) fn draw(random: &mut Random, plan: &mut Plan) {
         if plan.classes.faulty.is_some() {
             return;
@@ -85,7 +85,7 @@ impl FaultyPeer {
                 true
             }
             FaultyKind::Withholds => {
-                // Nothing else may hold back what comes after.
+                // No other order may hold back the operations behind the withheld one.
                 plan.traffic.weights = [1, 0, 0, 0, 0];
                 plan.traffic.strict_ppm = 0;
                 plan.traffic.fence_before_ppm = 0;
@@ -100,7 +100,7 @@ impl FaultyPeer {
             _ => false,
         };
         if leaves_open && random.chance_ppm(700_000) {
-            // As many operations as one peer may leave open are more than there are records.
+            // One peer may have more outstanding operations than there are records.
             plan.engine.pool_divisor = 16;
             plan.engine.operation_window = 256;
             plan.traffic.depth = 64;
@@ -114,7 +114,7 @@ impl FaultyPeer {
             plan.pairs.push(if asks { (host, other) } else { (other, host) });
         }
         if random.chance_ppm(300_000) {
-            // Many connections reach limits that one does not.
+            // Many connections reach limits that one connection does not.
             let more = others.iter().flat_map(|&other| [(other, host); CONNECTIONS_MORE]);
             plan.pairs.extend(more);
         }
@@ -123,7 +123,8 @@ impl FaultyPeer {
     }
 }
 
-/// Makes memory of all links: nothing is lost there, and a full ring makes its sender wait.
+/// Turns all links into shared memory: no frame is lost there, and a full ring makes its sender
+/// wait.
 fn share_memory(plan: &mut Plan) {
     plan.classes.shares_memory = true;
     plan.faults = Faults::default();
@@ -136,7 +137,7 @@ fn share_memory(plan: &mut Plan) {
 }
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Marks the pairs of the faulty host and sees to it that it fails in time.
+    /// Marks the pairs of the faulty host, and schedules the start of its faults.
     pub(super) fn schedule_faulty(&mut self, world: &mut World<E>) {
         let Some(FaultyPeer { host, kind, from_ns }) = self.plan.classes.faulty else { return };
         for pair in &mut self.pairs {
@@ -150,7 +151,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.wake_at(world, Instant(from_ns), Wake::Fail);
     }
 
-    /// The faulty host begins to fail, or goes on.
+    /// Makes the faulty host start to misbehave, or continue to.
     pub(super) fn fail(&mut self, world: &mut World<E>) {
         let Some(FaultyPeer { host, kind, .. }) = self.plan.classes.faulty else { return };
         if self.healed {
@@ -186,7 +187,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.wake_at(world, at, Wake::Fail);
     }
 
-    /// Whether the application of this side posts no receives now.
+    /// Returns whether the application of this side posts no receives now.
     pub(super) fn withholds_receives(&self, pair: usize, side: usize) -> bool {
         let Some(FaultyPeer { host, kind, .. }) = self.plan.classes.faulty else {
             return false;
@@ -196,7 +197,8 @@ impl<E: HostEngine> Run<'_, E> {
         state.is_faulty && !self.healed && (state.hosts[side] == host) != at_peer
     }
 
-    /// The faulty host has a connection, or asks for one.
+    /// Mutes or unmutes a host that never confirms: it has a connection, or is about to request
+    /// one.
     pub(super) fn hush(&mut self, world: &mut World<E>, host: usize, is_hushed: bool) {
         let never =
             self.plan.classes.faulty.is_some_and(|faulty| {
@@ -213,7 +215,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// The faulty host does its part again. If it lied, it starts with a fresh state.
+    /// Ends the faults of the faulty host. If it lied, it restarts with a new state.
     pub(super) fn mend_faulty(&mut self, world: &mut World<E>) {
         let Some(FaultyPeer { host, kind, .. }) = self.plan.classes.faulty else { return };
         self.mute(world, host, None);
@@ -222,7 +224,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Everything that the host has sent lately comes again, several times.
+    /// Replays the frames that the host sent last, several times each.
     fn flood(&mut self, world: &mut World<E>, host: usize) {
         let ports: Vec<PortId> = world.ports(host).to_vec();
         let heard: Vec<_> = world.network.watch().overheard().iter().cloned().collect();
@@ -241,12 +243,12 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Whether a frame acknowledges anything.
+/// Returns whether a frame carries acknowledgements.
 fn has_acknowledgements(frame: &[u8]) -> bool {
     wire_edge::decode(frame).is_ok_and(|frame| frame.acks.is_some())
 }
 
-/// Whether a frame belongs to one of the operations that never get through.
+/// Returns whether a frame is part of an operation that must never arrive completely.
 fn is_withheld(frame: &[u8]) -> bool {
     let Ok(frame) = wire_edge::decode(frame) else { return false };
     let (Header::Write { operation, .. }
@@ -262,11 +264,11 @@ fn is_withheld(frame: &[u8]) -> bool {
 
 const FLOOD_FRAMES: u32 = 32;
 
-/// Further connections of each host to the faulty one.
+/// Number of further connections of each host to the faulty one.
 const CONNECTIONS_MORE: usize = 3;
 
-/// Lies at a time.
+/// Number of false statements sent at a time.
 const LIES: u32 = 4;
 
-/// The second operation already never gets through whole.
+/// One operation in this many never arrives completely, beginning with the second.
 const WITHHELD_ONE_IN: u32 = 64;

@@ -1,4 +1,4 @@
-//! Forged frames: what strangers and peers send that no engine would.
+//! Forged frames: frames that strangers and lying peers send, and that no engine would.
 
 use wire_edge::{
     ACK_SECTION_BYTES_MAX, AckBlock, AckDelay, Addresses, CONTROL_BYTES_MAX, CloseReason,
@@ -9,12 +9,12 @@ use wire_edge::{
 
 use crate::Random;
 
-/// The common header of an overheard frame, if it is one of a connection.
+/// Returns the common header of an overheard frame, if it is a connection frame.
 pub(super) fn prefix_of(frame: &[u8]) -> Option<Prefix> {
     wire_edge::decode(frame).ok().map(|frame| frame.prefix)
 }
 
-/// A handshake frame.
+/// Encodes a handshake frame.
 pub(super) fn handshake(destination: u32, source: u32, body: Handshake<'_>) -> Vec<u8> {
     let (destination, source) = (ConnectionId(destination), ConnectionId(source));
     let frame = HandshakeFrame { version: VERSION, destination, source, body };
@@ -24,7 +24,8 @@ pub(super) fn handshake(destination: u32, source: u32, body: Handshake<'_>) -> V
     bytes
 }
 
-/// A Hello of an initiator that calls itself `source`, and so always the same.
+/// Returns a Hello of an initiator with connection id `source`. One id always gives the same
+/// parameters.
 pub(super) fn hello(source: u32, cookie: [u8; 24]) -> Vec<u8> {
     let mut random = Random::new(u64::from(source));
     let parameters = parameters(&mut random);
@@ -33,7 +34,7 @@ pub(super) fn hello(source: u32, cookie: [u8; 24]) -> Vec<u8> {
     handshake(0, source, body)
 }
 
-/// Any answer to a Hello of the initiator that calls itself `destination`.
+/// Returns an arbitrary answer to a Hello of the initiator with connection id `destination`.
 pub(super) fn answer(random: &mut Random, destination: u32) -> Vec<u8> {
     let mut cookie = [0; 24];
     random.fill(&mut cookie);
@@ -51,7 +52,7 @@ pub(super) fn answer(random: &mut Random, destination: u32) -> Vec<u8> {
     handshake(destination, random.next_u64() as u32, body)
 }
 
-/// A frame of a version that no engine has.
+/// Returns a frame of a version that no engine supports.
 pub(super) fn other_version(random: &mut Random) -> Vec<u8> {
     let body = Handshake::Pending;
     let frame = HandshakeFrame {
@@ -63,12 +64,12 @@ pub(super) fn other_version(random: &mut Random) -> Vec<u8> {
     let mut bytes = vec![0; HANDSHAKE_BYTES_MAX];
     let length = frame.encode(&mut bytes);
     bytes.truncate(length);
-    // The step of a Hello, which alone is answered.
+    // The step of a Hello, because only a Hello is answered.
     bytes[1] = if random.chance_ppm(700_000) { 1 } else { random.below(9) as u8 };
     bytes
 }
 
-/// A control frame with these messages.
+/// Encodes a control frame with these messages.
 pub(super) fn control(prefix: Prefix, messages: &[Control<'_>]) -> Vec<u8> {
     let mut frame = head(prefix, Header::Control);
     for message in messages {
@@ -79,7 +80,7 @@ pub(super) fn control(prefix: Prefix, messages: &[Control<'_>]) -> Vec<u8> {
     frame
 }
 
-/// Messages that follow a challenge and would harm if they were believed.
+/// Draws a control message to follow a challenge. It would do harm if the receiver believed it.
 pub(super) fn harmful(random: &mut Random, elsewhere: PeerAddr) -> Control<'static> {
     let link = LinkIndex(random.below(4) as u8);
     match random.below(8) {
@@ -98,7 +99,7 @@ pub(super) fn harmful(random: &mut Random, elsewhere: PeerAddr) -> Control<'stat
     }
 }
 
-/// A frame of any kind but Control, with forged content.
+/// Returns a frame of any kind but Control, with forged content.
 pub(super) fn content(
     random: &mut Random,
     prefix: Prefix,
@@ -175,5 +176,5 @@ fn parameters(random: &mut Random) -> Parameters {
     }
 }
 
-/// What strangers send along: no invitation.
+/// Private data of strangers; not a valid invitation.
 const STRANGE: &[u8] = b"strange";

@@ -1,4 +1,4 @@
-//! Drivers that take nothing for a while and say once when they take something again.
+//! Drivers that refuse all frames for some time, and report once when they have room again.
 
 use delivery::Instant;
 
@@ -6,20 +6,20 @@ use super::run::{Run, Wake};
 use crate::host::HostEngine;
 use crate::{Random, World};
 
-/// How drivers are full, one after the other.
+/// The times at which drivers are full, one driver after the other.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FullDrivers {
-    /// Longest time from the end of one to the next, in nanoseconds.
+    /// Longest time from the end of one full driver to the start of the next, in nanoseconds.
     pub(crate) pause_ns_max: u64,
-    /// Longest time that one is full, in nanoseconds.
+    /// Longest time for which a driver is full, in nanoseconds.
     pub(crate) for_ns_max: u64,
-    /// Probability that it is full for one peer only, in parts per million.
+    /// Probability that a driver is full for one peer only, in parts per million.
     pub(crate) one_peer_ppm: u32,
 }
 
 impl FullDrivers {
     pub(super) fn draw(random: &mut Random) -> Self {
-        // Half of the time there is room at least.
+        // Drivers have room at least half of the time.
         let for_ns_max = random.pick(&[20_000, 2_000_000, 50_000_000]);
         Self {
             pause_ns_max: for_ns_max * random.pick(&[1, 2, 10]),
@@ -36,7 +36,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// A driver is full from now on for a while.
+    /// Makes a driver full for some time, and schedules the next one.
     pub(super) fn fill(&mut self, world: &mut World<E>) {
         let Some(plan) = self.plan.classes.full else { return };
         if self.healed {
@@ -56,7 +56,7 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// A host that reads nothing, so that the drivers of all others are full for it.
+/// Makes the drivers of all other hosts full for a host that does not read.
 pub(super) fn fill_for<E: HostEngine>(run: &Run<'_, E>, world: &mut World<E>, host: usize) {
     let until = Instant(run.plan.safety_ns);
     for other in (0..run.plan.hosts).filter(|&other| other != host) {

@@ -1,5 +1,6 @@
-//! How a peer reaches the memory it may write: under the key of a region, or of a window that comes and goes. And
-//! memory that is taken away while operations are outstanding.
+//! How a peer accesses the memory that it may write: with the key of a region, or with the key of a
+//! window that is bound and invalidated during the run. Also deregisters memory while operations
+//! are outstanding.
 
 use super::end::{Drawn, End, Stage};
 use super::queue_pairs::QueuePairs;
@@ -7,26 +8,26 @@ use super::run::Run;
 use crate::host::{Action, Completion, CompletionKind, HostEngine, Refusal, Region};
 use crate::{Kind, World};
 
-/// The key under which the peer reaches an end's target.
+/// The key with which the peer accesses an end's target, and its state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Gate {
     kind: GateKind,
     stage: GateStage,
     key: u32,
     address: u64,
-    /// The key that it had before.
+    /// The key that the gate had before.
     former: Option<u32>,
-    /// A key of it has ended, or is about to.
+    /// Whether a key of this gate has become invalid, or is about to.
     has_ended: bool,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum GateKind {
-    /// It is that of the region.
+    /// The key of the region.
     Region,
-    /// It is that of a window for this connection (type 2).
+    /// The key of a window for this connection (type 2).
     ForOne,
-    /// It is that of a window for all connections of the service (type 1).
+    /// The key of a window for all connections of the service (type 1).
     ForAll,
 }
 
@@ -34,33 +35,34 @@ enum GateKind {
 enum GateStage {
     /// There is no key yet.
     New,
-    /// There is when this operation of the owner is complete.
+    /// The key becomes valid when this operation of the owner is complete.
     Opening(u64),
     Open,
-    /// The key ends with this operation of the owner.
+    /// The key becomes invalid with this operation of the owner.
     Ending(u64),
-    /// Another takes its place with this operation of the owner.
+    /// The key is replaced by another with this operation of the owner: its number, and the new
+    /// key.
     Changing(u64, u32),
-    /// The key ends with a message of the peer, which is in flight.
+    /// A message of the peer, which is in flight, invalidates the key.
     Invalidated,
-    /// It has ended.
+    /// The key is invalid.
     Shut,
 }
 
-/// What a gate means for an operation of the peer.
+/// What the state of a gate implies for an operation of the peer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Passage {
     Free,
-    /// It may be denied.
+    /// The operation may be denied.
     Doubtful,
-    /// It must be denied, but some of it may be there before.
+    /// The operation must be denied, but a part of it may be performed before.
     Late,
-    /// It must be denied, and nothing of it may be there.
+    /// The operation must be denied, and no part of it may be performed.
     Denied,
 }
 
 impl Gate {
-    /// The key of the region itself.
+    /// Returns a gate with the key of the region itself.
     pub(super) const fn of_region(target: Region) -> Self {
         let Region { key, address, .. } = target;
         Self {
@@ -73,41 +75,42 @@ impl Gate {
         }
     }
 
-    /// The memory behind it as the peer names it; nothing if there is no key yet.
+    /// Returns the target under the gate's key and address; `None` if there is no key yet.
     pub(super) fn names(&self, target: Region) -> Option<Region> {
         let is_named = !matches!(self.stage, GateStage::New | GateStage::Opening(_));
         is_named.then_some(Region { key: self.key, address: self.address, ..target })
     }
 
-    /// Whether its memory may be replaced.
+    /// Returns whether the target's memory may be replaced.
     pub(super) fn is_open(&self) -> bool {
         self.stage == GateStage::Open
     }
 
-    /// The memory behind it as the peer named it before.
+    /// Returns the target under the gate's former key and address.
     fn was_named(&self, target: Region) -> Option<Region> {
         let key = self.former?;
         Some(Region { key, address: address_of(key), ..target })
     }
 
-    /// Whether what was in flight may have been denied here, even if its connection has ended at the peer.
+    /// Returns whether operations in flight may have been denied here, even if their connection has
+    /// ended at the peer.
     pub(super) const fn may_deny(&self) -> bool {
         self.has_ended
     }
 
-    /// Whether no other connection may use the key.
+    /// Returns whether only this connection may use the key.
     pub(super) fn is_of_one(&self) -> bool {
         self.kind == GateKind::ForOne && self.is_open()
     }
 
-    /// Whether another window cannot have its key.
+    /// Returns whether the key is in use here, so that no other window can have it.
     fn holds(&self, key: u32) -> bool {
         let is_held = self.kind == GateKind::ForOne
             && !matches!(self.stage, GateStage::New | GateStage::Shut);
         is_held && self.key == key
     }
 
-    /// What becomes of an operation of the peer that is posted now.
+    /// Returns what may happen to an operation of the peer that is posted now.
     pub(super) fn passage(&self, drawn: &Drawn) -> Passage {
         let operation = &drawn.operation;
         let needs_key = operation.length_bytes > 0 || operation.action == Action::SendInvalidate;
@@ -127,7 +130,7 @@ impl Gate {
     }
 }
 
-/// What an application does to the memory of its own connection.
+/// An action of an application on the memory of its own connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Act {
     EndKey,
@@ -137,7 +140,7 @@ enum Act {
 }
 
 impl<E: HostEngine> Run<'_, E> {
-    /// The gate of an end that has this target.
+    /// Draws the gate of an end with this target.
     pub(super) fn new_gate(&mut self, target: Region) -> Gate {
         let Some(QueuePairs { windows_ppm, .. }) = self.plan.queue_pairs else {
             return Gate::of_region(target);
@@ -149,12 +152,13 @@ impl<E: HostEngine> Run<'_, E> {
         Gate { kind, stage: GateStage::New, key: 0, address: 0, former: None, has_ended: false }
     }
 
-    /// Opens the gate of an end, or now and then does something to the memory that operations need.
+    /// Opens the gate of an end. At times invalidates a key or deregisters memory that operations
+    /// need.
     pub(super) fn tend_gate(&mut self, world: &mut World<E>, pair: usize, side: usize) {
         let Some(QueuePairs { strike_ppm, .. }) = self.plan.queue_pairs else { return };
         let Some(end) = self.open_end(pair, side) else { return };
         if self.healed && end.lost_inbox {
-            // Who sends could wait for ever.
+            // The sender could otherwise wait forever.
             return self.leave(world, pair, side);
         }
         let (gate, host) = (end.gate, end.host);
@@ -216,7 +220,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// A key of this side was opened or ended.
+    /// Handles the completion of a bind or an invalidation on this side.
     pub(super) fn note_window(
         &mut self,
         world: &mut World<E>,
@@ -240,7 +244,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// A message of the peer has arrived that ended a key.
+    /// Handles the arrival of a peer's message that invalidated a key.
     pub(super) fn note_invalidated(
         &mut self,
         world: &mut World<E>,
@@ -254,7 +258,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Memory at the other side of a pair under keys of windows that are not for it, or not any more.
+    /// Returns the regions of the other side's host under window keys that this side must not use:
+    /// keys of other connections, and the former key of its own.
     pub(super) fn wrong_windows(&self, pair: usize, side: usize) -> Vec<Region> {
         let host = self.pairs[pair].hosts[1 - side];
         let others = (0..self.pairs.len()).flat_map(|other| [0, 1].map(|side| (other, side)));
@@ -267,7 +272,8 @@ impl<E: HostEngine> Run<'_, E> {
         windows.chain(own.and_then(|end| end.gate.was_named(end.target))).collect()
     }
 
-    /// Memory under the key that it had before, if an application goes on to use that.
+    /// Returns, at times, the target under its former key, for an application that still uses that
+    /// key.
     pub(super) fn former_key(&mut self, pair: usize, side: usize, drawn: &Drawn) -> Option<Region> {
         let other = self.open_end(pair, 1 - side)?;
         let region = other.gate.was_named(other.target)?;
@@ -275,7 +281,8 @@ impl<E: HostEngine> Run<'_, E> {
         (is_write && self.gates.chance_ppm(FORMER_PPM)).then_some(region)
     }
 
-    /// Makes a message of a side end the key under which it reaches the other's memory, now and then.
+    /// Makes, at times, a message invalidate the key with which its sender accesses the other
+    /// side's memory.
     pub(super) fn perhaps_invalidate(&mut self, pair: usize, side: usize, drawn: &mut Drawn) {
         let Some(QueuePairs { strike_ppm, .. }) = self.plan.queue_pairs else { return };
         let Some(other) = self.open_end(pair, 1 - side) else { return };
@@ -286,7 +293,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Prepares an operation for what must become of it. Whether it may be denied.
+    /// Records in an operation what may happen to it. Returns whether it may be denied.
     pub(super) fn judge(&self, pair: usize, side: usize, drawn: &mut Drawn) -> bool {
         let passage = self.open_end(pair, 1 - side).map(|other| other.gate.passage(drawn));
         let passage = passage.filter(|_| !drawn.is_rogue()).unwrap_or(Passage::Free);
@@ -297,11 +304,11 @@ impl<E: HostEngine> Run<'_, E> {
         passage != Passage::Free
     }
 
-    /// An operation was posted that ends the key of the other side.
+    /// Records that an operation was posted that invalidates the other side's key.
     pub(super) fn note_ending(&mut self, pair: usize, side: usize, action: Action) {
         let other = self.open_end(pair, 1 - side);
         if action == Action::SendInvalidate && other.is_some_and(|other| other.gate.is_open()) {
-            // What was posted before it is performed before.
+            // Operations posted before it are performed before it.
             if let Some(other) = &mut self.pairs[pair].ends[1 - side] {
                 (other.gate.stage, other.gate.has_ended) = (GateStage::Invalidated, true);
             }
@@ -309,7 +316,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// From now on operations of this connection may be denied.
+    /// Allows that operations of this connection are denied from now on.
     pub(super) fn excuse_denials(&mut self, pair: usize) {
         let state = &mut self.pairs[pair];
         state.had_rogue = state.generation;
@@ -323,7 +330,7 @@ impl<E: HostEngine> Run<'_, E> {
         (end.stage == Stage::Open && end.generation == self.pairs[pair].generation).then_some(end)
     }
 
-    /// The key ends: what is in flight may be denied.
+    /// Sets the stage of a gate whose key becomes invalid. Operations in flight may be denied.
     fn set_gate(&mut self, pair: usize, side: usize, stage: GateStage) {
         let [first, second] = &mut self.pairs[pair].ends;
         let (own, other) = if side == 0 { (first, second) } else { (second, first) };
@@ -343,7 +350,8 @@ impl<E: HostEngine> Run<'_, E> {
         self.freeze(world, host, target);
     }
 
-    /// Memory that this side's operations or receives need is gone.
+    /// Records that memory was deregistered which operations or receives of this side need. Returns
+    /// the end.
     fn lose_memory(&mut self, pair: usize, side: usize) -> &mut End {
         let state = &mut self.pairs[pair];
         state.lost_memory = state.generation;
@@ -354,7 +362,7 @@ impl<E: HostEngine> Run<'_, E> {
         end
     }
 
-    /// Posts work about windows; its number, unless there is no room for it now.
+    /// Posts an operation on windows. Returns its number; `None` if there is no room for it now.
     fn post_own(
         &mut self,
         world: &mut World<E>,
@@ -380,7 +388,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// A key that no window of a host has. Those for one connection are few, so that each has many owners.
+    /// Returns a key that no window of a host has. There are few keys for windows of one
+    /// connection, so that each key is reused often.
     fn free_key(&mut self, host: usize, kind: GateKind) -> Option<u32> {
         if kind == GateKind::ForAll {
             self.next_key += 1;
@@ -398,18 +407,18 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Where a window begins, as the peer names it.
+/// Returns the start of a window, as the peer addresses it.
 const fn address_of(key: u32) -> u64 {
     (key as u64) << 32
 }
 
-/// Keys of windows for one connection: at most ten are held at a time.
+/// Number of keys for windows of one connection. At most ten are in use at a time.
 const KEYS: u64 = 16;
 const KEYS_FOR_ONE: u32 = 0x7700_0000;
 const KEYS_FOR_ALL: u32 = 0x7800_0000;
 
-/// How often an application writes under the key that a window had before.
+/// Probability that an application writes with the former key of a window, in parts per million.
 const FORMER_PPM: u32 = 100_000;
 
-/// Numbers of acts in the trace.
+/// First place of trace events for these actions.
 const STRUCK: u32 = 200;

@@ -1,4 +1,4 @@
-//! Disasters strike and end.
+//! Applies disasters, and ends them.
 
 use delivery::{Instant, LinkId};
 
@@ -9,7 +9,7 @@ use crate::torture::end::{COUNTERS, Stage};
 use crate::{Faults, Kind, World};
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Something goes wrong.
+    /// Applies a disaster.
     pub(super) fn strike(&mut self, world: &mut World<E>, disaster: Disaster) {
         let now = world.now();
         world.trace.record(now, Kind::Altered, disaster_number(disaster), 0);
@@ -30,7 +30,7 @@ impl<E: HostEngine> Run<'_, E> {
             }
             Disaster::Pause { host, for_ns } => {
                 world.pause(host, now.after_ns(for_ns));
-                // A moment later, so that the host is found running.
+                // One nanosecond later, so that the host is running again.
                 self.wake_at(world, now.after_ns(for_ns + 1), Wake::Reassess);
             }
             Disaster::Restart { host } => self.restart(world, host),
@@ -52,7 +52,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.reassess(world);
     }
 
-    /// A cut ends or a link is back, unless another disaster lasts longer.
+    /// Ends a cut or an outage of a link, unless another disaster lasts longer.
     pub(super) fn unblock(&mut self, world: &mut World<E>, host: usize, link: usize) {
         let port = self.port(host, link);
         let is_attached = world.is_attached(host, LinkId(link as u8));
@@ -64,7 +64,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.reassess(world);
     }
 
-    /// The connections of a host get a link back.
+    /// Adds a link to the connections of a host again.
     pub(super) fn add_path(&mut self, world: &mut World<E>, host: usize, link: usize) {
         let now = world.now();
         for (connection, peer) in self.connections_of(host) {
@@ -75,7 +75,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// The open connections of a host, each with the host at its other side.
+    /// Returns the open connections of a host, each with the index of the peer's host.
     pub(super) fn connections_of(&self, host: usize) -> Vec<(ConnectionHandle, usize)> {
         let life = self.hosts[host].life;
         let sides = self
@@ -99,7 +99,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.wake_at(world, until, Wake::Unblock { host, link });
     }
 
-    /// All faults end.
+    /// Ends all faults.
     pub(super) fn heal(&mut self, world: &mut World<E>) {
         self.healed = true;
         for host in 0..self.plan.hosts {
@@ -121,7 +121,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.reassess(world);
     }
 
-    /// Notes for each pair since when no path leads both ways.
+    /// Records for each pair since when no path leads both ways.
     pub(super) fn reassess(&mut self, world: &World<E>) {
         let now = world.now();
         for pair in 0..self.pairs.len() {
@@ -148,7 +148,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// A connection without a path for long may end.
+    /// Excuses the end of a connection that had no path for long.
     pub(super) fn excuse_long_outage(&mut self, now: Instant, pair: usize) {
         let state = &mut self.pairs[pair];
         if state.lacked_path(now) {
@@ -186,7 +186,7 @@ impl<E: HostEngine> Run<'_, E> {
 }
 
 impl Pair {
-    /// Whether the connection had no path for so long that it may end.
+    /// Returns whether the connection had no path for so long that it may end.
     pub(super) fn lacked_path(&self, now: Instant) -> bool {
         let current_ns = self.blocked_since.map_or(0, |since| now.since_ns(since));
         self.blocked_ns + current_ns >= OUTAGE_EXCUSED_NS
@@ -213,6 +213,7 @@ const fn disaster_number(disaster: Disaster) -> u32 {
 
 const HEALED: u32 = 100;
 
-/// A connection may end when it had no path for this long in all: well below the 5 s after which a
-/// silent peer is dead, as probes grow rare during an outage, and well above any short disaster.
+/// Total time without a path after which a connection may end, in nanoseconds. It is well below the
+/// 5 s after which a silent peer is considered dead, because probes become rare during an outage;
+/// and well above any short disaster.
 pub(super) const OUTAGE_EXCUSED_NS: u64 = 2_000_000_000;

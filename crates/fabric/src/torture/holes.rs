@@ -1,4 +1,4 @@
-//! Paths that from some time on drop larger frames without a report (black holes of the path MTU).
+//! Paths that start to drop larger frames without a report (path MTU black holes).
 
 use delivery::Instant;
 
@@ -7,13 +7,13 @@ use super::run::{Run, Wake};
 use crate::host::HostEngine;
 use crate::{Random, World};
 
-/// One direction of a path that narrows.
+/// One direction of a path that starts to drop larger frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hole {
     pub(crate) host: usize,
     pub(crate) link: usize,
     pub(crate) frame_bytes_max: u16,
-    /// When.
+    /// When it starts, in nanoseconds.
     pub(crate) at_ns: u64,
 }
 
@@ -39,7 +39,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// A path carries less from now on.
+    /// Makes a path drop larger frames.
     pub(super) fn narrow(&self, world: &mut World<E>, hole: usize) {
         let Hole { host, link, frame_bytes_max, .. } = self.plan.classes.holes[hole];
         world.network.set_path_bytes_max(self.port(host, link), frame_bytes_max);

@@ -1,4 +1,5 @@
-//! A peer that breaks every rule in its own connections. Those may end; nothing else may.
+//! A peer that violates every rule in its own connections. These connections may end; no others
+//! may.
 
 use wire_edge::{Control, LinkIndex, Prefix};
 
@@ -8,7 +9,7 @@ use crate::World;
 use crate::host::HostEngine;
 
 impl<E: HostEngine> Run<'_, E> {
-    /// A host says something to one of its peers that is not so.
+    /// Makes a host send a false statement to one of its peers.
     pub(super) fn lie(&mut self, world: &mut World<E>, host: usize) {
         let ports = world.ports(host).to_vec();
         let heard = world.network.watch().overheard();
@@ -33,7 +34,8 @@ impl<E: HostEngine> Run<'_, E> {
             1 => LinkIndex(random.below(u64::from(links)) as u8),
             _ => prefix.link,
         };
-        // Numbers that the host has not used yet, or the frame would count as one that came before.
+        // Packet numbers that the host has not used yet. Otherwise the frame would be dropped as a
+        // duplicate.
         self.strangers.lies += 1;
         let packet = prefix.packet.wrapping_add(self.strangers.lies);
         let flags = wire_edge::Flags::ACK_NOW;
@@ -53,5 +55,5 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// Addresses that the peer says are its own begin here.
+/// Start of the addresses that the lying peer claims as its own.
 const NAMED_FIRST: u8 = 240;

@@ -1,4 +1,5 @@
-//! The simulated applications of a run: they connect, post, take completions and lose connections.
+//! The simulated applications of a run: they connect, post operations, poll completions, and handle
+//! the end of connections.
 
 use delivery::{Instant, LinkId};
 
@@ -47,7 +48,8 @@ impl<E: HostEngine> Application<E> for Run<'_, E> {
     }
 
     fn on_turn(&mut self, world: &mut World<E>, host: usize) {
-        // Memory is as it was at the last look if no frame came since: most turns only answer an application.
+        // Memory is unchanged since the last check if no frame has arrived. Most turns only serve
+        // an application.
         let frames = world.frames_handled(host);
         if frames == self.hosts[host].frames_seen {
             return;
@@ -57,7 +59,7 @@ impl<E: HostEngine> Application<E> for Run<'_, E> {
         let entirely = self.turns.is_multiple_of(self.options.compare_interval_turns);
         for pair in 0..self.pairs.len() {
             for side in [0, 1] {
-                // What this side writes lies at the other side's host.
+                // The memory that this side writes is at the other side's host.
                 if self.pairs[pair].hosts[1 - side] != host {
                     continue;
                 }
@@ -87,7 +89,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.wake_at(world, at, Wake::Connect { pair });
     }
 
-    /// The first side of a pair asks for a new connection.
+    /// Makes the first side of a pair request a new connection.
     fn connect(&mut self, world: &mut World<E>, pair: usize) {
         let now = world.now();
         let [host, peer] = self.pairs[pair].hosts;
@@ -105,7 +107,7 @@ impl<E: HostEngine> Run<'_, E> {
         state.blocked_ns = 0;
         state.blocked_since = state.blocked_since.map(|_| now);
         state.begun_healed = self.healed;
-        // A host that lied has started again before this time.
+        // A host that lied has restarted before this time.
         state.is_distrusted &= !self.healed;
         if state.is_distrusted {
             state.distrusted_until = state.generation;
@@ -135,7 +137,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// The ways on which a host asks another for a connection.
+    /// Returns the links and addresses over which a host requests a connection to another.
     fn ways(&self, world: &World<E>, host: usize, peer: usize) -> Vec<(LinkId, PeerAddr)> {
         if self.plan.churn.is_some() {
             return self.churn_ways(world, host, peer);
@@ -144,7 +146,8 @@ impl<E: HostEngine> Run<'_, E> {
         links.map(|link| (LinkId(link as u8), self.plan.address(peer, link))).collect()
     }
 
-    /// The memory of an end is not checked any more, but perhaps its target.
+    /// Discards the memory of an end, which is no longer checked. The target may stay under
+    /// observation.
     fn discard(&mut self, world: &mut World<E>, end: &End) {
         if end.life == self.hosts[end.host].life {
             let own = [end.local, end.inbox, end.cells];
@@ -156,7 +159,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// A peer asks for a connection.
+    /// Handles a peer's request for a connection.
     fn requested(
         &mut self,
         world: &mut World<E>,
@@ -170,8 +173,8 @@ impl<E: HostEngine> Run<'_, E> {
         let now = world.now();
         let wanted = Invitation::decode(private_data).filter(|invitation| {
             self.pairs.get(invitation.pair as usize).is_some_and(|pair| {
-                // The asker still waits, and asked this life of this host: otherwise it could
-                // already be connected to the former life.
+                // The requester must still wait, and must have sent the request to this life of
+                // this host. Otherwise it could already be connected to the former life.
                 let waits = pair.ends[0].as_ref().is_some_and(|end| {
                     end.life == self.hosts[end.host].life
                         && end.counter_life == self.hosts[host].life
@@ -184,7 +187,7 @@ impl<E: HostEngine> Run<'_, E> {
             })
         });
         let Some(Invitation { pair, generation }) = wanted else {
-            // An old request that was replayed, or one whose asker has given up.
+            // An old request that was replayed, or one whose requester has given up.
             return world.engine_mut(host).reject(now, request);
         };
         let pair = pair as usize;
@@ -199,13 +202,13 @@ impl<E: HostEngine> Run<'_, E> {
                 end.connection = connection;
                 self.pairs[pair].ends[1] = Some(end);
             }
-            // The asker may have gone in the meantime.
+            // The requester may have ended the request in the meantime.
             Err(Refusal::Closed) => {}
             Err(refusal) => self.refused(host, "a granted request", refusal),
         }
     }
 
-    /// The second side lets go of a connection that the first has replaced.
+    /// Makes the second side close a connection that the first side has replaced.
     fn abandon(&mut self, world: &mut World<E>, pair: usize) {
         let now = world.now();
         let Some(end) = self.pairs[pair].ends[1].take() else { return };
@@ -245,7 +248,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.wake_at(world, at, Wake::Look { pair, side, generation });
     }
 
-    /// Has the applications of a pair look again if they have stopped.
+    /// Makes the applications of a pair poll again if they have stopped.
     pub(super) fn call(&mut self, world: &mut World<E>, pair: usize) {
         for side in [0, 1] {
             if let Some(end) = &self.pairs[pair].ends[side]
@@ -257,7 +260,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// A connection ended: nothing of it may be missing, and there must be a reason.
+    /// Handles the end of a connection: checks that all its completions have arrived, and that
+    /// there was a reason.
     fn closed(
         &mut self,
         world: &mut World<E>,
@@ -269,7 +273,7 @@ impl<E: HostEngine> Run<'_, E> {
         let detail = crate::digest(format!("{cause:?}").as_bytes());
         world.trace.record(now, Kind::Closed, host as u32, detail);
         let Some((pair, side)) = self.find(host, connection) else {
-            // Let go before by this application.
+            // The application has closed this connection before.
             while let Some(found) = world.poll_completion(host, connection) {
                 if found.kind == CompletionKind::Receive {
                     self.take_shared_receive(host, &found);
@@ -309,14 +313,15 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Whether there is a reason for a connection to end on this side.
+    /// Returns whether there is a reason for a connection to end on this side.
     fn may_end(&self, now: Instant, pair: usize, side: usize, cause: Cause) -> bool {
         let state = &self.pairs[pair];
         let Some(end) = &state.ends[side] else { return true };
         if state.may_end && !state.begun_healed {
             return true;
         }
-        // An attempt that began under faults may fail, and so may what the peer made of it.
+        // An attempt that began under faults may fail, and so may the connection that the peer made
+        // of it.
         let attempt_failed = match (&state.ends[0], side) {
             (Some(first), 0) => first.stage == Stage::Connecting && !state.begun_healed,
             (Some(first), _) => {
@@ -325,13 +330,14 @@ impl<E: HostEngine> Run<'_, E> {
             }
             (None, _) => true,
         };
-        // A peer that restarted or let go says so: with a path there, no peer is unreachable.
+        // A peer that restarted or closed the connection reports that. While a path exists, no such
+        // peer is unreachable.
         let answers = end.stage == Stage::Open && !state.lacked_path(now);
         let is_reported = !(cause == Cause::Unreachable && answers);
         (end.excused && is_reported) || attempt_failed
     }
 
-    /// From now on nothing may write this region.
+    /// Records that nothing may write this region from now on.
     pub(super) fn freeze(
         &mut self,
         world: &mut World<E>,
@@ -370,7 +376,7 @@ impl<E: HostEngine> Run<'_, E> {
         })
     }
 
-    /// An application looks at its side of a connection.
+    /// Handles a wake-up of the application on one side of a connection.
     fn look(&mut self, world: &mut World<E>, pair: usize, side: usize, generation: u32) {
         if self.pairs[pair].looking[side] == generation {
             self.pairs[pair].looking[side] = 0;
@@ -396,7 +402,7 @@ impl<E: HostEngine> Run<'_, E> {
             return;
         }
         let idle = self.pairs[pair].remaining[side] == 0 && end.model.outstanding() == 0;
-        // Hours in which nothing happens must not cost anything.
+        // Idle hours must not cost computing time.
         if self.plan.churn.is_none() || self.unfinished(pair).is_some() {
             self.look_later(world, pair, side, generation, idle);
         }
@@ -468,8 +474,8 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Now and then, when nothing is in flight, the other side replaces the memory that this side writes; the old
-    /// memory must not change any more.
+    /// Replaces, at times, the memory at the other side that this side writes, if no operation is
+    /// in flight. The old memory must not change after that.
     fn retarget(&mut self, world: &mut World<E>, pair: usize, side: usize) {
         let now = world.now();
         let place = self.place(pair);
@@ -479,7 +485,7 @@ impl<E: HostEngine> Run<'_, E> {
         let quiet = own.model.outstanding() == 0
             && own.generation == other.generation
             && (own.stage, other.stage) == (Stage::Open, Stage::Open)
-            // What was flushed may still arrive.
+            // A flushed operation may still arrive.
             && own.faults.is_empty()
             && other.gate.is_open()
             && other.life == self.hosts[other.host].life;
@@ -488,7 +494,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
         let (host, old) = (other.host, other.target);
         world.engine_mut(host).turn_to(place);
-        // The reader has everything, though the acknowledgement of that may be lost.
+        // All operations have been performed, although the acknowledgement of the last may be lost.
         let engine = world.engine_mut(host);
         other.target = engine.register(old.length_bytes);
         engine.deregister(now, old);
@@ -520,7 +526,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Where operations of a side go, if the other side has its memory.
+    /// Returns the remote memory of a side's operations, if the other side has it.
     fn remote(&self, pair: usize, side: usize) -> Option<Remote> {
         let ends = &self.pairs[pair].ends;
         let (own, other) = (ends[side].as_ref()?, ends[1 - side].as_ref()?);
@@ -559,7 +565,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// An operation of this side has ended.
+    /// Handles a completion of an operation of this side.
     fn take_completion(
         &mut self,
         world: &mut World<E>,
@@ -580,7 +586,7 @@ impl<E: HostEngine> Run<'_, E> {
         let peer = self.pairs[pair].ends[1 - side].as_ref();
         let peer_lost_inbox = match peer.filter(|peer| peer.generation == end.generation) {
             Some(peer) => peer.lost_inbox,
-            // It has started again.
+            // The peer has restarted.
             None => self.pairs[pair].lost_memory == end.generation,
         };
         let fault = is_denied.then_some(()).ok_or(denied);
@@ -624,7 +630,8 @@ impl<E: HostEngine> Run<'_, E> {
         if self.plan.lenient { Ok(()) } else { end.model.check_result(finished, &bytes) }
     }
 
-    /// An addition to a shared counter found a value; no two may find the same.
+    /// Checks the value that an addition to a shared counter found. No two additions may find the
+    /// same value.
     fn note_shared(
         &mut self,
         end: &End,
@@ -642,7 +649,7 @@ impl<E: HostEngine> Run<'_, E> {
         Ok(())
     }
 
-    /// A message or notification of the other side has arrived.
+    /// Handles the arrival of a message or notification from the other side.
     fn take_delivery(
         &mut self,
         world: &mut World<E>,
@@ -694,7 +701,7 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// What the first side of a pair sends along with its request.
+/// Private data that the first side of a pair sends with its request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Invitation {
     pair: u32,
@@ -712,8 +719,8 @@ impl Invitation {
     }
 }
 
-/// Longest time until a lost connection is asked for again.
+/// Longest time until a lost connection is requested again, in nanoseconds.
 const RETRY_NS_MAX: u64 = 2_000_000;
 
-/// Regions watched after their connection has ended.
+/// Maximum number of regions that are observed after their connection has ended.
 const FROZEN_MAX: usize = 16;

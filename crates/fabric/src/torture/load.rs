@@ -1,4 +1,5 @@
-//! Processors of hosts are short: engines run when their thread has one, and are interrupted inside and outside.
+//! Hosts with busy processors: an engine runs only while its thread has a processor, and can lose
+//! the processor inside and outside the engine.
 
 use super::run::Run;
 use crate::host::HostEngine;
@@ -7,11 +8,11 @@ use crate::world::Load;
 use crate::{Random, World};
 
 impl Load {
-    /// A host with this many busy threads for each processor.
+    /// Draws a host with this number of busy threads per processor.
     fn draw(random: &mut Random, load: usize) -> Self {
         let processors = random.pick(&[1, 2, 2, 4]);
         let settings = Settings::usual(processors).scaled(random.pick(&[1, 2, 4, 8, 16]));
-        // Slices of two hosts drift.
+        // With different slices, those of two hosts drift apart.
         let slice_ns = random.between(1_000_000, 5_000_000);
         let step_ns_max = random.pick(&[1_000, 20_000, 200_000]);
         Self { processors: Settings { slice_ns, ..settings }, busy: load * processors, step_ns_max }
@@ -19,7 +20,7 @@ impl Load {
 }
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Hosts share their processors as the options say.
+    /// Makes hosts share their processors as the options demand.
     pub(super) fn set_load(&self, world: &mut World<E>) {
         let Some(load) = self.options.load else { return };
         for host in 0..self.plan.hosts {

@@ -1,6 +1,6 @@
-//! A plain engine that keeps every promise the simplest way: one stream of packets per direction,
-//! go-back-N, everything performed in order. And the same engine with one promise broken at a time,
-//! to prove that the harness notices.
+//! A plain engine that keeps every guarantee in the simplest way: one stream of packets per
+//! direction, go-back-N, and all operations performed in order. It can also break one guarantee at
+//! a time, to prove that the harness notices.
 
 mod surface;
 
@@ -16,13 +16,13 @@ use crate::host::{
 };
 use crate::oracle::kind_of;
 
-/// A promise that the engine breaks on purpose.
+/// A guarantee that the engine breaks on purpose.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Bug {
     None,
-    /// A late duplicate of a write touches memory again.
+    /// A late duplicate of a write is placed in memory again.
     PlacesDuplicates,
-    /// A write that arrives before its predecessors is placed at once, whatever its fences.
+    /// A write that arrives before earlier ones is placed immediately, whatever its fences.
     PlacesEarly,
     /// An atomic that arrives twice is performed twice.
     RepeatsAtomics,
@@ -30,33 +30,33 @@ pub(crate) enum Bug {
     NeverCompletes,
     /// Two operations complete in the wrong order.
     SwapsCompletions,
-    /// A write is reported done when it was sent, not when it has arrived.
+    /// A write completes when it has been sent, not when it has arrived.
     CompletesTooSoon,
-    /// Flips a bit of an immediate now and then.
+    /// At times, flips a bit of an immediate.
     AltersImmediates,
-    /// Writes one byte behind a region.
+    /// Writes one byte after the end of a region.
     WritesBeyond,
-    /// Ends connections for no reason.
+    /// Ends connections without a reason.
     GivesUp,
-    /// Still writes for a connection that has ended.
+    /// Writes for a connection that has ended.
     WritesAfterEnd,
-    /// Has a queue longer than it says.
+    /// Has a longer queue than it reports.
     Hoards,
-    /// Sends nothing any more after some time.
+    /// Stops sending after some time.
     FallsSilent,
-    /// Returns stale bytes for a read.
+    /// Returns old bytes for a read.
     ReadsStale,
-    /// Asks a silent peer again in each turn, and keeps what it asked.
+    /// Pings a silent peer in each turn, and keeps all pings.
     RepeatsEachTurn,
-    /// Sends to wherever the last frame of a connection came from.
+    /// Sends to the source of a connection's last frame, whatever that is.
     FollowsAnybody,
-    /// A driver that is full for one peer stops what goes to others.
+    /// A driver that is full for one peer blocks frames to other peers.
     StopsAtFullDriver,
-    /// Has room for one message without a receive, for all peers together.
+    /// Has a single record, for all peers together, for messages without a receive.
     HasOneRecord,
-    /// Ends a connection of which somebody says that its peer cannot be reached.
+    /// Ends a connection after any report that its peer is unreachable.
     BelievesNews,
-    /// Sends frames as large as its interface allows, whatever becomes of them.
+    /// Sends frames as large as the interface allows, even if they never arrive.
     SendsLargeFrames,
 }
 
@@ -68,16 +68,16 @@ pub(crate) struct PlainEngine {
     links: BTreeMap<LinkId, PeerAddr>,
     connections: BTreeMap<u32, Connection>,
     events: VecDeque<HostEvent>,
-    /// Answers to frames of unknown connections and the like: link, address, bytes.
+    /// Answers to frames such as those of unknown connections: link, address, bytes.
     replies: VecDeque<(LinkId, PeerAddr, Vec<u8>)>,
     regions: BTreeMap<u32, Memory>,
     next_region: u32,
     frames_handled: u64,
     /// The connection whose message waits for a receive.
     waiting: Option<u32>,
-    /// What all links carry.
+    /// Largest frame that all links carry, in bytes.
     frame_bytes_max: u16,
-    /// Service of what is made now.
+    /// Service of new connections and regions.
     place: u32,
 }
 
@@ -85,7 +85,7 @@ pub(crate) struct PlainEngine {
 struct Memory {
     key: u32,
     live: bool,
-    /// Only connections of this service may reach it.
+    /// The service whose connections may access the memory.
     place: u32,
     bytes: Vec<u8>,
 }
@@ -95,13 +95,13 @@ struct Connection {
     state: State,
     peer: u32,
     paths: Vec<(LinkId, PeerAddr)>,
-    /// Index of the path in use; the next one is tried after a timeout.
+    /// Index of the path in use. After a timeout the next one is tried.
     path: usize,
     hello: Vec<u8>,
-    /// Bodies not acknowledged; the first has number `acked`.
+    /// Packet bodies that are not acknowledged. The first has number `acked`.
     window: VecDeque<(Vec<u8>, Option<u64>)>,
     acked: u32,
-    /// Bodies before this have been sent since the last timeout.
+    /// Bodies before this number have been sent since the last timeout.
     sent: u32,
     expected: u32,
     owes_ack: bool,
@@ -114,11 +114,11 @@ struct Connection {
     retry_at: Instant,
     retries: u32,
     heard_at: Instant,
-    /// Questions sent since the peer was last heard.
+    /// Number of pings sent since the peer's last frame.
     unanswered: u64,
-    /// Payload of a packet.
+    /// Payload of a packet in bytes.
     fragment: usize,
-    /// Service that it belongs to.
+    /// Service of the connection.
     place: u32,
 }
 
@@ -138,7 +138,8 @@ struct Pending {
     result_bytes: u32,
 }
 
-// Kinds that no frame of the edge protocol has, so that who forges those does not hit these.
+// Kinds that no frame of the edge protocol has, so that forged edge frames do not affect this
+// engine.
 const HELLO: u8 = 0x0a;
 const ACCEPT: u8 = 0x1a;
 const REJECT: u8 = 0x2a;
@@ -152,12 +153,12 @@ const READ: u8 = 2;
 const ATOMIC: u8 = 3;
 const SEND: u8 = 4;
 const RESPONSE: u8 = 5;
-/// Asks whether the peer is still there while an answer is awaited; has no number.
+/// Asks whether the peer is alive while an answer is awaited. Has no number.
 const PING: u8 = 6;
 
 const GUARD: usize = 64;
 const FRAGMENT: usize = 1_000;
-/// All headers of a packet have this many bytes or fewer.
+/// Largest total size of a packet's headers, in bytes.
 const HEADERS_MAX: usize = 40;
 const WINDOW: u32 = 32;
 
@@ -220,7 +221,7 @@ impl PlainEngine {
         id
     }
 
-    /// Payload of the packets of a new connection.
+    /// Returns the payload of a new connection's packets, in bytes.
     fn fragment(&self) -> usize {
         match self.bug {
             Bug::SendsLargeFrames => usize::from(self.frame_bytes_max) - HEADERS_MAX,
@@ -247,7 +248,7 @@ impl PlainEngine {
         self.events.push_back(HostEvent::Closed(ConnectionHandle(u64::from(id)), cause));
     }
 
-    /// The bytes of a remote access, if it is allowed.
+    /// Returns the bytes of a remote access, if the access is allowed.
     fn access(&mut self, id: u32, key: u32, address: u64, length: u32) -> Option<&mut [u8]> {
         let place = self.connections.get(&id)?.place;
         let memory = self.regions.get_mut(&((address >> 32) as u32));
@@ -306,7 +307,8 @@ impl PlainEngine {
         }
     }
 
-    /// Performs one packet. False: it cannot be taken now. Absent: it is not allowed.
+    /// Performs one packet. Returns false if it cannot be accepted now, and `None` if it is not
+    /// allowed.
     fn perform(&mut self, id: u32, body: &[u8], in_turn: bool) -> Option<bool> {
         let (head, payload) = body.split_first_chunk::<HEAD>()?;
         let head = Head::decode(head);
@@ -408,7 +410,7 @@ impl PlainEngine {
         Some(())
     }
 
-    /// Completions leave in the order of posting.
+    /// Reports completions in the order of posting.
     fn report(&mut self, id: u32) {
         let bug = self.bug;
         let Some(connection) = self.connections.get_mut(&id) else { return };
@@ -432,7 +434,7 @@ impl PlainEngine {
         }
     }
 
-    /// Reports something to the peer of a connection once.
+    /// Sends a control packet to the peer of a connection once.
     fn send_control(&mut self, id: u32, kind: u8) {
         let Some(connection) = self.connections.get(&id) else { return };
         if let Some(&(link, to)) = connection.paths.get(connection.path) {
@@ -517,7 +519,7 @@ impl Pending {
     }
 }
 
-/// Header of a packet.
+/// The header of a packet.
 #[derive(Clone, Copy, Debug, Default)]
 struct Head {
     kind: u8,

@@ -1,7 +1,7 @@
-//! What a seed means: the configuration of a run, drawn swarm-fashion.
+//! The configuration of a run, drawn from a seed by swarm testing.
 //!
-//! Each kind of fault and operation is switched on or off by itself before its rate is drawn. A
-//! run that has everything at once hides what only a few things together provoke.
+//! Each kind of fault and operation is switched on or off separately before its rate is drawn. A
+//! run with everything at once would hide faults that only a few features together provoke.
 
 use super::Options;
 use super::classes::Classes;
@@ -14,33 +14,33 @@ use wire_edge::PeerAddr;
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) hosts: usize,
-    /// One segment with a port of every host per link.
+    /// The links. Each is a segment on which every host has a port.
     pub(crate) links: Vec<LinkPlan>,
-    /// Pairs of hosts that talk; the first of each pair asks for the connection.
+    /// Pairs of hosts with a connection. The first of each pair requests the connection.
     pub(crate) pairs: Vec<(usize, usize)>,
     pub(crate) faults: Faults,
-    /// Corrupted frames are delivered: nothing may crash, but data may be wrong.
+    /// Whether corrupted frames are delivered. No engine may crash then, but data may be wrong.
     pub(crate) lenient: bool,
     /// How long faults last, in nanoseconds.
     pub(crate) safety_ns: u64,
-    /// When what happens, in nanoseconds.
+    /// The disasters, with their times in nanoseconds.
     pub(crate) disasters: Vec<(u64, Disaster)>,
     pub(crate) engine: EnginePlan,
     pub(crate) traffic: TrafficPlan,
-    /// Hosts have their links in different orders, under addresses that reveal nothing.
+    /// Hosts have their links in different orders, with addresses that do not reveal the segment.
     pub(crate) churn: Option<Wiring>,
-    /// What the seed has beyond this plan.
+    /// Classes of scenario in addition to this plan.
     pub(crate) classes: Classes,
-    /// Connections are those of queue pairs.
+    /// Present if connections are queue pairs.
     pub(crate) queue_pairs: Option<QueuePairs>,
 }
 
-/// Which link is on which segment.
+/// The assignment of links to segments.
 #[derive(Clone, Debug)]
 pub(crate) struct Wiring {
     /// For each host, the segment of each link.
     pub(crate) segments: Vec<Vec<usize>>,
-    /// Ethernet addresses; else those of IP.
+    /// Whether links have Ethernet addresses instead of IP addresses.
     pub(crate) ethernet: bool,
 }
 
@@ -60,20 +60,20 @@ pub(crate) struct EnginePlan {
     pub(crate) read_depth: u16,
     pub(crate) ack_delay_max_ns: u32,
     pub(crate) pool_divisor: u32,
-    /// Connections are asked for over one link only; the others are found out.
+    /// Whether connections are requested over one link only, so that the others must be found.
     pub(crate) asks_on_one_link: bool,
 }
 
-/// What applications do.
+/// The traffic of the applications.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TrafficPlan {
-    /// Operations of each side of each connection.
+    /// Number of operations of each side of each connection.
     pub(crate) operations: u32,
-    /// Weights of write, read, fetch-and-add, compare-and-swap, send.
+    /// Weights of write, read, fetch-and-add, compare-and-swap and send.
     pub(crate) weights: [u32; 5],
     pub(crate) length_bytes_max: u32,
     pub(crate) target_bytes: u32,
-    /// Probabilities, in parts per million.
+    /// Probabilities in parts per million.
     pub(crate) strict_ppm: u32,
     pub(crate) fence_before_ppm: u32,
     pub(crate) fence_after_ppm: u32,
@@ -81,42 +81,42 @@ pub(crate) struct TrafficPlan {
     pub(crate) unsignalled_ppm: u32,
     pub(crate) retarget_ppm: u32,
     pub(crate) rogue_ppm: u32,
-    /// Operations posted and not completed, at most.
+    /// Maximum number of outstanding operations.
     pub(crate) depth: u32,
-    /// Receives posted ahead, at most.
+    /// Maximum number of receives posted ahead.
     pub(crate) receives: u32,
-    /// Longest time between two looks of an application, in nanoseconds.
+    /// Longest time between two polls of an application, in nanoseconds.
     pub(crate) sleep_ns_max: u64,
 }
 
-/// One thing that goes wrong.
+/// A disaster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Disaster {
-    /// Nothing leaves this port for a while.
+    /// No frame leaves this port for some time.
     Cut { host: usize, link: usize, for_ns: u64 },
-    /// Nothing leaves any port of a host for a while.
+    /// No frame leaves any port of a host for some time.
     Isolate { host: usize, for_ns: u64 },
-    /// A link of a host is down for a while, and the host knows.
+    /// A link of a host is down for some time, and the host gets a report.
     LinkDown { host: usize, link: usize, for_ns: u64 },
-    /// A host does not run for a while.
+    /// A host does not run for some time.
     Pause { host: usize, for_ns: u64 },
     /// A host loses all its state.
     Restart { host: usize },
-    /// Larger frames do not leave this port any more.
+    /// Larger frames no longer leave this port.
     FrameLimit { host: usize, link: usize, frame_bytes_max: u16 },
-    /// A port has another rate, in bits per second.
+    /// The rate of a port changes, in bits per second.
     Rate { host: usize, link: usize, rate: u64 },
-    /// The connections of a host lose a link for a while.
+    /// The connections of a host lose a link for some time.
     RemovePath { host: usize, link: usize, for_ns: u64 },
-    /// An interface vanishes for a while, and comes back, perhaps with another address.
+    /// An interface disappears for some time, and may come back with another address.
     Detach { host: usize, link: usize, for_ns: u64, is_renumbered: bool },
-    /// The carrier of a link comes and goes.
+    /// The carrier of a link is lost and comes back, several times.
     Flap { host: usize, link: usize, times: u8, for_ns: u64 },
     /// The largest frame of a link changes, and its host gets a report.
     FrameStep { host: usize, link: usize, frame_bytes_max: u16 },
-    /// A link is slower to arrive.
+    /// The propagation delay of a link changes.
     Delay { host: usize, link: usize, propagation_ns: u64 },
-    /// Many frames are lost for a while.
+    /// Many frames are lost for some time.
     Loss { host: usize, link: usize, loss_ppm: u32, for_ns: u64 },
 }
 
@@ -174,7 +174,7 @@ impl Plan {
         }
     }
 
-    /// What a seed means with these options.
+    /// Draws the configuration of a seed with these options.
     pub(crate) fn of_seed(seed: u64, options: &Options) -> Self {
         let mut plan = Self::draw(seed);
         if options.classes {
@@ -187,7 +187,7 @@ impl Plan {
         plan
     }
 
-    /// For hours in which links come and go while little is sent.
+    /// Draws the configuration of a soak: hours in which links come and go while little is sent.
     pub(crate) fn draw_churn(seed: u64) -> Self {
         let mut plan = Self::draw(seed);
         let mut random = Random::stream(seed, CHURN_STREAM);
@@ -219,7 +219,7 @@ impl Plan {
         plan
     }
 
-    /// The address of a link of a host.
+    /// Returns the address of a link of a host.
     pub(crate) fn address(&self, host: usize, link: usize) -> PeerAddr {
         if self.classes.shares_memory {
             return PeerAddr::shared_memory(1, (host as u64) << 8 | link as u64);
@@ -227,12 +227,12 @@ impl Plan {
         port_address(host as u8, link as u8)
     }
 
-    /// The segment that a link of a host is on.
+    /// Returns the segment of a link of a host.
     pub(crate) fn segment(&self, host: usize, link: usize) -> usize {
         self.churn.as_ref().map_or(link, |wiring| wiring.segments[host][link])
     }
 
-    /// The link of a host that is on a segment.
+    /// Returns the link of a host on a segment.
     pub(crate) fn link_on(&self, host: usize, segment: usize) -> usize {
         (0..self.links.len()).find(|&link| self.segment(host, link) == segment).unwrap_or(segment)
     }
@@ -260,8 +260,8 @@ fn draw_link(random: &mut Random) -> LinkPlan {
     LinkPlan { model, switched: random.chance_ppm(300_000) }
 }
 
-/// Makes about half of the links such that their drivers say, as UDP's do, that many frames cost as little as
-/// one. A stream of its own leaves what else a seed means.
+/// Makes about half of the links report segmentation offload, as UDP drivers do. Uses its own
+/// random stream, so that the rest of a seed's plan does not change.
 fn draw_offloads(seed: u64, links: &mut [LinkPlan]) {
     let mut random = Random::stream(seed, OFFLOADS_STREAM);
     for link in links {
@@ -273,7 +273,7 @@ fn draw_faults(random: &mut Random, lenient: bool) -> Faults {
     let mut rate =
         |choices: &[u32]| if random.chance_ppm(500_000) { random.pick(choices) } else { 0 };
     let (loss_ppm, burst) = (rate(&[1_000, 10_000, 50_000, 150_000]), rate(&[2, 8]));
-    // Bursts multiply the loss: at most 16 % in all.
+    // Bursts multiply the loss: at most 16 % in total.
     let loss_ppm = if burst > 1 { loss_ppm.min(20_000) } else { loss_ppm };
     let duplicate_ppm = rate(&[1_000, 50_000, 200_000]);
     let reorder_ppm = rate(&[1_000, 50_000, 200_000]);
@@ -377,7 +377,7 @@ const PLAN_STREAM: u64 = 0x706c_616e;
 const CHURN_STREAM: u64 = 0x6368_7572;
 const OFFLOADS_STREAM: u64 = 0x6f66_666c;
 
-/// Longer than the five seconds after which a silent peer is dead.
+/// Longer than the five seconds after which a silent peer is considered dead.
 const LONG_OUTAGE_NS: u64 = 7_000_000_000;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Faults that were once found by reading the code, put in again on purpose: some seed must find each.
+//! Faults that were once found by reading the code, planted again on purpose. Some seed must find
+//! each of them.
 
 use super::bent::{Bend, Bent};
 use super::plain::{Bug, PlainEngine};
@@ -15,7 +16,7 @@ const OPTIONS: Options = Options {
     load: None,
 };
 
-/// A seed finds a fault within this many.
+/// Maximum number of seeds to find a fault.
 const SEEDS_MAX: u64 = 2_000;
 
 #[test]
@@ -178,7 +179,7 @@ fn edge(bend: Bend, expected: &str) {
     find(&format!("{bend:?}"), expected, &OPTIONS, &make);
 }
 
-/// Runs seeds until one fails with one of these texts, and says which.
+/// Runs seeds until one fails with one of these texts. Prints which seed it was.
 fn find<E: HostEngine>(
     name: &str,
     expected: &str,

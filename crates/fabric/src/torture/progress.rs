@@ -1,4 +1,4 @@
-//! Pairs of sound hosts must get on while others fail, not only when all is well again.
+//! Checks that pairs of sound hosts make progress while others fail, not only after healing.
 
 use delivery::Instant;
 
@@ -9,7 +9,7 @@ use crate::host::HostEngine;
 use crate::oracle::Violation;
 
 impl<E: HostEngine> Run<'_, E> {
-    /// Applications of sound pairs get something to do again and again while faults last.
+    /// Schedules work for the applications of sound pairs, repeatedly while faults last.
     pub(super) fn schedule_work(&mut self, world: &mut World<E>) {
         if !self.plan.classes.watches_progress {
             return;
@@ -22,12 +22,12 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// One side of a pair has come a step further.
+    /// Records that one side of a pair has made progress.
     pub(super) fn note_progress(&mut self, now: Instant, pair: usize, side: usize) {
         self.pairs[pair].progress_at[side] = now;
     }
 
-    /// Every side of a sound pair that has something to do has done some of it lately.
+    /// Checks that each side of a sound pair with work left has made progress recently.
     pub(super) fn expect_progress(&mut self, now: Instant) {
         if !self.plan.classes.watches_progress || self.healed {
             return;
@@ -49,7 +49,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// What a side of a pair waits for, if for anything.
+    /// Describes what a side of a pair waits for; `None` if it waits for nothing.
     fn waits_for(&self, pair: usize, side: usize) -> Option<String> {
         let state = &self.pairs[pair];
         let end = state.ends[side].as_ref().filter(|end| end.stage == Stage::Open);
@@ -60,10 +60,10 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// How often applications get work, and how much.
+/// Interval at which applications get work, in nanoseconds, and the number of operations.
 const WORK_NS: u64 = 50_000_000;
 const WORK_OPERATIONS: u32 = 6;
 
-/// Longest time in which a side of a sound pair does nothing: a few losses in a row make probes wait
-/// for some tens of milliseconds, and applications look every two at the least.
+/// Longest time without progress of a sound side, in nanoseconds. A few consecutive losses delay
+/// probes by some tens of milliseconds, and applications poll at least every two milliseconds.
 const PATIENCE_NS: u64 = 1_000_000_000;

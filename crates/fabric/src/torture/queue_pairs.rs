@@ -1,5 +1,6 @@
-//! Connections as those of queue pairs: immediates that consume receives, lists of pieces, faults among
-//! operations in flight, and applications that go as soon as they have what they waited for.
+//! Connections that are queue pairs: immediates that consume receives, scatter/gather lists, faults
+//! among operations in flight, and applications that close as soon as they have received what they
+//! waited for.
 
 use std::collections::BTreeMap;
 
@@ -10,28 +11,30 @@ use crate::host::{Completion, Fault, HostEngine, Refusal, Region, Shape};
 use crate::oracle::Violation;
 use crate::{Random, World};
 
-/// What a run of queue pairs has beside its plan.
+/// Settings of a run with queue pairs, in addition to its plan.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueuePairs {
-    /// Deliveries after which an application closes its connection at once, in parts per million.
+    /// Probability that an application closes its connection immediately after a delivery, in parts
+    /// per million.
     farewell_ppm: u32,
-    /// All connections of a host take their receives from one queue.
+    /// Whether all connections of a host share one receive queue.
     pub(super) shares_receives: bool,
-    /// Memory that the peer reaches through a window, in parts per million.
+    /// Probability that the peer accesses memory through a window, in parts per million.
     pub(super) windows_ppm: u32,
-    /// How often an application, when it looks, takes memory away that operations need.
+    /// Probability that an application, when it polls, deregisters memory that operations need, in
+    /// parts per million.
     pub(super) strike_ppm: u32,
-    /// Datagrams that each host sends to others.
+    /// Number of datagrams that each host sends to others.
     pub(super) datagrams: u32,
 }
 
 impl QueuePairs {
-    /// Draws it, and more faults and immediates than other runs have.
+    /// Draws the settings, and makes faults and immediates more frequent than in other runs.
     pub(super) fn draw(seed: u64, plan: &mut Plan) -> Self {
         let mut random = Random::stream(seed, QUEUE_PAIRS_STREAM);
         let traffic = &mut plan.traffic;
         traffic.immediate_ppm = traffic.immediate_ppm.max(random.pick(&[0, 50_000, 300_000]));
-        // A host that lies or stops answering has nothing to do with these.
+        // Excludes runs with hosts that lie or stop answering.
         let is_sound = !plan.classes.watches_progress;
         if is_sound {
             traffic.rogue_ppm = traffic.rogue_ppm.max(random.pick(&[0, 5_000, 30_000]));
@@ -48,7 +51,7 @@ impl QueuePairs {
 /// Memory for messages that all connections of a host share.
 #[derive(Debug)]
 pub(super) struct SharedInbox {
-    /// Which life of the host it belongs to.
+    /// The life of the host that this memory is part of.
     life: u32,
     region: Region,
     /// Slots in use, by the context of their receives.
@@ -58,7 +61,7 @@ pub(super) struct SharedInbox {
 }
 
 impl<E: HostEngine> Run<'_, E> {
-    /// The shape of a host whose connections are those of queue pairs, or not.
+    /// Sets the shape of a host with or without queue pairs.
     pub(super) const fn paired(&self, shape: Shape) -> Shape {
         let shares_receives = self.shares_receives();
         Shape { is_of_queue_pairs: self.plan.queue_pairs.is_some(), shares_receives, ..shape }
@@ -68,14 +71,14 @@ impl<E: HostEngine> Run<'_, E> {
         matches!(self.plan.queue_pairs, Some(QueuePairs { shares_receives: true, .. }))
     }
 
-    /// Posts receives for all connections of a host until `ahead` are out.
+    /// Posts receives for all connections of a host until `ahead` are outstanding.
     pub(super) fn post_shared_receives(
         &mut self,
         world: &mut World<E>,
         host: usize,
         ahead: u32,
     ) -> Result<(), Refusal> {
-        // Datagrams take of them, too.
+        // Datagrams consume these receives, too.
         self.collect_datagrams(world, host);
         let (now, length) = (world.now(), slot_bytes(&self.plan.traffic));
         let HostState { life, inbox, .. } = &mut self.hosts[host];
@@ -108,8 +111,8 @@ impl<E: HostEngine> Run<'_, E> {
         Ok(())
     }
 
-    /// The receive that `found` completes: its memory, and where in it; nothing if it was not posted. Which
-    /// connection takes which receive is open.
+    /// Removes the receive that `found` completes. Returns its memory and offset; `None` if it was
+    /// not posted. Any connection may consume any of these receives.
     pub(super) fn take_shared_receive(
         &mut self,
         host: usize,
@@ -122,20 +125,21 @@ impl<E: HostEngine> Run<'_, E> {
         Some((inbox.region, slot * length))
     }
 
-    /// Has the model of an end know that it is one of queue pairs.
+    /// Sets up the model of an end for queue pairs.
     pub(super) const fn pair_up(&self, end: &mut End) {
         if self.plan.queue_pairs.is_some() {
             end.model.consume_receives();
         }
     }
 
-    /// What must hold of a failed operation between queue pairs: before one that was denied, all succeed; what
-    /// the peer's application had does not fail because the peer went.
+    /// Checks a failed operation between queue pairs. All operations before a denied one must
+    /// succeed. An operation delivered to the peer's application must not fail because the peer
+    /// closed.
     pub(super) fn check_order(end: &End, number: u64, fault: Fault) -> Result<(), Violation> {
         let is_first = end.faults.is_empty();
         let is_own = matches!(fault, Fault::AccessDenied | Fault::LocalAccess | Fault::PeerFailed);
         let is_late = is_own && !is_first;
-        // What comes behind a question without an answer fails with it.
+        // Operations behind an unanswered one that needs an answer fail with it.
         let is_lost = matches!(fault, Fault::ClosedByPeer | Fault::EndedByPeer)
             && is_first
             && end.model.is_surely_delivered(number);
@@ -145,8 +149,8 @@ impl<E: HostEngine> Run<'_, E> {
         Ok(())
     }
 
-    /// An application has what it waited for, and perhaps goes. What was delivered to it must not fail at
-    /// the other side for that.
+    /// Makes an application that has received what it waited for close its connection at times.
+    /// Operations delivered to it must still succeed at the other side.
     pub(super) fn perhaps_leave(&mut self, world: &mut World<E>, pair: usize, side: usize) {
         let Some(QueuePairs { farewell_ppm, .. }) = self.plan.queue_pairs else { return };
         if self.healed || !self.chance.chance_ppm(farewell_ppm) {
@@ -155,7 +159,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.leave(world, pair, side);
     }
 
-    /// An application closes its connection at once.
+    /// Makes an application close its connection immediately.
     pub(super) fn leave(&mut self, world: &mut World<E>, pair: usize, side: usize) {
         let now = world.now();
         let state = &mut self.pairs[pair];

@@ -1,4 +1,4 @@
-//! What a run of the torture harness reports.
+//! The report of a torture run.
 
 use core::fmt;
 
@@ -11,19 +11,19 @@ use crate::{Counters, TraceEntry, Violation};
 /// How to run a seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Runs each seed a second time and compares the trace hashes.
+    /// Whether each seed runs twice, to compare the trace hashes.
     pub twice: bool,
-    /// Events of the trace kept for the report of a failure.
+    /// Number of trace events kept for the report of a failure.
     pub tail_entries: usize,
-    /// Every how many turns of hosts that have handled a frame their memory is compared with the model entirely; at
-    /// least 1.
+    /// Interval, in turns of hosts that have handled a frame, at which all their memory is compared
+    /// with the model; at least 1.
     pub compare_interval_turns: u64,
-    /// Whether seeds draw classes of scenario beside their plan, as they have since there are such.
+    /// Whether seeds draw classes of scenario in addition to their plan. Older seeds did not.
     pub classes: bool,
-    /// Whether connections are those of queue pairs.
+    /// Whether connections are queue pairs.
     pub queue_pairs: bool,
-    /// The engine's thread of each host shares its processors with so many busy threads for each of them; no thread
-    /// ever waits for a processor if absent.
+    /// Number of busy threads per processor that share the processors with each host's engine
+    /// thread. `None`: no thread ever waits for a processor.
     pub load: Option<u8>,
 }
 
@@ -41,7 +41,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The command that runs a seed as these options do.
+    /// Returns the command that runs a seed with these options.
     pub(super) fn again(&self, seed: u64) -> String {
         let mode = if self.queue_pairs { " --queue-pairs" } else { "" };
         let load = self.load.map_or_else(String::new, |load| format!(" --load {load}"));
@@ -49,45 +49,45 @@ impl Options {
     }
 }
 
-/// What one seed did.
+/// The results of one seed.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The seed.
     pub seed: u64,
     /// Hash of the trace.
     pub trace_hash: u64,
-    /// Events in the trace.
+    /// Number of events in the trace.
     pub events: u64,
     /// Virtual time at the end, in nanoseconds.
     pub virtual_ns: u64,
-    /// Classes of scenario that the seed drew beside its plan.
+    /// Classes of scenario that the seed drew in addition to its plan.
     pub classes: Vec<&'static str>,
-    /// Operations posted.
+    /// Number of operations posted.
     pub operations: u64,
-    /// Operations that completed with success.
+    /// Number of operations that succeeded.
     pub completed: u64,
-    /// Messages and notifications delivered.
+    /// Number of messages and notifications delivered.
     pub delivered: u64,
-    /// Connections established, counted at the side that asked.
+    /// Number of connections established, counted at the requesting side.
     pub connections: u64,
-    /// What the network did.
+    /// Counters of the network.
     pub network: Counters,
-    /// What went wrong, if anything.
+    /// The failure, if there was one.
     pub failure: Option<Failure>,
 }
 
-/// A broken promise, and how to see it again.
+/// A violated guarantee, and how to reproduce the violation.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The promise.
+    /// The violation.
     pub violation: Violation,
-    /// When it was found broken, in virtual time.
+    /// Virtual time at which the violation was found.
     pub time: Instant,
     /// The command that repeats the run.
     pub again: String,
     /// The plan of the run, for a reader.
     pub plan: String,
-    /// The last events before, oldest first.
+    /// The last events before the violation, oldest first.
     pub tail: Vec<TraceEntry>,
 }
 
@@ -105,7 +105,7 @@ impl Failure {
 }
 
 impl Report {
-    /// A seed of which nothing is known but its failure.
+    /// Creates the report of a seed of which only the failure is known.
     pub(super) fn of_failure(seed: u64, options: &Options, failure: Failure) -> Self {
         Self {
             seed,
@@ -124,7 +124,7 @@ impl Report {
 }
 
 impl Report {
-    /// The classes that the seed drew, for a reader.
+    /// Returns the drawn classes as text.
     fn drawn(&self) -> String {
         if self.classes.is_empty() {
             String::new()
@@ -163,25 +163,25 @@ impl fmt::Display for Report {
     }
 }
 
-/// Sums over many seeds.
+/// Totals over many seeds.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Seeds run.
+    /// Number of seeds run.
     pub seeds: u64,
-    /// Operations completed with success.
+    /// Number of operations that succeeded.
     pub completed: u64,
-    /// Messages and notifications delivered.
+    /// Number of messages and notifications delivered.
     pub delivered: u64,
-    /// Frames sent.
+    /// Number of frames sent.
     pub frames: u64,
-    /// Virtual time, in nanoseconds.
+    /// Virtual time in nanoseconds.
     pub virtual_ns: u64,
     /// Reports of the seeds that failed.
     pub failures: Vec<Report>,
 }
 
 impl Tally {
-    /// Adds a seed.
+    /// Adds the report of a seed.
     pub fn add(&mut self, report: Report) {
         self.seeds += 1;
         self.completed += report.completed;
@@ -193,7 +193,7 @@ impl Tally {
         }
     }
 
-    /// Adds what another tally counted.
+    /// Adds another tally.
     pub fn merge(&mut self, other: Self) {
         self.seeds += other.seeds;
         self.completed += other.completed;

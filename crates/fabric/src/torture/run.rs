@@ -1,4 +1,4 @@
-//! One seed: the state of a run and its main course.
+//! The state of a run of one seed, and its main loop.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -16,7 +16,7 @@ use crate::host::{HostEngine, Region, Tuning};
 use crate::oracle::Violation;
 use crate::{Livelock, Network, PortId, Random, Segment, World};
 
-/// Runs `seed` with engines made by `make`. A panic of an engine is a broken promise like others.
+/// Runs `seed` with engines created by `make`. A panic of an engine counts as a violation.
 pub fn run_with<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine<'_, E>) -> Report {
     let mut report = execute_caught(seed, options, make);
     if options.twice && report.failure.is_none() {
@@ -32,7 +32,7 @@ pub fn run_with<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine<'
 }
 
 fn execute_caught<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine<'_, E>) -> Report {
-    // Nothing of the run outlives the panic.
+    // No state of the run is used after a panic.
     let work = AssertUnwindSafe(|| Run::new(seed, *options, make).execute());
     catch_unwind(work).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -44,7 +44,7 @@ fn execute_caught<E: HostEngine>(seed: u64, options: &Options, make: &MakeEngine
     })
 }
 
-/// State of a run beside its world.
+/// The state of a run, besides its world.
 pub(super) struct Run<'a, E> {
     pub(super) seed: u64,
     pub(super) options: Options,
@@ -53,29 +53,29 @@ pub(super) struct Run<'a, E> {
     pub(super) random: Random,
     pub(super) hosts: Vec<HostState>,
     pub(super) pairs: Vec<Pair>,
-    /// What each wake-up token means.
+    /// The meaning of each wake-up token.
     pub(super) wakes: Vec<Wake>,
-    /// Tokens whose time has come.
+    /// Tokens that are free for reuse.
     pub(super) free_wakes: Vec<u64>,
     pub(super) frozen: Vec<Frozen>,
-    /// Until when each port is cut or down at least.
+    /// For each port, the earliest time at which it is neither cut nor down.
     pub(super) blocked_until: Vec<Instant>,
-    /// What only the churn soak needs.
+    /// State that only a soak needs.
     pub(super) churn: Churn,
-    /// What is known of those who are no hosts.
+    /// State of the strangers.
     pub(super) strangers: Strangers,
-    /// What classes of scenario draw while a run lasts.
+    /// Random stream of the classes of scenario during the run.
     pub(super) chance: Random,
-    /// What applications of queue pairs draw about memory.
+    /// Random stream for the memory of queue pair applications.
     pub(super) gates: Random,
-    /// Datagrams that were posted.
+    /// Posted datagrams.
     pub(super) datagrams: Vec<Sent>,
-    /// Keys of windows for all connections handed out.
+    /// Number of keys assigned to windows for all connections.
     pub(super) next_key: u32,
-    /// All is done, and applications close what they have.
+    /// Whether all work is done and the applications close their connections.
     pub(super) is_closing: bool,
     pub(super) healed: bool,
-    /// Turns of hosts that had handled a frame.
+    /// Number of turns of hosts that had handled a frame.
     pub(super) turns: u64,
     pub(super) violation: Option<Violation>,
     pub(super) tally: Counts,
@@ -89,99 +89,99 @@ pub(super) struct Counts {
     pub(super) connections: u64,
 }
 
-/// What a run knows of a host beside its engine.
+/// State of a host, besides its engine.
 #[derive(Debug)]
 pub(super) struct HostState {
     pub(super) life: u32,
     pub(super) counters: Region,
     pub(super) shared: [SharedCounter; COUNTERS],
-    /// Where messages for all its connections go, if they share receives.
+    /// Memory for messages to all its connections, if they share receives.
     pub(super) inbox: Option<SharedInbox>,
-    /// Its port of datagrams.
+    /// Its datagram port.
     pub(super) port_memory: Option<PortMemory>,
-    /// Frames that it had handled when its memory was last looked at.
+    /// Number of frames that it had handled at the last check of its memory.
     pub(super) frames_seen: u64,
 }
 
 /// A counter to which several connections add 1.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SharedCounter {
-    /// What each successful addition found.
+    /// The values that the successful additions found.
     pub(super) found: std::collections::BTreeSet<u64>,
 }
 
-/// Two hosts that talk.
+/// Two hosts with a connection.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) hosts: [usize; 2],
-    /// Counts attempts to connect; both sides of a connection carry the same number.
+    /// Number of the attempt to connect; both sides of a connection have the same number.
     pub(super) generation: u32,
     pub(super) ends: [Option<End>; 2],
-    /// Operations each side still wants to post.
+    /// Number of operations that each side still has to post.
     pub(super) remaining: [u32; 2],
-    /// Since when no path leads both ways, if so.
+    /// Since when no path leads both ways; `None` if a path does.
     pub(super) blocked_since: Option<Instant>,
     /// Time without a path since this generation began, in nanoseconds.
     pub(super) blocked_ns: u64,
-    /// The current attempt to connect began after healing.
+    /// Whether the current attempt to connect began after healing.
     pub(super) begun_healed: bool,
     /// Whether an attempt to connect is scheduled.
     pub(super) retry_scheduled: bool,
-    /// For each side, the generation for which an application will look again; 0 for none.
+    /// For each side, the generation for which its application has a poll scheduled; 0 for none.
     pub(super) looking: [u32; 2],
-    /// When each side last came a step further.
+    /// When each side last made progress.
     pub(super) progress_at: [Instant; 2],
-    /// One of the hosts does not do its part.
+    /// Whether one of the hosts is the faulty host.
     pub(super) is_faulty: bool,
-    /// Something lasts for which its connections may end.
+    /// Whether a lasting condition excuses the end of the pair's connections.
     pub(super) may_end: bool,
-    /// One of the hosts lies, so that nothing is known of what the other should have.
+    /// Whether one of the hosts lies, so that the state of the other cannot be checked.
     pub(super) is_distrusted: bool,
-    /// The last generation of which that was so.
+    /// The last generation in which one of the hosts lied.
     pub(super) distrusted_until: u32,
-    /// The last generation that the second side closed for a newer one.
+    /// The last generation that an application closed on purpose.
     pub(super) let_go: u32,
-    /// The last generation in which a side asked for what it may not have.
+    /// The last generation in which a side requested an invalid access.
     pub(super) had_rogue: u32,
-    /// The last generation in which memory that a side needs was taken away.
+    /// The last generation in which memory was deregistered that a side needs.
     pub(super) lost_memory: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Wake {
-    /// An application looks at one side of a pair.
+    /// The application on one side of a pair polls.
     Look { pair: usize, side: usize, generation: u32 },
     /// The first side of a pair connects.
     Connect { pair: usize },
-    /// Something goes wrong.
+    /// A disaster strikes.
     Strike(Disaster),
-    /// A cut ends, or a link is back.
+    /// A cut ends, or a link comes back.
     Unblock { host: usize, link: usize },
-    /// A link taken away from the connections of a host is given back.
+    /// A link that was removed from the connections of a host is added again.
     AddPath { host: usize, link: usize },
-    /// Whether a path exists may have changed.
+    /// The existence of a path may have changed.
     Reassess,
-    /// An interface that had vanished is back.
+    /// An interface that had disappeared comes back.
     Attach { host: usize, link: usize, is_renumbered: bool },
-    /// The carrier of a link comes or goes.
+    /// The carrier of a link is lost or comes back.
     Carrier { host: usize, link: usize, is_up: bool },
-    /// A link loses no more frames than usual.
+    /// The increased loss of a link ends.
     Calm { host: usize, link: usize },
-    /// The applications of a pair have something to do.
+    /// The applications of a pair get operations to post.
     Grant { pair: usize, operations: u32 },
-    /// The faulty host fails, for the first time or again.
+    /// The faulty host misbehaves, for the first time or again.
     Fail,
-    /// A stranger sends something.
+    /// A stranger attacks.
     Attack,
-    /// A driver is full.
+    /// A driver becomes full.
     Fill,
-    /// A path comes to carry smaller frames.
+    /// A path starts to drop larger frames.
     Narrow { hole: usize },
-    /// An application of datagrams sends one, and so many in all.
+    /// A datagram application sends a datagram; `left` counts the datagrams left to send.
     Datagrams { host: usize, left: u32 },
 }
 
-/// Memory that nothing may write any more.
+/// Memory that must no longer change.
 #[derive(Debug)]
 pub(super) struct Frozen {
     pub(super) host: usize,
@@ -299,7 +299,8 @@ impl<'a, E: HostEngine> Run<'a, E> {
         }
     }
 
-    /// Notes the first broken promise. Runs that deliver corrupted frames break those about data.
+    /// Records the first violation. Runs that deliver corrupted frames may violate the guarantees
+    /// about data.
     pub(super) fn check(&mut self, outcome: Result<(), Violation>) {
         let Err(violation) = outcome else { return };
         let excused = self.plan.lenient
@@ -312,14 +313,15 @@ impl<'a, E: HostEngine> Run<'a, E> {
         }
     }
 
-    /// The same for what one pair of hosts does.
+    /// Records a violation by one pair of hosts, unless the pair is distrusted.
     pub(super) fn check_of(&mut self, pair: usize, outcome: Result<(), Violation>) {
         if !self.pairs[pair].is_distrusted {
             self.check(outcome);
         }
     }
 
-    /// The same for what one side of a connection does, which may be an old one.
+    /// Records a violation on one side of a connection, unless the side's connection was made while
+    /// the pair was distrusted.
     pub(super) fn check_of_end(
         &mut self,
         pair: usize,
@@ -346,7 +348,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         PortId((host * self.plan.links.len() + link) as u16)
     }
 
-    /// A new engine for a life of a host.
+    /// Creates the engine of a life of a host.
     pub(super) fn engine(&self, host: usize, life: u32) -> E {
         let stream = ENTROPY_STREAM ^ (u64::from(life) << 32 | host as u64);
         let mut entropy = [0; 32];
@@ -369,7 +371,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         )
     }
 
-    /// The memory that `side` of a pair writes, if it still exists.
+    /// Returns the memory that `side` of a pair writes, if the memory still exists.
     pub(super) fn target<'w>(
         &self,
         world: &'w World<E>,
@@ -436,7 +438,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         }
     }
 
-    /// Runs the world up to `limit`; stops early at a violation.
+    /// Runs the world until `limit`. Stops early at a violation.
     pub(super) fn advance(&mut self, world: &mut World<E>, limit: Instant) {
         while world.now() < limit && self.violation.is_none() {
             let slice = limit.min(world.now().after_ns(SLICE_NS));
@@ -449,8 +451,8 @@ impl<'a, E: HostEngine> Run<'a, E> {
     }
 
     pub(super) fn converge(&mut self, world: &mut World<E>, healing_at: Instant) {
-        // What a corrupted acknowledgement declared done is never retransmitted: then all that can be asked is that
-        // nothing crashes.
+        // Data that a corrupted acknowledgement reports as received is never retransmitted. Then
+        // the run can only check that no engine crashes.
         let limit_ns = if self.plan.lenient { LENIENT_NS } else { CONVERGENCE_NS };
         let deadline = healing_at.after_ns(limit_ns);
         while self.violation.is_none() && self.missing().is_some() {
@@ -463,12 +465,12 @@ impl<'a, E: HostEngine> Run<'a, E> {
         self.advance(world, world.now().after_ns(QUIET_NS));
     }
 
-    /// What is not done yet, for a reader; nothing if all is.
+    /// Describes unfinished work; `None` if all is done.
     pub(super) fn missing(&self) -> Option<String> {
         (0..self.pairs.len()).find_map(|pair| self.unfinished(pair))
     }
 
-    /// What is not done yet between two hosts.
+    /// Describes unfinished work between two hosts.
     pub(super) fn unfinished(&self, number: usize) -> Option<String> {
         let pair = &self.pairs[number];
         for (side, end) in pair.ends.iter().enumerate() {
@@ -495,7 +497,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         None
     }
 
-    /// Everything is done and quiet: memory must equal the model exactly.
+    /// Checks the memory when all work is done: it must equal the model exactly.
     pub(super) fn check_idle(&mut self, world: &mut World<E>) {
         for host in 0..self.plan.hosts {
             self.collect_datagrams(world, host);
@@ -552,7 +554,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
         }
     }
 
-    /// Guards, frozen memory and bounds of one host.
+    /// Checks the guard bytes, frozen memory and limits of one host.
     pub(super) fn check_host(&mut self, world: &World<E>, host: usize) {
         let engine = world.engine(host);
         if !engine.guards_are_intact() {
@@ -574,7 +576,7 @@ impl<'a, E: HostEngine> Run<'a, E> {
     }
 }
 
-/// Digest of all bytes of a region.
+/// Returns a digest of all bytes of a region.
 pub(super) fn digest_of<E: HostEngine>(engine: &E, region: Region) -> u64 {
     let mut bytes = vec![0; region.length_bytes as usize];
     engine.read_memory(region, 0, &mut bytes);
@@ -597,19 +599,20 @@ fn add_port(
     port
 }
 
-/// After this long without an answer a peer counts as dead.
+/// Time without an answer after which a peer is considered dead, in nanoseconds.
 const DEAD_PEER_NS: u64 = 5_000_000_000;
 
-/// Longest time from the end of all faults until everything is done: a dead peer is noticed after
-/// 5 s at most, and the rest, some megabytes over 100 Mb/s at the least, takes a few seconds.
+/// Longest time from the end of all faults until all work is done, in nanoseconds. A dead peer is
+/// noticed after at most 5 s. The rest, some megabytes over at least 100 Mb/s, takes a few seconds.
 const CONVERGENCE_NS: u64 = 60_000_000_000;
 
 const LENIENT_NS: u64 = 500_000_000;
 
-/// How long everything must stay quiet in the end; longer than any frame can be late.
+/// Time for which the network must stay quiet at the end, in nanoseconds; longer than any frame can
+/// be delayed.
 const QUIET_NS: u64 = 50_000_000;
 
-/// How often the main course checks whether a run has ended.
+/// Interval at which the main loop checks whether a run has ended, in nanoseconds.
 pub(super) const SLICE_NS: u64 = 1_000_000;
 
 const CHANCE_STREAM: u64 = 0x6368_616e;
@@ -617,7 +620,7 @@ const GATES_STREAM: u64 = 0x6761_7465;
 const TRAFFIC_STREAM: u64 = 0x7472_6166;
 const ENTROPY_STREAM: u64 = 0x656e_7472_0000_0000;
 
-/// When the application of an end looks next. `idle`: it has nothing to do.
+/// Returns when the application of an end polls next. `idle` means that it has no work.
 pub(super) fn next_look<E>(run: &mut Run<'_, E>, pair: usize, now: Instant, idle: bool) -> Instant {
     let look = end::next_look(now, &mut run.random, &run.plan.traffic);
     let state = &run.pairs[pair];
@@ -630,10 +633,10 @@ pub(super) fn next_look<E>(run: &mut Run<'_, E>, pair: usize, now: Instant, idle
     look.max(now.after_ns(least_ns))
 }
 
-/// An application that has nothing to do looks this often.
+/// Interval at which an application without work polls, in nanoseconds.
 const IDLE_LOOK_NS: u64 = 1_000_000;
 
-/// After this long in an outage, or after healing, applications look only this often: enough to
-/// notice the end, and cheap when it takes minutes.
+/// After this time in an outage, or after healing, applications poll only at the longer interval
+/// [`STALLED_LOOK_NS`]. This is enough to notice the end, and cheap if an outage takes minutes.
 const PATIENCE_NS: u64 = 200_000_000;
 const STALLED_LOOK_NS: u64 = 10_000_000;

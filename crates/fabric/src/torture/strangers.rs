@@ -1,7 +1,8 @@
-//! An attacker sends frames: from addresses without a host, and in the name of hosts, without the epoch
-//! or the numbers that only they know. No connection may be harmed. In some runs the attacker also uses
-//! frames that it overhears; the protocol does not protect a connection against that (protocol.md §8),
-//! but all else must hold. No address that has not proved itself gets more than three times what came
+//! An attacker sends frames: from addresses without a host, and in the name of hosts, but without
+//! the epoch or the packet numbers that only the hosts know. These frames must not harm any
+//! connection. In some runs the attacker also uses frames that it overhears. The protocol does not
+//! protect a connection against that (protocol.md §8), but all other guarantees must hold. An
+//! address that has not returned a cookie must not get more than three times the bytes that came
 //! from it.
 
 use std::collections::BTreeSet;
@@ -21,16 +22,16 @@ use crate::oracle::Violation;
 use crate::watch::Overheard;
 use crate::{PortId, Random, World, port_address};
 
-/// What strangers do in a run.
+/// The attacks of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct StrangersPlan {
-    /// Kinds of attacks, by bit.
+    /// Kinds of attacks, as a bit set.
     pub(crate) attacks: u32,
-    /// What was overheard is used: a connection may end for it.
+    /// Whether overheard frames are used, so that a connection may end.
     pub(crate) uses_overheard: bool,
     /// Longest time between two attacks, in nanoseconds.
     pub(crate) pause_ns_max: u64,
-    /// Addresses without hosts.
+    /// Number of addresses without hosts.
     pub(crate) addresses: u8,
 }
 
@@ -55,15 +56,16 @@ impl StrangersPlan {
     }
 }
 
-/// What a run knows of strangers.
+/// The state of the strangers in a run.
 #[derive(Debug)]
 pub(super) struct Strangers {
     pub(super) random: Random,
-    /// Frames forged in the name of a host that lies.
+    /// Number of frames forged in the name of a lying host.
     pub(super) lies: u32,
-    /// Addresses that have shown a cookie to the host behind a port.
+    /// Addresses that have returned a cookie to the host behind a port.
     proved: BTreeSet<(PortId, PeerAddr)>,
-    /// Connections and requests of theirs: host, its life, which.
+    /// Accepted connections and waiting requests of strangers, each with its host and the host's
+    /// life.
     accepted: Vec<(usize, u32, ConnectionHandle)>,
     waiting: Vec<(usize, u32, RequestHandle)>,
 }
@@ -92,7 +94,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Somebody sends what he should not.
+    /// Performs one attack, and schedules the next.
     pub(super) fn attack(&mut self, world: &mut World<E>) {
         let Some(StrangersPlan { attacks, pause_ns_max, .. }) = self.plan.classes.strangers else {
             return;
@@ -117,7 +119,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.wake_at(world, at, Wake::Attack);
     }
 
-    /// An address without a host on the segment of a link, and that link.
+    /// Draws a link, and an address without a host on the link's segment.
     fn stranger(&mut self) -> (usize, PeerAddr) {
         let count = self.plan.classes.strangers.as_ref().map_or(1, |plan| plan.addresses);
         let random = &mut self.strangers.random;
@@ -126,14 +128,14 @@ impl<E: HostEngine> Run<'_, E> {
         (link, port_address(number, link as u8))
     }
 
-    /// A frame that was on the wire lately.
+    /// Draws a frame that was recently on the wire.
     fn overheard(&mut self, world: &mut World<E>) -> Option<Overheard> {
         let heard = world.network.watch().overheard();
         let index = self.strangers.random.below(heard.len() as u64) as usize;
         heard.get(index).cloned()
     }
 
-    /// A stranger on the same segment as a port.
+    /// Draws a stranger's address on the same segment as a port.
     fn stranger_beside(&mut self, port: PortId) -> PeerAddr {
         let link = (usize::from(port.0) % self.plan.links.len()) as u8;
         let (_, address) = self.stranger();
@@ -141,15 +143,15 @@ impl<E: HostEngine> Run<'_, E> {
         port_address(host, link)
     }
 
-    /// What a host sent comes again, from elsewhere.
+    /// Replays a frame of a host from another address.
     fn repeat_from_elsewhere(&mut self, world: &mut World<E>) {
         let Some(heard) = self.overheard(world) else { return };
         let from = self.stranger_beside(heard.to);
         world.inject(from, heard.to, heard.bytes, 1_000);
     }
 
-    /// A challenge on a link that a connection does not have, or has, with what only the peer may
-    /// say; or a frame of another kind there.
+    /// Sends a challenge on a link that a connection may or may not have. Adds control messages
+    /// that only the peer may send, or a frame of another kind on the same link.
     fn open_link(&mut self, world: &mut World<E>, kind: u64) {
         let Some(heard) = self.overheard(world) else { return };
         let Some(prefix) = forging::prefix_of(&heard.bytes) else { return };
@@ -175,7 +177,8 @@ impl<E: HostEngine> Run<'_, E> {
         world.inject(from, heard.to, bytes, 2_000);
     }
 
-    /// A peer is said to have forgotten a connection, without what only it can know, or from elsewhere.
+    /// Forges a Reset of a connection: with a wrong epoch, packet number or connection id, or from
+    /// another address.
     fn forge_reset(&mut self, world: &mut World<E>) {
         let Some(heard) = self.overheard(world) else { return };
         let Some(prefix) = forging::prefix_of(&heard.bytes) else { return };
@@ -194,7 +197,7 @@ impl<E: HostEngine> Run<'_, E> {
         world.inject(from, heard.from, bytes, 1_000);
     }
 
-    /// A frame in the name of the peer, of another epoch or another connection.
+    /// Sends a frame in the name of the peer, with another epoch or connection id.
     fn guess_epoch(&mut self, world: &mut World<E>) {
         let Some(mut heard) = self.overheard(world) else { return };
         if forging::prefix_of(&heard.bytes).is_none() {
@@ -207,7 +210,7 @@ impl<E: HostEngine> Run<'_, E> {
         world.inject(from, heard.to, heard.bytes, 1_000);
     }
 
-    /// A stranger asks a host for a connection.
+    /// Makes a stranger request a connection from a host.
     fn ask(&mut self, world: &mut World<E>) {
         let (link, from) = self.stranger();
         let host = self.strangers.random.below(self.plan.hosts as u64) as usize;
@@ -219,7 +222,7 @@ impl<E: HostEngine> Run<'_, E> {
         world.inject(from, self.port(host, link), forging::hello(source, cookie), 1_000);
     }
 
-    /// Strangers that got a cookie show it.
+    /// Returns the cookies that strangers received.
     fn answer_strays(&mut self, world: &mut World<E>) {
         while let Some(stray) = world.network.watch().take_stray() {
             let Ok(frame) = wire_edge::decode_handshake(&stray.bytes) else { continue };
@@ -231,7 +234,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// A stranger answers a question that went to another.
+    /// Sends a stranger's answer to a request that was sent to another host.
     fn answer_for_others(&mut self, world: &mut World<E>) {
         let Some(heard) = self.overheard(world) else { return };
         let random = &mut self.strangers.random;
@@ -242,7 +245,7 @@ impl<E: HostEngine> Run<'_, E> {
         world.inject(from, heard.from, bytes, 500);
     }
 
-    /// The network is said not to carry what it carries.
+    /// Reports falsely that the network does not carry some frames.
     fn spread_news(&mut self, world: &mut World<E>) {
         let Some(heard) = self.overheard(world) else { return };
         let links = self.plan.links.len();
@@ -262,7 +265,7 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Bytes that mean nothing, or a version that no engine has.
+    /// Sends random bytes, or a frame of a version that no engine supports.
     fn send_junk(&mut self, world: &mut World<E>) {
         let (link, from) = self.stranger();
         let random = &mut self.strangers.random;
@@ -277,7 +280,8 @@ impl<E: HostEngine> Run<'_, E> {
         world.inject(from, self.port(host, link), bytes, 1_000);
     }
 
-    /// A stranger's request has come to an application. False: it is of no stranger.
+    /// Handles a stranger's request at an application. Returns false if the request is not a
+    /// stranger's.
     pub(super) fn take_strange_request(
         &mut self,
         world: &mut World<E>,
@@ -291,7 +295,8 @@ impl<E: HostEngine> Run<'_, E> {
         let (now, life) = (world.now(), self.hosts[host].life);
         world.engine_mut(host).turn_to(0);
         if self.healed {
-            // They are gone: a late look must not accept what no application would close.
+            // The attacks have ended. A late request must not be accepted, because no application
+            // would close the connection.
             world.engine_mut(host).reject(now, request);
             return true;
         }
@@ -309,8 +314,8 @@ impl<E: HostEngine> Run<'_, E> {
         true
     }
 
-    /// Attacks stop, and what strangers asked for comes to an end. Connections of which they knew everything start
-    /// again.
+    /// Ends the attacks, and closes the connections and requests of strangers. If frames were
+    /// overheard, all hosts restart, because the strangers knew their connections completely.
     pub(super) fn send_strangers_away(&mut self, world: &mut World<E>) {
         if self.plan.classes.strangers.as_ref().is_some_and(|plan| plan.uses_overheard) {
             for host in 0..self.plan.hosts {
@@ -330,11 +335,13 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// No address got more than three times what came from it, unless it has proved itself.
+    /// Checks that no address without a returned cookie got more than three times the bytes that
+    /// came from it.
     pub(super) fn check_accounts(&mut self, world: &mut World<E>) {
         let Some(plan) = &self.plan.classes.strangers else { return };
         let lies = self.plan.classes.faulty.is_some_and(|faulty| faulty.kind == FaultyKind::Lies);
-        // A peer that lies names addresses as its own, and so can who knows all.
+        // A peer that lies can claim addresses as its own, and so can an attacker that overhears
+        // frames.
         let named_bytes = if plan.uses_overheard || lies { NAMED_BYTES } else { 0 };
         let mut excess = None;
         for (port, address, account) in world.network.watch().accounts() {
@@ -351,7 +358,7 @@ impl<E: HostEngine> Run<'_, E> {
         self.check(excess.map_or(Ok(()), Err));
     }
 
-    /// News that were not true have no effect for long: every link carries again what any can.
+    /// Checks that false reports have no lasting effect: every link carries full-size frames again.
     pub(super) fn check_frame_bytes(&mut self, world: &World<E>) {
         if self.plan.churn.is_some() {
             return;
@@ -368,21 +375,21 @@ impl<E: HostEngine> Run<'_, E> {
     }
 }
 
-/// What an address may get that a peer names as its own: four to eight challenges of 26 bytes in each of
-/// the rounds of a run, on each connection.
+/// Bytes that an address may get if a peer claims it as its own: four to eight challenges of 26
+/// bytes in each round of a run, on each connection.
 const NAMED_BYTES: u64 = 2_000;
 
-/// Kinds of attacks; the first of them use what was overheard.
+/// Number of kinds of attacks. The first [`OVERHEARING`] of them use overheard frames.
 const ATTACKS: u64 = 10;
 const OVERHEARING: u64 = 4;
 
-/// Their addresses begin here.
+/// First host number of strangers' addresses.
 const FIRST_STRANGER: u8 = 200;
 
-/// What invitations of hosts have.
+/// Size of the private data of hosts' requests, in bytes.
 const INVITATION_BYTES: usize = 8;
 
-/// Requests of strangers that an application leaves alone.
+/// Maximum number of strangers' requests that applications leave undecided.
 const WAITING_MAX: usize = 8;
 
 const STRANGERS_STREAM: u64 = 0x7374_7261;

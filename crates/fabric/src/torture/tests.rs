@@ -1,4 +1,4 @@
-//! The harness against an engine that keeps its promises, and against engines that don't.
+//! Tests of the harness with an engine that keeps its guarantees, and with engines that break them.
 
 use super::plain::{Bug, PlainEngine};
 use super::{Options, Report, run_range_with, run_with};
@@ -70,7 +70,7 @@ fn failure_says_how_to_see_it_again() {
     assert!(text.contains(&command) && text.contains("last events"), "{text}");
 }
 
-/// The first of many seeds that fails with this text.
+/// Returns the report of the first seed that fails with this text.
 fn first_failure(bug: Bug, expected: &str) -> Option<Report> {
     let options = Options { twice: false, compare_interval_turns: 16, ..Options::default() };
     let make = |_, tuning| PlainEngine::new(&tuning, bug);

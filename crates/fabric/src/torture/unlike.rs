@@ -1,20 +1,22 @@
-//! Ends with different settings, and hosts with several services, domains and one completion queue for all.
+//! Ends with different settings, and hosts with several services, several protection domains and
+//! one shared completion queue.
 
 use super::plan::{EnginePlan, Plan};
 use super::run::Run;
 use crate::host::{Congestion, HostEngine, Scheduling, Shape};
 use crate::{PortId, Random, World};
 
-/// What makes hosts differ from one another, and their connections.
+/// Differences between hosts and between their connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Unlike {
-    /// For each host the plan of its engine, and whether it keeps the rules of `MultiEdge`.
+    /// For each host, the settings of its engine, and whether it follows the rules of `MultiEdge`.
     pub(crate) engines: Vec<(EnginePlan, bool)>,
-    /// For each host the largest frame of all its links, in bytes.
+    /// For each host, the largest frame of all its links, in bytes.
     pub(crate) frame_bytes_max: Vec<u16>,
-    /// Services of each host, each with a domain of its own; pairs take turns with them.
+    /// Number of services of each host, each with its own protection domain. Pairs use them in
+    /// rotation.
     pub(crate) places: u32,
-    /// All connections of a host report to one queue.
+    /// Whether all connections of a host report to one completion queue.
     pub(crate) shares_queue: bool,
 }
 
@@ -22,7 +24,7 @@ impl Unlike {
     pub(super) fn draw(random: &mut Random, plan: &mut Plan) -> Self {
         let places = random.pick(&[1, 2, 3]);
         if places > 1 {
-            // Counters that all connections share are in one domain.
+            // Counters that all connections share must be in one domain, so they are not used here.
             plan.traffic.weights[2] = 0;
             plan.traffic.weights[0] += 1;
             plan.pairs.push((1, 0));
@@ -59,11 +61,11 @@ impl Unlike {
     }
 }
 
-/// Few, so that what piles up is seen soon; at least 256.
+/// Few packets, so that leaks are noticed early. Must be at least 256.
 const PACKETS_MAX: u16 = 256;
 
 impl<E: HostEngine> Run<'_, E> {
-    /// The plan and the shape of a host's engine.
+    /// Returns the settings and the shape of a host's engine.
     pub(super) fn engine_plan(&self, host: usize) -> (EnginePlan, Shape) {
         let (mut plan, mut shape) = (self.plan.engine, Shape::default());
         if let Some(unlike) = &self.plan.classes.unlike {
@@ -74,7 +76,7 @@ impl<E: HostEngine> Run<'_, E> {
         if let Some(faulty) = self.plan.classes.faulty {
             shape.packets_max = PACKETS_MAX;
             if faulty.host == host {
-                // It can leave as much open as others let it.
+                // The faulty host can have as many operations outstanding as its peers allow.
                 plan.pool_divisor = 1;
             }
         }
@@ -85,14 +87,14 @@ impl<E: HostEngine> Run<'_, E> {
         (plan, self.paired(shape))
     }
 
-    /// The largest frame of a link of a host.
+    /// Returns the largest frame of a link of a host, in bytes.
     pub(super) fn frame_bytes_max(&self, host: usize, link: usize) -> u16 {
         let unlike = self.plan.classes.unlike.as_ref();
         let own = unlike.and_then(|unlike| unlike.frame_bytes_max.get(host).copied());
         own.unwrap_or(self.plan.links[link].model.frame_bytes_max)
     }
 
-    /// A host's links carry what it says they do, in both directions.
+    /// Makes a host's links carry the frames that its settings promise, in both directions.
     pub(super) fn fit_port(&self, world: &mut World<E>, host: usize, port: PortId) {
         let unlike = self.plan.classes.unlike.as_ref();
         if let Some(&bytes) = unlike.and_then(|unlike| unlike.frame_bytes_max.get(host)) {
@@ -101,14 +103,14 @@ impl<E: HostEngine> Run<'_, E> {
         }
     }
 
-    /// Which service and domain a pair has.
+    /// Returns the service of a pair, and thereby its domain.
     pub(super) fn place(&self, pair: usize) -> u32 {
         let places = self.plan.classes.unlike.as_ref().map_or(1, |unlike| unlike.places.max(1));
         pair as u32 % places
     }
 
-    /// A region of a host that `side` of a pair must not reach under this key: it is in another domain, or the key is
-    /// that of a window for others.
+    /// Draws a region of a host that `side` of a pair must not access with this key: the region is
+    /// in another domain, or the key is that of another connection's window.
     pub(super) fn forbidden(&mut self, pair: usize, side: usize) -> Option<crate::host::Region> {
         let host = self.pairs[pair].hosts[1 - side];
         let place = self.place(pair);

@@ -177,9 +177,9 @@ pub(super) struct Thread {
     /// How long the current wait spins, in nanoseconds.
     pub(super) limit_ns: Option<u64>,
     pub(super) has_slept: bool,
-    /// Whether its last sleep was an interval.
+    /// Whether the last sleep of the thread was an interval.
     pub(super) slept_interval: bool,
-    /// How long it has found another thread watching.
+    /// How long the thread has found another thread on watch.
     pub(super) standby: Standby,
 }
 

@@ -430,8 +430,8 @@ impl Machine {
         self.go_on_blocked(number);
     }
 
-    /// If the application's wait has succeeded, ends the wait and continues the application.
-    /// Returns whether the wait has ended.
+    /// Ends the application's wait if it has succeeded, and continues the application. Returns
+    /// whether the wait has ended.
     fn end_wait_if_ready(&mut self, number: usize, has_slept: bool) -> bool {
         let now = self.now();
         let looks = self.hosts[number].thread(Role::Application).looks;
