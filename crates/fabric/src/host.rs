@@ -172,7 +172,7 @@ pub enum CompletionKind {
 /// The result of an operation, or the arrival of a message or notification.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Completion {
-    /// What completed.
+    /// Kind of the completed operation.
     pub kind: CompletionKind,
     /// The context of the operation or receive; 0 for notifications.
     pub context: u64,

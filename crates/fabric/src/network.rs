@@ -70,7 +70,7 @@ pub struct Notice {
     pub event: LinkEvent,
 }
 
-/// Counters of what happened to frames so far.
+/// Counters of frames, by what happened to them.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Counters {
     /// Frames accepted from hosts.
@@ -444,7 +444,7 @@ impl Network {
         queue.push(time, NetworkEvent { step: Step::Deliver, frame: slot }.into());
     }
 
-    /// Returns the counters of what happened to frames so far.
+    /// Returns the counters of frames so far.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }

@@ -389,8 +389,8 @@ impl DirectionModel {
         self.expected.fill(0);
     }
 
-    /// Returns whether a write of this range with these flags could overlap an operation without an
-    /// order between the two. The result would then be undefined.
+    /// Returns whether a write of this range with these flags could overlap an outstanding write
+    /// without an order between the two. The result would then be undefined.
     pub(crate) fn conflicts(&self, offset: u32, length_bytes: u32, flags: Flags) -> bool {
         if flags.fence_before {
             return false;

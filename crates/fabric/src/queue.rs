@@ -57,7 +57,7 @@ impl<E> EventQueue<E> {
         self.now = self.now.max(time.min(due));
     }
 
-    /// Returns the number of events that have not happened yet.
+    /// Returns the number of scheduled events.
     pub fn len(&self) -> usize {
         self.heap.len()
     }

@@ -9,7 +9,7 @@ use delivery::Instant;
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Kind {
-    /// A host handed a frame to its driver.
+    /// A host passed a frame to its driver.
     Sent = 1,
     /// A driver refused a frame.
     Refused,

@@ -351,8 +351,8 @@ impl Machine {
         self.take_news(number, turn.now);
         let host = &mut self.hosts[number];
         let more_frames = turn.frames >= BURST_FRAMES;
-        // An application that has received a message often answers it, so acknowledgements are
-        // deferred, as in the runtime.
+        // An application that has received a message often answers it, so sending is deferred by
+        // one turn, as in the runtime.
         host.has_deferred = turn.frames > 0
             && !host.has_deferred
             && !more_frames

@@ -91,7 +91,7 @@ impl<E: HostEngine> Run<'_, E> {
             .collect()
     }
 
-    /// Schedules the end of what blocks a port.
+    /// Schedules the end of a cut or outage of a port.
     fn block(&mut self, world: &mut World<E>, host: usize, link: usize, for_ns: u64) {
         let until = world.now().after_ns(for_ns);
         let latest = &mut self.blocked_until[host * self.plan.links.len() + link];

@@ -84,7 +84,7 @@ impl Comparison {
 /// Runs a point with each policy.
 ///
 /// # Errors
-/// A connection cannot be established or ends, or no operation completes within the time limit.
+/// A connection cannot be established, ends, or transfers no data.
 pub fn compare(point: &Point, setting: &Setting) -> Result<Comparison, TransferError> {
     let links = point.links.models(point.shaper, setting.offloads);
     let by = |links: &[LinkModel], policies| -> Result<Vec<Figures>, TransferError> {

@@ -16,9 +16,9 @@ pub trait WaitRule: fmt::Debug {
     fn spin_limit_ns(&self) -> u64;
     /// Returns the longest sleep of an application that polls, in nanoseconds.
     fn poll_sleep_ns(&self) -> u64;
-    /// Decides for an application that polls and has found nothing for `idle_ns`.
+    /// Returns the next step of an application that polls and has found nothing for `idle_ns`.
     fn while_polling(&mut self, now: Instant, idle_ns: u64) -> Outcome;
-    /// Decides for the progress thread, `idle_ns` after the last work.
+    /// Returns the next step of the progress thread, `idle_ns` after the last work.
     fn while_serving(&mut self, now: Instant, idle_ns: u64, application: Application) -> Outcome;
     /// Records that a wait has ended after `took_ns`. It began with a spin of at most `limit_ns`.
     fn on_waited(&mut self, took_ns: u64, limit_ns: u64, has_slept: bool);
