@@ -319,8 +319,8 @@ pub struct Tuning {
 /// Settings of an engine besides its limits. The default is the usual configuration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shape {
-    /// Number of services that the host listens for, each with its own protection domain; at least
-    /// 1.
+    /// Number of services that the host listens for, at least 1. Each has its own protection
+    /// domain.
     pub places: u32,
     /// All connections report to one shared completion queue.
     pub shares_queue: bool,

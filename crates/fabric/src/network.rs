@@ -753,8 +753,8 @@ fn flip_bits(bytes: &mut [u8], random: &mut Random) {
 const RECORDED_FRAMES_MAX: usize = 48;
 const RECORD_PPM: u32 = 50_000;
 
-/// Largest frame that any UDP path is assumed to carry without a probe, in bytes: 1280 (IPv6) - 40
-/// - 8.
+/// Largest frame that any UDP path is assumed to carry without a probe, in bytes: the IPv6 minimum
+/// of 1280, less 40 and 8 bytes of headers.
 pub(crate) const FRAME_BYTES_SAFE: u16 = 1232;
 
 /// Size of a simulated driver's receive buffer, in bytes. It fills while the host does not run.

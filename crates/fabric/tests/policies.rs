@@ -107,8 +107,8 @@ fn unlike_links_carry_what_they_can() {
     }
 }
 
-/// Two links without a rate limit share the two processors of one link. The choice between them
-/// costs a little.
+/// Two links without a rate limit run on the same two processors as one link. The choice between
+/// the links costs a little.
 #[test]
 fn a_second_link_that_brings_nothing_costs_little() {
     for found in compared(&SETTING, |point| point.links.is_free()) {
