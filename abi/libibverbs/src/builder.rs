@@ -132,10 +132,10 @@ impl Batch {
     unsafe fn add_inline(&mut self, from: *const u8, length: usize) -> Result<(), Error> {
         let end = self.bytes.len();
         let Some(inline) = &mut self.last()?.inline else {
-            return invalid("no inline bytes were begun");
+            return invalid("the work request has no inline bytes");
         };
         if length > INLINE_MAX || end + length - inline.start > INLINE_MAX {
-            return invalid("more inline bytes than there is room for");
+            return invalid("too many inline bytes");
         }
         inline.end = end + length;
         if length > 0 {
@@ -206,7 +206,7 @@ unsafe fn builder<'a>(qp: *mut ibv_qp_ex) -> Result<(&'a Pair, &'a Builder), Err
     let pair = unsafe { shell::Pair::ours(qp, "queue pair") }?;
     match &pair.builder {
         Some(builder) => Ok((pair, builder)),
-        None => invalid("the queue pair was made without such work requests"),
+        None => invalid("the queue pair was created without send operations (ibv_create_qp_ex)"),
     }
 }
 
@@ -284,7 +284,7 @@ unsafe extern "C" fn wr_bind_mw(
     // SAFETY: guaranteed by the caller.
     unsafe {
         with(qp, |pair, _| {
-            let Some(info) = info.as_ref() else { return invalid("bound to what?") };
+            let Some(info) = info.as_ref() else { return invalid("the bind attributes are null") };
             opcode = Some(binding(pair, mw, info, Some(key))?);
             Ok(())
         });

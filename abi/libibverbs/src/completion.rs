@@ -79,7 +79,7 @@ pub(crate) unsafe extern "C" fn ibv_get_cq_event(
         // SAFETY: guaranteed by the caller.
         let channel = unsafe { shell::Channel::ours(channel, "completion channel") }?;
         if queue.is_null() || queue_context.is_null() {
-            return invalid("there is no room for the event");
+            return invalid("a pointer for the event is null");
         }
         let found = channel.channel.get()?;
         let cookie = found.user.load(Ordering::Acquire);
@@ -140,7 +140,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     pointer("ibv_create_cq_ex", || {
         // SAFETY: guaranteed by the caller.
         let Some(init) = (unsafe { init.as_ref() }) else {
-            return invalid("there is nothing to make");
+            return invalid("the attributes are null");
         };
         if init.comp_mask & !(INIT_FLAGS | INIT_PARENT_DOMAIN) != 0 {
             return invalid("unknown attributes of a completion queue");
@@ -177,7 +177,7 @@ unsafe fn create(
     // SAFETY: guaranteed by the caller.
     let opened = unsafe { of(context) }?;
     if vector >= VECTORS {
-        return invalid("there is one completion vector");
+        return invalid("the completion vector must be 0");
     }
     let events = if channel.is_null() {
         None
@@ -289,9 +289,11 @@ pub(crate) unsafe extern "C" fn poll_cq(
     number("ibv_poll_cq", || {
         // SAFETY: guaranteed by the caller.
         let queue = &unsafe { shell::completions(queue) }?.queue;
-        let Ok(max) = usize::try_from(max) else { return invalid("less than no completions") };
+        let Ok(max) = usize::try_from(max) else {
+            return invalid("the number of completions is negative");
+        };
         if into.is_null() && max > 0 {
-            return invalid("there is no room for completions");
+            return invalid("the pointer for completions is null");
         }
         // SAFETY: the caller guarantees room for `max` completions.
         let total = unsafe {

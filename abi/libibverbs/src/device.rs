@@ -184,7 +184,7 @@ pub(crate) unsafe extern "C" fn ibv_read_sysfs_file(
 ) -> c_int {
     number("ibv_read_sysfs_file", || {
         if folder.is_null() || name.is_null() || buffer.is_null() || size == 0 {
-            return invalid("a file without a name, or no room for what is in it");
+            return invalid("the folder, the name or the buffer is null, or the size is 0");
         }
         // SAFETY: guaranteed by the caller.
         let (folder, name) =

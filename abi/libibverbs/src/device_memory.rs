@@ -30,11 +30,11 @@ impl DeviceMemory {
         let start = usize::try_from(offset).unwrap_or(usize::MAX);
         let is_inside = start.checked_add(length).is_some_and(|end| end <= self.length);
         if !start.is_multiple_of(WORD) || !length.is_multiple_of(WORD) {
-            return invalid("memory of the device is used in words of 4 bytes");
+            return invalid("offset and length in device memory must be multiples of 4 bytes");
         }
         match self.bytes.get(self.start.saturating_add(start)..) {
             Some(rest) if is_inside => Ok(rest.as_ptr().cast::<u8>().cast_mut()),
-            _ => invalid("there is not as much memory of the device"),
+            _ => invalid("offset and length exceed the device memory"),
         }
     }
 }
@@ -48,9 +48,13 @@ pub(crate) unsafe extern "C" fn alloc_dm(
         // SAFETY: guaranteed by the caller.
         unsafe { of(context) }?;
         // SAFETY: guaranteed by the caller.
-        let Some(init) = (unsafe { init.as_ref() }) else { return invalid("how much memory?") };
+        let Some(init) = (unsafe { init.as_ref() }) else {
+            return invalid("the attributes are null");
+        };
         if init.comp_mask != 0 || init.length == 0 || init.log_align_req > ALIGNMENT_LOG_MAX {
-            return invalid("no such memory of the device");
+            return invalid(
+                "unknown attributes, a length of 0 or a too large alignment of device memory",
+            );
         }
         if init.length > BYTES_MAX {
             return Err(Error::NoRoom(format!(
@@ -98,7 +102,7 @@ pub(crate) unsafe extern "C" fn reg_dm_mr(
     pointer("ibv_reg_dm_mr", || {
         let access = AccessFlags(access);
         if !access.contains(AccessFlags::ZERO_BASED) {
-            return invalid("addresses in memory of the device count from 0");
+            return invalid("device memory must be registered with IBV_ACCESS_ZERO_BASED");
         }
         // SAFETY: guaranteed by the caller.
         let ours = unsafe { shell::DeviceMemory::ours(dm, "memory of the device") }?;

@@ -24,7 +24,7 @@ pub(crate) unsafe extern "C" fn ibv_get_async_event(
         // SAFETY: guaranteed by the caller.
         let context = unsafe { of(context) }?;
         if into.is_null() {
-            return invalid("there is no room for the event");
+            return invalid("a pointer for the event is null");
         }
         let event = context.get_event()?;
         let element = match &event.element {

@@ -92,7 +92,7 @@ pub(crate) unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     code("ibv_dealloc_pd", || {
         // SAFETY: guaranteed by the caller.
         let Domain { protects: own, stands_for, parents } = unsafe { domain(pd) }?;
-        busy_with(parents, "parent domains stand for the protection domain")?;
+        busy_with(parents, "parent domains use the protection domain")?;
         match *stands_for {
             None => own.deallocate()?,
             Some((base, thread)) => {
@@ -130,7 +130,7 @@ pub(crate) unsafe extern "C" fn alloc_td(
         unsafe { of(context) }?;
         // SAFETY: guaranteed by the caller.
         if unsafe { init.as_ref() }.is_some_and(|init| init.comp_mask != 0) {
-            return invalid("a thread domain is made without more");
+            return invalid("unknown attributes of a thread domain");
         }
         Ok(shell::ThreadDomain::make(
             ibv_td { context },
@@ -163,7 +163,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
         unsafe { of(context) }?;
         // SAFETY: guaranteed by the caller.
         let Some(init) = (unsafe { init.as_ref() }) else {
-            return invalid("there is nothing to stand for");
+            return invalid("the attributes are null");
         };
         if init.comp_mask & !PARENT_KNOWN != 0 {
             return invalid("unknown attributes of a parent domain");
@@ -171,7 +171,7 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
         // SAFETY: guaranteed by the caller.
         let base = unsafe { domain(init.pd) }?;
         if base.stands_for.is_some() {
-            return invalid("a parent domain stands for a protection domain");
+            return invalid("a parent domain cannot be created from a parent domain");
         }
         if !init.td.is_null() {
             // SAFETY: guaranteed by the caller.
@@ -288,7 +288,7 @@ pub(crate) unsafe extern "C" fn ibv_rereg_mr(
         }
         let has = |flag| flags & flag != 0;
         if has(REREGISTER_RANGE) && (length == 0 || addr.is_null()) {
-            return invalid("a memory region needs memory");
+            return invalid("the address is null or the length is 0");
         }
         let domain = if has(REREGISTER_DOMAIN) {
             // SAFETY: guaranteed by the caller.
@@ -331,7 +331,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
             return unsupported("such advice");
         }
         if list.is_null() || count == 0 {
-            return invalid("advice on no memory");
+            return invalid("the list is null or empty");
         }
         Ok(())
     })
@@ -365,7 +365,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, mw_type: c_int) -> *mu
         let kind = match mw_type {
             1 => WindowType::One,
             2 => WindowType::Two,
-            _ => return unsupported("there are windows of type 1 and 2"),
+            _ => return unsupported("memory window types other than 1 and 2"),
         };
         // SAFETY: guaranteed by the caller.
         let window = unsafe { domain(pd) }?.protects.allocate_window(kind)?;

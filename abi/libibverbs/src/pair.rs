@@ -39,7 +39,7 @@ pub(crate) unsafe extern "C" fn ibv_create_qp(
     pointer("ibv_create_qp", || {
         // SAFETY: guaranteed by the caller.
         let Some(init) = (unsafe { init.as_mut() }) else {
-            return invalid("there is nothing to make");
+            return invalid("the attributes are null");
         };
         // SAFETY: guaranteed by the caller.
         let made = unsafe { create(pd, init, None) }?;
@@ -59,7 +59,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
         unsafe { crate::device::of(context) }?;
         // SAFETY: guaranteed by the caller.
         let Some(init) = (unsafe { init.as_mut() }) else {
-            return invalid("there is nothing to make");
+            return invalid("the attributes are null");
         };
         if init.comp_mask & !(INIT_DOMAIN | INIT_FLAGS | INIT_SEND_OPERATIONS) != 0 {
             return unsupported("such attributes of a queue pair");
@@ -211,10 +211,10 @@ unsafe fn create(
         TYPE_RELIABLE => QueuePairType::Reliable,
         TYPE_UNRELIABLE => QueuePairType::Unreliable,
         TYPE_DATAGRAM => QueuePairType::Datagram,
-        _ => return unsupported("there are queue pairs of RC, UC and UD"),
+        _ => return unsupported("queue pair types other than RC, UC and UD"),
     };
     if operations.is_some_and(|wanted| wanted & !builder::operations(service) != 0) {
-        return unsupported("such work requests on such a queue pair");
+        return unsupported("send operations of this kind on this type of queue pair");
     }
     // SAFETY: guaranteed by the caller.
     let wanted = unsafe { init_of(service, init) }?;

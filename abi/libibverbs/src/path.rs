@@ -33,7 +33,7 @@ pub(crate) unsafe extern "C" fn path(
     // used.
     silent("ethernot_path", OF_THE_HOST, || {
         if path.is_null() || text.is_null() || length.is_null() {
-            return invalid("no path, or no room for what stands there");
+            return invalid("the path, the text or the length is null");
         }
         // SAFETY: guaranteed by the caller.
         let path = unsafe { CStr::from_ptr(path) }.to_string_lossy();

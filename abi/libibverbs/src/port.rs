@@ -43,10 +43,10 @@ pub(crate) unsafe extern "C" fn query_device_ex(
         let context = unsafe { of(context) }?;
         // SAFETY: guaranteed by the caller.
         if unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0) {
-            return invalid("nothing can be asked for in particular");
+            return invalid("unknown attributes of a device query");
         }
         if size < size_of::<ibv_device_attr>() {
-            return invalid("there is no room for attributes");
+            return invalid("the buffer for the attributes is too small");
         }
         let attributes = ibv_device_attr_ex {
             orig_attr: device_attributes(context.device().attributes()),
@@ -93,7 +93,7 @@ pub(crate) unsafe extern "C" fn query_rt_values(
         unsafe { of(context) }?;
         // SAFETY: guaranteed by the caller.
         let Some(values) = (unsafe { into.as_mut() }) else {
-            return invalid("there is no room for values");
+            return invalid("the pointer for the values is null");
         };
         let wanted = values.comp_mask;
         values.comp_mask = 0;
@@ -218,12 +218,12 @@ pub(crate) unsafe extern "C" fn ibv_query_gid_table(
             return Err(Error::NotSupported(format!("flags {flags:#x}")));
         }
         if size < size_of::<ibv_gid_entry>() {
-            return invalid("there is no room for an entry");
+            return invalid("the size of an entry is too small");
         }
         // SAFETY: guaranteed by the caller.
         let gids = unsafe { of(context) }?.gids()?;
         if gids.len() > max {
-            return invalid("there are more entries than there is room for");
+            return invalid("the table has more entries than the array");
         }
         for entry in &gids {
             // SAFETY: guaranteed by the caller; the entries are `size` bytes apart.
@@ -313,7 +313,7 @@ fn c_entry(entry: &GidEntry) -> ibv_gid_entry {
 /// `into` has `size` bytes, or is null.
 pub(crate) unsafe fn write<T>(into: *mut T, value: &T, size: usize) -> Result<(), Error> {
     if into.is_null() {
-        return invalid("there is no room for the answer");
+        return invalid("the pointer for the result is null");
     }
     // SAFETY: guaranteed by the caller; the copy is no longer than the value. Bytes need no
     // alignment.

@@ -73,7 +73,9 @@ pub(crate) unsafe extern "C" fn bind_mw(
         // SAFETY: guaranteed by the caller.
         let pair = unsafe { shell::pair(qp) }?;
         // SAFETY: guaranteed by the caller.
-        let Some(bind) = (unsafe { bind.as_ref() }) else { return invalid("bound to what?") };
+        let Some(bind) = (unsafe { bind.as_ref() }) else {
+            return invalid("the bind attributes are null");
+        };
         // SAFETY: guaranteed by the caller.
         let window = &unsafe { shell::Window::ours(mw, "memory window") }?.window;
         // SAFETY: guaranteed by the caller.
@@ -203,7 +205,7 @@ pub(crate) unsafe fn pieces<'a>(
         return Ok(&[]);
     }
     if count > PIECES_MAX || list.is_null() || !list.is_aligned() {
-        return invalid("a list of pieces that is none, or too long");
+        return invalid("the scatter/gather list is null, misaligned or too long");
     }
     // SAFETY: guaranteed by the caller; `ScatterGather` has the layout of `ibv_sge`.
     Ok(unsafe { slice::from_raw_parts(list.cast(), count) })
@@ -221,7 +223,7 @@ unsafe fn gather<'a>(
     for piece in pieces {
         let bytes = piece.length as usize;
         let Some(room) = into.get_mut(length..length + bytes) else {
-            return invalid("more inline bytes than there is room for");
+            return invalid("too many inline bytes");
         };
         if !room.is_empty() {
             let from = ptr::with_exposed_provenance::<u8>(piece.address as usize);

@@ -32,7 +32,7 @@ pub(crate) unsafe extern "C" fn ibv_create_srq(
     pointer("ibv_create_srq", || {
         // SAFETY: guaranteed by the caller.
         let Some(init) = (unsafe { init.as_mut() }) else {
-            return invalid("there is nothing to make");
+            return invalid("the attributes are null");
         };
         // SAFETY: guaranteed by the caller.
         unsafe { create(pd, init.srq_context, &mut init.attr) }
@@ -49,7 +49,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
         unsafe { crate::device::of(context) }?;
         // SAFETY: guaranteed by the caller.
         let Some(init) = (unsafe { init.as_mut() }) else {
-            return invalid("there is nothing to make");
+            return invalid("the attributes are null");
         };
         let is_basic = init.comp_mask & INIT_TYPE == 0 || init.srq_type == TYPE_BASIC;
         if !is_basic || init.comp_mask & !(INIT_TYPE | INIT_DOMAIN) != 0 {
@@ -109,7 +109,7 @@ pub(crate) unsafe extern "C" fn ibv_modify_srq(
             return invalid("unknown attributes of a shared receive queue");
         }
         if mask & MASK_SIZE != 0 && attributes.max_wr != queue.query()?.receives {
-            return unsupported("shared receive queues keep their size");
+            return unsupported("resizing a shared receive queue");
         }
         if mask & MASK_LIMIT != 0 { queue.set_limit(attributes.srq_limit) } else { Ok(()) }
     })

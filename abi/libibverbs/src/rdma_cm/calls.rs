@@ -212,7 +212,7 @@ pub(crate) unsafe extern "C" fn rdma_set_option(
         }
         let is_long = name == OPTION_REUSE || name == OPTION_FAMILY;
         if value.is_null() || len != if is_long { size_of::<c_int>() } else { 1 } {
-            return invalid("no value of an option");
+            return invalid("the value of the option is null or has the wrong length");
         }
         // SAFETY: guaranteed by the caller; the value is `len` bytes long.
         let byte = unsafe { value.cast::<u8>().read() };
@@ -256,7 +256,7 @@ unsafe fn said(private_data: *const c_void, len: u8) -> Result<Vec<u8>, Error> {
         return Ok(Vec::new());
     }
     if private_data.is_null() {
-        return invalid("private data that are nowhere");
+        return invalid("the private data is null, but its length is not 0");
     }
     // SAFETY: guaranteed by the caller.
     Ok(unsafe { std::slice::from_raw_parts(private_data.cast::<u8>(), len.into()) }.to_vec())

@@ -62,7 +62,7 @@ pub(super) fn shared() -> Result<&'static Shared, Error> {
 impl Shared {
     fn slot(&self, device: &Arc<Device>) -> Result<&Slot, Error> {
         let slot = self.slots.iter().find(|slot| Arc::ptr_eq(&slot.managed.device, device));
-        slot.ok_or_else(|| Error::NoDevice("it is of the parent process".into()))
+        slot.ok_or_else(|| Error::NoDevice("the device belongs to the parent process".into()))
     }
 
     /// Returns the open device and its protection domain.

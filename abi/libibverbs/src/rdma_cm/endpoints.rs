@@ -28,7 +28,7 @@ pub(crate) unsafe extern "C" fn rdma_create_ep(
     number("rdma_create_ep", || {
         // SAFETY: guaranteed by the caller.
         let (Some(found), false) = (unsafe { found.as_ref() }, id.is_null()) else {
-            return invalid("there is nothing found, or no place for the id");
+            return invalid("the address information or the pointer for the id is null");
         };
         let service = (found.ai_qp_type != 0).then_some(found.ai_qp_type);
         // SAFETY: guaranteed by the caller.
@@ -115,7 +115,9 @@ pub(crate) unsafe extern "C" fn rdma_get_request(
         // SAFETY: guaranteed by the caller.
         let ours = unsafe { ours(listener)? };
         if !ours.is_synchronous() || id.is_null() {
-            return invalid("requests are taken so by ids without a channel");
+            return invalid(
+                "rdma_get_request needs an id without an event channel, and a pointer for the new id",
+            );
         }
         // SAFETY: guaranteed by the caller.
         unsafe { release_event(listener) };
@@ -127,7 +129,7 @@ pub(crate) unsafe extern "C" fn rdma_get_request(
             // SAFETY: created just above.
             unsafe { events::acknowledge(event) };
             let number = if status == 0 { libc::EINVAL } else { status.abs() };
-            return Err(Error::System { what: "waiting for a request".into(), number });
+            return Err(Error::System { what: "waiting for a connection request".into(), number });
         }
         let pair = ours.own().pair;
         // SAFETY: the id was created just above; the caller guarantees the listener.

@@ -29,7 +29,7 @@ pub(crate) unsafe extern "C" fn rdma_get_cm_event(
 ) -> c_int {
     number("rdma_get_cm_event", || {
         if event.is_null() {
-            return invalid("there is no place for the event");
+            return invalid("the pointer for the event is null");
         }
         // SAFETY: guaranteed by the caller.
         unsafe { *event = take(channel)? };

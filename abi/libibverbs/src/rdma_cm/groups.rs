@@ -45,7 +45,7 @@ pub(crate) unsafe extern "C" fn rdma_join_multicast_ex(
         }
         let flags = if how.comp_mask & SAYS_FLAGS != 0 { how.join_flags } else { FULL };
         if flags > ONLY_SENDS {
-            return invalid("no such way to be in a group");
+            return invalid("unknown join flags of a group");
         }
         // SAFETY: guaranteed by the caller.
         unsafe { join(id, how.addr, context, flags == ONLY_SENDS) }

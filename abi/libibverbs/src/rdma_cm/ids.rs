@@ -66,7 +66,7 @@ impl Ours {
 pub(super) unsafe fn ours<'a>(id: *const rdma_cm_id) -> Result<&'a Ours, Error> {
     // Some programs pass an uninitialised id after `rdma_create_id` has failed.
     if !id.is_aligned() {
-        return invalid("that is no id");
+        return invalid("the id is misaligned: rdma_create_id did not create it");
     }
     // SAFETY: guaranteed by the caller.
     unsafe { Named::ours(id, "id") }
@@ -115,7 +115,7 @@ pub(crate) unsafe extern "C" fn rdma_create_id(
         // SAFETY: guaranteed by the caller.
         let made = unsafe { create(channel, context, space, None) }?;
         if id.is_null() {
-            return invalid("there is no place for the id");
+            return invalid("the pointer for the id is null");
         }
         // SAFETY: guaranteed by the caller.
         unsafe { *id = made };
@@ -328,7 +328,7 @@ pub(super) unsafe fn complete(id: *mut rdma_cm_id) -> Result<(), Error> {
         events::REJECTED => libc::ECONNREFUSED,
         _ => status.abs(),
     };
-    Err(Error::System { what: "what was asked for failed".into(), number })
+    Err(Error::System { what: "waiting for the outcome of the call".into(), number })
 }
 
 /// `rdma_migrate_id`. Blocks until all events that the program got for the id are acknowledged.
@@ -421,7 +421,7 @@ pub(crate) unsafe extern "C" fn rdma_get_remote_ece(
 ) -> c_int {
     number("rdma_get_remote_ece", || {
         if id.is_null() || options.is_null() {
-            return invalid("there is no id, or no place for the event");
+            return invalid("the id or the pointer for the options is null");
         }
         // SAFETY: guaranteed by the caller.
         unsafe {

@@ -51,7 +51,7 @@ pub(super) unsafe fn create(
     // SAFETY: guaranteed by the caller.
     unsafe { ours(id)? };
     // SAFETY: guaranteed by the caller.
-    let Some(init) = (unsafe { init.as_mut() }) else { return invalid("there is nothing to make") };
+    let Some(init) = (unsafe { init.as_mut() }) else { return invalid("the attributes are null") };
     // SAFETY: guaranteed by the caller.
     let domain = unsafe { domain_of(id, domain) }?;
     let mut filled = *init;
@@ -81,7 +81,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp_ex(
         unsafe { ours(id)? };
         // SAFETY: guaranteed by the caller.
         let Some(init) = (unsafe { init.as_mut() }) else {
-            return invalid("there is nothing to make");
+            return invalid("the attributes are null");
         };
         let said = if init.comp_mask & INIT_DOMAIN == 0 { ptr::null_mut() } else { init.pd };
         // SAFETY: guaranteed by the caller.
@@ -114,7 +114,7 @@ unsafe fn domain_of(id: *mut rdma_cm_id, domain: *mut ibv_pd) -> Result<*mut ibv
     }
     // SAFETY: guaranteed by the caller.
     if unsafe { (*domain).context } != context {
-        return invalid("the protection domain is of another device, or context, than the id");
+        return invalid("the protection domain belongs to another context than the id");
     }
     Ok(domain)
 }
@@ -129,13 +129,13 @@ unsafe fn create_with(
     // SAFETY: guaranteed by the caller.
     let c = unsafe { &mut *id };
     if !c.qp.is_null() || init.qp_type != c.qp_type {
-        return invalid("the id has a queue pair, or is for those of another type");
+        return invalid("the id has a queue pair already, or is for another type of queue pair");
     }
     let differ = |own: *mut ibv_cq, said: *mut ibv_cq| {
         !own.is_null() && !said.is_null() && !ptr::eq(own, said)
     };
     if differ(c.recv_cq, init.recv_cq) || differ(c.send_cq, init.send_cq) {
-        return invalid("the id has other queues of completions");
+        return invalid("the id has other completion queues");
     }
     if init.srq.is_null() {
         init.srq = c.srq;
@@ -157,7 +157,7 @@ unsafe fn create_with(
         let number = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
         // SAFETY: guaranteed by the caller.
         unsafe { destroy_queues(id) };
-        return Err(Error::System { what: "making the queue pair".into(), number });
+        return Err(Error::System { what: "creating the queue pair".into(), number });
     }
     // SAFETY: created just above.
     let pair = &unsafe { shell::pair(made) }?.pair;
@@ -194,7 +194,7 @@ unsafe fn make_queue(
     let channel: *mut ibv_comp_channel = unsafe { ibv_create_comp_channel(c.verbs) };
     let failed = || {
         let number = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
-        Error::System { what: "making a queue of completions".into(), number }
+        Error::System { what: "creating a completion queue".into(), number }
     };
     if channel.is_null() {
         return Err(failed());
@@ -287,7 +287,7 @@ pub(crate) unsafe extern "C" fn rdma_create_srq(
         unsafe { ours(id)? };
         // SAFETY: guaranteed by the caller.
         if unsafe { !(*id).srq.is_null() } {
-            return invalid("the id has a shared receive queue");
+            return invalid("the id has a shared receive queue already");
         }
         // SAFETY: guaranteed by the caller.
         let domain = unsafe { domain_of(id, domain) }?;
@@ -295,7 +295,7 @@ pub(crate) unsafe extern "C" fn rdma_create_srq(
         let made = unsafe { ibv_create_srq(domain, init) };
         if made.is_null() {
             let number = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
-            return Err(Error::System { what: "making a shared receive queue".into(), number });
+            return Err(Error::System { what: "creating a shared receive queue".into(), number });
         }
         // SAFETY: guaranteed by the caller.
         unsafe {
@@ -317,7 +317,7 @@ pub(crate) unsafe extern "C" fn rdma_create_srq_ex(
 ) -> c_int {
     // SAFETY: guaranteed by the caller.
     let Some(said) = (unsafe { init.as_ref() }) else {
-        return number("rdma_create_srq_ex", || invalid("there is nothing to make"));
+        return number("rdma_create_srq_ex", || invalid("the attributes are null"));
     };
     if said.comp_mask & SRQ_TYPE != 0 && said.srq_type != SRQ_BASIC {
         return number("rdma_create_srq_ex", || unsupported("such shared receive queues"));
@@ -361,7 +361,7 @@ pub(crate) unsafe extern "C" fn rdma_init_qp_attr(
         let ours = unsafe { ours(id)? };
         // SAFETY: guaranteed by the caller.
         let (Some(c), false) = (unsafe { attributes.as_mut() }, mask.is_null()) else {
-            return invalid("there is no place for attributes");
+            return invalid("the pointer for the attributes or the mask is null");
         };
         let Some(to) = state_of(c.qp_state) else { return invalid("no such state") };
         let change = ours.id.modification(to)?;

@@ -31,7 +31,9 @@ pub(crate) unsafe extern "C" fn rdma_getaddrinfo(
             && service.is_null()
             && hints.is_none_or(|hints| hints.ai_dst_addr.is_null() && hints.ai_src_addr.is_null());
         if says_nothing || found.is_null() {
-            return invalid("neither a name nor a port to look for");
+            return invalid(
+                "there is no node, service or address, or the pointer for the result is null",
+            );
         }
         // SAFETY: guaranteed by the caller.
         unsafe { find(node, service, hints, found) }
@@ -132,7 +134,7 @@ impl Wanted {
 
     /// Returns a result with the addresses of the hints.
     unsafe fn copy(&self, hints: Option<&rdma_addrinfo>) -> Result<*mut rdma_addrinfo, Error> {
-        let Some(hints) = hints else { return invalid("there is nothing to look for") };
+        let Some(hints) = hints else { return invalid("there are no hints") };
         // SAFETY: guaranteed by the caller.
         let (source, destination) = unsafe { (of_c(hints.ai_src_addr)?, of_c(hints.ai_dst_addr)?) };
         self.found(source, destination, ptr::null_mut(), ptr::null_mut())

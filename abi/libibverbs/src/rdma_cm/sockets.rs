@@ -198,7 +198,7 @@ pub(crate) unsafe extern "C" fn rsetsockopt(
         let enough = len as usize >= size_of::<c_int>();
         return number("rsetsockopt", || match maps {
             Some(maps) if enough => mappings::want(socket, *maps).map(|()| 0),
-            _ => invalid("there is no number of mappings"),
+            _ => invalid("the value of RDMA_IOMAPSIZE is null or too short"),
         });
     }
     if level == LEVEL_RDMA {

@@ -59,7 +59,9 @@ pub(super) fn want(socket: c_int, maps: c_int) -> Result<(), Error> {
     let is_connected = peer_of(socket).is_some();
     let known = with(|sockets| Some(!matches!(sockets.get(&socket)?.role, Role::Fresh)));
     if is_connected || known == Some(true) {
-        return Err(Error::Invalid("mappings are asked for before a socket is connected".into()));
+        return Err(Error::Invalid(
+            "RDMA_IOMAPSIZE must be set before the socket is connected".into(),
+        ));
     }
     let role = match listens_at(socket) {
         Some(at) if maps > 0 => Role::Listens(Arc::new(Listening::open(at, maps)?)),
@@ -152,7 +154,9 @@ pub(super) fn map(
     offset: off_t,
 ) -> Result<off_t, Error> {
     if protection & !libc::PROT_WRITE != 0 {
-        return Err(Error::Invalid("mappings are written to, or not reached at all".into()));
+        return Err(Error::Invalid(
+            "the protection of a mapping must be PROT_WRITE or PROT_NONE".into(),
+        ));
     }
     let side = meeting(socket)?.wait()?;
     with(|sockets| {

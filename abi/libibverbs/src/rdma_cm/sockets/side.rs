@@ -196,7 +196,7 @@ impl Side {
         let mut mapped = lock(&self.mapped);
         let is_meant = |mapped: &Mapped| mapped.address == address && mapped.len == len;
         let Some(at) = mapped.iter().position(is_meant) else {
-            return Err(Error::Invalid("nothing of that address and length is mapped".into()));
+            return Err(Error::Invalid("no mapping has this address and length".into()));
         };
         let Mapped { remote: Some((index, region)), .. } = mapped.swap_remove(at) else {
             return Ok(());
@@ -242,7 +242,7 @@ impl Side {
     }
 
     fn peer(&self) -> Result<&Hello, Error> {
-        self.peer.get().ok_or_else(|| Error::Invalid("the peer has said nothing".into()))
+        self.peer.get().ok_or_else(|| Error::Invalid("the peer has not announced its table".into()))
     }
 
     /// Finds the peer's mapping of an offset. Returns the remote address, the number of bytes from
@@ -312,7 +312,7 @@ impl Side {
         loop {
             self.reap(sending)?;
             if sending.is_broken {
-                let what = "what was written to mapped memory was not placed".into();
+                let what = "writing to mapped memory of the peer".into();
                 return Err(Error::System { what, number: libc::ECONNRESET });
             }
             if is_so(sending) {
