@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_destroyed_is_an_error_and_gone() {
+    fn a_destroyed_object_is_an_error_and_its_state_is_dropped() {
         let ours = Arc::new(7);
         let made = Shell::make(0_u64, Arc::clone(&ours));
         // SAFETY: created just above.

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_mean_nothing_have_a_word_too() {
+    fn unknown_numbers_are_called_unknown() {
         // SAFETY: each text is static.
         let text = |pointer| unsafe { CStr::from_ptr(pointer) };
         assert_eq!(text(ibv_wc_status_str(5)), c"Work Request Flushed Error");

@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_come_one_after_the_other_and_then_no_more() {
+    fn each_name_is_returned_once() {
         let mut walk = Walk::new();
         walk.text.push(b"ledge0\n-abi_version\n");
         let mut folder = Folder::at(&walk);

@@ -117,7 +117,7 @@ fn folders_are_listed() {
 }
 
 #[test]
-fn links_and_what_is_above_a_folder_are_those_of_the_file_system() {
+fn links_and_parent_folders_are_those_of_the_file_system() {
     answer_by(device);
     let there = Path::new(FOLDER);
     assert_eq!(fs::canonicalize(format!("{LINK}/")).expect("it is there"), there);
@@ -260,7 +260,7 @@ fn nothing_has_extended_attributes() {
 }
 
 #[test]
-fn what_has_two_names_is_one_thing_and_others_are_others() {
+fn two_paths_to_one_file_have_one_inode_number() {
     answer_by(device);
     let number = |path: &str| {
         let found = fs::metadata(path).expect("it is there");

@@ -408,7 +408,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_what_is_heard() {
+    fn a_hello_is_decoded_as_it_was_encoded() {
         for socket in ["10.0.0.1:7", "[fd00::1]:65535"] {
             let socket = socket.parse().expect("an address");
             let hello = Hello { socket, table: u64::MAX - 1, key: 77, maps: MAPS_MAX };
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_say_is_nothing() {
+    fn other_private_data_is_not_decoded() {
         let socket = "10.0.0.1:7".parse().expect("an address");
         let hello = Hello { socket, table: 1, key: 2, maps: MAPS_MAX + 1 };
         assert_eq!(Hello::decode(&hello.encode()), None);
