@@ -104,8 +104,8 @@ pub(crate) unsafe extern "C" fn bind_mw(
 unsafe fn add(pair: &Pair, posting: &mut SendPosting<'_>, c: &ibv_send_wr) -> Result<(), Error> {
     let immediate = c.imm_data;
     // SAFETY: the fields of the union that are read are plain numbers, valid for any opcode. A
-    // pointer is only followed if the opcode or the service of the queue pair says that there is
-    // one.
+    // pointer of the union is dereferenced only if the opcode or the type of the queue pair implies
+    // that the program has set it.
     let (rdma, atomic) = unsafe { (c.wr.rdma, c.wr.atomic) };
     let opcode = match c.opcode {
         0 | 1 => SendOpcode::Write {

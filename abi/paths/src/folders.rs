@@ -12,9 +12,10 @@ use crate::walk::{Numbering, PATH_BYTES_MAX, Walk, WalkPlace};
 
 /// A virtual folder being read; programs have its address as a `DIR *`.
 ///
-/// A `DIR` of the C library starts with its descriptor and a lock, which never equal the mark. So
-/// virtual folders are recognised without a list of them, whose lock a forked child might find
-/// locked.
+/// The first field of a virtual folder is `mark`, the address of [`MARK`]. A `DIR` of the C library
+/// starts with its descriptor and a lock, whose bytes never equal this address. So the library
+/// recognises virtual folders without a list. The lock of a list could stay locked in a forked
+/// child.
 #[repr(C)]
 struct Folder {
     mark: usize,
@@ -30,7 +31,7 @@ struct Folder {
     entry: dirent,
 }
 
-/// A variable whose address is the mark.
+/// A variable whose address identifies virtual folders.
 static MARK: u64 = 0;
 
 fn mark() -> usize {
@@ -101,7 +102,7 @@ of_folder! {
 /// # Safety
 /// `folder` is null, or was opened and is not closed.
 unsafe fn is_ours(folder: *mut DIR) -> bool {
-    // SAFETY: guaranteed by the caller; a `DIR` of the C library is longer than the mark, too.
+    // SAFETY: guaranteed by the caller; a `DIR` of the C library is at least as long as a `usize`.
     !folder.is_null() && unsafe { folder.cast::<usize>().read() } == mark()
 }
 

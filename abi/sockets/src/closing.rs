@@ -88,7 +88,8 @@ pub(crate) fn released(last: Option<&Arc<Socket>>) {
     }
 }
 
-/// Handles `fclose`: the C library closes the number without a call that is interposed.
+/// Handles `fclose`. The C library closes the descriptor internally, so the interposed `close` does
+/// not see it.
 ///
 /// # Safety
 /// As of `fclose`.

@@ -1,5 +1,5 @@
-//! `ethernot run`: runs a program with an RDMA device, or with TCP connections that move to the
-//! edge.
+//! `ethernot run`: runs another program. The program sees an RDMA device, or its TCP connections
+//! move to the edge transport.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;

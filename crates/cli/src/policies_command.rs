@@ -1,4 +1,5 @@
-//! `ethernot sim policies`: compares the own rules with those of `MultiEdge` and with round robin.
+//! `ethernot sim policies`: compares Ethernot's sending policy with the policy of `MultiEdge` and
+//! with round robin.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -20,13 +21,14 @@ use crate::Failure;
 use crate::output::{check_writable, write_results};
 use crate::quantities::parse_size;
 
-/// Compare the sending policy with those of MultiEdge and with plain round robin, in virtual time.
+/// Compare Ethernot's sending policy with that of MultiEdge and with round robin, in virtual time.
 ///
 /// Runs one-way, two-way and ping-pong over 1 to 4 links, equal and unequal. Hosts are from a
 /// quarter to four times as fast as a calibrated one, with and without absences of 50 µs to 5 ms,
-/// and behind shapers whose timers interrupt the host. Prints the ratio of the own rules to the
-/// better of the others, the worst last. Throughput is in MB/s, half a round trip of ping-pongs in
-/// µs. The results depend on the protocol and the seeds alone, not on this machine.
+/// and behind shapers whose timers interrupt the host. Prints for each point the result of
+/// Ethernot's policy divided by the better result of the two other policies, lowest ratio last.
+/// Throughput is in MB/s, half a round trip of ping-pongs in µs. The results depend on the protocol
+/// and the seeds alone, not on this machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     ethernot sim policies\n  \
@@ -385,7 +387,7 @@ const TEMPLATE: &str = "{bar:24.cyan/dim} {pos}/{len} points, {eta} left · {wid
 /// Interval of the progress bar: long enough not to slow the runs.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Lowest acceptable ratio of the own rules to the better of the others.
+/// Lowest acceptable result of Ethernot's policy divided by the better result of the other policies.
 const WANTED: f64 = 0.99;
 
 /// Number of the worst points in the last line.

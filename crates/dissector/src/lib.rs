@@ -1,8 +1,8 @@
 //! Makes the Wireshark dissector from the table of fields that the codec uses, so that the two
 //! cannot drift apart.
 //!
-//! [`lua`] puts the table into Lua and `dissect.lua`, which walks it, behind that. The result is
-//! checked in as `tools/wireshark/ethernot.lua`.
+//! [`lua`] writes the table as Lua source and appends `dissect.lua`, the code that reads the table.
+//! The result is checked in as `tools/wireshark/ethernot.lua`.
 #![forbid(unsafe_code)]
 
 use std::fmt::Write;

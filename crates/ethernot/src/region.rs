@@ -167,9 +167,9 @@ impl<'a> RegionSlice<'a> {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("bytes {start} to {end} are not a part of {limit} bytes; name a range within these")]
 pub struct RangeError {
-    /// First byte of the range.
+    /// Offset of the first byte of the range.
     pub start: u64,
-    /// End of the range, exclusive.
+    /// Offset of the end of the range, exclusive.
     pub end: u64,
     /// Length of the region or slice in bytes.
     pub limit: u64,

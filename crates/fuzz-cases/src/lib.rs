@@ -12,11 +12,11 @@ mod decode_handshake;
 mod goal_trace;
 mod redirect_port;
 
-/// A case by the name of its fuzz target.
+/// Runs one fuzz target on an input.
 pub type Case = fn(&[u8]);
 
-/// All of them but `engine_frames`, which is made of what tests of the engine are made of, and so is
-/// beside the test.
+/// All fuzz targets by name, except `engine_frames`: it uses the test code of the engine, so it is in
+/// the folder of the tests.
 pub const CASES: [(&str, Case); 14] = [
     ("connection_manager", connection_manager),
     ("control_messages", control_messages),

@@ -158,8 +158,8 @@ impl<'a> MemoryAccess<'a> {
         }
     }
 
-    /// Resolves an access through a window to a target in the window's region. The target has the
-    /// rights of the region's owner, because the peer's rights are those of the window.
+    /// Resolves an access through a window to a target in the window's region. The peer needs only
+    /// the rights of the window, so the region itself is checked for the rights of its owner.
     #[cold]
     fn resolve_window(
         &self,

@@ -150,11 +150,11 @@ pub enum RegisterError {
         "registering {len} bytes at {start:#x}: the page at {address:#x} is not readable; map it first"
     )]
     Unreadable {
-        /// First byte of the range.
+        /// Address of the first byte of the range.
         start: u64,
-        /// Bytes of the range.
+        /// Length of the range in bytes.
         len: u64,
-        /// First byte of the range in the offending page.
+        /// Address of the first byte of the range that cannot be read.
         address: u64,
     },
     /// A page of the range cannot be written, but the rights include writing.
@@ -162,11 +162,11 @@ pub enum RegisterError {
         "registering {len} bytes at {start:#x}: the page at {address:#x} is not writable; map it so, or grant no right to change it"
     )]
     Unwritable {
-        /// First byte of the range.
+        /// Address of the first byte of the range.
         start: u64,
-        /// Bytes of the range.
+        /// Length of the range in bytes.
         len: u64,
-        /// First byte of the range in the offending page.
+        /// Address of the first byte of the range that cannot be written.
         address: u64,
     },
     /// The bytes of the buffer must not change, but the rights include changing them.

@@ -12,7 +12,7 @@ pub enum PortSpace {
     Tcp = 0x0106,
     /// `RDMA_PS_UDP`: datagrams.
     Udp = 0x0111,
-    /// `RDMA_PS_IB`: the service of the queue pair.
+    /// `RDMA_PS_IB`: reliable connections or datagrams, by the type of the queue pair.
     Ib = 0x013f,
 }
 

@@ -555,7 +555,7 @@ impl Driver {
     ) -> Result<MachineId, MachineError> {
         host.sleeper.auxiliary.made().map_err(MachineError::Watch)?;
         let id = self.machines.attach(shared, machine)?;
-        // A sleeping thread may not poll the epoll set yet.
+        // Wake a sleeping thread, because it may be sleeping without polling the epoll set.
         host.call_watch();
         Ok(id)
     }
@@ -627,7 +627,7 @@ impl Driver {
         moved: Vec<(u32, Moved)>,
     ) -> Result<SocketAddr, AuxiliaryError> {
         let opened = self.auxiliary_sockets.open(&host.sleeper.auxiliary, address, moved);
-        // A sleeping thread may not poll the epoll set yet.
+        // Wake a sleeping thread, because it may be sleeping without polling the epoll set.
         host.call_watch();
         opened
     }

@@ -225,7 +225,7 @@ impl World {
             .receives_max(16)
             .active_connections(2)
             .packets_max(256)
-            // Some see their numbers wrap around.
+            // In some cases the packet numbers wrap around.
             .numbers_from(if shape & 32 == 0 { 0 } else { u32::MAX - 60 });
         let plans = vec![plan; links];
         let hosts = [0, 1].map(|host| {
@@ -234,7 +234,8 @@ impl World {
         let mut pair = Pair::of(&plans, hosts);
         let mut canaries = Vec::new();
         for host in &pair.hosts {
-            // Right domain, no remote right; and another domain with every right.
+            // Peers may not change two buffers: one in the connection's protection domain, without
+            // remote rights; and one with all rights, in another protection domain.
             let other = host.memory.allocate_domain();
             for (domain, rights) in [(host.domain, Rights::LOCAL_WRITE), (other, Rights::ALL)] {
                 let buffer = Buffer::new(4096);

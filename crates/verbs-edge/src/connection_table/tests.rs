@@ -73,8 +73,8 @@ fn a_queue_pair_that_is_its_own_peer_is_connected_however_slow_its_host_is() {
 }
 
 //= protocol.md: verbs.4
-/// The end with the smaller number accepts a request after it has abandoned its own, which its peer
-/// has not received yet.
+/// The end with the smaller number abandons its own request and accepts the peer's request. The peer
+/// has not received the abandoned request yet.
 #[test]
 fn a_request_that_was_given_up_does_not_take_the_place_of_the_one_that_was_accepted() {
     for is_accept_late in [false, true] {
@@ -82,15 +82,15 @@ fn a_request_that_was_given_up_does_not_take_the_place_of_the_one_that_was_accep
         world.seek(LARGER);
         world.be_ready_to_send(LARGER);
         world.pass(WAIT_NS, &[LARGER]);
-        // LARGER sends Hello, receives a cookie and returns it. The slow host SMALLER has not
-        // received that yet.
+        // LARGER sends Hello, receives a cookie and returns the cookie in its request. The slow host
+        // SMALLER has not received this request yet.
         world.turn(SMALLER, 1);
         world.turn(LARGER, 1);
         world.seek(SMALLER);
         world.be_ready_to_send(SMALLER);
         world.turn(LARGER, 1);
-        // Now SMALLER receives it, and also returns the cookie for its own request, which LARGER
-        // has not received.
+        // SMALLER receives the request of LARGER. SMALLER also returns LARGER's cookie in a request of
+        // its own, but LARGER has not received this request.
         world.pass(GIVEN_UP_NS, &[SMALLER]);
         assert!(!world.are_connected());
         if is_accept_late {

@@ -37,27 +37,27 @@ pub struct Setting {
 pub struct Comparison {
     /// The point.
     pub point: Point,
-    /// Results of own rules.
+    /// Results of the project's policy.
     pub own: Figures,
     /// Results of the rules of `MultiEdge`.
     pub multiedge: Figures,
-    /// Results of own rules with round robin between the links; equal to `own` if there is only one
-    /// link.
+    /// Results of the project's policy with round robin between the links; equal to `own` if there
+    /// is only one link.
     pub round_robin: Figures,
-    /// Results of own rules on the first link alone. Present if there are several links without a
-    /// rate limit.
+    /// Results of the project's policy on the first link alone. Present if there are several links
+    /// without a rate limit.
     pub alone: Option<Figures>,
     /// Half the distance between the highest and the lowest ratio of single seeds.
     pub spread: f64,
 }
 
 impl Comparison {
-    /// Returns the result of own rules, divided by that of the better other policy.
+    /// Returns the result of the project's policy, divided by the better result of the two others.
     pub fn ratio(&self) -> f64 {
         self.own.worth / self.multiedge.worth.max(self.round_robin.worth)
     }
 
-    /// Returns the result of own rules, divided by their result on one link alone.
+    /// Returns the result of the project's policy, divided by its result on the first link alone.
     pub fn ratio_to_one(&self) -> Option<f64> {
         self.alone.map(|alone| self.own.worth / alone.worth)
     }
