@@ -66,7 +66,7 @@ pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
         }
         Kind::Plain | Kind::Private => None,
     };
-    // Another thread may be within a call on it.
+    // Another thread may be executing a call on the connection.
     if let Some(connection) = last.as_ref().and_then(|last| last.begun()) {
         connection.closing();
     }
@@ -77,7 +77,7 @@ pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
 pub(crate) fn released(last: Option<&Arc<Socket>>) {
     let Some(last) = last else { return };
     if last.is_shared() {
-        // It is still open in a forked child or in the parent.
+        // The connection is still open in a forked child or in the parent.
         last.trial.end();
     } else {
         last.stay(Reason::Short);

@@ -94,7 +94,7 @@ impl Parts<'_> {
     #[cold]
     pub(crate) fn on_links(&mut self, now: Instant, connection: &mut Connection, theirs: u16) {
         let is_theirs = |index: LinkIndex| theirs >> index.0 & 1 != 0;
-        // The peer may not know of a new link yet.
+        // The peer might not have learned of a new link yet.
         let is_new = |path: &Path| path.opened_at().after_ns(2 * RETIRED_NS) > now;
         let is_missing = |path: &Path| path.is_settled() && !is_theirs(path.index());
         let is_gone = |path: &Path| is_missing(path) && !is_new(path);

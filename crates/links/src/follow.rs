@@ -140,7 +140,7 @@ impl NamedLinks {
             if !is_there && spec.interface().is_none_or(|name| find(name, &host).is_ok()) {
                 match self.attach(runtime, &spec, &host) {
                     Ok(entry) => entries.push(entry),
-                    // The address of the interface may not be assigned yet.
+                    // The interface might not have its address yet.
                     Err(error) => {
                         problems.push(LinkProblem::new(Some(&spec), &error));
                         again = true;

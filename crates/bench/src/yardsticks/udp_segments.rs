@@ -380,7 +380,7 @@ fn try_receive(socket: &UdpSocket, buffer: &mut [u8]) -> Result<Option<usize>, T
     }
 }
 
-/// The other side may not have opened its socket yet.
+/// Returns whether the error may be transient: the peer might not have opened its socket yet.
 fn is_transient(error: &io::Error) -> bool {
     matches!(
         error.kind(),
