@@ -1,4 +1,4 @@
-//! A host on which nothing is installed but what a test puts there.
+//! A root file system that contains only what a test puts there.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,19 +9,19 @@ use std::{env, process};
 
 use crate::process::Program;
 
-/// A tree of files that is the root of programs which are started in it: a few programs with their libraries, and a list of
-/// packages that says what is installed.
+/// A folder that is the root file system of the programs started in it. It has a few programs,
+/// their libraries, and a list of installed packages.
 #[derive(Debug)]
 pub struct CleanRoot {
     folder: PathBuf,
 }
 
 impl CleanRoot {
-    /// Makes a tree with these programs of this host. Returns `None` and prints the reason if this process cannot
-    /// give a program another root.
+    /// Creates a root with these programs of this host. Returns `None` and prints the reason if
+    /// this process may not change a program's root.
     ///
     /// # Panics
-    /// If files cannot be made.
+    /// If files cannot be created.
     pub fn with(name: &str, programs: &[&str]) -> Option<Self> {
         let may = words_as_root("mount --bind /proc /proc && exec chroot / true");
         let tried = Command::new(&may[0]).args(&may[1..]).output();
@@ -36,7 +36,7 @@ impl CleanRoot {
         }
         fs::write(root.path("dev/null"), "").expect("a place for the device");
         fs::write(root.path("var/lib/dpkg/status"), "").expect("a list of packages");
-        // As on this host: folders, or links to those in `usr`.
+        // As on this host, these are folders or symbolic links to folders in `usr`.
         for part in ["bin", "sbin", "lib", "lib64"] {
             if let Ok(target) = fs::read_link(Path::new("/").join(part)) {
                 fs::create_dir_all(root.path(&target)).expect("a folder");
@@ -53,13 +53,13 @@ impl CleanRoot {
         Some(root)
     }
 
-    /// Returns the path on this host of a path in the tree.
+    /// Returns the path on this host of a path in the root.
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.folder.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Copies the shared libraries that a program or library of this host names.
+    /// Copies the shared libraries that a program or library of this host needs.
     ///
     /// # Panics
     /// If files cannot be copied.
@@ -71,7 +71,8 @@ impl CleanRoot {
         }
     }
 
-    /// Installs a package of this host here, as far as it is shared libraries. Whether it is installed there.
+    /// Installs the shared libraries of a package of this host in the root. Returns whether this
+    /// host has the package.
     ///
     /// # Panics
     /// If files cannot be copied.
@@ -92,7 +93,7 @@ impl CleanRoot {
         fs::copy(from, &to).unwrap_or_else(|error| panic!("copy {}: {error}", from.display()));
     }
 
-    /// Lists everything in it, without what is kept of packages.
+    /// Returns all paths in the root, without the package database.
     pub fn content(&self) -> BTreeSet<PathBuf> {
         let mut found = BTreeSet::new();
         let mut folders = vec![self.folder.clone()];
@@ -111,8 +112,8 @@ impl CleanRoot {
         found
     }
 
-    /// Returns a program that is to run with this as its root and nothing of this host's environment. It is to be
-    /// started without libraries.
+    /// Returns a program that runs with this root and without this host's environment. It must be
+    /// started without libraries ([`Program::run_bare`]).
     pub fn program(&self, arguments: &str) -> Program {
         let words = words_as_root(ENTER);
         let mut program = Program::new(&words[0], "");
@@ -123,7 +124,7 @@ impl CleanRoot {
         arguments.split_whitespace().fold(program, |program, word| program.argument(&word))
     }
 
-    /// Runs Debian's tool for packages, whose host this is.
+    /// Runs `dpkg` on this root.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -139,12 +140,13 @@ impl CleanRoot {
 
 impl Drop for CleanRoot {
     fn drop(&mut self) {
-        // What remains is for the program that cleans that folder up.
+        // If this fails, the files remain in the temporary folder, which the system cleans.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// Has a shell do something as root, with mounts of its own. Arguments follow from `$0` on.
+/// Returns a command that runs a shell script as root, with its own mounts. Arguments that follow
+/// are `$0`, `$1`, ….
 fn words_as_root(script: &str) -> Vec<String> {
     let is_root = said("id", &["-u"]).is_some_and(|id| id.trim() == "0");
     let how: &[&str] = if is_root { &[] } else { &["--map-root-user"] };
@@ -152,12 +154,12 @@ fn words_as_root(script: &str) -> Vec<String> {
     words.into_iter().map(str::to_owned).collect()
 }
 
-/// What a command says, if it succeeds.
+/// Returns the standard output of a command, if it succeeds.
 fn said(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).env("LC_ALL", "C").output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Files of the kernel's are the only ones of the host's.
+/// Enters the root. Of the host's files only `/proc` and `/dev/null` are visible there.
 const ENTER: &str = "mount --rbind /proc \"$0/proc\" && mount --bind /dev/null \"$0/dev/null\" && \
     exec env -i PATH=/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin chroot \"$0\" \"$@\"";

@@ -1,4 +1,4 @@
-//! Programs in C that are there for the tests.
+//! C programs written for the tests.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::libraries::Libraries;
 
-/// Builds `clients/NAME.c` against the header of verbs and the library under test; nothing, and a printed reason, if
-/// there is no such header or no compiler.
+/// Builds `clients/NAME.c` with the header of verbs and the library under test. Returns `None` and
+/// prints the reason if there is no such header or no compiler.
 ///
 /// # Panics
 /// If it does not compile.
@@ -31,7 +31,8 @@ pub fn build_client(name: &str) -> Option<PathBuf> {
     build("cc".as_ref(), &client(name), name, &libraries)
 }
 
-/// Builds `clients/NAME.c` against the C library alone; nothing, and a printed reason, if there is no compiler.
+/// Builds `clients/NAME.c` with the C library alone. Returns `None` and prints the reason if there
+/// is no compiler.
 ///
 /// # Panics
 /// If it does not compile.
@@ -39,8 +40,8 @@ pub fn build_plain_client(name: &str) -> Option<PathBuf> {
     build("cc".as_ref(), &client(name), name, &["-lpthread"])
 }
 
-/// Builds `clients/NAME.c` with the compiler of an MPI; nothing, and a printed reason, if there is no such compiler.
-/// `mpi` is the name of that MPI.
+/// Builds `clients/NAME.c` with the compiler of the MPI named `mpi`. Returns `None` and prints the
+/// reason if there is no such compiler.
 ///
 /// # Panics
 /// If it does not compile.
@@ -48,7 +49,8 @@ pub fn build_mpi_client(compiler: &Path, mpi: &str, name: &str) -> Option<PathBu
     build(compiler, &client(name), &format!("{name}-{mpi}"), &[])
 }
 
-/// Builds a program of `tools/perf` as the function above builds one of the tests.
+/// Builds a program of `tools/perf` with the compiler of the MPI named `mpi`, as
+/// [`build_mpi_client`] does.
 ///
 /// # Panics
 /// If it does not compile.
@@ -61,7 +63,8 @@ fn client(name: &str) -> String {
     format!("clients/{name}.c")
 }
 
-/// Builds a source, whose path begins at the folder of this crate, in the folder of the libraries.
+/// Builds a program in the folder of the libraries. The path of the source is relative to the
+/// folder of this crate.
 fn build(compiler: &Path, source: &str, program: &str, libraries: &[&str]) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
     let _alone = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,5 +88,6 @@ fn build(compiler: &Path, source: &str, program: &str, libraries: &[&str]) -> Op
     Some(program)
 }
 
-/// Tests run at the same time: what one builds, another may be about to run.
+/// Held while building: tests run at the same time, and one may be about to run a program that
+/// another builds.
 static BUILDING: Mutex<()> = Mutex::new(());

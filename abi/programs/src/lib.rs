@@ -1,8 +1,8 @@
-//! Runs unmodified RDMA programs over the project's libraries, on loopback and between two network namespaces, for
-//! system tests and for figures of acceptance.
+//! Runs unmodified RDMA programs with the project's libraries, on loopback and between two network
+//! namespaces, for system tests and for figures of acceptance.
 //!
-//! A test that cannot run here, because a program is not installed or this process may not make namespaces, prints
-//! a line that begins with `skipped` and says why.
+//! A test that cannot run here prints a line that begins with `skipped` and gives the reason: a
+//! program is missing, or this process may not create namespaces.
 #![forbid(unsafe_code)]
 #![expect(
     clippy::disallowed_methods,
@@ -43,7 +43,8 @@ pub use sockets_http::{HttpClient, HttpServer};
 pub use sockets_services::{Service, python_client, python_store};
 pub use wheels::wheel;
 
-/// Whether all of these programs are installed; if not, says which to install.
+/// Returns whether all of these programs are installed. If not, prints the name of the first that
+/// is missing.
 pub fn are_installed(programs: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let missing = programs

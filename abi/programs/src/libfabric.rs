@@ -1,10 +1,11 @@
-//! The ping-pong of libfabric.
+//! libfabric's ping-pong program.
 
 use crate::network::{Network, Side};
 use crate::process::{Finished, Program};
 
-/// Runs `fi_pingpong`, which checks what comes, between endpoints of a provider and a kind. Its client is on this side,
-/// and both are given more arguments. Returns how they have ended, the server first.
+/// Runs `fi_pingpong`, which verifies received data, between endpoints of a provider and a type.
+/// The client runs on side `client`; both sides have the arguments `more`. Returns both results,
+/// the server's first.
 pub fn fi_pingpong(
     network: &Network,
     client: Side,
@@ -15,7 +16,7 @@ pub fn fi_pingpong(
     fi_pingpong_with(network, client, port, endpoint, more, &[])
 }
 
-/// Runs `fi_pingpong` as [`fi_pingpong`] does, with variables of the environment.
+/// Runs `fi_pingpong` as [`fi_pingpong`] does, with environment variables.
 pub fn fi_pingpong_with(
     network: &Network,
     client: Side,

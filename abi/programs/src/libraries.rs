@@ -6,17 +6,18 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 use std::{env, fs, process};
 
-/// A folder with the libraries, which everyone may read.
+/// A folder with the libraries, readable by every user.
 #[derive(Clone, Debug)]
 pub struct Libraries {
     folder: PathBuf,
 }
 
 impl Libraries {
-    /// Builds the libraries, once for each test program, and copies them where programs of other users can read them.
+    /// Builds the libraries once per test program, and copies them to a folder that other users can
+    /// read.
     ///
     /// # Panics
-    /// If they cannot be built: then there is nothing to test.
+    /// If they cannot be built.
     pub fn built() -> &'static Self {
         static BUILT: OnceLock<Libraries> = OnceLock::new();
         BUILT.get_or_init(Self::build)
@@ -32,8 +33,8 @@ impl Libraries {
         Self { folder }
     }
 
-    /// Returns the libraries of another commit, in the folder that the environment variable of this name gives.
-    /// Without it, prints that the test is skipped, and returns `None`.
+    /// Returns the libraries of another commit, from the folder that this environment variable
+    /// names. If it is not set, prints that the test is skipped, and returns `None`.
     ///
     /// # Panics
     /// If they cannot be copied.
@@ -57,7 +58,8 @@ impl Libraries {
         &self.folder
     }
 
-    /// Returns the value with which programs load them before all others, as `ethernot run` sets it.
+    /// Returns the value of `LD_PRELOAD` that loads the libraries before all others, as
+    /// `ethernot run` sets it.
     pub fn preload(&self) -> String {
         let names = ["libibverbs.so.1", "librdmacm.so.1", "libethernot_paths.so"];
         let paths = names.iter().map(|name| self.folder.join(name)).filter(|path| path.exists());
@@ -65,7 +67,7 @@ impl Libraries {
     }
 }
 
-/// Returns the `ethernot` program, which is built once for each test program.
+/// Returns the path of the `ethernot` program, built once per test program.
 pub fn ethernot() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -74,7 +76,7 @@ pub fn ethernot() -> &'static Path {
     })
 }
 
-/// Runs the project's chores with these arguments; returns what they print and how they end.
+/// Runs `xtask` with these arguments; returns its output and exit status.
 ///
 /// # Panics
 /// If cargo cannot be started.
@@ -85,7 +87,7 @@ pub fn xtask(arguments: &[&str]) -> Output {
     command.output().expect("cargo runs")
 }
 
-/// Has cargo do something, with the profile this is built with.
+/// Runs cargo with the profile of this build.
 fn cargo(arguments: &[&str]) {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
@@ -98,18 +100,19 @@ fn cargo(arguments: &[&str]) {
     assert!(output.status.success(), "cargo {arguments:?}: {error}");
 }
 
-/// Libraries and programs of `tools/perf` are copied, the names of other things that stand beside them are not. Folders of test programs that
-/// have ended are removed, as nothing else does that.
+/// Copies the libraries and the programs of `tools/perf`, but not the links to the libraries under
+/// other names. Also removes the folders of test programs that have ended, because no other code
+/// does.
 fn copy_libraries(source: &Path, folder: &Path) -> std::io::Result<()> {
     for old in fs::read_dir(env::temp_dir())?.flatten() {
         let name = old.file_name().to_string_lossy().into_owned();
         let pid = name.strip_prefix("ethernot-libraries-");
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
-            // Another test program may do the same at this moment.
+            // Another test program may remove the folder at this moment.
             let _ = fs::remove_dir_all(old.path());
         }
     }
-    // Whatever this user keeps from others by default.
+    // Set the modes explicitly: this user's umask may exclude other users.
     let for_all = || fs::Permissions::from_mode(0o755);
     fs::create_dir_all(folder)?;
     fs::set_permissions(folder, for_all())?;
@@ -120,7 +123,7 @@ fn copy_libraries(source: &Path, folder: &Path) -> std::io::Result<()> {
             fs::set_permissions(&copy, for_all())?;
         }
     }
-    // Libraries of another commit may have none.
+    // Libraries of another commit may have no such programs.
     let Ok(programs) = fs::read_dir(source.join(PERF)) else { return Ok(()) };
     let copies = folder.join(PERF);
     fs::create_dir_all(&copies)?;
@@ -131,15 +134,15 @@ fn copy_libraries(source: &Path, folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The folder of the programs of `tools/perf`, beside the libraries.
+/// The folder of the `tools/perf` programs, beside the libraries.
 const PERF: &str = "perf";
 
-/// The profile this is built with.
+/// Returns the profile of this build.
 const fn profile() -> &'static str {
     if cfg!(debug_assertions) { "debug" } else { "release" }
 }
 
-/// The folder of all that is built: test programs lie in `PROFILE/deps` there.
+/// Returns cargo's target folder. Test programs are in `PROFILE/deps` below it.
 pub(crate) fn target_folder() -> PathBuf {
     let program = env::current_exe().expect("a program knows where it is");
     let folder = program.ancestors().nth(3).expect("test programs lie in target/PROFILE/deps");

@@ -1,32 +1,33 @@
-//! Servers and clients that find each other by the connection manager.
+//! Servers and clients that connect through the connection manager.
 
 use crate::network::{Network, Side};
 use crate::process::{Finished, Program, expect_both};
 
-/// A server and a client of it. In their arguments, `ADDRESS` stands for that of the server, `PORT` for its port.
+/// A server and its client. In their arguments, `ADDRESS` stands for the server's address and
+/// `PORT` for its port.
 #[derive(Clone, Copy, Debug)]
 pub struct Meeting<'a> {
-    /// Their programs, that of the server first.
+    /// The programs, the server's first.
     pub programs: [&'a str; 2],
     /// Arguments of the server.
     pub server: &'a str,
-    /// Those of the client.
+    /// Arguments of the client.
     pub client: &'a str,
-    /// How the server ends.
+    /// When the server ends.
     pub ends: Ends,
 }
 
-/// How a server ends.
+/// When a server ends.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Ends {
-    /// By itself.
+    /// It exits after its client.
     ByItself,
-    /// It serves for ever, and is ended when its client is done.
+    /// It serves until it is killed, when its client is done.
     Never,
 }
 
 impl Meeting<'_> {
-    /// Runs both, with these variables in their environment.
+    /// Runs server and client, with these environment variables. Returns the client's result.
     ///
     /// # Panics
     /// If one of them fails.

@@ -1,4 +1,4 @@
-//! MPI over us and over TCP: whether both come to the same, and how fast each is.
+//! MPI over the device and over TCP: whether both give equal results, and how fast each is.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -9,24 +9,24 @@ use crate::network::Sent;
 use crate::process::{Finished, Program};
 use crate::ranks::{Hosts, Launcher, over_us};
 
-/// An MPI, and what is said to its launcher.
+/// An MPI implementation and the options of its launcher.
 #[derive(Clone, Debug)]
 pub struct Mpi {
-    /// What programs built for it are called after.
+    /// Suffix of the names of programs built for it.
     pub name: &'static str,
-    /// What builds them.
+    /// The compiler that builds programs for it.
     pub compiler: PathBuf,
-    /// What starts ranks.
+    /// The launcher that starts ranks.
     pub launcher: Launcher,
-    /// Options by which messages go over us.
+    /// Launcher options that send messages over the device.
     pub us: String,
-    /// Options by which they go over TCP.
+    /// Launcher options that send messages over TCP.
     pub tcp: String,
 }
 
 impl Mpi {
-    /// Runs a client of the tests with so many ranks over us, with these options of `ethernot run`. Returns how it has ended,
-    /// and what was sent on each host meanwhile.
+    /// Runs a test client with `ranks` ranks over the device, with these options of `ethernot run`.
+    /// Returns its result and the traffic sent on each host meanwhile.
     pub fn over_us(
         &self,
         hosts: &Hosts,
@@ -41,14 +41,14 @@ impl Mpi {
         Some((ended, [first - before[0], second - before[1]]))
     }
 
-    /// Runs the client over TCP, without our libraries.
+    /// Runs a test client over TCP, without the project's libraries.
     pub fn over_tcp(&self, hosts: &Hosts, ranks: u32, client: [&str; 2]) -> Option<Finished> {
         let program = self.client(client)?;
         Some(hosts.start(&self.launcher, ranks, &self.tcp, &program).finish())
     }
 
-    /// As the function above, for the client `mpi_results`. MPICH 4 over TCP comes to its end and then does not always end: what it has
-    /// printed counts.
+    /// Runs the client `mpi_results` over TCP. With MPICH 4 over TCP the ranks finish, but the
+    /// launcher does not always end, so this function waits for the last line of output only.
     fn results_over_tcp(&self, hosts: &Hosts, ranks: u32, client: [&str; 2]) -> Option<Finished> {
         let program = self.client(client)?;
         let mut running = hosts.start(&self.launcher, ranks, &self.tcp, &program);
@@ -56,15 +56,15 @@ impl Mpi {
         Some(running.finish_within(PARTING))
     }
 
-    /// Runs these parts of the client `mpi_results` with two ranks and with four, over us and over TCP; nothing if
-    /// that cannot be done here.
+    /// Runs these parts of the client `mpi_results` with two and with four ranks, over the device
+    /// and over TCP. Does nothing if that is not possible here.
     ///
     /// # Panics
-    /// If one has failed; if what they print differs; if what libraries say over us is not `says`; if TCP has carried what
-    /// we should have, where `is_all_ours`.
+    /// If a run fails; if the outputs differ; if the output over the device lacks `says`; or if
+    /// `is_all_ours`, and TCP carried the messages.
     pub fn expect_same_as_over_tcp(&self, parts: &[&str], says: &str, is_all_ours: bool) {
         let Some(hosts) = Hosts::two() else { return };
-        // Ranks that wait spin, most of them: those of several tests would starve each other.
+        // Most waiting ranks spin, so the ranks of parallel tests would starve each other.
         let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         for ranks in [2, 4] {
             for part in parts {
@@ -76,8 +76,8 @@ impl Mpi {
                 assert_eq!(results(&ended), results(&wanted), "{ended}");
                 assert!(ended.output.contains(says), "no {says}: {ended}");
                 for sent in sent {
-                    // What launchers say to each other and ranks print goes by TCP. Many datagrams that are sent at
-                    // once count once.
+                    // Launchers' messages and ranks' output use TCP. Several datagrams sent at once
+                    // count once.
                     let is_ours = sent.datagrams > sent.segments;
                     assert!(is_ours || !is_all_ours, "{sent:?} {ended}");
                 }
@@ -85,8 +85,9 @@ impl Mpi {
         }
     }
 
-    /// Measures speeds over us and over TCP in turn: the medians of ratios of latency and of throughput of two
-    /// ranks, and of the time of an allreduce and of an alltoall of four.
+    /// Measures speeds over the device and over TCP, alternating, `turns` times each. Returns the
+    /// medians of the ratios: latency and throughput of two ranks, and the time of an allreduce and
+    /// of an alltoall of four ranks.
     pub fn speeds(&self, turns: usize) -> Option<[f64; 4]> {
         let hosts = Hosts::two()?;
         let figures =
@@ -108,19 +109,19 @@ impl Mpi {
         Some(ratios.map(median))
     }
 
-    /// A client of the tests, built for this MPI, and its arguments.
+    /// Returns a test client, built for this MPI, with its arguments.
     fn client(&self, [client, arguments]: [&str; 2]) -> Option<Program> {
         let path = build_mpi_client(&self.compiler, self.name, client)?;
         Some(Program::new(&path.display().to_string(), arguments))
     }
 }
 
-/// Time from its start after which a program that is done may be killed.
+/// Time after its start at which a program whose results are complete may be killed.
 const PARTING: Duration = Duration::from_secs(30);
 
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// What rank 0 has printed of results; what libraries say besides is none of them.
+/// Returns the result lines of rank 0, without the messages of libraries.
 fn results(ended: &Finished) -> Vec<&str> {
     let is_result = |line: &&str| line.contains(" rank ") || line.starts_with("done by ");
     let lines: Vec<_> = ended.output.lines().filter(is_result).collect();
@@ -128,7 +129,7 @@ fn results(ended: &Finished) -> Vec<&str> {
     lines
 }
 
-/// The value of a line that `mpi_speed` has printed.
+/// Returns the value of the line `name` in the output of `mpi_speed`.
 fn value(ended: &Finished, name: &str) -> f64 {
     let is_it = |line: &&str| line.split_whitespace().next() == Some(name);
     let line = ended.expect_success().lines().find(is_it);

@@ -1,4 +1,4 @@
-//! Where the two sides of a test are.
+//! The networks between the two sides of a test.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
@@ -7,32 +7,33 @@ use std::time::Duration;
 
 use bench::namespaces::{NamespacePair, are_possible};
 
-/// Who is meant, of two processes.
+/// One of the two processes of a test.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Side {
-    /// The one that is started first and waits.
+    /// The process that is started first and waits.
     Server,
-    /// The one that connects.
+    /// The process that connects.
     Client,
 }
 
-/// Where the two sides of a test are.
+/// The network between the two sides of a test.
 #[derive(Debug)]
 pub enum Network {
-    /// Both on this host.
+    /// Both sides run on this host.
     Loopback,
-    /// Each in a network namespace of its own, with an Ethernet between them. Programs in them run as a user without rights.
+    /// Each side runs in its own network namespace, with Ethernet links between them. Programs run
+    /// there as an unprivileged user.
     Namespaces(NamespacePair),
 }
 
 impl Network {
-    /// Makes two hosts with one link between them. Returns `None` and prints the reason if this process may not
-    /// make namespaces.
+    /// Creates two hosts with one link between them. Returns `None` and prints the reason if this
+    /// process may not create namespaces.
     pub fn namespaces() -> Option<Self> {
         Self::namespaces_with(1)
     }
 
-    /// Makes two hosts with so many links, of which programs find the server by the first.
+    /// Creates two hosts with `links` links. Programs reach the server by its address on the first.
     pub fn namespaces_with(links: u32) -> Option<Self> {
         if !are_possible() {
             println!("skipped: network namespaces need root");
@@ -52,7 +53,7 @@ impl Network {
         }
     }
 
-    /// Returns the address by which programs find the server.
+    /// Returns the address by which clients reach the server.
     pub fn server_address(&self) -> IpAddr {
         match self {
             Self::Loopback => Ipv4Addr::LOCALHOST.into(),
@@ -60,7 +61,7 @@ impl Network {
         }
     }
 
-    /// Returns the address of the client, if it is known.
+    /// Returns the address of the client.
     pub fn client_address(&self) -> Option<IpAddr> {
         match self {
             Self::Loopback => Some(Ipv4Addr::LOCALHOST.into()),
@@ -68,10 +69,10 @@ impl Network {
         }
     }
 
-    /// Returns what was sent on that side until now, in a network of its own: by the test alone.
+    /// Returns the traffic that a side has sent so far. In a namespace only the test sends.
     ///
     /// # Panics
-    /// On loopback, which others use, too; and if the kernel does not say.
+    /// On loopback, where other programs send too; and if the kernel does not report it.
     pub fn sent(&self, side: Side) -> Sent {
         let Self::Namespaces(pair) = self else { panic!("others use it, too") };
         let name = match side {
@@ -81,10 +82,10 @@ impl Network {
         Sent::by(name)
     }
 
-    /// Drops all datagrams of UDP that leave either host from now on, as firewalls do.
+    /// Makes both hosts drop all UDP datagrams that they send from now on, as a firewall does.
     ///
     /// # Panics
-    /// On loopback, which others use, too; and if there is no `nft`.
+    /// On loopback, which other programs use too; and if `nft` is missing.
     pub fn block_datagrams(&self) {
         let Self::Namespaces(pair) = self else { panic!("others use it, too") };
         let rules = "add table inet ethernot; \
@@ -95,20 +96,20 @@ impl Network {
         }
     }
 
-    /// Takes the link down on the client's host, or up again.
+    /// Sets the client's first link up or down.
     ///
     /// # Panics
-    /// On loopback, which others use, too.
+    /// On loopback, which other programs use too.
     pub fn set_link(&self, is_up: bool) {
         let Self::Namespaces(pair) = self else { panic!("others use it, too") };
         let state = if is_up { "up" } else { "down" };
         expect_run(&["ip", "-n", pair.client(), "link", "set", "link1", state]);
     }
 
-    /// Drops so many of a hundred packets that each host sends from now on.
+    /// Makes each host drop `per_cent` % of the packets that it sends from now on.
     ///
     /// # Panics
-    /// On loopback, which others use, too; and if `tc` cannot do it.
+    /// On loopback, which other programs use too; and if `tc` fails.
     pub fn lose(&self, per_cent: f64) {
         let Self::Namespaces(pair) = self else { panic!("others use it, too") };
         let share = format!("{per_cent}%");
@@ -118,7 +119,8 @@ impl Network {
         }
     }
 
-    /// What stands before a command so that it runs on that side: there as a user without rights, unless it is `by_root`.
+    /// Returns the words before a command that run it on that side. In a namespace it runs as an
+    /// unprivileged user, unless `by_root`.
     pub(crate) fn prefix(&self, side: Side, by_root: bool) -> Vec<String> {
         let Self::Namespaces(pair) = self else { return Vec::new() };
         let name = match side {
@@ -131,7 +133,8 @@ impl Network {
         words.map(str::to_owned).collect()
     }
 
-    /// Links of devices there: loopback is named, as nothing uses it by itself where there are other interfaces.
+    /// Returns the links of the device. Loopback must be named: while there are other interfaces,
+    /// the device does not use it by default.
     pub(crate) const fn links(&self) -> Option<&'static str> {
         match self {
             Self::Loopback => Some("udp:127.0.0.1,shm"),
@@ -140,25 +143,26 @@ impl Network {
     }
 }
 
-/// What was sent on a host, by all programs.
+/// The traffic that all programs of a host have sent.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Sent {
-    /// Datagrams of UDP, by which devices speak to each other. Many that the kernel is given at once count once.
+    /// Number of UDP datagrams, which devices use between them. Several datagrams of one system
+    /// call may count once.
     pub datagrams: u64,
-    /// Segments of TCP.
+    /// Number of TCP segments.
     pub segments: u64,
 }
 
 impl Sent {
-    /// What was sent in a network namespace.
+    /// Returns the traffic sent in a network namespace.
     ///
     /// # Panics
-    /// If the kernel does not say.
+    /// If the kernel does not report it.
     pub(crate) fn by(namespace: &str) -> Self {
         let shown = ["netns", "exec", namespace, "cat", "/proc/net/snmp"];
         let shown = Command::new("ip").args(shown).output().expect("it was made by this command");
         let text = String::from_utf8_lossy(&shown.stdout).into_owned();
-        // Two lines for each protocol: names and numbers.
+        // The file has two lines per protocol: names, then values.
         let counter = |protocol: &str, name: &str| {
             let mut lines = text.lines().filter(|line| line.starts_with(protocol));
             let (names, numbers) = (lines.next()?, lines.next()?);
@@ -181,7 +185,7 @@ impl std::ops::Sub for Sent {
     }
 }
 
-/// Runs a command that changes a network of our own.
+/// Runs a command that changes a network namespace of the test.
 fn expect_run(words: &[&str]) {
     let output = Command::new(words[0]).args(&words[1..]).output();
     let output = output.unwrap_or_else(|error| panic!("{}: {error}", words.join(" ")));
@@ -189,8 +193,8 @@ fn expect_run(words: &[&str]) {
     assert!(output.status.success(), "{}: {said}", words.join(" "));
 }
 
-/// Waits until a link of a namespace carries frames: the kernel says so a while after both ends are there, and until
-/// then a device has no other address than loopback.
+/// Waits until a link of a namespace has carrier. The kernel reports it some time after both ends
+/// exist, and until then a device has only the loopback address.
 fn wait_for_carrier(namespace: &str, link: u32) {
     let link = format!("link{link}");
     let is_up = || {

@@ -1,4 +1,4 @@
-//! Programs that run over the libraries.
+//! Programs that run with the project's libraries.
 
 use std::fs;
 use std::io::Read as _;
@@ -13,58 +13,59 @@ use std::time::{Duration, Instant};
 use crate::libraries::Libraries;
 use crate::network::{Network, Side};
 
-/// A program to be run.
+/// A program to run.
 #[derive(Clone, Debug)]
 pub struct Program {
     words: Vec<String>,
     environment: Vec<(String, String)>,
     by_root: bool,
-    /// Those that were built, if none are named.
+    /// The libraries to run it with; `None` means the libraries that [`Libraries::built`] builds.
     libraries: Option<Libraries>,
 }
 
 impl Program {
-    /// Describes the program of that name or path, with these arguments, separated by spaces.
+    /// Describes a program by its name or path, and its arguments, separated by spaces.
     pub fn new(program: &str, arguments: &str) -> Self {
         let words = std::iter::once(program).chain(arguments.split_whitespace());
         let words = words.map(str::to_owned).collect();
         Self { words, environment: Vec::new(), by_root: false, libraries: None }
     }
 
-    /// Adds an argument.
+    /// Adds an argument. It may contain spaces.
     #[must_use]
     pub fn argument(mut self, argument: &impl ToString) -> Self {
         self.words.push(argument.to_string());
         self
     }
 
-    /// Adds a variable of its environment.
+    /// Sets an environment variable of the program.
     #[must_use]
     pub fn variable(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.into(), value.into()));
         self
     }
 
-    /// Runs it as the user of the test, also in network namespaces: for programs that others may not run.
+    /// Runs the program as the user of the test, also in network namespaces. Needed for programs
+    /// that unprivileged users may not run.
     #[must_use]
     pub const fn by_root(mut self) -> Self {
         self.by_root = true;
         self
     }
 
-    /// Runs it over these libraries, and not those that were built.
+    /// Runs the program with these libraries instead of those that were built.
     #[must_use]
     pub fn over(mut self, libraries: &Libraries) -> Self {
         self.libraries = Some(libraries.clone());
         self
     }
 
-    /// Returns the variables that were set.
+    /// Returns the environment variables set so far.
     pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
         self.environment.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Starts it on a side of a network, over the libraries.
+    /// Starts the program on a side of a network, with the libraries.
     ///
     /// # Panics
     /// If the operating system cannot start it.
@@ -79,7 +80,7 @@ impl Program {
         self.start_with(network, side, &variables)
     }
 
-    /// Starts it without the libraries.
+    /// Starts the program without the libraries.
     ///
     /// # Panics
     /// If the operating system cannot start it.
@@ -89,13 +90,14 @@ impl Program {
 
     fn start_with(&self, network: &Network, side: Side, variables: &[(String, String)]) -> Running {
         let mut words = network.prefix(side, self.by_root);
-        // `env`, as what comes before is not to be run over the libraries.
+        // `env` sets the variables, so that the commands before it run without the libraries.
         words.push("env".into());
         words.extend(variables.iter().map(|(name, value)| format!("{name}={value}")));
         self.start_behind(words)
     }
 
-    /// Returns the words that start it: `env` if it has variables, and its own words.
+    /// Returns the words of the command: `env` and the variables, if there are any, then the
+    /// program and its arguments.
     pub fn words(&self) -> Vec<String> {
         let variables = self.environment.iter().map(|(name, value)| format!("{name}={value}"));
         let mut words: Vec<_> = variables.collect();
@@ -106,7 +108,7 @@ impl Program {
         words
     }
 
-    /// Starts it, with these words before its own.
+    /// Starts the program, with `words` before its own.
     pub(crate) fn start_behind(&self, mut words: Vec<String>) -> Running {
         words.extend(self.words());
         let shown = self.words.join(" ");
@@ -125,7 +127,7 @@ impl Program {
         let text = Arc::clone(&said);
         let reader = thread::spawn(move || {
             let (mut output, mut part) = (output, [0; 4096]);
-            // It ends when the last process that has the other end does.
+            // The read returns 0 when the last process that holds the other end has ended.
             while let Ok(bytes @ 1..) = output.read(&mut part) {
                 text.lock().expect("nobody panics with it").extend(&part[..bytes]);
             }
@@ -133,29 +135,29 @@ impl Program {
         Running { child: Some(child), reader: Some(reader), said, shown, started: Instant::now() }
     }
 
-    /// Runs it and waits for it.
+    /// Runs the program with the libraries and waits until it ends.
     pub fn run(&self, network: &Network, side: Side) -> Finished {
         self.start(network, side).finish()
     }
 
-    /// Runs it without the libraries and waits for it.
+    /// Runs the program without the libraries and waits until it ends.
     pub fn run_bare(&self, network: &Network, side: Side) -> Finished {
         self.start_bare(network, side).finish()
     }
 
-    /// Runs one side of a program whose server listens at a TCP port, then the other side, which gets the address where the
-    /// server is. Returns how both ended, the server first.
+    /// Runs this program as the server, which listens on a TCP port, then `client`, whose last
+    /// argument is the server's address. Returns both results, the server's first.
     pub fn run_pair(&self, client: &Self, network: &Network, port: u16) -> [Finished; 2] {
         let mut server = self.start(network, Side::Server);
         server.wait_for_listener(port);
         let client = client.clone().argument(&network.server_address()).run(network, Side::Client);
-        // A server that has lost its client may wait for another.
+        // A server whose client failed may wait for another client.
         let limit = if client.is_success() { LIMIT } else { server.started.elapsed() + PARTING };
         [server.finish_within(limit), client]
     }
 }
 
-/// A program that was started. Dropping it kills all that it has started.
+/// A program that was started. Dropping it kills its whole process group.
 #[derive(Debug)]
 pub struct Running {
     child: Option<Child>,
@@ -166,44 +168,46 @@ pub struct Running {
 }
 
 impl Running {
-    /// Returns the number of its process, which is also its process group.
+    /// Returns the process ID, which is also the process group ID.
     ///
     /// # Panics
-    /// If it was waited for.
+    /// If [`Self::finish`] was called before.
     pub fn id(&self) -> u32 {
         self.child.as_ref().expect("it was not waited for").id()
     }
 
-    /// Waits until it listens at a TCP port, or has ended.
+    /// Waits until any program in its network namespace listens on a TCP port, or the program has
+    /// ended.
     ///
     /// # Panics
-    /// If it takes too long.
+    /// If that takes longer than 90 s.
     pub fn wait_for_listener(&mut self, port: u16) {
         self.wait_for_port(port, "tcp", "0A");
     }
 
-    /// Waits until it has a UDP port, or has ended.
+    /// Waits until any program in its network namespace has bound a UDP port, or the program has
+    /// ended.
     ///
     /// # Panics
-    /// If it takes too long.
+    /// If that takes longer than 90 s.
     pub fn wait_for_datagrams(&mut self, port: u16) {
         self.wait_for_port(port, "udp", "07");
     }
 
-    /// Waits until it listens at a port of the connection manager, or has ended.
+    /// Waits until the program listens on a port of the connection manager, or has ended.
     ///
     /// # Panics
-    /// If it takes too long.
+    /// If that takes longer than 90 s.
     pub fn wait_for_manager_port(&mut self, port: u16) {
         self.wait_for_port(port, "udp", "07");
-        // What is claimed is listened at when there is a slot, too.
+        // The port alone is not enough: the device listens only once it has a slot.
         self.wait_until("does not listen", Self::has_slot);
     }
 
-    /// Waits until it has printed this, or has ended.
+    /// Waits until the program has printed `wanted`, or has ended.
     ///
     /// # Panics
-    /// If it takes too long.
+    /// If that takes longer than 90 s.
     pub fn wait_for_output(&mut self, wanted: &str) {
         self.wait_until("does not say what is waited for", |running| {
             let said = running.said.lock().expect("nobody panics with it");
@@ -217,12 +221,13 @@ impl Running {
         });
     }
 
-    /// Whether it has the UDP port of a slot of queue pairs.
+    /// Returns whether a UDP port of a slot of queue pairs is bound in its network namespace.
     fn has_slot(&self) -> bool {
         self.sockets("udp").any(|(at, _)| at >= 0xf000)
     }
 
-    /// Ports of the host it is on, and their states.
+    /// Returns the ports bound in its network namespace, and their states as the kernel prints
+    /// them.
     fn sockets(&self, protocol: &str) -> impl Iterator<Item = (u16, String)> + use<> {
         let table = format!("/proc/{}/net/{protocol}", self.id());
         let tables = [format!("{table}6"), table];
@@ -237,10 +242,11 @@ impl Running {
         sockets.into_iter()
     }
 
-    /// Waits until something is so, or the program has ended; `what` says what is not so.
+    /// Waits until `is_so` returns true, or the program has ended. On a timeout `what` is the error
+    /// text.
     ///
     /// # Panics
-    /// If it takes too long.
+    /// If that takes longer than 90 s.
     pub fn wait_until(&mut self, what: &str, is_so: impl Fn(&Self) -> bool) {
         while !is_so(self) {
             if self.has_ended() {
@@ -251,33 +257,33 @@ impl Running {
         }
     }
 
-    /// Whether it has ended.
     fn has_ended(&mut self) -> bool {
         self.child
             .as_mut()
             .is_none_or(|child| child.try_wait().is_ok_and(|status| status.is_some()))
     }
 
-    /// Sends it a signal, by name.
+    /// Sends a signal, by its name, to the process group.
     pub fn signal(&self, name: &str) {
         let group = format!("-{}", self.id());
         let kill = Command::new("kill").args([&format!("-{name}"), "--", &group]).output();
-        // It may have ended.
+        // The process may have ended already.
         drop(kill);
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Sends SIGTERM and waits until the program ends.
     pub fn stop(self) -> Finished {
         self.signal("TERM");
         self.finish()
     }
 
-    /// Waits for its end.
+    /// Waits until the program ends, at most 90 s after its start.
     pub fn finish(self) -> Finished {
         self.finish_within(LIMIT)
     }
 
-    /// Waits for its end; what takes longer is killed, and has failed.
+    /// Waits until the program ends. If it runs longer than `limit`, it is killed and counts as
+    /// failed.
     ///
     /// # Panics
     /// If its output cannot be read.
@@ -313,30 +319,30 @@ impl Drop for Running {
     }
 }
 
-/// How a program has ended.
+/// The result of a program that has ended.
 #[derive(Debug)]
 pub struct Finished {
     shown: String,
-    /// How.
+    /// The exit status.
     pub status: ExitStatus,
-    /// It was killed, as it took too long.
+    /// Whether it was killed because it took too long.
     pub is_late: bool,
-    /// What it printed, errors too.
+    /// Its standard output and standard error.
     pub output: String,
     /// How long it ran.
     pub took: Duration,
 }
 
 impl Finished {
-    /// Whether it ended by itself and has found nothing wrong.
+    /// Returns whether it exited with status 0 and was not killed.
     pub fn is_success(&self) -> bool {
         self.status.success() && !self.is_late
     }
 
-    /// Returns its output.
+    /// Returns the output.
     ///
     /// # Panics
-    /// If it has failed.
+    /// If the program failed.
     #[track_caller]
     pub fn expect_success(&self) -> &str {
         assert!(self.is_success(), "{self}");
@@ -355,21 +361,21 @@ impl std::fmt::Display for Finished {
     }
 }
 
-/// Checks that both sides have ended well.
+/// Checks that server and client both succeeded.
 ///
 /// # Panics
-/// If one has not, with the output of both.
+/// If one of them failed; the message has the output of both.
 #[track_caller]
 pub fn expect_both(ended: &[Finished; 2]) {
     let [server, client] = ended;
     assert!(server.is_success() && client.is_success(), "server {server}\nclient {client}");
 }
 
-/// Long enough for a busy machine.
+/// Longest run of a program; long enough for a busy machine.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Time that a server has to end when its client has failed.
+/// Time after which a server is killed if its client has failed.
 const PARTING: Duration = Duration::from_secs(2);
 
-/// Time between two looks at a process.
+/// Time between two checks of a process.
 const LOOK: Duration = Duration::from_millis(5);

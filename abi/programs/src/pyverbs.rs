@@ -1,12 +1,12 @@
-//! The suite of tests of pyverbs, which its package has as documentation.
+//! The test suite of pyverbs, which its package installs as documentation.
 
 use std::path::{Path, PathBuf};
 
 use crate::libraries::target_folder;
 
-/// Finds the folder of the suite: where the package puts it, or where `./x` has unpacked it on a host that has
-/// packages without their documentation. Returns `None` and prints the reason if neither is there, or pyverbs
-/// itself is not.
+/// Returns the folder of the suite. That is the package's folder, or the one into which `./x`
+/// unpacked it on a host whose packages come without documentation. Returns `None` and prints the
+/// reason if the suite or pyverbs itself is missing.
 pub fn pyverbs_suite() -> Option<PathBuf> {
     if !Path::new(MODULE).is_dir() {
         println!("skipped: no {MODULE} (Debian's package python3-pyverbs)");
@@ -20,8 +20,8 @@ pub fn pyverbs_suite() -> Option<PathBuf> {
     found
 }
 
-/// Where Debian puts it.
+/// The suite's folder in Debian's package.
 const SUITE: &str = "/usr/share/doc/rdma-core/tests";
 
-/// Where Debian puts pyverbs.
+/// The pyverbs module's folder in Debian's package.
 const MODULE: &str = "/usr/lib/python3/dist-packages/pyverbs";

@@ -1,4 +1,4 @@
-//! Ranks of MPI on two hosts: network namespaces, which are reached by a stand-in for ssh.
+//! MPI ranks on two hosts: network namespaces, reached by a stand-in for ssh.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,38 +13,39 @@ use crate::libraries::{Libraries, ethernot};
 use crate::network::{Network, Sent};
 use crate::process::{Program, Running};
 
-/// What starts ranks, and how it learns where.
+/// A program that starts ranks, by the way in which it is given the hosts.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Launcher {
     /// `mpirun` of Open MPI 4.
     OpenMpi4(PathBuf),
-    /// `mpirun` of Open MPI 5, which is that of PRRTE.
+    /// `mpirun` of Open MPI 5, which is PRRTE's.
     OpenMpi5(PathBuf),
     /// `mpirun` of MPICH.
     Hydra(PathBuf),
-    /// A stand-in for Slurm's `srun`, which brings variables and the working folder to every task.
+    /// A stand-in for Slurm's `srun`, which passes variables and the working folder to every task.
     Slurm,
 }
 
-/// Two hosts that a launcher can start ranks on.
+/// Two hosts on which a launcher can start ranks.
 #[derive(Debug)]
 pub struct Hosts {
     pair: NamespacePair,
-    /// With the stand-in for ssh, and for what a launcher keeps while it runs.
+    /// Folder for the stand-ins, and for files of a launcher while it runs.
     folder: PathBuf,
 }
 
 impl Hosts {
-    /// Makes two hosts with one link between them. Returns `None` and prints the reason if this process may not
-    /// make namespaces.
+    /// Creates two hosts with one link between them. Returns `None` and prints the reason if this
+    /// process may not create namespaces.
     ///
     /// # Panics
-    /// If the folder for temporary files cannot be written.
+    /// If the temporary folder cannot be written.
     pub fn two() -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let Network::Namespaces(pair) = Network::namespaces()? else { return None };
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        // Launchers put paths of sockets there, which are short.
+        // The name is short because launchers create sockets there, and paths of sockets have a
+        // short limit.
         let folder = env::temp_dir().join(format!("ranks-{}-{number}", process::id()));
         let hosts = Self { pair, folder };
         fs::create_dir_all(&hosts.folder)
@@ -54,26 +55,27 @@ impl Hosts {
         Some(hosts)
     }
 
-    /// Returns their addresses. A launcher runs on the first.
+    /// Returns the addresses of both hosts. Launchers run on the first.
     pub fn addresses(&self) -> [String; 2] {
         let link = &self.pair.links()[0];
         let client = link.client.expect("both ends have addresses");
         [client.to_string(), link.server.to_string()]
     }
 
-    /// Returns what was sent on both until now.
+    /// Returns the traffic sent on both hosts until now.
     ///
     /// # Panics
-    /// If the kernel does not say.
+    /// If the kernel does not report it.
     pub fn sent(&self) -> [Sent; 2] {
         [self.pair.client(), self.pair.server()].map(Sent::by)
     }
 
-    /// Starts so many ranks by a launcher with these options, separated by spaces, half of them on each host. What
-    /// they run is `program`; over the libraries it is behind `ethernot run` ([`over_us`]).
+    /// Starts `ranks` ranks of `program`, half of them on each host, by a launcher with these
+    /// options, separated by spaces. To run them with the libraries, wrap the program with
+    /// [`over_us`].
     ///
     /// # Panics
-    /// If the operating system cannot start it.
+    /// If the operating system cannot start the launcher.
     pub fn start(
         &self,
         launcher: &Launcher,
@@ -84,7 +86,7 @@ impl Hosts {
         self.start_on_first(&self.command(launcher, ranks, options, program))
     }
 
-    /// Returns the command by which a launcher starts the ranks, as [`Self::start`] does.
+    /// Returns the command with which [`Self::start`] starts the ranks.
     pub fn command(
         &self,
         launcher: &Launcher,
@@ -100,7 +102,7 @@ impl Hosts {
         program.words().iter().fold(command, Program::argument)
     }
 
-    /// Starts a command where launchers run.
+    /// Starts a command on the host of the launchers.
     ///
     /// # Panics
     /// If the operating system cannot start it.
@@ -108,17 +110,18 @@ impl Hosts {
         command.start_behind(self.on(0))
     }
 
-    /// The stand-in for ssh.
+    /// Returns the path of the stand-in for ssh.
     fn stand_in(&self) -> PathBuf {
         self.folder.join("ssh")
     }
 
-    /// The stand-in for srun.
+    /// Returns the path of the stand-in for srun.
     fn srun(&self) -> PathBuf {
         self.folder.join("srun")
     }
 
-    /// What stands before a command that runs on a host. Each has a name and shared memory of its own, as hosts do.
+    /// Returns the words before a command that run it on a host. Each host has its own name and
+    /// shared memory, as real hosts have.
     fn on(&self, host: usize) -> Vec<String> {
         let namespace = [self.pair.client(), self.pair.server()][host];
         let enter = format!("mount -t tmpfs none /dev/shm && hostname host{host} && exec \"$@\"");
@@ -128,14 +131,14 @@ impl Hosts {
         words.chain(["env", &temporary]).map(str::to_owned).collect()
     }
 
-    /// What stands before a command that runs on a host, as a shell reads it.
+    /// Returns the words before a command that run it on a host, quoted for a shell.
     fn quoted(&self, host: usize) -> String {
         let words = self.on(host).into_iter().map(|word| format!("'{word}'"));
         words.collect::<Vec<_>>().join(" ")
     }
 
-    /// It takes what ssh does: options, a host, and words that a shell there makes a command of. As with ssh, variables
-    /// stay behind.
+    /// Writes the stand-in for ssh. Its arguments are those of ssh: options, a host, and the words
+    /// of a shell command. As with ssh, environment variables are not passed.
     fn write_stand_in(&self) -> io::Result<()> {
         let [first, second] = self.addresses();
         let text = format!(
@@ -155,8 +158,8 @@ impl Hosts {
         write_program(&self.stand_in(), &text)
     }
 
-    /// It takes what srun does: a number of tasks and a command. Tasks have no input; the exit status is the greatest of
-    /// theirs.
+    /// Writes the stand-in for srun. Its arguments are a number of tasks and a command. Tasks have
+    /// no input; the exit status is the greatest of the tasks' exit statuses.
     fn write_srun(&self) -> io::Result<()> {
         let text = format!(
             "#!/bin/sh\n\
@@ -179,14 +182,15 @@ impl Hosts {
         write_program(&self.srun(), &text)
     }
 
-    /// Kills what still runs there: daemons of a launcher have no parent when it was killed.
+    /// Kills all processes that still run on the hosts. The daemons of a killed launcher have no
+    /// parent that would end them.
     fn kill_all(&self) {
         for namespace in [self.pair.client(), self.pair.server()] {
             let shown = Command::new("ip").args(["netns", "pids", namespace]).output();
             let Ok(shown) = shown else { continue };
             let pids = String::from_utf8_lossy(&shown.stdout).into_owned();
             for pid in pids.split_whitespace() {
-                // It may have ended.
+                // The process may have ended already.
                 drop(Command::new("kill").args(["-KILL", pid]).output());
             }
         }
@@ -196,20 +200,21 @@ impl Hosts {
 impl Drop for Hosts {
     fn drop(&mut self) {
         self.kill_all();
-        // What is left there is in the folder for temporary files.
+        // If this fails, the files remain in the temporary folder.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
 impl Launcher {
-    /// Its path, and the arguments by which it starts so many ranks: half on each host, in order.
+    /// Returns the launcher's path and the arguments that start `ranks` ranks, half of them on each
+    /// host, in order.
     fn command(&self, ranks: u32, hosts: &Hosts) -> (PathBuf, String) {
         let [first, second] = hosts.addresses();
         let half = ranks / 2;
         let places = format!("{first}:{half},{second}:{half}");
         let stand_in = hosts.stand_in().display().to_string();
         match self {
-            // Daemons stay with the launcher, so that nothing is left when it ends.
+            // Daemons remain children of the launcher, so that they end with it.
             Self::OpenMpi4(path) => (
                 path.clone(),
                 format!(
@@ -236,15 +241,16 @@ impl Launcher {
     }
 }
 
-/// Writes a script that everyone may run.
+/// Writes a script that every user may run.
 fn write_program(path: &Path, text: &str) -> io::Result<()> {
     fs::write(path, text)?;
     fs::set_permissions(path, Permissions::from_mode(0o755))
 }
 
-/// Returns a program as a user would start it on each host: behind `ethernot run` with these options.
+/// Returns `program` as a user would start it on each host: behind `ethernot run` with these
+/// options.
 pub fn over_us(options: &str, program: &Program) -> Program {
-    // The environment of a test does not reach other hosts.
+    // The environment of the test does not reach other hosts.
     let libraries = format!("ETHERNOT_LIBRARIES={}", Libraries::built().folder().display());
     let mut command = Program::new("env", "").argument(&libraries);
     command = command.argument(&ethernot().display()).argument(&"run");

@@ -1,4 +1,5 @@
-//! Servers and clients that talk by TCP, each with the library for sockets or without it, and what the library counted.
+//! Servers and clients that talk over TCP, each with or without the library for sockets, and the
+//! counters of that library.
 
 use std::fs::{self, Permissions};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -17,24 +18,24 @@ use crate::libraries::Libraries;
 use crate::network::{Network, Side};
 use crate::process::{Finished, Program, Running};
 
-/// Which sides have the library for sockets.
+/// Which sides run with the library for sockets.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Loaded {
-    /// Both are as they would be without the project.
+    /// Neither side: plain TCP.
     Neither,
-    /// Connections move.
+    /// Both sides: connections move to the edge.
     Both,
-    /// The server alone: connections stay on TCP.
+    /// Only the server: connections stay on TCP.
     Server,
-    /// The client alone: connections stay on TCP.
+    /// Only the client: connections stay on TCP.
     Client,
 }
 
 impl Loaded {
-    /// All of them: what does not work over plain TCP says nothing about the library.
+    /// All variants, plain TCP included: a test that fails there does not blame the library.
     pub const ALL: [Self; 4] = [Self::Neither, Self::Both, Self::Server, Self::Client];
 
-    /// Whether that side has the library.
+    /// Returns whether the program on that side runs with the library.
     pub fn is_on(self, side: Side) -> bool {
         match self {
             Self::Neither => false,
@@ -45,8 +46,8 @@ impl Loaded {
     }
 }
 
-/// A server and its clients on a network, with a folder of their own that all of them may write to. Dropping it removes
-/// the folder.
+/// A server and its clients on a network, with a temporary folder that all of them may write to.
+/// Dropping it removes the folder.
 #[derive(Debug)]
 pub struct Stage<'a> {
     network: &'a Network,
@@ -56,11 +57,11 @@ pub struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Prepares a folder and what is loaded on each side. Returns `None` and prints the reason if the library is to
-    /// be loaded and is not there.
+    /// Creates the folder. Returns `None` and prints the reason if a side needs the library and it
+    /// was not built.
     ///
     /// # Panics
-    /// If there can be no temporary folder.
+    /// If the folder cannot be created.
     pub fn new(network: &'a Network, loaded: Loaded) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if loaded != Loaded::Neither {
@@ -81,19 +82,19 @@ impl<'a> Stage<'a> {
         Some(stage)
     }
 
-    /// Sets a variable for the library, on both sides.
+    /// Sets an environment variable for the library, on both sides.
     #[must_use]
     pub fn variable(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.into(), value.into()));
         self
     }
 
-    /// Returns a folder that programs of any user may write to.
+    /// Returns the folder, to which programs of any user may write.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Returns which sides have the library.
+    /// Returns which sides run with the library.
     pub const fn loaded(&self) -> Loaded {
         self.loaded
     }
@@ -103,33 +104,34 @@ impl<'a> Stage<'a> {
         self.network.server_address()
     }
 
-    /// Writes a file in the folder, with that text, and returns its path.
+    /// Writes a file with this text in the folder, and returns its path.
     ///
     /// # Panics
-    /// If it cannot be written.
+    /// If the file cannot be written.
     pub fn file(&self, name: &str, text: &str) -> PathBuf {
         let path = self.folder.join(name);
         fs::write(&path, text).expect("a file in a folder of our own");
         path
     }
 
-    /// Finds a port at which no program listens on the server's host.
+    /// Finds a TCP port on which no program listens on the server's host.
     ///
     /// # Panics
     /// If there is none.
     pub fn free_port(&self) -> u16 {
-        // Also free in a network of its own, where no program listens at all.
+        // In a network namespace the port is free too, because no program listens there.
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port that is free");
         listener.local_addr().expect("the address of a listener").port()
     }
 
-    /// Starts a program on a side, as a user without rights.
+    /// Starts a program on a side, as an unprivileged user.
     pub fn start(&self, program: &Program, side: Side) -> Running {
         program.start_behind(self.words_before(side))
     }
 
-    /// Starts both sides of a plain client of ours, the server first, of a kind that it knows; `warm_ms` after the
-    /// connection is there they begin. `None` if it cannot be compiled.
+    /// Starts both sides of the test client `clients/CLIENT.c`, the server first. `kind` is an
+    /// argument of the client. Both begin `warm_ms` ms after the connection is established. Returns
+    /// `None` if there is no compiler.
     pub fn start_both(&self, client: &str, kind: &str, warm_ms: u32) -> Option<[Running; 2]> {
         let program = build_plain_client(client)?;
         let port = self.free_port();
@@ -143,23 +145,24 @@ impl<'a> Stage<'a> {
         Some([server, client])
     }
 
-    /// Runs a program on a side, as a user without rights.
+    /// Runs a program on a side, as an unprivileged user.
     pub fn run(&self, program: &Program, side: Side) -> Finished {
         self.start(program, side).finish()
     }
 
-    /// What is to stand before a command, to start it on that side, over the library if that side has it.
+    /// Returns the words before a command that start it on that side, with the library if that side
+    /// has it.
     fn words_before(&self, side: Side) -> Vec<String> {
         let mut words = self.network.prefix(side, false);
         if words.is_empty() && nix::unistd::geteuid().is_root() {
             words.extend(UNPRIVILEGED.map(str::to_owned));
         }
-        // Programs look for their own files at home, and this user has none.
+        // Programs look for their files in the home folder, and this user has none.
         words.extend(["env".to_owned(), format!("HOME={}", self.folder.display())]);
         if let (true, Some(library)) = (self.loaded.is_on(side), library()) {
             let counters = self.counters_folder(side);
             words.push(format!("ETHERNOT_SOCKETS_COUNTERS={}", counters.display()));
-            // What the library does is seen best where it does as much as it can.
+            // Tests see most of the library if every connection moves.
             words.push("ETHERNOT_SOCKETS_MOVE=always".to_owned());
             words.extend(self.variables.iter().map(|(name, value)| format!("{name}={value}")));
             words.push(format!("LD_PRELOAD={}", library.display()));
@@ -174,12 +177,12 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// Returns what the library counted on a side, in all processes.
+    /// Returns the sums of the library's counters on a side, over all processes.
     pub fn counters(&self, side: Side) -> Counters {
         let mut sum = Counters::default();
         let Ok(files) = fs::read_dir(self.counters_folder(side)) else { return sum };
         for file in files.flatten() {
-            // One that is being replaced is not there for a moment.
+            // A file that a process is replacing is missing for a moment.
             let Ok(text) = fs::read_to_string(file.path()) else { continue };
             let Ok(value) = serde_json::from_str::<Value>(&text) else { continue };
             sum.add(&value);
@@ -187,17 +190,18 @@ impl<'a> Stage<'a> {
         sum
     }
 
-    /// Checks by the counters that connections took the path they should: moved if both sides have the library, and
-    /// left to TCP for want of an answer otherwise.
+    /// Checks by the counters that connections took the expected path. They move if both sides have
+    /// the library; if only one side has it, they stay on TCP because the peer does not answer.
     ///
     /// # Panics
-    /// If they say something else for longer than a process may take to write them down.
+    /// If the counters do not agree within the time that processes take to write them.
     #[track_caller]
     pub fn expect_path(&self) {
         self.expect_counted(Self::wrong_path);
     }
 
-    /// Whether connections took the way they should. On a busy host one may stay on TCP, as a peer has a second to answer.
+    /// Returns whether connections took the expected path. On a busy host one may stay on TCP,
+    /// because a peer must answer within a second.
     pub fn has_path(&self) -> bool {
         let since = Instant::now();
         while self.wrong_path().is_some() {
@@ -209,11 +213,12 @@ impl<'a> Stage<'a> {
         true
     }
 
-    /// Checks by the counters that the library has had connections on each side that has it, moved or not: those
-    /// that a server closes at once may end before they are decided.
+    /// Checks by the counters that the library has seen connections on each side that has it, moved
+    /// or not. A connection that a server closes at once may end before the library has decided
+    /// about it.
     ///
     /// # Panics
-    /// If they say something else for longer than a process may take to write them down.
+    /// If the counters do not agree within the time that processes take to write them.
     #[track_caller]
     pub fn expect_seen(&self) {
         self.expect_counted(|stage| {
@@ -236,10 +241,10 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// Checks that connections have gone back to TCP on both sides.
+    /// Checks that connections have returned to TCP on both sides.
     ///
     /// # Panics
-    /// If none has for longer than an edge connection that is lost is waited for.
+    /// If none has within the time after which a silent edge connection is abandoned.
     #[track_caller]
     pub fn expect_home(&self) {
         let since = Instant::now();
@@ -254,7 +259,7 @@ impl<'a> Stage<'a> {
         let [server, client] = [Side::Server, Side::Client].map(|side| self.counters(side));
         let is_right = match self.loaded {
             Loaded::Neither => true,
-            // Another process of the host may have the UDP port of a rendezvous socket.
+            // Another process of the host may have bound the UDP port of the rendezvous socket.
             Loaded::Both => {
                 (server.moved > 0 && client.moved > 0) || client.had_no_rendezvous_socket()
             }
@@ -273,27 +278,28 @@ impl Drop for Stage<'_> {
     }
 }
 
-/// What the library counted.
+/// Counters of the library, summed over processes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counters {
-    /// Processes that wrote it down.
+    /// Number of processes that wrote counters.
     pub processes: u64,
-    /// Connections that were moved to the edge.
+    /// Number of connections that moved to the edge.
     pub moved: u64,
-    /// Connections that were left to TCP.
+    /// Number of connections that stayed on TCP.
     pub left: u64,
-    /// Reasons for that, and how often each was.
+    /// The reasons why connections stayed on TCP, with the number of connections for each.
     pub reasons: Vec<(String, u64)>,
     /// Bytes sent over the edge.
     pub sent: u64,
     /// Bytes received over the edge.
     pub received: u64,
-    /// Connections that were reset.
+    /// Number of connections that were reset.
     pub resets: u64,
 }
 
 impl Counters {
-    /// Whether a connection stayed on TCP because the UDP port with its number was taken.
+    /// Returns whether a connection stayed on TCP because the UDP port of the same number was
+    /// taken.
     fn had_no_rendezvous_socket(&self) -> bool {
         self.reasons.iter().any(|(reason, _)| reason == "no-door")
     }
@@ -316,7 +322,8 @@ impl Counters {
     }
 }
 
-/// The library for sockets; nothing, and a printed reason, if it was not built.
+/// Returns the path of the library for sockets. Returns `None` and prints the reason if it was not
+/// built.
 fn library() -> Option<&'static Path> {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
     let path = LIBRARY.get_or_init(|| Libraries::built().folder().join(LIBRARY_NAME));
@@ -327,10 +334,10 @@ fn library() -> Option<&'static Path> {
     is_there.then_some(path)
 }
 
-/// A folder that everyone may write to.
+/// Creates a folder that every user may write to.
 ///
 /// # Panics
-/// If it cannot be made.
+/// If the folder cannot be created.
 pub(crate) fn make_open_folder(folder: &Path) {
     fs::create_dir_all(folder).expect("a folder below that of temporary files");
     fs::set_permissions(folder, Permissions::from_mode(0o777)).expect("a folder of our own");
@@ -338,14 +345,15 @@ pub(crate) fn make_open_folder(folder: &Path) {
 
 const LIBRARY_NAME: &str = "libethernot-sockets.so";
 
-/// Servers that find themselves to be root want to become somebody else.
+/// Runs a command as an unprivileged user. Servers that run as root switch to another user.
 const UNPRIVILEGED: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
-/// Processes write their counters down once a second.
+/// Time limit for counters to be written: processes write them once a second.
 const COUNTERS_LATE: Duration = Duration::from_secs(5);
 
-/// How long it may take until connections have gone back to TCP: the silence of an edge connection, many times.
+/// Time limit for connections to return to TCP: many times the silence after which an edge
+/// connection is abandoned.
 const HOME_LATE: Duration = Duration::from_mins(1);
 
-/// Time between two looks at the counters.
+/// Time between two reads of the counters.
 const LOOK: Duration = Duration::from_millis(20);

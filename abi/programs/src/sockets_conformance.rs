@@ -1,4 +1,5 @@
-//! Programs that print what they see of a connection: it is to be the same over plain TCP and with the library.
+//! Programs that print what they observe of a connection. The output must be the same over plain
+//! TCP and with the library.
 
 use std::path::Path;
 
@@ -7,39 +8,40 @@ use crate::network::{Network, Side};
 use crate::process::{Program, expect_both};
 use crate::sockets::{Loaded, Stage};
 
-/// What a program of `clients/sockets_*.c` looks at.
+/// A test case of a program `clients/sockets_*.c`.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    /// The program: `clients/sockets_NAME.c`.
+    /// The program: `NAME` in `clients/sockets_NAME.c`.
     pub program: &'a str,
-    /// What it is to look at.
+    /// The name of the test case, an argument of the program.
     pub name: &'a str,
-    /// Whether connections of it can be moved at all.
+    /// Whether the library can move its connections at all.
     pub moves: bool,
 }
 
-/// When a program begins with what it looks at.
+/// When a program begins its test case.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum When {
-    /// At once, so that connections move in the midst of it.
+    /// At once, so that connections move during the test case.
     Early,
-    /// After it has talked so long that connections are about to move by default.
+    /// After about as much traffic as makes a connection move by default.
     Halfway,
-    /// After it has talked long enough for connections to have moved.
+    /// After enough traffic for connections to have moved.
     Late,
 }
 
 impl Subject<'_> {
-    /// Runs it over plain TCP, then with the library, both from the beginning of a connection and when that has moved.
+    /// Runs the test case over plain TCP, then with the library: once from the start of a
+    /// connection, and once after it has moved.
     ///
     /// # Panics
-    /// If it fails, or what it prints differs.
+    /// If a run fails or the outputs differ.
     #[track_caller]
     pub fn compare(&self, network: &Network) {
         self.compare_when(network, "always", &[When::Early, When::Late]);
     }
 
-    /// Compares as [`Self::compare`] does, where connections move when that pays, as by default.
+    /// Compares as [`Self::compare`] does, but connections move only when that pays, as by default.
     ///
     /// # Panics
     /// As [`Self::compare`].
@@ -66,7 +68,7 @@ impl Subject<'_> {
         }
     }
 
-    /// What server and client print.
+    /// Runs the test case and returns the output of server and client.
     #[track_caller]
     fn run(
         &self,
@@ -80,7 +82,7 @@ impl Subject<'_> {
         let port = stage.free_port();
         let warm_ms = match when {
             When::Early => 0,
-            // A word and its answer in each millisecond.
+            // Server and client exchange one message and its answer per millisecond.
             When::Halfway => 24,
             When::Late => 50,
         };

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::sockets::Stage;
 
-/// What a server serves, in a folder of a stage.
+/// The documents of a server, in a folder of a stage.
 #[derive(Debug)]
 pub struct Documents {
     folder: PathBuf,
@@ -16,14 +16,14 @@ pub struct Documents {
 /// A document: its name and its bytes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Document {
-    /// Of the file, and last in its address.
+    /// Name of the file, and last part of its URL.
     pub name: String,
-    /// What is in it.
+    /// Its content.
     pub bytes: Vec<u8>,
 }
 
 impl Documents {
-    /// Writes documents of these sizes, each with bytes of its own.
+    /// Writes documents of these sizes, each with different content.
     ///
     /// # Panics
     /// If they cannot be written.
@@ -45,7 +45,7 @@ impl Documents {
         &self.folder
     }
 
-    /// Returns the folder in which clients put what they have fetched, under the same names.
+    /// Returns the folder in which clients store fetched documents, under the same names.
     pub fn fetched(&self) -> &Path {
         &self.fetched
     }
@@ -55,10 +55,10 @@ impl Documents {
         &self.all
     }
 
-    /// Checks that each was fetched as it is. What was fetched is removed.
+    /// Checks that each document was fetched unchanged, then removes the fetched copies.
     ///
     /// # Panics
-    /// If one was not.
+    /// If one is missing or differs.
     #[track_caller]
     pub fn expect_fetched(&self, said: &dyn std::fmt::Display) {
         for document in &self.all {
@@ -73,11 +73,12 @@ impl Documents {
 }
 
 impl Document {
-    /// Bytes that no other place of the document and no other document has in this order.
+    /// Creates a document of `bytes` bytes whose sequence occurs nowhere else in it or in other
+    /// documents.
     fn of_size(bytes: usize) -> Self {
         let mut state = bytes as u64 ^ 0x9e37_79b9_7f4a_7c15;
         let mut next = || {
-            // xorshift64: what is lost or repeated does not look like what should be there.
+            // xorshift64: a lost or repeated part never equals the part that should be there.
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
@@ -88,10 +89,11 @@ impl Document {
     }
 }
 
-/// Bytes are as they should be.
+/// Checks that bytes are as expected.
 ///
 /// # Panics
-/// If they are not: says where they begin to differ, as megabytes of them say nothing.
+/// If they differ. The message has the position of the first difference, not the bytes, which may
+/// be megabytes.
 #[track_caller]
 fn expect_equal(name: &str, bytes: &[u8], expected: &[u8]) {
     let place = bytes.iter().zip(expected).position(|(one, other)| one != other);

@@ -1,4 +1,4 @@
-//! Servers and clients that speak HTTP.
+//! HTTP servers and clients.
 
 use crate::are_installed;
 use crate::network::Side;
@@ -6,29 +6,29 @@ use crate::process::{Program, Running};
 use crate::sockets::Stage;
 use crate::sockets_documents::Documents;
 
-/// A server of documents.
+/// A server of static documents.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum HttpServer {
-    /// Apache, a process for each connection, of so many.
+    /// Apache with one process per connection, and this number of processes.
     ApachePrefork(u32),
-    /// Apache, a thread for each connection.
+    /// Apache with one thread per connection.
     ApacheWorker,
-    /// Apache, with one thread that waits for all connections.
+    /// Apache with one thread that waits for all connections.
     ApacheEvent,
-    /// nginx, with two workers.
+    /// nginx with two workers.
     Nginx,
-    /// `http.server` of Python, a thread for each connection.
+    /// Python's `http.server`, with one thread per connection.
     PythonThreads,
-    /// Streams of Python's `asyncio`.
+    /// Python's `asyncio` streams.
     PythonAsyncio,
-    /// `http` of Node.
+    /// Node's `http`.
     Node,
-    /// `com.sun.net.httpserver` of Java.
+    /// Java's `com.sun.net.httpserver`.
     Java,
 }
 
 impl HttpServer {
-    /// All of them.
+    /// All servers.
     pub const ALL: [Self; 8] = [
         Self::ApachePrefork(2),
         Self::ApacheWorker,
@@ -40,7 +40,7 @@ impl HttpServer {
         Self::Java,
     ];
 
-    /// Whether it is installed; if not, says so.
+    /// Returns whether the server is installed; prints what is missing otherwise.
     pub fn is_installed(self) -> bool {
         match self {
             Self::ApachePrefork(_) | Self::ApacheWorker | Self::ApacheEvent => {
@@ -53,7 +53,7 @@ impl HttpServer {
         }
     }
 
-    /// Starts it and waits until it listens at `port`.
+    /// Starts the server and waits until it listens on `port`.
     pub fn start(self, stage: &Stage<'_>, documents: &Documents, port: u16) -> Running {
         let mut running = stage.start(&self.program(stage, documents, port), Side::Server);
         running.wait_for_listener(port);
@@ -93,7 +93,7 @@ impl HttpServer {
     }
 }
 
-/// Apache with nothing of the system's configuration.
+/// Describes Apache with a configuration of its own, without the system's.
 fn apache(
     stage: &Stage<'_>,
     documents: &Documents,
@@ -117,7 +117,7 @@ fn apache(
     Program::new("apache2", "-DFOREGROUND -f").argument(&file.display())
 }
 
-/// nginx with nothing of the system's configuration.
+/// Describes nginx with a configuration of its own, without the system's.
 fn nginx(stage: &Stage<'_>, documents: &Documents, port: u16) -> Program {
     let folder = stage.folder().display();
     let documents = documents.folder().display();
@@ -140,26 +140,27 @@ fn nginx(stage: &Stage<'_>, documents: &Documents, port: u16) -> Program {
 /// A client that fetches documents.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum HttpClient {
-    /// curl, all over one connection.
+    /// curl: fetches all documents over one connection.
     Curl,
-    /// wrk, each document for a second over four connections.
+    /// wrk: fetches each document for one second over four connections.
     Wrk,
-    /// ab, each document 40 times, a connection for each, and again over four that are kept.
+    /// ab: fetches each document 40 times with one connection per request, then over four
+    /// persistent connections.
     Ab,
-    /// `http.client` of Python, all over one connection.
+    /// Python's `http.client`: fetches all documents over one connection.
     Python,
-    /// Two clients of Java.
+    /// Two clients of Java's library.
     Java,
-    /// `http` of Node, all over one connection.
+    /// Node's `http`: fetches all documents over one connection.
     Node,
 }
 
 impl HttpClient {
-    /// All of them.
+    /// All clients.
     pub const ALL: [Self; 6] =
         [Self::Curl, Self::Wrk, Self::Ab, Self::Python, Self::Java, Self::Node];
 
-    /// Whether it is installed; if not, says so.
+    /// Returns whether the client is installed; prints what is missing otherwise.
     pub fn is_installed(self) -> bool {
         are_installed(&[match self {
             Self::Curl => "curl",
@@ -171,10 +172,10 @@ impl HttpClient {
         }])
     }
 
-    /// Fetches all documents, and looks whether what comes is what is there.
+    /// Fetches all documents and compares them with the originals.
     ///
     /// # Panics
-    /// If it is not.
+    /// If a document differs or is missing.
     #[track_caller]
     pub fn fetch(self, stage: &Stage<'_>, documents: &Documents, port: u16) {
         let script = |program: &str, name: &str, text: &str| {
@@ -225,7 +226,7 @@ fn wrk(stage: &Stage<'_>, documents: &Documents, port: u16) {
         let program = program.argument(&documents.folder().join(&document.name).display());
         let ended = stage.run(&program, Side::Client);
         let said = ended.expect_success();
-        // Of large ones few come in a second.
+        // Only a few large documents arrive within a second, so their number is not checked.
         let is_right = said.contains(" wrong 0 failed 0") && !said.contains("right 0 ");
         assert!(is_right || document.bytes.len() >= LARGE && said.contains(" wrong 0 "), "{ended}");
     }
@@ -256,18 +257,19 @@ fn address_of(stage: &Stage<'_>, port: u16, name: &str) -> String {
     format!("http://{}:{port}/{name}", stage.address())
 }
 
-/// Of the system: others may lie where no other user can read them.
+/// The system's Python: others may be in a folder that other users cannot read.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
 const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 
-/// How long a child of Apache keeps an idle connection, in seconds: longer than any test, because `ab` counts an idle
-/// connection that the server closes as a failed request, and further children start only one after the other.
+/// How long a child of Apache keeps an idle connection, in seconds. It is longer than any test,
+/// because `ab` counts an idle connection that the server closes as a failed request, and Apache
+/// starts further children one after the other.
 const KEEP_ALIVE_SECONDS: u32 = 60;
 
-/// Two processes with eight threads each.
+/// Apache's limits: two processes with eight threads each.
 const THREADS: &str = "StartServers 2\nServerLimit 2\nThreadsPerChild 8\nMaxRequestWorkers 16\n\
     MinSpareThreads 8\nMaxSpareThreads 16\n";
 
-/// Documents of which only a few are fetched.
+/// Size of a large document in bytes. Only a few large documents are fetched.
 const LARGE: usize = 1 << 20;

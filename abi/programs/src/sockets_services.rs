@@ -1,4 +1,4 @@
-//! Servers that speak protocols of their own.
+//! Servers with protocols other than HTTP.
 
 use std::process::Command;
 
@@ -11,13 +11,13 @@ use crate::sockets_http::PYTHON;
 /// A server that does not speak HTTP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Service {
-    /// redis, without what it would keep.
+    /// redis, without storage on disk.
     Redis,
     /// memcached, for values of up to 32 MiB.
     Memcached,
     /// iperf3.
     Iperf3,
-    /// gmond, which knows itself alone.
+    /// gmond, with itself as its only peer.
     Gmond,
 }
 
@@ -32,7 +32,8 @@ impl Service {
         }
     }
 
-    /// Starts it and waits until it listens at `port`; nothing if gmond does not say how it is configured.
+    /// Starts the server and waits until it listens on `port`. Returns `None` if gmond does not
+    /// print its default configuration.
     pub fn start(self, stage: &Stage<'_>, port: u16) -> Option<Running> {
         let address = stage.address();
         let folder = stage.folder().display();
@@ -50,7 +51,8 @@ impl Service {
     }
 }
 
-/// What gmond comes with, but that it stays where it was started, and reports what it knows to itself alone.
+/// Writes gmond's default configuration, changed so that gmond stays in the foreground and sends
+/// its metrics to itself only. Returns the path.
 fn gmond_configuration(stage: &Stage<'_>, port: u16) -> Option<String> {
     let shown = Command::new("gmond").arg("--default_config").output().ok()?;
     let address = stage.address();
@@ -69,14 +71,15 @@ fn gmond_configuration(stage: &Stage<'_>, port: u16) -> Option<String> {
     Some(stage.file("gmond.conf", &text).display().to_string())
 }
 
-/// Returns a program that speaks these protocols: `clients/sockets_services.py`, whose arguments say what to do.
+/// Returns `clients/sockets_services.py` with the arguments `what`, the server's address and
+/// `port`.
 pub fn python_client(stage: &Stage<'_>, what: &str, port: u16) -> Program {
     let file = stage.file("services.py", include_str!("../clients/sockets_services.py"));
     let program = Program::new(PYTHON, "").argument(&file.display()).argument(&what);
     program.argument(&stage.address()).argument(&port)
 }
 
-/// Returns a program as [`python_client`] does, for documents that are stored and fetched again.
+/// Returns the program of [`python_client`], set up to store these documents and fetch them again.
 pub fn python_store(stage: &Stage<'_>, what: &str, port: u16, documents: &Documents) -> Program {
     let program = python_client(stage, what, port);
     let program = program.argument(&documents.folder().display());

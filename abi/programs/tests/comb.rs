@@ -1,4 +1,5 @@
-//! `comb`: both methods over the edge and over TCP with bytes that are compared, and what goes wrong.
+//! `comb`: both methods over the edge and over TCP, with all bytes compared, and its behaviour on
+//! errors.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +13,7 @@ const METHODS: [&str; 2] = ["polling", "post-work-wait"];
 
 const CARRIERS: [&str; 2] = ["verbs", "tcp"];
 
-/// The file of the program; nothing, and a printed reason, if it was not built.
+/// Returns the path of the program. Returns `None` and prints the reason if it was not built.
 fn built() -> Option<String> {
     let file = Libraries::built().folder().join("perf/comb");
     if !file.is_file() {
@@ -71,7 +72,8 @@ fn every_byte_is_as_it_was_sent_by_both_methods_over_both_carriers() {
     }
 }
 
-/// Counts double, and the program prints a time of each and how far they are from proportional.
+/// The amount of work doubles from step to step. The program prints the time of each step and the
+/// deviation from proportional.
 #[test]
 fn the_work_is_timed_for_counts_that_double() {
     let Some(program) = built() else { return };
@@ -88,7 +90,7 @@ fn the_work_is_timed_for_counts_that_double() {
     server.finish().expect_success();
 }
 
-/// A process that is bound to a CPU prints where the times of that CPU went.
+/// A process bound to a CPU prints how that CPU's time was spent.
 #[test]
 fn the_times_of_a_cpu_are_accounted() {
     let Some(program) = built() else { return };
@@ -222,7 +224,7 @@ fn an_interrupted_client_ends_with_a_reason() {
     }
 }
 
-/// Builds the program as a later version of it.
+/// Builds the program with a later version number.
 fn later_version() -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/perf/comb.c");
     let file = Libraries::built().folder().join("later-comb");

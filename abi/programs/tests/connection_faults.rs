@@ -1,15 +1,16 @@
-//! Programs of the connection manager over links that lose, repeat and reorder frames, of which none of them learns; and
-//! what programs get for wrong calls, and of peers that refuse or die.
+//! Programs of the connection manager over links that lose, duplicate and reorder frames, which the
+//! programs must not notice. Also the errors for wrong calls, and for peers that reject or die.
 
 use std::thread;
 
 use programs::{Ends, Finished, Meeting, Network, Program, Side, are_installed, build_client};
 
-/// What links do to frames.
+/// Faults of the links.
 const FAULTS: [(&str, &str); 1] = [("ETHERNOT_FAULTS", "loss=0.01,dup=0.01,reorder=0.05")];
 
-/// Programs, with arguments by which each checks or counts what has come. `udaddy` is none of them: its datagrams are
-/// not retransmitted, and without any its server ends when it has accepted, though the answer may be lost that says so.
+/// Programs, with arguments that make each verify or count what it receives. `udaddy` is missing
+/// because its datagrams are not retransmitted. Even without datagrams its server ends as soon as
+/// it has accepted, although the answer may be lost.
 const MEETINGS: [Meeting<'_>; 6] = [
     Meeting {
         programs: ["rping"; 2],
@@ -49,7 +50,7 @@ const MEETINGS: [Meeting<'_>; 6] = [
     },
 ];
 
-/// Runs each so often. Returns how often that was in all.
+/// Runs each program `times` times. Returns the number of runs.
 fn run_each(first_port: u16, times: u16) -> u32 {
     if !are_installed(&MEETINGS.map(|meeting| meeting.programs[0])) {
         return 0;
@@ -80,7 +81,7 @@ fn programs_pass_twenty_times() {
     }
 }
 
-/// Runs these cases of the client, all at once, as each of them waits for most of its time.
+/// Runs these cases of the client in parallel, because each waits for most of its time.
 fn run_cases(program: &str, names: &[&str]) {
     let run = |name: &&str| Program::new(program, name).run(&Network::Loopback, Side::Server);
     let ended: Vec<Finished> = thread::scope(|scope| {
@@ -124,7 +125,7 @@ fn connecting_to_an_address_without_a_host_fails() {
     let asked = Program::new(&client.display().to_string(), &words).run(&network, Side::Client);
     assert!(!asked.is_success() && !asked.is_late, "{asked}");
     assert!(asked.output.contains("RDMA_CM_EVENT_UNREACHABLE (status -110)"), "{asked}");
-    // Without a route the address is not resolved.
+    // Without a route the address cannot be resolved.
     let asked = Program::new(&client.display().to_string(), "idle 192.0.2.99 7471");
     let asked = asked.run(&network, Side::Client);
     assert!(!asked.is_success() && !asked.is_late, "{asked}");

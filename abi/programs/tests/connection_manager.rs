@@ -1,4 +1,5 @@
-//! Programs that find each other by the connection manager: those of rdma-core, and perftest with `-R`.
+//! Programs that connect through the connection manager: the examples of rdma-core, and perftest
+//! with `-R`.
 
 use std::time::Instant;
 
@@ -7,7 +8,7 @@ use programs::{
     expect_both,
 };
 
-/// Runs a server and a client of it, on both networks.
+/// Runs a server and its client, on both networks.
 fn runs(port: u16, programs: [&str; 2], server: &str, client: &str, ends: Ends) {
     if !are_installed(&programs) {
         return;
@@ -22,7 +23,7 @@ fn rping() {
     let programs = ["rping", "rping"];
     let server = "-s -a ADDRESS -p PORT -C 1000";
     runs(23_000, programs, server, "-c -a ADDRESS -p PORT -v -C 1000", Ends::ByItself);
-    // Queue pairs that the program connects by itself.
+    // With `-q` the program connects its queue pairs without the connection manager.
     let server = "-s -a ADDRESS -p PORT -C 100 -q";
     runs(23_001, programs, server, "-c -a ADDRESS -p PORT -C 100 -q", Ends::ByItself);
 }
@@ -32,14 +33,14 @@ fn ucmatose() {
     let programs = ["ucmatose", "ucmatose"];
     let both = "-p PORT -c 20 -C 10 -S 1000";
     runs(23_010, programs, both, &format!("{both} -s ADDRESS"), Ends::ByItself);
-    // Ids move from one channel to another.
+    // With `-m` ids migrate from one event channel to another.
     let both = "-p PORT -c 4 -m";
     runs(23_011, programs, both, &format!("{both} -s ADDRESS"), Ends::ByItself);
 }
 
 #[test]
 fn udaddy() {
-    // It is always at this port.
+    // udaddy always uses port 7174.
     let both = "-c 4 -C 10 -S 100";
     runs(7174, ["udaddy", "udaddy"], both, &format!("{both} -s ADDRESS"), Ends::ByItself);
 }
@@ -49,12 +50,12 @@ fn mckey() {
     if !are_installed(&["mckey"]) {
         return;
     }
-    // Both sides bind an address, so that each has one of its own.
+    // Both sides bind an address, so that each has its own.
     let Some(network) = Network::namespaces() else { return };
     let address = network.server_address();
     let receives = Program::new("mckey", &format!("-m 239.83.2.1 -b {address} -C 10"));
     let mut receives = receives.start(&network, Side::Server);
-    // What is for groups comes in there.
+    // This is the port on which datagrams to groups arrive.
     receives.wait_for_manager_port(0xefff);
     let client = network.client_address().expect("both sides have an address");
     let sends = format!("-m 239.83.2.1 -b {client} -s -C 10");
@@ -79,7 +80,7 @@ fn perftest_connected_by_the_connection_manager() {
     for (number, program) in (0..).zip(["ib_write_bw", "ib_read_lat", "ib_send_bw"]) {
         let both = "-F -R -p PORT -n 500";
         let client = format!("{both} ADDRESS");
-        // It exchanges what it must over the same connection.
+        // With `-R` perftest also exchanges its parameters over the connection.
         runs(23_060 + number, [program; 2], both, &client, Ends::ByItself);
     }
     let both = "-F -R -c UD -s 1024 -p PORT -n 500";
@@ -87,7 +88,7 @@ fn perftest_connected_by_the_connection_manager() {
     runs(23_065, ["ib_send_bw"; 2], both, &client, Ends::ByItself);
 }
 
-/// Runs the client of rping alone.
+/// Runs rping's client against a server that is running.
 fn asks(network: &Network, port: u16) -> Finished {
     let address = network.server_address();
     let words = format!("-c -a {address} -p {port} -C 1");
@@ -121,7 +122,8 @@ fn a_port_is_one_process_alone() {
     expect_both(&[asks(&network, 23_080), first.finish()]);
 }
 
-/// What a process says of the descriptors and the memory, in KiB, that its connections have left.
+/// Returns the descriptors and the memory, in KiB, that a process reports as not released after its
+/// connections.
 fn left(ended: &Finished) -> (i64, i64) {
     let line = ended.expect_success().lines().find(|line| line.starts_with("left: "));
     let words = line.unwrap_or_else(|| panic!("{ended}")).split_whitespace();
@@ -130,8 +132,8 @@ fn left(ended: &Finished) -> (i64, i64) {
     (descriptors, kib)
 }
 
-/// Makes and ends so many connections. Returns what those from the tenth part of them on have left at the end that was
-/// worse.
+/// Opens and closes `connections` connections. Returns what the worse of both sides has not
+/// released for the last nine tenths of them: descriptors and KiB.
 fn left_by(port: u16, connections: u32) -> Option<(i64, i64)> {
     let client = build_client("connections")?.display().to_string();
     let network = Network::Loopback;
@@ -148,7 +150,8 @@ fn left_by(port: u16, connections: u32) -> Option<(i64, i64)> {
 fn three_hundred_connections_leave_no_descriptor() {
     if let Some((descriptors, kib)) = left_by(23_100, 300) {
         assert_eq!(descriptors, 0);
-        // A queue pair alone takes more than 16 KiB; tables grow to what connections that end at a time need.
+        // A queue pair alone takes more than 16 KiB. Tables keep the size that connections closing
+        // at the same time need.
         assert!(kib < 300 * 8, "{kib} KiB");
     }
 }
@@ -162,7 +165,7 @@ fn ten_thousand_connections_leave_nothing() {
     }
 }
 
-/// A process that waits for connections, and one that is connected to it and does nothing.
+/// Starts a process that waits for connections, and a process that connects to it and stays idle.
 fn idle(network: &Network, port: u16) -> Option<[Running; 2]> {
     let client = build_client("connections")?.display().to_string();
     let words = |verb: &str| format!("{verb} {} {port}", network.server_address());
@@ -190,7 +193,8 @@ fn a_connected_program_learns_that_its_idle_peer_was_killed() {
 fn a_killed_idle_peer_is_reported() {
     let mut worst_s: f64 = 0.0;
     for turn in 0..5 {
-        // New hosts each time: one says a few times a second only that no program is there any more.
+        // Each turn uses new hosts, because a host reports only a few times a second that a program
+        // is gone.
         for network in std::iter::once(Network::Loopback).chain(Network::namespaces()) {
             let Some([mut server, idle]) = idle(&network, 23_120 + turn) else { return };
             idle.signal("KILL");
@@ -205,7 +209,7 @@ fn a_killed_idle_peer_is_reported() {
     println!("figure: until the peer of a killed process is told: {worst_s:.3}");
 }
 
-/// What cmtime says that the steps of a connection take together, in microseconds.
+/// Returns the total time of the steps of a connection, as cmtime prints them, in microseconds.
 fn cmtime_us(ended: &Finished) -> f64 {
     let steps = ended.expect_success().lines().filter(|line| line.contains(" :"));
     let each = steps.filter_map(|line| line.split_whitespace().last()?.parse::<f64>().ok());
@@ -239,7 +243,7 @@ fn a_connected_program_learns_that_its_peer_was_killed() {
         let server = Program::new("rping", &format!("-s -a {address} -p 23090 -v"));
         let mut running = server.start(&network, Side::Server);
         running.wait_for_manager_port(23_090);
-        // It goes on until it is killed.
+        // The client runs until it is killed.
         let client = Program::new("rping", &format!("-c -a {address} -p 23090"));
         let client = client.start(&network, Side::Client);
         running.wait_for_output("rdma-ping-1:");

@@ -1,4 +1,4 @@
-//! Programs that look which devices there are.
+//! Programs that list the devices.
 
 use std::time::Duration;
 

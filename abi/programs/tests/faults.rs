@@ -1,11 +1,11 @@
-//! Programs over links that lose, repeat and reorder frames: none of them learns of it.
+//! Programs over links that lose, duplicate and reorder frames, which the programs must not notice.
 
 use programs::{Network, Program, are_installed, expect_both};
 
-/// What links do to frames.
+/// Faults of the links.
 const FAULTS: &str = "loss=0.01,dup=0.01,reorder=0.05";
 
-/// Eight programs, with arguments by which each checks what has come or counts it.
+/// Eight programs, with arguments that make each verify or count what it receives.
 const PROGRAMS: [(&str, &str); 8] = [
     ("ibv_rc_pingpong", "-g 0 -n 300 -c"),
     ("ibv_rc_pingpong", "-g 0 -n 300 -e -s 65536 -c"),
@@ -17,7 +17,7 @@ const PROGRAMS: [(&str, &str); 8] = [
     ("ib_atomic_lat", "-F -n 300"),
 ];
 
-/// Runs each so often. Returns how often that was in all.
+/// Runs each program `times` times. Returns the number of runs.
 fn run_each(times: u16) -> u32 {
     if !are_installed(&PROGRAMS.map(|(program, _)| program)) {
         return 0;
@@ -26,7 +26,8 @@ fn run_each(times: u16) -> u32 {
     let mut runs = 0;
     for time in 0..times {
         for (program, arguments) in PROGRAMS {
-            // A port is not listened at again at once after its connection has ended.
+            // A new port for each run: a port cannot be listened on again right after its
+            // connection has ended.
             let port = 23_000 + time * 8 + runs as u16 % 8;
             let side = Program::new(program, &format!("-p {port} {arguments}"));
             let side = side.variable("ETHERNOT_FAULTS", FAULTS);

@@ -1,8 +1,8 @@
-//! fio's engine `rdma`: memory that is written and read, and messages whose bytes are verified.
+//! fio's `rdma` engine: RDMA writes and reads, and messages whose bytes are verified.
 
 use programs::{Network, Program, Running, Side, are_installed, expect_both};
 
-/// A job. Jobs that are processes of their own would outlive a test that fails.
+/// Returns a job. It runs as a thread, because a job that is a process would outlive a failed test.
 fn job(network: &Network, port: u16, rest: &str) -> Program {
     let words = format!(
         "--thread --verify_state_save=0 --name=job --ioengine=rdma --hostname={} --port={port} --bs=16k --size=4m {rest}",
@@ -12,7 +12,7 @@ fn job(network: &Network, port: u16, rest: &str) -> Program {
     Program::new("fio", &words)
 }
 
-/// Starts one that receives.
+/// Starts a job that receives.
 fn receiver(network: &Network, port: u16, rest: &str) -> Running {
     let job = job(network, port, &format!("--rw=read --verb=recv --iodepth=32 {rest}"));
     let mut running = job.start(network, Side::Server);
@@ -20,7 +20,7 @@ fn receiver(network: &Network, port: u16, rest: &str) -> Running {
     running
 }
 
-/// One that sends.
+/// Returns a job that sends.
 fn sender(network: &Network, port: u16, rest: &str) -> Program {
     job(network, port, &format!("--rw=write --iodepth=8 {rest}"))
 }
@@ -41,7 +41,7 @@ fn memory_is_written_and_read() {
             let client = client.run(&network, Side::Client);
             let ended = [server.finish(), client];
             expect_both(&ended);
-            // All of it: 4 MiB in blocks of 16 KiB.
+            // All 4 MiB were transferred, in blocks of 16 KiB.
             assert!(ended[1].output.contains("issued rwts: total=0,256,0,0"), "{}", ended[1]);
         }
     }
@@ -59,12 +59,12 @@ fn messages_are_verified() {
         let ended = [server.finish(), client];
         expect_both(&ended);
         assert!(ended[0].output.contains("issued rwts: total=256,0,0,0"), "{}", ended[0]);
-        // It does look: bytes that are not as they should be are found.
+        // Verification works: it reports bytes that are wrong.
         let server = receiver(&network, 24_111, "--verify=crc32c");
         let client = sender(&network, 24_111, "--verb=send").start(&network, Side::Client);
         let receiver = server.finish();
         assert!(receiver.output.contains("verify: bad"), "{receiver}");
-        // Who sends waits for ever for what has failed.
+        // The sender waits forever for the failed work requests.
         drop(client);
     }
 }

@@ -1,14 +1,16 @@
-//! `ethernot run` and what starts ranks on several hosts, each before the other: the device is there on every host, with
-//! what it was asked to, and how ranks end is how the launcher ends.
+//! `ethernot run` combined with launchers that start ranks on several hosts, in either order. Every
+//! host has the device with its settings, and the exit status of a rank becomes that of the
+//! launcher.
 
 use std::path::{Path, PathBuf};
 
 use programs::{Hosts, Launcher, Program, are_installed, build_mpi_client, over_us, wheel};
 
-/// Settings of the device, which no rank knows by itself.
+/// Settings of the device. Each rank must receive them; they are not defaults.
 const OPTIONS: &str = "--device edge7 --log error";
 
-/// The launcher starts `ethernot run` on each host, and is started by it.
+/// Tests both orders: the launcher starts `ethernot run` on each host, and `ethernot run` starts
+/// the launcher.
 fn launches(launcher: Option<Launcher>) {
     if !are_installed(&["ibv_devinfo"]) {
         return;
@@ -30,7 +32,7 @@ fn launches(launcher: Option<Launcher>) {
     assert!(!ended.is_late && ended.status.code() == Some(7), "{ended}");
 }
 
-/// A launcher of the system, by one of its names.
+/// Returns an installed launcher of the system, by one of its names.
 fn installed(name: &str, launcher: fn(PathBuf) -> Launcher) -> Option<Launcher> {
     let path = Path::new("/usr/bin").join(name);
     if !path.exists() {
@@ -57,7 +59,7 @@ fn ranks_of_wheels_have_the_device_on_both_hosts() {
     launches(launcher("mpich").map(Launcher::Hydra));
 }
 
-/// Messages go over the device though no option says how.
+/// Messages use the device, although no option selects it.
 fn chooses_by_itself(launcher: Option<Launcher>, compiler: &Path, tag: &str) {
     let Some(launcher) = launcher else { return };
     let Some(client) = build_mpi_client(compiler, tag, "mpi_results") else { return };
@@ -68,7 +70,7 @@ fn chooses_by_itself(launcher: Option<Launcher>, compiler: &Path, tag: &str) {
     assert!(ended.expect_success().contains("done by 2 ranks"), "{ended}");
     for (before, after) in before.into_iter().zip(hosts.sent()) {
         let sent = after - before;
-        // What launchers say to each other and ranks print goes by TCP. Many datagrams that are sent at once count once.
+        // Launchers' messages and ranks' output use TCP. Several datagrams sent at once count once.
         assert!(sent.datagrams > sent.segments, "{sent:?} {ended}");
     }
 }
@@ -102,7 +104,7 @@ fn tasks_without_input_reach_each_other() {
     }
     let Some(hosts) = Hosts::two() else { return };
     let [_, server] = hosts.addresses();
-    // The client asks again until somebody listens there.
+    // The client tries again until the server listens.
     let tasks = format!(
         "both='ibv_rc_pingpong -g 0 -n 100 -c'; \
          if [ $SLURM_PROCID = 1 ]; then exec $both; else until $both {server}; do :; done; fi"
@@ -122,12 +124,14 @@ fn a_launcher_with_a_setting_for_its_daemons_keeps_it() {
     let Some(launcher) = installed("mpirun.openmpi", Launcher::OpenMpi4) else { return };
     let Some(hosts) = Hosts::two() else { return };
     let rank = Program::new("sh", "-c").argument(&"echo device $ETHERNOT_DEVICE and $OTHER");
-    // Variables that the launcher is asked to pass are passed beside ours.
+    // Variables that a user asks the launcher to pass are passed together with those of
+    // `ethernot run`.
     let command = hosts.command(&launcher, 2, "-x OTHER", &rank);
     let command = over_us(OPTIONS, &command).variable("OTHER", "1");
     let said = hosts.start_on_first(&command).finish();
     assert_eq!(said.expect_success().matches("device edge7 and 1").count(), 2, "{said}");
-    // Who says how daemons are started is heeded: then the other host has no device.
+    // A user's own setting of the command that starts daemons has priority; the other host then has
+    // no device.
     let command = command.variable("OMPI_MCA_orte_launch_agent", "orted");
     let said = hosts.start_on_first(&command).finish();
     assert_eq!(said.expect_success().matches("device edge7 and 1").count(), 1, "{said}");

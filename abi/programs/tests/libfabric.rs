@@ -1,12 +1,13 @@
-//! libfabric: its provider `verbs`, and what it puts on top of it, find the device by themselves.
+//! libfabric: its provider `verbs`, and the providers layered on top, find the device without
+//! settings.
 
 use programs::{Network, Program, Side, are_installed, expect_both, fi_pingpong, fi_pingpong_with};
 
-/// Endpoints: a provider, and their kind.
+/// Endpoints: a provider and an endpoint type.
 const ENDPOINTS: [(&str, &str); 4] =
     [("verbs", "msg"), ("verbs;ofi_rxm", "rdm"), ("verbs;ofi_rxd", "rdm"), ("verbs", "dgram")];
 
-/// Those whose messages arrive. `fi_pingpong` fails if a datagram does not.
+/// Endpoints that deliver every message. `fi_pingpong` fails if a datagram is lost.
 const RELIABLE: [(&str, &str); 3] = [ENDPOINTS[0], ENDPOINTS[1], ENDPOINTS[2]];
 
 #[test]
@@ -52,7 +53,7 @@ fn endpoints_close_that_share_a_queue_of_receives() {
     let ended = fi_pingpong_with(&network, Side::Client, 25_050, ENDPOINTS[1], "", &shared);
     expect_both(&ended);
     for ended in ended {
-        // It says what it could not close, and is content.
+        // `fi_pingpong` succeeds even if it could not close an object; it only prints an error.
         assert!(!ended.output.contains("[error]"), "{ended}");
     }
 }

@@ -1,9 +1,10 @@
-//! `memory-registration`: a document of each kind of memory, bytes that are compared, and what is refused.
+//! `memory-registration`: one document for each kind of memory, with bytes compared, and the errors
+//! for what it refuses.
 
 use programs::{Finished, Libraries, Network, Program, Side};
 use serde_json::Value;
 
-/// The file of the program; nothing, and a printed reason, if it was not built.
+/// Returns the path of the program. Returns `None` and prints the reason if it was not built.
 fn built() -> Option<String> {
     let file = Libraries::built().folder().join("perf/memory-registration");
     if !file.is_file() {
@@ -110,7 +111,8 @@ fn more_regions_than_the_device_has_are_refused_or_kept() {
     assert!(ended.is_success() || ended.output.contains("use a smaller --alive"), "{ended}");
 }
 
-/// A file cannot have room here, and the kernel keeps no huge pages unless it was asked to.
+/// The folder for the file does not exist, and the kernel reserves no huge pages unless configured
+/// to.
 #[test]
 fn memory_that_cannot_be_had_is_refused_with_what_helps() {
     let Some(program) = built() else { return };

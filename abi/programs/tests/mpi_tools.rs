@@ -1,11 +1,13 @@
-//! `mpi-perf` and `comb-mpi`, by Debian's MPICH over the edge: valid documents with bytes that are compared, and what is refused.
+//! `mpi-perf` and `comb-mpi` with Debian's MPICH over the edge: valid documents, with bytes
+//! compared, and errors for what they refuse.
 
 use std::path::{Path, PathBuf};
 
 use programs::{Finished, Hosts, Launcher, Program, are_installed, build_mpi_tool, over_us};
 use serde_json::Value;
 
-/// The program, built with the compiler of MPICH; nothing, and a printed reason, if it cannot be.
+/// Builds the program with MPICH's compiler and returns its path. Returns `None` and prints the
+/// reason if MPICH is not installed.
 fn built(name: &str) -> Option<PathBuf> {
     if !are_installed(&["mpiexec.mpich", "mpicc.mpich"]) {
         return None;
@@ -13,7 +15,7 @@ fn built(name: &str) -> Option<PathBuf> {
     build_mpi_tool(Path::new("mpicc.mpich"), "mpich", name)
 }
 
-/// Runs it with so many ranks on two hosts.
+/// Runs the program with `ranks` ranks on two hosts.
 fn run(name: &str, ranks: u32, words: &str) -> Option<Finished> {
     let program = built(name)?;
     let hosts = Hosts::two()?;
@@ -22,7 +24,7 @@ fn run(name: &str, ranks: u32, words: &str) -> Option<Finished> {
     Some(hosts.start(&launcher, ranks, "", &program).finish())
 }
 
-/// The document among what the launcher and libraries say besides.
+/// Returns the JSON document in the output, without the messages of launcher and libraries.
 fn document(ended: &Finished) -> Value {
     let output = ended.expect_success();
     let start = output.find("{\n").expect(output);

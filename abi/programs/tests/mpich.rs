@@ -1,14 +1,14 @@
-//! MPICH: that of wheels, over UCX and over libfabric, and Debian's, which has UCX only.
+//! MPICH: the wheel's, over UCX and over libfabric, and Debian's, which has UCX only.
 
 use std::path::PathBuf;
 
 use programs::{Launcher, Mpi, are_installed, wheel};
 
-/// What MPICH from its wheel says to libfabric for TCP, which yields the processor as it waits; that of UCX does not, and
-/// four ranks on two processors would take minutes.
+/// Options that make the wheel's MPICH use TCP through libfabric, which yields the processor while
+/// it waits. UCX's TCP does not yield, and four ranks on two processors would take minutes.
 const TCP: &str = "-genv MPIR_CVAR_CH4_NETMOD ofi -genv FI_PROVIDER tcp";
 
-/// MPICH from its wheel, which goes over us with these options.
+/// Returns the wheel's MPICH, with these options to use the device.
 fn of_wheel(us: &str) -> Option<Mpi> {
     let folder = wheel("mpich")?;
     Some(Mpi {
@@ -20,12 +20,14 @@ fn of_wheel(us: &str) -> Option<Mpi> {
     })
 }
 
-/// The same over UCX, which is what it takes by itself, and which takes the device by itself.
+/// Returns the wheel's MPICH over UCX. MPICH chooses UCX by default, and UCX chooses the device by
+/// default.
 fn over_ucx() -> Option<Mpi> {
     of_wheel("-genv UCX_LOG_LEVEL info")
 }
 
-/// Debian's. Between processes of a host its UCX may use shared memory, over TCP as well.
+/// Returns Debian's MPICH. Its UCX may use shared memory between processes of one host, also when
+/// it is set to TCP.
 fn of_debian() -> Option<Mpi> {
     are_installed(&["mpiexec.mpich", "mpicc.mpich"]).then(|| Mpi {
         name: "mpich",
@@ -69,5 +71,5 @@ fn speeds_of_mpi() {
     println!("figure: alltoall of 4 ranks against TCP (mpich): {alltoall:.3}");
 }
 
-/// Turns of each, when speeds are measured.
+/// Number of runs of each when speeds are measured.
 const TURNS: usize = 5;

@@ -1,12 +1,13 @@
-//! Open MPI 4 as Debian has it: ranks on two hosts, whose messages go by libfabric (`--mca mtl ofi`) over the device.
+//! Debian's Open MPI 4: ranks on two hosts, whose messages go through libfabric (`--mca mtl ofi`)
+//! over the device.
 
 use programs::{
     Hosts, Launcher, Mpi, Network, Program, Side, are_installed, build_mpi_client, expect_both,
     fi_pingpong_with, over_us,
 };
 
-/// Debian's Open MPI. Debian leaves out one-sided operations over messages, which TCP needs as well. The device is chosen by
-/// itself.
+/// Returns Debian's Open MPI. Debian omits one-sided operations over messages, which TCP needs too.
+/// Open MPI chooses the device by default.
 fn open_mpi() -> Option<Mpi> {
     are_installed(&["mpirun.openmpi", "mpicc.openmpi"]).then(|| Mpi {
         name: "openmpi",
@@ -17,17 +18,17 @@ fn open_mpi() -> Option<Mpi> {
     })
 }
 
-/// What a rank says that has found the device, if it is asked to say much.
+/// The line that a rank prints at high verbosity when it has found the device.
 const FOUND: &str = "mtl:ofi:provider: edge0";
 
-/// Has ranks let others run while they wait: those of both hosts share the processors of one. Without it, Allreduce of
-/// four ranks over TCP takes a hundred times as long.
+/// Option that makes waiting ranks yield: the ranks of both hosts share the processors of one.
+/// Without it, an allreduce of four ranks over TCP takes a hundred times as long.
 const YIELDING: &str = "--mca mpi_yield_when_idle 1";
 
-/// What links do to frames.
+/// Faults of the links.
 const FAULTS: &str = "loss=0.01,dup=0.01,reorder=0.05";
 
-/// Turns of each, when speeds are measured.
+/// Number of runs of each when speeds are measured.
 const TURNS: usize = 5;
 
 #[test]
@@ -37,8 +38,8 @@ fn results_of_two_and_four_ranks_are_those_over_tcp() {
     }
 }
 
-/// As on a laptop. Open MPI itself chooses what messages go by. Its one-sided operations within a host crash here without
-/// the library, too, unless `osc pt2pt` does them.
+/// All ranks run on one host, as on a laptop, and Open MPI chooses the transport. Its one-sided
+/// operations within a host crash here even without the library, unless `osc pt2pt` performs them.
 #[test]
 fn ranks_of_one_host_end_well() {
     let (Some(_), Some(hosts)) = (open_mpi(), Hosts::two()) else { return };
@@ -52,7 +53,7 @@ fn ranks_of_one_host_end_well() {
     assert!(ended.expect_success().contains("done by 2 ranks"), "{ended}");
 }
 
-/// Runs each program so often over links with faults. Returns how often that was in all.
+/// Runs each program `times` times over links with faults. Returns the number of runs.
 fn run_each(times: u16) -> Option<u32> {
     let mpi = open_mpi().filter(|_| are_installed(&["fi_pingpong"]))?;
     let (hosts, network) = (Hosts::two()?, Network::namespaces()?);
@@ -61,7 +62,8 @@ fn run_each(times: u16) -> Option<u32> {
     let mut runs = 0;
     for time in 0..times {
         for (number, endpoint) in (0..).zip([("verbs", "msg"), ("verbs;ofi_rxm", "rdm")]) {
-            // A port is not listened at again at once after its connection has ended.
+            // A new port for each run: a port cannot be listened on again right after its
+            // connection has ended.
             let port = 25_100 + time * 2 + number;
             let more = "-I 100";
             let side = Side::Client;

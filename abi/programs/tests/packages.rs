@@ -1,4 +1,4 @@
-//! What is installed, on a host that has nothing else: from a package and by `install`.
+//! Installation from a package and by `install`, on a host that has nothing else.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use programs::{CleanRoot, Network, Program, Side, are_installed, expect_both, xtask};
 
-/// Programs of others that use the device.
+/// Programs of rdma-core that use the device.
 const PROGRAMS: [&str; 2] = ["rping", "ibv_devinfo"];
 
-/// What the project's chores print.
+/// Runs `xtask` with these arguments and returns its output.
 fn done(arguments: &[&str]) -> String {
     let output = xtask(arguments);
     assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
@@ -20,11 +20,12 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Runs programs over the libraries that are installed there.
+/// Runs programs with the libraries installed in `root`.
 fn programs_run(root: &CleanRoot, command: &str, port: u16) {
     let network = Network::Loopback;
     let run = |arguments: &str| {
-        // Loopback is named, as nothing uses it by itself where there are other interfaces.
+        // Loopback must be named: while there are other interfaces, the device does not use it by
+        // default.
         root.program(&format!("{command} run --links udp:127.0.0.1,shm -- {arguments}"))
     };
     let seen = run("ibv_devinfo").run_bare(&network, Side::Client);
@@ -36,7 +37,7 @@ fn programs_run(root: &CleanRoot, command: &str, port: u16) {
     expect_both(&[server.finish(), client]);
 }
 
-/// What the command says to remove.
+/// The files that `install` prints with the command to remove them.
 const PARTS: [&str; 12] = [
     "bin/ethernot",
     "lib/ethernot",
@@ -52,7 +53,7 @@ const PARTS: [&str; 12] = [
     "bin/tcp-perf",
 ];
 
-/// Those of them that need the headers of rdma-core.
+/// The programs among `PARTS` that need the headers of rdma-core.
 const VERBS_PROGRAMS: [&str; 3] = ["bin/iwarp-perf", "bin/comb", "bin/memory-registration"];
 
 #[test]
@@ -76,10 +77,10 @@ fn what_is_installed_runs_on_a_host_that_has_nothing_else() {
         root.copy_libraries_of(file);
     }
     programs_run(&root, "ethernot", 23_400);
-    // Again over what is there: no program is left half a file.
+    // Installing over existing files replaces each program as a whole.
     let again = done(&["install", "--debug", "--destdir", &destination]);
     assert_eq!(again, installed);
-    // What it says how to remove it.
+    // Remove the files as the output of `install` describes.
     for part in PARTS {
         let path = root.path("usr/local").join(part);
         if VERBS_PROGRAMS.contains(&part) && !path.exists() {

@@ -1,4 +1,5 @@
-//! `iwarp-perf` and `tcp-perf`: every test of theirs over the edge with bytes that are compared, and what goes wrong.
+//! `iwarp-perf` and `tcp-perf`: every test of both over the edge, with all bytes compared, and
+//! their behaviour on errors.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +9,8 @@ use serde_json::Value;
 
 const LISTENS: &str = "listening on port";
 
-/// The file of a program; nothing, and a printed reason, if it was not built.
+/// Returns the path of a program of `tools/perf`. Returns `None` and prints the reason if it was
+/// not built.
 fn built(name: &str) -> Option<String> {
     let file = Libraries::built().folder().join("perf").join(name);
     if !file.is_file() {
@@ -36,7 +38,7 @@ fn ask(program: &str, port: u16, words: &str, network: &Network) -> Finished {
     Program::new(program, &words).run(network, Side::Client)
 }
 
-/// A short measurement of small and large messages, of which all bytes are compared.
+/// Runs short measurements of small and large messages, with all bytes compared.
 fn runs(name: &str, port: u16, kinds: &[&str]) {
     let Some(program) = built(name) else { return };
     for network in networks() {
@@ -93,7 +95,7 @@ fn data_are_right_and_nothing_stalls_under_loss() {
     println!("{} measurements", under_loss());
 }
 
-/// Measures with 1 % of frames lost; returns how many measurements there were.
+/// Measures with 1 % of frames lost; returns the number of measurements.
 fn under_loss() -> usize {
     let Some(program) = built("iwarp-perf") else { return 0 };
     let port = 22_402;
@@ -161,7 +163,8 @@ fn a_window_larger_than_the_queue_is_refused() {
     drop(server);
 }
 
-/// A peer that dies in the middle ends the other one, and a server that is to keep serving serves the next client.
+/// If one side dies in the middle, the other side ends; a server started to keep serving serves the
+/// next client.
 #[test]
 fn a_peer_that_dies_is_noticed() {
     for (program, port) in [("iwarp-perf", 22_405), ("tcp-perf", 22_406)] {
@@ -204,7 +207,7 @@ fn a_server_that_keeps_serving_outlives_a_client_that_dies() {
     }
 }
 
-/// Builds the program as a later version of it.
+/// Builds the program with a later version number.
 fn later_version(name: &str, libraries: &[&str]) -> Option<PathBuf> {
     built(name)?;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -239,7 +242,8 @@ fn a_peer_of_another_version_is_refused_with_both_versions() {
     }
 }
 
-/// How far `iwarp-perf` is from a program of perftest, as the larger divided by the smaller of each pair.
+/// Measures with `iwarp-perf` and with a program of perftest, in pairs. Prints the median of the
+/// ratios of the larger to the smaller value of each pair.
 fn apart(port: u16, words: &str, perftest: (&str, &str), read: fn(&str) -> Option<f64>) {
     let Some(program) = built("iwarp-perf") else { return };
     if !programs::are_installed(&[perftest.0]) {
@@ -273,7 +277,7 @@ fn apart(port: u16, words: &str, perftest: (&str, &str), read: fn(&str) -> Optio
     println!("figure: iwarp-perf and {}, apart: {:.3}", perftest.0, factors[PAIRS / 2]);
 }
 
-/// Microseconds of half a round trip, or MB/s.
+/// Returns half of the round-trip time in microseconds, or the throughput in MB/s.
 fn value_of(run: &Value) -> Option<f64> {
     let seconds = run["seconds"].as_f64()?;
     match run["rounds"].as_f64() {
@@ -282,7 +286,7 @@ fn value_of(run: &Value) -> Option<f64> {
     }
 }
 
-/// A column of the last line with a figure.
+/// Returns a column of the last line that consists of numbers.
 fn column(text: &str, index: usize) -> Option<f64> {
     let line = text.lines().rev().find(|line| {
         let mut words = line.split_whitespace();
@@ -294,7 +298,7 @@ fn column(text: &str, index: usize) -> Option<f64> {
 #[test]
 #[ignore = "slow: run by `./x acceptance paper-001`"]
 fn latency_beside_perftest() {
-    // Bytes, iterations, shortest, longest, typical, average.
+    // Columns: bytes, iterations, shortest, longest, typical, average.
     let words = ("ib_write_lat", "-s 8 -n 20000");
     apart(22_411, "--test latency --sizes 8", words, |text| column(text, 5));
 }
@@ -302,7 +306,7 @@ fn latency_beside_perftest() {
 #[test]
 #[ignore = "slow: run by `./x acceptance paper-001`"]
 fn bandwidth_beside_perftest() {
-    // Bytes, iterations, peak, average in MB/s.
+    // Columns: bytes, iterations, peak, average in MB/s.
     let words = ("ib_write_bw", "-s 1048576 -n 2000 -t 64");
     apart(22_413, "--sizes 1M --window 64", words, |text| {
         column(text, 3).map(|mib| mib * 1.048_576)
@@ -316,5 +320,5 @@ fn twenty_times_under_loss() {
     println!("figure: runs of iwarp-perf under loss whose data are right: {runs}");
 }
 
-/// Neighbours that are compared with perftest.
+/// Number of pairs of measurements, with `iwarp-perf` and perftest in turn.
 const PAIRS: usize = 5;

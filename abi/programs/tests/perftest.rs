@@ -1,4 +1,4 @@
-//! perftest: what everyone measures RDMA with.
+//! perftest: the usual benchmark for RDMA.
 
 use programs::{Network, Program, are_installed, expect_both};
 
@@ -16,9 +16,9 @@ fn runs(port: u16, program: &str, kinds: &[&str]) {
     }
 }
 
-/// Kinds of a measurement of throughput. Sizes go up to 8 MiB in `-a`, so with fewer of each.
+/// Arguments for measurements of throughput. With `-a` sizes go up to 8 MiB, so fewer iterations.
 const BANDWIDTH: &[&str] = &["-n 1000", "-a -n 20", "-n 500 -b", "-n 500 -q 16"];
-/// Kinds of a measurement of latency.
+/// Arguments for measurements of latency.
 const LATENCY: &[&str] = &["-n 500", "-a -n 20"];
 
 #[test]

@@ -1,15 +1,16 @@
-//! The examples that come with verbs.
+//! The example programs of libibverbs.
 
 use programs::{Network, Program, are_installed, expect_both};
 
-/// Both sides of `program`, with the GID index given to both.
+/// Runs both sides of `program`, with this GID index on both.
 fn pingpong(network: &Network, port: u16, program: &str, arguments: &str, gid: u32) {
     let side = Program::new(program, &format!("-p {port} -g {gid} {arguments}"));
     println!("{program} {arguments} -g {gid}");
     expect_both(&side.run_pair(&side, network, port));
 }
 
-/// Every kind of work, on both networks. Tests have ports of their own, as loopback is one for all.
+/// Runs every kind of work, on both networks. Tests use different ports because all share one
+/// loopback.
 fn pingpongs(port: u16, program: &str, kinds: &[&str]) {
     if !are_installed(&[program]) {
         return;

@@ -1,8 +1,9 @@
-//! What programs do beside sending: fork, end, are killed, get signals, unload the library; and many at once.
+//! Programs that fork, exit, are killed, receive signals or unload the library, and many programs
+//! at once.
 
 use programs::{Network, Program, Side, build_client};
 
-/// Runs a client of ours on both networks, all of it on one side.
+/// Runs a test client on both networks, all of it on one side.
 fn run(client: &str, arguments: &str) {
     let Some(client) = build_client(client) else { return };
     let client = client.display().to_string();

@@ -1,11 +1,12 @@
-//! The suite of tests that comes with pyverbs.
+//! The test suite that comes with pyverbs.
 
 use std::process::Command;
 use std::{env, fs, process};
 
 use programs::{Network, Program, Side, pyverbs_suite};
 
-/// Tests for which this device has all that they need. (The kernel's own device of software passes 86.)
+/// Number of tests that must pass: those for which this device has all features. (The kernel's
+/// software device passes 86.)
 const PASSED_MIN: usize = 112;
 
 #[test]

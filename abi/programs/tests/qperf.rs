@@ -2,7 +2,7 @@
 
 use programs::{Network, Program, Side, are_installed};
 
-/// Runs these tests of qperf, each for a second.
+/// Runs these tests of qperf, each for one second.
 fn runs(port: u16, tests: &[&str]) {
     if !are_installed(&["qperf"]) {
         return;
@@ -18,10 +18,10 @@ fn runs(port: u16, tests: &[&str]) {
             let said = client.expect_success();
             let figures = ["latency", "bw", "msg_rate"];
             assert!(figures.iter().any(|figure| said.contains(&format!("{figure} "))), "{client}");
-            // It ends well with errors of the other side, too.
+            // qperf exits with status 0 even if the other side reports errors.
             assert!(!said.contains("failed") && !said.contains("server:"), "{client}");
         }
-        // The server serves for ever.
+        // The server never exits.
         drop(server);
     }
 }

@@ -1,4 +1,4 @@
-//! Programs of rdma-core that talk by `rsocket` and its like.
+//! Programs of rdma-core that use `rsocket`.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use programs::{Network, Program, Side, are_installed, build_client, expect_both};
 
-/// Runs a server and a client of it, with the same arguments, on both networks.
+/// Runs a server and a client with the same arguments, on both networks.
 fn runs(port: u16, program: &str, kinds: &[&str]) {
     if !are_installed(&[program]) {
         return;
@@ -24,7 +24,7 @@ fn runs(port: u16, program: &str, kinds: &[&str]) {
             let complaint = ["data verification failed", "rio", "rsend:", "rrecv:"];
             let said = ended.map(|ended| ended.output).concat();
             assert!(!complaint.iter().any(|complaint| said.contains(complaint)), "{said}");
-            // One line for each test, on each side.
+            // Each side prints one line per test.
             assert!(said.contains("custom") || said.contains("_lat"), "{said}");
         }
     }
@@ -68,7 +68,7 @@ fn what_is_written_to_mapped_memory_is_there_before_what_is_sent_later() {
     }
 }
 
-/// A file, or the place of one, that both sides may write to.
+/// A file, or the path of a file to be created, in a folder to which both sides may write.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -93,7 +93,7 @@ fn rcopy() {
     }
     let scratch = Scratch::new("rcopy");
     let [from, to] = ["from", "to"].map(|name| scratch.0.join(name));
-    // More than any buffer holds, and no whole number of pages.
+    // Larger than any buffer, and not a whole number of pages.
     let bytes: Vec<u8> = (0..3_000_001_u32).map(|at| (at.wrapping_mul(at) >> 7) as u8).collect();
     fs::write(&from, &bytes).expect("a file");
     fs::set_permissions(&from, Permissions::from_mode(0o666)).expect("rights");
@@ -106,7 +106,7 @@ fn rcopy() {
         client.expect_success();
         assert!(fs::read(&to).expect("the copy") == bytes, "the copy differs");
         fs::remove_file(&to).expect("the copy");
-        // The server serves for ever.
+        // The server never exits.
         drop(server);
     }
 }
@@ -128,7 +128,7 @@ fn udpong() {
             let client = client.run(&network, Side::Client);
             let said = client.expect_success();
             assert!(said.contains("custom"), "{said}");
-            // The server serves for ever.
+            // The server never exits.
             drop(server);
         }
     }

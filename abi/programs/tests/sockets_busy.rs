@@ -1,4 +1,5 @@
-//! Servers that renew or save themselves while they are asked, and many processes at once: nothing is lost.
+//! Servers that reload or save while clients use them, and many processes at once: no request is
+//! lost.
 #![expect(clippy::disallowed_methods, reason = "a server is renewed in the midst of what it does")]
 
 use std::process::Command;
@@ -10,7 +11,7 @@ use programs::{
     are_installed, python_client,
 };
 
-/// Sends a signal to the first process of a server alone.
+/// Sends a signal to the first process of a server only.
 fn signal_first(running: &Running, name: &str) {
     let kill = Command::new("kill").args([&format!("-{name}"), &running.id().to_string()]).status();
     assert!(kill.expect("kill runs").success());
@@ -37,7 +38,7 @@ fn nginx_is_reloaded_under_load_again_and_again() {
     }
 }
 
-/// Renews the workers of nginx while it is asked: every answer is whole.
+/// Reloads nginx while clients fetch documents: every response is complete.
 #[track_caller]
 fn reload_nginx(loaded: Loaded) -> Option<()> {
     if !are_installed(&["nginx", "ab", "curl"]) {
@@ -48,7 +49,8 @@ fn reload_nginx(loaded: Loaded) -> Option<()> {
     let port = stage.free_port();
     let running = HttpServer::Nginx.start(&stage, &documents, port);
     let address = format!("http://{}:{port}/", stage.address());
-    // One that takes longer than the reloads, as its worker must not end before.
+    // A slow fetch that lasts longer than the reloads: its worker must not exit before the fetch
+    // has ended.
     let place = documents.fetched().join("size-16777216");
     let slow = Program::new("curl", "--silent --show-error --fail --limit-rate 6M -o");
     let slow = slow.argument(&place.display()).argument(&format!("{address}size-16777216"));
@@ -81,7 +83,7 @@ fn storms_of_short_connections() {
         let documents = Documents::of_sizes(&stage, &[1 << 10]);
         let port = stage.free_port();
         let running = HttpServer::Nginx.start(&stage, &documents, port);
-        // A connection without an answer ends the run after 30 s.
+        // A connection without a response ends the run after 30 s.
         let many = Program::new("ab", "-q -n 10000 -c 50 -s 30");
         let many = many.argument(&format!("http://{}:{port}/size-1024", stage.address()));
         let many = stage.run(&many, Side::Client);
@@ -101,7 +103,7 @@ fn requests_per_second(said: &str) -> &str {
     said.lines().find(|line| line.starts_with("Requests per second:")).unwrap_or_default()
 }
 
-/// How often one server is renewed.
+/// Number of reloads of one server.
 const RELOADS: u32 = 5;
 
 #[test]
@@ -125,7 +127,7 @@ fn redis_saves_under_load() {
         };
         for _ in 0..3 {
             thread::sleep(Duration::from_millis(300));
-            // One that is saving already says so.
+            // The server refuses if it is saving already, which is fine.
             ask("bgsave");
         }
         for client in clients {

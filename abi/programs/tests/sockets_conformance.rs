@@ -1,13 +1,14 @@
-//! What programs see of a connection with the library for sockets: the same as over plain TCP, at each of its edges.
+//! What programs observe of a connection with the library for sockets is the same as over plain
+//! TCP, whenever the connection moves.
 
 use programs::{Network, Subject};
 
-/// Subjects of one program, whose connections move.
+/// Test cases of one program whose connections move.
 fn same(program: &str, names: &[&str]) {
     subjects(program, names, true);
 }
 
-/// Subjects of which it does not matter whether their connections move.
+/// Test cases in which connections may or may not move.
 fn same_however(program: &str, names: &[&str]) {
     subjects(program, names, false);
 }
@@ -140,7 +141,7 @@ fn closed_by_another_thread() {
     same_however("threads", &["closed_elsewhere"]);
 }
 
-/// The first calls of each subject are those in which connections begin to move.
+/// Connections begin to move during the first calls of each test case.
 #[test]
 fn connections_that_move_when_it_pays() {
     for (program, names) in [
@@ -161,7 +162,8 @@ fn connections_that_move_when_it_pays() {
 #[test]
 fn names() {
     same("connecting", &["names", "mapped"]);
-    // Of the connection that carries the port; there need be no way to the other by UDP.
+    // This covers the connection that carries the port. The peer may be unreachable by UDP, so the
+    // connection need not move.
     same_however("connecting", &["six"]);
 }
 

@@ -1,5 +1,6 @@
-//! Processes and links that die in the middle of a stream: the other side of a process gets an error, and the stream of a link
-//! goes on by TCP. No byte comes twice, and none before the last is lost.
+//! Processes and links that fail in the middle of a stream. If a process dies, the other side gets
+//! an error; if a link fails, the stream continues over TCP. No byte arrives twice, and no byte
+//! before the last one received is lost.
 #![expect(clippy::disallowed_methods, reason = "it is measured until the other side is told")]
 
 use std::time::Instant;
@@ -8,7 +9,7 @@ use programs::{
     Finished, Loaded, Network, Program, Running, Side, Stage, Subject, build_plain_client,
 };
 
-/// A stream that flows, as a connection that has moved.
+/// A stream of data on a connection that has moved.
 struct Flow<'a> {
     stage: Stage<'a>,
     server: Running,
@@ -16,7 +17,7 @@ struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    /// Of a kind of `clients/sockets_stream.c`.
+    /// Starts a kind of `clients/sockets_stream.c`.
     fn start(network: &'a Network, loaded: Loaded, kind: &str) -> Option<Self> {
         let stage = Stage::new(network, loaded)?.variable("ETHERNOT_SOCKETS_LOG", "info");
         let [mut server, mut client] = stage.start_both("sockets_stream", kind, 50)?;
@@ -26,12 +27,12 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// How a side has ended after the death of the other; prints after how many seconds.
+/// Checks how a side ended after the other died, and prints the seconds that it took.
 #[track_caller]
 fn expect_reported(ended: &Finished, since: Instant, loaded: Loaded, figure: &str) {
     let said = ended.expect_success();
     let is_reset = said.contains("ends: ECONNRESET") || said.contains("writing ends: EPIPE");
-    // The kernel ends what a process leaves in good order.
+    // Without the library, the kernel may close the connection of a dead process in an orderly way.
     let is_end = loaded == Loaded::Neither && said.contains("ends: end");
     assert!(is_reset || is_end, "{ended}");
     if loaded == Loaded::Both {
@@ -111,8 +112,9 @@ fn a_network_without_datagrams_leaves_connections_to_tcp() {
     }
 }
 
-/// After this time a connection is decided for which nothing is answered, whatever else the host does: an offer holds for 1 s. One that
-/// ends before says nothing of a firewall.
+/// Time in milliseconds after which a connection without an answer is decided, however busy the
+/// host is: an offer is valid for 1 s. A connection that ends earlier logs nothing about a
+/// firewall.
 const DECIDED_MS: u32 = 3000;
 
 #[test]

@@ -1,17 +1,18 @@
-//! Unmodified servers and clients of HTTP, with the library for sockets on both sides, on one, and on none: what is
-//! fetched is what is there, and the library has counted which way it went.
+//! Unmodified HTTP servers and clients. The library for sockets runs on both sides, on one, and on
+//! neither. Documents arrive unchanged, and the library has counted the path that connections took.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use programs::{Documents, HttpClient, HttpServer, Loaded, Network, Stage};
 
-/// No byte, one, what fits into a packet, what fills every queue, and what fills each many times.
+/// Sizes in bytes: empty, one byte, less than a packet, enough to fill every queue, and many times
+/// that.
 const SIZES: [usize; 5] = [0, 1, 1 << 10, 1 << 20, 16 << 20];
 
-/// Of all tests together.
+/// Number of runs of all tests together.
 static RUNS: AtomicU32 = AtomicU32::new(0);
 
-/// A server and clients, one after the other.
+/// Runs clients against a server, one after the other.
 fn pairs(network: &Network, server: HttpServer, clients: &[HttpClient], loads: &[Loaded]) {
     if !server.is_installed() {
         return;
@@ -32,7 +33,7 @@ fn pairs(network: &Network, server: HttpServer, clients: &[HttpClient], loads: &
     }
 }
 
-/// All clients of a server, between two hosts where that is possible.
+/// Runs all clients against a server, between two hosts if possible.
 fn matrix(server: HttpServer) {
     let network = Network::namespaces().unwrap_or(Network::Loopback);
     pairs(&network, server, &HttpClient::ALL, &Loaded::ALL);

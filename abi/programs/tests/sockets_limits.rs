@@ -1,4 +1,5 @@
-//! Programs that need many of the descriptors they may have: all of their connections are served, on whichever way.
+//! Programs that use most of the descriptors that they may have: all connections are served, moved
+//! or not.
 
 use std::time::Duration;
 
@@ -6,8 +7,8 @@ use programs::{
     Counters, Loaded, Network, Program, Side, Stage, are_installed, build_plain_client,
 };
 
-/// So many connections at once between two programs, each of which may have so many descriptors: all are served. What
-/// the client counted.
+/// Runs two programs, each limited to `limit` descriptors, with `connections` connections at once,
+/// and checks that all are served. Returns the client's counters.
 #[track_caller]
 fn served(connections: u32, limit: u32, moving: &str) -> Option<Counters> {
     let plain = served_with(Loaded::Neither, connections, limit, moving);
@@ -40,7 +41,7 @@ fn served_with(loaded: Loaded, connections: u32, limit: u32, moving: &str) -> Op
     Some(counters)
 }
 
-/// Connections that stayed on TCP for want of descriptors.
+/// Returns the number of connections that stayed on TCP because descriptors were scarce.
 fn without_descriptors(counters: &Counters) -> u64 {
     let is_it = |(reason, _): &&(String, u64)| reason == "descriptors";
     counters.reasons.iter().find(is_it).map_or(0, |(_, count)| *count)
@@ -48,7 +49,8 @@ fn without_descriptors(counters: &Counters) -> u64 {
 
 #[test]
 fn a_process_with_64_descriptors_serves_more_than_half_of_them_carry() {
-    // What moves at its first use has its descriptors before the program has all of its own.
+    // A connection that moves at its first use has its descriptors before the program has opened
+    // all of its own.
     for (connections, moving) in [(40, "when-it-pays"), (24, "always")] {
         let Some(counters) = served(connections, 64, moving) else { return };
         assert!(without_descriptors(&counters) > 0, "{moving}: {counters:?}");
@@ -72,7 +74,7 @@ fn six_hundred_connections_are_served_with_1024_descriptors_on_either_side() {
     assert!(counters.moved > 0 && without_descriptors(&counters) > 0, "{counters:?}");
 }
 
-/// 4096 processes, or as many as there is memory for, which have connections to one server at the same time.
+/// Connects 4096 processes, or as many as fit into memory, to one server at the same time.
 #[test]
 #[ignore = "slow: run by `./x acceptance sockets`"]
 fn thousands_of_processes_are_served() {
@@ -97,7 +99,7 @@ fn thousands_of_processes_are_served() {
     println!("figure: processes that one server serves at the same time: {processes}");
 }
 
-/// Memory that is free for programs, as the kernel says.
+/// Returns the memory available to programs, in bytes, as the kernel reports it.
 fn available_bytes() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -105,14 +107,15 @@ fn available_bytes() -> u64 {
     kilobytes.unwrap_or(0) * 1024
 }
 
-/// How long it takes a host with one processor to have all of them connect, many times.
+/// Time limit for all processes to connect: many times what a host with one processor needs.
 const PROCESSES_LIMIT: Duration = Duration::from_mins(15);
 
-/// What one process whose connection has moved takes at both sides, with the memory that they share, and as much again for others.
+/// Memory for one process whose connection has moved, in bytes: both sides with their shared
+/// memory, doubled as a reserve.
 const PROCESS_BYTES: u64 = 16 << 20;
 
-/// Round trips of each process: more than those after which a connection moves by default.
+/// Round trips of each process: more than a connection needs to move by default.
 const ROUNDS_TO_MOVE: u32 = 60;
 
-/// Requests of each connection: enough for it to move.
+/// Requests on each connection: enough for it to move.
 const ROUNDS: u32 = 40;

@@ -1,8 +1,8 @@
-//! Real servers and clients over a link that loses one packet of a hundred.
+//! Real servers and clients over a link that loses 1 % of packets.
 
 use programs::{Documents, HttpClient, HttpServer, Loaded, Network, Stage};
 
-/// Ten pairs, of servers and clients of each kind.
+/// Ten pairs of servers and clients of every kind.
 const PAIRS: [(HttpServer, HttpClient); 10] = [
     (HttpServer::Nginx, HttpClient::Curl),
     (HttpServer::Nginx, HttpClient::Wrk),
@@ -16,7 +16,7 @@ const PAIRS: [(HttpServer, HttpClient); 10] = [
     (HttpServer::Node, HttpClient::Python),
 ];
 
-/// What takes part in the loss of many packets.
+/// Sizes of the documents in bytes; the larger ones span many packets.
 const SIZES: [usize; 4] = [0, 1, 1 << 10, 1 << 20];
 
 #[test]

@@ -1,10 +1,11 @@
-//! By default a connection moves when it has lasted and gains by it, and costs nothing otherwise.
+//! By default a connection moves once it has lasted and would gain by moving; other connections pay
+//! no cost.
 
 use programs::{
     Counters, Finished, Loaded, Network, Program, Side, Stage, build_plain_client, expect_both,
 };
 
-/// A run of `clients/sockets_paying.c`, and what both sides counted, the server first.
+/// A run of `clients/sockets_paying.c` with the counters of both sides, the server's first.
 #[derive(Debug)]
 struct Run {
     ended: [Finished; 2],
@@ -12,7 +13,7 @@ struct Run {
 }
 
 impl Run {
-    /// Of that subject, with these variables on both sides.
+    /// Runs a test case, with these variables on both sides.
     #[track_caller]
     fn of(
         network: &Network,
@@ -39,12 +40,13 @@ impl Run {
         Some(Self { ended, counters })
     }
 
-    /// So many connections have moved on each side, and the others stayed for this reason.
+    /// Checks that `moved` connections have moved on each side, and that the others stayed for
+    /// these reasons.
     #[track_caller]
     fn expect(&self, moved: u64, reasons: [&[(&str, u64)]; 2]) {
         let [server, client] = &self.ended;
         for (counters, wanted) in self.counters.iter().zip(reasons) {
-            // One that has moved may go back when its process ends.
+            // A connection that has moved may return when its process ends.
             let stayed = counters.reasons.iter().filter(|(reason, _)| reason != "went-home");
             let found: Vec<_> = stayed.map(|(reason, count)| (reason.as_str(), *count)).collect();
             let is_right = counters.moved == moved && found == wanted;
@@ -101,7 +103,7 @@ fn a_peer_without_the_library_is_asked_once_for_two_connections() {
     run.expect(0, [&[], &[("no-offer", 2)]]);
     let before = network.sent(Side::Server);
     let Some(run) = Run::of(&network, Loaded::Server, "again", &[LINKS]) else { return };
-    // The first may end while its offer holds still.
+    // The first connection may end while its offer is still valid.
     let server = &run.counters[0];
     let is_silence =
         |(reason, _): &(String, u64)| matches!(reason.as_str(), "closed" | "no-answer");
@@ -133,8 +135,8 @@ fn nothing_moves_if_the_user_says_so() {
     run.expect(2, [&[]; 2]);
 }
 
-/// The same on both hosts, where links have the same names.
+/// Both links, by names that are valid on both hosts.
 const LINKS: (&str, &str) = ("ETHERNOT_SOCKETS_LINKS", "udp:link1,udp:link2");
 
-/// How often one offer is sent.
+/// Maximum number of times that one offer is sent.
 const OFFERS_MAX: u64 = 10;

@@ -1,5 +1,5 @@
-//! Unmodified servers that speak protocols of their own, with the library for sockets on both sides, on one, and on
-//! none.
+//! Unmodified servers with protocols other than HTTP. The library for sockets runs on both sides,
+//! on one, and on neither.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -10,10 +10,10 @@ use programs::{
 
 const SIZES: [usize; 5] = [0, 1, 1 << 10, 1 << 20, 16 << 20];
 
-/// Of all tests together.
+/// Number of runs of all tests together.
 static RUNS: AtomicU32 = AtomicU32::new(0);
 
-/// Runs clients of a service, each with a service of its own.
+/// Runs clients of a service, each with its own instance of the service.
 fn with_service(service: Service, loads: &[Loaded], clients: &[Client]) {
     let network = Network::namespaces().unwrap_or(Network::Loopback);
     for &loaded in loads {
@@ -28,7 +28,7 @@ fn with_service(service: Service, loads: &[Loaded], clients: &[Client]) {
             (client.run)(&stage, port);
             running.stop();
             match service {
-                // It answers and closes at once.
+                // gmond replies and closes at once, so the connection may end before it is decided.
                 Service::Gmond => stage.expect_seen(),
                 _ => stage.expect_path(),
             }
@@ -48,7 +48,7 @@ fn client(stage: &Stage<'_>, program: &str, words: &str) -> String {
     ended.expect_success().to_owned()
 }
 
-/// Has a shell do it: files are standard input and output.
+/// Returns a program that runs a shell line, with files as standard input and output.
 fn shell(stage: &Stage<'_>, line: &str) {
     let program = Program::new("sh", "-c").argument(&line);
     stage.run(&program, Side::Client).expect_success();

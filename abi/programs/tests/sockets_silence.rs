@@ -1,4 +1,5 @@
-//! Peers that are stopped and links that are down for a while: connections wait, as those of TCP do, and go on.
+//! Peers that are stopped and links that are down for a while. Connections wait, as those of plain
+//! TCP do, and continue.
 #![expect(clippy::disallowed_methods, reason = "a silence lasts for some time")]
 
 use std::thread;
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use programs::{Loaded, Network, Running, Side, Stage};
 
-/// A stream that flows, or an idle connection, which has moved if both sides have the library.
+/// A connection with a stream of data, or an idle one. It has moved if both sides have the library.
 struct Flow<'a> {
     kind: &'a str,
     stage: Stage<'a>,
@@ -15,10 +16,10 @@ struct Flow<'a> {
 }
 
 impl<'a> Flow<'a> {
-    /// Of a kind of `clients/sockets_silence.c`.
+    /// Starts a kind of `clients/sockets_silence.c`.
     ///
     /// # Panics
-    /// If no connection of several takes the way it should.
+    /// If none of several connections takes the expected path.
     fn start(network: &'a Network, loaded: Loaded, kind: &'a str) -> Option<Self> {
         for _ in 0..STARTS {
             let flow = Self::begin(network, loaded, kind)?;
@@ -44,9 +45,9 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// Every byte has come, and both sides have seen the end.
+    /// Checks that every byte arrived and both sides saw the end of the stream.
     fn expect_whole(self) {
-        // The side that writes, or asks.
+        // SIGTERM stops the side that writes, or that sends the requests.
         self.side(if self.kind == "up" { Side::Client } else { Side::Server }).signal("TERM");
         for ended in [self.server.finish(), self.client.finish()] {
             ended.expect_success();
@@ -54,17 +55,17 @@ impl<'a> Flow<'a> {
     }
 }
 
-/// Connections that are tried, on a host that may be busy.
+/// Number of attempts to get a connection on the expected path; a busy host may need several.
 const STARTS: u32 = 5;
 
 const KINDS: [&str; 3] = ["down", "up", "idle"];
 
-/// Longer than a peer is given that does not answer while a connection is made.
+/// Longer than the time limit for a silent peer while a connection is set up.
 const SHORT: Duration = Duration::from_secs(12);
 
 const LONG: Duration = Duration::from_mins(1);
 
-/// Stops one side for so long.
+/// Stops one side for `lasts`.
 fn stop(kind: &str, side: Side, lasts: Duration) {
     for loaded in [Loaded::Neither, Loaded::Both] {
         println!("{kind}, the {side:?} is stopped, {loaded:?}");
@@ -76,7 +77,7 @@ fn stop(kind: &str, side: Side, lasts: Duration) {
     }
 }
 
-/// Takes the link down for so long.
+/// Sets the link down for `lasts`.
 fn cut(kind: &str, lasts: Duration) {
     let Some(network) = Network::namespaces() else { return };
     for loaded in [Loaded::Neither, Loaded::Both] {
@@ -168,6 +169,7 @@ fn silences_of_a_minute() {
             scope.spawn(move || cut(kind, LONG));
         }
     });
-    // Each kind over TCP and over the edge: either side is stopped, or the link is down.
+    // For each kind, over TCP and over the edge: the server is stopped, the client is stopped, or
+    // the link is down.
     println!("figure: silences of a minute that connections outlast: {}", KINDS.len() * 3);
 }

@@ -1,19 +1,19 @@
-//! How fast programs are, against the project's own measurement on the same kind of link, and against TCP. They take
-//! turns, so that a noisy machine is noisy for both.
+//! Speed of programs, compared with the project's own measurement on the same kind of link, and
+//! with TCP. The runs alternate, so that noise of the machine affects both.
 
 use std::path::Path;
 
 use programs::{Finished, Libraries, Network, Program, Side, are_installed, ethernot};
 
-/// Turns of each.
+/// Number of runs of each.
 const TURNS: usize = 5;
 
-/// Starts the server of a program and runs its client. Returns what the client says.
+/// Starts the server of a program and runs its client. Returns the client's result.
 fn client_of(network: &Network, port: u16, program: &str, arguments: &str) -> Finished {
     client_over(Libraries::built(), network, port, program, arguments)
 }
 
-/// The same over these libraries.
+/// Runs server and client with these libraries. Returns the client's result.
 fn client_over(
     libraries: &Libraries,
     network: &Network,
@@ -28,7 +28,7 @@ fn client_over(
     client
 }
 
-/// Numbers of the line of a table of perftest that begins with this size.
+/// Returns the numbers of the line that begins with this size in a table of perftest.
 fn numbers(ended: &Finished, size: &str) -> Vec<f64> {
     let is_of_size = |line: &&str| line.split_whitespace().next() == Some(size);
     let line = ended.output.lines().find(is_of_size).unwrap_or_else(|| panic!("{ended}"));
@@ -40,7 +40,8 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Half of the round trip of the project's own ping-pong, in microseconds: the median of a run.
+/// Returns half of the round-trip time of the project's own ping-pong, in microseconds: the median
+/// of a run.
 fn native_us() -> f64 {
     let folder = ethernot().parent().expect("it lies in a folder");
     let path = folder.join(format!("ping-pong-{}.json", std::process::id()));
@@ -56,7 +57,7 @@ fn native_us() -> f64 {
     median_ns / 1000.0
 }
 
-/// The median that stands first in a result of `ethernot bench`.
+/// Returns the first median in a result of `ethernot bench`, in nanoseconds.
 fn latency_ns(path: &Path) -> f64 {
     let text = std::fs::read_to_string(path).expect("a result");
     let (_, rest) = text.split_once("\"latency_ns\"").expect("a latency");
@@ -65,8 +66,9 @@ fn latency_ns(path: &Path) -> f64 {
     rest[..end].trim().parse().expect("a number")
 }
 
-/// Latencies of 8 bytes by `program` against the native ping-pong, both between namespaces, in turn. Returns the
-/// medians of the ratios of medians, and of the 99.9 % of the program in microseconds.
+/// Measures the latency of 8 bytes with `program` and with the native ping-pong, alternating, both
+/// between namespaces. Returns the median of the ratios of their medians, and the median of the
+/// program's 99.9 % quantiles in microseconds.
 fn latency_against_native(port: u16, program: &str) -> Option<(f64, f64)> {
     if !are_installed(&[program]) {
         return None;
@@ -76,7 +78,7 @@ fn latency_against_native(port: u16, program: &str) -> Option<(f64, f64)> {
     for turn in 0..TURNS {
         let native = native_us();
         let client = client_of(&network, port + turn as u16, program, "-s 8 -n 20000");
-        // Size, repetitions, least, most, typical, average, deviation, 99 %, 99.9 %.
+        // Columns: size, repetitions, least, most, typical, average, deviation, 99 %, 99.9 %.
         let of_program = numbers(&client, "8");
         println!("{program}: {} us, native {native:.2} us", of_program[4]);
         ratios.push(of_program[4] / native);
@@ -102,7 +104,8 @@ fn latency_of_writes() {
     }
 }
 
-/// Throughput of writes of this size against TCP's, as iperf3 measures it.
+/// Returns the ratio of the throughput of RDMA writes of this size to TCP's throughput, measured
+/// with iperf3.
 fn throughput_against_tcp(port: u16, size: &str) -> Option<f64> {
     if !are_installed(&["ib_write_bw", "iperf3"]) {
         return None;
@@ -120,7 +123,7 @@ fn throughput_against_tcp(port: u16, size: &str) -> Option<f64> {
         server.finish().expect_success();
         let tcp = received_bits(client.expect_success()) / 8.0 / 1_048_576.0;
         let client = client_of(&network, tcp_port + 1, "ib_write_bw", &format!("-s {size} -D 2"));
-        // Size, repetitions, peak, average in MiB a second, millions of messages a second.
+        // Columns: size, repetitions, peak, average in MiB/s, millions of messages per second.
         let of_program = numbers(&client, size)[3];
         println!("ib_write_bw -s {size}: {of_program} MiB/s, TCP {tcp:.1} MiB/s");
         ratios.push(of_program / tcp);
@@ -128,7 +131,7 @@ fn throughput_against_tcp(port: u16, size: &str) -> Option<f64> {
     Some(median(ratios))
 }
 
-/// What iperf3's receiver has counted.
+/// Returns the rate at which iperf3's receiver received data, in bits per second.
 fn received_bits(json: &str) -> f64 {
     let (_, rest) = json.split_once("\"sum_received\"").expect("a sum");
     let (_, rest) = rest.split_once("\"bits_per_second\":").expect("its rate");
@@ -160,14 +163,14 @@ fn rate_of_small_writes() {
     println!("figure: rate of small writes: {:.3}", median(rates.collect()));
 }
 
-/// Names the folder with the libraries of another commit.
+/// The environment variable that names the folder with the libraries of another commit.
 const OTHER: &str = "ETHERNOT_TEST_OTHER_LIBRARIES";
 
-/// Turns of each where a per cent counts.
+/// Number of runs of each where differences of one per cent matter.
 const TURNS_AGAINST_OTHER: u16 = 9;
 
-/// The column `column` of the line of this size, as a program prints it over the libraries of this commit, against the
-/// other commit's, in turn: the medians of the ratios.
+/// Runs a program with the libraries of this commit and of the other commit, alternating. Returns
+/// the median of the ratios of column `column` in the line of this size.
 fn ratio_to_other(
     port: u16,
     program: &str,
@@ -197,7 +200,8 @@ fn ratio_to_other(
 #[test]
 #[ignore = "slow: run by `./x acceptance faults`; measures"]
 fn writes_against_another_commit() {
-    // The columns are the typical time and the average rate.
+    // Column 4 of `ib_write_lat` is the typical time; column 3 of `ib_write_bw` is the average
+    // rate.
     if let Some(ratio) = ratio_to_other(24_400, "ib_write_lat", "8", "-n 20000", 4) {
         println!("figure: speed of ib_write_lat against another commit: {:.3}", 1.0 / ratio);
     }

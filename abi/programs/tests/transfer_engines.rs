@@ -1,4 +1,5 @@
-//! Transfer engines of inference servers, from their wheels: Mooncake and NIXL, two hosts, without settings.
+//! Transfer engines of inference servers, from their wheels: Mooncake and NIXL between two hosts,
+//! without settings.
 
 use std::path::Path;
 use std::{env, fs, process};
@@ -15,7 +16,8 @@ fn nixl_finds_the_device_by_itself_and_uses_it() {
     uses_the_device("nixl-cu12", "transfer_nixl.py");
 }
 
-/// Runs a program of `clients` with the Python of a wheel on two hosts, and looks at what they have sent.
+/// Runs a program of `clients` with a wheel's Python on two hosts, and checks that its data went
+/// over the device.
 fn uses_the_device(name: &str, program: &str) {
     let Some(folder) = wheel(name) else { return };
     let Some(network) = Network::namespaces() else { return };
@@ -26,7 +28,7 @@ fn uses_the_device(name: &str, program: &str) {
     let side = |role: &str, address: String| {
         let words = [script.display().to_string(), role.into(), address];
         let program = words.iter().fold(Program::new(&python, "-B"), Program::argument);
-        // The wheel stands on the Python of this user.
+        // The wheel's virtual environment uses this user's Python.
         over_us("", &program.argument(&place.join("meeting").display())).by_root()
     };
     let client = network.client_address().expect("both sides have an address").to_string();
@@ -45,7 +47,8 @@ fn uses_the_device(name: &str, program: &str) {
         assert_eq!(output.lines().find(is_error), None, "{ended}");
     }
     let [of_server, of_client] = [sent[0] - before[0], sent[1] - before[1]];
-    // 8 MiB go each way at least. TCP would take 128 segments, which have 64 KiB at most; both meet by it.
+    // At least 8 MiB are sent each way. Over TCP these would be at least 128 segments of at most 64
+    // KiB. The two sides use TCP only to meet.
     for sent in [of_server, of_client] {
         assert!(sent.segments < 100 && sent.datagrams > 16, "{sent:?}");
     }

@@ -1,4 +1,4 @@
-//! UCX: what it measures itself with, over the device, between two hosts and of a process with itself.
+//! UCX's benchmark `ucx_perftest` over the device, between two hosts and within one process.
 
 use std::path::PathBuf;
 
@@ -6,8 +6,8 @@ use programs::{
     Finished, Hosts, Launcher, Mpi, Network, Program, Side, are_installed, expect_both,
 };
 
-/// Operations of UCX's lower layer that `rc_verbs` has of itself, with how data is given to them. UCX 1.13 offers atomics of
-/// eight bytes there, and neither `swap` nor `get` of the short kind, whatever the device.
+/// Operations of UCX's lower layer that `rc_verbs` supports, with the ways of passing data. On any
+/// device UCX 1.13 offers only 8-byte atomics there, and neither `swap` nor `get` with `short`.
 const OF_CONNECTIONS: &[&str] = &[
     "am_lat",
     "am_bw",
@@ -26,11 +26,12 @@ const OF_CONNECTIONS: &[&str] = &[
     "cswap",
 ];
 
-/// The same for `ud_verbs`, which has messages only.
+/// Operations of the lower layer that `ud_verbs` supports: messages only.
 const OF_DATAGRAMS: &[&str] =
     &["am_lat", "am_bw", "am_lat -D shortiov -s 8,8", "am_bw -D bcopy -s 1000"];
 
-/// Operations of the upper layer, which makes of messages what a transport has not.
+/// Operations of the upper layer, which emulates with messages the operations that a transport
+/// lacks.
 const OF_PROTOCOLS: &[&str] = &[
     "tag_lat",
     "tag_bw",
@@ -56,23 +57,23 @@ const OF_PROTOCOLS: &[&str] = &[
     "ucp_am_bw -s 300000",
 ];
 
-/// Operations of the upper layer whose both sides may sleep between messages.
+/// Operations of the upper layer during which both sides may sleep between messages.
 const SLEEPING: &[&str] = &["tag_lat", "tag_bw", "tag_bw -s 300000", "stream_lat", "stream_bw"];
 
-/// Transports of the device, as they are named to UCX: connections, with datagrams for what introduces endpoints to each
-/// other, and datagrams alone.
+/// Transports of the device, by UCX's names: connections, with datagrams to introduce endpoints to
+/// each other, and datagrams alone.
 const TRANSPORTS: [&str; 2] = ["rc", "ud_verbs"];
 
-/// The same by other names.
+/// Other UCX names of the same transports.
 const OTHER_NAMES: [&str; 2] = ["rc_verbs,ud_verbs", "ud"];
 
-/// A measurement of so many operations, with transports from which UCX may choose.
+/// Returns a measurement of `count` operations, with these transports for UCX to choose from.
 fn measurement(transports: &str, kind: &str, count: u32) -> Program {
     let arguments = format!("-t {kind} -n {count} -w 10");
     Program::new("ucx_perftest", &arguments).variable("UCX_TLS", transports)
 }
 
-/// Runs a measurement between both sides, by that port. Returns what the client says.
+/// Runs a measurement between both sides, on this TCP port. Returns the client's result.
 fn between(network: &Network, port: u16, measurement: &Program) -> Finished {
     let client = measurement.clone().argument(&"-p").argument(&port);
     let server = Program::new("ucx_perftest", &format!("-p {port}"));
@@ -85,18 +86,18 @@ fn between(network: &Network, port: u16, measurement: &Program) -> Finished {
     client
 }
 
-/// Runs a measurement in a process that is both sides.
+/// Runs a measurement in one process, which is both sides.
 fn with_itself(network: &Network, measurement: &Program) {
     let ended = measurement.clone().argument(&"-l").run(network, Side::Client);
     assert!(ended.expect_success().contains("Final:"), "{ended}");
 }
 
-/// Two hosts, if the tests can be run.
+/// Creates two hosts. Returns `None` if the tests cannot run here.
 fn hosts() -> Option<Network> {
     are_installed(&["ucx_perftest"]).then(Network::namespaces).flatten()
 }
 
-/// Operations of the lower layer are measured between two hosts and in one process.
+/// Measures operations of the lower layer, between two hosts and in one process.
 fn lower_layer(transport: &str, kinds: &[&str]) {
     let Some(network) = hosts() else { return };
     for kind in kinds {
@@ -129,7 +130,7 @@ fn protocols_between_two_hosts() {
     }
 }
 
-/// UCX arms completion queues that hold completions and sleeps on the descriptor.
+/// UCX arms completion queues that hold completions, then sleeps on the descriptor.
 #[test]
 fn protocols_between_hosts_that_sleep() {
     let Some(network) = hosts() else { return };
@@ -179,9 +180,9 @@ fn protocols_between_processes_of_a_host() {
     }
 }
 
-/// With the transport of connections alone UCX 1.13 connects on no device at all, neither to itself nor to others: it asks for
-/// one by which endpoints are introduced to each other, and that is `ud_verbs`; not even TCP will do. So says UCX, before
-/// anything is asked of the device.
+/// With only the transport of connections UCX 1.13 connects on no device, neither to its own
+/// process nor to others. It needs a second transport to introduce endpoints to each other, and
+/// accepts only `ud_verbs`, not even TCP. UCX fails before it asks the device for anything.
 #[test]
 fn the_transport_of_connections_needs_that_of_datagrams() {
     let Some(network) = hosts() else { return };
@@ -195,12 +196,13 @@ fn the_transport_of_connections_needs_that_of_datagrams() {
     }
 }
 
-/// Nothing is said to UCX, and both sides are on hosts of their own: it takes the device as it would an adapter, rather
-/// than TCP; the kernel has carried the messages as datagrams, and next to nothing by TCP.
+/// UCX has no settings, and each side runs on its own host. UCX prefers the device to TCP, as it
+/// would an adapter: the kernel carries the messages as datagrams, and almost nothing by TCP.
 #[test]
 fn it_chooses_the_device_by_itself() {
     let Some(network) = hosts() else { return };
-    // Shared memory would do between processes of one host, and to UCX namespaces of a network are just that.
+    // Separate namespaces of every kind keep UCX from shared memory: to UCX, two network namespaces
+    // alone are one host.
     let alone = "--user --ipc --pid --uts --fork ucx_perftest -p 13337";
     let chosen = [
         ("tag_lat", "tag"),
@@ -224,7 +226,8 @@ fn it_chooses_the_device_by_itself() {
     }
 }
 
-/// Measurements over links that lose, repeat and reorder frames, and ranks of MPICH. Returns how many runs that was.
+/// Runs measurements, and ranks of MPICH, over links that lose, duplicate and reorder frames.
+/// Returns the number of runs.
 fn over_faults(times: u32) -> u32 {
     let Some(network) = hosts() else { return 0 };
     let mut runs = 0;
@@ -239,7 +242,8 @@ fn over_faults(times: u32) -> u32 {
     runs
 }
 
-/// Ranks of Debian's MPICH on two hosts check what they send to each other, over links with faults.
+/// Runs a ping-pong of Debian's MPICH between two hosts, over links with faults. The ranks verify
+/// what they receive.
 fn ping_pong_of_mpich() -> Option<()> {
     if !are_installed(&["mpiexec.mpich", "mpicc.mpich"]) {
         return None;
@@ -272,8 +276,9 @@ fn frameworks_pass_twenty_times() {
     }
 }
 
-/// Measurements over links with faults. Not many datagrams at once: UCX drops what comes out of order and has it retransmitted by a
-/// slow clock, so that a megabyte takes seconds.
+/// Measurements over links with faults. They keep few datagrams outstanding, because UCX drops
+/// datagrams that arrive out of order and retransmits them by a slow timer: a megabyte takes
+/// seconds.
 const KINDS_OVER_FAULTS: [(&str, &str); 6] = [
     ("rc", "tag_lat"),
     ("rc", "tag_bw -s 65536"),
@@ -283,5 +288,5 @@ const KINDS_OVER_FAULTS: [(&str, &str); 6] = [
     ("ud_verbs", "ucp_put_lat"),
 ];
 
-/// What links do to frames.
+/// Faults of the links.
 const FAULTS: &str = "loss=0.01,dup=0.01,reorder=0.05";
