@@ -1,8 +1,9 @@
-/* Completion queues that are armed while they hold completions, as programs do that sleep on the descriptor. */
+/* Completion queues that are armed while they hold completions, as in programs that sleep on the
+   descriptor. */
 #include "pair.h"
 #include <poll.h>
 
-/* Takes an event of the channel that comes within so many milliseconds. */
+/* Returns whether an event of the channel arrives within the time limit. */
 static int take_event(struct ibv_comp_channel *channel, int timeout_ms)
 {
 	struct pollfd wanted = {.fd = channel->fd, .events = POLLIN};
@@ -36,19 +37,20 @@ int main(void)
 	for (int i = 0; i < 2; i++)
 		connect_queue_pair(qp[i], &name[i], &name[1 - i]);
 
-	/* The completion is there when the queue is armed. */
+	/* The completion is in the queue before the queue is armed. */
 	CHECK(post_receive(qp[1], mr, 64, 64, 2) == 0);
 	CHECK(post_send(qp[0], mr, 0, 16, 1) == 0);
 	CHECK(next_completion(cq[1]).status == IBV_WC_SUCCESS);
 	CHECK(post_write(qp[1], mr, 16, &name[0], 3) == 0);
 	CHECK(next_completion(cq[1]).status == IBV_WC_SUCCESS);
-	/* The write came after the acknowledgement of the send, so the completion of that is there. */
+	/* The write arrived after the acknowledgement of the send, so the send's completion is in the
+	   queue. */
 	CHECK(ibv_req_notify_cq(cq[0], 0) == 0);
 	CHECK(take_event(channel, 60000));
 	CHECK(next_completion(cq[0]).status == IBV_WC_SUCCESS);
 	CHECK(!take_event(channel, 0));
 
-	/* Two queues of one channel. */
+	/* Two completion queues of one channel. */
 	for (int i = 0; i < 2; i++)
 		CHECK(ibv_req_notify_cq(cq[i], 0) == 0);
 	CHECK(post_receive(qp[1], mr, 64, 64, 2) == 0);
@@ -58,7 +60,7 @@ int main(void)
 	for (int i = 0; i < 2; i++)
 		CHECK(next_completion(cq[i]).status == IBV_WC_SUCCESS);
 
-	/* Armed before and after the completion comes, in turn. */
+	/* Arms before and after the completion arrives, in turn. */
 	for (int round = 0; round < ROUNDS; round++) {
 		if (round % 2)
 			CHECK(ibv_req_notify_cq(cq[0], 0) == 0);

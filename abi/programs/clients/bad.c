@@ -1,10 +1,10 @@
-/* What verbs says of wrong calls and of work that must fail. Usage: bad NAME, or bad list. */
+/* Results of wrong verbs calls and of work requests that must fail. Usage: bad NAME, or bad list. */
 #include "pair.h"
 
 static struct device device;
 static struct both both;
 
-/* Completions of `qp`s until all that was posted is told: statuses by work request. */
+/* Polls until the completion of this work request arrives, and returns its status. */
 static enum ibv_wc_status status_of(uint64_t id)
 {
 	for (;;) {
@@ -49,8 +49,8 @@ static struct ibv_send_wr write_of(struct ibv_sge *sge, uint64_t id)
 	};
 }
 
-/* The work that fails has this status; what was posted before succeeds, what was posted after is flushed, and the
- * queue pair is in ERR. */
+/* Checks that the request fails with this status. Work posted before must succeed, work posted
+ * after must be flushed, and the queue pair must be in ERR. */
 static void fails_with(struct ibv_send_wr request, enum ibv_wc_status status)
 {
 	struct ibv_sge good = piece(0, 8);
@@ -153,7 +153,7 @@ static void message_too_long(void)
 	}
 }
 
-/* A patience that ends. */
+/* The time to wait for a receive expires. */
 static void no_receive(void)
 {
 	struct ibv_qp *qp[2];
@@ -169,7 +169,7 @@ static void no_receive(void)
 	CHECK(ibv_destroy_qp(qp[0]) == 0 && ibv_destroy_qp(qp[1]) == 0);
 }
 
-/* A peer that is not there: the work fails, in a time that follows from the attributes. */
+/* Without a peer at that address, the work fails within a time that follows from the attributes. */
 static void leads_nowhere(struct name peer)
 {
 	struct ibv_qp *qp = make_queue_pair(&device, both.cq, 8);
@@ -221,7 +221,7 @@ static void wrong_states(void)
 	qp = make_queue_pair(&device, both.cq, 4);
 	CHECK(post(qp, write_of(&sge, 1)) == EINVAL);
 	CHECK(post_receive(qp, both.mr, 0, 8, 77) == 0);
-	/* In ERR work is taken and flushed. */
+	/* In ERR, posted work is accepted and flushed. */
 	attributes.qp_state = IBV_QPS_ERR;
 	CHECK(ibv_modify_qp(qp, &attributes, IBV_QP_STATE) == 0);
 	CHECK(post(qp, write_of(&sge, 78)) == 0);

@@ -1,5 +1,6 @@
-/* What the connection manager says of wrong calls, of peers that refuse or die, and of ids that are destroyed at any
- * time. Usage: bad_manager NAME, or bad_manager list. Each ends with as many descriptors as it has begun with. */
+/* Results of the connection manager for wrong calls, for peers that reject or die, and for ids
+ * destroyed at any time. Usage: bad_manager NAME, or bad_manager list. Each case must end with as
+ * many descriptors as it began with. */
 #define _GNU_SOURCE
 #include <pthread.h>
 
@@ -21,7 +22,7 @@ static int fails_with(int result, int number)
 	return 0;
 }
 
-/* A port that nobody has. */
+/* Returns a port on which no program listens. */
 static struct sockaddr_in free_port(void)
 {
 	struct rdma_cm_id *id = make_id(there, RDMA_PS_TCP);
@@ -39,7 +40,7 @@ static enum ibv_qp_state state_of(struct rdma_cm_id *id)
 	return attributes.qp_state;
 }
 
-/* Two ids that are connected. */
+/* Two connected ids. */
 struct ends {
 	struct rdma_cm_id *asks, *asked;
 };
@@ -125,7 +126,7 @@ static void too_much_is_said(void)
 	end_id(datagrams);
 }
 
-/* Another process has the port until it ends. */
+/* Another process owns the port until it exits. */
 static void port_in_use(void)
 {
 	int ready[2], done[2];
@@ -182,14 +183,14 @@ static void destroyed_before_it_asks(void)
 	struct sockaddr_in to = free_port();
 	struct rdma_cm_id *id = make_id(here, RDMA_PS_TCP);
 	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 2000) == 0);
-	/* Its event goes with it. */
+	/* Destroying the id discards its event. */
 	end_id(id);
 	CHECK(!has_event_within(here, 0));
 	end_id(resolved(here, RDMA_PS_TCP, to));
 	id = resolved(here, RDMA_PS_TCP, to);
 	make_pair_of(id);
 	end_id(id);
-	/* While it waits to ask again. */
+	/* Destroys the id while it waits to retry. */
 	end_id(asking(here, to));
 	CHECK(!has_event_within(here, 0));
 }
@@ -202,7 +203,7 @@ static void destroyed_while_its_request_waits(void)
 	end_id(asks);
 	make_pair_of(asked);
 	struct rdma_conn_param param = saying("", 0);
-	/* Nobody tells whom it has asked: what is said finds nobody, within a bounded time. */
+	/* The peer does not report that it is gone. Accepting it must fail within a bounded time. */
 	if (rdma_accept(asked, &param) == 0) {
 		enum rdma_cm_event_type kind = any_event(there).kind;
 		CHECK(kind == RDMA_CM_EVENT_REJECTED || kind == RDMA_CM_EVENT_UNREACHABLE);
@@ -219,7 +220,7 @@ static void destroyed_when_it_was_asked(void)
 	end_id(event_of(there, RDMA_CM_EVENT_CONNECT_REQUEST).id);
 	CHECK(event_of(here, RDMA_CM_EVENT_REJECTED).status == 28);
 	end_id(asks);
-	/* With the listener, before anybody has taken the request. */
+	/* Now destroys the request together with the listener, before the program has read its event. */
 	asks = asking(here, port_of(listener));
 	CHECK(has_event_within(there, LIMIT_MS));
 	end_id(listener);
@@ -235,7 +236,7 @@ static void destroyed_when_it_has_accepted(void)
 	struct rdma_cm_id *asked = event_of(there, RDMA_CM_EVENT_CONNECT_REQUEST).id;
 	accept_with_pair(asked);
 	end_id(asked);
-	/* It may have got there. */
+	/* The acceptance may have arrived at the peer. */
 	enum rdma_cm_event_type kind = any_event(here).kind;
 	if (kind == RDMA_CM_EVENT_ESTABLISHED)
 		event_of(here, RDMA_CM_EVENT_DISCONNECTED);
@@ -258,7 +259,7 @@ static void destroyed_when_connected_or_disconnected(void)
 	event_of(here, RDMA_CM_EVENT_TIMEWAIT_EXIT);
 	CHECK(rdma_disconnect(both.asks) == 0);
 	end_id(both.asks);
-	/* The id goes first, its queue pair lives on. */
+	/* Destroys the id first; its queue pair stays usable. */
 	both = connected_at(listener);
 	struct rdma_cm_id left = *both.asks;
 	CHECK(rdma_destroy_id(both.asks) == 0);
@@ -285,7 +286,7 @@ static void events_without_acknowledgement(void)
 	struct rdma_cm_event *event = take(here);
 	pthread_t thread;
 	CHECK(pthread_create(&thread, NULL, destroy, id) == 0);
-	/* It waits for as long as the program likes. */
+	/* rdma_destroy_id blocks until the program acknowledges the event. */
 	struct timespec soon;
 	clock_gettime(CLOCK_REALTIME, &soon);
 	soon.tv_nsec = (soon.tv_nsec + 50000000) % 1000000000;
@@ -318,7 +319,7 @@ static void no_way_leads_there(void)
 	struct rdma_cm_id *id = make_id(here, RDMA_PS_TCP);
 	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 2000) == 0);
 	CHECK(event_of(here, RDMA_CM_EVENT_ADDR_ERROR).status < 0);
-	/* It may be tried again. */
+	/* The id may be resolved again after an error. */
 	to = free_port();
 	CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 2000) == 0);
 	event_of(here, RDMA_CM_EVENT_ADDR_RESOLVED);
@@ -346,7 +347,7 @@ static void a_listener_closes_while_its_connections_live(void)
 	end_both(both);
 }
 
-/* A process that asks, and is killed before it is answered. */
+/* A process that requests a connection is killed before the answer. */
 static void the_initiator_is_killed(void)
 {
 	int port[2];
@@ -377,7 +378,7 @@ static void the_initiator_is_killed(void)
 	close(port[1]);
 }
 
-/* A process that is asked, and is killed before it answers. */
+/* A process that receives a request is killed before it answers. */
 static void the_responder_is_killed(void)
 {
 	int port[2];
@@ -404,7 +405,7 @@ static void the_responder_is_killed(void)
 	close(port[1]);
 }
 
-/* One that never accepts: takes a minute. */
+/* The peer never accepts: takes a minute. */
 static void no_answer(void)
 {
 	struct rdma_cm_id *listener = listening(there, any_port, 4);
@@ -420,7 +421,7 @@ static void no_answer(void)
 static const struct {
 	const char *name;
 	void (*run)(void);
-	/* It begins with a second process, before anything of the library is used here. */
+	/* Whether the case first starts a second process. The library must not be in use before that. */
 	int forks;
 } CASES[] = {
 	{"no_listener", no_listener, 0},
@@ -442,7 +443,7 @@ static const struct {
 	{"no_answer", no_answer, 0},
 };
 
-/* What a process has when it has begun is there for good. */
+/* Descriptors that the library opens once per process must not count. */
 static void warm_up(void)
 {
 	struct rdma_cm_id *listener = listening(there, any_port, 1);
@@ -461,14 +462,14 @@ int main(int count, char **words)
 		}
 		if (strcmp(words[1], CASES[i].name) != 0)
 			continue;
-		/* A child makes a device of its own. */
+		/* A child process creates its own device. */
 		here = make_channel();
 		there = make_channel();
 		if (!CASES[i].forks)
 			warm_up();
 		int before = descriptors();
 		CASES[i].run();
-		/* The link may have connected a socket to the peer that it has most frames of. */
+		/* The link may have connected a socket to the peer that sends it most frames. */
 		if (!CASES[i].forks && descriptors() > before + 1) {
 			fprintf(stderr, "%d descriptors, and %d at first\n", descriptors(), before);
 			show_descriptors();

@@ -1,13 +1,15 @@
-/* Many connections, one after the other, and what they leave behind; and idle ones.
- *   connections serve ADDRESS PORT COUNT    accepts so many, and ends with the last
- *   connections ask ADDRESS PORT COUNT      makes and ends so many
- *   connections idle ADDRESS PORT           makes one and waits to be killed
- * Both ends print what the connections from the tenth part of them on have left. */
+/* Many connections, one after the other, and the resources that they do not release; and idle
+ * connections.
+ *   connections serve ADDRESS PORT COUNT    accepts COUNT connections and exits after the last
+ *   connections ask ADDRESS PORT COUNT      opens and closes COUNT connections
+ *   connections idle ADDRESS PORT           opens one and waits to be killed
+ * Both ends print what the last nine tenths of the connections have not released. */
 #include "manager.h"
 
 static long first_descriptors, first_kib;
 
-/* Nothing of a connection is under way any more when its id was told so. Returns who has asked meanwhile. */
+/* Measures after TIMEWAIT_EXIT, when nothing of a connection is pending any more. Returns the id of
+   a request that arrived meanwhile. */
 static struct rdma_cm_id *measure_after(struct rdma_event_channel *channel, int is_last)
 {
 	struct rdma_cm_id *asked = NULL;

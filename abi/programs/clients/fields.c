@@ -1,4 +1,4 @@
-/* Fields of public structures that programs read themselves, and limits that they query. */
+/* Fields of public structures that programs read directly, and limits that they query. */
 #include "pair.h"
 
 static void completion_events_are_counted(struct device *device)
@@ -43,7 +43,8 @@ static void asynchronous_events_are_counted(struct device *device)
 	destroy_both(&both);
 }
 
-/* A message of the length that the port reports is taken (this one fails later, as there is no such memory). */
+/* A message of the maximum length reported by the port is accepted. (It fails later because the
+   memory does not exist.) */
 static void the_longest_message_is_as_long_as_the_port_reports(struct device *device)
 {
 	struct ibv_port_attr port;

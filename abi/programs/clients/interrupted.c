@@ -1,4 +1,4 @@
-/* Calls that wait end with EINTR when a handler has run that is not to restart calls, as read(2) does. */
+/* Blocking calls end with EINTR after a signal handler without SA_RESTART, as read(2) does. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@ static void handle(int signal)
 
 int main(void)
 {
-	/* It comes again and again, whatever the thread is at. */
+	/* The timer fires repeatedly, whatever the thread is doing at that time. */
 	struct itimerval timer = { .it_value.tv_usec = 3000, .it_interval.tv_usec = 3000 };
 	struct sigaction action = { .sa_handler = handle };
 	struct ibv_device **devices = ibv_get_device_list(NULL);

@@ -1,5 +1,5 @@
-/* A process receives a message, posts several, and ends by _exit at once: all of them arrive, as an adapter would have sent
- * them by itself. */
+/* A process receives a message, posts several, and calls _exit at once. All of them must arrive,
+ * because an adapter would send them without the process. */
 #include "pair.h"
 #include <sys/socket.h>
 #include <sys/wait.h>

@@ -1,4 +1,5 @@
-/* What the clients of the connection manager share: ids, their events, and what a process has. */
+/* Shared parts of the clients of the connection manager: ids, their events, and the resources of a
+   process. */
 #pragma once
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -11,7 +12,7 @@
 
 #include "pair.h"
 
-/* Longer than anything here may take. */
+/* Longer than any step takes, in milliseconds. */
 #define LIMIT_MS 80000
 
 static inline struct sockaddr_in at(const char *address, uint16_t port)
@@ -35,14 +36,14 @@ static inline struct rdma_cm_id *make_id(struct rdma_event_channel *channel, enu
 	return id;
 }
 
-/* Whether there is an event within this time. */
+/* Returns whether an event arrives within this time. */
 static inline int has_event_within(struct rdma_event_channel *channel, int limit_ms)
 {
 	struct pollfd wanted = {.fd = channel->fd, .events = POLLIN};
 	return poll(&wanted, 1, limit_ms) == 1;
 }
 
-/* The next event, which is not acknowledged. */
+/* Returns the next event without acknowledging it. */
 static inline struct rdma_cm_event *take(struct rdma_event_channel *channel)
 {
 	struct rdma_cm_event *event = NULL;
@@ -51,7 +52,7 @@ static inline struct rdma_cm_event *take(struct rdma_event_channel *channel)
 	return event;
 }
 
-/* What an event says. */
+/* The content of an event. */
 struct taken_event {
 	enum rdma_cm_event_type kind;
 	int status;
@@ -73,7 +74,7 @@ static inline struct taken_event any_event(struct rdma_event_channel *channel)
 	return taken;
 }
 
-/* The next event, which is of this kind. */
+/* Returns the next event, which must be of this kind. */
 static inline struct taken_event event_of(struct rdma_event_channel *channel, enum rdma_cm_event_type kind)
 {
 	struct taken_event taken = any_event(channel);
@@ -106,7 +107,7 @@ static inline void make_pair_of(struct rdma_cm_id *id)
 	CHECK(rdma_create_qp(id, NULL, &init) == 0);
 }
 
-/* An id that knows the way. */
+/* Returns an id with resolved address and route. */
 static inline struct rdma_cm_id *resolved(struct rdma_event_channel *channel, enum rdma_port_space space,
 					  struct sockaddr_in to)
 {
@@ -118,7 +119,7 @@ static inline struct rdma_cm_id *resolved(struct rdma_event_channel *channel, en
 	return id;
 }
 
-/* The same, with a queue pair, that has asked. */
+/* Returns a resolved id with a queue pair that has requested a connection. */
 static inline struct rdma_cm_id *asking(struct rdma_event_channel *channel, struct sockaddr_in to)
 {
 	struct rdma_cm_id *id = resolved(channel, RDMA_PS_TCP, to);
@@ -137,7 +138,7 @@ static inline struct rdma_cm_id *listening(struct rdma_event_channel *channel, s
 	return id;
 }
 
-/* Says yes to a request. */
+/* Accepts a request. */
 static inline void accept_with_pair(struct rdma_cm_id *id)
 {
 	struct rdma_conn_param param = saying("welcome", 7);
@@ -163,7 +164,7 @@ static inline int descriptors(void)
 	return count;
 }
 
-/* What they are, for who finds too many. */
+/* Prints the open descriptors, to help find the surplus ones. */
 static inline void show_descriptors(void)
 {
 	char path[64], what[256];
@@ -175,7 +176,7 @@ static inline void show_descriptors(void)
 	}
 }
 
-/* Memory that the process really has, in KiB. */
+/* Returns the resident memory of the process, in KiB. */
 static inline long resident_kib(void)
 {
 	long pages = 0, resident = 0;

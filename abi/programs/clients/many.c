@@ -72,7 +72,7 @@ int main(int argc, char **argv)
 	while (wait(&status) > 0) {
 		if (status != 0) {
 			failed++;
-			/* Who waits for it at the barrier would wait for ever. */
+			/* The other processes would wait for the failed one at the barrier forever. */
 			signal(SIGTERM, SIG_IGN);
 			kill(0, SIGTERM);
 		}

@@ -1,7 +1,8 @@
-// What messages, collectives and one-sided operations of MPI come to, whatever carries them.
+// Results of MPI messages, collectives and one-sided operations. They must not depend on the
+// transport.
 //
-// For two to any even number of ranks. Every rank checks what it can know; rank 0 prints a digest of what each rank
-// has received, which depends on nothing but the number of ranks: over any transport the output is the same.
+// Runs with any even number of ranks, at least two. Every rank checks what it can check. Rank 0
+// prints a digest of what each rank has received; it depends only on the number of ranks.
 
 #include <inttypes.h>
 #include <mpi.h>
@@ -11,7 +12,7 @@
 
 static int rank, ranks;
 
-// Of the most bytes that a message here has.
+// Size of the largest message, in bytes.
 enum { LARGEST = 4 << 20 };
 
 static void fail(const char *what)
@@ -27,14 +28,14 @@ static uint64_t mix(uint64_t value)
 	return value ^ (value >> 31);
 }
 
-// Bytes that follow from a number.
+// Fills memory with bytes derived from a number.
 static void fill(unsigned char *bytes, size_t length, uint64_t seed)
 {
 	for (size_t at = 0; at < length; at++)
 		bytes[at] = (unsigned char)(mix(seed + at / 8) >> (at % 8 * 8));
 }
 
-// Whether they are those that follow from this number.
+// Fails unless memory has the bytes derived from this number.
 static void check(const unsigned char *bytes, size_t length, uint64_t seed, const char *what)
 {
 	for (size_t at = 0; at < length; at++)
@@ -42,7 +43,7 @@ static void check(const unsigned char *bytes, size_t length, uint64_t seed, cons
 			fail(what);
 }
 
-// FNV-1a.
+// Returns the FNV-1a hash.
 static uint64_t digest(const void *memory, size_t length)
 {
 	const unsigned char *bytes = memory;
@@ -53,7 +54,7 @@ static uint64_t digest(const void *memory, size_t length)
 	return sum;
 }
 
-// Rank 0 prints what each rank has come to.
+// Rank 0 prints the digest of every rank.
 static void report(const char *what, size_t size, const void *memory, size_t length)
 {
 	uint64_t own = digest(memory, length), *all = NULL;
@@ -66,7 +67,8 @@ static void report(const char *what, size_t size, const void *memory, size_t len
 	free(all);
 }
 
-// Pairs of ranks of both halves send one another messages of this size. What comes is in `back` of both.
+// Exchanges messages of this size between pairs of ranks, one in each half. Both ranks receive into
+// `back`.
 static void ping_pong(unsigned char *out, unsigned char *back, int size)
 {
 	int peer = (rank + ranks / 2) % ranks, is_first = rank < ranks / 2;
@@ -110,7 +112,7 @@ static void ping_pongs(void)
 	free(back);
 }
 
-// Many messages at once, received in the opposite order.
+// Sends many messages at once and receives them in the opposite order.
 static void windows(void)
 {
 	enum { COUNT = 64, SIZE = 3000 };
@@ -155,7 +157,7 @@ static void all_reduce(int count)
 
 	for (int at = 0; at < count; at++) {
 		own[at] = (int64_t)mix((uint64_t)(rank * count + at)) >> 8;
-		// Sums of these are exact, in whatever order.
+		// Sums of these numbers are exact in any order.
 		numbers[at] = (double)((rank + 1) * at) / 8;
 	}
 	MPI_Allreduce(own, sum, count, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
@@ -181,13 +183,14 @@ static void broadcast(int size)
 	free(bytes);
 }
 
-// Of a window, in bytes: whole pages. MPICH 4.0.2 has ranks of one host put elsewhere if it has less.
+// Rounds the length of a window up to whole pages. With shorter windows, MPICH 4.0.2 puts data of
+// ranks on one host at wrong addresses.
 static MPI_Aint whole_pages(size_t length)
 {
 	return (MPI_Aint)((length + 4095) / 4096 * 4096);
 }
 
-// Puts, gets and accumulates of `count` numbers between fences.
+// Performs puts, gets and accumulates of `count` numbers between fences.
 static void one_sided_fences(int count)
 {
 	size_t length = (size_t)count * sizeof(int64_t);
@@ -195,13 +198,14 @@ static void one_sided_fences(int count)
 	int next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
 	MPI_Win handle;
 
-	// Parts: what is put, what is got, what is accumulated.
+	// The window has three parts: for puts, for gets and for accumulates.
 	MPI_Win_allocate(whole_pages(3 * length), sizeof *window, MPI_INFO_NULL, MPI_COMM_WORLD, &window, &handle);
 	fill((unsigned char *)window, 2 * length, (uint64_t)(rank + 7000));
 	memset(window + 2 * count, 0, length);
 	for (int at = 0; at < count; at++)
 		out[at] = (int64_t)rank * 1000000 + at;
-	// A fence that ends nothing need not wait for others, and ranks of one host reach the memory at once.
+	// The first fence ends no operation, so it need not wait for other ranks, but ranks of one host
+	// access the memory at once.
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Win_fence(0, handle);
 	MPI_Put(out, count, MPI_INT64_T, next, 0, count, MPI_INT64_T, handle);
@@ -219,7 +223,7 @@ static void one_sided_fences(int count)
 	free(got);
 }
 
-// All ranks count up the same numbers, by locks and by atomic operations.
+// All ranks increment the same numbers, with locks and with atomic operations.
 static void one_sided_locks(void)
 {
 	enum { TIMES = 20, NUMBERS = 4 };
@@ -250,7 +254,7 @@ static void one_sided_locks(void)
 			fail("a number nobody has counted to");
 		MPI_Win_unlock(to, handle);
 	}
-	// The first of all ranks puts its mark there, and only it.
+	// Exactly one rank, the first, stores its number.
 	MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, handle);
 	int64_t own = rank + 1, none = 0;
 	MPI_Compare_and_swap(&own, &none, &before, MPI_INT64_T, 0, 3, handle);
@@ -269,7 +273,7 @@ static void one_sided_locks(void)
 
 int main(int arguments, char **values)
 {
-	// Words of what shall be done; without any, everything.
+	// Names of the parts to run; without any, all parts.
 	const char *wanted = arguments > 1 ? values[1] : "all";
 	int is_all = strcmp(wanted, "all") == 0;
 

@@ -1,6 +1,7 @@
-// How fast MPI is: ping-pong between the first rank and the last one, Allreduce and Alltoall of all.
+// Speed of MPI: a ping-pong between the first and the last rank, and Allreduce and Alltoall of all
+// ranks.
 //
-// Rank 0 prints lines of a name, a value and a unit.
+// Rank 0 prints lines with a name, a value and a unit.
 
 #include <mpi.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@ static double median(double *values, int count)
 	return values[count / 2];
 }
 
-// The median of half a round trip of so many bytes, in microseconds.
+// Returns the median of half the round-trip time for messages of `size` bytes, in microseconds.
 static double half_round_trip(int size, int turns)
 {
 	char *bytes = calloc((size_t)size, 1);
@@ -30,7 +31,7 @@ static double half_round_trip(int size, int turns)
 	int last = ranks - 1;
 
 	MPI_Barrier(MPI_COMM_WORLD);
-	// The first tenth is not counted.
+	// A tenth of the turns runs first and is not measured.
 	for (int turn = -turns / 10; turn < turns; turn++) {
 		double began = MPI_Wtime();
 
@@ -67,8 +68,8 @@ static void exchange_among_all(void)
 	MPI_Alltoall(sent, BYTES, MPI_BYTE, received, BYTES, MPI_BYTE, MPI_COMM_WORLD);
 }
 
-// What a collective operation takes, in microseconds: the median of the averages of batches, as single ones are short
-// while a rank that waits for the processor is not among them.
+// Returns the time of a collective operation in microseconds: the median of batch averages. Single
+// operations are short only while no rank waits for a processor.
 static double collective(void (*operation)(void))
 {
 	enum { BATCHES = 20, TIMES = 50 };

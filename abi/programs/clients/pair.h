@@ -1,4 +1,4 @@
-/* What the clients share: a device, queue pairs, and who is told what of them. */
+/* Shared parts of the clients: a device, queue pairs, and what a peer must know about them. */
 #pragma once
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -19,7 +19,7 @@
 		}                                                                                 \
 	} while (0)
 
-/* What a peer must be told. */
+/* What a peer must know to connect and to write. */
 struct name {
 	union ibv_gid gid;
 	uint32_t number;
@@ -151,7 +151,7 @@ static inline int post_receive(struct ibv_qp *qp, struct ibv_mr *mr, uint64_t of
 	return ibv_post_recv(qp, &request, &bad);
 }
 
-/* The next completion, which must come within a while. */
+/* Returns the next completion; fails if none arrives within 60 s. */
 static inline struct ibv_wc next_completion(struct ibv_cq *cq)
 {
 	struct ibv_wc wc;
@@ -163,7 +163,7 @@ static inline struct ibv_wc next_completion(struct ibv_cq *cq)
 	return wc;
 }
 
-/* A queue pair of this process that is connected to another of it; both use `cq`. */
+/* Two queue pairs of this process, connected to each other; both use `cq`. */
 struct both {
 	struct ibv_qp *qp[2];
 	struct name name[2];
@@ -190,7 +190,7 @@ static inline struct both make_both(struct device *device, size_t bytes)
 	return both;
 }
 
-/* Sends a message from one to the other and checks that it has come. */
+/* Sends a message from one queue pair to the other and checks that it arrived. */
 static inline void send_one(struct both *both, uint8_t value)
 {
 	uint8_t *memory = both->mr->addr;

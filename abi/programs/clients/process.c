@@ -1,4 +1,4 @@
-/* What processes do beside sending: fork, unload the library, end, get signals.
+/* Operations of processes beside sending: fork, unloading the library, exit, signals.
  * Usage: process fork|unload|exit|signals|killed */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -9,7 +9,7 @@
 
 #include "pair.h"
 
-/* A child opens a device of its own, though its parent has one in use. */
+/* A child opens its own device although its parent is using one. */
 static void test_fork(void)
 {
 	struct device device = open_device();
@@ -34,7 +34,7 @@ static void test_fork(void)
 	destroy_both(&both);
 }
 
-/* A program that loads the library itself may unload it, with its threads in it. */
+/* A program that loads the library with dlopen may unload it while the library's threads run. */
 static void test_unload(void)
 {
 	for (int turn = 0; turn < 20; turn++) {
@@ -83,7 +83,7 @@ static struct both join(struct meeting *meeting, struct device *device, int self
 	return both;
 }
 
-/* Writes for ever; the peer ends meanwhile. Work fails within two seconds after that, all of it. */
+/* Writes until the peer has ended. All outstanding work must fail within two seconds after that. */
 static void write_until_peer_is_gone(struct meeting *meeting, struct both *both, void (*end)(void *), void *argument)
 {
 	int outstanding = 0;
@@ -117,7 +117,7 @@ static void write_until_peer_is_gone(struct meeting *meeting, struct both *both,
 			CHECK(wc.status == IBV_WC_WR_FLUSH_ERR);
 		if (wc.wr_id != 1000)
 			outstanding--;
-		/* Sixteen writes and the receive. */
+		/* Sixteen writes and the receive have failed. */
 		if (failed == 17)
 			break;
 	}
@@ -143,7 +143,7 @@ static void on_signal(int signal)
 	is_signalled = 1;
 }
 
-/* The peer is killed, or calls exit() between two verbs. */
+/* The peer is killed, or calls exit() between two verbs calls. */
 static void test_end(int is_killed)
 {
 	struct meeting *meeting = meet();
@@ -180,7 +180,7 @@ static void count_signal(int signal)
 		interrupts++;
 }
 
-/* Signals reach the thread of the program, and work goes on between them. */
+/* Signals arrive in the program's thread, and work continues between them. */
 static void test_signals(void)
 {
 	main_thread = (pid_t)syscall(SYS_gettid);

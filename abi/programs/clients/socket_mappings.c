@@ -52,7 +52,7 @@ static void say(int at, uint32_t number)
 	check(rsend(at, &number, sizeof number, 0) == sizeof number);
 }
 
-/* Maps memory and compares what it holds whenever the peer says a number. */
+/* Maps memory, and compares its content whenever the peer sends a number. */
 static void *serve(void *unused)
 {
 	int at = raccept(listener, NULL, NULL);
@@ -73,13 +73,14 @@ static void *serve(void *unused)
 	check(!riounmap(at, memory, BYTES));
 	check(riounmap(at, memory, BYTES) == -1 && errno == EINVAL);
 	say(at, 2);
-	/* Closing is the last that is seen. */
+	/* The close is the last event to arrive. */
 	check(rrecv(at, memory, 1, 0) == 0);
 	rclose(at);
 	return unused;
 }
 
-/* Asks at the listener as what stands beside a socket at this address does; whether it is let in. */
+/* Requests a connection as the companion of a socket at address `from` would. Returns whether the
+   listener accepts it. */
 static int is_let_in(const char *from)
 {
 	struct ibv_qp_init_attr pair = { .cap = { 1, 1, 1, 1, 0 }, .qp_type = IBV_QPT_RC, .sq_sig_all = 1 };
@@ -91,7 +92,7 @@ static int is_let_in(const char *from)
 	struct rdma_cm_id *id;
 	int outcome;
 
-	/* An address of IPv4 within one of IPv6, a port, and a table of nothing. */
+	/* An IPv4-mapped IPv6 address, a port, and an empty table. */
 	said[14] = said[15] = 0xff;
 	check(inet_pton(AF_INET, from, said + 16) == 1);
 	said[20] = 0x12;
@@ -127,14 +128,14 @@ int main(int argc, char **argv)
 
 	at = fresh(2);
 	check(!rconnect(at, (struct sockaddr *)&address, sizeof address));
-	/* It is too late. */
+	/* The size cannot be changed after connecting. */
 	check(rsetsockopt(at, SOL_RDMA, RDMA_IOMAPSIZE, &one, sizeof one) == -1 && errno == EINVAL);
 	expect(at, 1);
 	for (uint32_t round = 0; round < ROUNDS; round++) {
 		for (int i = 0; i < BYTES; i++)
 			bytes[i] = (unsigned char)(round + i / 1000);
 		check(riowrite(at, bytes, BYTES / 2, 4096, 0) == BYTES / 2);
-		/* What has been written belongs to the program again. */
+		/* After riowrite returns, the program may reuse the memory. */
 		memset(bytes, 0, BYTES / 2);
 		check(riowrite(at, bytes + BYTES / 2, BYTES, 4096 + BYTES / 2, 0) == BYTES / 2);
 		say(at, round);
@@ -142,14 +143,14 @@ int main(int argc, char **argv)
 	}
 	check(riowrite(at, bytes, 1, 4095, 0) == 0);
 	expect(at, 2);
-	/* It is mapped no more. */
+	/* The memory is no longer mapped. */
 	check(riowrite(at, bytes, 1, 4096, 0) == 0);
 	check(riomap(at, bytes, BYTES, PROT_READ, 0, 0) == -1 && errno == EINVAL);
 	check(riomap(at, bytes, BYTES, PROT_NONE, 0, -1) == (off_t)(uintptr_t)bytes);
 	check(!rclose(at));
 	check(!pthread_join(server, NULL));
 
-	/* A peer that has room for no mappings is a peer for streams. */
+	/* A peer without room for mappings can still use streams. */
 	at = fresh(0);
 	check(!rconnect(at, (struct sockaddr *)&address, sizeof address));
 	maps = raccept(listener, NULL, NULL);
@@ -161,7 +162,8 @@ int main(int argc, char **argv)
 	expect(at, 8);
 	check(!rclose(at) && !rclose(maps));
 
-	/* Nobody speaks for the sockets of another host: what is mapped for them would be theirs to write to. */
+	/* A peer must not claim the sockets of another host: it could then write to memory mapped for
+	   them. */
 	check(is_let_in(argv[1]));
 	check(!is_let_in("203.0.113.9"));
 	check(!rclose(listener));

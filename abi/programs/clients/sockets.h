@@ -1,8 +1,8 @@
-/* What the programs that look at a connection have in common.
+/* Shared parts of the programs that observe a connection.
  *
  * Usage: PROGRAM SUBJECT server|client ADDRESS PORT MILLISECONDS
- * Both sides talk for so many milliseconds before they begin with the subject. What is printed depends on the
- * connection alone, never on how long something took or how many parts it came in. */
+ * SUBJECT is the test case. Before it begins, both sides exchange messages for MILLISECONDS. The output must depend on
+ * the connection only, never on times or on the number of parts in which data arrives. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -45,7 +45,7 @@
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 struct context {
-	int listener; /* Of the server. */
+	int listener; /* The server's. */
 	struct sockaddr_storage address;
 	socklen_t length;
 	const char *host;
@@ -103,7 +103,8 @@ static inline void expect(int s, char word)
 	CHECK(got == word);
 }
 
-/* A stream of bytes in which every place is known: so many bytes of it from a place on. */
+/* Fills memory with a pseudo-random stream in which every byte follows from its offset: `count`
+   bytes from offset `from` on. */
 static inline void fill(void *bytes, size_t count, uint64_t from)
 {
 	for (size_t i = 0; i < count; i++) {
@@ -125,7 +126,7 @@ static inline void verify(const void *bytes, size_t count, uint64_t from)
 	}
 }
 
-/* What a call that returns -1 says, or its result if that does not depend on time. */
+/* Prints the error of a call that returned -1, or else its result, which must not depend on time. */
 static inline void show(const char *what, long result)
 {
 	if (result < 0)
@@ -134,7 +135,7 @@ static inline void show(const char *what, long result)
 		printf("%s: %ld\n", what, result);
 }
 
-/* Both sides talk, a millisecond apart, for as long as both were told. */
+/* Both sides exchange messages, one per millisecond, for the time on the command line. */
 static inline void warm_up(struct context *context, int s, bool is_server)
 {
 	for (int i = 0; i < context->warm_ms; i++) {
@@ -185,7 +186,7 @@ static inline void set_blocking(int s, bool blocks)
 	CHECK(fcntl(s, F_SETFL, blocks ? flags & ~O_NONBLOCK : flags | O_NONBLOCK) == 0);
 }
 
-/* Until the other side has closed: nothing but the end is to come. */
+/* Waits until the other side has closed; fails if data arrives. */
 static inline void expect_end(int s)
 {
 	char byte;
@@ -202,7 +203,7 @@ int main(int count, char **words)
 	memcpy(&context.address, found->ai_addr, found->ai_addrlen);
 	context.length = found->ai_addrlen;
 	freeaddrinfo(found);
-	/* What hangs is to say so. */
+	/* A program that hangs must end with an error. */
 	alarm(30);
 	if (is_server) {
 		context.listener = socket(context.address.ss_family, SOCK_STREAM, 0);

@@ -1,4 +1,4 @@
-/* Ways to end. */
+/* Ways to end a connection. */
 #include "sockets.h"
 
 enum { MUCH = 3 << 20 };
@@ -17,7 +17,7 @@ static void take_much(int s)
 	verify(bytes, MUCH, 0);
 }
 
-/* The server ends first, and goes on reading; then the client. */
+/* The server shuts down writing first and keeps reading; then the client does. */
 static void half_closed(struct context *context)
 {
 	int s = accepted(context);
@@ -36,7 +36,7 @@ static void half_closed_client(struct context *context)
 	int s = connected(context);
 	take_much(s);
 	expect_end(s);
-	/* The other way is open still. */
+	/* The opposite direction is still open. */
 	send_much(s);
 	show("shutdown", shutdown(s, SHUT_WR));
 	struct pollfd wait = {.fd = s, .events = POLLIN | POLLOUT};
@@ -48,7 +48,7 @@ static void half_closed_client(struct context *context)
 	close(s);
 }
 
-/* Closing at once what was written: all of it arrives. */
+/* Closes right after writing: all bytes arrive. */
 static void closed_at_once(struct context *context)
 {
 	for (int i = 0; i < 5; i++) {
@@ -69,7 +69,7 @@ static void closed_at_once_client(struct context *context)
 	}
 }
 
-/* A process that ends instead of closing. */
+/* The process exits without closing. */
 static void exits(struct context *context)
 {
 	int s = accepted(context);
@@ -106,7 +106,7 @@ static void will_reset(int s)
 	CHECK(setsockopt(s, SOL_SOCKET, SO_LINGER, &linger, sizeof linger) == 0);
 }
 
-/* A reset is told to who reads, who waits and who writes, and it says so once. */
+/* A reset is reported once, to a thread that reads, that polls or that writes. */
 static void reset(struct context *context)
 {
 	for (int i = 0; i < 3; i++) {
@@ -148,12 +148,12 @@ static void reset_client(struct context *context)
 	close(s);
 }
 
-/* Closing what was not read is a reset. */
+/* Closing a connection with unread data resets it. */
 static void unread(struct context *context)
 {
 	int s = accepted(context);
 	char byte;
-	/* It is there. */
+	/* The byte has arrived. */
 	CHECK(recv(s, &byte, 1, MSG_PEEK) == 1);
 	close(s);
 }
@@ -167,7 +167,7 @@ static void unread_client(struct context *context)
 	close(s);
 }
 
-/* A close that waits until all was sent. */
+/* With SO_LINGER, close blocks until all bytes are sent. */
 static void lingers(struct context *context)
 {
 	int s = accepted(context);
@@ -186,7 +186,7 @@ static void lingers_client(struct context *context)
 	close(s);
 }
 
-/* Reading is shut down: nothing more is to be read, though the other side goes on. */
+/* After shutdown of reading, reads return 0 although the peer keeps writing. */
 static void shut_reading(struct context *context)
 {
 	int s = accepted(context);
@@ -206,7 +206,7 @@ static void shut_reading_client(struct context *context)
 	close(s);
 }
 
-/* Both at once. */
+/* Both sides shut down at the same time. */
 static void crossed(struct context *context)
 {
 	int s = accepted(context);
@@ -223,7 +223,7 @@ static void crossed_client(struct context *context)
 	close(s);
 }
 
-/* Each order of shutting, closing and reading, by both sides, many times: nothing is lost. */
+/* Each order of shutdown, close and read, by both sides, many times: no byte is lost. */
 enum { ORDERS = 6, TURNS = 8 };
 
 static void end_in_order(int s, int order, bool is_server)

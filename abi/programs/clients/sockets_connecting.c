@@ -1,4 +1,4 @@
-/* Ways to connect, names of both ends, and many connections at once. */
+/* Ways to connect, the addresses of both ends, and many connections at once. */
 #include "sockets.h"
 
 static void show_family(const char *what, const struct sockaddr_storage *address, socklen_t length)
@@ -26,7 +26,7 @@ static void show_names(int s, uint16_t server_port, bool is_server)
 	show_family("own", &own, own_length);
 	show_family("peer", &peer, peer_length);
 	CHECK(port_of(is_server ? &own : &peer) == server_port);
-	/* Each side knows the other's port as the other does. */
+	/* Each side compares the peer's port with the port that the peer itself reports. */
 	uint16_t mine = port_of(&own), theirs = port_of(&peer), reported;
 	write_all(s, &mine, sizeof mine);
 	read_all(s, &reported, sizeof reported);
@@ -76,7 +76,8 @@ static void names_client(struct context *context)
 	expect_end(s);
 }
 
-/* Listens at an address of IPv6, and is reached by one of IPv4 too. The port is told over the other connection. */
+/* Listens on an IPv6 address, which with `is_mapped` is reached by an IPv4 address too. The port is
+   sent over the first connection. */
 static void other_family(struct context *context, bool is_mapped)
 {
 	int s = accepted_cold(context);
@@ -141,7 +142,7 @@ static void six_client(struct context *context)
 	other_family_client(context, false);
 }
 
-/* A connect that does not block, waited for in each way; the words that follow it come as they should. */
+/* Non-blocking connects, waited for in each way. The words that follow arrive as usual. */
 static void answers(struct context *context)
 {
 	for (int i = 0; i < 6; i++) {
@@ -195,7 +196,7 @@ static void not_blocking(struct context *context)
 	}
 }
 
-/* Nobody listens, seen by each way to connect. */
+/* No program listens; each way to connect must report that. */
 static void refused(struct context *context)
 {
 	int s = accepted_cold(context);
@@ -232,7 +233,7 @@ static void refused_client(struct context *context)
 	close(first);
 }
 
-/* So many connections at once, each of which answers, then again in another order. */
+/* Opens many connections at once. Each answers, then each again in another order. */
 static int many_count(struct context *context)
 {
 	(void)context;
@@ -305,7 +306,7 @@ static void many_client(struct context *context)
 	show("connections", count);
 }
 
-/* One connection after the other, each of a few words, as fast as may be. */
+/* Opens short connections one after the other, as fast as possible, each for a few words. */
 static void short_ones(struct context *context)
 {
 	for (int i = 0; i < 300; i++) {
@@ -331,7 +332,7 @@ static void short_ones_client(struct context *context)
 	}
 }
 
-/* A byte out of band, which the edge does not carry: the connection does. */
+/* Sends a byte out of band. The edge cannot carry it, but the connection must deliver it. */
 static void urgent(struct context *context)
 {
 	int s = accepted(context);

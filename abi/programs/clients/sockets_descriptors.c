@@ -1,11 +1,11 @@
-/* What else may be done to a descriptor. */
+/* Other operations on descriptors. */
 #include "sockets.h"
 
-/* Words there and back, for servers of each kind. */
+/* Sends words and receives the answers, for servers of every kind. */
 static void ask(struct context *context)
 {
 	int s = connected(context);
-	/* A head alone would wait for its acknowledgement: 40 ms a word. */
+	/* Without TCP_NODELAY, a head alone would wait for its acknowledgement: 40 ms per word. */
 	int on = 1;
 	CHECK(setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) == 0);
 	for (int i = 0; i < 200; i++) {
@@ -23,7 +23,8 @@ static void ask(struct context *context)
 	close(s);
 }
 
-/* Answers by reading from one number and writing to another, until the end. */
+/* Echoes words from descriptor `in` to descriptor `out` until the stream ends; returns their
+   number. */
 static long echo(int in, int out)
 {
 	long count = 0;
@@ -71,7 +72,8 @@ static void by_fcntl(struct context *context)
 	int third = fcntl(s, F_DUPFD_CLOEXEC, 80);
 	CHECK(twin >= 70 && third >= 80);
 	printf("%d %d\n", fcntl(twin, F_GETFD), fcntl(third, F_GETFD));
-	/* One description: what is set by one number is seen by the others. */
+	/* All descriptors share one open file description: flags set through one are visible through the
+	   others. */
 	set_blocking(twin, false);
 	printf("%s\n", fcntl(s, F_GETFL) & O_NONBLOCK ? "shared" : "not shared");
 	set_blocking(third, true);
@@ -81,7 +83,7 @@ static void by_fcntl(struct context *context)
 	close(third);
 }
 
-/* A number taken by something else, while the connection lives under another. */
+/* Another file takes over a descriptor's number, while the connection lives under another number. */
 static void replaced(struct context *context)
 {
 	int s = accepted(context);
@@ -99,11 +101,11 @@ static void replaced(struct context *context)
 	CHECK(fstat(twin, &what) == 0);
 	printf("%s\n", S_ISSOCK(what.st_mode) ? "socket" : "not a socket");
 	show("answers", echo(twin, twin));
-	/* The last number of the connection is taken. */
+	/* Takes over the last descriptor of the connection. */
 	CHECK(dup2(ends[1], twin) == twin);
 }
 
-/* Passed to another process, which answers, while this one forgets it. */
+/* Passes the connection to another process, which answers; this process closes it. */
 static void pass(int to, int fd)
 {
 	char room[CMSG_SPACE(sizeof fd)] = "";
@@ -150,7 +152,7 @@ static void passed(struct context *context)
 	show("status", status);
 }
 
-/* Passed within this process: two numbers then. */
+/* Passes the connection to this process itself, which then has two descriptors of it. */
 static void passed_to_self(struct context *context)
 {
 	int ends[2];
@@ -163,7 +165,7 @@ static void passed_to_self(struct context *context)
 	close(twin);
 }
 
-/* stdio. */
+/* Reads and writes with stdio. */
 static void lines(struct context *context)
 {
 	int s = accepted(context);
@@ -201,7 +203,7 @@ static void lines_client(struct context *context)
 	fclose(both);
 }
 
-/* A read that blocks is made not to, by another thread, in flight: it is changed for the next one. */
+/* Another thread changes O_NONBLOCK during a blocking read. The change applies to the next read. */
 static void *change(void *argument)
 {
 	int s = *(int *)argument;
@@ -246,7 +248,7 @@ static void changed_client(struct context *context)
 	close(s);
 }
 
-/* No descriptors are left: what is there goes on. */
+/* The process is out of descriptors; existing connections keep working. */
 static void exhausted(struct context *context)
 {
 	struct rlimit limit = {.rlim_cur = 40, .rlim_max = 40};
@@ -273,7 +275,7 @@ static void exhausted_client(struct context *context)
 	ask(context);
 }
 
-/* Closes all that it does not know, as daemons do. */
+/* Closes all descriptors that it does not know, as daemons do. */
 static void closes_all(struct context *context)
 {
 	int s = accepted(context);

@@ -1,8 +1,8 @@
 /* Event loops of every kind. */
 #include "sockets.h"
 
-/* The client sends words one after the other, each when it was asked for the next, so that a wait begins before the
- * word is there as often as after. */
+/* The client sends words one after the other, each when the server has asked for it. A wait
+ * therefore begins before the word has arrived as often as after. */
 enum { WORDS = 200 };
 
 static void send_words(struct context *context)
@@ -21,7 +21,7 @@ static void send_words(struct context *context)
 	close(s);
 }
 
-/* Reads a word from a descriptor that is ready; false at the end. */
+/* Reads a word from a descriptor that is ready; returns false at the end of the stream. */
 static bool take_word(int s, int expected)
 {
 	char word[9] = "";
@@ -69,7 +69,7 @@ static void by_ppoll(struct context *context)
 		words++;
 	}
 	show("words", words);
-	/* Nothing more is to come but the end, which is there. */
+	/* Only the end of the stream is still to come, and it has arrived. */
 	struct pollfd wait = {.fd = s, .events = POLLIN | POLLRDHUP};
 	CHECK(poll(&wait, 1, 1000) == 1);
 	printf("%s %s %s\n", wait.revents & POLLIN ? "in" : "", wait.revents & POLLRDHUP ? "rdhup" : "",
@@ -117,7 +117,7 @@ static void by_pselect(struct context *context)
 	close(s);
 }
 
-/* Polls before it has accepted anything, and with a time limit that runs out. */
+/* Polls before accepting a connection, and with a time limit that expires. */
 static void limits(struct context *context)
 {
 	int s = accepted(context);
@@ -193,7 +193,7 @@ static void by_epoll(struct context *context, enum mode mode)
 			if (mode == LEVEL)
 				break;
 			if (have == sizeof bytes) {
-				/* The end is to come; edges are told of once. */
+				/* The end may have arrived with the data: an edge is reported once. */
 				char byte;
 				ssize_t end = read(s, &byte, 1);
 				CHECK(end <= 0);
@@ -202,7 +202,7 @@ static void by_epoll(struct context *context, enum mode mode)
 			}
 		}
 		if (flags & EPOLLONESHOT) {
-			/* It says nothing before it is asked again. */
+			/* EPOLLONESHOT reports no event until the descriptor is armed again. */
 			event = (struct epoll_event){.events = flags, .data.u64 = 0x1234567890abcdefull};
 			CHECK(epoll_ctl(e, EPOLL_CTL_MOD, s, &event) == 0);
 		}
@@ -238,7 +238,8 @@ static void edge_one_shot(struct context *context)
 	by_epoll(context, EDGE_ONE_SHOT);
 }
 
-/* What epoll says of a connection whose peer has shut down, of one with data too, and after both sides have. */
+/* Checks what epoll reports for a connection whose peer has shut down: without data, with data, and
+   after both sides have shut down. */
 static void rdhup(struct context *context)
 {
 	int s = accepted(context);
@@ -255,7 +256,7 @@ static void rdhup(struct context *context)
 		   seen & EPOLLHUP ? "hup" : "");
 	expect(s, 'x');
 	expect_end(s);
-	/* It may still be written to. */
+	/* The connection may still be written to. */
 	send_byte(s, 'y');
 	CHECK(shutdown(s, SHUT_WR) == 0);
 	while (!(seen & EPOLLHUP)) {
@@ -278,7 +279,7 @@ static void rdhup_client(struct context *context)
 	close(s);
 }
 
-/* An epoll in an epoll. */
+/* An epoll descriptor inside another epoll. */
 static void nested(struct context *context)
 {
 	int s = accepted(context);
@@ -293,7 +294,7 @@ static void nested(struct context *context)
 			CHECK(epoll_wait(outer, &event, 1, 10000) == 1);
 			CHECK(event.data.fd == inner);
 		} else {
-			/* An epoll descriptor may be polled as others are. */
+			/* An epoll descriptor can be polled like any other. */
 			CHECK(poll(&(struct pollfd){.fd = inner, .events = POLLIN}, 1, 10000) == 1);
 		}
 		CHECK(epoll_wait(inner, &event, 1, 0) == 1);
@@ -306,7 +307,7 @@ static void nested(struct context *context)
 	close(s);
 }
 
-/* Two numbers of one connection in one epoll, the first of which is closed. */
+/* Two descriptors of one connection in one epoll; the first is closed. */
 static void duplicated(struct context *context)
 {
 	int s = accepted(context);
@@ -335,7 +336,7 @@ static void duplicated(struct context *context)
 	close(twin);
 }
 
-/* Waits for room: writes until there is none, is told when there is some again, in each way of being told. */
+/* Writes until there is no room, then waits for room, with each kind of notification. */
 static void room(struct context *context)
 {
 	int s = accepted(context);
@@ -383,8 +384,9 @@ static void room_client(struct context *context)
 	expect_end(s);
 }
 
-/* Answers on connections that are new, each asked for as soon as it is connected and then a while on. What is said to
- * be readable is: a call that does not wait gets something, and FIONREAD has said so. */
+/* Answers on new connections: one requested right after connecting, and one a while later. If a
+ * connection is reported as readable, a non-blocking read returns data, and FIONREAD has reported
+ * it. */
 enum { NEW_CONNECTIONS = 40 };
 
 static void answers(struct context *context)
@@ -448,7 +450,7 @@ static void answers_client(struct context *context)
 				in_vain++;
 			}
 			CHECK(got == word);
-			/* With nothing on its way nothing is said. */
+			/* While no answer is pending, poll must report no event. */
 			in_vain += poll(&(struct pollfd){.fd = s, .events = POLLIN}, 1, turn % 2) != 0;
 		}
 		close(e);

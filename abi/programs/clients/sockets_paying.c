@@ -1,4 +1,4 @@
-/* Connections that last, and some that do not. */
+/* Connections that last, and connections that do not. */
 #include "sockets.h"
 
 enum { REQUEST = 100, RESPONSE = 1000, CHUNK = 16 << 10, CHUNKS = 1200, TURNS = 1200, SLOW = 15 };
@@ -21,7 +21,7 @@ static void answer(int s, uint64_t turn)
 	write_all(s, response, sizeof response);
 }
 
-/* So many requests: the first of them at once, the others a millisecond apart. */
+/* Sends `turns` requests: the first `at_once` without a pause, the others a millisecond apart. */
 static void asks(int s, uint64_t turns, uint64_t at_once)
 {
 	for (uint64_t turn = 0; turn < turns; turn++) {
@@ -72,7 +72,7 @@ static void client_again(struct context *context)
 	client_turns(context);
 }
 
-/* Two connections that last, and one that begins slowly and lasts no longer than a few requests. */
+/* Two connections that last, then one that begins slowly and ends after a few requests. */
 static void server_known(struct context *context)
 {
 	server_turns(context);
@@ -97,7 +97,8 @@ static void client_known(struct context *context)
 	close(s);
 }
 
-/* Each is served by a child, which knows nothing of those before. The last begins slowly and lasts. */
+/* A child serves each connection and knows nothing about earlier ones. The last connection begins
+   slowly and lasts. */
 static void server_forked(struct context *context)
 {
 	for (int i = 0; i < 3; i++) {
@@ -127,7 +128,7 @@ static void client_forked(struct context *context)
 	asks(s, 400, 0);
 }
 
-/* Chunks of a stream, a millisecond apart. */
+/* Sends chunks of a stream, a millisecond apart. */
 static void stream(int s)
 {
 	static uint8_t chunk[CHUNK];
@@ -167,7 +168,7 @@ static void *take_in_thread(void *s)
 	return NULL;
 }
 
-/* A thread that always reads, beside one that writes. */
+/* One thread reads all the time while another writes. */
 static void client_threads(struct context *context)
 {
 	int s = connected_cold(context);
@@ -178,7 +179,7 @@ static void client_threads(struct context *context)
 	close(s);
 }
 
-/* Echoes in parts of any size, each when poll says that there is one. */
+/* Echoes parts of any size, each as soon as poll reports one. */
 static void server_echo(struct context *context)
 {
 	static uint8_t part[3 * CHUNK];
@@ -194,7 +195,7 @@ static void server_echo(struct context *context)
 	}
 }
 
-/* The end of one direction comes early, the other lasts. */
+/* One direction ends early; the other lasts. */
 static void server_half(struct context *context)
 {
 	int s = accepted_cold(context);

@@ -22,7 +22,8 @@
 		}                                                                                                              \
 	} while (0)
 
-/* Processes that connect at a time: more would wait for a processor longer than the server's queue is. */
+/* Number of processes that connect at a time. With more, a process could wait for a processor until
+   the server's queue overflows. */
 enum { AT_ONCE = 32 };
 
 static void serve(struct sockaddr_in *address)
@@ -60,7 +61,7 @@ static void turn(int s, char byte)
 	CHECK(recv(s, &answer, 1, 0) == 1 && answer == byte);
 }
 
-/* One process: says so when it has been served, and once more when all have been. */
+/* One process: reports when it has been served, and again after all others have been. */
 static void be_served(const struct sockaddr_in *address, int turns, int ready, int all)
 {
 	int s = socket(AF_INET, SOCK_STREAM, 0);
@@ -71,7 +72,7 @@ static void be_served(const struct sockaddr_in *address, int turns, int ready, i
 	}
 	char byte = 'r';
 	CHECK(write(ready, &byte, 1) == 1);
-	/* It ends when the first process closes its end. */
+	/* The read returns 0 when the first process closes its end. */
 	CHECK(read(all, &byte, 1) == 0);
 	turn(s, 'z');
 	_exit(0);

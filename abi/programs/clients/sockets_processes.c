@@ -1,4 +1,4 @@
-/* Processes that share a connection, or hand it on. */
+/* Processes that share a connection or pass it on. */
 #include "sockets.h"
 
 enum { ANSWERS = 100 };
@@ -46,7 +46,7 @@ static void reap(pid_t child)
 	show("status", WEXITSTATUS(status));
 }
 
-/* A server that forks for each connection, and forgets it. */
+/* A server that forks for each connection, and closes the connection in the parent. */
 static void after_accept(struct context *context)
 {
 	for (int i = 0; i < 3; i++) {
@@ -68,7 +68,7 @@ static void ask_three_times(struct context *context)
 		ask(context);
 }
 
-/* The same of a connection that was used before. */
+/* As above, with a connection that was used before the fork. */
 static void in_mid_stream(struct context *context)
 {
 	int s = accepted(context);
@@ -91,7 +91,7 @@ static void ask_when_signalled(struct context *context)
 	close(s);
 }
 
-/* Processes that wait for connections at one listener, as servers with a pool do. */
+/* Several processes accept from one listener, as servers with a process pool do. */
 static void before_accept(struct context *context)
 {
 	enum { CHILDREN = 4 };
@@ -108,7 +108,7 @@ static void before_accept(struct context *context)
 		reap(children[i]);
 }
 
-/* Clients that are processes of one program, too. */
+/* The clients are processes of one program, too. */
 static void ask_by_children(struct context *context)
 {
 	enum { CHILDREN = 4 };
@@ -126,7 +126,8 @@ static void ask_by_children(struct context *context)
 		reap(children[i]);
 }
 
-/* A child that has a copy and ends, while the parent goes on: a copy that is closed ends nothing. */
+/* A child exits with its copy of the connection while the parent continues. Closing a copy must not
+   end the connection. */
 static void inherited(struct context *context)
 {
 	int s = accepted(context);
@@ -140,7 +141,7 @@ static void inherited(struct context *context)
 		send_byte(s, 'c');
 		expect(s, 'd');
 	}
-	/* One that outlives the parent's copy: only then the connection ends. */
+	/* A copy outlives the parent's: the connection ends only when the copy is closed. */
 	int ends[2];
 	CHECK(pipe(ends) == 0);
 	pid_t child = fork();
@@ -177,7 +178,7 @@ static void inherited_client(struct context *context)
 	expect_end(other);
 }
 
-/* Both use it in turn, and both their bytes come. */
+/* Parent and child use the connection in turn; the bytes of both arrive. */
 static void in_turn(struct context *context)
 {
 	int s = accepted(context);
@@ -203,7 +204,7 @@ static void in_turn_client(struct context *context)
 	close(s);
 }
 
-/* The connection as standard input and output of another program, as inetd has it. */
+/* The connection is standard input and output of another program, as with inetd. */
 static void as_standard(struct context *context, bool by_vfork)
 {
 	int s = accepted(context);
@@ -232,7 +233,7 @@ static void executed_by_vfork(struct context *context)
 	as_standard(context, true);
 }
 
-/* This process itself becomes the other program. */
+/* This process becomes the other program by exec. */
 static void replaced(struct context *context)
 {
 	int s = accepted(context);
@@ -251,7 +252,7 @@ static void replaced(struct context *context)
 	reap(child);
 }
 
-/* What is closed on exec is closed then. */
+/* A descriptor with FD_CLOEXEC is closed on exec. */
 static void closed_on_exec(struct context *context)
 {
 	int s = accept4(context->listener, NULL, NULL, SOCK_CLOEXEC);
@@ -268,7 +269,7 @@ static void closed_on_exec(struct context *context)
 	close(s);
 	int other = accepted_cold(context);
 	expect(other, 'n');
-	/* It has ended though the other program lives. */
+	/* The connection has ended although the other program is alive. */
 	CHECK(kill(child, SIGKILL) == 0);
 	int status;
 	CHECK(waitpid(child, &status, 0) == child);

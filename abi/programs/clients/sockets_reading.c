@@ -1,7 +1,7 @@
 /* Ways to read. */
 #include "sockets.h"
 
-/* A peek leaves what it shows, in each way of peeking. */
+/* Each way of peeking leaves the data in the queue. */
 static void peek(struct context *context)
 {
 	int s = accepted(context);
@@ -36,7 +36,7 @@ static void peek_client(struct context *context)
 	expect_end(s);
 }
 
-/* All that was asked for, though it comes in parts; fewer at the end. */
+/* MSG_WAITALL returns everything requested, even if it arrives in parts, and less only at the end. */
 static void wait_all(struct context *context)
 {
 	int s = accepted(context);
@@ -71,7 +71,7 @@ static void wait_all_client(struct context *context)
 	close(s);
 }
 
-/* Reads that do not block, and those that give up. */
+/* Reads that do not block, and reads that time out. */
 static void limits(struct context *context)
 {
 	int s = accepted(context);
@@ -112,7 +112,7 @@ static void limits_client(struct context *context)
 	expect_end(s);
 }
 
-/* How much may be read, and how much was not yet sent. */
+/* How many bytes can be read, and how many are not sent yet. */
 static void counted(struct context *context)
 {
 	int s = accepted(context);
@@ -121,7 +121,7 @@ static void counted(struct context *context)
 	show("before", count);
 	send_byte(s, 'g');
 	static uint8_t bytes[20000];
-	/* All of it is there, when the last byte is. */
+	/* The last byte has arrived, so all bytes have. */
 	CHECK(recv(s, bytes, sizeof bytes, MSG_PEEK | MSG_WAITALL) == sizeof bytes);
 	CHECK(ioctl(s, FIONREAD, &count) == 0);
 	show("there", count);
@@ -134,7 +134,7 @@ static void counted(struct context *context)
 	CHECK(ioctl(s, FIONREAD, &count) == 0);
 	show("after", count);
 	send_byte(s, 'x');
-	/* It was read, so all was acknowledged. */
+	/* The peer has read everything, so everything is acknowledged. */
 	expect(s, 'y');
 	for (int i = 0; i < 2000; i++) {
 		CHECK(ioctl(s, SIOCOUTQ, &count) == 0);
@@ -164,7 +164,7 @@ static void counted_client(struct context *context)
 	expect_end(s);
 }
 
-/* Into many places, some of them empty. */
+/* Reads into several buffers, some of them empty. */
 static void scattered(struct context *context)
 {
 	int s = accepted(context);
@@ -207,7 +207,7 @@ static void scattered_client(struct context *context)
 	expect_end(s);
 }
 
-/* Calls with arguments that make no sense. */
+/* Calls with invalid arguments. */
 static void nonsense(struct context *context)
 {
 	int s = accepted(context);

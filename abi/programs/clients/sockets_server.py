@@ -12,7 +12,7 @@ def serve_with_threads(address, port, folder):
         protocol_version = "HTTP/1.1"
 
         def end_headers(self):
-            # A client of the old version is told that the connection is kept.
+            # Announces to an HTTP/1.0 client that the connection stays open.
             if not self.close_connection and self.request_version == "HTTP/1.0":
                 self.send_header("Connection", "keep-alive")
             super().end_headers()

@@ -1,4 +1,5 @@
-/* A stream of numbered bytes that is interrupted for a while, and goes on. The side that writes ends it at SIGTERM. */
+/* A stream of numbered bytes that is interrupted for a while and then continues. On SIGTERM the
+   writing side ends the stream. */
 #include "sockets.h"
 
 static volatile sig_atomic_t is_ending;
@@ -9,7 +10,7 @@ static void on_term(int signal)
 	is_ending = 1;
 }
 
-/* The signal interrupts calls that wait. */
+/* Installs a handler that also interrupts blocking calls. */
 static void end_at_term(void)
 {
 	struct sigaction action = {.sa_handler = on_term};
@@ -18,7 +19,7 @@ static void end_at_term(void)
 	alarm(120);
 }
 
-/* Writes until a signal ends it; the other side has got every byte. */
+/* Writes until a signal ends the stream, then checks that the other side has received every byte. */
 static void writes(int s)
 {
 	static uint8_t part[50000];
@@ -30,7 +31,7 @@ static void writes(int s)
 		CHECK(wrote > 0 || (wrote < 0 && errno == EINTR));
 		if (wrote > 0)
 			at += (uint64_t)wrote;
-		/* Others run beside it. */
+		/* Leaves processor time to other programs. */
 		usleep(1000);
 	}
 	CHECK(shutdown(s, SHUT_WR) == 0);
@@ -41,7 +42,7 @@ static void writes(int s)
 	expect_end(s);
 }
 
-/* Writes until the limit that it has set for a silent peer is reached. */
+/* Writes until the time limit that it has set for a silent peer expires. */
 static void writes_for_a_time(int s)
 {
 	static uint8_t part[50000];
@@ -59,7 +60,7 @@ static void writes_for_a_time(int s)
 	printf("writing ends: %s\n", strerrorname_np(errno));
 }
 
-/* Reads to the end, and says how many bytes there were. */
+/* Reads to the end and sends the number of bytes back. */
 static void reads(int s)
 {
 	static uint8_t part[65536];
@@ -110,7 +111,7 @@ static void client_reads(struct context *context)
 	reads(connected(context));
 }
 
-/* Asks once, when a signal ends it. */
+/* Waits for a signal, then sends one request. */
 static void server_asks(struct context *context)
 {
 	end_at_term();

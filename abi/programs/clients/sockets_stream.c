@@ -1,7 +1,7 @@
-/* A stream of numbered bytes, of which one side or the link dies in the middle. */
+/* A stream of numbered bytes during which one side or the link fails. */
 #include "sockets.h"
 
-/* Writes until it cannot. */
+/* Writes until an error. */
 static void writes(int s)
 {
 	static uint8_t part[50000];
@@ -26,7 +26,8 @@ static void asked(int number)
 	is_asked = 1;
 }
 
-/* Reads until it cannot; each byte is the next one. Says once that much has come, and again when it is asked. */
+/* Reads until an error or the end, and checks that each byte is the next one. Prints once that
+   enough bytes have arrived, and again when a signal asks for it. */
 static void reads(int s)
 {
 	static uint8_t part[65536];
@@ -53,7 +54,7 @@ static void reads(int s)
 	}
 }
 
-/* Waits in poll for what never comes. */
+/* Polls for data that never arrives. */
 static void waits(int s)
 {
 	struct pollfd wait = {.fd = s, .events = POLLIN};

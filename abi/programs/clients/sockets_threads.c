@@ -34,7 +34,7 @@ static void *read_stream(void *argument)
 	}
 }
 
-/* One thread reads, one writes, on both sides. */
+/* One thread reads and one writes, on both sides. */
 static void both_ways(int s)
 {
 	pthread_t reader, writer;
@@ -62,7 +62,7 @@ static void *shut(void *argument)
 	return NULL;
 }
 
-/* A thread that waits is told when another shuts down. */
+/* A waiting thread wakes when another thread shuts down the connection. */
 static void shut_elsewhere(struct context *context)
 {
 	for (int i = 0; i < 3; i++) {
@@ -107,8 +107,9 @@ static void *read_one(void *argument)
 	return NULL;
 }
 
-/* Closed while another thread waits in a read. POSIX leaves open whether that thread has what comes or an error; it has
-   neither the end nor bytes of another connection, and the number is closed. */
+/* Another thread closes the connection during a read. POSIX allows that the read returns either the
+   next bytes or an error. It must return neither the end of the stream nor bytes of another
+   connection, and the descriptor must be closed. */
 static void closed_elsewhere(struct context *context)
 {
 	struct waiting waiting = {.s = accepted(context), .got = -2};
@@ -130,7 +131,7 @@ static void closed_elsewhere_client(struct context *context)
 	int s = connected(context);
 	int other = connected_cold(context);
 	expect(other, 'g');
-	/* It may be closed by now. */
+	/* The peer may have closed the connection already. */
 	send(s, "x", 1, MSG_NOSIGNAL);
 	char byte;
 	show("is over", read(s, &byte, 1) <= 0);
@@ -138,7 +139,8 @@ static void closed_elsewhere_client(struct context *context)
 	expect_end(other);
 }
 
-/* Java's way to close: another descriptor is put at its number, then threads are interrupted. */
+/* Java's way to close: dup2 replaces the descriptor by another file, then a signal interrupts the
+   waiting threads. */
 static void on_signal(int signal)
 {
 	(void)signal;
@@ -170,7 +172,7 @@ static void closed_as_java_does_client(struct context *context)
 	close(s);
 }
 
-/* Many threads write words to one connection: none is torn, none is lost. */
+/* Many threads write words to one connection: no word is split or lost. */
 enum { WRITERS = 4, WORDS = 500 };
 
 struct writer {
@@ -215,7 +217,7 @@ static void words_client(struct context *context)
 	expect_end(s);
 }
 
-/* A connection that is accepted by one thread and served by another, as memcached's are. */
+/* One thread accepts a connection and another serves it, as in memcached. */
 static void *serve(void *argument)
 {
 	int s = *(int *)argument;

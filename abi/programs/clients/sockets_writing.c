@@ -1,7 +1,7 @@
 /* Ways to write. */
 #include "sockets.h"
 
-/* Reads the whole stream and says how much it was. */
+/* Reads the whole stream and prints its length. */
 static void reader(struct context *context)
 {
 	int s = accepted(context);
@@ -28,7 +28,7 @@ static void finish(int s)
 	close(s);
 }
 
-/* As gmond answers: many small writes. */
+/* Many small writes, as in a reply of gmond. */
 static void small(struct context *context)
 {
 	int s = connected(context);
@@ -43,7 +43,7 @@ static void small(struct context *context)
 	finish(s);
 }
 
-/* The same in an answer to each question, held back and let go. */
+/* Small writes in the answer to each question, corked and then uncorked. */
 static void corked(struct context *context)
 {
 	int s = connected(context);
@@ -64,7 +64,7 @@ static void corked(struct context *context)
 	finish(s);
 }
 
-/* A word held back is not held back for ever, and one that is not arrives though more never comes. */
+/* Data held back by TCP_CORK or MSG_MORE is sent in the end, although no more data follows. */
 static void held(struct context *context)
 {
 	int s = connected(context);
@@ -90,7 +90,7 @@ static void held_server(struct context *context)
 	close(s);
 }
 
-/* From many places, and in many ways. */
+/* Writes from several buffers, with each call that writes. */
 static void gathered(struct context *context)
 {
 	int s = connected(context);
@@ -107,7 +107,7 @@ static void gathered(struct context *context)
 		case 1: wrote = sendmsg(s, &message, 0); break;
 		case 2: wrote = sendto(s, bytes + at, first + rest, 0, NULL, 0); break;
 		default: {
-			/* Calls that are rare, too. */
+			/* Rarely used calls too. */
 			struct mmsghdr messages[2] = {{.msg_hdr = {.msg_iov = parts, .msg_iovlen = 1}},
 										  {.msg_hdr = {.msg_iov = parts + 2, .msg_iovlen = 2}}};
 			int count = sendmmsg(s, messages, 2, 0);
@@ -121,7 +121,7 @@ static void gathered(struct context *context)
 	finish(s);
 }
 
-/* Files, from places in them, larger than any queue. */
+/* sendfile with files larger than any queue, from different offsets. */
 static void files(struct context *context)
 {
 	int s = connected(context);
@@ -131,7 +131,7 @@ static void files(struct context *context)
 	FILE *file = tmpfile();
 	CHECK(file && fwrite(bytes, 1, TOTAL, file) == TOTAL && fflush(file) == 0);
 	int fd = fileno(file);
-	/* A header, the rest of a file at a place, and what stands at the place of the descriptor. */
+	/* A header, part of the file at an explicit offset, then the rest at the descriptor's own offset. */
 	CHECK(send(s, bytes, BEFORE, MSG_MORE) == BEFORE);
 	off_t at = BEFORE;
 	while (at < TOTAL / 2)
@@ -150,7 +150,7 @@ static void files(struct context *context)
 	finish(s);
 }
 
-/* As nginx and others do it: a file to a socket that does not block. */
+/* Sends a file to a non-blocking socket, as nginx and others do. */
 static void files_at_once(struct context *context)
 {
 	int s = connected(context);
@@ -175,7 +175,7 @@ static void files_at_once(struct context *context)
 	finish(s);
 }
 
-/* A pipe's bytes, by splice. */
+/* Sends the bytes of a pipe with splice. */
 static void spliced(struct context *context)
 {
 	int s = connected(context);
@@ -203,7 +203,7 @@ static void on_pipe(int signal)
 	signals++;
 }
 
-/* Writing after the end of all that. */
+/* Writes after the connection has ended, with each call. */
 static void broken(struct context *context)
 {
 	struct sigaction action = {.sa_handler = on_pipe};
@@ -219,7 +219,7 @@ static void broken(struct context *context)
 	expect(s, 'x');
 	expect_end(s);
 	close(s);
-	/* A peer that has closed. */
+	/* Now the peer has closed. */
 	s = connected_cold(context);
 	warm_up(context, s, false);
 	expect(s, 'y');
@@ -246,7 +246,7 @@ static void broken_server(struct context *context)
 	close(s);
 }
 
-/* Writes that do not block and that give up, while nobody reads. */
+/* Writes that do not block, and writes that time out, while the peer does not read. */
 static void limits(struct context *context)
 {
 	int s = connected(context);
@@ -276,7 +276,7 @@ static void limits(struct context *context)
 	int queued = 0;
 	CHECK(ioctl(s, SIOCOUTQ, &queued) == 0);
 	printf("%s\n", queued > 0 ? "unsent" : "nothing unsent");
-	/* So that the reader begins. */
+	/* This lets the reader begin. */
 	int other = connected_cold(context);
 	send_byte(other, 'r');
 	limit = (struct timeval){.tv_sec = 0};

@@ -1,4 +1,4 @@
--- Compares each answer with the file of the argument.
+-- Compares each response with the file named by the argument.
 wrong, right = 0, 0
 local expected
 local threads = {}

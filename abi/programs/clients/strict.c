@@ -1,4 +1,5 @@
-/* What a device gives that was asked for little: `strict` is what an adapter would give, `lenient` more. */
+/* What a device grants to a program that requested little: `strict` grants what an adapter would,
+   `lenient` more. */
 #include "pair.h"
 
 static enum ibv_event_type next_event(struct ibv_context *context, struct ibv_async_event *event)
@@ -30,7 +31,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 2; i++)
 		connect_queue_pair(qp[i], &name[i], &name[1 - i]);
 
-	/* Inline bytes: none were asked for. */
+	/* No inline bytes were requested. */
 	struct ibv_qp_attr attributes;
 	struct ibv_qp_init_attr init;
 	CHECK(ibv_query_qp(qp[0], &attributes, IBV_QP_CAP, &init) == 0);
@@ -49,7 +50,7 @@ int main(int argc, char **argv)
 	if (!strict)
 		CHECK(next_completion(cq[0]).status == IBV_WC_SUCCESS);
 
-	/* More signalled work than the queue of completions holds. */
+	/* Posts more signalled work than the completion queue holds. */
 	for (int i = 0; i < DEPTH; i++)
 		CHECK(post_write(qp[0], mr, 16, &name[1], i) == 0);
 	CHECK(post_write(qp[0], mr, 16, &name[1], DEPTH) == ENOMEM);
@@ -71,7 +72,7 @@ int main(int argc, char **argv)
 	ibv_ack_async_event(&event);
 	CHECK(ibv_query_qp(qp[0], &attributes, IBV_QP_STATE, &init) == 0);
 	CHECK(attributes.qp_state == IBV_QPS_ERR);
-	/* What was there before the queue was full can be polled, and nothing comes after it. */
+	/* Completions from before the overflow can be polled; none follow. */
 	for (int i = 0; i < ENTRIES; i++) {
 		wc = next_completion(cq[0]);
 		CHECK(wc.status == IBV_WC_SUCCESS && wc.wr_id == (uint64_t)i);

@@ -1,4 +1,4 @@
-/* When completions came, by the clock of the device and by the wall clock. */
+/* Timestamps of completions, by the device's clock and by the wall clock. */
 #include "pair.h"
 
 static uint64_t raw_clock(struct ibv_context *context)
@@ -56,13 +56,14 @@ int main(void)
 		CHECK(found == 0 && cq->status == IBV_WC_SUCCESS);
 		uint64_t time = ibv_wc_read_completion_ts(cq);
 		CHECK(time >= last && time <= raw_clock(device.context));
-		/* The wall clock may be set, but not by as much as this in this test. */
+		/* The wall clock may be set during the test, but not by more than an hour. */
 		uint64_t at = ibv_wc_read_completion_wallclock_ns(cq);
 		CHECK(at + 3600000000000u > wall && at < wall_ns() + 3600000000000u);
 		last = time;
 		ibv_end_poll(cq);
 	}
-	/* A queue that was not asked for times has none, and fields that the device does not have are refused. */
+	/* A queue created without timestamps has none, and creation fails for fields that the device does
+	   not have. */
 	init.wc_flags = IBV_WC_STANDARD_FLAGS;
 	struct ibv_cq_ex *without = ibv_create_cq_ex(device.context, &init);
 	CHECK(without && !without->read_completion_ts && !without->read_completion_wallclock_ns);

@@ -1,8 +1,8 @@
-/* A queue pair is connected with attributes of which only those are set that the mask names, as programs that are checked
- * by valgrind do. */
+/* Connects a queue pair with attributes of which only the fields named by the mask are initialised,
+ * as in programs that are checked with valgrind. */
 #include "pair.h"
 
-/* Memory that valgrind knows to be uninitialised. */
+/* Returns memory that valgrind considers uninitialised. */
 static struct ibv_qp_attr *unset(void)
 {
 	struct ibv_qp_attr *attributes = malloc(sizeof(*attributes));
