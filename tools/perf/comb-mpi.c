@@ -1,7 +1,9 @@
 /*
- * comb-mpi: how much of its CPU a program keeps while messages flow both ways, over MPI. Two ranks: 0 is the worker.
+ * comb-mpi: the share of CPU time that a program keeps while messages flow both ways, over MPI.
+ * There are two ranks; rank 0 is the worker.
  *
- * The method is in `comb.h`. A message is an MPI_Isend into an MPI_Irecv, and testing is MPI_Testsome.
+ * `comb.h` has the method. A message is an MPI_Isend into an MPI_Irecv, and testing is
+ * MPI_Testsome.
  */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -68,7 +70,7 @@ static bool begin_run(struct link *link, const struct run *run)
 	link->wrong = link->receives_posted = link->sends_posted = 0;
 	if (run->check)
 		memset(link->memory, 0, link->slots * link->size_max);
-	/* The peer of polling answers: what comes must find a receive. */
+	/* In polling runs rank 1 only answers: its receives must be posted before messages arrive. */
 	for (uint64_t i = 0; i < link->slots && run->method == POLLING && link->peer == 0 && !run->silent; i++)
 		if (!post_receive(link))
 			return false;
@@ -159,7 +161,7 @@ static bool send_order(struct link *link, const struct order *order)
 	return true;
 }
 
-/* MPI ends both ranks if one is lost. */
+/* If a rank dies, MPI ends the other. */
 static bool is_connected(struct link *link)
 {
 	(void)link;
@@ -187,7 +189,7 @@ int main(int count, char **words)
 	struct options options;
 	char library[MPI_MAX_LIBRARY_VERSION_STRING];
 	int rank, ranks;
-	/* Before MPI starts, as its threads inherit the CPU. */
+	/* Options are read before MPI starts, because MPI's threads inherit the CPU binding. */
 	if (!read_options(count, words, &options))
 		return 2;
 	MPI_Init(&count, &words);

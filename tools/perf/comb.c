@@ -1,8 +1,10 @@
 /*
- * comb: how much of its CPU a program keeps while messages flow both ways, over an RDMA device or a TCP connection.
+ * comb: the share of CPU time that a program keeps while messages flow both ways, over an RDMA
+ * device or a TCP connection.
  *
- * The method is in `comb.h`. Here are the two carriers. Over verbs a message is a send into a receive that was posted
- * before; over TCP it is a number of bytes, which non-blocking calls write and read as far as the kernel has room.
+ * `comb.h` has the method; this file has the two carriers. Over verbs, a message is a send into a
+ * posted receive. Over TCP, it is a number of bytes, which non-blocking calls write and read as far
+ * as the kernel's buffers allow.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -36,7 +38,8 @@ enum { CONNECT_MS = 5000, ORDER_RECEIVES = 2 };
 
 #define HELLO_MAGIC 0x636f6d68u
 
-/* What the client announces and the server confirms: private data of the connection, or the first bytes over TCP. */
+/* The client's request and the server's confirmation: private data of the connection, or the first
+   bytes over TCP. */
 struct hello {
 	uint32_t magic, version, refusal, queue;
 	uint64_t size_max;
@@ -60,7 +63,7 @@ struct link {
 	struct ibv_cq *cq;
 	struct ibv_mr *mr;
 	uint64_t sends_completed, taken_first, taken_count;
-	uint64_t taken[2 * QUEUE_MAX + ORDER_RECEIVES]; /* slots whose message has been taken: a ring */
+	uint64_t taken[2 * QUEUE_MAX + ORDER_RECEIVES]; /* ring of slots whose message was received */
 
 	/* TCP. */
 	int file;
@@ -86,7 +89,7 @@ static bool allocate(struct link *link)
 {
 	link->slots = 2 * link->queue + ORDER_RECEIVES;
 	link->slot_bytes = link->size_max > sizeof(struct order) ? link->size_max : sizeof(struct order);
-	/* Slots begin on cache lines of their own. */
+	/* Each slot begins on its own cache line. */
 	link->slot_bytes = (link->slot_bytes + 63) / 64 * 64;
 	link->memory_bytes = (link->slots + 2 * link->queue + 1) * link->slot_bytes;
 	void *memory;
@@ -132,7 +135,8 @@ static bool give_slot(struct link *link, uint64_t slot)
 	return !error || failed("post a receive of %" PRIu64 " bytes: %s", link->slot_bytes, strerror(error));
 }
 
-/* Posts the receive again whose message was taken first; there is one for each message that may come. */
+/* Posts the receive whose message arrived first again. There is one receive for each message that
+   may arrive. */
 static bool post_verbs_receive(struct link *link)
 {
 	if (link->taken_count == 0)
@@ -233,7 +237,7 @@ static bool set_up_verbs(struct link *link)
 	if (!link->mr)
 		return failed("register %" PRIu64 " bytes: %s; raise the limit of locked memory (ulimit -l), or use smaller --sizes",
 			      link->memory_bytes, strerror(errno));
-	/* An answer may come before its own send has completed here. */
+	/* An answer may arrive before its own send has completed here. */
 	uint32_t sends = (uint32_t)(4 * link->queue + 8);
 	int entries = (int)(sends + link->slots);
 	link->cq = ibv_create_cq(verbs, entries, NULL, NULL, 0);
@@ -304,7 +308,7 @@ static bool connect_verbs(struct link *link, const struct options *options)
 	       set_blocking(link->cm->fd, false);
 }
 
-/* Reads what a client announces. It may be any program: nothing in it is believed. */
+/* Checks the request of a client. The client may be any program, so every field is validated. */
 static enum refusal read_hello(struct link *link, const struct hello *hello)
 {
 	link->queue = be32toh(hello->queue);
@@ -326,7 +330,7 @@ static bool accept_verbs(struct link *link)
 			return is_interrupted ? false : failed("wait for a client: %s", strerror(errno));
 		if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST)
 			break;
-		/* The end of an earlier connection may come late. */
+		/* The disconnect event of an earlier connection may arrive late. */
 		rdma_ack_cm_event(event);
 	}
 	struct hello hello = { 0 };
@@ -357,7 +361,7 @@ static bool explain_end(ssize_t outcome)
 		      outcome == 0 ? "its program has ended" : strerror(errno));
 }
 
-/* Writes what the kernel has room for. */
+/* Writes as many bytes as the kernel's buffer has room for. */
 static bool flush_tcp(struct link *link)
 {
 	while (link->owed > 0) {
@@ -401,7 +405,7 @@ static int test_tcp(struct link *link)
 		if (is_order) {
 			memcpy(&link->order, bytes, sizeof(link->order));
 			link->has_order = true;
-			/* A message may have begun behind it. */
+			/* Part of the next message may follow the order in the buffer. */
 			link->got = got - size;
 			memmove(bytes, bytes + size, link->got);
 			break;
@@ -514,7 +518,7 @@ static bool begin_run(struct link *link, const struct run *run)
 {
 	link->run = *run;
 	link->wrong = link->sent = link->owed = 0;
-	/* What the last run has left must not look like messages of this one. */
+	/* Data of the last run must not look like messages of this run. */
 	if (run->check && link->over == TCP)
 		memset(link->memory, 0, link->slots * link->slot_bytes);
 	while (link->over == VERBS && link->taken_count > 0) {
@@ -558,7 +562,8 @@ static bool are_sent(const struct link *link)
 
 static bool send_order(struct link *link, const struct order *order)
 {
-	/* The memory of the order before is used again. A peer that waits for an order sends no messages. */
+	/* The memory of the previous order is reused, so wait until it is sent. A peer that waits for an
+	   order sends no messages. */
 	struct patience patience = { .limit_s = PATIENCE_S };
 	while (!are_sent(link)) {
 		int arrived = test(link);

@@ -1,13 +1,16 @@
 /*
- * The method of COMB: how much of its CPU a program keeps while messages flow both ways, and how many bytes then flow.
+ * The method of COMB: the share of CPU time that a program keeps while messages flow both ways, and
+ * the bandwidth during that time.
  *
- * Polling: 2 Q messages go round between the worker and its peer, Q each way. The worker works for an interval, tests,
- * and answers each message that has arrived; the peer only answers.
+ * Polling: 2 Q messages circulate between the worker and its peer, Q in each direction. The worker
+ * works for an interval, tests, and answers each message that has arrived; the peer only answers.
  *
- * Post-work-wait: both post Q sends and Q receives; the worker works without a call; both wait for all.
+ * Post-work-wait: both sides post Q sends and Q receives; the worker works without calling the
+ * library; then both wait for all messages.
  *
- * Availability is the time of the work alone divided by the time of the same work with messages. Bandwidth is all bytes,
- * both ways, divided by the latter. The work is run alone before and after each point.
+ * Availability is the time of the work alone divided by the time of the same work with messages.
+ * Bandwidth is the number of bytes in both directions divided by the time with messages. The work
+ * alone is timed before and after each point.
  */
 #ifndef COMB_H
 #define COMB_H
@@ -34,7 +37,7 @@ enum {
 	RUNS_MAX = 100,
 	CPU_MAX = 1023,
 	PATIENCE_S = 20,
-	/* Polls between two looks at the clock. */
+	/* Polls between two readings of the clock. */
 	POLLS_PER_LOOK = 4096,
 	FIT_POINTS = 6,
 	FIT_RUNS = 15,
@@ -44,7 +47,8 @@ enum {
 #define SIZE_LIMIT (256ull << 20)
 #define INTERVAL_LIMIT 10000000000ull
 
-/* Two times of the same work that differ by more than this were not of the same machine. */
+/* Largest relative difference of two times of the same work. If it is larger, the machine was
+   disturbed. */
 #define VARIATION_MAX 0.10
 
 enum method { POLLING, POST_WORK_WAIT };
@@ -58,11 +62,12 @@ struct options {
 	int size_count, interval_count;
 	uint64_t queue, runs;
 	double seconds;
-	int cpu; /* -1: the CPU that the process is bound to, if there is one */
+	int cpu; /* -1: the CPU to which the process is bound, if there is one */
 	bool check, json, keep, silent;
 };
 
-/* A message of the worker to its peer about a run, or the peer's answer. The first byte says what a message is. */
+/* A control message of the worker about a run, or the peer's answer. The first byte of a message is
+   its tag. */
 enum order_kind { RUN = 1, READY, STOP, STOPPED, END };
 enum { ORDER_TAG = 'O', DATA_TAG = 'D' };
 
@@ -79,37 +84,37 @@ static struct order order_of(enum order_kind kind)
 	return (struct order){ .tag = ORDER_TAG, .magic = htobe32(ORDER_MAGIC), .kind = htobe32(kind) };
 }
 
-/* What a run is. */
+/* The parameters of a run. */
 struct run {
 	enum method method;
 	uint64_t size, queue, rounds;
 	bool check, silent;
 	double patience_s;
-	uint64_t ahead; /* messages that have come before the worker waits for them */
+	uint64_t ahead; /* messages that have arrived before the worker waits for them */
 };
 
 /* ---- What a program provides ---- */
 
 struct link;
 
-/* Readies the memory for a run: receives may be posted. */
+/* Prepares the memory for a run: receives may be posted. */
 static bool begin_run(struct link *link, const struct run *run);
-/* Takes back what a run has left. */
+/* Cancels what a run has left pending. */
 static bool end_run(struct link *link);
-/* Lets one more message of the run be received. */
+/* Posts a receive for one more message of the run. */
 static bool post_receive(struct link *link);
 static bool post_send(struct link *link);
-/* Makes progress; returns how many messages have arrived, or -1. */
+/* Makes progress; returns the number of messages that have arrived, or -1. */
 static int test(struct link *link);
-/* Whether all sends have completed. */
+/* Returns whether all sends have completed. */
 static bool are_sent(const struct link *link);
-/* Whether there is an order of the peer. */
+/* Returns whether an order of the peer has arrived. */
 static bool has_order(const struct link *link);
 static bool send_order(struct link *link, const struct order *order);
 static bool take_order(struct link *link, struct order *order);
-/* Whether the connection is still there; looked at now and then. */
+/* Returns whether the connection still exists; called from time to time. */
 static bool is_connected(struct link *link);
-/* Bytes of the run that are not what was sent, if they are compared. */
+/* Returns the number of bytes of the run that differ from what was sent, if they are compared. */
 static uint64_t wrong_bytes(const struct link *link);
 
 static volatile sig_atomic_t is_interrupted;
@@ -147,7 +152,8 @@ struct patience {
 	uint64_t polls;
 };
 
-/* Whether waiting still makes sense, after a poll that has found nothing. */
+/* Called after a poll without a result. Returns whether to keep waiting; otherwise prints the
+   reason. */
 static bool has_patience(struct link *link, struct patience *patience)
 {
 	if (++patience->polls % POLLS_PER_LOOK != 0)
@@ -163,7 +169,8 @@ static bool has_patience(struct link *link, struct patience *patience)
 	return is_connected(link);
 }
 
-/* Waits for an order. Messages that the peer sends after it may come at once: `ahead` counts them. */
+/* Waits for an order. Messages that the peer sends after it may arrive at the same time; they are
+   counted in `ahead`. */
 static bool await_order(struct link *link, double limit_s, struct order *order, uint64_t *ahead)
 {
 	struct patience patience = { .limit_s = limit_s };
@@ -184,8 +191,8 @@ static bool await_kind(struct link *link, enum order_kind kind, struct order *or
 }
 
 /*
- * Waits until so many messages have arrived, and all sends have completed. Messages of the next round may come already:
- * `ahead` counts them.
+ * Waits until `count` messages have arrived and all sends have completed. Messages of the next
+ * round may arrive already; they are counted in `ahead`.
  */
 static bool await_messages(struct link *link, uint64_t count, double limit_s, uint64_t *ahead)
 {
@@ -257,7 +264,7 @@ static bool serve_runs(struct link *link, uint64_t queue, uint64_t size_max)
 	for (;;) {
 		struct order order;
 		uint64_t ahead = 0;
-		/* The client may run its work alone for a while. */
+		/* The limit is long because the client may run its work alone for a while. */
 		if (!await_order(link, 600, &order, &ahead))
 			return false;
 		if (be32toh(order.kind) == END)
@@ -271,7 +278,8 @@ static bool serve_runs(struct link *link, uint64_t queue, uint64_t size_max)
 
 /* ---- The work ---- */
 
-/* Each iteration depends on the one before, and the compiler can neither remove nor shorten the chain. */
+/* Each iteration depends on the one before, so the compiler can neither remove nor shorten the
+   chain. */
 __attribute__((noinline)) static void work(uint64_t iterations)
 {
 	uint64_t value = iterations;
@@ -294,7 +302,8 @@ static double thread_s(void)
 	return (double)time.tv_sec + (double)time.tv_nsec / 1e9;
 }
 
-/* In CPU time of this thread: other processes of the host take no part in it. */
+/* Returns the shortest measured time, in CPU time of this thread, which other processes do not
+   affect. */
 static double shortest_work(uint64_t iterations)
 {
 	double shortest = HUGE_VAL;
@@ -307,8 +316,8 @@ static double shortest_work(uint64_t iterations)
 }
 
 /*
- * Times counts that double, and fits one time for each iteration to them. The error is the largest relative distance of
- * a time from the fit.
+ * Times iteration counts that double, and fits one time per iteration to them. The error is the
+ * largest relative deviation of a time from the fit.
  */
 static struct fit fit_work(void)
 {
@@ -320,7 +329,7 @@ static struct fit fit_work(void)
 	for (int i = 0; i < FIT_POINTS; i++, count *= 2) {
 		fit.counts[i] = count;
 		fit.seconds[i] = shortest_work(count);
-		/* Relative distances count alike: least squares of seconds / (count * time) - 1. */
+		/* Weights relative deviations equally: least squares of seconds / (count * time) - 1. */
 		double ratio = fit.seconds[i] / (double)count;
 		above += ratio * ratio;
 		below += ratio;
@@ -337,7 +346,7 @@ static void work_for_reps(uint64_t interval, uint64_t reps)
 		work(interval);
 }
 
-/* Seconds of one interval of work alone. */
+/* Returns the time of one interval of work alone, in seconds. */
 static double time_alone(const struct fit *fit, uint64_t interval, double seconds)
 {
 	double expected = fmax((double)interval * fit->seconds_per_iteration, 2e-9);
@@ -358,7 +367,7 @@ struct cpu {
 	double own_user_s, own_system_s;
 };
 
-/* The CPU that this process is bound to; -1 if it may run on several. */
+/* Returns the CPU to which this process is bound; -1 if it may run on several. */
 static int bound_to(void)
 {
 	cpu_set_t set;
@@ -379,7 +388,7 @@ static bool bind_to(int cpu)
 	       failed("--cpu %d: %s; this host has CPUs 0 to %ld", cpu, strerror(errno), sysconf(_SC_NPROCESSORS_CONF) - 1);
 }
 
-/* What the kernel has counted for a CPU, for the others, and for this process. */
+/* Reads the kernel's counters for a CPU, for the other CPUs, and for this process. */
 static struct cpu cpu_now(int cpu)
 {
 	struct cpu now = { 0 };
@@ -388,7 +397,7 @@ static struct cpu cpu_now(int cpu)
 	double tick_s = 1.0 / (double)sysconf(_SC_CLK_TCK);
 	FILE *file = cpu >= 0 ? fopen("/proc/stat", "r") : NULL;
 	while (file && fgets(line, sizeof(line), file)) {
-		/* The line of all CPUs together has no number. */
+		/* Skips the line of all CPUs together, which has no number. */
 		if (sscanf(line, "cpu%d %n", &number, &length) != 1)
 			continue;
 		char *rest = line + length;
@@ -468,12 +477,12 @@ static bool stop_run(struct link *link, const struct run *run)
 	return wrong == 0 || failed("%" PRIu64 " bytes of messages of %" PRIu64 " bytes are not what was sent", wrong, run->size);
 }
 
-/* Works and tests until the time is up. */
+/* Works and tests until the time has passed. */
 static bool poll_messages(struct link *link, const struct run *run, uint64_t interval, double interval_s, double seconds,
 			  struct sample *sample)
 {
 	uint64_t arrived = 0, circulating = run->silent ? 0 : 2 * run->queue, reps = 0;
-	/* Looks at the clock do not count as work: there is one in 100 microseconds. */
+	/* The time of reading the clock does not count as work: it is read once per 100 microseconds. */
 	uint64_t reps_per_look = (uint64_t)fmax(1, ceil(1e-4 / fmax(interval_s, 1e-7)));
 	for (uint64_t i = 0; i < circulating; i++)
 		if (!post_receive(link) || !post_send(link))
@@ -535,7 +544,7 @@ static bool work_between(struct link *link, const struct run *run, uint64_t inte
 	return true;
 }
 
-/* Finds how many rounds fill the time, by a run of three. */
+/* Finds the number of rounds that fill the time, starting with a run of three rounds. */
 static bool find_rounds(struct link *link, struct run *run, uint64_t interval, double seconds)
 {
 	struct sample sample = { 0 };
@@ -571,7 +580,8 @@ static bool take_sample(struct link *link, const struct options *options, const 
 	return true;
 }
 
-/* A sample whose two runs of the work alone differ says more of the machine than of messages: it is taken again. */
+/* Repeats a sample if its two runs of the work alone differ, because the machine was then
+   disturbed. Keeps the best attempt. */
 static bool take_steady_sample(struct link *link, const struct options *options, const struct fit *fit, struct run *run,
 			       uint64_t interval, int cpu, struct sample *sample)
 {
@@ -589,7 +599,7 @@ static bool take_steady_sample(struct link *link, const struct options *options,
 	return true;
 }
 
-/* All bytes of 3 rounds are compared. */
+/* Compares all bytes of 3 rounds. */
 static bool check_bytes(struct link *link, uint64_t size, uint64_t queue)
 {
 	struct run run = { POST_WORK_WAIT, size, queue, 3, true, false, PATIENCE_S, 0 };
@@ -626,7 +636,8 @@ static void print_head(const struct options *options, const struct fit *fit, con
 	printf("] },\n  \"points\": [");
 }
 
-/* The share of the time for which the CPU was not idle: availability, and all other CPU time of this host. */
+/* Returns the share of the time in which the CPU was not idle: availability, plus all other CPU
+   time of this host. */
 static double accounted(const struct sample *sample)
 {
 	double busy = 0;
@@ -703,7 +714,7 @@ static bool measure(struct link *link, const struct options *options, const char
 	}
 	if (options->json)
 		printf("\n  ]\n}\n");
-	/* It must have left before the connection ends. */
+	/* The order must be sent before the connection closes. */
 	return send_order(link, &end) && await_messages(link, 0, PATIENCE_S, &(uint64_t){ 0 });
 }
 

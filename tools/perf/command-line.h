@@ -1,4 +1,4 @@
-/* The command line that the programs share. */
+/* The command line options shared by the programs. */
 #ifndef COMMAND_LINE_H
 #define COMMAND_LINE_H
 
@@ -22,7 +22,7 @@ static const char *const TESTS[] = { "bandwidth", "both-ways", "latency", NULL }
 static const char *const OPERATIONS[] = { "write", "send", "read", NULL };
 
 struct options {
-	const char *address; /* of the server; without, this is the server */
+	const char *address; /* of the server; without it, this process is the server */
 	const char *bind;
 	const char *port;
 	const char *client_only; /* an option that only a client has */
@@ -32,7 +32,7 @@ struct options {
 	uint64_t sizes[SIZES_MAX];
 	uint64_t windows[WINDOWS_MAX];
 	int size_count, window_count;
-	uint64_t iterations; /* 0: as many as fill `seconds` */
+	uint64_t iterations; /* 0: as many as fit into `seconds` */
 	double seconds;
 	unsigned runs;
 };

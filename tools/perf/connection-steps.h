@@ -1,10 +1,11 @@
 /*
- * The steps by which a client finds its server over the connection manager, and both wait for each other.
+ * The steps of connecting a client to its server with the connection manager.
  *
- * Before: `struct link` with `cm` and `id`, `explain_refusal`, CONNECT_MS, and the option values and clock of a program.
+ * The including file must define `struct link` with `cm` and `id`, `explain_refusal`, CONNECT_MS,
+ * and include the option values and the clock of its program before this header.
  */
 
-/* Waits for a step of the connection; the event must be acknowledged. */
+/* Waits for a step of the connection. The caller must acknowledge the event. */
 static struct rdma_cm_event *await_event(struct link *link, enum rdma_cm_event_type kind, int limit_ms, const char *step,
 					 const char *address)
 {

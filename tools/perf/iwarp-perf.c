@@ -1,16 +1,17 @@
 /*
  * iwarp-perf: bandwidth and latency of an RDMA device.
  *
- * Bandwidth: the sender posts a window of W messages of S bytes; the receiver polls the last byte of the last one and
- * answers with 1 byte; then comes the next window. Both ways: both ends do that at once, and the sum counts. Latency:
- * half of a round trip of equal messages.
+ * Bandwidth: the sender posts a window of W messages of S bytes. The receiver polls the last byte
+ * of the last message and answers with 1 byte; then the next window follows. Both ways: both ends
+ * do that at once, and the sum is reported. Latency: half the round-trip time of equal messages.
  *
- * Messages are RDMA writes, sends or reads. A read has no receiver: a window of reads ends when the last one has
- * completed, and the latency of a read is its whole round trip. A write raises no event at its target, and iWARP has no
- * immediate data: with --events a send of 1 byte follows the last write of a window.
+ * Messages are RDMA writes, sends or reads. A read involves no receiver: a window of reads ends
+ * when the last read has completed, and the latency of a read is its whole round trip. A write
+ * raises no event at its target, and iWARP has no immediate data: with --events, a send of 1 byte
+ * follows the last write of a window.
  *
- * The client decides what is measured. Private data of the connection carry the parameters and where the memory is;
- * sends carry the orders before and after each run.
+ * The client decides what is measured. The private data of the connection contain the parameters
+ * and the address of the memory; orders before and after each run are sends.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -31,24 +32,24 @@
 
 enum {
 	CONNECT_MS = 5000,
-	/* Polls between two looks at the clock and at the connection. */
+	/* Polls between two checks of the clock and of the connection. */
 	POLLS_PER_LOOK = 4096,
 	INLINE_BYTES = 64,
 	READS_MAX = 16,
-	/* Send requests beside those of a window: its notification, an answer and an order. */
+	/* Send requests in addition to a window: its notification, an answer and an order. */
 	REQUESTS_BESIDE = 4,
 };
 
 #define RECEIVES_BYTES_MAX (2ull << 30)
 
-/* In the private data of the client's request; big-endian, as all that goes over the network. */
+/* Private data of the client's request; big-endian, like everything sent over the network. */
 struct hello {
 	uint32_t magic, version, test, operation, events, window_max;
 	uint64_t size_max, address;
 	uint32_t key, reserved;
 };
 
-/* In the private data of the server's answer, and of its refusal. */
+/* Private data of the server's answer, and of its rejection. */
 struct reply {
 	uint32_t magic, version, refusal, key;
 	uint64_t address, limit;
@@ -56,11 +57,11 @@ struct reply {
 
 enum refusal { ACCEPTED, OTHER_VERSION, BUSY, NO_RESOURCES, WINDOW_TOO_LARGE };
 
-/* What the end of a request says: its kind, and for a receive its number. */
+/* The work request ID: the kind of the request, plus for a receive its number. */
 enum request { WINDOW_SENT = 1 << 20, ANSWER_SENT = 2 << 20, ORDER_SENT = 3 << 20, RECEIVED = 4 << 20 };
 #define KIND_MASK (~((uint64_t)(1 << 20) - 1))
 
-/* Where things are in the memory of each end. */
+/* Offsets in the memory of each end. */
 enum { ANSWER_IN = 0, ANSWER_OUT = 64, NOTE_OUT = 128, ORDER_OUT = 192, HEAD_BYTES = 4096 };
 enum { NOTE = 'W', ANSWER = 'A' };
 
@@ -82,14 +83,14 @@ struct link {
 	uint64_t peer_address;
 	uint32_t peer_key;
 
-	/* Of the present run. */
+	/* State of the current run. */
 	struct run run;
 	uint64_t windows_sent, answers_sent, orders_sent, orders_posted;
 	uint64_t messages_in, notes_in, answers_in, wrong_bytes;
 	struct order order;
 	bool has_order, has_ended;
 
-	/* Since when nothing has happened, and how often was looked. */
+	/* When the last progress was made, the time limit without progress, and the number of polls since. */
 	double quiet_since, patience_s;
 	uint64_t polls;
 	unsigned unacknowledged;
@@ -115,7 +116,7 @@ static unsigned char *source(struct link *link)
 	return target(link) + link->region;
 }
 
-/* Whether the receiver sees the end of a window in memory. */
+/* Returns whether the receiver detects the end of a window in memory. */
 static bool is_marked(const struct link *link)
 {
 	return link->terms.operation == WRITE && !link->terms.events;
@@ -130,7 +131,7 @@ static void fill(struct link *link, uint64_t window)
 	}
 }
 
-/* Counts the bytes of a message that are not what the sender has sent. */
+/* Counts the bytes of a message that differ from what was sent. */
 static void compare(struct link *link, const unsigned char *bytes, uint64_t window, uint64_t message)
 {
 	bool has_mark = is_marked(link) && message + 1 == link->run.window;
@@ -177,7 +178,7 @@ static bool post_answer(struct link *link, uint64_t window)
 	return post_small(link, ANSWER_SENT, ANSWER_OUT, 1);
 }
 
-/* Makes the requests of a window, which are the same in all windows of a run. */
+/* Builds the requests of a window. They are identical in all windows of a run. */
 static void prepare_window(struct link *link)
 {
 	static const enum ibv_wr_opcode OPCODES[] = { IBV_WR_RDMA_WRITE, IBV_WR_SEND, IBV_WR_RDMA_READ };
@@ -209,7 +210,7 @@ static void prepare_window(struct link *link)
 	last->send_flags |= IBV_SEND_SIGNALED;
 }
 
-/* The last window must have completed: its memory is used again. */
+/* The previous window must have completed, because its memory is used again. */
 static bool post_window(struct link *link, uint64_t window)
 {
 	if (link->run.check && link->terms.operation != READ)
@@ -222,7 +223,7 @@ static bool post_window(struct link *link, uint64_t window)
 				link->run.size, strerror(error));
 }
 
-/* ---- What comes in ---- */
+/* ---- Receiving ---- */
 
 static bool handle_receive(struct link *link, uint64_t number, uint32_t length)
 {
@@ -249,7 +250,7 @@ static bool handle_receive(struct link *link, uint64_t number, uint32_t length)
 	return post_receive(link, number);
 }
 
-/* Takes completions; returns how many, or -1. */
+/* Polls completions; returns their number, or -1. */
 static int reap(struct link *link)
 {
 	struct ibv_wc entries[16];
@@ -283,14 +284,14 @@ static int reap(struct link *link)
 	return count;
 }
 
-/* Refuses a client that comes while another one is served. */
+/* Rejects a client that connects while another is served. */
 static void refuse(struct rdma_cm_id *id, enum refusal why, uint64_t limit)
 {
 	struct reply reply = { htobe32(MAGIC), htobe32(VERSION), htobe32(why), 0, 0, htobe64(limit) };
 	rdma_reject(id, &reply, sizeof(reply));
 }
 
-/* Whether the connection is still there. */
+/* Returns whether the connection still exists. */
 static bool look_at_connection(struct link *link)
 {
 	struct rdma_cm_event *event;
@@ -317,7 +318,7 @@ static void begin_to_wait(struct link *link, double patience_s)
 	link->patience_s = patience_s;
 }
 
-/* Sleeps until there are completions, at most a second. */
+/* Sleeps until there are completions, for at most a second. */
 static bool sleep_for_events(struct link *link)
 {
 	if (!link->is_armed) {
@@ -344,7 +345,8 @@ static bool sleep_for_events(struct link *link)
 	return true;
 }
 
-/* A turn of a loop that waits: takes completions, and now and then looks whether waiting still makes sense. */
+/* One turn of a waiting loop: polls completions, and from time to time checks whether to keep
+   waiting. */
 static bool turn(struct link *link, bool has_progress, bool may_sleep)
 {
 	int count = reap(link);
@@ -424,7 +426,7 @@ static bool run_windows(struct link *link, bool sends, bool receives)
 				return false;
 			is_out = has_progress = true;
 		}
-		/* The answer's byte in memory is used again, too. */
+		/* The byte of the answer in memory is reused too, so the previous answer must have completed. */
 		if (in < in_end && link->answers_sent == in && has_arrived(link, in)) {
 			if (link->run.check && link->terms.operation == WRITE)
 				compare_window(link, in);
@@ -501,7 +503,7 @@ static bool set_up_memory(struct link *link)
 	link->receive_bytes = is_send && link->terms.size_max > sizeof(struct order) ? link->terms.size_max : sizeof(struct order);
 	link->receives = (uint32_t)link->terms.window_max + RECEIVES_BESIDE;
 	link->region = region_bytes(link->terms.size_max, link->terms.window_max);
-	/* Each receive has memory of its own: a message must not overwrite one that is not yet handled. */
+	/* Each receive has its own memory: a message must not overwrite an unhandled one. */
 	uint64_t receive_bytes = link->receives * link->receive_bytes;
 	if (receive_bytes > RECEIVES_BYTES_MAX)
 		return failed("--operation send: receives for windows of %" PRIu64 " messages of %" PRIu64
@@ -523,7 +525,7 @@ static bool set_up_memory(struct link *link)
 	return (link->requests && link->pieces) || failed("allocate requests: out of memory; use a smaller --window");
 }
 
-/* The largest window that the device has queues for. */
+/* Returns in `limit` the largest window for which the device has queue entries. */
 static bool window_limit(struct link *link, struct ibv_device_attr *device, uint64_t *limit)
 {
 	if (ibv_query_device(link->id->verbs, device))
@@ -557,7 +559,7 @@ static bool set_up(struct link *link)
 	attributes.cap.max_send_sge = attributes.cap.max_recv_sge = 1;
 	attributes.cap.max_inline_data = INLINE_BYTES;
 	if (rdma_create_qp(link->id, link->pd, &attributes)) {
-		/* Some devices put nothing into requests. */
+		/* Some devices support no inline data. */
 		attributes.cap.max_inline_data = 0;
 		if (rdma_create_qp(link->id, link->pd, &attributes))
 			return failed("make a queue pair for windows of %" PRIu64 " messages on %s: %s; use a smaller --window",
@@ -591,7 +593,8 @@ static void tear_down(struct link *link)
 	free(link->pieces);
 }
 
-/* Orders are not sent before this: what the connection manager says is then read without waiting. */
+/* While the connection is set up the channel blocks. No orders are sent before it is non-blocking;
+   events are then read without waiting. */
 static bool make_non_blocking(struct rdma_event_channel *channel, bool is_non_blocking)
 {
 	int flags = fcntl(channel->fd, F_GETFL);
@@ -674,7 +677,7 @@ static bool connect_to_server(struct link *link, const struct options *options)
 
 /* ---- The server ---- */
 
-/* Reads what a client wants. It may be any program: nothing in it is believed. */
+/* Checks the request of a client. The client may be any program, so every field is validated. */
 static enum refusal read_hello(struct link *link, const struct rdma_cm_event *event)
 {
 	struct hello hello = { 0 };
@@ -735,7 +738,7 @@ static bool serve_client(struct link *link)
 		make_non_blocking(link->cm, false);
 		if (rdma_get_cm_event(link->cm, &event))
 			return is_interrupted ? false : failed("wait for a client: %s", strerror(errno));
-		/* The end of an earlier connection may come late. */
+		/* The disconnect event of an earlier connection may arrive late. */
 		if (event->event != RDMA_CM_EVENT_CONNECT_REQUEST)
 			rdma_ack_cm_event(event);
 		else
@@ -747,7 +750,8 @@ static bool serve_client(struct link *link)
 		return false;
 	if (!make_non_blocking(link->cm, true) || !serve_runs(link))
 		return false;
-	/* The client disconnects when it has seen the end; one that has died is not waited for. */
+	/* The client disconnects after it has received the end. A dead client delays the server by at most
+	   2 s. */
 	double end = now_s() + 2;
 	while (!link->has_ended && now_s() < end && !is_interrupted) {
 		struct rdma_cm_event *last;

@@ -5,7 +5,8 @@
 #include <mpi.h>
 #include <stdbool.h>
 
-/* Makes a name of the first line of what the library says of itself. `text` has MPI_MAX_LIBRARY_VERSION_STRING bytes. */
+/* Stores the library's name in `text`: the beginning of its version text. `text` has
+   MPI_MAX_LIBRARY_VERSION_STRING bytes. */
 static void name_library(char *text)
 {
 	char *to = text;

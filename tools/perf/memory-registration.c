@@ -1,12 +1,15 @@
 /*
- * memory-registration: what it costs to register memory with an RDMA device, by the size of the region.
+ * memory-registration: the cost of registering memory with an RDMA device, by the size of the
+ * region.
  *
- * Timed are: registering, deregistering, both as one, and the honest sum: to register memory and to move every byte of
- * it once by an RDMA write. Beside the sum stands the same write from memory that was registered and used before. A
- * device that defers the cost of a registration until the memory is used pays it in the sum.
+ * It times registering, deregistering, both together, and the honest sum: registering memory and
+ * moving every byte of it once by an RDMA write. For comparison it also times the write alone, from
+ * memory that is registered and was used before. A device that defers the cost of a registration
+ * until the memory is used pays that cost in the sum.
  *
- * The writes go over two connected queue pairs of this process, which finds itself by the connection manager. Each
- * thread has a pair, a completion queue and memory of its own; all threads register at once.
+ * The writes use two queue pairs of this process, connected to each other by the connection
+ * manager. Each thread has its own pair, completion queue and memory; all threads register at the
+ * same time.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -62,7 +65,7 @@ struct options {
 	uint64_t sizes[SIZES_MAX], alive[ALIVE_MAX], threads[THREADS_MAX];
 	enum memory memory[MEMORIES];
 	int size_count, alive_count, thread_count, memory_count;
-	uint64_t iterations; /* 0: as many as fill `seconds` */
+	uint64_t iterations; /* 0: as many as fit into `seconds` */
 	double seconds;
 	bool check, json;
 };
@@ -81,7 +84,7 @@ struct lane {
 	uint64_t counts[QUANTITIES];
 };
 
-/* What the threads of a point have in common. */
+/* State shared by the threads of a point. */
 struct shared {
 	const struct options *options;
 	struct ibv_pd *pd;
@@ -121,7 +124,7 @@ static uint64_t mapped_bytes(enum memory memory, uint64_t size)
 	return (size + page - 1) / page * page;
 }
 
-/* An open file of that length without a name; -1 and a message if there can be none. */
+/* Opens a file of that length without a name. Returns -1 and prints a message on failure. */
 static int open_file(enum memory memory, uint64_t bytes)
 {
 	const char *folder = getenv("TMPDIR") ? getenv("TMPDIR") : "/var/tmp";
@@ -135,7 +138,8 @@ static int open_file(enum memory memory, uint64_t bytes)
 		if (file >= 0)
 			unlink(path);
 	}
-	/* Room on the file system is claimed here: without it a write to the mapping would end the process. */
+	/* Allocates the blocks of the file now. Without this, a write to the mapping could kill the
+	   process when the file system is full. */
 	int error = file < 0 ? errno : posix_fallocate(file, 0, (off_t)bytes);
 	if (!error)
 		return file;
@@ -250,8 +254,8 @@ static bool await_completions(struct lane *lane, uint64_t count)
 }
 
 /*
- * Writes every byte of the region once, in pieces that take turns in the target. With `check` each piece is compared
- * before the next one.
+ * Writes every byte of the region once, in pieces that share the target memory. With `check`, each
+ * piece is compared before the next is written.
  */
 static bool move(struct lane *lane, const struct ibv_mr *region, bool check)
 {
@@ -293,7 +297,8 @@ static void note(struct lane *lane, enum quantity quantity, double us)
 	lane->samples[quantity][lane->counts[quantity]++] = us;
 }
 
-/* Memory of the point's kind that is as it is before its first use: the same as the last time, unless it is fresh. */
+/* Returns memory of the point's kind in the state before its first use: a new mapping if the kind
+   is FRESH, otherwise the same memory again. */
 static unsigned char *next_memory(const struct shared *shared, unsigned char *memory)
 {
 	if (shared->memory != FRESH)
@@ -359,7 +364,7 @@ static bool check_bytes(struct lane *lane, unsigned char *memory)
 	return deregister(region) && is_right;
 }
 
-/* Takes rounds of samples; what is compared with each other is taken in turn. */
+/* Takes rounds of samples. Quantities that are compared with each other alternate within a round. */
 static bool take_rounds(struct lane *lane, unsigned char **memory, const struct ibv_mr *in_use)
 {
 	const struct options *options = lane->shared->options;
@@ -405,7 +410,7 @@ static bool work(struct lane *lane)
 	bool is_good = in_use && move(lane, in_use, false);
 	if (is_good && shared->options->check)
 		is_good = check_bytes(lane, memory);
-	/* One that has failed is ready, too: the others wait for it. */
+	/* A failed thread waits here too, because the others wait for it. */
 	wait_for_all(lane->shared);
 	is_good = is_good && take_rounds(lane, &memory, in_use);
 	if (in_use && !deregister(in_use))
@@ -424,7 +429,7 @@ static void *run_thread(void *argument)
 	return NULL;
 }
 
-/* Regions beside the one that is measured, of one page each. */
+/* Registered regions beside the measured one, of one page each. */
 struct others {
 	unsigned char *memory;
 	struct ibv_mr **regions;
@@ -451,7 +456,7 @@ static bool keep_others(const struct shared *shared, struct others *others)
 		return true;
 	if (ibv_query_device(shared->pd->context, &device))
 		return failed("ask device %s what it has: %s", shared->device, strerror(errno));
-	/* Besides: targets, regions in use, and the measured ones. */
+	/* Regions of each thread beside `alive`: its target, its region in use, and the measured one. */
 	uint64_t besides = 3ull * THREADS_MAX;
 	if (device.max_mr > 0 && shared->alive + besides > (uint64_t)device.max_mr)
 		return failed("--alive %" PRIu64 ": %s has at most %d regions; use a smaller --alive", shared->alive, shared->device,
@@ -487,7 +492,7 @@ static bool run_point(struct lane *lanes, struct shared *shared, uint64_t thread
 	} else if (is_good) {
 		for (; started < threads; started++) {
 			int error = pthread_create(&lanes[started].thread, NULL, run_thread, &lanes[started]);
-			/* Threads that have started wait for this one. */
+			/* Threads that have started wait for this thread, so the process exits. */
 			if (error) {
 				failed("--threads %" PRIu64 ": start thread %" PRIu64 ": %s; use fewer threads", threads, started + 1,
 				       strerror(error));
@@ -532,7 +537,8 @@ static struct figures figures_of(double *values, uint64_t count)
 	return figures;
 }
 
-/* The samples of all threads; with `over` those divided by it, sample by sample. */
+/* Computes figures of the samples of all threads. With `over`, each sample is divided by the sample
+   of `over` with the same index. */
 static struct figures figures_of_all(const struct lane *lanes, uint64_t threads, enum quantity quantity,
 				     const enum quantity *over, double *values)
 {
@@ -714,7 +720,7 @@ static void tear_down(struct lane *lane)
 		free(lane->samples[i]);
 }
 
-/* Whether an RDMA device has this address. */
+/* Returns whether an RDMA device has this address. */
 static bool has_device(const struct sockaddr *address)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
@@ -728,7 +734,8 @@ static bool has_device(const struct sockaddr *address)
 	return has;
 }
 
-/* The address of `--bind`, or the first IPv4 address that an RDMA device has; loopback comes last. */
+/* Chooses the address of `--bind`, or the first IPv4 address of an RDMA device; loopback comes
+   last. */
 static bool choose_address(const struct options *options, struct sockaddr_in *chosen)
 {
 	*chosen = (struct sockaddr_in){ .sin_family = AF_INET };

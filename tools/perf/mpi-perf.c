@@ -1,10 +1,11 @@
 /*
  * mpi-perf: bandwidth and latency of MPI between two ranks, by the definitions of iwarp-perf.
  *
- * Bandwidth: MPI_Isend and MPI_Irecv of a window of W messages of S bytes, MPI_Waitall, and an answer of 1 byte. Both
- * ways: both ranks do that at once, and the sum counts. Latency: half of a round trip by MPI_Send and MPI_Recv.
+ * Bandwidth: MPI_Isend and MPI_Irecv of a window of W messages of S bytes, MPI_Waitall, and an
+ * answer of 1 byte. Both ways: both ranks do that at once, and the sum is reported. Latency: half
+ * the round-trip time of MPI_Send and MPI_Recv.
  *
- * Rank 0 decides what is measured. If a rank dies, MPI ends the other one.
+ * Rank 0 decides what is measured. If a rank dies, MPI ends the other.
  */
 #define _GNU_SOURCE
 #include <mpi.h>
@@ -127,7 +128,7 @@ static bool send_order(struct link *link, const struct order *order)
 	return true;
 }
 
-/* MPI waits as long as the other rank lives. */
+/* Waits for an order. MPI waits as long as the other rank lives, so the time limit is not used. */
 static bool await_order(struct link *link, double patience_s, bool may_sleep, struct order *order)
 {
 	(void)patience_s;

@@ -1,5 +1,6 @@
 /*
- * Values of options, and errors about them. A program that includes this has `PROGRAM`, its name.
+ * Parses values of options and reports errors in them. A program that includes this file defines
+ * `PROGRAM`, its name.
  */
 #ifndef OPTION_VALUES_H
 #define OPTION_VALUES_H

@@ -1,6 +1,6 @@
 /*
- * What client and server of each program do, whatever carries their bytes: orders before and after each run, samples
- * and how they are printed.
+ * The common part of client and server of each program, for every carrier: orders before and after
+ * each run, samples, and how they are printed.
  */
 #ifndef RUNS_H
 #define RUNS_H
@@ -17,17 +17,17 @@
 #define VERSION 1
 #endif
 
-/* A peer that does nothing for so long is given up. */
+/* A peer that makes no progress for this many seconds is abandoned. */
 enum { PATIENCE_S = 20 };
 
-/* Receives beside those of a window. */
+/* Receives in addition to those of a window. */
 enum { RECEIVES_BESIDE = 4 };
 
 #ifndef HAS_RANKS
 static volatile sig_atomic_t is_interrupted;
 #endif
 
-/* What client and server agree on. */
+/* The parameters on which client and server agree. */
 struct terms {
 	enum test test;
 	enum operation operation;
@@ -35,7 +35,7 @@ struct terms {
 	uint64_t size_max, window_max;
 };
 
-/* A message about runs. */
+/* A control message about runs. */
 enum order_kind { RUN, READY, DONE, USED, END };
 
 struct order {
@@ -56,12 +56,12 @@ struct link;
 
 static const struct terms *terms_of(const struct link *link);
 
-/* Sees to it that nothing in memory looks like a window of the next run. */
+/* Prepares the memory so that nothing in it looks like a window of the next run. */
 static void begin_run(struct link *link, const struct run *run);
 
 static bool do_run(struct link *link);
 
-/* Bytes of the last run that are not what was sent. */
+/* Returns the number of bytes of the last run that differ from what was sent. */
 static uint64_t wrong_bytes(const struct link *link);
 
 static bool send_order(struct link *link, const struct order *order);
@@ -121,7 +121,7 @@ static bool serve_runs(struct link *link)
 		struct usage before = usage();
 		if (!send_order(link, &answer) || !do_run(link))
 			return false;
-		/* A target of reads has nothing to do. */
+		/* The target of reads takes no part in the run. */
 		bool is_passive = terms->operation == READ && terms->test != BOTH_WAYS;
 		struct usage after = usage();
 		if (!await_order(link, is_passive ? patience_s : PATIENCE_S, terms->events || is_passive, &order))
@@ -183,7 +183,7 @@ static bool take_sample(struct link *link, const struct run *run, double patienc
 	struct usage after = usage();
 	if (!send_order(link, &done) || !await_kind(link, USED, &used))
 		return false;
-	/* Reads of the peer are over when it says so. */
+	/* The peer reports when its reads have completed. */
 	if (terms->test == BOTH_WAYS && terms->operation == READ)
 		end = now_s();
 	uint64_t wrong = wrong_bytes(link) + be64toh(used.wrong_bytes);
@@ -199,7 +199,7 @@ static bool take_sample(struct link *link, const struct run *run, double patienc
 	return true;
 }
 
-/* Finds how many windows or rounds fill the time; warms up on the way. */
+/* Finds the number of windows or rounds that fill the time; this also warms up. */
 static bool calibrate(struct link *link, const struct options *options, struct run *run)
 {
 	struct sample sample;
@@ -211,7 +211,8 @@ static bool calibrate(struct link *link, const struct options *options, struct r
 		return true;
 	}
 	run->iterations = 1;
-	/* A pause of the machine makes a run long that is not: a number of iterations must be found twice. */
+	/* A pause of the machine makes a short run look long, so a number of iterations must be confirmed
+	   once. */
 	for (int found = 0; found < 2;) {
 		if (!take_sample(link, run, PATIENCE_S + 10 * options->seconds, &sample))
 			return false;
@@ -224,7 +225,8 @@ static bool calibrate(struct link *link, const struct options *options, struct r
 	return true;
 }
 
-/* Compares all bytes of three windows, in which each message has a place of its own. */
+/* Compares all bytes of three windows. The windows are so small that each message has its own place
+   in memory. */
 static bool check_bytes(struct link *link, const struct run *run)
 {
 	struct run checked = { run->size, run->window, 3, true };
@@ -257,7 +259,7 @@ static void print_json_point(const struct options *options, const struct run *ru
 	printf("\n    ] }");
 }
 
-/* MB/s, or microseconds. */
+/* Returns MB/s, or microseconds. */
 static double value_of(const struct options *options, const struct sample *sample)
 {
 	double halves = options->operation == READ ? 1 : 2;
@@ -272,7 +274,7 @@ static int ascending(const void *one, const void *other)
 	return (a > b) - (a < b);
 }
 
-/* The mean without the highest and the lowest run, which are beside it. */
+/* Prints the mean without the highest and the lowest run; those two are printed beside it. */
 static void print_row(const struct options *options, const struct run *run, const struct sample *samples)
 {
 	double values[RUNS_MAX], seconds = 0, own = 0, peer = 0, sum = 0;

@@ -1,11 +1,12 @@
 /*
  * tcp-perf: bandwidth and latency of a TCP connection, by the definitions of iwarp-perf.
  *
- * Bandwidth: the sender writes a window of W messages of S bytes; the receiver reads all of them and answers with
- * 1 byte; then comes the next window. Both ways: both ends do that at once, each over a connection of its own, and the
- * sum counts. Latency: half of a round trip of equal messages.
+ * Bandwidth: the sender writes a window of W messages of S bytes. The receiver reads all of them
+ * and answers with 1 byte; then the next window follows. Both ways: both ends do that at once, each
+ * over its own connection, and the sum is reported. Latency: half the round-trip time of equal
+ * messages.
  *
- * Both ends poll with calls that return at once; with --events they wait in blocking calls.
+ * Both ends poll with non-blocking calls; with --events they wait in blocking calls.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -27,15 +28,15 @@
 
 enum {
 	CONNECT_MS = 10000,
-	/* Calls between two looks at the clock. */
+	/* Calls between two readings of the clock. */
 	CALLS_PER_LOOK = 1024,
 };
 
-/* The first bytes of each connection; big-endian, as all that goes over the network. */
+/* The first bytes of each connection; big-endian, like everything sent over the network. */
 struct hello {
 	uint32_t magic, version, test, events;
 	uint64_t size_max, window_max;
-	/* The same in both connections of a client. */
+	/* Equal in both connections of a client. */
 	uint64_t token;
 };
 
@@ -46,17 +47,17 @@ struct reply {
 enum refusal { ACCEPTED, OTHER_VERSION, NO_MEMORY };
 
 struct link {
-	/* Data of the client, and its orders; and data of the server. */
+	/* The first connection carries the client's data and its orders, the second the server's data. */
 	int files[2];
 	bool is_server;
 	struct terms terms;
 	unsigned char *target, *source;
 
-	/* Of the present run. */
+	/* State of the current run. */
 	struct run run;
 	uint64_t wrong_bytes;
 
-	/* Since when nothing has happened, and how often was looked. */
+	/* When the last progress was made, the time limit without progress, and the number of calls since. */
 	double quiet_since, patience_s;
 	uint64_t calls;
 };
@@ -73,7 +74,7 @@ static uint64_t wrong_bytes(const struct link *link)
 
 /* ---- Bytes ---- */
 
-/* A call that waits for one connection serves only where there is no other. */
+/* Returns whether calls may block: only if there is just one connection to wait for. */
 static bool is_blocking(const struct link *link)
 {
 	return link->terms.events && link->terms.test != BOTH_WAYS;
@@ -84,7 +85,7 @@ static bool give_up(const struct link *link)
 	return failed("the peer has not answered for %.0f s; is its host reachable, and does it still run?", link->patience_s);
 }
 
-/* Moves some bytes. False means failure; `count` is 0 if nothing can be moved now. */
+/* Moves some bytes. Returns false on failure; `count` is 0 if nothing can be moved now. */
 static bool move_bytes(struct link *link, int file, bool is_out, void *bytes, uint64_t length, int flags, uint64_t *count)
 {
 	ssize_t moved = is_out ? send(file, bytes, length, flags | MSG_NOSIGNAL) : recv(file, bytes, length, flags);
@@ -109,7 +110,8 @@ static void begin_to_wait(struct link *link, double patience_s)
 	link->patience_s = patience_s;
 }
 
-/* A turn of a loop that waits: sleeps if it may, and now and then looks whether waiting still makes sense. */
+/* One turn of a waiting loop: sleeps if allowed, and from time to time checks whether to keep
+   waiting. */
 static bool turn(struct link *link, bool has_progress, bool may_sleep, short events)
 {
 	if (has_progress) {
@@ -131,7 +133,7 @@ static bool turn(struct link *link, bool has_progress, bool may_sleep, short eve
 	return now - link->quiet_since <= link->patience_s || give_up(link);
 }
 
-/* Moves all of some bytes that belong to no run. */
+/* Moves all of some bytes that are not part of a run. */
 static bool move_all(struct link *link, int file, bool is_out, void *bytes, uint64_t length, bool may_sleep)
 {
 	for (uint64_t done = 0; done < length;) {
@@ -166,9 +168,9 @@ static bool await_order(struct link *link, double patience_s, bool may_sleep, st
 struct stream {
 	int file;
 	bool is_out;
-	uint64_t window; /* complete ones */
-	uint64_t bytes; /* of the next window that have moved */
-	uint64_t end; /* windows of the run */
+	uint64_t window; /* number of complete windows */
+	uint64_t bytes; /* bytes of the next window that were moved */
+	uint64_t end; /* number of windows of the run */
 };
 
 static void fill(struct link *link, uint64_t window)
@@ -195,7 +197,8 @@ static void begin_run(struct link *link, const struct run *run)
 	link->wrong_bytes = 0;
 }
 
-/* Moves bytes of the present window: a message with a call for who sends, as many as lie together for who receives. */
+/* Moves bytes of the current window. The sender makes one call per message; the receiver reads as
+   many bytes as are contiguous in memory. */
 static bool move_window(struct link *link, struct stream *stream, bool *has_progress)
 {
 	const struct run *run = &link->run;
@@ -213,7 +216,7 @@ static bool move_window(struct link *link, struct stream *stream, bool *has_prog
 	return true;
 }
 
-/* Moves the answer to a window that has moved whole. */
+/* Moves the answer to a window that is complete. */
 static bool move_answer(struct link *link, struct stream *stream, bool *has_progress)
 {
 	unsigned char answer = 'A';
@@ -323,7 +326,7 @@ static bool find_address(const char *address, const char *port, bool is_own, str
 				    address ? address : "any address", port, gai_strerror(error), is_own ? "this host" : "the server");
 }
 
-/* Waits for a connection to be made. */
+/* Waits until a connection is established. */
 static bool finish_connect(int file, const struct addrinfo *address)
 {
 	fcntl(file, F_SETFL, fcntl(file, F_GETFL) | O_NONBLOCK);
@@ -405,7 +408,7 @@ static bool ask(const struct options *options)
 
 /* ---- The server ---- */
 
-/* Reads what a client wants. It may be any program: nothing in it is believed. */
+/* Checks the request of a client. The client may be any program, so every field is validated. */
 static enum refusal read_hello(const struct hello *hello, struct terms *terms)
 {
 	if (be32toh(hello->magic) != MAGIC || be32toh(hello->version) != VERSION) {
@@ -423,7 +426,7 @@ static enum refusal read_hello(const struct hello *hello, struct terms *terms)
 	return ACCEPTED;
 }
 
-/* Waits for a connection, at most `limit_ms`, or without an end if that is negative. */
+/* Waits for a connection for at most `limit_ms`, or without a limit if `limit_ms` is negative. */
 static bool accept_connection(struct link *link, int listener, int index, int limit_ms, struct hello *hello)
 {
 	struct pollfd file = { listener, POLLIN, 0 };

@@ -1,4 +1,4 @@
-/* Where the messages of a window are in memory, and what is in them. */
+/* Places of the messages of a window in memory, and their content. */
 #ifndef WINDOWS_H
 #define WINDOWS_H
 
@@ -6,11 +6,12 @@
 #include <stdint.h>
 
 /*
- * Messages before the last one share places in memory if a window has more bytes: as programs use their buffers again
- * and again, a measurement is of the device and not of memory that is in no cache.
+ * Memory for the messages of a window, in bytes. If they need more, all messages but the last share
+ * places: programs reuse their buffers, so the measurement should show the device and not memory
+ * outside the caches.
  */
 #define SHARED_BYTES (2ull << 20)
-/* When bytes are compared, so many are kept. */
+/* Memory for the messages of a window when bytes are compared. */
 #define REGION_BYTES (64ull << 20)
 
 struct run {
@@ -18,7 +19,8 @@ struct run {
 	bool check;
 };
 
-/* Messages of a window have places of their own, as far as the memory goes; the last one always has. */
+/* Returns the number of message places in a window. The last message always has its own place; the
+   others do as far as memory allows. */
 static uint64_t places(const struct run *run)
 {
 	uint64_t fit = (run->check ? REGION_BYTES : SHARED_BYTES) / run->size;
@@ -40,7 +42,7 @@ static uint64_t region_bytes(uint64_t size_max, uint64_t window_max)
 	return whole > least ? whole : least;
 }
 
-/* What the last byte of window number `window` is: never 0, which it is before the run. */
+/* Returns the last byte of window number `window`: never 0, because 0 is its value before the run. */
 static inline unsigned char mark(uint64_t window)
 {
 	return (unsigned char)(window % 255 + 1);
