@@ -1,9 +1,9 @@
-//! `cargo xtask acceptance NAME`: what the project promises, measured here and now.
+//! `cargo xtask acceptance NAME`: measures on this machine what the project promises.
 //!
-//! A suite is a list of rows, a row is data: what is measured, the bound, and a [`Probe`] that gets
-//! the figure (`acceptance/suites.rs`). Commands with equal arguments run once (`acceptance/runner.rs`).
-//! Figures depend on the machine and are for the record. The exit status is 1 if a row is short that says
-//! whether something works at all ([`Kind::Works`]).
+//! A suite is a list of rows, and a row is data: what is measured, the bound, and a [`Probe`] that
+//! gets the figure (`acceptance/suites.rs`). Commands with equal arguments run once
+//! (`acceptance/runner.rs`). Figures depend on the machine and are for the record. The exit status
+//! is 1 if a row misses its bound that says whether something works at all ([`Kind::Works`]).
 
 mod against;
 mod compared;
@@ -30,7 +30,8 @@ use suites::SUITES;
 struct Suite {
     name: &'static str,
     rows: &'static [Row],
-    /// What it is compared with unless `--against` names a commit; without it, rows that compare cannot run.
+    /// The commit to compare with unless `--against` names one. Without a commit, rows that compare
+    /// cannot run.
     against: Option<&'static str>,
 }
 
@@ -38,34 +39,34 @@ struct Suite {
 struct Row {
     name: &'static str,
     bound: Bound,
-    /// What a quick run must reach, where time is the measure.
+    /// The bound of a quick run, where time is the measure.
     bound_quick: Option<Bound>,
     probe: Probe,
 }
 
-/// What the figure must satisfy, in the unit that follows.
+/// The bound that a figure must satisfy, with its unit.
 #[derive(Clone, Copy, Debug)]
 enum Bound {
     AtLeast(f64, &'static str),
     AtMost(f64, &'static str),
 }
 
-/// What follows from a row that is short.
+/// The consequence if a row misses its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// Something does not work, on whatever machine: the command fails.
+    /// Something does not work, on any machine: the command fails.
     Works,
-    /// A figure of this machine, in this minute: only for the record.
+    /// The figure holds for this machine at this time only; it is for the record.
     ForTheRecord,
 }
 
-/// How a figure is got.
+/// How a figure is measured.
 ///
-/// A command is `ethernot` with `arguments`, where `{json}` stands for a file the program writes its
-/// result to and `{quick:A|B}` for A in a quick run and B in a full one.
+/// A command is `ethernot` with `arguments`. In them `{json}` stands for a file to which the
+/// program writes its result, and `{quick:A|B}` for A in a quick run and B in a full one.
 #[derive(Clone, Copy)]
 enum Probe {
-    /// A number at a JSON pointer of a result, divided by another one of the same result.
+    /// A number at a JSON pointer of a result, divided by another number of that result.
     Ratio { arguments: &'static [&'static str], pointer: &'static str, to: &'static str },
     /// A number at a JSON pointer of a result.
     Number { arguments: &'static [&'static str], pointer: &'static str },
@@ -77,54 +78,56 @@ enum Probe {
     Yardstick { arguments: &'static [&'static str], to: &'static str },
     /// The highest sum of the fields over all cuts of `ethernot bench failover`.
     WorstCut { arguments: &'static [&'static str], fields: &'static [&'static str] },
-    /// The number at `count` is how many things were tried; the exit status of the command says
+    /// The number at `count` says how many attempts were made; the exit status of the command says
     /// that none failed.
     AllSucceed { arguments: &'static [&'static str], count: &'static str },
     /// Minutes of fuzzing without a crash, of all targets if none is named.
     Fuzz { targets: &'static [&'static str], seconds_quick: u32, seconds_full: u32 },
     /// The worst point of `ethernot sim policies`.
     Policies { arguments: &'static [&'static str] },
-    /// Own throughput against that by `MultiEdge`'s rules, of the worst of the points: the median of several
-    /// runs of `ethernot bench multiedge`, without those in which other rules fell below what they reached in
-    /// another run.
+    /// Own throughput divided by that of `MultiEdge`'s rules at the worst of the points: the median
+    /// of several runs of `ethernot bench multiedge`. Runs in which other rules fell below their
+    /// level in another run do not count.
     Rules { arguments: &'static [&'static str], points: &'static [PointOf] },
     /// The worst ratio of one contender of `ethernot bench` to another, over all sizes.
     Contenders { arguments: &'static [&'static str], test: &'static str, pair: Pair },
-    /// Tests of a package that fail, of those that these arguments of `cargo test` choose, separated by spaces.
+    /// The number of tests of a package that fail, among those chosen by these arguments of
+    /// `cargo test`, separated by spaces.
     Tests { package: &'static str, chosen: &'static str, in_quick: bool },
-    /// Runs of these tests in which one fails, of so many.
+    /// The number of runs of these tests in which one fails.
     Repeated { tests: repeated::Tests, times_quick: u32, times_full: u32 },
-    /// The largest figure of a name that tests print, all of which pass.
+    /// The largest figure of this name that tests print; all of them must pass.
     Printed { tests: printed::Tests, name: &'static str },
-    /// As [`Probe::Printed`], of a figure that is the same on all machines.
+    /// As [`Probe::Printed`], for a figure that is equal on all machines.
     Reproducible { tests: printed::Tests, name: &'static str },
-    /// A number at a JSON pointer of an entry of a result, and the steps to that entry.
+    /// A number at a JSON pointer of an entry of a result; `steps` lead to the entry.
     Entry {
         arguments: &'static [&'static str],
         steps: &'static [entries::Step],
         pointer: &'static str,
     },
-    /// Constants that somebody chose for the sending policy.
+    /// The number of constants that a person chose for the sending policy.
     Constants,
-    /// The worst of the points of two contenders of `ethernot bench`, `bench multiedge` or `bench sockets`.
+    /// The worst point of two contenders of `ethernot bench`, `bench multiedge` or `bench sockets`.
     Compared { arguments: &'static [&'static str], comparison: compared::Comparison },
     /// The worst ratio of streams over UDP to the bare path, of `ethernot bench yardsticks`.
     BareStream { arguments: &'static [&'static str] },
-    /// A number at a JSON pointer of the result of a simulation, which is the same on all machines.
+    /// A number at a JSON pointer of the result of a simulation; it is equal on all machines.
     Simulated { arguments: &'static [&'static str], pointer: &'static str },
-    /// The worst of these figures of this program against that of the commit of `--against`, in turn; more
-    /// is better.
+    /// The worst ratio of these figures of this program to those of the commit of `--against`, run
+    /// in turn; more is better.
     AgainstEach(&'static [against::Figure]),
-    /// The largest figure of a name that tests print, which compare the libraries with those of the commit of
-    /// `--against`.
+    /// The largest figure of this name printed by tests that compare the libraries with those of
+    /// the commit of `--against`.
     AgainstPrinted { tests: printed::Tests, name: &'static str },
-    /// This program against that of the commit of `--against`, in turn.
+    /// The ratio of this program to that of the commit of `--against`, run in turn.
     Against { arguments: &'static [&'static str], of: Measurement, field: &'static str },
-    /// What can be counted in the sources.
+    /// A count of something in the sources.
     Sources(structure::Count),
 }
 
-/// Two contenders of a measurement, transport and links of each, and the field of which the ratio is taken.
+/// Two contenders of a measurement, with transport and links of each, and the field whose ratio is
+/// computed.
 #[derive(Clone, Copy)]
 struct Pair {
     own: (&'static str, u64),
@@ -133,7 +136,7 @@ struct Pair {
     unit: Shown,
 }
 
-/// Which point of the results of `ethernot bench multiedge`.
+/// A point in the results of `ethernot bench multiedge`.
 #[derive(Clone, Copy)]
 struct PointOf {
     set_up: &'static str,
@@ -141,33 +144,33 @@ struct PointOf {
     bytes: u64,
 }
 
-/// What is taken from a point of ours.
+/// The figure of the own point.
 #[derive(Clone, Copy)]
 enum PointFigure {
     /// The payload rate in per cent of the rate of the links.
     Share,
-    /// The share at a set-up whose links have a delay, which frames without a protocol are only measured
-    /// `without`: no delay makes links carry more.
+    /// The share of the links, in a set-up whose links have a delay. Frames without a protocol are
+    /// measured `without` the delay only: a delay does not increase what links carry.
     ShareWithDelay { without: &'static str },
     /// A number, in the unit of the bound.
     Field(&'static str),
-    /// The ratio of its throughput to that of a contender, in this or another set-up.
+    /// The ratio of the own throughput to that of a contender, in this or another set-up.
     ThroughputTo { set_up: &'static str, contender: &'static str },
 }
 
-/// Which entry of the results of `ethernot bench`.
+/// An entry in the results of `ethernot bench`.
 #[derive(Clone, Copy)]
 struct Measurement {
     test: &'static str,
     transport: &'static str,
 }
 
-/// What is taken from an entry.
+/// The figure of an entry.
 #[derive(Clone, Copy)]
 enum Figure {
-    /// Its ratio to another transport, sample by sample: `latency`, `throughput` or `cpu`.
+    /// The ratio to another transport, sample by sample: `latency`, `throughput` or `cpu`.
     RatioTo { transport: &'static str, of: &'static str, shown: Shown },
-    /// The median of a summary, shown with that of another transport.
+    /// The median of a summary, shown with the median of another transport.
     Median { shown: Shown, beside: Option<&'static str> },
     /// The median of a counter over the samples.
     Counter(&'static str),
@@ -183,14 +186,14 @@ struct Shown {
     unit: &'static str,
 }
 
-/// What became of a row.
+/// The outcome of a row.
 #[derive(Debug, PartialEq)]
 enum Outcome {
     Measured {
         value: String,
         ok: bool,
     },
-    /// It falls short, as this machine does.
+    /// The figure misses the bound, but this machine cannot reach it.
     BeyondHere {
         value: String,
         reason: String,
@@ -200,12 +203,12 @@ enum Outcome {
     },
 }
 
-/// The suites that there are.
+/// Returns the names of all suites.
 fn suite_names() -> Vec<&'static str> {
     SUITES.iter().map(|suite| suite.name).collect()
 }
 
-/// Prints the table of a suite.
+/// Measures a suite and prints its table.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
     let known = || suite_names().join(", ");
     let usage = || XtaskError::Usage { what: format!("acceptance needs one of: {}", known()) };
@@ -255,7 +258,8 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     Ok(if works { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The rows of a suite whose names contain one of these texts; all if there is none.
+/// Returns the rows of a suite whose names contain one of these texts; all rows if there are no
+/// texts.
 fn chosen(suite: &Suite, only: &[&str]) -> Result<Vec<&'static Row>, XtaskError> {
     let is_in_no_name = |text: &&&str| !suite.rows.iter().any(|row| row.name.contains(**text));
     if let Some(text) = only.iter().find(is_in_no_name) {
@@ -270,7 +274,7 @@ fn chosen(suite: &Suite, only: &[&str]) -> Result<Vec<&'static Row>, XtaskError>
 }
 
 impl Probe {
-    /// What follows if the row is short.
+    /// Returns the consequence if the row misses its bound.
     fn kind(&self) -> Kind {
         match self {
             Self::Tests { .. }
@@ -322,7 +326,7 @@ impl fmt::Display for Bound {
     }
 }
 
-/// Three significant digits for small figures, whole numbers for large ones.
+/// Formats three significant digits of small figures, and whole numbers for large ones.
 fn rounded(figure: f64) -> String {
     if figure.abs() >= 100.0 || figure.fract() == 0.0 {
         format!("{figure:.0}")

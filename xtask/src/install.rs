@@ -1,4 +1,5 @@
-//! `cargo xtask install`: the command, the libraries that it gives to programs, and their documents, in a tree of files.
+//! `cargo xtask install`: installs the command, the libraries that it loads into programs, and
+//! their documents.
 
 use std::fs::{self, Permissions};
 use std::io::ErrorKind;
@@ -18,11 +19,11 @@ install --destdir DIR [--prefix PREFIX] [--debug]
   --prefix PREFIX  where in it [default: /usr/local]
   --debug          what tests use: soon built, and slow";
 
-/// Builds what is installed and puts it below the folder given. Prints the files.
+/// Builds everything that is installed and places it below the given folder. Prints the files.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
     let options = Options::parse(arguments).map_err(|what| XtaskError::Usage { what })?;
     let mut tree = Tree::new(&options.destination, &options.prefix)?;
-    // A user who may not write there gets the error before all is built.
+    // Without write permission, the user gets the error before the long build.
     tree.try_to_write(BIN)?;
     let built = Built::build(workspace, options.is_release)?;
     lay(&mut tree, workspace, &built)?;
@@ -39,7 +40,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Debug, PartialEq)]
 struct Options {
     destination: PathBuf,
@@ -73,7 +74,7 @@ impl Options {
     }
 }
 
-/// The loader gets the path of the libraries, and takes no path with a space or a colon.
+/// The loader receives the path of the libraries, and accepts no path with a space or a colon.
 fn check_prefix(prefix: &Path) -> Result<(), String> {
     let shown = prefix.display();
     let is_plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
@@ -86,7 +87,7 @@ fn check_prefix(prefix: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// What is built before it is installed.
+/// The files built before the installation.
 pub(crate) struct Built {
     program: PathBuf,
     libraries: PathBuf,
@@ -99,7 +100,7 @@ impl Built {
     }
 }
 
-/// Puts everything into the tree that is the same wherever it is installed.
+/// Places everything in the tree that does not depend on the place of installation.
 pub(crate) fn lay(tree: &mut Tree, workspace: &Workspace, built: &Built) -> Result<(), XtaskError> {
     tree.place(&built.program, PROGRAM, PROGRAM_MODE)?;
     strip(&tree.path(PROGRAM))?;
@@ -129,7 +130,8 @@ pub(crate) fn lay(tree: &mut Tree, workspace: &Workspace, built: &Built) -> Resu
     Ok(())
 }
 
-/// The library for C where compilers and loaders look for one, its header, and what pkg-config reads of them.
+/// Places the library for C where compilers and loaders search for it, its header, and its file for
+/// pkg-config.
 fn lay_for_c(tree: &mut Tree, workspace: &Workspace, built: &Built) -> Result<(), XtaskError> {
     let versioned = libraries::c_versioned();
     let place = format!("lib/{versioned}");
@@ -141,7 +143,7 @@ fn lay_for_c(tree: &mut Tree, workspace: &Workspace, built: &Built) -> Result<()
     tree.write(C_PKG_CONFIG, text.as_bytes(), FILE)
 }
 
-/// The documents in a folder and those below it, by their names from the root.
+/// Lists the documents in a folder and the folders below it, as paths relative to the root.
 fn pages(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, XtaskError> {
     let path = root.join(folder);
     let read = |cause| XtaskError::Read { path: path.clone(), cause };
@@ -159,7 +161,7 @@ fn pages(root: &Path, folder: &Path) -> Result<Vec<PathBuf>, XtaskError> {
     Ok(found)
 }
 
-/// Takes out what only debuggers read, if the tool for it is there.
+/// Removes debug information, if the tool for it is installed.
 fn strip(path: &Path) -> Result<(), XtaskError> {
     let mut command = Command::new("strip");
     command.args(["--strip-unneeded", "--remove-section=.comment"]).arg(path);
@@ -169,13 +171,13 @@ fn strip(path: &Path) -> Result<(), XtaskError> {
     }
 }
 
-/// A tree of files, to become a host's.
+/// A tree of files that will be copied to a host.
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: PathBuf,
-    /// Without the slash that it begins with.
+    /// Relative path: without its leading slash.
     prefix: PathBuf,
-    /// Where they are now.
+    /// Paths of the files as placed.
     pub(crate) files: Vec<PathBuf>,
 }
 
@@ -187,12 +189,12 @@ impl Tree {
         Ok(Self { root, prefix, files: Vec::new() })
     }
 
-    /// Where a part of what is installed is.
+    /// Returns the path of a part of the installation.
     pub(crate) fn path(&self, part: &str) -> PathBuf {
         self.root.join(&self.prefix).join(part)
     }
 
-    /// Makes a folder and tries whether files can be made in it.
+    /// Creates a folder and checks that files can be created in it.
     fn try_to_write(&self, folder: &str) -> Result<(), XtaskError> {
         let folder = self.path(folder);
         make_folder(&folder)?;
@@ -201,18 +203,18 @@ impl Tree {
         tried.map_err(|cause| XtaskError::Write { path: folder, cause })
     }
 
-    /// Copies a file. A program that has the file before open keeps that.
+    /// Copies a file. A program that has the old file open keeps the old content.
     pub(crate) fn place(&mut self, from: &Path, to: &str, mode: u32) -> Result<(), XtaskError> {
         let bytes =
             fs::read(from).map_err(|cause| XtaskError::Read { path: from.into(), cause })?;
         self.write(to, &bytes, mode)
     }
 
-    /// Makes a link to a file beside it, in place of one that may be there.
+    /// Creates a link to a file in the same folder; replaces an existing link.
     fn link(&mut self, target: &str, to: &str) -> Result<(), XtaskError> {
         let path = self.path(to);
         let fresh = path.with_extension("fresh");
-        // One may be there that was left.
+        // An interrupted run may have left one.
         let _none = fs::remove_file(&fresh);
         std::os::unix::fs::symlink(target, &fresh)
             .and_then(|()| fs::rename(&fresh, &path))
@@ -221,7 +223,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes a file of these bytes.
+    /// Creates a file with this content.
     pub(crate) fn write(&mut self, to: &str, bytes: &[u8], mode: u32) -> Result<(), XtaskError> {
         let path = self.path(to);
         make_folder(path.parent().unwrap_or(&self.root))?;
@@ -236,7 +238,7 @@ impl Tree {
     }
 }
 
-/// Makes a folder and those above it. Everyone may read what is made, whatever this user keeps from others by default.
+/// Creates a folder and its parents. They are readable by all users, whatever the umask is.
 pub(crate) fn make_folder(path: &Path) -> Result<(), XtaskError> {
     if path.is_dir() {
         return Ok(());
@@ -249,7 +251,8 @@ pub(crate) fn make_folder(path: &Path) -> Result<(), XtaskError> {
         .map_err(|cause| XtaskError::Write { path: path.into(), cause })
 }
 
-/// Parts of what is installed. The command looks for its libraries in `../lib/ethernot` beside it.
+/// Parts of the installation. The command searches for its libraries in `../lib/ethernot` beside
+/// it.
 const BIN: &str = "bin";
 pub(crate) const PROGRAM: &str = "bin/ethernot";
 pub(crate) const FOLDER: &str = "lib/ethernot";
@@ -259,10 +262,10 @@ const C_LINK: &str = "lib/libethernot.so";
 const C_HEADER: &str = "include/ethernot.h";
 const C_PKG_CONFIG: &str = "lib/pkgconfig/ethernot.pc";
 
-/// Everyone reads, and runs or enters.
+/// Readable and executable by all users.
 const PROGRAM_MODE: u32 = 0o755;
 
-/// Everyone reads.
+/// Readable by all users.
 pub(crate) const FILE: u32 = 0o644;
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! `cargo xtask libraries`: the C libraries that programs load instead of the system's.
+//! `cargo xtask libraries`: builds the C libraries that programs load instead of the system's.
 //!
-//! A static library of Rust becomes shared ones with the names and versions of `abi/libibverbs/names.txt`. Each name is
-//! an entry of its own that goes on to a function of ours: so one function can have many names and versions, which
-//! `rustc` alone cannot give it.
+//! A static library of Rust becomes shared libraries with the names and versions of
+//! `abi/libibverbs/names.txt`. Each name is an entry that jumps to a function of the project. One
+//! function can thus have many names and versions, which `rustc` alone does not support.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -20,11 +20,11 @@ const PACKAGE: &str = "libibverbs-abi";
 const ARCHIVE: &str = "libethernot_verbs.a";
 const NAMES: &str = "abi/libibverbs/names.txt";
 
-/// The library that shows programs the files of devices.
+/// The crate of the library that makes programs see the files of devices.
 const PATHS_PACKAGE: &str = "paths-abi";
 const PATHS: &str = "libethernot_paths.so";
 
-/// The library of the Rust API's objects for C, its header, and the file for pkg-config that names both.
+/// The crate of the C API. Its library comes with a header and a file for pkg-config.
 const C_PACKAGE: &str = "ethernot-c";
 const C_BUILT: &str = "libethernot_c.so";
 const C_LIBRARY: &str = "libethernot.so";
@@ -32,19 +32,19 @@ const C_VERSION: &str = "0";
 pub(crate) const C_HEADER: &str = "abi/c/include/ethernot.h";
 const C_PKG_CONFIG: &str = "abi/c/ethernot.pc.in";
 
-/// Stands for the tool of this name, for programs that ask it which devices there are.
+/// A stand-in for the `rdma` tool, for programs that run it to list the devices.
 const RDMA_TOOL: &str = "abi/paths/rdma";
 
-/// What programs are given, in the folder of the libraries.
+/// Libraries that are loaded into programs, in the folder of the libraries.
 pub(crate) const SHARED: [&str; 4] = ["libibverbs.so.1", "librdmacm.so.1", PATHS, sockets::LIBRARY];
 
-/// Where the stand-in for the tool is there.
+/// Path of the stand-in for the `rdma` tool, in the folder of the libraries.
 pub(crate) const TOOL: &str = "bin/rdma";
 
-/// What libraries are made of, beside them.
+/// Folder of intermediate files, beside the libraries.
 const MADE_OF: &str = "made-of";
 
-/// What the functions of the crate are called before the names they are called by.
+/// Prefix of the crate's function names before they get their C names.
 const PREFIX: &str = "ethernot_";
 
 /// Builds the libraries and prints the folder they are in.
@@ -89,7 +89,7 @@ pub(crate) fn build(workspace: &Workspace, is_release: bool) -> Result<PathBuf, 
     Ok(folder)
 }
 
-/// Makes a folder and keeps it from others who build the same at this moment, until what is returned is dropped.
+/// Creates a folder and locks it against other builds until the returned file is dropped.
 fn lock(folder: &Path) -> Result<File, XtaskError> {
     let path = folder.join("lock");
     let locked = std::fs::create_dir_all(folder)
@@ -98,13 +98,13 @@ fn lock(folder: &Path) -> Result<File, XtaskError> {
     locked.map_err(|cause| XtaskError::Write { path, cause })
 }
 
-/// The library for C under its name and that with its version, the header and the file for pkg-config.
+/// Places the library for C, its versioned name, the header and the file for pkg-config.
 fn place_for_c(workspace: &Workspace, profile: &Path, folder: &Path) -> Result<(), XtaskError> {
     let versioned = c_versioned();
     place(&profile.join(C_BUILT), &folder.join(&versioned))?;
     let name = folder.join(C_LIBRARY);
     let fresh = name.with_extension("fresh");
-    // One may be there that was left.
+    // An interrupted build may have left one.
     let _none = std::fs::remove_file(&fresh);
     let linked = std::os::unix::fs::symlink(&versioned, &fresh);
     linked
@@ -116,26 +116,27 @@ fn place_for_c(workspace: &Workspace, profile: &Path, folder: &Path) -> Result<(
     std::fs::write(&path, text).map_err(|cause| XtaskError::Write { path, cause })
 }
 
-/// The library for C under the name that loaders look for.
+/// Returns the file name of the library for C that loaders search for.
 pub(crate) fn c_versioned() -> String {
     format!("{C_LIBRARY}.{C_VERSION}")
 }
 
-/// What pkg-config reads of the library for C, which is above its file; the header is in `include` from there.
+/// Returns the file for pkg-config of the library for C. The library is in the folder above that
+/// file; `include` is the path of the header from there.
 pub(crate) fn c_pkg_config(workspace: &Workspace, include: &str) -> Result<String, XtaskError> {
     let path = workspace.root.join(C_PKG_CONFIG);
     let text = std::fs::read_to_string(&path).map_err(|cause| XtaskError::Read { path, cause })?;
     Ok(text.replace("@version@", env!("CARGO_PKG_VERSION")).replace("@include@", include))
 }
 
-/// A folder, which is made unless it is there.
+/// Returns a folder, and creates it if it does not exist.
 fn made(folder: PathBuf) -> Result<PathBuf, XtaskError> {
     std::fs::create_dir_all(&folder)
         .map_err(|cause| XtaskError::Write { path: folder.clone(), cause })?;
     Ok(folder)
 }
 
-/// Copies a file; a program that has the file before open keeps that.
+/// Copies a file. A program that has the old file open keeps the old content.
 fn place(from: &Path, to: &Path) -> Result<(), XtaskError> {
     let fresh = to.with_extension("fresh");
     let copied = std::fs::copy(from, &fresh).and_then(|_| std::fs::rename(&fresh, to));
@@ -155,7 +156,7 @@ struct Node {
     name: String,
     parent: Option<String>,
     names: Vec<Name>,
-    /// Programs that are linked get this version, where a name has several.
+    /// Whether programs link to this version if a name has several.
     is_default: bool,
 }
 
@@ -167,17 +168,17 @@ struct Name {
 
 #[derive(Debug, PartialEq)]
 enum What {
-    /// Goes on to this function.
+    /// A jump to this function.
     Function(String),
-    /// A variable of so many bytes.
+    /// A variable of this many bytes.
     Variable(u32),
 }
 
-/// Reads the list; what its lines mean is said at its top.
+/// Parses the list; its first lines explain the format.
 fn parse(text: &str) -> Result<Vec<Library>, String> {
     let mut libraries: Vec<Library> = Vec::new();
     let mut numbers: Vec<String> = Vec::new();
-    // The nodes that names are added to: one, or one for each number.
+    // The nodes to which names are added: a single one, or one per number.
     let mut open = 0;
     for (number, line) in (1..).zip(text.lines()) {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -229,7 +230,7 @@ impl What {
     }
 }
 
-/// A node, or one for each number if there is a `*` in its name.
+/// Returns a node, or one per number if its name contains a `*`.
 fn made_of(name: &str, numbers: &[String]) -> Vec<Node> {
     if !name.contains('*') {
         return vec![Node { name: name.into(), is_default: true, ..Node::default() }];
@@ -243,7 +244,7 @@ fn made_of(name: &str, numbers: &[String]) -> Vec<Node> {
 }
 
 impl Library {
-    /// Whether programs that are linked get the name by this version.
+    /// Returns whether programs link to this version of the name.
     fn is_default(&self, place: usize, name: &str) -> bool {
         let is_newer =
             |node: &Node| node.is_default && node.names.iter().any(|other| other.name == name);
@@ -251,7 +252,7 @@ impl Library {
             && !self.nodes.iter().skip(place + 1).any(is_newer)
     }
 
-    /// The entries: assembly that goes on to the functions.
+    /// Returns the assembly of the entries, which jump to the functions.
     fn entries(&self) -> String {
         let jump = if cfg!(target_arch = "aarch64") { "b" } else { "jmp" };
         let at_call = if cfg!(target_arch = "aarch64") { "" } else { "@PLT" };
@@ -260,7 +261,7 @@ impl Library {
             for (index, Name { name, what }) in node.names.iter().enumerate() {
                 let label = format!("ethernot_entry_{place}_{index}");
                 let body = match what {
-                    // It has this name already.
+                    // The function already has this name.
                     What::Function(function) if function == name => continue,
                     What::Function(function) => format!(
                         ".text\n.p2align 4\n.globl {label}\n.type {label}, %function\n{label}:\n    {jump} {function}{at_call}\n.size {label}, . - {label}\n"
@@ -276,8 +277,8 @@ impl Library {
         text + ".section .note.GNU-stack, \"\", %progbits\n"
     }
 
-    /// The version script. What is in none of the versions is private; a version of its own says that,
-    /// as a linker would hide the names beside it.
+    /// Returns the version script. Names of no version are private. A version of its own makes them
+    /// local, because otherwise the linker would also hide the names beside it.
     fn script(&self) -> String {
         let mut text = String::new();
         for node in &self.nodes {
@@ -292,7 +293,7 @@ impl Library {
     }
 }
 
-/// Makes a library of the archive, or, where it only calls another one, of its entries alone.
+/// Links a library from the archive, or from its entries alone if it only calls another library.
 fn link(
     library: &Library,
     workspace: &Workspace,
@@ -308,7 +309,7 @@ fn link(
     };
     let entries = write("s", library.entries())?;
     let script = write("map", library.script())?;
-    // A program that is running keeps the file it has mapped.
+    // Replaces the file instead of overwriting it: a running program keeps the old file mapped.
     let fresh = folder.join(format!("{}.fresh", library.file));
     let mut command = Command::new("cc");
     command.args(["-shared", "-o"]).arg(&fresh).arg(&entries);

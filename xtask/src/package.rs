@@ -1,4 +1,5 @@
-//! `cargo xtask package`: what `install` puts into a tree, as a package for Debian and its kin, and as a tarball for all others.
+//! `cargo xtask package`: packs the tree of `install` as a package for Debian and its derivatives,
+//! and as a tarball for other systems.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -28,7 +29,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     let architecture = said(Command::new("dpkg").arg("--print-architecture"))?;
     make_folder(&output)?;
     let built = Built::build(workspace, is_release)?;
-    // What an earlier run has left.
+    // Left by an earlier run.
     remove(&work.join(NAME))?;
     let mut tree = Tree::new(&work.join(NAME), Path::new("/usr"))?;
     lay(&mut tree, workspace, &built)?;
@@ -54,7 +55,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     Ok(ExitCode::SUCCESS)
 }
 
-/// Makes a tarball that may be unpacked anywhere, with one folder in it; its path.
+/// Creates a tarball that may be unpacked anywhere, with one folder in it; returns its path.
 fn tarball(
     workspace: &Workspace,
     built: &Built,
@@ -70,7 +71,7 @@ fn tarball(
     let path = output.join(format!("{name}.tar.gz"));
     let compress = if is_release { "gzip -9n" } else { "gzip -1n" };
     let mut command = Command::new("tar");
-    // The same sources give the same bytes.
+    // These options make the bytes reproducible.
     command.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
     command.arg(format!("--mtime=@{}", about.seconds)).args(["--use-compress-program", compress]);
     command.arg("--create").arg("--file").arg(&path).arg("--directory").arg(work).arg(&name);
@@ -95,14 +96,15 @@ fn parse(arguments: &[String]) -> Result<(Option<PathBuf>, bool), String> {
     Ok((output, is_release))
 }
 
-/// What is said of the package.
+/// The metadata of the package.
 struct About {
     version: String,
     architecture: String,
     maintainer: String,
-    /// When this state of the sources was made, in seconds since 1970: a package of the same sources is the same.
+    /// The time of this state of the sources, in seconds since 1970. It makes packages of equal
+    /// sources equal.
     seconds: String,
-    /// The same as mail says it.
+    /// That time in the format of mail.
     date: String,
 }
 
@@ -115,7 +117,7 @@ impl About {
             let arguments = ["log", "-1", "--format=%ct"];
             said(Command::new("git").arg("-C").arg(&workspace.root).args(arguments)).ok()
         };
-        // Sources that are no repository have no time: then it is now.
+        // Sources that are no repository have no commit time; the current time is used.
         let seconds = match set("SOURCE_DATE_EPOCH").or_else(committed) {
             Some(seconds) => seconds,
             None => said(Command::new("date").arg("+%s"))?,
@@ -149,9 +151,10 @@ impl About {
     }
 }
 
-/// The packages that programs and libraries in the tree need, as Debian's tool finds them.
+/// Returns the packages that programs and libraries in the tree need, as `dpkg-shlibdeps` finds
+/// them.
 fn depends(work: &Path) -> Result<String, XtaskError> {
-    // The tool wants to see a source package, and where the tree of the package begins.
+    // `dpkg-shlibdeps` expects a source package and the root of the package's tree.
     let debian = work.join("debian");
     make_folder(&debian)?;
     make_folder(&work.join(NAME).join(HEAD))?;
@@ -159,7 +162,7 @@ fn depends(work: &Path) -> Result<String, XtaskError> {
     let source = format!("Source: {NAME}\n\nPackage: {NAME}\nArchitecture: any\n");
     fs::write(&path, source).map_err(|cause| XtaskError::Write { path, cause })?;
     let mut command = Command::new("dpkg-shlibdeps");
-    // One of our libraries needs another, which has the name of the system's.
+    // One of the project's libraries needs another that has the name of a system library.
     command.current_dir(work).args(["-O", "--ignore-missing-info", "-xlibibverbs1"]);
     command.arg(format!("-l{NAME}/usr/{FOLDER}")).arg(format!("-e{NAME}/usr/{PROGRAM}"));
     command.args(libraries::SHARED.map(|name| format!("-e{NAME}/usr/{FOLDER}/{name}")));
@@ -168,7 +171,7 @@ fn depends(work: &Path) -> Result<String, XtaskError> {
     Ok(text.strip_prefix("shlibs:Depends=").unwrap_or_default().to_owned())
 }
 
-/// Writes what the package says of itself: its head and the sums of its files.
+/// Writes the control files of the package, and the checksums of its files.
 fn describe(work: &Path, about: &About, depends: &str) -> Result<(), XtaskError> {
     let tree = work.join(NAME);
     let mut files = Vec::new();
@@ -196,7 +199,7 @@ fn describe(work: &Path, about: &About, depends: &str) -> Result<(), XtaskError>
     Ok(())
 }
 
-/// All files below a folder.
+/// Collects all files below a folder.
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), XtaskError> {
     let read = |cause| XtaskError::Read { path: folder.into(), cause };
     for entry in fs::read_dir(folder).map_err(read)? {
@@ -206,7 +209,7 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), XtaskError> {
     Ok(())
 }
 
-/// What a command says, without the last line's end.
+/// Returns the output of a command without its last line end.
 fn said(command: &mut Command) -> Result<String, XtaskError> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.stderr(Stdio::inherit()).output().map_err(|cause| {
@@ -232,10 +235,10 @@ fn remove(folder: &Path) -> Result<(), XtaskError> {
     }
 }
 
-/// The folder of what the package says of itself.
+/// The folder of the package's control files.
 const HEAD: &str = "DEBIAN";
 
-/// Of the package and of the program in it.
+/// Name of the package and of the program in it.
 const NAME: &str = "ethernot";
 
 const DESCRIPTION: &str = "\

@@ -1,8 +1,10 @@
-//! The public Rust API: that each item has an example, that errors say what to do, and what has changed.
+//! Checks of the public Rust API: every item has an example, errors name a remedy, and changes are
+//! visible.
 //!
-//! `docs/api/ethernot.txt` lists everything public of the crate `ethernot`, and a test compares it with the code; so a
-//! change of the API is seen in the change of that file. `docs/api/released.txt` is the listing of the last
-//! release, if there is one: changes since then that may break programs need a version that says so.
+//! `docs/api/ethernot.txt` lists everything public of the crate `ethernot`, and a test compares it
+//! with the code. A change of the API is therefore visible as a change of that file.
+//! `docs/api/released.txt` is the listing of the last release, if there is one: breaking changes
+//! since then need a version that announces them.
 
 mod changes;
 mod errors;
@@ -25,7 +27,7 @@ use sources::Sources;
 /// The crate whose API is public.
 const CRATE: &str = "ethernot";
 
-/// Crates whose types it exports or whose errors it passes on.
+/// Crates whose types `ethernot` exports or whose errors it passes on.
 const PACKAGES: [&str; 10] = [
     CRATE,
     "runtime",
@@ -45,12 +47,12 @@ const RELEASED: &str = "docs/api/released.txt";
 const WITHOUT_EXAMPLE: &str = "docs/api/without-example.txt";
 const WITHOUT_REMEDY: &str = "docs/api/without-remedy.txt";
 
-/// What was found.
+/// The result of the checks.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     pub(crate) without_example: Vec<String>,
     pub(crate) without_remedy: Vec<String>,
-    /// Lines of the two lists that excuse nothing.
+    /// Lines of the two exception lists that match nothing.
     idle: Vec<String>,
     listing: String,
     since_kept: Changes,
@@ -58,7 +60,7 @@ pub(crate) struct Findings {
 }
 
 impl Findings {
-    /// Looks at the API of this workspace.
+    /// Checks the API of this workspace.
     pub(crate) fn of(workspace: &Workspace) -> Result<Self, XtaskError> {
         let sources = Sources::load(workspace, &PACKAGES)?;
         let entries = listing::entries(&sources, CRATE);
@@ -80,7 +82,7 @@ impl Findings {
         Ok(Self { without_example, without_remedy, idle, listing, since_kept, fault_of_versions })
     }
 
-    /// What is to be put right, as text.
+    /// Returns a text of what must be corrected.
     fn complaints(&self) -> String {
         let mut text = String::new();
         let mut section = |title: &str, lines: &[String]| {
@@ -109,7 +111,8 @@ impl Findings {
     }
 }
 
-/// Prints what is to be put right; fails if there is anything. With `UPDATE_SNAPSHOTS=1` keeps the listing.
+/// Prints what must be corrected; fails if there is anything. With `UPDATE_SNAPSHOTS=1` stores the
+/// listing.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     let mut found = Findings::of(workspace)?;
     let complaints = found.complaints();
@@ -124,8 +127,9 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     Ok(if found.complaints().is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Prints whether programs that were written before work with the API as it is, and what has changed: since the last release; where
-/// there was none, since the last commit, or if that is what is here, by that commit.
+/// Prints whether programs written for an earlier API still work, and what has changed. The earlier
+/// API is that of the last release. Without a release it is that of the last commit, or if that is
+/// equal, of the commit before.
 pub(crate) fn show(workspace: &Workspace) -> Result<Count, XtaskError> {
     let listing = Findings::of(workspace)?.listing;
     let bases = if let Ok(released) = read(&workspace.root.join(RELEASED)) {
@@ -144,7 +148,7 @@ pub(crate) fn show(workspace: &Workspace) -> Result<Count, XtaskError> {
     Ok(Count::ONE_PASSED)
 }
 
-/// The verdict on the first of the bases that has not the same API, or on the last.
+/// Returns the verdict on the first base that differs, or on the last base.
 fn verdict(bases: &[(String, String)], listing: &str) -> Option<String> {
     let mut last = None;
     for (name, base) in bases {
@@ -162,7 +166,7 @@ fn name_of_release(listing: &str) -> String {
     format!("version {}", version.unwrap_or("unknown"))
 }
 
-/// The listing of a commit, if git has it.
+/// Returns the listing in a commit, if git has it.
 fn committed(workspace: &Workspace, revision: &str) -> Option<String> {
     let object = format!("{revision}:{LISTING}");
     let output =
@@ -171,7 +175,8 @@ fn committed(workspace: &Workspace, revision: &str) -> Option<String> {
     String::from_utf8(shown.stdout).ok()
 }
 
-/// Code that is run: of the documentation of all that is exported, of guides, the README and examples.
+/// Collects code that is executed by tests: in the documentation of exported items, in guides, the
+/// README and examples.
 fn corpus(
     workspace: &Workspace,
     sources: &Sources,
@@ -195,7 +200,7 @@ fn corpus(
     Ok(examples::Corpus::new(code.iter().map(String::as_str)))
 }
 
-/// What begins the line of the version in a listing.
+/// The beginning of the version line in a listing.
 const VERSION: &str = "# version ";
 
 fn text_of(entries: &[PublicItem], version: &str) -> String {
@@ -208,7 +213,7 @@ fn text_of(entries: &[PublicItem], version: &str) -> String {
     header + &lines.join("\n") + "\n"
 }
 
-/// The version of the workspace.
+/// Returns the version of the workspace.
 fn version(manifest: &str) -> String {
     let line = manifest.lines().find_map(|line| line.strip_prefix("version = \""));
     line.map_or(String::new(), |rest| rest.trim_end_matches('"').to_owned())

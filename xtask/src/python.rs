@@ -1,8 +1,9 @@
-//! The Python packages, `ethernot` and that of the simulator: built as users would, installed in an environment of
-//! their own below the folder of what is built, and tested there.
+//! The Python packages `ethernot` and that of the simulator. They are built as users would build
+//! them, installed in their own environment below the target folder, and tested there.
 //!
-//! They are no members of the workspace, as the bindings and their macros would have everybody wait who
-//! builds the rest. Without Python, or what it takes from the network, their tests are skipped.
+//! The packages are not members of the workspace, because everyone who builds the workspace would
+//! have to wait for the bindings and their macros. Without Python or a network, their tests are
+//! skipped.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -11,18 +12,20 @@ use crate::count::Count;
 use crate::error::XtaskError;
 use crate::workspace::{Workspace, cargo};
 
-/// What the environment must have beside the package.
+/// Packages that the environment must have beside the project's.
 const TOOLS: [&str; 2] = ["maturin>=1.9,<2", "pytest"];
 
-/// What it has if there are wheels of it: without, tests of what the package does with it are skipped.
+/// Packages that the environment has if there are wheels of them. Without them, the tests that use
+/// them are skipped.
 const OPTIONAL: [&str; 3] = ["numpy", "pyarrow", "distributed"];
 
-/// A package: its folder below `python`, its name for pip, and for cargo.
+/// A package: its folder below `python`, and its names for pip and cargo.
 struct Built {
     folder: &'static str,
     name: &'static str,
     package: &'static str,
-    /// The oldest Python that takes it, after which it asks for nothing of the interpreter's version.
+    /// Minor version of the oldest Python that can install the package. Later versions are all
+    /// supported.
     since: u32,
 }
 
@@ -31,17 +34,18 @@ const PACKAGES: [Built; 2] = [
     Built { folder: "ethernot", name: "ethernot", package: "ethernot-python", since: 11 },
 ];
 
-/// Passes tests the address of a server in Rust, whose clients they are.
+/// The environment variable with the address of a server in Rust, to which tests connect as
+/// clients.
 const SERVER_VARIABLE: &str = "ETHERNOT_KEY_VALUE";
 
-/// Builds and tests; fails if a test does.
+/// Builds the packages and runs their tests; fails if a test does.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     let count = test(workspace)?;
     println!("{count}");
     Ok(if count.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Checks the bindings, builds the package and runs its tests.
+/// Checks the bindings, builds the packages and runs their tests.
 pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
     let package = Package::new(workspace);
     if let Some(reason) = package.prepare() {
@@ -59,13 +63,14 @@ pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
     Ok(count)
 }
 
-/// The package `ethernot`, installed where its tests run as often as wanted.
+/// The installed package `ethernot`, whose tests can run any number of times.
 pub(crate) struct Installed<'a> {
     package: Package,
     workspace: &'a Workspace,
 }
 
-/// Builds and installs the package `ethernot`. The inner error is the reason why that cannot be here.
+/// Builds and installs the package `ethernot`. The inner error is the reason why that is impossible
+/// here.
 pub(crate) fn install(workspace: &Workspace) -> Result<Result<Installed<'_>, String>, XtaskError> {
     let package = Package::new(workspace);
     if let Some(reason) = package.prepare() {
@@ -94,7 +99,7 @@ impl Installed<'_> {
 
 struct Package {
     sources: PathBuf,
-    /// Where it and its environment are built.
+    /// Folder of the environment and of what is built.
     built: PathBuf,
 }
 
@@ -103,7 +108,8 @@ impl Package {
         Self { sources: workspace.root.join("python"), built: workspace.target_dir.join("python") }
     }
 
-    /// Makes the environment and fetches dependencies; why that cannot be, if so.
+    /// Creates the environment and downloads dependencies. Returns the reason if that is
+    /// impossible.
     fn prepare(&self) -> Option<String> {
         let environment = self.built.join("venv");
         if !self.program("python").exists() {
@@ -122,7 +128,7 @@ impl Package {
         }
         if !self.has_modules(&OPTIONAL) {
             let mut pip = self.pip_install();
-            // Building these would take too long.
+            // Building these from source would take too long.
             pip.arg("--only-binary=:all:").args(OPTIONAL);
             if !is_quiet_success(&mut pip) {
                 println!(
@@ -154,7 +160,8 @@ impl Package {
         pip
     }
 
-    /// Whether the environment has these; without importing them, which takes a second.
+    /// Returns whether the environment has these modules. Does not import them, because that takes
+    /// a second.
     fn has_modules(&self, names: &[&str]) -> bool {
         let mut python = Command::new(self.program("python"));
         let script =
@@ -168,7 +175,7 @@ impl Package {
         command
     }
 
-    /// Checks the bindings of one, builds it and runs its tests.
+    /// Checks the bindings of a package, builds it and runs its tests.
     fn test(
         &self,
         workspace: &Workspace,
@@ -179,7 +186,7 @@ impl Package {
             println!("skipped: {reason}");
             return Ok(Count::ONE_SKIPPED);
         }
-        // One by one: they are for different versions of the stable interface.
+        // Separately, because the packages use different versions of the stable interface.
         let lints = ["clippy", "--quiet", "--package", built.package, "--", "-D", "warnings"];
         let [built_wheel, installed] = [self.build(built, wheels), self.install(built, wheels)];
         for mut step in [self.cargo(&lints), built_wheel, installed, server()] {
@@ -197,7 +204,8 @@ impl Package {
         built: &Built,
         chosen: &[&str],
     ) -> Result<Count, XtaskError> {
-        // Not from the folder of the sources, which would be imported in the place of what was built.
+        // Not in the folder of the sources: Python would import the sources instead of the
+        // installed package.
         let mut pytest = Command::new(self.program("pytest"));
         pytest.args(["-q", "-p", "no:cacheprovider"]).args(chosen);
         pytest.current_dir(self.sources.join(built.folder).join("tests"));
@@ -212,7 +220,8 @@ impl Package {
         Ok(count)
     }
 
-    /// A folder for wheels. One of another version that lay there could be installed instead.
+    /// Creates an empty folder for wheels. In a used one, a wheel of another version could be
+    /// installed instead.
     fn empty_wheels(&self) -> Result<PathBuf, XtaskError> {
         let wheels = self.built.join("wheels");
         if wheels.exists() {
@@ -222,13 +231,13 @@ impl Package {
         Ok(wheels)
     }
 
-    /// Why the environment's Python does not take a package, if so.
+    /// Returns why the environment's Python is too old for a package, if it is.
     fn too_old(&self, built: &Built) -> Option<String> {
         let is_old = self.python_minor().is_some_and(|minor| minor < built.since);
         is_old.then(|| format!("the package {} needs Python 3.{}", built.name, built.since))
     }
 
-    /// The minor version of the environment's Python.
+    /// Returns the minor version of the environment's Python.
     fn python_minor(&self) -> Option<u32> {
         let mut python = Command::new(self.program("python"));
         let output = python.args(["-c", "import sys; print(sys.version_info[1])"]).output().ok()?;
@@ -242,7 +251,7 @@ impl Package {
         maturin
     }
 
-    /// Installs the wheel that was built, without the network.
+    /// Returns the command that installs the built wheel without a network.
     fn install(&self, built: &Built, wheels: &Path) -> Command {
         let mut pip = self.pip();
         pip.args(["install", "--quiet", "--no-index", "--no-deps", "--force-reinstall"]);
@@ -251,15 +260,15 @@ impl Package {
     }
 }
 
-/// Builds the server of which tests are clients.
+/// Returns the command that builds the server to which tests connect.
 fn server() -> Command {
     let mut server = cargo();
     server.args(["build", "--quiet", "--package", "ethernot", "--example", "key_value"]);
     server
 }
 
-/// Whether cargo says that `Cargo.lock` is not up to date. That is a mistake of the project, and no reason to
-/// skip anything: the build will fail by it.
+/// Returns whether cargo reports that `Cargo.lock` is out of date. That is a mistake in the project
+/// and no reason to skip tests: the build will fail because of it.
 fn is_lock_stale(errors: &[u8]) -> bool {
     String::from_utf8_lossy(errors).contains("--locked was passed")
 }
@@ -278,7 +287,7 @@ fn start_error(command: &Command) -> impl FnOnce(std::io::Error) -> XtaskError {
     move |cause| XtaskError::Start { program, cause }
 }
 
-/// Reads pytest's last line: `16 passed, 2 skipped in 2.29s`.
+/// Parses pytest's last line: `16 passed, 2 skipped in 2.29s`.
 fn parse_summary(text: &str) -> Count {
     let mut count = Count::NONE;
     let summary = text.lines().rev().find(|line| line.contains(" in "));

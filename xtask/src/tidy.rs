@@ -1,7 +1,7 @@
-//! The rules of the house that a compiler does not know, checked over the whole repository.
+//! Rules of the project that a compiler does not know, checked over the whole repository.
 //!
-//! Each rule is a function from what it looks at to a list of [`Violation`]s; the test at the
-//! bottom demands that the list is empty for this repository.
+//! Each rule is a function that returns a list of [`Violation`]s. The test at the bottom requires
+//! that this repository has none.
 
 mod arrows;
 pub(crate) mod circles;
@@ -27,21 +27,21 @@ use crate::count::Count;
 use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
-/// The normative text.
+/// The normative text of the protocol.
 pub(crate) const PROTOCOL: &str = "docs/protocol.md";
 
 /// The normative text of moving sockets.
 const SOCKETS_PROTOCOL: &str = "docs/sockets-protocol.md";
 
-/// Has the way of a write, and of a frame.
+/// The document that describes the path of a write, and of a frame.
 pub(crate) const ARCHITECTURE: &str = "docs/architecture.md";
 
-/// Something that breaks a rule: where, and what to do about it.
+/// A violation of a rule: the place, and the remedy.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Violation {
-    /// Path below the root, with a line where there is one.
+    /// Path relative to the root, with a line number if there is one.
     place: String,
-    /// What is wrong and the remedy.
+    /// The fault and the remedy.
     what: String,
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Prints every violation; fails if there is one.
+/// Prints every violation; fails if there are any.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     let (violations, summaries) = check(workspace)?;
     for violation in &violations {
@@ -64,7 +64,7 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     Ok(if violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The same as a step of others: one failure if there is a violation.
+/// Runs all rules as a step of `test` or `check`; any number of violations counts as one failure.
 pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
     let (violations, _) = check(workspace)?;
     for violation in &violations {
@@ -73,8 +73,7 @@ pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
     Ok(if violations.is_empty() { Count::NONE } else { Count::ONE_FAILED })
 }
 
-/// Applies every rule to the repository. Beside what breaks one returns what there is to say of the rules of
-/// the protocols.
+/// Applies every rule to the repository. Returns the violations, and summaries for a reader.
 fn check(workspace: &Workspace) -> Result<(Vec<Violation>, Vec<String>), XtaskError> {
     let mut violations = Vec::new();
     let files = files_below(&workspace.root, &workspace.target_dir)?;
@@ -140,7 +139,8 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, Vec<String>), XtaskEr
     Ok((violations, summaries))
 }
 
-/// What README and the run of all checks call is there under its name and can be run.
+/// Checks that the scripts mentioned in the README, and those that run all checks, exist and are
+/// executable.
 fn check_entrances(root: &Path) -> Vec<Violation> {
     let can_be_run = |name: &&str| {
         std::fs::metadata(root.join(name))
@@ -157,13 +157,13 @@ fn check_entrances(root: &Path) -> Vec<Violation> {
         .collect()
 }
 
-/// The rules of a protocol, and which of them code and tests cite.
+/// Returns the rules of a protocol, and which of them code and tests cite.
 pub(crate) fn cited_rules(
     workspace: &Workspace,
     document: &str,
 ) -> Result<rules::Rules, XtaskError> {
     let mut rules = rules::Rules::of(document, &read(&workspace.root.join(document))?);
-    // Only there is the protocol: the tests of the checker itself cite what is not.
+    // Only these implement the protocol; the checker's own tests cite rules that do not exist.
     for file in files_below(&workspace.root.join("crates"), &workspace.target_dir)? {
         if file.extension().is_some_and(|extension| extension == "rs") {
             rules.read(&place(&workspace.root, &file), &read(&file)?);
@@ -172,7 +172,7 @@ pub(crate) fn cited_rules(
     Ok(rules)
 }
 
-/// Files of the repository, leaving out what cargo builds and what git keeps.
+/// Returns the files of the repository, without the target folder and git's own files.
 pub(crate) fn files_below(root: &Path, target_dir: &Path) -> Result<Vec<PathBuf>, XtaskError> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_path_buf()];

@@ -1,4 +1,4 @@
-//! Runs commands, remembers their results and finds figures in them.
+//! Runs commands, caches their results and finds figures in them.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,41 +13,42 @@ use crate::error::XtaskError;
 use crate::libraries;
 use crate::workspace::Workspace;
 
-/// Runs commands, remembering their results.
+/// Runs commands and caches their results.
 pub(super) struct Runner<'a> {
     workspace: &'a Workspace,
     pub(super) quick: bool,
     /// The commit to compare with, if one was named.
     against: Option<String>,
-    /// Its program, built on first use; the reason when that failed.
+    /// The program of that commit, built on first use, or the reason why the build failed.
     reference: Option<Result<PathBuf, String>>,
-    /// The folder of its libraries; the same.
+    /// The folder of that commit's libraries, built on first use, or the reason why the build failed.
     reference_libraries: Option<Result<PathBuf, String>>,
-    /// Built on first use; the reason when that failed.
+    /// The `ethernot` program, built on first use, or the reason why the build failed.
     program: Option<Result<PathBuf, String>>,
-    /// What it gives to programs, built on first use; the reason when that failed.
+    /// Whether the libraries for programs were built (on first use), or the reason why the build
+    /// failed.
     libraries: Option<Result<(), String>>,
     results: HashMap<Vec<String>, Result<Value, Failure>>,
-    /// What tests print.
+    /// Output of tests, by their arguments.
     printed: HashMap<Vec<String>, Result<String, Failure>>,
 }
 
 /// Why a command has no result.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Failure {
-    /// It could not do what it was asked for.
+    /// The command could not do what was requested.
     CannotRun(String),
-    /// It ran, and its exit status says that something is wrong.
+    /// The command ran, and its exit status reports a failure.
     Failed(String),
 }
 
-/// A figure, and what is shown behind it.
+/// A figure, and the note shown behind it.
 #[derive(Debug, PartialEq)]
 pub(super) struct Found {
     pub(super) figure: f64,
     pub(super) note: String,
-    /// The share of frames without a protocol, or by other rules if these come to more: what this
-    /// machine can do at all, as far as was measured beside it.
+    /// The share of the links that frames without a protocol reach, or other rules if they reach
+    /// more. It shows what this machine can do, if it was measured in the same run.
     pub(super) bare: Option<f64>,
 }
 
@@ -66,7 +67,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// The verdict on a row.
+    /// Measures a row and returns the verdict.
     pub(super) fn measure(&mut self, probe: &Probe, bound: Bound) -> Outcome {
         verdict(self.figure(probe, bound), bound)
     }
@@ -122,7 +123,7 @@ impl<'a> Runner<'a> {
                 printed::largest(&self.printed(tests, None)?, name)
             }
             Probe::AgainstPrinted { tests, name } => {
-                // Nothing is built for tests that a quick run leaves out.
+                // Fail first if a quick run omits these tests: then nothing must be built.
                 tests.arguments(self.quick)?;
                 let other = self.reference_libraries().map_err(Failure::CannotRun)?;
                 printed::largest(&self.printed(tests, Some(&other))?, name)
@@ -150,7 +151,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// The JSON result of a command, or the reason why there is none, in one line.
+    /// Returns the JSON result of a command, or the reason in one line why there is none.
     fn result(&mut self, arguments: &[&str]) -> Result<Value, Failure> {
         let arguments: Vec<String> =
             arguments.iter().map(|argument| choose(argument, self.quick)).collect();
@@ -167,7 +168,7 @@ impl<'a> Runner<'a> {
         result
     }
 
-    /// What tests print; equal ones are run once.
+    /// Returns the output of tests. Tests with equal arguments run once.
     fn printed(
         &mut self,
         tests: printed::Tests,
@@ -178,13 +179,13 @@ impl<'a> Runner<'a> {
         self.printed.entry(arguments).or_insert_with_key(run).clone()
     }
 
-    /// The JSON result of a command of this program, run again.
+    /// Runs a command of this program again and returns its JSON result.
     pub(super) fn fresh_result(&mut self, arguments: &[&str]) -> Result<Value, Failure> {
         let program = self.program().map_err(Failure::CannotRun)?;
         self.result_by(&program, arguments)
     }
 
-    /// The JSON result of a command of `program`, run again.
+    /// Runs a command of `program` again and returns its JSON result.
     pub(super) fn result_by(&self, program: &Path, arguments: &[&str]) -> Result<Value, Failure> {
         let arguments: Vec<String> =
             arguments.iter().map(|argument| choose(argument, self.quick)).collect();
@@ -195,7 +196,7 @@ impl<'a> Runner<'a> {
         execute(program, arguments, &self.workspace.target_dir.join("acceptance.json"))
     }
 
-    /// The program of the commit to compare with.
+    /// Returns the program of the commit to compare with.
     pub(super) fn reference(&mut self) -> Result<PathBuf, String> {
         let (workspace, against) = (self.workspace, self.against.as_deref());
         self.reference
@@ -206,7 +207,7 @@ impl<'a> Runner<'a> {
             .clone()
     }
 
-    /// The folder with the libraries of that commit.
+    /// Returns the folder with the libraries of the commit to compare with.
     fn reference_libraries(&mut self) -> Result<PathBuf, String> {
         let (workspace, against) = (self.workspace, self.against.as_deref());
         self.reference_libraries
@@ -243,7 +244,7 @@ impl Found {
     }
 }
 
-/// What a figure says about a bound. Where frames without a protocol do not reach it either, it cannot be
+/// Compares a figure with a bound. If frames without a protocol miss the bound too, it cannot be
 /// met on this machine.
 fn verdict(figure: Result<Found, Failure>, bound: Bound) -> Outcome {
     match figure {
@@ -264,16 +265,16 @@ fn verdict(figure: Result<Found, Failure>, bound: Bound) -> Outcome {
     }
 }
 
-/// Whether a command measures programs with the libraries.
+/// Returns whether a command measures programs that run with the libraries.
 fn needs_libraries(arguments: &[String]) -> bool {
     let command: Vec<&str> = arguments.iter().map(String::as_str).collect();
     matches!(command[..], ["bench", "sockets" | "programs" | "verbs", ..])
 }
 
-/// The exit status of `ethernot` when it does not know a command or an option.
+/// The exit status of `ethernot` for an unknown command or option.
 const WRONG_USAGE: i32 = 2;
 
-/// Runs `ethernot arguments`; its result is the file named by `{json}`.
+/// Runs `ethernot arguments`; its result is the file that `{json}` stands for.
 fn execute(program: &Path, arguments: &[String], file: &Path) -> Result<Value, Failure> {
     let _ = std::fs::remove_file(file);
     let path = file.display().to_string();
@@ -281,7 +282,7 @@ fn execute(program: &Path, arguments: &[String], file: &Path) -> Result<Value, F
         arguments.iter().map(|argument| argument.replace("{json}", &path)).collect();
     let shown = arguments.join(" ");
     eprintln!("-- ethernot {shown}");
-    // All of the arguments are above; the reason is what a row has room for.
+    // All arguments were printed above; the reason must fit into a row.
     let command = arguments.iter().take_while(|argument| !argument.starts_with('-'));
     let command = command.cloned().collect::<Vec<_>>().join(" ");
     let output = run(Command::new(program).args(&arguments))?;
@@ -298,7 +299,8 @@ fn execute(program: &Path, arguments: &[String], file: &Path) -> Result<Value, F
     serde_json::from_slice(&bytes).map_err(|cause| cannot(format!("result is not JSON: {cause}")))
 }
 
-/// Fuzzes for so long, by this program itself: the targets are built with another toolchain.
+/// Fuzzes for `seconds` seconds, through xtask itself: the targets are built with another
+/// toolchain.
 fn fuzz(targets: &[&str], seconds: u32) -> Result<Found, Failure> {
     if crate::fuzz::Compiler::installed().is_none() {
         return Err(Failure::CannotRun("cargo-fuzz is missing".into()));
@@ -320,7 +322,7 @@ fn fuzz(targets: &[&str], seconds: u32) -> Result<Found, Failure> {
     }
 }
 
-/// A measurement that was not made says nothing about the bound.
+/// Marks a failure as a missing measurement, which says nothing about the bound.
 pub(super) fn unmeasured(failure: Failure) -> Failure {
     match failure {
         Failure::Failed(why) | Failure::CannotRun(why) => Failure::CannotRun(why),
@@ -339,7 +341,8 @@ pub(super) fn last_line(output: &Output) -> String {
     text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("no message").to_owned()
 }
 
-/// What cargo says is wrong, which lists and hints may follow; otherwise the last line.
+/// Returns cargo's first error without the lists and hints that may follow; otherwise the last line
+/// of the output.
 pub(super) fn cause(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     let error = text.lines().find(|line| line.starts_with("error"));
@@ -358,7 +361,7 @@ fn choose(argument: &str, quick: bool) -> String {
     }
 }
 
-/// The number at `pointer`.
+/// Returns the number at `pointer`.
 pub(super) fn number(result: &Value, pointer: &str) -> Result<f64, Failure> {
     result
         .pointer(pointer)
@@ -370,13 +373,13 @@ pub(super) fn ratio(figure: f64, to: f64) -> Result<f64, Failure> {
     if to == 0.0 { Err(Failure::CannotRun("compared with 0".into())) } else { Ok(figure / to) }
 }
 
-/// The path that a bound is for: network namespaces, unless loopback was asked for, as processes
-/// must that share memory.
+/// Returns the path to which a bound applies: network namespaces, unless loopback was requested, as
+/// it must be for processes that share memory.
 fn path_of(arguments: &[&str]) -> &'static str {
     if arguments.contains(&"--loopback") { "loopback" } else { "namespaces" }
 }
 
-/// A figure of the results of `ethernot bench` over the path that the bound is for.
+/// Returns a figure of the results of `ethernot bench`, over the path to which the bound applies.
 fn bench_figure(
     result: &Value,
     wanted: &str,
@@ -421,8 +424,8 @@ fn bench_figure(
     }
 }
 
-/// The share of the links that the point `own` carries, beside the most that frames without a protocol and
-/// MultiEdge's rules carry in the set-up `bare_in`.
+/// Returns the share of the links that the point `own` carries, beside the best share of frames
+/// without a protocol and of MultiEdge's rules in the set-up `bare_in`.
 fn share(result: &Value, of: PointOf, bare_in: &str, own: &Value) -> Result<Found, Failure> {
     let share_of = |set_up: &str, contender: &str| {
         let point = point(result, of, set_up, contender).ok()?;
@@ -438,7 +441,7 @@ fn share(result: &Value, of: PointOf, bare_in: &str, own: &Value) -> Result<Foun
     Ok(Found { figure: number(own, "/share_percent/median")?, note, bare })
 }
 
-/// A figure of our own point of the results of `ethernot bench multiedge`.
+/// Returns a figure of the own point in the results of `ethernot bench multiedge`.
 fn point_figure(result: &Value, of: PointOf, figure: PointFigure) -> Result<Found, Failure> {
     let PointOf { set_up, .. } = of;
     let own = point(result, of, set_up, "edge")?;
@@ -463,7 +466,7 @@ fn point_figure(result: &Value, of: PointOf, figure: PointFigure) -> Result<Foun
     }
 }
 
-/// The point of a contender in a set-up.
+/// Returns the point of a contender in a set-up.
 pub(super) fn point<'a>(
     result: &'a Value,
     of: PointOf,
@@ -485,7 +488,7 @@ pub(super) fn point<'a>(
     })
 }
 
-/// The ratio to a yardstick, or why it has none.
+/// Returns the ratio to a yardstick, or the reason why there is none.
 fn yardstick(result: &Value, to: &str) -> Result<Found, Failure> {
     if let Some(why) = result["cannot_run"][to].as_str() {
         return Err(Failure::CannotRun(why.to_owned()));
@@ -496,7 +499,7 @@ fn yardstick(result: &Value, to: &str) -> Result<Found, Failure> {
     Ok(Found { figure: number(result, &format!("/ratios/{to}"))?, note, bare: None })
 }
 
-/// The lowest ratio of streams to the bare path.
+/// Returns the lowest ratio of streams to the bare path.
 fn bare_stream(result: &Value) -> Result<Found, Failure> {
     let streams = result["streams"].as_array().into_iter().flatten();
     let mut least = f64::INFINITY;
@@ -515,7 +518,7 @@ fn bare_stream(result: &Value) -> Result<Found, Failure> {
     Ok(Found { figure: least, note: format!(" ({})", notes.join(", ")), bare: None })
 }
 
-/// The cut with the highest sum of the fields; one without them is a failure.
+/// Returns the highest sum of the fields over all cuts. A cut without them is a failure.
 fn worst_cut(result: &Value, fields: &[&str]) -> Result<Found, Failure> {
     let cuts = result.get("cuts").and_then(Value::as_array);
     let cuts = cuts.filter(|cuts| !cuts.is_empty());
@@ -535,7 +538,7 @@ fn worst_cut(result: &Value, fields: &[&str]) -> Result<Found, Failure> {
     Ok(Found { figure: worst, note: format!(" ({})", notes.join(", ")), bare: None })
 }
 
-/// The measurement of a test and transport over one link.
+/// Returns the measurement of a test and transport over one link.
 pub(super) fn entry(result: &Value, of: Measurement) -> Result<&Value, Failure> {
     let entries = result.get("results").and_then(Value::as_array);
     let Measurement { test, transport } = of;
@@ -554,7 +557,7 @@ impl Shown {
     }
 }
 
-/// The median of a counter over the samples of a measurement.
+/// Returns the median of a counter over the samples of a measurement.
 fn counter(entry: &Value, name: &str) -> Result<f64, Failure> {
     let samples = entry.get("samples").and_then(Value::as_array);
     let mut values: Vec<f64> = samples
@@ -611,7 +614,7 @@ mod tests {
         assert!((found.figure - 2000.0).abs() < 1e-9);
     }
 
-    /// A one-way point of results of `ethernot bench multiedge`.
+    /// Returns a one-way point as in results of `ethernot bench multiedge`.
     fn row(contender: &str, share: f64) -> Value {
         json!({
             "test": "one-way", "message_bytes": 8, "contender": contender,

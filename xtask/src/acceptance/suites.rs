@@ -1,4 +1,4 @@
-//! The suites: what is promised, and where the figures come from.
+//! The suites: the promises, and the commands that measure them.
 
 mod engine_structure;
 mod faults;
@@ -17,32 +17,33 @@ use super::printed::Tests;
 use super::structure::Count;
 use super::{Bound, Figure, Measurement, Probe, Row, Shown, Suite};
 
-/// The largest figure of that name that tests print.
+/// A row about the largest figure of this name that tests print.
 const fn printed(name: &'static str, bound: Bound, figure: &'static str, tests: Tests) -> Row {
     Row { name, bound, bound_quick: None, probe: Probe::Printed { tests, name: figure } }
 }
 
-/// As [`printed`], of a figure that is the same on all machines.
+/// As [`printed`], for a figure that is equal on all machines.
 const fn reproducible(name: &'static str, bound: Bound, figure: &'static str, tests: Tests) -> Row {
     Row { name, bound, bound_quick: None, probe: Probe::Reproducible { tests, name: figure } }
 }
 
-/// A figure of speed against the commit of `--against`: as quick, but for what chance does.
+/// A row about a figure of speed compared with the commit of `--against`: equally fast, within
+/// noise.
 const fn as_quick(name: &'static str, probe: Probe) -> Row {
     Row { name, bound: Bound::AtLeast(0.98, "x"), bound_quick: None, probe }
 }
 
-/// What is counted in the sources.
+/// A row about a count in the sources.
 const fn sources(name: &'static str, bound: Bound, count: Count) -> Row {
     Row { name, bound, bound_quick: None, probe: Probe::Sources(count) }
 }
 
-/// Tests that a quick run has time for.
+/// Tests that also run in a quick run.
 const fn tests(package: &'static str, target: &'static str, part: &'static str) -> Tests {
     Tests { package, target, part, part_quick: Some(part) }
 }
 
-/// Tests of which none may fail.
+/// A row about tests, none of which may fail.
 const fn none_fails(
     name: &'static str,
     package: &'static str,
@@ -223,7 +224,7 @@ const EDGE_ENGINE: &[Row] = &[
     },
 ];
 
-/// Large messages.
+/// Arguments for large messages.
 const LARGE: &[&str] = &[
     "bench",
     "--json",
@@ -242,7 +243,7 @@ const LARGE: &[&str] = &[
     "{quick:10|40}",
 ];
 
-/// Everything about small messages and connections.
+/// Arguments for small messages and connections.
 const SMALL: &[&str] = &[
     "bench",
     "--json",

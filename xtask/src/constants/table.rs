@@ -1,9 +1,10 @@
-//! Every number that a person chose in the sender, the protocol's state machines and the threads, and what it is.
+//! Every number that a person chose in the sender, the protocol's state machines and the threads,
+//! and its kind.
 
 use self::Fixed::{Capacity, Layout, Paper, Protocol};
 use self::Kind::{Behaviour, Fixed as Is};
 
-/// Constants of a source file.
+/// The constants of a source file.
 pub(super) struct File {
     /// The crate's folder below `crates`.
     pub(super) package: &'static str,
@@ -12,30 +13,30 @@ pub(super) struct File {
     pub(super) constants: &'static [(&'static str, Kind)],
 }
 
-/// What a constant is.
+/// The kind of a constant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// It decides what happens when. With this value in its place the mechanism is off or has no limit, and some test must
-    /// notice.
+    /// The constant decides behaviour. With this neutral value the mechanism is off or has no
+    /// limit, and some test must fail.
     Behaviour(&'static str),
-    /// It decides no behaviour that a scenario could show.
+    /// The constant decides no behaviour that a scenario could show.
     Fixed(Fixed),
 }
 
 /// Why a constant has no neutral value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fixed {
-    /// Where something lies, how many bytes it has, or which bit stands for it.
+    /// An offset, a length in bytes, or a bit of a format.
     Layout,
-    /// How much memory is set aside, or how much a kernel takes at a time.
+    /// An amount of memory allocated, or the most that a kernel accepts at a time.
     Capacity,
-    /// `docs/protocol.md` gives the value, which tidy compares.
+    /// A value given by `docs/protocol.md`, which tidy compares.
     Protocol,
-    /// A paper gives it, for the mode that does what the paper does.
+    /// A value given by a paper, for the mode that follows the paper.
     Paper,
 }
 
-/// By file, in the order of paths.
+/// The constants, by file, ordered by path.
 pub(super) const FILES: &[File] = &[
     File { package: "delivery", place: "boundary.rs", constants: &[("QUOTED_BYTES", Is(Layout))] },
     File {

@@ -1,4 +1,4 @@
-//! What has become of a public API since a listing was kept.
+//! Changes of a public API between two listings.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use super::listing::{CLOSED, REQUIRED};
 /// Differences of two listings.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
-    /// Programs may not compile any more.
+    /// Changes after which programs may no longer compile.
     pub(super) breaking: Vec<String>,
     pub(super) additions: Vec<String>,
 }
 
 impl Changes {
-    /// From the lines of one listing to those of another.
+    /// Compares the lines of two listings.
     pub(super) fn between(old: &str, new: &str) -> Self {
         let (before, after) = (by_key(old), by_key(new));
         let mut changes = Self::default();
@@ -51,7 +51,8 @@ impl Changes {
         self.breaking.is_empty() && self.additions.is_empty()
     }
 
-    /// Whether programs written for the `base` work, and all that has changed since, a line each.
+    /// Describes whether programs written for `base` still work, and lists all changes since, one
+    /// per line.
     pub(super) fn verdict(&self, base: &str) -> String {
         let (breaking, additions) = (self.breaking.len(), self.additions.len());
         let mut text = match (breaking, additions) {
@@ -68,8 +69,8 @@ impl Changes {
         text
     }
 
-    /// What is wrong with the versions if the second follows the first with these changes: below 1.0 the second number
-    /// says that programs may break, from then on the first does.
+    /// Returns the fault if the second version must not follow the first with these changes.
+    /// Breaking changes require a new second number below 1.0, and a new first number from 1.0 on.
     pub(super) fn fault_of_versions(&self, old: &str, new: &str) -> Option<String> {
         let (Some(before), Some(after)) = (numbers(old), numbers(new)) else {
             return Some(format!("{old} and {new} are not versions of three numbers"));
@@ -96,12 +97,12 @@ fn numbers(version: &str) -> Option<[u64; 3]> {
     numbers?.try_into().ok()
 }
 
-/// Whether nothing but the mark of a type that is closed is gone.
+/// Returns whether the only difference is that the mark [`CLOSED`] is gone.
 fn is_opened(old: &str, new: &str) -> bool {
     old.strip_suffix(CLOSED).is_some_and(|line| line == new)
 }
 
-/// Lines by what they are of: kind and path, of an implementation everything.
+/// Returns lines by key: kind and path, or the whole line for an implementation.
 fn by_key(listing: &str) -> BTreeMap<String, &str> {
     let lines = listing.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
     lines.map(|line| (key(line), line)).collect()

@@ -1,8 +1,9 @@
-//! Which errors say what to do.
+//! Finds errors whose text names no remedy.
 //!
-//! The text of an error says what is wrong, and behind a semicolon, or as a question, what to do about it:
-//! `"the port is in use; choose another"`, `"... is the peer running?"`. An error that only passes on another one, which
-//! is looked at itself, needs none. Others stand in a list, with the reason.
+//! The text of an error describes the fault and then, after a semicolon or as a question, the
+//! remedy: `"the port is in use; choose another"`, `"... is the peer running?"`. An error that only
+//! wraps another checked error needs no remedy. All other exceptions are in a list, with the
+//! reason.
 
 use std::collections::BTreeSet;
 
@@ -18,11 +19,11 @@ pub(super) struct Fault {
     /// `crate::Type` or `crate::Type::Variant`.
     pub(super) path: String,
     text: String,
-    /// Types of what it contains.
+    /// Types that it contains.
     holds: Vec<String>,
 }
 
-/// All of the crates that were loaded.
+/// Returns all errors of the crates that were loaded.
 pub(super) fn all(sources: &Sources) -> Vec<Fault> {
     let mut found = Vec::new();
     for (name, parsed) in sources.crates() {
@@ -45,7 +46,8 @@ pub(super) fn all(sources: &Sources) -> Vec<Fault> {
     found
 }
 
-/// Errors without a remedy that the list does not excuse, and lines of the list that excuse nothing.
+/// Returns errors without a remedy that are not in the list, and lines of the list that match
+/// nothing.
 pub(super) fn without_remedy(faults: &[Fault], list: &str) -> (Vec<String>, Vec<String>) {
     let known: BTreeSet<&str> =
         faults.iter().filter_map(|fault| fault.path.split("::").nth(1)).collect();
@@ -76,7 +78,7 @@ impl Fault {
     }
 }
 
-/// A text without what is filled in.
+/// Returns a text without its placeholders.
 fn without_fields(text: &str) -> String {
     let mut depth = 0_u32;
     let mut prose = String::new();
@@ -109,7 +111,7 @@ fn is_error(attributes: &[Attribute]) -> bool {
 fn fault(path: String, attributes: &[Attribute], fields: &Fields) -> Option<Fault> {
     let attribute = attributes.iter().find(|attribute| attribute.path().is_ident("error"))?;
     let tokens = attribute.meta.require_list().ok()?.tokens.to_string();
-    // All of its text: what `match` in its arguments says, too.
+    // Includes literals of `match` expressions in its arguments.
     let text = if tokens == TRANSPARENT { tokens } else { literals(&tokens) };
     let mut holds = Vec::new();
     for field in fields {
@@ -121,7 +123,7 @@ fn fault(path: String, attributes: &[Attribute], fields: &Fields) -> Option<Faul
     Some(Fault { path, text, holds })
 }
 
-/// What stands between quotation marks.
+/// Returns the text between quotation marks.
 fn literals(tokens: &str) -> String {
     let mut text = String::new();
     let mut rest = tokens;

@@ -1,17 +1,18 @@
-//! Which public items have an example.
+//! Finds public items without an example.
 //!
-//! Code that is run is that of documentation, the guides, the README and `examples/`. A type or a function has an
-//! example if its own documentation has code, or if such code names it; a method or a constant of a type, if such
-//! code calls or names it. Fields and variants stand with their type. What needs none stands in a list, with the reason.
+//! Examples are code that tests execute: in documentation, the guides, the README and `examples/`.
+//! A type or a function has an example if its own documentation has code, or if an example names
+//! it. A method or constant of a type has one if an example calls or names it. Fields and variants
+//! are covered by their type. Exceptions are in a list, with the reason.
 
 use std::collections::BTreeSet;
 
 use super::listing::{Kind, PublicItem};
 
-/// Code that is run.
+/// Code that tests execute.
 pub(super) struct Corpus {
     words: BTreeSet<String>,
-    /// Names behind a dot or `::`.
+    /// Names after a dot or `::`.
     members: BTreeSet<String>,
 }
 
@@ -45,7 +46,8 @@ impl Corpus {
     }
 }
 
-/// Items without an example that the list does not excuse, and lines of the list that excuse nothing.
+/// Returns items without an example that are not in the list, and lines of the list that match
+/// nothing.
 pub(super) fn missing(
     entries: &[PublicItem],
     corpus: &Corpus,
@@ -72,7 +74,8 @@ pub(super) fn missing(
     (missing, idle.map(|(excuse, _)| (*excuse).to_owned()).collect())
 }
 
-/// `a::B` is that item, `a::B::*` the item and what belongs to it.
+/// Returns whether an exception covers a path: `a::B` covers that item, `a::B::*` the item and its
+/// members.
 pub(super) fn fits(excuse: &str, path: &str) -> bool {
     match excuse.strip_suffix("::*") {
         Some(parent) => {
@@ -86,7 +89,7 @@ fn has_code(docs: &str) -> bool {
     !code_blocks(docs).is_empty()
 }
 
-/// The Rust code of a text in Markdown.
+/// Returns the Rust code in a Markdown text.
 pub(super) fn code_blocks(text: &str) -> String {
     let mut code = String::new();
     let mut is_code = None;

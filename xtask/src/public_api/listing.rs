@@ -1,17 +1,17 @@
-//! The public API as lines of text, one for each thing that a program can name or depend on.
+//! The public API as lines of text, one for each thing that programs can name or depend on.
 
 use quote::ToTokens;
 use syn::{Attribute, Fields, FnArg, ImplItem, Item, ReturnType, Signature, TraitItem};
 
 use super::sources::{Crate, Definition, Sources, docs, is_for_tests, is_public};
 
-/// Something public.
+/// A public item.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PublicItem {
-    /// Its path, behind the name of the crate.
+    /// The path after the name of the crate.
     pub(super) path: String,
     pub(super) kind: Kind,
-    /// What there is to it besides, as code.
+    /// The rest of its declaration, as code.
     pub(super) signature: String,
     pub(super) docs: String,
 }
@@ -46,7 +46,7 @@ impl Kind {
 }
 
 impl PublicItem {
-    /// The line of it.
+    /// Returns the item's line in the listing.
     pub(super) fn line(&self) -> String {
         let Self { path, kind, signature, .. } = self;
         match kind {
@@ -59,7 +59,7 @@ impl PublicItem {
 /// Marks a type to which nothing can be added without breaking programs.
 pub(super) const CLOSED: &str = " (exhaustive)";
 
-/// Everything that the root of a crate offers, sorted.
+/// Returns everything that the root of a crate exports, sorted.
 pub(super) fn entries(sources: &Sources, home: &str) -> Vec<PublicItem> {
     let mut found = Vec::new();
     let exports = sources.crate_of(home).map(Crate::exports).unwrap_or_default();
@@ -174,7 +174,7 @@ fn trait_item(
     }
 }
 
-/// Marks what everybody who has the trait must have.
+/// Marks a member that every implementation of the trait must have.
 pub(super) const REQUIRED: &str = " (required)";
 
 fn impl_item(
@@ -195,7 +195,7 @@ fn impl_item(
     }
 }
 
-/// Traits that are derived are as good as others.
+/// Lists derived traits like other implementations.
 fn derives(
     path: &str,
     attributes: &[Attribute],
@@ -215,7 +215,7 @@ fn is_open(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| attribute.path().is_ident("non_exhaustive"))
 }
 
-/// What callers must know of a function: the names of its parameters are not among it.
+/// Returns what callers must know of a function, without the names of its parameters.
 fn signature(signature: &Signature) -> String {
     let inputs = signature.inputs.iter().map(|input| match input {
         FnArg::Receiver(receiver) => {
@@ -244,10 +244,10 @@ fn signature(signature: &Signature) -> String {
     format!("{}({inputs}){output}{wheres}{kinds}", code(&signature.generics))
 }
 
-/// Tokens as people write them.
+/// Formats tokens as people write them.
 pub(super) fn code(tokens: &impl ToTokens) -> String {
     let mut text = tokens.to_token_stream().to_string().replace('\n', " ");
-    // What belongs together in an arrow is put aside, as its end looks like that of a list of types.
+    // Replaces arrows for the moment, because their end looks like that of a list of types.
     for (from, to) in [
         ("->", "\u{1}"),
         (" :: ", "::"),

@@ -1,4 +1,4 @@
-//! What the crates of this workspace define and export, as far as their text says it.
+//! Items that the crates of this workspace define and export, as far as their text shows.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,12 +9,12 @@ use crate::error::XtaskError;
 use crate::tidy::{files_below, read};
 use crate::workspace::Workspace;
 
-/// Crates by the names that code calls them by.
+/// Crates by the names that code uses.
 pub(super) struct Sources {
     crates: BTreeMap<String, Crate>,
 }
 
-/// The items of a crate, whatever module they are in, without those of tests.
+/// The items of a crate, from all modules, without tests.
 #[derive(Default)]
 pub(super) struct Crate {
     items: Vec<Item>,
@@ -24,13 +24,13 @@ pub(super) struct Crate {
     pub(super) docs: String,
 }
 
-/// A name that the root of a crate offers.
+/// A name exported at the root of a crate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Export {
     pub(super) name: String,
-    /// What it is called where it is defined.
+    /// The item's name where it is defined.
     original: String,
-    /// The crate that it comes from, if that is another one.
+    /// The crate that defines it, if that is another crate.
     from: Option<String>,
 }
 
@@ -53,24 +53,24 @@ impl Sources {
         Ok(Self { crates })
     }
 
-    /// A crate that was loaded.
+    /// Returns a crate that was loaded.
     pub(super) fn crate_of(&self, name: &str) -> Option<&Crate> {
         self.crates.get(name)
     }
 
-    /// All crates, by name.
+    /// Returns all crates, by name.
     pub(super) fn crates(&self) -> impl Iterator<Item = (&str, &Crate)> {
         self.crates.iter().map(|(name, parsed)| (name.as_str(), parsed))
     }
 
-    /// Where an export of a crate is defined; nothing if it comes from outside of what was loaded.
+    /// Returns the definition of an export; `None` if it is in a crate that was not loaded.
     pub(super) fn resolve(&self, home: &str, export: &Export) -> Option<Definition<'_>> {
         let origin = export.from.as_deref().unwrap_or(home);
         let found = self.crates.get(origin)?;
         if let Some(item) = found.item(&export.original) {
             return Some(Definition { item, home: found });
         }
-        // A name that is its own origin is of an item that this does not know, such as a macro.
+        // An export without another origin is of an unknown kind, such as a macro.
         let passed_on = found
             .exports
             .iter()
@@ -87,7 +87,7 @@ impl Crate {
             let is_tests = file.components().any(|part| {
                 matches!(part.as_os_str().to_str(), Some("tests" | "tests.rs" | "model.rs"))
             });
-            // What documentation includes is no module.
+            // Files included by documentation are no modules.
             if !is_code || is_tests || file.ends_with("guide/pair.rs") {
                 continue;
             }
@@ -121,27 +121,27 @@ impl Crate {
         }
     }
 
-    /// What the root offers.
+    /// Returns the exports of the root.
     pub(super) fn exports(&self) -> &[Export] {
         &self.exports
     }
 
-    /// All items.
+    /// Returns all items.
     pub(super) fn items(&self) -> &[Item] {
         &self.items
     }
 
-    /// The public item of this name, if there is one.
+    /// Returns the public item of this name, if there is one.
     fn item(&self, name: &str) -> Option<&Item> {
         self.items.iter().find(|item| public_name(item).is_some_and(|found| found == name))
     }
 
-    /// Documentation of implementations and of what is in them.
+    /// Returns the documentation of implementations and of their members.
     pub(super) fn docs_of_impls(&self) -> impl Iterator<Item = String> {
         self.impls.iter().map(|implementation| docs(&implementation.attrs))
     }
 
-    /// Implementations for a type, of traits and of its own.
+    /// Returns the implementations for a type, of traits and its own.
     pub(super) fn impls_of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a ItemImpl> {
         self.impls.iter().filter(move |implementation| {
             let syn::Type::Path(path) = &*implementation.self_ty else { return false };
@@ -151,12 +151,13 @@ impl Crate {
     }
 }
 
-/// `delivery::setters!`, which makes a method of each field of a configuration.
+/// Returns whether this is `delivery::setters!`, which generates a method per field of a
+/// configuration.
 fn is_setters(name: &syn::PathSegment) -> bool {
     name.ident == "setters"
 }
 
-/// What it makes of `Name { field: Type, … }`.
+/// Returns the implementation that it generates from `Name { field: Type, … }`.
 fn setters(tokens: &str) -> Option<ItemImpl> {
     let fields: syn::ItemStruct = syn::parse_str(&format!("struct {tokens}")).ok()?;
     let methods = fields.fields.iter().filter_map(|field| {
@@ -167,7 +168,7 @@ fn setters(tokens: &str) -> Option<ItemImpl> {
     syn::parse_str(&format!("impl {} {{ {methods} }}", fields.ident)).ok()
 }
 
-/// The text of documentation comments.
+/// Returns the text of documentation comments.
 pub(super) fn docs(attributes: &[Attribute]) -> String {
     let lines = attributes.iter().filter_map(|attribute| {
         let syn::Meta::NameValue(pair) = &attribute.meta else { return None };
@@ -179,7 +180,7 @@ pub(super) fn docs(attributes: &[Attribute]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Whether it is only there for tests, or hidden.
+/// Returns whether the item exists for tests only, or is hidden.
 pub(super) fn is_for_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let text = quote::ToTokens::to_token_stream(attribute).to_string();
@@ -189,7 +190,7 @@ pub(super) fn is_for_tests(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// The name of a public item of a kind that is exported.
+/// Returns the name of a public item of a kind that can be exported.
 pub(super) fn public_name(item: &Item) -> Option<&syn::Ident> {
     let (visibility, name) = match item {
         Item::Struct(item) => (&item.vis, &item.ident),
@@ -203,12 +204,12 @@ pub(super) fn public_name(item: &Item) -> Option<&syn::Ident> {
     is_public(visibility).then_some(name)
 }
 
-/// Whether everybody sees it.
+/// Returns whether the visibility is `pub`.
 pub(super) const fn is_public(visibility: &Visibility) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
-/// What `pub use` makes of the root of a crate.
+/// Returns the exports that the `pub use` items of a crate's root define.
 fn exports(items: &[Item]) -> Vec<Export> {
     let modules: Vec<String> = items
         .iter()
@@ -239,7 +240,7 @@ fn exports(items: &[Item]) -> Vec<Export> {
     found
 }
 
-/// Paths and new names of the leaves of a tree.
+/// Collects the paths and new names of the leaves of a tree.
 fn collect_leaves(tree: &UseTree, path: &mut Vec<String>, leaves: &mut Vec<(Vec<String>, String)>) {
     match tree {
         UseTree::Path(step) => {

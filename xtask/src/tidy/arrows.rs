@@ -1,29 +1,29 @@
-//! Which room may lean on which: the arrows of `docs/architecture.md`.
+//! Which crate may depend on which: the arrows of `docs/architecture.md`.
 
 use std::path::Path;
 
 use super::Violation;
 use crate::workspace::{Package, Workspace};
 
-/// The rooms from the ground up. A room may depend on rooms above it in this list only; so two
-/// rooms can never depend on each other.
+/// The crates, bottom layer first. A crate may depend only on crates above it in this list, so two
+/// crates can never depend on each other.
 const ROOMS: &[Room] = &[
     Room { name: "wire-edge", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "mem", lean: Lean::On(&["wire-edge"]), is_unsafe: true },
     Room { name: "work", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "delivery", lean: Lean::SansIo, is_unsafe: false },
-    // When threads spin and when they sleep; the runtime and the simulator follow it.
+    // Decides when threads spin and when they sleep, for the runtime and the simulator.
     Room { name: "waiting", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "semantics", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "engine", lean: Lean::SansIo, is_unsafe: false },
-    // A driver moves frames; it knows nothing of operations.
+    // A driver moves frames and knows nothing about operations.
     Room { name: "link", lean: Lean::On(&["wire-edge", "mem", "delivery"]), is_unsafe: true },
     Room { name: "runtime", lean: Lean::Below, is_unsafe: true },
     Room { name: "links", lean: Lean::Below, is_unsafe: false },
     // Only its file `registration.rs` is unsafe.
     Room { name: "verbs", lean: Lean::Below, is_unsafe: true },
     Room { name: "rdma-cm", lean: Lean::On(&["verbs"]), is_unsafe: false },
-    // The device over the edge engine, and the manager of it.
+    // The device over the edge engine, and its manager.
     Room { name: "verbs-edge", lean: Lean::Below, is_unsafe: false },
     // Structures and calls of C.
     Room {
@@ -32,49 +32,49 @@ const ROOMS: &[Room] = &[
         is_unsafe: true,
     },
     Room { name: "sockets", lean: Lean::Below, is_unsafe: false },
-    // Stands before the C library in programs of others, and leans on nothing.
+    // Interposes on the C library in programs, and depends on nothing.
     Room { name: "paths-abi", lean: Lean::On(&[]), is_unsafe: true },
-    // Stands before the C library too.
+    // Interposes on the C library too.
     Room { name: "sockets-abi", lean: Lean::On(&["sockets"]), is_unsafe: true },
     Room { name: "ethernot", lean: Lean::Below, is_unsafe: false },
-    // The same objects for programs in C.
+    // The objects of `ethernot` for programs in C.
     Room { name: "ethernot-c", lean: Lean::On(&["ethernot"]), is_unsafe: true },
-    // What five papers print; the simulator and the benchmarks show it beside theirs.
+    // Results printed in five papers; the simulator and the benchmarks show them beside their own.
     Room { name: "papers", lean: Lean::SansIo, is_unsafe: false },
     // The simulator runs the engine itself, without the public API or any real link.
     Room { name: "fabric", lean: Lean::SansIo, is_unsafe: false },
-    // Clusters and their networks; hosts may run the engine.
+    // Simulates clusters and their networks; hosts may run the engine.
     Room { name: "interconnect", lean: Lean::SansIo, is_unsafe: false },
     Room { name: "bench", lean: Lean::Below, is_unsafe: false },
-    // Shows results, whose form `bench` defines; needs nothing that produces them.
+    // Shows results, whose format `bench` defines; does not depend on the crates that produce them.
     Room { name: "report", lean: Lean::On(&["papers", "bench"]), is_unsafe: false },
     Room { name: "ethernot-cli", lean: Lean::Below, is_unsafe: false },
 ];
 
-/// Tools of the project: they may depend on every room, no room on them.
+/// Tools of the project: they may depend on every crate, and no crate on them.
 const TOOLS: &[&str] = &["xtask", "dissector", "fuzz-cases", "programs"];
 
-/// The crate that touches memory for the others; sans-I/O crates may use it though it is unsafe.
+/// The crate that accesses memory for the others. Sans-I/O crates may use it although it is unsafe.
 const MEMORY: &str = "mem";
 
 struct Room {
     name: &'static str,
     lean: Lean,
-    /// May contain `unsafe`; every other room forbids it at its root.
+    /// Whether the crate may contain `unsafe`; every other crate forbids it at its root.
     is_unsafe: bool,
 }
 
-/// What a room may depend on, of the rooms below it.
+/// The lower crates on which a crate may depend.
 enum Lean {
-    /// Any of them.
+    /// All of them.
     Below,
-    /// These.
+    /// Only these.
     On(&'static [&'static str]),
-    /// Rooms that do no I/O and read no clock, and memory; the room itself is one of them.
+    /// Crates without I/O and clocks, and the memory crate. The crate itself is sans-I/O too.
     SansIo,
 }
 
-/// Dependencies between members of the workspace point down the list.
+/// Checks that dependencies between members of the workspace point down.
 pub(super) fn check_arrows(workspace: &Workspace) -> Vec<Violation> {
     let mut violations = Vec::new();
     for package in &workspace.packages {
@@ -97,7 +97,7 @@ pub(super) fn check_arrows(workspace: &Workspace) -> Vec<Violation> {
     violations
 }
 
-/// Every dependency from outside has its line in `docs/dependencies.md`.
+/// Checks that every external dependency has its row in `docs/dependencies.md`.
 pub(super) fn check_documented(workspace: &Workspace, documented: &str) -> Vec<Violation> {
     let mut violations = Vec::new();
     for package in &workspace.packages {
@@ -116,7 +116,7 @@ pub(super) fn check_documented(workspace: &Workspace, documented: &str) -> Vec<V
     violations
 }
 
-/// The file is part of a room that does no I/O.
+/// Returns whether the file is part of a crate that does no I/O.
 pub(super) fn is_sans_io(workspace: &Workspace, file: &Path) -> bool {
     workspace
         .packages
@@ -125,12 +125,12 @@ pub(super) fn is_sans_io(workspace: &Workspace, file: &Path) -> bool {
         .any(|package| file.starts_with(package.folder.join("src")))
 }
 
-/// The package may contain `unsafe`.
+/// Returns whether the package may contain `unsafe`.
 pub(super) fn may_be_unsafe(package: &Package) -> bool {
     room(&package.name).is_some_and(|room| room.is_unsafe)
 }
 
-/// Why `from` may not depend on `to`, if so.
+/// Returns the reason why `from` may not depend on `to`, if there is one.
 fn refusal(from: &str, to: &str) -> Option<String> {
     let to_rank = rank(to);
     let Some(to_rank) = to_rank else {

@@ -1,4 +1,4 @@
-//! Files of a crate that import each other.
+//! Finds files of a crate that import each other.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use super::{Violation, files_below, read};
 use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
-/// No files of a crate import each other in a circle, but for crates that had one when this rule came, in which it may not
-/// grow.
+/// Checks that no files of a crate import each other in a circle. A crate that had a circle when
+/// this rule was introduced may keep it, but not enlarge it.
 pub(super) fn check_circles(workspace: &Workspace) -> Result<Vec<Violation>, XtaskError> {
     let mut violations = Vec::new();
     for (package, files) in sources(workspace)? {
@@ -19,7 +19,7 @@ pub(super) fn check_circles(workspace: &Workspace) -> Result<Vec<Violation>, Xta
     Ok(violations)
 }
 
-/// Files in the largest circle of each crate that has one.
+/// Returns the size of the largest circle, in files, of each crate that has one.
 pub(crate) fn of_all(workspace: &Workspace) -> Result<Vec<(String, usize)>, XtaskError> {
     let of_package = |(package, files): &(&str, Vec<Source>)| {
         let size = largest(&borrowed(files)).len();
@@ -31,7 +31,7 @@ pub(crate) fn of_all(workspace: &Workspace) -> Result<Vec<(String, usize)>, Xtas
 /// A file: its path below `src`, and its text.
 type Source = (String, String);
 
-/// Files of each crate by their path below `src`, with their text, but for those of tests.
+/// Returns the files of each crate, as path below `src` and text, without test files.
 fn sources(workspace: &Workspace) -> Result<Vec<(&str, Vec<Source>)>, XtaskError> {
     let mut packages = Vec::new();
     for package in &workspace.packages {
@@ -57,7 +57,7 @@ fn borrowed(files: &[Source]) -> Vec<(&str, &str)> {
     files.iter().map(|(place, text)| (place.as_str(), text.as_str())).collect()
 }
 
-/// The folder `src` of a target.
+/// Returns the folder `src` of a target.
 fn source_folder(source: &Path) -> Option<&Path> {
     source.parent().filter(|folder| folder.ends_with("src"))
 }
@@ -79,7 +79,7 @@ fn check(package: &str, files: &[(&str, &str)], most: usize) -> Option<Violation
     Some(Violation { place: package.to_owned(), what })
 }
 
-/// Crates with a circle, and how many files are in the largest.
+/// Crates with a circle, and the largest permitted number of files in it.
 const KNOWN: &[(&str, usize)] = &[
     ("bench", 20),
     ("delivery", 22),
@@ -104,9 +104,10 @@ const KNOWN: &[(&str, usize)] = &[
     ("xtask", 24),
 ];
 
-/// The files of the largest set in which every file imports every other one, perhaps by way of others. A
-/// file is its path below `src` and its text; an import is any path by `crate`, `super` or `self`, or into a
-/// module below. Where nothing goes around, each file is a set of its own.
+/// Returns the files of the largest set in which every file imports every other, directly or
+/// through other files. A file is given as its path below `src` and its text. Any path that begins
+/// with `crate`, `super`, `self` or a module below counts as an import. A file that is in no circle
+/// is a set by itself.
 pub(crate) fn largest<'a>(files: &[(&'a str, &str)]) -> Vec<&'a str> {
     let modules: Vec<Vec<&str>> = files.iter().map(|(place, _)| module(place)).collect();
     let mut reaches: Vec<Vec<bool>> = files
@@ -117,7 +118,7 @@ pub(crate) fn largest<'a>(files: &[(&'a str, &str)]) -> Vec<&'a str> {
             modules.iter().map(|module| imported.contains(&module)).collect()
         })
         .collect();
-    // A file that reaches `middle` reaches what that reaches.
+    // A file that reaches `middle` reaches everything that `middle` reaches.
     for middle in 0..files.len() {
         let beyond = reaches[middle].clone();
         for row in reaches.iter_mut().filter(|row| row[middle]) {
@@ -133,14 +134,14 @@ pub(crate) fn largest<'a>(files: &[(&'a str, &str)]) -> Vec<&'a str> {
     found
 }
 
-/// The module that a file is: `send_half/rest.rs` is `send_half::rest`, the root has no name.
+/// Returns the module path of a file: `send_half/rest.rs` is `send_half::rest`; the root is empty.
 fn module(place: &str) -> Vec<&str> {
     let path = place.strip_suffix(".rs").unwrap_or(place);
     let path = path.strip_suffix("/mod").unwrap_or(path);
     if path == "lib" { Vec::new() } else { path.split('/').collect() }
 }
 
-/// The modules that `text`, which is the module `own`, names in paths.
+/// Returns the modules that paths in `text` name; `text` is the content of the module `own`.
 fn imports<'a>(text: &str, own: &[&str], modules: &'a [Vec<&'a str>]) -> Vec<&'a Vec<&'a str>> {
     let is_below =
         |name: &str| modules.iter().any(|module| module.split_last() == Some((&name, own)));
@@ -164,7 +165,8 @@ fn imports<'a>(text: &str, own: &[&str], modules: &'a [Vec<&'a str>]) -> Vec<&'a
     paths.iter().filter_map(|path| resolve(path, own, modules)).collect()
 }
 
-/// Adds the paths that a path with its groups, like `crate::{a::A, b}`, stands for; returns what follows it.
+/// Adds all paths that a path with groups, such as `crate::{a::A, b}`, stands for. Returns the text
+/// after it.
 fn tree<'a>(text: &'a str, path: &mut Vec<&'a str>, found: &mut Vec<Vec<&'a str>>) -> &'a str {
     let depth = path.len();
     let mut rest = text;
@@ -173,7 +175,7 @@ fn tree<'a>(text: &'a str, path: &mut Vec<&'a str>, found: &mut Vec<Vec<&'a str>
             rest = group.trim_start();
             while !rest.is_empty() && !rest.starts_with('}') {
                 rest = tree(rest, path, found);
-                // Leaves out `as name` and `*`.
+                // Skips `as name` and `*`.
                 rest = rest.trim_start_matches(|c| c != ',' && c != '}');
                 rest = rest.trim_start_matches(|c: char| c == ',' || c.is_whitespace());
             }
@@ -197,7 +199,7 @@ fn word_len(text: &str) -> usize {
     text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len())
 }
 
-/// The module with the longest name that a path goes through.
+/// Returns the module with the longest name that is a prefix of a path.
 fn resolve<'a>(
     path: &[&str],
     own: &[&str],

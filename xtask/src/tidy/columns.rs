@@ -1,8 +1,9 @@
-//! Documents have short lines and short paragraphs, so that a diff shows the sentence that changed.
+//! Checks that documents have short lines and short paragraphs, so that a diff shows the sentence
+//! that changed.
 //!
-//! A line of Markdown has at most [`COLUMNS_MAX`] characters. Rows of tables, blocks of code and lines that are a link
-//! and nothing else may be longer, because they cannot be broken. A paragraph has at most [`LINES_MAX`] lines; an item
-//! of a list is a paragraph of its own.
+//! A line of Markdown has at most [`COLUMNS_MAX`] characters. Rows of tables, code blocks and lines
+//! that consist of a link may be longer, because they cannot be broken. A paragraph has at most
+//! [`LINES_MAX`] lines; each list item is a paragraph.
 
 use super::Violation;
 
@@ -18,7 +19,7 @@ pub(super) fn check_columns(place: &str, text: &str) -> Vec<Violation> {
     faults(text).into_iter().map(violation).collect()
 }
 
-/// Long lines and paragraphs, with the numbers of the lines where they begin.
+/// Returns long lines and paragraphs, with the number of their first line.
 fn faults(text: &str) -> Vec<(usize, String)> {
     let mut faults = Vec::new();
     let mut paragraph = 0;
@@ -51,14 +52,14 @@ fn faults(text: &str) -> Vec<(usize, String)> {
     faults
 }
 
-/// What a line is by its first characters.
+/// The kind of a line, as its first characters show.
 #[derive(Debug, PartialEq, Eq)]
 enum Kind {
     Prose,
-    /// The first line of an item of a list.
+    /// The first line of a list item.
     Item,
     Fence,
-    /// An empty line, a heading or a row of a table.
+    /// An empty line, a heading or a table row.
     Other,
 }
 
@@ -77,7 +78,7 @@ fn kind(line: &str) -> Kind {
     }
 }
 
-/// The line is one link, perhaps as an item of a list.
+/// Returns whether the line is a single link, perhaps as a list item.
 fn is_link(line: &str) -> bool {
     let line = line.trim().trim_start_matches(['*', '-']).trim_start();
     let Some((_, target)) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) else {

@@ -1,9 +1,10 @@
-//! The functions that `docs/architecture.md` leads its readers past are there.
+//! Checks that the functions in the walks of `docs/architecture.md` exist.
 
 use super::Violation;
 
-/// Each row `` | 7 | `Type::name` | `file` | … | `` of the text at `place` names a function of that file, and
-/// rows of one table are numbered in order. `read` returns the text of a file below `crates/`.
+/// Checks that each row `` | 7 | `Type::name` | `file` | … | `` of the text at `place` names a
+/// function of that file, and that the rows of a table are numbered in order. `read` returns the
+/// text of a file below `crates/`.
 pub(super) fn check_hops(
     place: &str,
     text: &str,
@@ -36,7 +37,7 @@ pub(super) fn check_hops(
     violations
 }
 
-/// How many functions each of the tables leads past. Each begins with number 1.
+/// Returns the number of functions in each table. Each table begins with number 1.
 pub(crate) fn counts(text: &str) -> Vec<u32> {
     let mut counts = Vec::new();
     for (number, ..) in text.lines().filter_map(hop) {
@@ -48,7 +49,7 @@ pub(crate) fn counts(text: &str) -> Vec<u32> {
     counts
 }
 
-/// Number, function and file of a row; other lines are none.
+/// Returns number, function and file of a row; `None` for other lines.
 fn hop(row: &str) -> Option<(u32, &str, &str)> {
     let mut cells = row.strip_prefix('|')?.split('|').map(str::trim);
     let number = cells.next()?.parse().ok()?;

@@ -1,5 +1,5 @@
-//! Tests that a plain run leaves out say which of two things they are: slow, and then what runs them, or a known
-//! failure, and then why it fails.
+//! Checks that each ignored test says why. Either it is slow, and the marker names the suite that
+//! runs it, or it is a known failure, and the marker gives the cause.
 
 use super::Violation;
 
@@ -9,13 +9,13 @@ const KNOWN_FAILURE: &str = "known failure: ";
 /// A test that fails for a known reason.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct KnownFailure {
-    /// Name of the function.
+    /// Name of the test function.
     pub(crate) test: String,
-    /// What its marker gives as the reason.
+    /// The cause, as its marker gives it.
     pub(crate) reason: String,
 }
 
-/// Each `#[ignore]` of a file has a marker.
+/// Checks that each `#[ignore]` of a file has a marker.
 pub(super) fn check_ignored(place: &str, text: &str) -> Vec<Violation> {
     ignored(text)
         .filter_map(|Ignored { line, reason, .. }| {
@@ -44,19 +44,19 @@ fn what_is_wrong(reason: &str) -> Option<String> {
     })
 }
 
-/// The acceptance suite that runs a slow test, as its marker says.
+/// Returns the acceptance suite that runs a slow test, as its marker says.
 fn suite_of(reason: &str) -> Option<&str> {
     let named = reason.strip_prefix(SLOW)?.strip_prefix("run by `./x acceptance ")?;
     named.split_once('`').map(|(name, _)| name)
 }
 
-/// The acceptance suites that slow tests of a file name.
+/// Returns the acceptance suites that slow tests of a file name.
 #[cfg(test)]
 pub(crate) fn suites(text: &str) -> Vec<String> {
     ignored(text).filter_map(|found| suite_of(&found.reason).map(str::to_owned)).collect()
 }
 
-/// The known failures of a file.
+/// Returns the known failures of a file.
 pub(crate) fn known_failures(text: &str) -> Vec<KnownFailure> {
     ignored(text)
         .filter_map(|Ignored { test, reason, .. }| {
@@ -68,11 +68,11 @@ pub(crate) fn known_failures(text: &str) -> Vec<KnownFailure> {
 
 /// An attribute `ignore`.
 struct Ignored {
-    /// Where it begins, from 1.
+    /// Line where the attribute begins, from 1.
     line: usize,
-    /// Empty if it gives none.
+    /// Empty if the attribute gives no reason.
     reason: String,
-    /// The function behind it, if there is one.
+    /// The function that follows, if there is one.
     test: Option<String>,
 }
 
@@ -88,7 +88,7 @@ fn ignored(text: &str) -> impl Iterator<Item = Ignored> + '_ {
         let (attribute, behind) = rest.split_once("]\n").unwrap_or((rest, ""));
         let reason = attribute.split_once('"').map_or("", |(_, reason)| reason);
         let reason = reason.strip_suffix('"').unwrap_or(reason);
-        // A reason that goes on in the next line, behind a backslash.
+        // A reason may continue on the next line after a backslash.
         let pieces = reason.split("\\\n").map(str::trim_start);
         let test = behind.lines().find_map(|line| {
             let (_, name) = line.split_once("fn ")?;

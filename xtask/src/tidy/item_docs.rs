@@ -1,8 +1,8 @@
-//! Documentation of public functions: it begins with a verb in the third person, and of a function that returns a
-//! `Result` it has a section on its errors.
+//! Checks the documentation of public functions. It begins with a verb in the third person, and for
+//! a function that returns a `Result` it has a section on errors.
 //!
-//! A crate has at most as many functions without one as [`KNOWN`] says, and none if it is not listed there. The numbers
-//! only fall.
+//! A crate has at most as many functions that break these rules as [`KNOWN`] says, and none if it
+//! is not listed there. The numbers only decrease.
 
 use syn::{Attribute, Expr, File, ImplItem, Item, Lit, Meta, ReturnType, Signature};
 use syn::{TraitItem, Type, Visibility};
@@ -12,8 +12,8 @@ use super::{Violation, files_below, place, read};
 use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
-/// Words that end as a verb does and are nouns or others where they begin a sentence about a function. "Has" would
-/// be one of causing: "has a task woken" is "wakes a task".
+/// Words that have the form of a verb but are no verb at the beginning of such a sentence. "Has" is
+/// listed because it would mean to cause: "has a task woken" is "wakes a task".
 const NO_VERBS: &[&str] = &[
     "Acknowledgements",
     "Addresses",
@@ -73,21 +73,21 @@ const NO_VERBS: &[&str] = &[
     "Works",
 ];
 
-/// Crates with such functions: how many begin with something else, and how many do not name their errors, at most.
+/// Crates with such functions: the maximum number without a verb, and without an errors section.
 const KNOWN: &[(&str, usize, usize)] = &[];
 
-/// What is wrong with the documentation of functions of a crate: one line each.
+/// Faults in the documentation of a crate's functions, one line each.
 #[derive(Default)]
 struct Found {
-    /// Functions whose documentation begins with another word than a verb.
+    /// Functions whose documentation does not begin with a verb.
     without_verb: Vec<String>,
     /// Functions that return a `Result` and do not describe its errors.
     without_errors: Vec<String>,
-    /// All public functions.
+    /// Number of all public functions.
     functions: usize,
 }
 
-/// Checks all crates. Beside violations returns how many functions are left, for a reader.
+/// Checks all crates. Returns violations, and a summary of the remaining functions for a reader.
 pub(super) fn check_item_docs(
     workspace: &Workspace,
 ) -> Result<(Vec<Violation>, String), XtaskError> {
@@ -99,7 +99,7 @@ pub(super) fn check_item_docs(
         for path in files_below(&sources, &workspace.target_dir)? {
             let is_rust = path.extension().is_some_and(|extension| extension == "rs");
             let place = place(&workspace.root, &path);
-            // The guides include it as a program, so it is no public item of the crate.
+            // The guides include this file as a program; it is no public item of the crate.
             if !is_rust || is_test_file(&place) || place.ends_with("src/guide/pair.rs") {
                 continue;
             }
@@ -203,7 +203,8 @@ impl Found {
     }
 }
 
-/// Whether the first word is `Whether`, or has the form of a verb in the third person and is not one of [`NO_VERBS`].
+/// Returns whether the first word is `Whether`, or has the form of a verb in the third person and
+/// is not in [`NO_VERBS`].
 fn begins_with_verb(docs: &str) -> bool {
     let word = docs.split_whitespace().next().unwrap_or_default().trim_end_matches([',', ':', ';']);
     let is_word = word.starts_with(|first: char| first.is_ascii_uppercase())
@@ -212,7 +213,7 @@ fn begins_with_verb(docs: &str) -> bool {
     word == "Whether" || is_word && ends_as_verb && !NO_VERBS.contains(&word)
 }
 
-/// Whether a function returns a `Result`, or a future or `Poll` of one.
+/// Returns whether a function returns a `Result`, or a future or `Poll` of a `Result`.
 fn returns_result(output: &ReturnType) -> bool {
     let ReturnType::Type(_, kind) = output else { return false };
     is_result(kind)
@@ -222,7 +223,7 @@ fn is_result(kind: &Type) -> bool {
     let text = quote::quote!(#kind).to_string().replace(' ', "");
     let after = text.strip_prefix("implFuture<Output=").unwrap_or(&text);
     let after = after.strip_prefix("Poll<").unwrap_or(after);
-    // A type of this name without arguments is one of the C interface: a code.
+    // A `Result` without type arguments is a status code of the C interface.
     after.split_once('<').is_some_and(|(name, _)| name == "Result" || name.ends_with("::Result"))
 }
 

@@ -1,9 +1,9 @@
-//! The tables of limits in `docs/protocol.md` and `docs/sender.md` say what the code says, and say it in
-//! their own words without a slip: 100 000 ns are not 300 µs.
+//! Checks that the tables of limits in `docs/protocol.md` and `docs/sender.md` agree with the code,
+//! and that the words beside a value agree with the value: 100 000 ns are not 300 µs.
 
 use super::Violation;
 
-/// How the heading of the section ends whose table is compared.
+/// The heading of the section with the table ends like this.
 const SECTION: &str = "Limits and timers";
 
 /// One row of the table.
@@ -11,17 +11,17 @@ const SECTION: &str = "Limits and timers";
 pub(super) struct Limit {
     /// Line in the text, from 1.
     pub(super) line: usize,
-    /// Name of a constant, or in lower case of a field with a default.
+    /// Name of a constant, or in lower case the name of a field with a default.
     pub(super) name: String,
-    /// Its value, as the code writes it.
+    /// The value, as the code writes it.
     pub(super) value: String,
-    /// The same in words: `200 ms`, `256 KiB`, or only a unit.
+    /// The value in words: `200 ms`, `256 KiB`, or only a unit.
     pub(super) words: String,
-    /// File that defines it, below `crates/`.
+    /// The file that defines it, below `crates/`.
     pub(super) file: String,
 }
 
-/// The rows of the table of limits. A table that cannot be found has none.
+/// Returns the rows of the table of limits; none if there is no such table.
 pub(super) fn limits(text: &str) -> Vec<Limit> {
     let section = text
         .lines()
@@ -32,8 +32,8 @@ pub(super) fn limits(text: &str) -> Vec<Limit> {
     section.filter_map(|(_, (index, line))| limit(index + 1, line)).collect()
 }
 
-/// Each limit of the text `text` at `place` has in the code the value that the text gives. `read`
-/// returns the text of a file below `crates/`, if there is one.
+/// Checks that each limit in the text at `place` has the value that the code has. `read` returns
+/// the text of a file below `crates/`, if it exists.
 pub(super) fn check_limits(
     place: &str,
     text: &str,
@@ -63,7 +63,7 @@ pub(super) fn check_limits(
     violations
 }
 
-/// A row `` | `name` | `value` | words | `file` | … | ``; other lines are none.
+/// Parses a row `` | `name` | `value` | words | `file` | … | ``; returns `None` for other lines.
 fn limit(line: usize, row: &str) -> Option<Limit> {
     let mut cells = row.strip_prefix('|')?.split('|').map(str::trim);
     let code = |cell: &str| Some(cell.strip_prefix('`')?.strip_suffix('`')?.to_owned());
@@ -76,7 +76,7 @@ fn limit(line: usize, row: &str) -> Option<Limit> {
     })
 }
 
-/// What is wrong with the words beside a value, if they name another number than it.
+/// Returns the fault if the words beside a value name another number.
 fn contradiction(name: &str, value: &str, words: &str) -> Option<String> {
     let Some(numbers) = numbers(value) else {
         return None; // The name of another constant.
@@ -95,13 +95,14 @@ fn contradiction(name: &str, value: &str, words: &str) -> Option<String> {
         .then(|| format!("`{name}` is `{value}`, and that is not {words}"))
 }
 
-/// The numbers in an expression of the code: one, or those of a tuple. `None` if it is none of numbers.
+/// Returns the numbers in an expression of the code: a single one, or those of a tuple. `None` if
+/// the expression is not numeric.
 fn numbers(value: &str) -> Option<Vec<u64>> {
     let inside = value.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(value);
     inside.split(',').map(|number| product(number.trim())).collect()
 }
 
-/// `a`, `a * b …` or `a << b`.
+/// Evaluates `a`, `a * b …` or `a << b`.
 fn product(expression: &str) -> Option<u64> {
     if let Some((number, shift)) = expression.split_once("<<") {
         return product(number.trim())?.checked_shl(literal(shift.trim())?.try_into().ok()?);
@@ -120,8 +121,8 @@ fn literal(digits: &str) -> Option<u64> {
     }
 }
 
-/// The numbers that words say: with a unit of time in nanoseconds, with one of size in bytes, behind `1/`
-/// or `1/2^` as they stand, and others as they stand.
+/// Returns the numbers in words. With a unit of time they are in nanoseconds, with a unit of size
+/// in bytes; numbers after `1/` or `1/2^`, and all others, are unchanged.
 fn quantities(words: &str) -> Vec<u64> {
     let mut found = Vec::new();
     let mut words = words.split_whitespace().peekable();
@@ -134,7 +135,7 @@ fn quantities(words: &str) -> Vec<u64> {
     found
 }
 
-/// How many nanoseconds or bytes a unit has.
+/// Returns the number of nanoseconds or bytes in a unit.
 fn scale(unit: &str) -> Option<u64> {
     let units = [
         ("µs", 1_000),
@@ -148,7 +149,8 @@ fn scale(unit: &str) -> Option<u64> {
     units.iter().find(|(name, _)| *name == unit).map(|(_, scale)| *scale)
 }
 
-/// What `code` gives the constant `name`, or, if it is in lower case, every field of that name.
+/// Returns the values in `code` of the constant `name`, or if `name` is in lower case, of every
+/// field of that name.
 fn values(code: &str, name: &str) -> Vec<String> {
     if name.chars().any(|c| c.is_ascii_lowercase()) {
         return field_values(code, name);
@@ -162,7 +164,7 @@ fn values(code: &str, name: &str) -> Vec<String> {
     value.into_iter().collect()
 }
 
-/// What stands behind `name:` up to the end of the field, except where the field is declared.
+/// Returns the text from `name:` to the end of the field, except where the field is declared.
 fn field_values(code: &str, name: &str) -> Vec<String> {
     let field = format!("{name}: ");
     let starts_field = |before: &str| before.trim_end().ends_with(['{', ',']);

@@ -1,10 +1,10 @@
-//! Links in Markdown files lead somewhere.
+//! Checks that links in Markdown files lead somewhere.
 
 use std::path::Path;
 
 use super::Violation;
 
-/// Every relative link of the file resolves inside the repository.
+/// Checks that every relative link of the file resolves inside the repository.
 pub(super) fn check_links(root: &Path, file: &Path, text: &str) -> Vec<Violation> {
     let folder = file.parent().unwrap_or(root);
     let place = super::place(root, file);
@@ -24,7 +24,7 @@ pub(super) fn check_links(root: &Path, file: &Path, text: &str) -> Vec<Violation
     violations
 }
 
-/// Relative link targets with their line numbers, without fragments; code is left out.
+/// Returns relative link targets with their line numbers, without fragments. Code is skipped.
 fn relative_links(text: &str) -> Vec<(usize, &str)> {
     let mut links = Vec::new();
     let mut in_fence = false;
@@ -36,11 +36,11 @@ fn relative_links(text: &str) -> Vec<(usize, &str)> {
         if in_fence {
             continue;
         }
-        // Odd pieces between backticks are code.
+        // Every second piece between backticks is code.
         for prose in line.split('`').step_by(2) {
             links.extend(targets(prose).map(|target| (index + 1, target)));
         }
-        // `[`name`](target)`: the target follows a piece of code, so it is found in prose as well.
+        // In `[`name`](target)` the target follows a piece of code, so it is in a prose piece.
     }
     links
 }

@@ -1,8 +1,9 @@
-//! Words in names at which a reader who knows the field must stop: in identifiers of Rust, C and Python, and in names
-//! of files.
+//! Finds words in names that stop a reader who knows the field: in identifiers of Rust, C and
+//! Python, and in file names.
 //!
-//! A name counts once for each file that has it. Each crate or folder has at most as many as [`KNOWN`] says, and none if
-//! it is not listed there. The numbers only fall: a change that adds such a name is refused.
+//! A name counts once for each file that contains it. Each crate or folder has at most as many as
+//! [`KNOWN`] says, and none if it is not listed there. The numbers only decrease: a change that
+//! adds such a name is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,7 +13,7 @@ use super::{Violation, files_below, place, read, words};
 use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
-/// Words that are not in names, and what is written instead: beyond those of [`words::PATTERNS`].
+/// Words that names must not contain, with replacements; in addition to [`words::PATTERNS`].
 const PATTERNS: &[(&str, &str)] = &[
     ("untold", "not reported, pending"),
     ("telling", "notifying, reporting"),
@@ -50,25 +51,25 @@ const PATTERNS: &[(&str, &str)] = &[
     ("house", "crate, module, project"),
 ];
 
-/// Crates and folders where some of the words mean something else, so that names may have them, and single names that are
-/// not of our choice or that programs use.
+/// Words that names of a crate or folder may contain, because they have another meaning there. Also
+/// single names that another project chose or that programs use.
 const EXCEPTIONS: &[(&str, &[&str])] = &[
-    // Of the crate nix.
+    // A type of the crate nix.
     ("bench", &["UsageWho"]),
-    // Fields that programs use.
+    // A field that programs use.
     ("link", &["who"]),
     ("python", &["messages_under_way"]),
-    // Letters of the alphabet.
+    // The letters of the alphabet.
     ("dissector", LETTERS),
     ("ethernot-c", LETTERS),
     ("interconnect", LETTERS),
     ("libibverbs-abi", LETTERS),
     ("links", LETTERS),
     ("papers", LETTERS),
-    // fcntl(2) has these words for memory of fixed size (F_SEAL_SHRINK).
+    // fcntl(2) uses these words for memory of fixed size (F_SEAL_SHRINK).
     ("link", SEALS),
     ("mem", SEALS),
-    // Both.
+    // The alphabet and fcntl(2), as above.
     ("paths-abi", &["letter", "seal", "seals"]),
 ];
 
@@ -76,13 +77,14 @@ const LETTERS: &[&str] = &["letter", "letters"];
 
 const SEALS: &[&str] = &["seal", "seals", "sealed", "unsealed"];
 
-/// Crates and folders with such names, and how many at most.
+/// Crates and folders with such names, and their maximum number.
 const KNOWN: &[(&str, usize)] = &[];
 
-/// Of a crate or folder: the names of each file with the words that they have.
+/// The names of each file of a crate or folder, with the words that they contain.
 type Found = BTreeMap<(String, String), BTreeSet<&'static str>>;
 
-/// Checks the names of the whole repository. Beside what is wrong returns what is left, for a reader.
+/// Checks the names of the whole repository. Returns violations, and a summary of what is left for
+/// a reader.
 pub(super) fn check_names(workspace: &Workspace) -> Result<(Vec<Violation>, String), XtaskError> {
     let found = found(workspace)?;
     let mut violations = Vec::new();
@@ -99,7 +101,7 @@ pub(super) fn check_names(workspace: &Workspace) -> Result<(Vec<Violation>, Stri
     Ok((violations, summary))
 }
 
-/// How many names have such words.
+/// Returns the number of names with such words.
 pub(crate) fn count(workspace: &Workspace) -> Result<usize, XtaskError> {
     Ok(found(workspace)?.values().map(BTreeMap::len).sum())
 }
@@ -108,7 +110,7 @@ fn found(workspace: &Workspace) -> Result<BTreeMap<String, Found>, XtaskError> {
     let mut found = BTreeMap::new();
     for path in files_below(&workspace.root, &workspace.target_dir)? {
         let (owner, file) = owner_of(workspace, &path);
-        // It lists them.
+        // This file lists the words.
         if path.ends_with("xtask/src/tidy/names.rs") {
             continue;
         }
@@ -126,7 +128,7 @@ fn found(workspace: &Workspace) -> Result<BTreeMap<String, Found>, XtaskError> {
     Ok(found)
 }
 
-/// The crate or the topmost folder that a file belongs to, and the file's path in it.
+/// Returns the crate or topmost folder of a file, and the file's path in it.
 fn owner_of(workspace: &Workspace, path: &Path) -> (String, String) {
     let packages = workspace.packages.iter().filter(|package| path.starts_with(&package.folder));
     if let Some(package) = packages.max_by_key(|package| package.folder.as_os_str().len()) {
@@ -175,20 +177,20 @@ fn patterns() -> impl Iterator<Item = &'static (&'static str, &'static str)> {
     words::PATTERNS.iter().chain(PATTERNS)
 }
 
-/// The word with what is written instead.
+/// Returns the word with its replacement.
 fn instead(word: &str) -> String {
     let instead = patterns().find(|(one, _)| *one == word).map_or("", |(_, other)| other);
     format!("not \"{word}\" but {instead}")
 }
 
-/// The identifiers of a text without comments and literals.
+/// Returns the identifiers of a text without comments and literals.
 fn identifiers(code: &str) -> BTreeSet<&str> {
     code.split(|c: char| !c.is_alphanumeric() && c != '_')
         .filter(|name| !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()))
         .collect()
 }
 
-/// The words of a name in snake case, in camel case or of a path, in small letters.
+/// Returns the words of a path or of a name in snake case or camel case, in lower case.
 fn parts(name: &str) -> Vec<String> {
     let mut parts = Vec::new();
     for part in name.split(|c: char| !c.is_alphanumeric()) {
@@ -212,7 +214,7 @@ fn parts(name: &str) -> Vec<String> {
     parts
 }
 
-/// A Python text with comments and the insides of strings blanked.
+/// Returns a Python text with comments and the contents of strings blanked.
 fn code_of_python(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;
@@ -233,7 +235,7 @@ fn code_of_python(text: &str) -> String {
     code
 }
 
-/// Length of the Python string that `text` starts with.
+/// Returns the length of the Python string at the start of `text`.
 fn python_string_len(text: &str, quote: char) -> usize {
     let three = String::from(quote).repeat(3);
     let end = if text.starts_with(&three) { three } else { quote.to_string() };

@@ -1,20 +1,22 @@
-//! The rules of a protocol stand beside the code that keeps them, and beside a test.
+//! Checks that the rules of a protocol are cited beside the code that implements them, and beside a
+//! test.
 //!
-//! A rule of the text begins with its name in brackets: `[close.2]`. A comment `//= protocol.md: close.2`, with the name
-//! of the text's file, above an item of the code says that it does what the rule asks for; above a test, that the test shows it.
+//! In the text, a rule begins with its name in brackets: `[close.2]`. A comment
+//! `//= protocol.md: close.2`, with the name of the text's file, cites a rule. Above an item of the
+//! code it says that the item implements the rule; above a test, that the test covers it.
 
 use std::collections::BTreeMap;
 
 use super::Violation;
 
-/// Of a hundred rules, how many have a test at least.
+/// Minimum percentage of rules with a test.
 const TESTED_PERCENT_MIN: usize = 95;
 
-/// The rules of a text, and who cites them.
+/// The rules of a text, and their citations.
 pub(crate) struct Rules {
-    /// Path of the text below the root.
+    /// Path of the text relative to the root.
     place: String,
-    /// What a citation begins with.
+    /// The beginning of a citation.
     mark: String,
     by_name: BTreeMap<String, Rule>,
     violations: Vec<Violation>,
@@ -29,7 +31,7 @@ struct Rule {
 }
 
 impl Rules {
-    /// The rules of the text `text` at `place`.
+    /// Finds the rules of the text `text` at `place`.
     pub(super) fn of(place: &str, text: &str) -> Self {
         let file = place.rsplit('/').next().unwrap_or(place);
         let mut found = Self {
@@ -47,7 +49,7 @@ impl Rules {
         found
     }
 
-    /// Looks for citations in the Rust file `text` at `place`.
+    /// Finds citations in the Rust file `text` at `place`.
     pub(super) fn read(&mut self, place: &str, text: &str) {
         let is_test_file = is_test_file(place);
         let mut is_test = is_test_file;
@@ -74,7 +76,8 @@ impl Rules {
         }
     }
 
-    /// What is wrong: citations of rules that are not there, rules that no code cites, too few with a test.
+    /// Returns violations: citations of unknown rules, rules that no code cites, and too few rules
+    /// with a test.
     pub(super) fn violations(mut self) -> Vec<Violation> {
         if self.by_name.is_empty() {
             self.violate(self.place.clone(), "no rules found".into());
@@ -92,7 +95,7 @@ impl Rules {
         self.violations
     }
 
-    /// How many rules there are, and which of them no test cites.
+    /// Describes how many rules there are, and which of them no test cites.
     pub(super) fn summary(&self) -> String {
         let untested: Vec<String> =
             self.without(|rule| rule.is_tested).into_iter().map(|(name, _)| name).collect();
@@ -100,7 +103,7 @@ impl Rules {
         format!("{}: {} rules, without a test: {names}", self.place, self.by_name.len())
     }
 
-    /// How many rules code cites, how many a test cites, and how many there are.
+    /// Returns the numbers of rules cited by code, of rules cited by tests, and of all rules.
     pub(crate) fn cited(&self) -> (usize, usize, usize) {
         let all = self.by_name.len();
         let unkept = self.without(|rule| rule.is_kept).len();
@@ -108,7 +111,7 @@ impl Rules {
         (all - unkept, all - untested, all)
     }
 
-    /// Names and lines of the rules that lack something, in the order of the text.
+    /// Returns names and lines of the rules for which `has` is false, in the order of the text.
     fn without(&self, has: impl Fn(&Rule) -> bool) -> Vec<(String, usize)> {
         let mut found: Vec<(String, usize)> = self
             .by_name
@@ -125,17 +128,17 @@ impl Rules {
     }
 }
 
-/// The file holds nothing but tests.
+/// Returns whether the file contains only tests.
 pub(crate) fn is_test_file(place: &str) -> bool {
     place.contains("/tests/") || place.ends_with("/tests.rs") || place.ends_with("_tests.rs")
 }
 
-/// The line belongs to the item below it: a comment or an attribute.
+/// Returns whether the line is a comment or an attribute, which belongs to the item below it.
 fn is_beside_item(line: &str) -> bool {
     line.starts_with("//") || line.starts_with("#[")
 }
 
-/// Names of rules, with their lines: `[area.1]`, where no link follows, not as code.
+/// Returns names of rules with their lines: `[area.1]`, neither followed by a link nor inside code.
 fn names(text: &str) -> Vec<(usize, &str)> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -153,7 +156,8 @@ fn names(text: &str) -> Vec<(usize, &str)> {
     found
 }
 
-/// `area.1`: an area in lower case, perhaps of several words, and a number.
+/// Returns whether this is a rule name like `area.1`: an area in lower case, perhaps of several
+/// words, and a number.
 fn is_name(name: &str) -> bool {
     let is_word = |c: char| c.is_ascii_lowercase() || c == '-';
     name.split_once('.').is_some_and(|(area, number)| {
@@ -171,7 +175,7 @@ mod tests {
     const KEPT: &str = "//= p.md: close.1, set-up.2\n/// Closes.\n#[must_use]\nfn close() {}\n";
     const SHOWN: &str = "mod tests {\n    //= p.md: close.1\n    //= p.md: set-up.2\n    #[test]\n    fn a() {}\n}\n";
 
-    /// What is wrong if a text has these files.
+    /// Returns the violations of a text whose code is these files.
     fn check(files: &[(&str, &str)]) -> Vec<String> {
         let mut rules = Rules::of("p.md", TEXT);
         for (place, text) in files {

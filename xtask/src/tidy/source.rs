@@ -2,16 +2,17 @@
 
 use super::Violation;
 
-/// Longest file, in lines: beyond it a file wants to be two.
+/// Maximum length of a file, in lines. A longer file should be split.
 const FILE_LINES_MAX: usize = 1000;
 
-/// File names that say nothing about what is in the file.
+/// File names that do not describe the content.
 const EMPTY_NAMES: &[&str] = &["utils", "util", "common", "misc", "helpers", "helper"];
 
-/// Left over from writing; never in a commit.
+/// Macros left over from development, forbidden in commits.
 const LEFTOVERS: &[&str] = &["dbg!", "todo!", "unimplemented!"];
 
-/// What a crate must not name when time, entropy and I/O come in as arguments.
+/// Names that a sans-I/O crate must not contain, because time, randomness and I/O are passed to it
+/// as arguments.
 const SANS_IO_BANS: &[&str] = &[
     "std::net::UdpSocket",
     "std::net::TcpStream",
@@ -26,7 +27,7 @@ const SANS_IO_BANS: &[&str] = &[
     "getrandom",
 ];
 
-/// The name of the file says what is in it.
+/// Checks that the file name describes the content.
 pub(super) fn check_name(place: &str) -> Option<Violation> {
     let stem = place.rsplit('/').next()?.strip_suffix(".rs")?;
     EMPTY_NAMES.contains(&stem).then(|| Violation {
@@ -35,7 +36,7 @@ pub(super) fn check_name(place: &str) -> Option<Violation> {
     })
 }
 
-/// The file is short enough and free of leftovers.
+/// Checks that the file is short enough and has no leftovers.
 pub(super) fn check_text(place: &str, text: &str) -> Vec<Violation> {
     let mut violations = check_banned(place, text, LEFTOVERS, "left over from writing");
     let lines = text.lines().count();
@@ -48,12 +49,13 @@ pub(super) fn check_text(place: &str, text: &str) -> Vec<Violation> {
     violations
 }
 
-/// The file names no socket, thread, clock or global source of randomness, its tests included.
+/// Checks that the file, including its tests, names no socket, thread, clock or global source of
+/// randomness.
 pub(super) fn check_sans_io(place: &str, text: &str) -> Vec<Violation> {
     check_banned(place, text, SANS_IO_BANS, "time, entropy and I/O come in as arguments here")
 }
 
-/// The root of the crate forbids `unsafe`.
+/// Checks that the root of the crate forbids `unsafe`.
 pub(super) fn check_forbids_unsafe(place: &str, text: &str) -> Option<Violation> {
     let is_forbidden =
         code_of(text).lines().any(|line| line.trim_start().starts_with("#![forbid(unsafe_code)]"));
@@ -77,7 +79,7 @@ fn check_banned(place: &str, text: &str, banned: &[&str], why: &str) -> Vec<Viol
     violations
 }
 
-/// `name` occurs in `line`, not as the end of a longer identifier.
+/// Returns whether `line` contains `name`, not as the end of a longer identifier.
 fn contains_name(line: &str, name: &str) -> bool {
     line.match_indices(name).any(|(at, _)| {
         let before = line.get(..at).and_then(|start| start.chars().next_back());
@@ -85,17 +87,17 @@ fn contains_name(line: &str, name: &str) -> bool {
     })
 }
 
-/// The text with comments and the insides of string and character literals blanked; lines stay.
+/// Blanks comments and the contents of string and character literals; line breaks stay.
 pub(crate) fn code_of(text: &str) -> String {
     blanked(text, false)
 }
 
-/// The text with comments blanked; lines stay, and so do literals.
+/// Blanks comments; line breaks and literals stay.
 pub(crate) fn without_comments(text: &str) -> String {
     blanked(text, true)
 }
 
-/// The text with comments blanked, and literals unless they are kept.
+/// Blanks comments, and literals unless they are kept.
 fn blanked(text: &str, keeps_literals: bool) -> String {
     let mut code = String::with_capacity(text.len());
     let mut rest = text;
@@ -129,7 +131,7 @@ fn blanked(text: &str, keeps_literals: bool) -> String {
     code
 }
 
-/// Length of the block comment that `text` starts with; they nest.
+/// Returns the length of the block comment at the start of `text`. Block comments nest.
 fn block_comment_len(text: &str) -> usize {
     let mut depth = 0_u32;
     let mut at = 0;
@@ -150,7 +152,7 @@ fn block_comment_len(text: &str) -> usize {
     text.len()
 }
 
-/// Length of the ordinary string literal that `text` starts with.
+/// Returns the length of the ordinary string literal at the start of `text`.
 fn string_len(text: &str) -> usize {
     let mut is_escaped = false;
     for (at, c) in text.char_indices().skip(1) {
@@ -164,7 +166,8 @@ fn string_len(text: &str) -> usize {
     text.len()
 }
 
-/// Length of the raw string literal (`r"…"`, `br#"…"#`) that `text` starts with, if it does.
+/// Returns the length of the raw string literal (`r"…"`, `br#"…"#`) at the start of `text`, if
+/// there is one.
 fn raw_string_len(text: &str) -> Option<usize> {
     let after_prefix = text.strip_prefix(['b', 'c']).unwrap_or(text).strip_prefix('r')?;
     let after_hashes = after_prefix.trim_start_matches('#');
@@ -175,7 +178,7 @@ fn raw_string_len(text: &str) -> Option<usize> {
     Some(body.find(&end).map_or(text.len(), |at| head + at + end.len()))
 }
 
-/// Length of the character literal that `text` starts with; `None` for a lifetime.
+/// Returns the length of the character literal at the start of `text`; `None` for a lifetime.
 fn char_len(text: &str) -> Option<usize> {
     let mut chars = text.char_indices().skip(1);
     let (_, first) = chars.next()?;

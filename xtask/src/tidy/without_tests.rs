@@ -2,7 +2,7 @@
 
 use super::source::code_of;
 
-/// The text without tests, comments and the insides of literals.
+/// Returns the text without tests, comments and the contents of literals.
 pub(crate) fn code_without_tests(text: &str) -> String {
     let code = code_of(text);
     let of_tests = test_lines(&code);
@@ -10,7 +10,7 @@ pub(crate) fn code_without_tests(text: &str) -> String {
     lines.flat_map(|(line, _)| [line, "\n"]).collect()
 }
 
-/// Of each line whether it belongs to an item behind `#[cfg(test)]`.
+/// Returns for each line whether it belongs to an item marked `#[cfg(test)]`.
 pub(crate) fn test_lines(code: &str) -> Vec<bool> {
     let mut depth: Option<i32> = None;
     let mut found = Vec::new();
@@ -30,7 +30,7 @@ pub(crate) fn test_lines(code: &str) -> Vec<bool> {
     found
 }
 
-/// How deep in brackets of an item one is behind `c`; `None` when it has ended.
+/// Returns the bracket depth within an item after `c`; `None` if the item has ended.
 fn depth_behind(c: char, depth: i32) -> Option<i32> {
     match c {
         '(' | '[' | '{' => Some(depth + 1),

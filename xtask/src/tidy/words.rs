@@ -1,7 +1,7 @@
-//! Words in comments and documents at which a reader who knows the field must stop.
+//! Finds words in comments and documents that stop a reader who knows the field.
 //!
-//! Each crate and each document has at most as many as [`KNOWN`] says, and none if it is not listed there. The numbers
-//! only fall: a change that adds such a word is refused.
+//! Each crate and each document has at most as many as [`KNOWN`] says, and none if it is not listed
+//! there. The numbers only decrease: a change that adds such a word is refused.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::{Violation, files_below, read};
 use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
-/// Words that are not written, and what is written instead.
+/// Forbidden words and their replacements.
 pub(super) const PATTERNS: &[(&str, &str)] = &[
     ("whoever", "the thing by its name: the peer, the requester, the calling thread"),
     ("nobody", "no peer, no thread, nothing"),
@@ -44,13 +44,13 @@ pub(super) const PATTERNS: &[(&str, &str)] = &[
     ("seals", "switch markers"),
 ];
 
-/// Crates and documents with such words, and how many at most.
+/// Crates and documents with such words, and their maximum number.
 const KNOWN: &[(&str, usize)] = &[("docs/architecture.md", 4)];
 
-/// How often each pattern is in the texts of a crate or document.
+/// The number of occurrences of each pattern in the texts of a crate or document.
 type Found = BTreeMap<&'static str, usize>;
 
-/// Checks all crates and documents. Beside what is wrong returns what is left, for a reader.
+/// Checks all crates and documents. Returns violations, and a summary of what is left for a reader.
 pub(super) fn check_words(workspace: &Workspace) -> Result<(Vec<Violation>, String), XtaskError> {
     let found = found(workspace)?;
     let mut violations = Vec::new();
@@ -67,7 +67,7 @@ pub(super) fn check_words(workspace: &Workspace) -> Result<(Vec<Violation>, Stri
     Ok((violations, summary))
 }
 
-/// All such words in comments and documents.
+/// Returns the number of such words in all comments and documents.
 pub(crate) fn count(workspace: &Workspace) -> Result<usize, XtaskError> {
     Ok(found(workspace)?.values().flat_map(BTreeMap::values).sum())
 }
@@ -80,7 +80,7 @@ fn found(workspace: &Workspace) -> Result<BTreeMap<String, Found>, XtaskError> {
             if path.extension().is_none_or(|extension| extension != "rs") {
                 continue;
             }
-            // It lists them.
+            // This file lists the words.
             if path.ends_with("xtask/src/tidy/words.rs") {
                 continue;
             }
@@ -134,7 +134,7 @@ fn add<'a>(words: &mut Found, texts: impl Iterator<Item = &'a str>) {
     }
 }
 
-/// How often `pattern` is in `text` as words of their own.
+/// Returns how often `pattern` occurs in `text` as separate words.
 fn occurrences(text: &str, pattern: &str) -> usize {
     let is_part = |character: Option<char>| {
         character.is_some_and(|character| character.is_alphanumeric() || "_-`".contains(character))
@@ -147,7 +147,7 @@ fn occurrences(text: &str, pattern: &str) -> usize {
         .count()
 }
 
-/// The comment of a line of code.
+/// Returns the comment in a line of code.
 fn comment_of(line: &str) -> Option<&str> {
     let start = line.match_indices("//").map(|(start, _)| start).find(|&start| {
         let before = line.get(..start).unwrap_or_default();
@@ -156,7 +156,7 @@ fn comment_of(line: &str) -> Option<&str> {
     line.get(start..)
 }
 
-/// Lines of a document outside of blocks of code.
+/// Returns the lines of a document outside code blocks.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut in_fence = false;
     text.lines().filter(move |line| {

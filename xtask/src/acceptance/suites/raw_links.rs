@@ -351,7 +351,7 @@ const LOSSY: &[&str] = &[
     "{quick:10|40}",
 ];
 const FAILOVER: &[&str] = &["bench", "failover", "--phase", "{quick:0.8|1.5}", "--json", "{json}"];
-/// Processes that share memory are in one network namespace.
+/// Arguments of a run over shared memory: the processes must be in one network namespace.
 const SHARED_MEMORY_SMALL: &[&str] = &[
     "bench",
     "--loopback",

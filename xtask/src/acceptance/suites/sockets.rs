@@ -1,4 +1,5 @@
-//! Unmodified programs with ordinary sockets: that they work over the edge, and what they gain.
+//! Unmodified programs with ordinary sockets: that they work over the edge, and how much faster
+//! they are.
 
 use super::{none_fails, printed, sources, tests};
 use crate::acceptance::entries::Step;
@@ -7,7 +8,8 @@ use crate::acceptance::repeated::Tests as Repeated;
 use crate::acceptance::structure::Count;
 use crate::acceptance::{Bound, Probe, Row};
 
-/// A case of `ethernot bench programs` whose counters prove the way it took, and a quantity of it.
+/// Expands to a quantity of a case of `ethernot bench programs` whose counters prove the path
+/// taken.
 macro_rules! case {
     ($name:literal, $quantity:literal) => {
         [
@@ -326,7 +328,8 @@ pub(super) const ROWS: &[Row] = &[
     ),
 ];
 
-/// Runs of unmodified programs, of which none fails: so many, and so many in a quick run.
+/// A row about runs of unmodified programs, none of which may fail: the number of runs in a full
+/// and in a quick run.
 const fn runs(
     name: &'static str,
     [least, least_quick]: [f64; 2],
@@ -343,22 +346,22 @@ const fn runs(
     }
 }
 
-/// What unmodified programs reach, against kernel TCP in turn.
+/// A row about the performance of unmodified programs, compared with kernel TCP in turn.
 const fn program(name: &'static str, bound: Bound, steps: &'static [Step]) -> Row {
     let arguments = &["bench", "programs", "--repetitions", "{quick:3|10}", "--json", "{json}"];
     let probe = Probe::Entry { arguments, steps, pointer: "/ratio/median" };
     Row { name, bound, bound_quick: None, probe }
 }
 
-/// 1.05 times TCP's time, and as a rate.
+/// At most 1.05 times TCP's time. The next constant is the bound for rates.
 const TIME: Bound = Bound::AtMost(1.05, "x");
 const RATE: Bound = Bound::AtLeast(0.952, "x");
 
-/// 1.1 times TCP's time, and as a rate.
+/// At most 1.1 times TCP's time. The next constant is the bound for rates.
 const TIME_BOTH: Bound = Bound::AtMost(1.1, "x");
 const RATE_BOTH: Bound = Bound::AtLeast(0.909, "x");
 
-/// The time of connecting, by `ethernot bench sockets`.
+/// A row about the time of connecting, measured by `ethernot bench sockets`.
 const fn connection(
     name: &'static str,
     bound: Bound,

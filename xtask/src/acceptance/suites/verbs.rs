@@ -1,11 +1,11 @@
-//! Unmodified RDMA programs over the libraries: that they run, and how fast.
+//! Unmodified RDMA programs with the libraries: that they run, and how fast.
 
 use super::{printed, tests};
 use crate::acceptance::entries::Step;
 use crate::acceptance::printed::Tests;
 use crate::acceptance::{Bound, Probe, Row};
 
-/// Tests of programs of which none may fail.
+/// A row about tests of programs, none of which may fail.
 const fn none_fails(name: &'static str, chosen: &'static str, in_quick: bool) -> Row {
     super::none_fails(name, "programs", chosen, in_quick)
 }
@@ -97,7 +97,7 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// A contender of a point of `ethernot bench verbs`, and its ratio to another one.
+/// Expands to a point of `ethernot bench verbs`: a contender and its ratio to another.
 macro_rules! ratio {
     ($point:literal, $to:literal) => {
         ratio!($point, "edge0-polling", $to)
@@ -114,7 +114,8 @@ macro_rules! ratio {
     };
 }
 
-/// The command that measures a test of `ethernot bench verbs` with these sizes, and further arguments.
+/// Expands to the command that measures a test of `ethernot bench verbs` with these sizes and
+/// further arguments.
 macro_rules! measured {
     ($test:literal, $sizes:literal $(, $more:literal)*) => {
         &[
@@ -124,14 +125,14 @@ macro_rules! measured {
     };
 }
 
-/// A curve of availability of messages of 256 KiB, which the paper shows.
+/// Expands to an availability curve of messages of 256 KiB, which the paper shows.
 macro_rules! curve {
     ($curve:literal) => {
         [Step::At("/availability/curves"), Step::Entry(&[("name", $curve)])]
     };
 }
 
-/// The ratio of a curve to that of the same program over TCP.
+/// Expands to the ratio of a curve to the curve of the same program over TCP.
 macro_rules! curve_ratio {
     ($curve:literal, $to:literal) => {
         [
@@ -143,14 +144,14 @@ macro_rules! curve_ratio {
     };
 }
 
-/// A region of touched memory.
+/// Expands to the steps to a region of touched memory.
 macro_rules! region {
     ($name:literal) => {
         [Step::At("/registration/points"), Step::Entry(&[("name", $name)])]
     };
 }
 
-/// The measurements of an iWARP adapter, from a paper, on the device of this project.
+/// A paper's measurements of an iWARP adapter, made with the device of this project.
 pub(super) const PAPER_001: &[Row] = &[
     super::none_fails(
         "iwarp-perf and tcp-perf: every test, operation and manner moves the bytes that were sent; bad input; killed peers",
@@ -299,7 +300,8 @@ pub(super) const PAPER_001: &[Row] = &[
     ),
 ];
 
-/// The larger of two figures divided by the smaller, at most 1.11: from 0.9 to 1.11.
+/// A row about two figures that may differ by 10 %: the larger divided by the smaller is at most
+/// 1.11.
 const fn apart(name: &'static str, figure: &'static str, part: &'static str) -> Row {
     printed(name, Bound::AtMost(1.11, "x"), figure, slow(part))
 }
@@ -357,7 +359,7 @@ const REGISTRATION: &[&str] = &[
     "{json}",
 ];
 
-/// How much more the largest region of touched memory costs than the smallest.
+/// The cost of the largest region of touched memory divided by the cost of the smallest.
 const GROWTH: &[Step] = &[Step::At("/registration/growth"), Step::Entry(&[("memory", "touched")])];
 
 const fn availability(
@@ -380,7 +382,7 @@ const fn registration(
     Row { name, bound, bound_quick: None, probe }
 }
 
-/// The bandwidth of MPI divided by that of verbs: an overhead of 20 % at most.
+/// A row about the bandwidth of MPI divided by that of verbs: an overhead of 20 % at most.
 const fn mpi(name: &'static str, steps: &'static [Step]) -> Row {
     let arguments = measured!("mpi", "64K,1M", "--windows", "16");
     let probe = Probe::Entry { arguments, steps, pointer: "/value/median" };

@@ -1,5 +1,6 @@
-//! How threads wait: as cheap as TCP where the link is the limit, as robust where processors are, as fast
-//! as bare frames where neither is. Each row compares contenders of one run, which took turns.
+//! How threads wait: as cheap as TCP where the link is the limit, as robust where processors are
+//! scarce, as fast as bare frames otherwise. Each row compares contenders of one run, which took
+//! turns.
 
 use crate::acceptance::compared::{Comparison, Point, PointLocation, Quantity, Side};
 use crate::acceptance::printed::Tests;
@@ -25,19 +26,19 @@ const fn side(contender: &'static str, waiting: &'static str) -> Side {
     Side { contender, waiting }
 }
 
-/// The edge protocol that polls, against TCP that polls.
+/// Compares the edge protocol that polls with TCP that polls.
 const fn polled(quantity: Quantity) -> Comparison {
     let (own, other) = (side("edge", "poll"), side("tcp-poll", "poll"));
     Comparison { place: PointLocation::Bench, points: ALL, own, other, quantity }
 }
 
-/// The edge protocol that blocks, against TCP that blocks.
+/// Compares the edge protocol that blocks with TCP that blocks.
 const fn event(points: &'static [Point], quantity: Quantity) -> Comparison {
     let (own, other) = (side("edge", "interrupt"), side("tcp", "interrupt"));
     Comparison { place: PointLocation::Bench, points, own, other, quantity }
 }
 
-/// Ordinary sockets by the library, against the same over TCP.
+/// Compares ordinary sockets with the library for sockets with the same sockets over TCP.
 const fn preloaded(
     points: &'static [Point],
     own: &'static str,
@@ -48,7 +49,7 @@ const fn preloaded(
     Comparison { place: PointLocation::Sockets, points, own, other, quantity }
 }
 
-/// Over links of 1 Gb/s, against TCP or MPTCP, both of which block.
+/// Compares over links of 1 Gb/s with TCP or MPTCP; all block.
 const fn shaped(
     set_up: &'static str,
     waiting: &'static str,
@@ -59,14 +60,14 @@ const fn shaped(
     Comparison { place: PointLocation::SetUp(set_up), points: STREAMS, own, other, quantity }
 }
 
-/// A small write beside a stream, against the same with both ends polling.
+/// Compares a small write beside a stream with the same write when both ends poll.
 const fn beside(waiting: &'static str) -> Comparison {
     let (own, other) = (side("edge", waiting), side("edge", "poll"));
     let quantity = Quantity::ExtraLatency;
     Comparison { place: PointLocation::SetUp("1L-1G"), points: BESIDE, own, other, quantity }
 }
 
-/// What both ends take of two processors.
+/// Compares the processor time of both ends, as a share of two processors.
 const fn share(points: &'static [Point]) -> Comparison {
     let own = side("edge", "mixed");
     let quantity = Quantity::Share;
@@ -89,7 +90,8 @@ pub(super) const ROWS: &[Row] = &[
         polled(RATE),
     ),
     compared("polled, 4 busy loops: the same", at_least(0.9), &BUSY_4, polled(RATE)),
-    // The throughput test has three clients, so contenders that poll are measured with one client and its latency only.
+    // The throughput test has three clients, so polling contenders are measured with one client and
+    // for latency only.
     compared(
         "polled by the preload, 2 busy loops: time of a ping-pong against TCP that polls",
         at_most(1.0 / 0.9),
@@ -318,7 +320,7 @@ pub(super) const ROWS: &[Row] = &[
         Bound::AtMost(25.0, "%"),
         Probe::Number { arguments: &REALITY, pointer: "/worst_error_percent" },
     ),
-    // Points whose real samples differ too much are not in the error.
+    // The error excludes points whose real samples differ too much.
     row(
         "sim reality: points too unsteady to compare",
         Bound::AtMost(0.0, "points"),
@@ -338,7 +340,7 @@ pub(super) const ROWS: &[Row] = &[
 
 const RATE: Quantity = Quantity::Rate;
 
-/// What the table of the papers and the bounds under load have in common.
+/// All points of the papers' table and of the bounds under load.
 const ALL: &[Point] = &[
     ("ping-pong", 8),
     ("ping-pong", 16 << 10),
@@ -358,11 +360,11 @@ const MPICH: Tests =
     Tests { package: "programs", target: "--test=mpich", part: "speeds_of_mpi", part_quick: None };
 const PASSIVE: Tests = tests("ethernot", "--test=passive", "gets_from_a_passive_server");
 
-/// The commit before threads waited by one policy. The mechanisms that it replaces are younger than the
-/// commit whose speed is the measure.
+/// The commit before threads waited by one policy. The mechanisms that the policy replaced are
+/// younger than the commit used for speed.
 const BEFORE: &str = "5089d955";
 
-/// Files that decide how a thread waits, then or now.
+/// Files that decide how a thread waits, at that commit or now.
 const PLACES: &[&str] = &[
     "crates/runtime/src/arming.rs",
     "crates/runtime/src/aside.rs",
@@ -376,7 +378,7 @@ const PLACES: &[&str] = &[
     "crates/waiting/src/wait_policy.rs",
 ];
 
-/// Everything beside so many busy loops.
+/// Arguments that run everything beside `busy` busy loops.
 const fn loaded(busy: &'static str) -> [&'static str; 20] {
     [
         "bench",
@@ -451,7 +453,7 @@ const fn loaded_sockets(busy: &'static str) -> [&'static str; 18] {
 const SOCKETS_BUSY_2: [&str; 18] = loaded_sockets("2");
 const SOCKETS_BUSY_4: [&str; 18] = loaded_sockets("4");
 
-/// Over shaped links, with what else the rest of the arguments says.
+/// Arguments of a run over shaped links, with further arguments.
 const fn over(
     set_up: &'static str,
     link: &'static str,
@@ -510,7 +512,7 @@ const fn yardsticks(link: &'static str) -> [&'static str; 10] {
 const YARDSTICKS_UDP: [&str; 10] = yardsticks("udp");
 const YARDSTICKS_XDP: [&str; 10] = yardsticks("xdp");
 
-/// Processes that share memory are in one network namespace.
+/// Arguments of a run over shared memory: the processes must be in one network namespace.
 const SHARED_MEMORY: [&str; 17] = [
     "bench",
     "--loopback",
