@@ -1,4 +1,4 @@
-//! Building the `ethernot` program, and running commands to their end.
+//! Builds the `ethernot` program, and runs commands to their end.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -28,7 +28,7 @@ pub(crate) fn build_program_in(
     Ok(program)
 }
 
-/// Runs a command to its end with our terminal; anything but success is an error.
+/// Runs a command to its end on this terminal; returns an error unless it succeeds.
 pub(crate) fn checked(command: &mut Command) -> Result<(), XtaskError> {
     let program = format!("{command:?}").replace('"', "");
     match command.status() {

@@ -1,9 +1,9 @@
-//! The ABI of the C library, by `abidiff` where it is installed: programs that are compiled today run with the library of
-//! tomorrow.
+//! Checks the ABI of the C library with `abidiff`, where it is installed: programs compiled today
+//! must run with later libraries.
 //!
-//! The header is the ABI, because a test holds its functions to be those that the library exports. So it is compiled to a
-//! library whose functions do nothing, and that is compared with a recorded description. Types come from its debug
-//! information.
+//! The header defines the ABI, because a test checks that the library exports exactly its
+//! functions. The header is compiled to a library of empty functions, which is compared with a
+//! recorded description. The types come from its debug information.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -17,10 +17,10 @@ use crate::workspace::Workspace;
 /// The recorded description.
 const RECORDED: &str = "docs/api/ethernot-c.abi.xml";
 
-/// What may change although `abidiff` reports it.
+/// Changes that are permitted although `abidiff` reports them.
 const MAY_CHANGE: &str = "abi/c/ethernot.abignore";
 
-/// Compares, or records with `UPDATE_SNAPSHOTS=1`.
+/// Compares the ABI with the recorded one, or records it with `UPDATE_SNAPSHOTS=1`.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     if std::env::var_os("UPDATE_SNAPSHOTS").is_none() {
         let count = test(workspace)?;
@@ -34,7 +34,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Compares. Functions, and fields at the end of structures of options, may be added.
+/// Compares the ABI with the recorded one. Functions, and fields at the end of option structures,
+/// may be added.
 pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
     if !is_installed("abidiff") {
         println!("skipped: abidiff is not installed, so the ABI of the C library is not compared");
@@ -63,7 +64,7 @@ fn is_installed(program: &str) -> bool {
     command.status().is_ok_and(|status| status.success())
 }
 
-/// Makes a library of the header and returns its path.
+/// Compiles the header to a library and returns its path.
 fn compile(workspace: &Workspace) -> Result<PathBuf, XtaskError> {
     let header = workspace.root.join(C_HEADER);
     let text = std::fs::read_to_string(&header)
@@ -76,14 +77,14 @@ fn compile(workspace: &Workspace) -> Result<PathBuf, XtaskError> {
     let name = c_versioned();
     let library = folder.join(&name);
     let mut compiler = Command::new("cc");
-    // In the folder, so that its path is not in the description.
+    // Runs in the folder, so that the description does not contain its path.
     compiler.current_dir(&folder).args(["-g", "-shared", "-fPIC", "-w"]);
     compiler.arg(format!("-Wl,-soname,{name}"));
     checked(compiler.args(["-o", &name, "functions.c"]))?;
     Ok(library)
 }
 
-/// The header with a body for each function that it declares.
+/// Returns the header with a body for each function that it declares.
 fn with_bodies(header: &str) -> String {
     let mut text = String::new();
     let mut is_in_function = false;

@@ -1,5 +1,6 @@
-//! `cargo xtask check`: format, lints, unit tests and the rules of the house of what changed, for the minutes between
-//! two edits. What it leaves out (other tests, documentation, programs of others) is `cargo xtask test`'s.
+//! `cargo xtask check`: format, lints, unit tests and project rules for what has changed, in a few
+//! minutes. It omits other tests, documentation and third-party programs; `cargo xtask test` runs
+//! them.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -14,7 +15,7 @@ use crate::suite;
 use crate::tidy;
 use crate::workspace::{Package, Workspace, cargo, package_name, source_root};
 
-/// Checks what changed since a commit, as `arguments` say.
+/// Checks what has changed since a commit, as `arguments` say.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let packages = match words.as_slice() {
@@ -77,12 +78,13 @@ fn check(workspace: &Workspace, packages: &[&Package]) -> Result<ExitCode, Xtask
     Ok(if count.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Arguments of cargo that choose these packages.
+/// Returns the arguments of cargo that choose these packages.
 fn of(names: &[String]) -> Vec<String> {
     names.iter().flat_map(|name| ["--package".to_owned(), name.clone()]).collect()
 }
 
-/// Crates that a change of these can break: those that use one of them directly, and are none of them.
+/// Returns the crates that a change of `packages` can break: those that depend on one directly and
+/// are not among them.
 fn users(workspace: &Workspace, packages: &[&Package]) -> Vec<String> {
     let names: Vec<_> = packages.iter().map(|package| package.name.as_str()).collect();
     let is_used = |package: &Package| {
@@ -93,7 +95,8 @@ fn users(workspace: &Workspace, packages: &[&Package]) -> Vec<String> {
     others.filter(|package| is_used(package)).map(|package| package_name(&package.name)).collect()
 }
 
-/// The packages with a file that changed since `commit`; all if something changed that holds for all.
+/// Returns the packages with a file that changed since `commit`, or all packages if a file changed
+/// that affects all.
 fn changed<'a>(workspace: &'a Workspace, commit: &str) -> Result<Vec<&'a Package>, XtaskError> {
     let files = changed_files(commit)?;
     let folders: Vec<&Path> =
@@ -107,8 +110,8 @@ fn changed<'a>(workspace: &'a Workspace, commit: &str) -> Result<Vec<&'a Package
         .collect())
 }
 
-/// Which of these folders of packages have one of these files, a path below `root` each. A file belongs to the
-/// innermost folder that it is in.
+/// Returns for each package folder whether it contains one of the changed files, which are paths
+/// relative to `root`. A file belongs to the innermost folder that contains it.
 fn owners(root: &Path, folders: &[&Path], files: &BTreeSet<String>) -> Vec<bool> {
     if files.iter().any(|file| HOLD_FOR_ALL.contains(&file.as_str())) {
         return vec![true; folders.len()];
@@ -125,14 +128,14 @@ fn owners(root: &Path, folders: &[&Path], files: &BTreeSet<String>) -> Vec<bool>
     chosen
 }
 
-/// Paths of files that differ from `commit`, and of those that git does not know yet.
+/// Returns the paths of files that differ from `commit`, and of files that git does not track yet.
 fn changed_files(commit: &str) -> Result<BTreeSet<String>, XtaskError> {
     let differ = git(&["diff", "--name-only", commit, "--"])?;
     let new = git(&["ls-files", "--others", "--exclude-standard"])?;
     Ok(differ.lines().chain(new.lines()).map(str::to_owned).collect())
 }
 
-/// What git answers at the root of the sources.
+/// Returns git's output, run at the root of the sources.
 fn git(arguments: &[&str]) -> Result<String, XtaskError> {
     let program = format!("git {}", arguments.join(" "));
     match Command::new("git").current_dir(source_root()).args(arguments).output() {
@@ -145,7 +148,7 @@ fn git(arguments: &[&str]) -> Result<String, XtaskError> {
     }
 }
 
-/// What changes every crate.
+/// Files that affect every crate.
 const HOLD_FOR_ALL: [&str; 4] = ["Cargo.toml", "Cargo.lock", "clippy.toml", "rustfmt.toml"];
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! `cargo xtask constants`: whether some test notices when a number that a person chose has no effect.
+//! `cargo xtask constants`: checks that some test fails when a number that a person chose has no
+//! effect.
 //!
-//! Each constant of [`table`] that decides behaviour gets its neutral value, in a copy of the sources, and the tests that
-//! concern it run, the cheapest first, until one fails.
+//! In a copy of the sources, each constant of [`table`] that decides behaviour gets its neutral
+//! value. Then its tests run, the cheapest first, until one fails.
 
 mod ladder;
 pub(crate) mod sources;
@@ -16,7 +17,7 @@ use self::trial::{Copy, Said};
 use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
-/// Tries constants and prints what notices each. Fails if nothing notices one.
+/// Tries constants and prints which tests fail for each. Fails if no test does for one of them.
 pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
     let wishes = Wishes::parse(arguments)?;
     let chosen: Vec<_> = behaviours().filter(|(file, name, _)| wishes.wants(file, name)).collect();
@@ -37,7 +38,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     Ok(if unnoticed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Tries all constants. Returns the names of those that nothing notices.
+/// Tries all constants. Returns the names of those for which no test fails.
 pub(crate) fn unnoticed(workspace: &Workspace) -> Result<Vec<String>, XtaskError> {
     try_all(workspace, &behaviours().collect::<Vec<_>>())
 }
@@ -59,10 +60,10 @@ fn try_all(workspace: &Workspace, chosen: &[Chosen]) -> Result<Vec<String>, Xtas
 /// A constant that decides behaviour: its file, its name, its neutral value.
 type Chosen = (&'static File, &'static str, &'static str);
 
-/// What is asked for.
+/// The parsed arguments.
 #[derive(Debug, Default)]
 struct Wishes {
-    /// Only constants with one of these in their path or name.
+    /// Only constants with one of these texts in their path or name.
     only: Vec<String>,
     is_list: bool,
 }
@@ -91,7 +92,7 @@ impl Wishes {
     }
 }
 
-/// The first rung that notices, with the first of its tests.
+/// Returns the first rung with a failing test, and the first such test.
 fn noticed_by(
     copy: &Copy,
     file: &File,
@@ -119,7 +120,7 @@ fn noticed_by(
     })
 }
 
-/// Constants that decide behaviour, with their neutral values.
+/// Returns the constants that decide behaviour, with their neutral values.
 fn behaviours() -> impl Iterator<Item = Chosen> {
     FILES.iter().flat_map(|file| {
         file.constants.iter().filter_map(move |(name, kind)| match kind {
@@ -138,17 +139,18 @@ fn total() -> usize {
     FILES.iter().map(|file| file.constants.len()).sum()
 }
 
-/// Path below the root.
+/// Returns the path of a file, relative to the root.
 fn path(file: &File) -> String {
     format!("crates/{}/src/{}", file.package, file.place)
 }
 
-/// Crates of which each chosen constant is listed.
+/// Crates in which each chosen constant must be listed.
 const PACKAGES: [&str; 4] = ["delivery", "engine", "semantics", "runtime"];
 
-/// Constants of a file that are not listed, and listed ones that it does not have.
+/// Returns the constants of a file that are not listed, and listed ones that the file does not
+/// have.
 ///
-/// `place` is the path below the root.
+/// `place` is the path relative to the root.
 pub(crate) fn check_listed(place: &str, text: &str) -> Vec<String> {
     let Some((package, inside)) =
         place.strip_prefix("crates/").and_then(|rest| rest.split_once("/src/"))

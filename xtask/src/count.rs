@@ -1,6 +1,6 @@
-//! How many tests passed, failed and were skipped.
+//! Counts of passed, failed and skipped tests.
 
-/// How many tests ended how.
+/// Numbers of tests by result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     pub(crate) passed: u64,

@@ -1,5 +1,5 @@
-//! `cargo deny`, where it is installed: licences, known faults, duplicates and sources of what comes
-//! from outside, by the rules in `deny.toml`.
+//! Runs `cargo deny`, where it is installed: checks licences, known vulnerabilities, duplicates and
+//! sources of external crates, by the rules in `deny.toml`.
 
 use std::process::Stdio;
 
@@ -7,10 +7,11 @@ use crate::count::Count;
 use crate::error::XtaskError;
 use crate::workspace::cargo;
 
-/// Checks that need nothing but the sources of the crates.
+/// Checks that need only the sources of the crates.
 const OFFLINE: [&str; 3] = ["licenses", "bans", "sources"];
 
-/// Runs all checks. Without the tool, or without the list of known faults, it says what was left out.
+/// Runs all checks. Without the tool, or without the vulnerability database, prints what was
+/// omitted.
 pub(crate) fn test() -> Result<Count, XtaskError> {
     if !succeeds_quietly(&["--version"])? {
         println!(
@@ -20,7 +21,8 @@ pub(crate) fn test() -> Result<Count, XtaskError> {
         return Ok(Count::ONE_SKIPPED);
     }
     let mut count = check(&OFFLINE)?;
-    // Fetched by itself, so that a machine without network is distinguished from a crate with a fault.
+    // The database is fetched separately, to distinguish a machine without a network from a
+    // vulnerable crate.
     if succeeds_quietly(&["fetch", "db"])? {
         count.add(check(&["--disable-fetch", "advisories"])?);
     } else {

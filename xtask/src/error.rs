@@ -1,8 +1,8 @@
-//! Why a chore could not be done, and how chores are called.
+//! Errors of chores, and the usage text.
 
 use std::path::PathBuf;
 
-/// How the program is called.
+/// The usage text.
 pub(crate) const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
@@ -33,7 +33,7 @@ usage: cargo xtask COMMAND
   python                     build the Python packages and run their tests, in a place of their own
   tidy                       check the rules of the house";
 
-/// Why a chore could not be done.
+/// The reason why a chore failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum XtaskError {

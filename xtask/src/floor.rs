@@ -1,27 +1,27 @@
-//! The oldest C library with which what is built starts, and how it is kept: `abi/floor`.
+//! The oldest C library with which the built files start, and how that is ensured: `abi/floor`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::error::XtaskError;
 
-/// Of the GNU C library: that of Debian 10, RHEL 8, and wheels tagged `manylinux_2_28`.
+/// Version of the GNU C library in Debian 10 and RHEL 8, and for wheels tagged `manylinux_2_28`.
 const OLDEST: (u32, u32) = (2, 28);
 
 include!("../../abi/floor/link.rs");
 
-/// Returns the arguments of the linker for a library.
+/// Returns the linker's arguments for a library.
 pub(crate) fn arguments(root: &Path) -> Vec<String> {
     link_arguments(&root.join("abi/floor").display().to_string(), &["library.S", "files.S"])
 }
 
-/// Returns the arguments of the linker for a program in C.
+/// Returns the linker's arguments for a C program.
 pub(crate) fn program_arguments(root: &Path) -> Vec<String> {
     let files = ["library.S", "files.S", "program.S"];
     link_arguments(&root.join("abi/floor").display().to_string(), &files)
 }
 
-/// Fails if one of these files needs a newer C library, with the names for which it does.
+/// Returns an error if one of these files needs a newer C library, with the symbols that need it.
 pub(crate) fn check(files: impl IntoIterator<Item = PathBuf>) -> Result<(), XtaskError> {
     for path in files {
         let mut command = Command::new("objdump");
@@ -42,7 +42,8 @@ pub(crate) fn check(files: impl IntoIterator<Item = PathBuf>) -> Result<(), Xtas
     Ok(())
 }
 
-/// Undefined names of a version that the oldest C library has not, as `name@GLIBC_2.34`.
+/// Returns undefined symbols of versions that the oldest C library does not have, as
+/// `name@GLIBC_2.34`.
 fn newer(symbols: &str) -> Vec<String> {
     let name = |line: &str| {
         let rest = line.split_once("*UND*")?.1;

@@ -1,4 +1,5 @@
-//! `cargo xtask fuzz --seconds N [TARGET...]`: targets of `fuzz/` in turn, all of them if none is named.
+//! `cargo xtask fuzz --seconds N [TARGET...]`: runs targets of `fuzz/` one after the other, all of
+//! them if none is named.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -6,7 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 use crate::error::XtaskError;
 use crate::workspace::Workspace;
 
-/// Shortest run of one target that is worth its build: the corpus alone takes a second or two.
+/// Shortest run of one target, in seconds. The corpus alone takes a second or two.
 const TARGET_SECONDS_MIN: u64 = 5;
 
 /// Divides the time among the targets and runs them; fails at the end if any of them crashed.
@@ -61,7 +62,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
     Ok(ExitCode::FAILURE)
 }
 
-/// Names of the fuzz targets, sorted.
+/// Returns the names of the fuzz targets, sorted.
 pub(crate) fn targets(root: &Path) -> Result<Vec<String>, XtaskError> {
     let folder = root.join("fuzz/fuzz_targets");
     if !folder.is_dir() {
@@ -78,7 +79,7 @@ pub(crate) fn targets(root: &Path) -> Result<Vec<String>, XtaskError> {
     Ok(names)
 }
 
-/// Those that are wanted: all of them if none is named.
+/// Returns the wanted targets; all of them if none is named.
 fn chosen(targets: Vec<String>, wanted: &[String]) -> Result<Vec<String>, XtaskError> {
     if let Some(unknown) = wanted.iter().find(|name| !targets.contains(name)) {
         let what = format!("no fuzz target `{unknown}`; there are: {}", targets.join(", "));
@@ -88,7 +89,8 @@ fn chosen(targets: Vec<String>, wanted: &[String]) -> Result<Vec<String>, XtaskE
     Ok(targets.into_iter().filter(is_wanted).collect())
 }
 
-/// Folders of inputs to begin with. What is found goes to the first, which is no source.
+/// Returns the folders of initial inputs. New inputs are written to the first, which is not under
+/// version control.
 fn corpora(root: &Path, target: &str) -> Result<Vec<PathBuf>, XtaskError> {
     let found = root.join("fuzz/target/corpus").join(target);
     std::fs::create_dir_all(&found)
@@ -97,8 +99,8 @@ fn corpora(root: &Path, target: &str) -> Result<Vec<PathBuf>, XtaskError> {
     Ok([found, kept].into_iter().filter(|folder| folder.is_dir()).collect())
 }
 
-/// Which compiler builds the targets: sanitizers are behind a flag that stable ones refuse unless asked
-/// to be lenient.
+/// The compiler that builds the targets. Sanitizers need a flag that stable compilers reject,
+/// unless a variable makes them accept it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Compiler {
     Nightly,
@@ -106,7 +108,7 @@ pub(crate) enum Compiler {
 }
 
 impl Compiler {
-    /// The one there is, and nothing without cargo-fuzz.
+    /// Returns the installed compiler; `None` without cargo-fuzz.
     pub(crate) fn installed() -> Option<Self> {
         let works = |compiler: &Self| {
             let version = compiler
@@ -121,7 +123,8 @@ impl Compiler {
         [Self::Nightly, Self::Stable].into_iter().find(works)
     }
 
-    /// `cargo fuzz` with this compiler. Not the CARGO that runs us: the proxy picks the toolchain.
+    /// Returns `cargo fuzz` with this compiler. It does not use the running CARGO, because rustup's
+    /// proxy must choose the toolchain.
     fn cargo_fuzz(self) -> Command {
         let mut command = Command::new("cargo");
         match self {

@@ -1,5 +1,5 @@
-//! Known failures: tests that fail for a reason that their marker gives. One that passes is no known failure any
-//! more, and its marker goes.
+//! Known failures: tests that fail for the reason in their marker. A test that passes must lose its
+//! marker.
 
 use std::process::Stdio;
 
@@ -9,7 +9,8 @@ use crate::test_output::TestReader;
 use crate::tidy::{files_below, ignored, read};
 use crate::workspace::{Package, Workspace, cargo, package_name};
 
-/// Runs each known failure of these packages. One that fails counts as skipped, and one that passes as failed.
+/// Runs each known failure of these packages. A test that fails counts as skipped, a test that
+/// passes as failed.
 pub(crate) fn test<'a>(
     workspace: &Workspace,
     packages: impl IntoIterator<Item = &'a Package>,
@@ -35,7 +36,7 @@ pub(crate) fn test<'a>(
     Ok(count)
 }
 
-/// Whether a test of a package that is ignored otherwise runs and passes.
+/// Returns whether an ignored test of a package runs and passes.
 fn passes(package: &str, test: &str) -> Result<bool, XtaskError> {
     let arguments = ["test", "--package", package, "--no-fail-fast", test, "--", "--ignored"];
     let output = cargo().args(arguments).stdin(Stdio::null()).output();

@@ -1,8 +1,10 @@
-//! `libethernot-sockets.so`: functions put before the C library's, and kept apart from what the library itself calls.
+//! `libethernot-sockets.so`: interposes functions on the C library's, separate from the functions
+//! that the library itself calls.
 //!
-//! A name means one function for the program and another for what is linked into the library: Rust's standard library calls
-//! `read` as the program does, and must not come back to the entry. The linker's `--wrap` does that, on an archive
-//! whose functions have other names than those they are called by; `rustc` alone, which makes one piece of everything, cannot.
+//! A name means one function for the program and another for the code linked into the library.
+//! Rust's standard library calls `read` as the program does, and must not reach the interposed
+//! function. The linker's `--wrap` achieves that, on an archive whose functions have other names
+//! than their entries. `rustc` alone cannot, because it links everything in one step.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -17,7 +19,7 @@ pub(crate) const LIBRARY: &str = "libethernot-sockets.so";
 const ARCHIVE: &str = "libethernot_sockets.a";
 const NAMES: &str = "abi/sockets/names.txt";
 
-/// Makes the library in a folder, with what it is made of in another.
+/// Links the library in a folder; intermediate files are in another.
 pub(crate) fn link(
     root: &Path,
     profile: &Path,
@@ -35,7 +37,7 @@ pub(crate) fn link(
             .map(|()| path)
     };
     let (entries, script) = (write("s", entries(&names))?, write("map", script(&names))?);
-    // A program that is running keeps the file it has mapped.
+    // Replaces the file instead of overwriting it: a running program keeps the old file mapped.
     let fresh = folder.join(format!("{LIBRARY}.fresh"));
     let mut command = Command::new("cc");
     command.args(["-shared", "-o"]).arg(&fresh).arg(&entries);
@@ -54,11 +56,11 @@ pub(crate) fn link(
 #[derive(Debug, PartialEq)]
 struct Name {
     name: String,
-    /// Programs call ours by it.
+    /// Whether programs call the library's function by this name.
     is_put: bool,
 }
 
-/// Reads the list; what its lines mean is said at its top.
+/// Parses the list; its first lines explain the format.
 fn parse(text: &str) -> Result<Vec<Name>, String> {
     let mut names = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -75,7 +77,8 @@ fn parse(text: &str) -> Result<Vec<Name>, String> {
     Ok(names)
 }
 
-/// Assembly: an entry for each name, which goes on to its function, and the call before all others.
+/// Returns the assembly: an entry per name, which jumps to its function, and the initialization
+/// call.
 fn entries(names: &[Name]) -> String {
     let jump = if cfg!(target_arch = "aarch64") { "b" } else { "jmp" };
     let mut text = String::from(".text\n");
@@ -95,7 +98,8 @@ fn entries(names: &[Name]) -> String {
             .section .note.GNU-stack, \"\", %progbits\n"
 }
 
-/// The version script: names are without a version, so that they stand before those with any.
+/// Returns the version script. The names have no version, so that they precede names of any
+/// version.
 fn script(names: &[Name]) -> String {
     let mut text = String::from("{\n  global:\n");
     for name in names.iter().filter(|name| name.is_put) {

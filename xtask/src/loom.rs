@@ -1,4 +1,4 @@
-//! `cargo xtask loom`: models of what threads do to each other, in every interleaving.
+//! `cargo xtask loom`: runs models of the interaction of threads, in every interleaving.
 
 use std::env;
 
@@ -6,10 +6,11 @@ use crate::count::Count;
 use crate::error::XtaskError;
 use crate::workspace::{Workspace, cargo, package_name};
 
-/// Crates with models: modules called `model`, which only exist under `--cfg loom`.
+/// Crates with models, which are modules called `model` and exist only under `--cfg loom`.
 const PACKAGES: [&str; 5] = ["work", "mem", "semantics", "runtime", "sockets"];
 
-/// Runs the models in a folder of their own: all below them is built again, for loom's atomics.
+/// Runs the models with a target folder of their own, because loom's atomics require all crates to
+/// be built again.
 pub(crate) fn test(workspace: &Workspace) -> Result<Count, XtaskError> {
     let mut flags = env::var("RUSTFLAGS").unwrap_or_default();
     flags.push_str(" --cfg loom");

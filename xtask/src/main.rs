@@ -35,10 +35,10 @@ use crate::building::build_program;
 use crate::error::{USAGE, XtaskError};
 use crate::workspace::{Workspace, cargo};
 
-/// Commands handed to the `ethernot` program as they are.
+/// Commands passed to the `ethernot` program unchanged.
 const PROGRAM_COMMANDS: [&str; 5] = ["bench", "sim", "serve", "report", "doctor"];
 
-/// Benchmarks of programs over the libraries.
+/// Benchmarks of programs that use the libraries.
 const WITH_LIBRARIES: [&str; 5] = ["sockets", "apache", "ganglia", "programs", "verbs"];
 
 fn main() -> ExitCode {
@@ -83,12 +83,13 @@ fn run(arguments: &[String]) -> Result<ExitCode, XtaskError> {
     }
 }
 
-/// Success if nothing has failed.
+/// Returns success if no test has failed.
 fn outcome(count: count::Count) -> ExitCode {
     if count.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Builds `ethernot` and becomes it, so that signals and the exit status are its own.
+/// Builds `ethernot` and replaces this process by it, so that signals and the exit status are its
+/// own.
 fn hand_over(workspace: &Workspace, arguments: &[String]) -> Result<ExitCode, XtaskError> {
     let program = build_program(workspace)?;
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();

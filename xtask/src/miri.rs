@@ -1,4 +1,4 @@
-//! `cargo xtask miri`: tests of the crates that do nothing but compute, in an interpreter that sees
+//! `cargo xtask miri`: runs tests of the crates that only compute, in an interpreter that detects
 //! undefined behaviour. It needs a nightly compiler.
 
 use std::process::{Command, ExitCode, Stdio};
@@ -6,8 +6,9 @@ use std::process::{Command, ExitCode, Stdio};
 use crate::error::XtaskError;
 use crate::workspace::{Workspace, package_name};
 
-/// What is interpreted: of each crate the tests with these words in their names, or all, but for those
-/// that take a minute or more there: many generated inputs, or whole scenarios.
+/// The tests to interpret: for each crate those whose names contain one of these words, or all.
+/// Tests that take a minute or more in the interpreter are excluded: many generated inputs, or
+/// whole scenarios.
 const PACKAGES: [(&str, &[&str]); 5] = [
     ("mem", &["home::tests"]),
     (
@@ -36,7 +37,7 @@ const PACKAGES: [(&str, &[&str]); 5] = [
     ("delivery", &["boundary::", "pack::", "sent_packets::", "timer_queue::"]),
 ];
 
-/// Runs them, or says why not: a machine without the compiler has not failed.
+/// Runs the tests, or prints why it cannot. A machine without the compiler is not a failure.
 pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     if !is_installed() {
         println!("skipped: Miri is not installed. To have it:");
@@ -52,7 +53,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
             .arg(workspace.target_dir.join("miri"))
             .args(["--", "--quiet"])
             .args(tests)
-            // Each instruction takes hundreds. The generator of inputs asks for chance.
+            // The interpreter is hundreds of times slower. The generator of inputs needs random
+            // numbers.
             .env("PROPTEST_CASES", "1")
             .env("MIRIFLAGS", "-Zmiri-disable-isolation")
             .current_dir(&workspace.root)
@@ -80,7 +82,8 @@ fn is_installed() -> bool {
     version.is_ok_and(|status| status.success())
 }
 
-/// `cargo miri` of the nightly compiler. Not the CARGO that runs us: the proxy picks the toolchain.
+/// Returns `cargo miri` of the nightly compiler. It does not use the running CARGO, because
+/// rustup's proxy must choose the toolchain.
 fn cargo_miri() -> Command {
     let mut command = Command::new("cargo");
     command.args(["+nightly", "miri"]).env_remove("RUSTUP_TOOLCHAIN").env_remove("RUSTFLAGS");

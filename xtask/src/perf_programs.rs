@@ -1,4 +1,4 @@
-//! The programs of `tools/perf`, which measure any RDMA device: they are built beside the libraries, from C.
+//! Builds the C programs of `tools/perf`, which measure any RDMA device, beside the libraries.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,18 @@ use crate::building::checked;
 use crate::error::XtaskError;
 use crate::floor;
 
-/// A program and the libraries it is linked with.
+/// A program and the libraries that it links.
 struct Program {
     name: &'static str,
     libraries: &'static [&'static str],
-    /// A header of theirs, and the command that brings it.
+    /// A header that its libraries provide, and the command that installs it.
     needs: Option<(&'static str, &'static str)>,
 }
 
 const VERBS: Option<(&str, &str)> =
     Some(("rdma/rdma_cma.h", "sudo apt-get install -y libibverbs-dev librdmacm-dev"));
 
-/// The file of each is `tools/perf/NAME.c`.
+/// The programs. The source of each is `tools/perf/NAME.c`.
 const PROGRAMS: &[Program] = &[
     Program { name: "comb", libraries: &["-lrdmacm", "-libverbs"], needs: VERBS },
     Program { name: "iwarp-perf", libraries: &["-lrdmacm", "-libverbs"], needs: VERBS },
@@ -27,13 +27,14 @@ const PROGRAMS: &[Program] = &[
     Program { name: "tcp-perf", libraries: &[], needs: None },
 ];
 
-/// Sources, from the root of the project.
+/// Folder of the sources, relative to the root.
 const SOURCES: &str = "tools/perf";
 
-/// Where they are built, in the folder of the libraries.
+/// Folder of the programs, in the folder of the libraries.
 const FOLDER: &str = "perf";
 
-/// Builds the programs in the folder of the libraries. A program whose headers are missing is left out with a message.
+/// Builds the programs in the folder of the libraries. Omits a program whose headers are missing,
+/// and prints a message.
 pub(crate) fn build(root: &Path, libraries: &Path) -> Result<(), XtaskError> {
     let folder = libraries.join(FOLDER);
     fs::create_dir_all(&folder)
@@ -41,7 +42,7 @@ pub(crate) fn build(root: &Path, libraries: &Path) -> Result<(), XtaskError> {
     for program in PROGRAMS {
         let file = folder.join(program.name);
         if let Some((header, remedy)) = program.needs.filter(|(header, _)| !has_header(header)) {
-            // A program of an earlier build is of other sources.
+            // Removes the program of an earlier build, which may come from other sources.
             let _none = fs::remove_file(&file);
             eprintln!(
                 "xtask: {} is not built: there is no header {header}; to have it: {remedy}",
@@ -61,19 +62,19 @@ pub(crate) fn build(root: &Path, libraries: &Path) -> Result<(), XtaskError> {
     floor::check(built(libraries).map(|(_, file)| file))
 }
 
-/// The programs that are built, with their names.
+/// Returns names and paths of the programs that were built.
 pub(crate) fn built(libraries: &Path) -> impl Iterator<Item = (&'static str, PathBuf)> {
     let folder = libraries.join(FOLDER);
     let programs = PROGRAMS.iter().map(move |program| (program.name, folder.join(program.name)));
     programs.filter(|(_, file)| file.is_file())
 }
 
-/// Whether the compiler finds a header.
+/// Returns whether the compiler finds a header.
 fn has_header(header: &str) -> bool {
     let mut command = Command::new("cc");
     command.args(["-E", "-x", "c", "-include", header, "/dev/null", "-o", "/dev/null"]);
     command.stderr(std::process::Stdio::null());
-    // Without a compiler the libraries cannot be built either.
+    // A missing compiler needs no message: the libraries cannot be built without it either.
     command.status().is_ok_and(|status| status.success())
 }
 

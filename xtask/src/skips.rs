@@ -1,24 +1,24 @@
-//! What did not run, and why: the list that a run of the tests ends with.
+//! The list of skipped tests, with reasons, at the end of a test run.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Tests that did not run, by the reason that they gave.
+/// Skipped tests, by the reason that they printed.
 #[derive(Debug, Default)]
 pub(crate) struct Skips(BTreeMap<String, Vec<String>>);
 
 impl Skips {
-    /// Adds a test and what it printed, such as `skipped: needs root`.
+    /// Adds a test and the line it printed, such as `skipped: needs root`.
     pub(crate) fn add(&mut self, test: &str, line: &str) {
         let reason = line.split_once(": ").map_or(line, |(_, reason)| reason).trim();
         let tests = self.0.entry(reason.to_owned()).or_default();
-        // Of a matrix of tests the same one may say it again.
+        // A test that covers several cases may print the line several times.
         if !tests.iter().any(|other| other == test) {
             tests.push(test.to_owned());
         }
     }
 
-    /// Adds those of another part of the run.
+    /// Adds the skipped tests of another part of the run.
     pub(crate) fn append(&mut self, other: Self) {
         for (reason, tests) in other.0 {
             self.0.entry(reason).or_default().extend(tests);
@@ -26,7 +26,7 @@ impl Skips {
     }
 }
 
-/// A reason a line, and the tests below it; nothing if all have run.
+/// Prints each reason on a line, with the tests below it; prints nothing if there are none.
 impl fmt::Display for Skips {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
@@ -44,7 +44,7 @@ impl fmt::Display for Skips {
     }
 }
 
-/// Names of tests behind a reason.
+/// Maximum number of test names printed per reason.
 const SHOWN_MAX: usize = 8;
 
 const REMEDY: &str = "To have them: run `./x test` as root, with a network, on Debian or Ubuntu, without X_NO_INSTALL: it \

@@ -1,9 +1,10 @@
-//! `cargo xtask test`: every check there is, one after the other, and one count at the end.
+//! `cargo xtask test`: runs every check, one after the other, and prints one count at the end.
 //!
-//! The count is of tests, taken from what `cargo test` prints. A test that finds it cannot run on
-//! this host prints a line starting with `skip` and returns; it is counted as skipped, though
-//! the test harness calls it passed. The torture counts as one test, and so do the models of threads. Format, lints and documentation add
-//! nothing when they pass and one failure each when they do not. What was skipped is listed before the count.
+//! The count is of tests, taken from the output of `cargo test`. A test that cannot run on this
+//! host prints a line that begins with `skip` and returns; it counts as skipped, although the test
+//! harness reports it as passed. The torture counts as one test, and so do the models of threads.
+//! Format, lints and documentation count only if they fail: one failure each. Skipped tests are
+//! listed before the count.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
@@ -63,10 +64,10 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     Ok(if count.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The step of which each test is listed.
+/// The step whose tests are listed individually.
 const TESTS: &str = "tests";
 
-/// Announces a step, runs it, and prints how it went and how long it took.
+/// Announces a step, runs it, and prints its result and duration.
 pub(crate) fn timed(
     name: &str,
     work: &dyn Fn() -> Result<Count, XtaskError>,
@@ -79,7 +80,7 @@ pub(crate) fn timed(
     Ok(count)
 }
 
-/// Runs a command that says by its exit status whether something is wrong.
+/// Runs a command whose exit status is its result.
 pub(crate) fn lint(command: &mut Command) -> Result<Count, XtaskError> {
     match command.status() {
         Ok(status) if status.success() => Ok(Count::NONE),
@@ -88,7 +89,8 @@ pub(crate) fn lint(command: &mut Command) -> Result<Count, XtaskError> {
     }
 }
 
-/// `cargo test` with arguments that choose tests, shown in short: failures, skips and one line per test program.
+/// Runs `cargo test` with arguments that choose tests. Prints failures, skips and one line per test
+/// program.
 pub(crate) fn run_tests(chosen: &[String], skips: &RefCell<Skips>) -> Result<Count, XtaskError> {
     let mut command = cargo();
     command
@@ -111,14 +113,15 @@ pub(crate) fn run_tests(chosen: &[String], skips: &RefCell<Skips>) -> Result<Cou
     let status = child.wait().map_err(start_error)?;
     let mut count = reader.count();
     if !status.success() && count.failed == 0 {
-        // It did not build, or a test program died before it could count.
+        // The build failed, or a test program crashed before it printed its count.
         count.add(Count::ONE_FAILED);
     }
     skips.borrow_mut().append(reader.into_skipped());
     Ok(count)
 }
 
-/// The libraries that tests give to programs of others: built before, so that what is wrong with them shows once.
+/// Builds the libraries that tests load into programs. This happens first, so that an error in them
+/// is shown only once.
 fn build_libraries(workspace: &Workspace) -> Result<Count, XtaskError> {
     match libraries::build(workspace, false) {
         Ok(_) => Ok(Count::NONE),
@@ -139,7 +142,8 @@ fn run_torture(workspace: &Workspace) -> Result<Count, XtaskError> {
         println!("skipped: no package of this workspace builds `ethernot` yet");
         return Ok(Count::ONE_SKIPPED);
     }
-    // As the tests have it: assertions count for more here than speed, which is nearly that of a release.
+    // Uses the profile of the tests, because assertions matter more here than speed, which is close
+    // to that of a release build.
     let program = match build_program_in(workspace, "dev") {
         Ok(program) => program,
         Err(XtaskError::Failed { .. }) => return Ok(Count::ONE_FAILED),

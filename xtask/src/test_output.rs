@@ -1,24 +1,26 @@
-//! What `cargo test` prints: which tests passed, failed and were skipped, and what of it a person needs to see.
+//! Reads the output of `cargo test`: which tests passed, failed and were skipped, and which lines a
+//! person needs to see.
 
 use crate::count::Count;
 use crate::skips::Skips;
 
-/// Reads what test programs print, line by line, and decides what a person needs to see.
+/// Parses the output of test programs, line by line, and decides which lines a person needs to see.
 #[derive(Default)]
 pub(crate) struct TestReader {
     reported: Count,
-    /// Tests that passed by saying that they cannot run here.
+    /// Number of passed tests that printed that they cannot run here.
     skips: u64,
-    /// Between `successes:` and the next result: output of tests that passed.
+    /// Whether the current line is between `successes:` and the next result: output of passed
+    /// tests.
     in_successes: bool,
-    /// Test whose output is being read, until it has been counted as a skip.
+    /// The test whose output is being read, until it is counted as skipped.
     test: Option<String>,
-    /// What did not run.
+    /// The skipped tests.
     skipped: Skips,
 }
 
 impl TestReader {
-    /// Takes a line; returns what to print for it, if anything.
+    /// Reads a line; returns the text to print for it, if any.
     pub(crate) fn handle_line(&mut self, line: &str) -> Option<String> {
         if let Some(counts) = line.strip_prefix("test result: ") {
             self.in_successes = false;
@@ -64,12 +66,12 @@ impl TestReader {
         Some(format!("{test}: {line}"))
     }
 
-    /// What did not run.
+    /// Returns the skipped tests.
     pub(crate) fn into_skipped(self) -> Skips {
         self.skipped
     }
 
-    /// The count so far, with the tests that skipped themselves counted as such.
+    /// Returns the count so far; tests that skipped themselves count as skipped.
     pub(crate) fn count(&self) -> Count {
         Count {
             passed: self.reported.passed.saturating_sub(self.skips),
@@ -79,7 +81,7 @@ impl TestReader {
     }
 }
 
-/// Reads `ok. 3 passed; 0 failed; 1 ignored; …`.
+/// Parses `ok. 3 passed; 0 failed; 1 ignored; …`.
 fn parse_result(line: &str) -> Count {
     let counts = line.split_once(". ").map_or(line, |(_, counts)| counts);
     let mut count = Count::NONE;

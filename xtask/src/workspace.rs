@@ -1,4 +1,4 @@
-//! What cargo says about this workspace.
+//! Information from cargo about this workspace.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use crate::error::XtaskError;
 
-/// The workspace: where it is, where it builds, what its packages are.
+/// The workspace: its root, its target folder and its packages.
 pub(crate) struct Workspace {
     /// Folder of the root `Cargo.toml`.
     pub(crate) root: PathBuf,
-    /// Where cargo puts what it builds; honours `CARGO_TARGET_DIR`.
+    /// Cargo's target folder; honours `CARGO_TARGET_DIR`.
     pub(crate) target_dir: PathBuf,
     /// Members of the workspace.
     pub(crate) packages: Vec<Package>,
@@ -19,14 +19,15 @@ pub(crate) struct Workspace {
 
 /// One member of the workspace.
 pub(crate) struct Package {
-    /// Name in its `Cargo.toml`, but for crates that are published under a longer one ([`package_name`]).
+    /// Name in its `Cargo.toml`, or the short name of a crate that is published under a longer one
+    /// ([`package_name`]).
     pub(crate) name: String,
     pub(crate) version: String,
     /// Folder of its `Cargo.toml`.
     pub(crate) folder: PathBuf,
     /// Direct dependencies of every kind.
     pub(crate) dependencies: Vec<Dependency>,
-    /// Libraries and programs it builds; tests, examples and benches are left out.
+    /// Libraries and programs that it builds, without tests, examples and benches.
     pub(crate) targets: Vec<Target>,
 }
 
@@ -34,9 +35,9 @@ pub(crate) struct Package {
 pub(crate) struct Dependency {
     /// Name of the package depended on.
     pub(crate) name: String,
-    /// Used by tests, examples and benches only.
+    /// Whether only tests, examples and benches use it.
     pub(crate) is_dev: bool,
-    /// Lives in this repository.
+    /// Whether it is in this repository.
     pub(crate) is_local: bool,
 }
 
@@ -49,7 +50,7 @@ pub(crate) struct Target {
 }
 
 impl Workspace {
-    /// Asks cargo; touches neither the network nor the lock file.
+    /// Loads the information from cargo, without using the network or changing the lock file.
     pub(crate) fn load() -> Result<Self, XtaskError> {
         let output = cargo()
             .args(["metadata", "--format-version", "1", "--no-deps"])
@@ -69,13 +70,13 @@ impl Workspace {
         })
     }
 
-    /// Path of a program of the workspace when built in a profile.
+    /// Returns the path of a program of the workspace when built in a profile.
     pub(crate) fn program_in(&self, profile: &str, name: &str) -> PathBuf {
         let folder = if profile == "dev" { "debug" } else { profile };
         self.target_dir.join(folder).join(name)
     }
 
-    /// The package that builds the program `name`.
+    /// Returns the package that builds the program `name`.
     pub(crate) fn package_of_program(&self, name: &str) -> Option<&Package> {
         self.packages.iter().find(|package| {
             package.targets.iter().any(|target| target.is_program && target.name == name)
@@ -116,18 +117,19 @@ impl Target {
     }
 }
 
-/// What cargo calls a crate that has this name in code and in texts.
+/// Returns cargo's name of a crate that has this name in code and in texts.
 pub(crate) fn package_name(name: &str) -> String {
     if PUBLISHED.contains(&name) { format!("{PREFIX}{name}") } else { name.into() }
 }
 
-/// The other way round.
+/// Returns the short name of a package: the inverse of [`package_name`].
 fn short_name(package: &str) -> String {
     let short = package.strip_prefix(PREFIX).filter(|name| PUBLISHED.contains(name));
     short.unwrap_or(package).into()
 }
 
-/// Crates that `ethernot` stands on. They are published with it, under names that are not taken there.
+/// Crates on which `ethernot` depends. They are published with it under longer names, because the
+/// short names may be taken.
 const PUBLISHED: [&str; 10] = [
     "delivery",
     "engine",
@@ -143,15 +145,15 @@ const PUBLISHED: [&str; 10] = [
 
 const PREFIX: &str = "ethernot-";
 
-/// A command for the cargo that runs us, at the root of the workspace.
+/// Returns a command for the running cargo, at the root of the workspace.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(source_root());
     command
 }
 
-/// Root of the sources this program is run from: as cargo says, which may run a program that it built in
-/// a folder of another name; otherwise where it was built.
+/// Returns the root of the sources. Cargo's variable takes precedence, because cargo may run a
+/// program that it built in a folder of another name; otherwise it is the folder of the build.
 pub(crate) fn source_root() -> PathBuf {
     let here = std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);

@@ -1,12 +1,12 @@
-//! `./x` on machines that lack tools: stand-ins for the package manager, the download and Rust
-//! itself write down how they are called. Nothing is installed and nothing leaves this machine.
+//! Tests `./x` on machines that lack tools. Stand-ins for the package manager, the downloader and
+//! Rust log how they are called. Nothing is installed, and no network is used.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, id};
 use std::{env, fs};
 
-/// What `x` may find on the barest machine.
+/// Tools that `x` finds even on a minimal machine.
 const TOOLS: [&str; 14] = [
     "sh",
     "cat",
@@ -24,16 +24,17 @@ const TOOLS: [&str; 14] = [
     "uname",
 ];
 
-/// A Rust that is newer than what the project asks for.
+/// A Rust version newer than the project requires.
 const NEW: &str = "1.999.0";
 
-/// A machine of stand-ins: programs in one folder, a home, a log.
+/// A simulated machine: a folder of stand-in programs, a home folder and a log.
 struct Machine {
     folder: PathBuf,
 }
 
 impl Machine {
-    /// Debian 12 with nothing but its base and a compiler: its Rust is too old, and it has no rustup.
+    /// Creates Debian 12 with its base system and a compiler only. Its Rust is too old, and it has
+    /// no rustup.
     fn bare(name: &str) -> Self {
         let folder = env::temp_dir().join(format!("ethernot-x-{}-{name}", id()));
         let machine = Self { folder };
@@ -65,7 +66,7 @@ impl Machine {
         self.folder.join(part)
     }
 
-    /// A program that writes down its name and arguments, then does `body`.
+    /// Creates a program that logs its name and arguments, then runs `body`.
     fn program(&self, part: &str, body: &str) {
         let path = self.path(part);
         let name = path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
@@ -74,7 +75,7 @@ impl Machine {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("its mode");
     }
 
-    /// `apt-cache` that knows one package.
+    /// Creates an `apt-cache` that knows one package.
     fn offer(&self, package: &str, version: &str) {
         let body = format!(
             "[ \"$2\" != {package} ] || printf '%s:\\n  Candidate: {version}+x1\\n' \"$2\""
@@ -82,8 +83,8 @@ impl Machine {
         self.program("bin/apt-cache", &body);
     }
 
-    /// `curl`, once it is installed, that answers what it is asked for, `$from`, with `body` into the file
-    /// `$to`.
+    /// Creates a `curl` that can be installed later. It answers a request for `$from` by writing
+    /// `body` to the file `$to`.
     fn spare_curl(&self, body: &str) {
         let find = "while [ $# -gt 0 ]; do [ \"$1\" != -o ] || to=$2; from=$1; shift; done";
         self.program("spare/curl", &format!("{find}\n{body}"));
@@ -115,14 +116,14 @@ impl Machine {
         command.output().expect("a shell")
     }
 
-    /// How the stand-in programs were called, since the last look.
+    /// Returns the log of calls since the last call of this function.
     fn log(&self) -> String {
         let log = fs::read_to_string(self.path("log")).unwrap_or_default();
         let _ = fs::remove_file(self.path("log"));
         log
     }
 
-    /// What is in the home, by name.
+    /// Returns the names of the files in the home folder.
     fn home(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path("home")).expect("a home");
         entries.map(|entry| entry.expect("an entry").file_name().into_string().unwrap()).collect()
@@ -135,7 +136,7 @@ impl Drop for Machine {
     }
 }
 
-/// What rustup and its installer do: a toolchain in their folder.
+/// Returns the script of rustup and its installer: it creates a toolchain in their folder.
 fn bring(version: &str) -> String {
     format!(
         "bin=$RUSTUP_HOME/toolchains/stable-here/bin\n\
@@ -255,7 +256,8 @@ fn a_download_that_fails_ends_with_one_command() {
     assert!(!log.lines().any(|line| line.starts_with("rustup-init")), "{log}");
 }
 
-/// A `curl` that reaches only the host of the releases, where the installer has this sum.
+/// Returns a `curl` that reaches only the host of the releases, on which the installer has this
+/// checksum.
 fn only_releases(sum: &str) -> String {
     format!(
         "case $from in\n\

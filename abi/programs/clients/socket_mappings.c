@@ -1,6 +1,7 @@
 /*
  * Mapped memory of rsockets: both ends are threads of this program. Usage: socket_mappings ADDRESS
- * What is written to mapped memory is there when what was sent later is received; what cannot be written is told.
+ * Data written to mapped memory must be visible when a message sent later arrives. Writes that are impossible must
+ * fail with an error.
  */
 #include <arpa/inet.h>
 #include <errno.h>

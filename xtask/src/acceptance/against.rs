@@ -1,4 +1,5 @@
-//! This program against that of another commit, in turn, as the machine is faster now and slower then.
+//! Compares this program with that of another commit, in turn, because the speed of the machine
+//! varies.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,7 @@ use super::runner::{Failure, Found, Runner, last_line, number, run, unmeasured};
 use super::{rounded, runner};
 use crate::workspace::{Workspace, cargo};
 
-/// The median over rounds of what this program reaches against the other one.
+/// Returns the median over rounds of the ratio of this program to the other.
 pub(super) fn ratio(
     runner: &mut Runner<'_>,
     arguments: &[&str],
@@ -34,22 +35,22 @@ pub(super) fn ratio(
     Ok(Found { figure, note, bare: None })
 }
 
-/// A figure of a command that this program and that of the other commit know.
+/// A figure of a command that both this program and the other commit's support.
 #[derive(Clone, Copy)]
 pub(super) struct Figure {
     pub(super) name: &'static str,
     pub(super) arguments: &'static [&'static str],
     pub(super) at: At,
-    /// Otherwise less of it is better, and the other program's is divided by ours.
+    /// If false, the ratio is inverted: the other program's figure is divided by ours.
     pub(super) more_is_better: bool,
 }
 
-/// Where a figure is in a result.
+/// Place of a figure in a result.
 #[derive(Clone, Copy)]
 pub(super) enum At {
     /// The median of a field of an entry of `ethernot bench`.
     Entry(Measurement, &'static str),
-    /// At this JSON pointer.
+    /// The number at this JSON pointer.
     Pointer(&'static str),
 }
 
@@ -62,7 +63,8 @@ impl Figure {
     }
 }
 
-/// The lowest of the figures, each the median over rounds of what this program reaches against the other.
+/// Returns the lowest of the figures; each is the median over rounds of the ratio of this program
+/// to the other.
 pub(super) fn worst(runner: &mut Runner<'_>, figures: &[Figure]) -> Result<Found, Failure> {
     let reference = runner.reference().map_err(Failure::CannotRun)?;
     let own = runner.program().map_err(Failure::CannotRun)?;
@@ -92,7 +94,7 @@ pub(super) fn worst(runner: &mut Runner<'_>, figures: &[Figure]) -> Result<Found
     Ok(Found { figure: least, note, bare: None })
 }
 
-/// The program as of `commit`, built by the same tools with the same settings.
+/// Builds the program of `commit` with the same tools and settings; returns its path.
 pub(super) fn build(workspace: &Workspace, commit: &str) -> Result<PathBuf, String> {
     let (folder, name) = (folder(workspace), name(workspace, commit)?);
     let program = folder.join(format!("ethernot-{name}"));
@@ -106,7 +108,7 @@ pub(super) fn build(workspace: &Workspace, commit: &str) -> Result<PathBuf, Stri
     Ok(program)
 }
 
-/// The folder with the libraries for programs as of `commit`, built in the same way.
+/// Builds the libraries of `commit` in the same way; returns their folder.
 pub(super) fn build_libraries(workspace: &Workspace, commit: &str) -> Result<PathBuf, String> {
     let (folder, name) = (folder(workspace), name(workspace, commit)?);
     let libraries = folder.join(format!("libraries-{name}"));
@@ -114,7 +116,7 @@ pub(super) fn build_libraries(workspace: &Workspace, commit: &str) -> Result<Pat
         let arguments = ["run", "--quiet", "--package", "xtask", "--", "libraries", "--release"];
         build_sources(workspace, &name, &arguments)?;
         let built = folder.join("target/release/lib/ethernot");
-        // A folder that is there is complete.
+        // A folder under its final name is complete.
         let fresh = folder.join("libraries.fresh");
         let copied = copy_libraries(&built, &fresh);
         copied
@@ -124,7 +126,7 @@ pub(super) fn build_libraries(workspace: &Workspace, commit: &str) -> Result<Pat
     Ok(libraries)
 }
 
-/// Copies libraries, and nothing that stands beside them.
+/// Copies the libraries without the other files beside them.
 fn copy_libraries(from: &Path, to: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(to)?;
     for file in std::fs::read_dir(from)? {
@@ -136,7 +138,7 @@ fn copy_libraries(from: &Path, to: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What is built of other commits.
+/// Returns the folder for builds of other commits.
 fn folder(workspace: &Workspace) -> PathBuf {
     workspace.target_dir.join("against")
 }
@@ -148,7 +150,7 @@ fn build_sources(workspace: &Workspace, name: &str, arguments: &[&str]) -> Resul
         .map_err(|cause| format!("make {}: {cause}", folder.display()))?;
     let sources = folder.join("sources");
     let place = sources.display().to_string();
-    // What a run that was stopped has left.
+    // Removes what an interrupted run has left.
     let _ = git(workspace, &["worktree", "remove", "--force", &place]);
     let _ = git(workspace, &["worktree", "prune"]);
     git(workspace, &["worktree", "add", "--detach", &place, name])?;
@@ -161,7 +163,7 @@ fn cargo_in(sources: &Path, target: &Path, arguments: &[&str]) -> Result<(), Str
     eprintln!("-- cargo {}, in {}", arguments.join(" "), sources.display());
     let mut command = cargo();
     command.current_dir(sources).env("CARGO_TARGET_DIR", target).args(arguments);
-    // Those of this program, if cargo runs it.
+    // Set if cargo runs this program, but wrong for the other sources.
     command.env_remove("CARGO_MANIFEST_DIR");
     let output = run(&mut command).map_err(cannot_run)?;
     if !output.status.success() {
@@ -170,18 +172,18 @@ fn cargo_in(sources: &Path, target: &Path, arguments: &[&str]) -> Result<(), Str
     Ok(())
 }
 
-/// The short name of a commit, which stays the same while branches move.
+/// Returns the hash of a commit in short form, which stays valid while branches move.
 pub(super) fn name(workspace: &Workspace, commit: &str) -> Result<String, String> {
     git(workspace, &["rev-parse", "--verify", "--short=12", &format!("{commit}^{{commit}}")])
 }
 
-/// The first line that git prints.
+/// Returns the first line of git's output.
 fn git(workspace: &Workspace, arguments: &[&str]) -> Result<String, String> {
     let text = git_text(workspace, arguments)?;
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 
-/// All that git prints.
+/// Returns git's output.
 pub(super) fn git_text(workspace: &Workspace, arguments: &[&str]) -> Result<String, String> {
     let output = run(Command::new("git").current_dir(&workspace.root).args(arguments))
         .map_err(cannot_run)?;

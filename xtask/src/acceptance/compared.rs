@@ -1,4 +1,4 @@
-//! Two contenders of one run of `ethernot bench`, compared in every point that a row is about.
+//! Compares two contenders of one run of `ethernot bench`, at every point of a row.
 
 use std::cmp::Ordering;
 
@@ -7,18 +7,18 @@ use serde_json::Value;
 use super::runner::{Failure, Found, number, ratio};
 use super::{Bound, rounded};
 
-/// Where the points are in a result.
+/// Place of the points in a result.
 #[derive(Clone, Copy)]
 pub(super) enum PointLocation {
-    /// Of `ethernot bench`.
+    /// In a result of `ethernot bench`.
     Bench,
-    /// A set-up of `ethernot bench multiedge`.
+    /// In a set-up of `ethernot bench multiedge`.
     SetUp(&'static str),
-    /// Of `ethernot bench sockets`.
+    /// In a result of `ethernot bench sockets`.
     Sockets,
 }
 
-/// A contender and how it waits; of `ethernot bench sockets`, the contender alone.
+/// A contender and how it waits; for `ethernot bench sockets`, the contender only.
 #[derive(Clone, Copy)]
 pub(super) struct Side {
     pub(super) contender: &'static str,
@@ -28,24 +28,25 @@ pub(super) struct Side {
 /// A test with a message size.
 pub(super) type Point = (&'static str, u64);
 
-/// What is compared.
+/// The quantity that is compared.
 #[derive(Clone, Copy)]
 pub(super) enum Quantity {
-    /// Operations per second, by those of the other.
+    /// Operations per second, divided by the other contender's.
     Rate,
-    /// The median latency, by that of the other.
+    /// The median latency, divided by the other contender's.
     Latency,
-    /// The 99th percentile of the latency, by that of the other.
+    /// The 99th percentile of the latency, divided by the other contender's.
     Tail,
-    /// Processor time of both ends for each byte, by that of the other.
+    /// Processor time of both ends per byte, divided by the other contender's.
     Processor,
-    /// The median latency minus that of the other, in microseconds.
+    /// The median latency minus the other contender's, in microseconds.
     ExtraLatency,
-    /// Processor time of both ends in per cent of one processor; there is no other.
+    /// Processor time of both ends in per cent of one processor; not compared with another
+    /// contender.
     Share,
 }
 
-/// What a row compares.
+/// The comparison of a row.
 #[derive(Clone, Copy)]
 pub(super) struct Comparison {
     pub(super) place: PointLocation,
@@ -55,7 +56,7 @@ pub(super) struct Comparison {
     pub(super) quantity: Quantity,
 }
 
-/// The worst point by `bound`; the note lists all of them.
+/// Returns the worst point with respect to `bound`; the note lists all points.
 pub(super) fn worst(result: &Value, of: &Comparison, bound: Bound) -> Result<Found, Failure> {
     let mut figures = Vec::new();
     let mut notes = Vec::new();
@@ -90,7 +91,7 @@ fn figure(result: &Value, of: &Comparison, point: Point) -> Result<f64, Failure>
     median(values).ok_or_else(|| Failure::CannotRun("the result has no samples".into()))
 }
 
-/// One sample against that of the other which followed it.
+/// Compares one sample with the other contender's sample that followed it.
 fn compared(quantity: Quantity, own: &Value, other: &Value) -> Result<f64, Failure> {
     let of = |value: fn(&Value) -> Result<f64, Failure>| Ok((value(own)?, value(other)?));
     match quantity {
@@ -128,7 +129,7 @@ fn share_percent(sample: &Value) -> Result<f64, Failure> {
     Ok(100.0 * ratio(processor_seconds(sample)?, number(sample, "/seconds")?)?)
 }
 
-/// The samples of a contender, in the order in which they were taken.
+/// Returns the samples of a contender, in the order in which they were taken.
 fn samples(
     result: &Value,
     place: PointLocation,
@@ -161,7 +162,7 @@ fn samples(
     })
 }
 
-/// Of rows whose samples are summed up already.
+/// Compares rows whose samples are summarized already.
 fn of_sockets(result: &Value, of: &Comparison, (test, bytes): Point) -> Result<f64, Failure> {
     if let Some(reason) = result["no_library"].as_str() {
         return Err(Failure::CannotRun(reason.to_owned()));

@@ -1,15 +1,15 @@
-//! How many numbers somebody chose for the sending policy.
+//! Counts the numbers that a person chose for the sending policy.
 //!
-//! What counts: each `const` of a numeric type (or of a tuple or array of them) in the files of [`PLACES`],
-//! outside of tests, whose value is written in numbers. What does not: constants that follow from others or
-//! from a type (`u32::MAX`), and those of [`FORMATS`], which say how something is laid out.
+//! Counted is each `const` of a numeric type (or of a tuple or array of such types) in the files of
+//! [`PLACES`], outside tests, whose value is written in numbers. Constants computed from others or
+//! from a type (`u32::MAX`) are not counted, nor are those of [`FORMATS`], which describe a layout.
 
 use std::path::{Path, PathBuf};
 
 use super::runner::{Failure, Found};
 use crate::constants::sources::{self, Constant};
 
-/// Counts them in the sources below `root`.
+/// Counts the constants in the sources below `root`.
 pub(super) fn count(root: &Path) -> Result<Found, Failure> {
     let cannot = |what: String| Failure::CannotRun(what);
     let mut total = 0;
@@ -32,7 +32,7 @@ pub(super) fn count(root: &Path) -> Result<Found, Failure> {
     Ok(Found { figure: total as f64, note: format!(" ({})", notes.join(", ")), bare: None })
 }
 
-/// The file, or all below a folder but those of tests.
+/// Returns the file itself, or all files below a folder without test files.
 pub(super) fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -51,14 +51,14 @@ pub(super) fn files(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Names of the constants that count.
+/// Returns the names of the constants that count.
 pub(super) fn constants(text: &str) -> Vec<&str> {
     let counts =
         |constant: &Constant<'_>| constant.is_number() && !FORMATS.contains(&constant.name);
     sources::chosen(text).into_iter().filter(counts).map(|constant| constant.name).collect()
 }
 
-/// The sending policy: which link, how much, when, and what is known of a link.
+/// Files of the sending policy: the choice of link, the amount, the time, and the model of a link.
 const PLACES: [(&str, &[&str]); 2] = [
     (
         "delivery",
@@ -77,7 +77,7 @@ const PLACES: [(&str, &[&str]); 2] = [
     ("engine", &["spread.rs", "transmit.rs"]),
 ];
 
-/// Where a flag is, and what a datagram holds.
+/// Positions of flags, and the size of a datagram's content.
 const FORMATS: [&str; 3] = ["LIMITED", "FLAGS_OFFSET", "BATCH_BYTES_MAX"];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Numbers in results that are lists of entries, which are distinguished by what stands in them.
+//! Finds numbers in results that contain lists of entries, by the fields of the entries.
 
 use serde_json::Value;
 
@@ -7,13 +7,13 @@ use super::runner::{Failure, Found, number};
 /// A step into a result.
 #[derive(Clone, Copy)]
 pub(super) enum Step {
-    /// What is at this JSON pointer.
+    /// Goes to this JSON pointer.
     At(&'static str),
-    /// The entry of a list in which these fields are as they are written here.
+    /// Goes to the entry of a list whose fields have these values.
     Entry(&'static [(&'static str, &'static str)]),
 }
 
-/// The number at the end of all steps.
+/// Returns the number at the end of all steps.
 pub(super) fn figure(result: &Value, steps: &[Step], pointer: &str) -> Result<Found, Failure> {
     let end = steps.iter().try_fold(result, |value, step| match step {
         Step::At(pointer) => value
@@ -24,7 +24,7 @@ pub(super) fn figure(result: &Value, steps: &[Step], pointer: &str) -> Result<Fo
     number(end, pointer).map(Found::plain)
 }
 
-/// The entry of a list; if there is none, why, as far as the result says.
+/// Returns the entry of a list, or the reason why there is none, as far as the result gives it.
 fn entry<'a>(list: &'a Value, fields: &[(&str, &str)]) -> Result<&'a Value, Failure> {
     let entries = || list.as_array().into_iter().flatten();
     let is = |entry: &Value, (field, text): &(&str, &str)| match entry.get(*field) {

@@ -2,7 +2,7 @@
 
 use super::{Bound, Probe, Row, printed};
 
-/// A published study, theory, speed, determinism, and other simulators.
+/// Rows about a published study, theory, speed, determinism, and other simulators.
 pub(super) const FABRIC: &[Row] = &[
     paper(
         "Table 1, cells to the printed digit",
@@ -153,7 +153,7 @@ pub(super) const FABRIC: &[Row] = &[
     ),
 ];
 
-/// All points of the reference take minutes.
+/// All points of the reference take minutes, so a quick run has fewer.
 const ROUTERS: printed::Tests = printed::Tests {
     part_quick: Some("latencies_are_those_of_the_reference"),
     ..file("--test=routers", "those_of_the_reference")
@@ -182,7 +182,7 @@ const fn lib(part: &'static str) -> printed::Tests {
     file("--lib", part)
 }
 
-/// Tests of the simulator that a quick run has time for.
+/// Tests of the simulator that also run in a quick run.
 const fn file(target: &'static str, part: &'static str) -> printed::Tests {
     printed::Tests { package: "interconnect", target, part, part_quick: Some(part) }
 }

@@ -5,21 +5,22 @@ use std::path::Path;
 use super::runner::{Failure, Found, cause, run};
 use crate::workspace::{cargo, package_name};
 
-/// Which tests print a figure.
+/// The tests that print a figure.
 #[derive(Clone, Copy)]
 pub(super) struct Tests {
     pub(super) package: &'static str,
     /// `--lib` or `--test=NAME`.
     pub(super) target: &'static str,
-    /// A part of their names.
+    /// A part of the names of the tests.
     pub(super) part: &'static str,
-    /// The same in a quick run; none where they take too long for one. If it is another part, tests that are
-    /// ignored are left to a full run.
+    /// The part for a quick run; `None` if all of them take too long. If it differs from `part`, a
+    /// quick run omits ignored tests.
     pub(super) part_quick: Option<&'static str>,
 }
 
 impl Tests {
-    /// Arguments of `cargo`. Ignored tests are run in a full run, and in a quick one that runs the same.
+    /// Returns the arguments of `cargo`. Ignored tests run in a full run, and in a quick run with
+    /// the same tests.
     pub(super) fn arguments(self, quick: bool) -> Result<Vec<String>, Failure> {
         let Self { package, target, part, part_quick } = self;
         let chosen = if quick { part_quick } else { Some(part) };
@@ -35,7 +36,8 @@ impl Tests {
     }
 }
 
-/// What tests print, if all of them pass. They find the libraries of another commit, if there are any, by a variable.
+/// Returns the output of tests if all of them pass. A variable gives them the libraries of another
+/// commit, if there are any.
 pub(super) fn output(arguments: &[String], other: Option<&Path>) -> Result<String, Failure> {
     let shown = arguments.join(" ");
     eprintln!("-- cargo {shown}");
@@ -54,10 +56,10 @@ pub(super) fn output(arguments: &[String], other: Option<&Path>) -> Result<Strin
     }
 }
 
-/// The same name is in `abi/programs/tests/speeds.rs`.
+/// Must equal the name in `abi/programs/tests/speeds.rs`.
 const OTHER: &str = "ETHERNOT_TEST_OTHER_LIBRARIES";
 
-/// The largest of the figures of that name.
+/// Returns the largest of the figures with this name.
 pub(super) fn largest(text: &str, name: &str) -> Result<Found, Failure> {
     let mark = format!("figure: {name}: ");
     let figures = text.lines().filter_map(|line| {

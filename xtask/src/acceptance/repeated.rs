@@ -1,4 +1,4 @@
-//! Tests that are run again and again: a fault that shows once in a hundred runs is one.
+//! Tests that run many times, to find faults that appear once in a hundred runs.
 
 use super::runner::{Failure, Found, cause, run};
 use crate::count::Count;
@@ -9,17 +9,17 @@ use crate::workspace::{Workspace, cargo, package_name};
 /// Tests that one command runs.
 #[derive(Clone, Copy)]
 pub(super) enum Tests {
-    /// Of a package, in these targets (arguments of `cargo test`).
+    /// Tests of a package, in these targets (arguments of `cargo test`).
     Cargo {
         package: &'static str,
         targets: &'static [&'static str],
         names: &'static [&'static str],
     },
-    /// Of the Python package `ethernot`.
+    /// Tests of the Python package `ethernot`.
     Python { names: &'static [&'static str] },
 }
 
-/// How many of `times` runs had a test that failed.
+/// Returns the number of runs, out of `times`, in which a test failed.
 pub(super) fn count(workspace: &Workspace, tests: Tests, times: u32) -> Result<Found, Failure> {
     match tests {
         Tests::Cargo { package, targets, names } => {
@@ -47,7 +47,7 @@ fn arguments(package: &str, targets: &[&str]) -> Vec<String> {
     fixed.into_iter().chain(targets.iter().map(|&target| target.to_owned())).collect()
 }
 
-/// The count of one run, and a test's own words if it cannot run here.
+/// Returns the count of one run, and a test's reason if it cannot run here.
 fn run_once(arguments: &[String], names: &[&str]) -> Result<(Count, Option<String>), Failure> {
     let mut command = cargo();
     command.args(arguments).arg("--").args(names).arg("--show-output");
@@ -57,7 +57,7 @@ fn run_once(arguments: &[String], names: &[&str]) -> Result<(Count, Option<Strin
     let shown: Vec<String> = text.lines().filter_map(|line| reader.handle_line(line)).collect();
     let mut count = reader.count();
     if !output.status.success() && count.failed == 0 {
-        // A test program died.
+        // A test program crashed.
         count.failed = 1;
     }
     if count.failed > 0 {
@@ -67,7 +67,7 @@ fn run_once(arguments: &[String], names: &[&str]) -> Result<(Count, Option<Strin
     Ok((count, skip))
 }
 
-/// Sums up runs. Each of the names must stand for a test.
+/// Adds up the runs. Each of the names must match a test.
 fn of_runs(
     names: &[&str],
     times: u32,

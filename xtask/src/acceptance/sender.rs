@@ -1,4 +1,4 @@
-//! How figures of the sending policy are got.
+//! Measures figures of the sending policy.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::count::Count;
 use crate::test_output::TestReader;
 use crate::workspace::{cargo, package_name};
 
-/// The worst ratio, how many points there are and which is the worst.
+/// Returns the worst ratio; the note has the number of points and the worst point.
 pub(super) fn policies(result: &Value) -> Result<Found, Failure> {
     let (good, all) = (number(result, "/good")?, number(result, "/points")?);
     let least = rounded(number(result, "/at_least")?);
@@ -17,16 +17,18 @@ pub(super) fn policies(result: &Value) -> Result<Found, Failure> {
     Ok(Found { figure: number(result, "/worst_ratio")?, note, bare: None })
 }
 
-/// One run: at each point the ratio of own throughput to that by other rules, and what others reached.
+/// One run: for each point the ratio of own throughput to that of other rules, and what the other
+/// rules reached.
 struct Round {
     ratios: Vec<f64>,
     others: Vec<f64>,
 }
 
-/// Own throughput against that by `MultiEdge`'s rules, the worst point of the median run.
+/// Returns own throughput divided by that of `MultiEdge`'s rules, at the worst point of the median
+/// run.
 ///
-/// A machine that does something else for a while shows in what others reach: such runs do not count, and
-/// are repeated, but not for ever.
+/// If the machine is busy for a while, other rules reach less too. Such runs do not count and are
+/// repeated, up to a limit.
 pub(super) fn rules(
     runner: &mut Runner<'_>,
     arguments: &[&str],
@@ -74,13 +76,13 @@ fn round(result: &Value, points: &[PointOf]) -> Result<Round, Failure> {
         let (own, rules) = (rate("edge")?, rate("multiedge")?);
         round.ratios.push(ratio(own, rules)?);
         round.others.push(rules);
-        // Not measured with every size and delay.
+        // Frames without a protocol are not measured with every size and delay.
         round.others.push(rate("bare").unwrap_or(0.0));
     }
     Ok(round)
 }
 
-/// The runs in which others came near to the most that they reached in any.
+/// Returns the runs in which other rules came near to the most that they reached in any run.
 fn usual(rounds: &[Round]) -> Vec<&Round> {
     let most = |place: usize| rounds.iter().map(|round| round.others[place]).fold(0.0, f64::max);
     let is_usual = |round: &&Round| {
@@ -89,19 +91,19 @@ fn usual(rounds: &[Round]) -> Vec<&Round> {
     rounds.iter().filter(is_usual).collect()
 }
 
-/// The upper one of two in the middle.
+/// Returns the median; of an even number, the upper of the two middle values.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Processes that want a processor, over the last minute.
+/// Returns the load average over the last minute.
 fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().unwrap_or("unknown").to_owned()
 }
 
-/// The worst ratio over all sizes: the highest of latencies, the lowest of rates.
+/// Returns the worst ratio over all sizes: the highest of latencies, the lowest of rates.
 pub(super) fn contenders(
     result: &Value,
     wanted: &str,
@@ -144,7 +146,7 @@ pub(super) fn contenders(
     Ok(Found { figure, note, bare: None })
 }
 
-/// How many of the tests failed. `chosen` are arguments of `cargo test`, separated by spaces.
+/// Returns the number of failed tests. `chosen` are arguments of `cargo test`, separated by spaces.
 pub(super) fn tests(package: &str, chosen: &str) -> Result<Found, Failure> {
     let package = package_name(package);
     eprintln!("-- cargo test --package {package} {chosen}");
@@ -162,7 +164,8 @@ pub(super) fn tests(package: &str, chosen: &str) -> Result<Found, Failure> {
     }
 }
 
-/// How many tests failed, of those that ran; where none did, why, if they say so.
+/// Returns the number of failed tests. If no test ran, the error is the reason, if the tests
+/// printed one.
 fn tested(text: &str) -> Result<Found, Option<String>> {
     let mut reader = TestReader::default();
     let shown: Vec<_> = text.lines().filter_map(|line| reader.handle_line(line)).collect();
@@ -175,7 +178,7 @@ fn tested(text: &str) -> Result<Found, Option<String>> {
     Ok(Found { figure: failed as f64, note, bare: None })
 }
 
-/// What others reach at least of their best, in a run that counts.
+/// Smallest share of their best that other rules must reach for a run to count.
 const USUAL_SHARE: f64 = 0.9;
 
 #[cfg(test)]

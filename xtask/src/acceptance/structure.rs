@@ -1,5 +1,5 @@
-//! How the engine is built, as far as that can be counted: in its sources, in what the text says of the way
-//! through it, and in the rules that it cites.
+//! Counts that describe how the engine is built: in its sources, in the walks of the documents, and
+//! in the protocol rules that it cites.
 
 mod fields;
 mod lines;
@@ -14,38 +14,38 @@ use crate::error::XtaskError;
 use crate::tidy::{self, hops, rules};
 use crate::workspace::Workspace;
 
-/// What is counted.
+/// The kind of count.
 #[derive(Clone, Copy)]
 pub(super) enum Count {
-    /// Fields of these structs of a crate that other files than theirs can write.
+    /// Fields of these structs of a crate that other files can write.
     OpenFields { package: &'static str, structs: &'static [&'static str] },
-    /// Files of a crate in its largest circle of imports.
+    /// Files in a crate's largest circle of imports.
     Circle { package: &'static str },
-    /// Files in the largest circle of imports of each crate, added up.
+    /// The sum of the files in the largest circle of imports of each crate.
     Circles,
-    /// Constants that decide behaviour and that no test notices. Takes hours.
+    /// Constants that decide behaviour and that no test covers. Takes hours.
     ConstantsUnnoticed,
     /// Constants that decide behaviour.
     Constants,
-    /// Functions of a table of `docs/architecture.md`, the first of which is 0.
+    /// Functions in a table of `docs/architecture.md`; the first table is 0.
     Hops { table: usize },
-    /// Rules of the protocol that code cites, of a hundred.
+    /// Percentage of the protocol's rules that code cites.
     RulesKept,
-    /// Rules of the protocol that a test cites, of a hundred.
+    /// Percentage of the protocol's rules that a test cites.
     RulesTested,
-    /// Lines of code of the files that decide how threads wait, fewer than at that commit.
+    /// Lines of code of the files that decide how threads wait: the decrease since that commit.
     WaitingLinesFewer { since: &'static str, places: &'static [&'static str] },
-    /// Constants of the same files, fewer than at that commit.
+    /// Constants in files that decide how threads wait: the decrease since that commit.
     WaitingConstantsFewer { since: &'static str, places: &'static [&'static str] },
-    /// Lines of code of these crates beyond those of the commit to compare with.
+    /// Lines of code of these crates: the increase since the commit to compare with.
     LinesMore { packages: &'static [&'static str] },
     /// Words in comments and documents that the glossary replaces.
     Words,
-    /// Names in code and of files with such words.
+    /// Names in code and of files that contain words that the glossary replaces.
     Names,
 }
 
-/// Counts it.
+/// Performs the count.
 pub(super) fn count(
     workspace: &Workspace,
     commit: Option<&str>,
@@ -127,7 +127,8 @@ fn hop_count(workspace: &Workspace, table: usize) -> Result<Found, String> {
     Ok(Found::plain(f64::from(count)))
 }
 
-/// How many of a hundred rules are cited: `choose` is given those that code cites and those that a test does.
+/// Returns the percentage of rules that are cited. `choose` selects between the number cited by
+/// code and the number cited by tests.
 fn cited_share(workspace: &Workspace, choose: fn(usize, usize) -> usize) -> Result<Found, String> {
     let rules = tidy::cited_rules(workspace, tidy::PROTOCOL).map_err(|error| error.to_string())?;
     let (kept, tested, all) = rules.cited();
@@ -154,7 +155,7 @@ fn lines_more(
     Ok(Found { figure: now as f64 - before as f64, note, bare: None })
 }
 
-/// How many fewer there are now of what `count` counts in these files, as far as they exist.
+/// Returns the decrease of what `count` counts in these files. Missing files count as empty.
 fn fewer(
     workspace: &Workspace,
     since: &str,
@@ -181,7 +182,7 @@ fn fewer(
     Ok(Found { figure: before as f64 - now as f64, note, bare: None })
 }
 
-/// The files of a crate as they are now.
+/// Returns the current files of a crate.
 fn sources(root: &Path, package: &str) -> Result<Vec<SourceFile>, String> {
     let folder = root.join("crates").join(package).join("src");
     let read_error = |path: &Path, cause| format!("cannot read {}: {cause}", path.display());
@@ -195,7 +196,7 @@ fn sources(root: &Path, package: &str) -> Result<Vec<SourceFile>, String> {
     Ok(found)
 }
 
-/// The files of a crate as of a commit.
+/// Returns the files of a crate in a commit.
 fn sources_at(
     workspace: &Workspace,
     commit: &str,
@@ -215,7 +216,7 @@ fn sources_at(
     Ok(found)
 }
 
-/// The file holds nothing but tests.
+/// Returns whether the file contains only tests.
 fn is_of_tests(place: &str) -> bool {
     rules::is_test_file(&format!("/{place}"))
 }

@@ -1,17 +1,17 @@
-//! Where it is tried whether a constant is noticed: the cheapest tests first.
+//! The tests that try a constant, the cheapest first.
 
 /// Tests of a package.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rung {
     /// The package's folder below `crates`.
     pub(super) package: &'static str,
-    /// Arguments of `cargo test` that choose among its targets.
+    /// Arguments of `cargo test` that choose targets of the package.
     pub(super) targets: &'static [&'static str],
-    /// Whether hosts, links and time are simulated there.
+    /// Whether the tests simulate hosts, links and time.
     pub(super) is_scenario: bool,
 }
 
-/// The tests that constants of a package concern, by what they cost.
+/// Returns the tests for the constants of a package, ordered by cost.
 pub(super) fn ladder(package: &str) -> &'static [Rung] {
     match package {
         "delivery" => &DELIVERY,
@@ -21,7 +21,8 @@ pub(super) fn ladder(package: &str) -> &'static [Rung] {
     }
 }
 
-/// Tests that compare every frame with a record: they notice each change, and claim no constant.
+/// Tests that compare every frame with a recording. They fail for each change, so they prove
+/// nothing about a constant.
 pub(super) const RECORDS: [&str; 1] = ["transfers_take_exactly_what_the_snapshot_says"];
 
 const fn own(package: &'static str) -> Rung {

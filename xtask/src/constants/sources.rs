@@ -1,30 +1,30 @@
-//! Constants in source text: which there are, and how one gets another value.
+//! Finds constants in source text, and changes the value of one.
 
 /// A constant of a source file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Constant<'a> {
     pub(crate) name: &'a str,
-    /// The type, as it is written.
+    /// The type, as written in the source.
     pub(crate) kind: &'a str,
-    /// The value, as it is written.
+    /// The value, as written in the source.
     pub(crate) value: &'a str,
 }
 
 impl Constant<'_> {
-    /// Whether it is a number, or a tuple or an array of numbers.
+    /// Returns whether the type is a number, or a tuple or array of numbers.
     pub(crate) fn is_number(&self) -> bool {
         let mut words = words(self.kind);
         words.all(|word| NUMBERS.contains(&word) || is_digits(word))
     }
 
-    /// Whether it is a length of time.
+    /// Returns whether the type is a duration.
     pub(crate) fn is_duration(&self) -> bool {
         self.kind == "Duration"
     }
 }
 
-/// Numbers and lengths of time outside of tests whose value is written in numbers. Constants that follow from others, or
-/// from a type (`u32::MAX`), are none that a person chose.
+/// Returns the numbers and durations outside tests whose value is written in numbers. Constants
+/// computed from others, or from a type (`u32::MAX`), were not chosen by a person.
 pub(crate) fn chosen(text: &str) -> Vec<Constant<'_>> {
     let mut found = Vec::new();
     for definition in without_tests(text).split("const ").skip(1) {
@@ -45,11 +45,12 @@ pub(crate) fn chosen(text: &str) -> Vec<Constant<'_>> {
     found
 }
 
-/// The text with another value of a constant; nothing if the text does not define it.
+/// Returns the text with another value of a constant; `None` if the text does not define it.
 pub(super) fn with_value(text: &str, name: &str, value: &str) -> Option<String> {
     let start = text.find(&format!("const {name}: "))?;
     let (before, definition) = text.split_at(start);
-    // The type of an array has a semicolon, too: the value ends at the first one behind the sign.
+    // The type of an array contains a semicolon too. The value ends at the first one after the
+    // equals sign.
     let value_start = definition.find(" =")? + 2;
     let (head, rest) = definition.split_at(value_start);
     let value_end = rest.find(';')?;

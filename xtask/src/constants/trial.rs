@@ -1,4 +1,4 @@
-//! A trial: the sources with another value of one constant, and the tests that should notice.
+//! Runs tests on a copy of the sources with another value of one constant.
 
 use std::fs;
 use std::io::Read;
@@ -13,27 +13,27 @@ use super::sources;
 use crate::error::XtaskError;
 use crate::workspace::{Workspace, cargo, package_name};
 
-/// A copy of the sources, and a folder for what is built of them.
+/// A copy of the sources, and a folder for its builds.
 pub(super) struct Copy {
     root: PathBuf,
     target: PathBuf,
 }
 
-/// What a rung of tests says of the sources.
+/// The result of a rung of tests.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Said {
     /// All tests pass.
     Nothing,
-    /// The sources do not compile: an assertion of a constant.
+    /// The sources do not compile, for example because of an assertion about a constant.
     DoesNotCompile,
-    /// The tests do not end.
+    /// The tests do not end in time.
     DoesNotEnd,
     /// These tests fail.
     Fails(Vec<String>),
 }
 
 impl Copy {
-    /// Copies what git knows of the workspace, as it is in its folder.
+    /// Copies the files that git tracks in the workspace, in their current state.
     pub(super) fn create(workspace: &Workspace) -> Result<Self, XtaskError> {
         let folder = workspace.target_dir.join("constants");
         let copy = Self { root: folder.join("sources"), target: folder.join("target") };
@@ -57,7 +57,7 @@ impl Copy {
         Ok(copy)
     }
 
-    /// Gives a constant another value for as long as `tried` lasts.
+    /// Gives a constant another value while `tried` runs.
     pub(super) fn with_value(
         &self,
         place: &str,
@@ -79,7 +79,7 @@ impl Copy {
         outcome
     }
 
-    /// Runs tests over the sources as they are now.
+    /// Runs tests on the current state of the copy.
     pub(super) fn run(&self, rung: &Rung) -> Result<Said, XtaskError> {
         let package = package_name(rung.package);
         let mut words = vec!["test", "--offline", "--quiet", "--package", package.as_str()];
@@ -101,7 +101,7 @@ impl Copy {
         Ok(if counts || failed.is_empty() { Said::Fails(failed) } else { Said::Nothing })
     }
 
-    /// Runs cargo, for at most that long. Nothing if it did not end.
+    /// Runs cargo for at most `limit`. The status is `None` if it did not end.
     fn cargo(
         &self,
         words: &[&str],
@@ -112,7 +112,8 @@ impl Copy {
             .args(words)
             .current_dir(&self.root)
             .env("CARGO_TARGET_DIR", &self.target)
-            // Unused code and arithmetic that overflows only with the other value are no findings.
+            // Unused code, and arithmetic that overflows only with the other value, are no
+            // findings.
             .env("RUSTFLAGS", "--cap-lints=warn -Aarithmetic_overflow")
             .process_group(0)
             .stdin(Stdio::null())
@@ -131,7 +132,7 @@ impl Copy {
     }
 }
 
-/// Waits for its end; ends the whole group if that takes longer.
+/// Waits until the child ends. Kills its process group if that takes longer than `limit`.
 fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
     let started = Instant::now();
     loop {
@@ -148,7 +149,7 @@ fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<ExitStatus
     }
 }
 
-/// Names of tests that fail, as `cargo test` prints them.
+/// Returns the names of failed tests, as `cargo test` prints them.
 fn failed_tests(printed: &str) -> Vec<String> {
     let failed = printed.lines().filter_map(|line| {
         line.strip_prefix("test ")?.strip_suffix(" ... FAILED").map(str::to_owned)
@@ -156,7 +157,8 @@ fn failed_tests(printed: &str) -> Vec<String> {
     failed.collect()
 }
 
-/// A file that has not changed keeps its time, so that cargo builds nothing again.
+/// Copies a file only if it has changed. An unchanged file keeps its time, so that cargo builds
+/// nothing again.
 fn copy_if_changed(from: &Path, to: &Path) -> Result<(), XtaskError> {
     let read = |cause| XtaskError::Read { path: from.to_owned(), cause };
     let write = |cause| XtaskError::Write { path: to.to_owned(), cause };
@@ -170,7 +172,8 @@ fn copy_if_changed(from: &Path, to: &Path) -> Result<(), XtaskError> {
     fs::copy(from, to).map(|_bytes| ()).map_err(write)
 }
 
-/// Tests of one package end within a minute or two; a loop without an end does not.
+/// Time limit of a test run. Tests of one package end within a minute or two; an endless loop does
+/// not.
 const LIMIT: Duration = Duration::from_mins(15);
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! Which fields of a struct other files can write.
+//! Finds the fields of a struct that other files can write.
 
 use crate::tidy::without_tests::code_without_tests;
 
-/// How many fields of the struct `name` can be written outside of the file `text`; `None` if it defines none
-/// of that name with named fields.
+/// Returns the number of fields of the struct `name` that can be written outside the file `text`.
+/// Returns `None` if the file defines no such struct with named fields.
 ///
-/// Modules below the one that defines the struct see its private fields: if they have files of their own,
-/// every field counts.
+/// Modules below the one that defines the struct can access its private fields. If such modules
+/// have their own files, every field counts.
 pub(super) fn open(text: &str, name: &str) -> Option<usize> {
     let code = code_without_tests(text);
     let fields = fields(body(&code, name)?);
@@ -14,7 +14,7 @@ pub(super) fn open(text: &str, name: &str) -> Option<usize> {
     Some(fields.into_iter().filter(|field| has_files_below || is_open(field)).count())
 }
 
-/// What stands between the braces of the struct.
+/// Returns the text between the braces of the struct.
 fn body<'a>(code: &'a str, name: &str) -> Option<&'a str> {
     code.match_indices("struct ").find_map(|(at, keyword)| {
         let after = code.get(at + keyword.len()..)?.strip_prefix(name)?;
@@ -32,12 +32,12 @@ fn body<'a>(code: &'a str, name: &str) -> Option<&'a str> {
             depth == 0
         });
         let (end, _) = end?;
-        // A unit or a tuple: the braces belong to what comes after it.
+        // For a unit or tuple struct, the braces belong to a later item.
         (!head.contains(';')).then(|| body.get(..end))?
     })
 }
 
-/// The fields between the braces, without attributes.
+/// Returns the fields between the braces, without attributes.
 fn fields(body: &str) -> Vec<String> {
     let mut found = vec![String::new()];
     let mut depth = 0_i32;
@@ -72,7 +72,7 @@ fn without_attributes(field: &str) -> &str {
     field
 }
 
-/// The field begins with a visibility beyond its module.
+/// Returns whether the field is visible outside its module.
 fn is_open(field: &str) -> bool {
     field.strip_prefix("pub").is_some_and(|rest| {
         rest.starts_with(|c: char| c.is_whitespace() || c == '(')
@@ -80,7 +80,7 @@ fn is_open(field: &str) -> bool {
     })
 }
 
-/// `mod name;`, whatever its visibility.
+/// Returns whether the line is `mod name;`, with any visibility.
 fn is_module_with_file(line: &str) -> bool {
     let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub"));
     words.next() == Some("mod") && words.next().is_some_and(|name| name.ends_with(';'))

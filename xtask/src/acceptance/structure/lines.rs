@@ -1,21 +1,21 @@
-//! Lines of code: without tests, comments and blank lines.
+//! Counts lines of code, without tests, comments and blank lines.
 
 use crate::tidy::source::{code_of, without_comments};
 use crate::tidy::without_tests::test_lines;
 
 /// A file of a crate, without tests.
 pub(super) struct SourceFile {
-    /// Path below `src`.
+    /// Path of the file below `src`.
     pub(super) place: String,
     pub(super) text: String,
 }
 
-/// Lines of code of all files.
+/// Returns the number of lines of code of all files.
 pub(super) fn of_files(files: &[SourceFile]) -> usize {
     files.iter().map(|file| count(&file.text)).sum()
 }
 
-/// Lines of code of one file.
+/// Returns the number of lines of code of one file.
 fn count(text: &str) -> usize {
     let of_tests = test_lines(&code_of(text));
     let lines = without_comments(text);

@@ -1,5 +1,5 @@
-//! How the engine is built: what is open to whom, how far one walks, and that it is as quick and as
-//! safe as before.
+//! How the engine is built: which fields are open, how many functions a walk has, and that it is as
+//! fast and as safe as before.
 
 use super::sources;
 use crate::acceptance::structure::Count;
@@ -16,19 +16,20 @@ const fn against(
     Row { name, bound, bound_quick: None, probe: Probe::Against { arguments, of, field } }
 }
 
-/// Round trips of 8 bytes, which take at most so many times as long as at another commit.
+/// A row about round trips of 8 bytes, which take at most `slower_most` times as long as at another
+/// commit.
 pub(super) const fn ping_pong_against(slower_most: f64) -> Row {
     let name = "ping-pong 8 B, polled, against another commit (--against)";
     against(name, Bound::AtMost(slower_most, "x"), PING_PONG, "ping-pong", "latency_ns")
 }
 
-/// A stream of writes of 1 MiB, in the same way.
+/// A row about a stream of writes of 1 MiB, with the same kind of bound.
 pub(super) const fn one_way_against(slower_most: f64) -> Row {
     let name = "one-way 1 MiB, against another commit (--against)";
     against(name, Bound::AtLeast(1.0 / slower_most, "x"), ONE_WAY, "one-way", "bytes_per_second")
 }
 
-/// Writes of 8 bytes, many at a time, in the same way.
+/// A row about many writes of 8 bytes at a time, with the same kind of bound.
 pub(super) const fn in_flight_against(slower_most: f64) -> Row {
     let name = "8 B writes, 64 in flight, against another commit (--against)";
     let bound = Bound::AtLeast(1.0 / slower_most, "x");
@@ -90,10 +91,10 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// The time an operation takes, against that before.
+/// Maximum time of an operation, relative to the commit before.
 const SLOWER_MOST: f64 = 1.02;
 
-/// Arguments of `ethernot bench` over one link without a rate.
+/// Expands to arguments of `ethernot bench` over one link without a rate limit.
 macro_rules! bench {
     ($test:literal, $size:literal) => {
         &[

@@ -1,5 +1,5 @@
-//! Faults that were found from outside, of engine, verbs, the API, discovery and the simulator: that they
-//! are mended and stay so. Each part has its rows under its name.
+//! Faults found by outsiders in the engine, verbs, the API, discovery and the simulator: that they
+//! are fixed and stay fixed. The rows of each part are below its name.
 
 use super::speed::{ONE_WAY_1M, UDP};
 use super::{as_quick, none_fails, printed, reproducible, tests};
@@ -7,19 +7,19 @@ use crate::acceptance::printed::Tests;
 use crate::acceptance::repeated::Tests as Repeated;
 use crate::acceptance::{Bound, Probe, Row};
 
-/// How long calls over the byte stream take against the same over TCP, for the record.
+/// A row about the time of calls over the byte stream, relative to TCP; for the record.
 const fn streamed(name: &'static str, figure: &'static str) -> Row {
     let bound = Bound::AtMost(1000.0, "x");
     printed(name, bound, figure, tests("ethernot", "--test=stream_against_tcp", "calls_over"))
 }
 
-/// Tests that are run 100 times, 5 times in a quick run.
+/// A row about tests that run 100 times, or 5 times in a quick run.
 const fn repeated(name: &'static str, tests: Repeated) -> Row {
     let probe = Probe::Repeated { tests, times_quick: 5, times_full: 100 };
     Row { name, bound: Bound::AtMost(0.0, "runs that fail"), bound_quick: None, probe }
 }
 
-/// Seeds of the torture, none of which fails.
+/// A row about seeds of the torture, none of which may fail.
 const fn torture(name: &'static str, arguments: &'static [&'static str]) -> Row {
     Row {
         name,
@@ -29,7 +29,7 @@ const fn torture(name: &'static str, arguments: &'static [&'static str]) -> Row 
     }
 }
 
-/// A figure of perftest against the commit of `--against`.
+/// A figure of perftest compared with the commit of `--against`.
 pub(super) const fn perftest_against(figure: &'static str) -> Probe {
     let tests = Tests {
         package: "programs",
@@ -40,13 +40,13 @@ pub(super) const fn perftest_against(figure: &'static str) -> Probe {
     Probe::AgainstPrinted { tests, name: figure }
 }
 
-/// The torture of connections.
+/// A row about the torture of connections.
 pub(super) const fn torture_of_transfers() -> Row {
     let arguments = &["sim", "torture", "--seeds", SEEDS, "--json", "{json}"];
     torture("torture seeds, none failing", arguments)
 }
 
-/// The torture of queue pairs.
+/// A row about the torture of queue pairs.
 pub(super) const fn torture_of_pairs() -> Row {
     let arguments = &["sim", "torture", "--queue-pairs", "--seeds", SEEDS, "--json", "{json}"];
     torture("torture seeds of queue pairs, none failing", arguments)
@@ -58,7 +58,7 @@ pub(super) const BEFORE: &str = "5089d955";
 const SEEDS: &str = "{quick:0..500|0..50000}";
 
 pub(super) const ROWS: &[Row] = &[
-    // The programs that showed the faults, each as a test.
+    // Programs that showed the faults, each as a test.
     repeated(
         "100 times: queue pairs that wait, receives of several pieces, strangers",
         Repeated::Cargo {
@@ -145,7 +145,7 @@ pub(super) const ROWS: &[Row] = &[
             names: &["equal_senders_have_equal_shares_of_a_full_buffer"],
         },
     ),
-    // What the torture is worth.
+    // Whether the torture detects faults.
     none_fails(
         "planted bugs not found within 2000 seeds: records without shares, numbers used again, strangers that are believed",
         "fabric",
@@ -185,7 +185,7 @@ pub(super) const ROWS: &[Row] = &[
             name: "last messages lost before an end",
         },
     },
-    // The API.
+    // The public API.
     none_fails(
         "hyper and tonic over the byte stream, two namespaces: every answer whole",
         "ethernot",
@@ -221,7 +221,7 @@ pub(super) const ROWS: &[Row] = &[
         "equal results of two seeds",
         tests("interconnect", "--test=transport", "results_depend_on_the_seed"),
     ),
-    // Being found, and found out.
+    // Discovery, and what it reveals.
     none_fails(
         "Mooncake and NIXL from wheels, two namespaces, no settings: by RDMA, no line of error",
         "programs",
@@ -253,7 +253,7 @@ pub(super) const ROWS: &[Row] = &[
         "--test=packages",
         true,
     ),
-    // As quick as before.
+    // Speed compared with before.
     as_quick("8 B ping-pong over UDP, polled, against another commit", Probe::AgainstEach(UDP)),
     as_quick("one-way 1 MiB, polled, against another commit", Probe::AgainstEach(ONE_WAY_1M)),
     as_quick(
@@ -268,8 +268,8 @@ pub(super) const ROWS: &[Row] = &[
         "ib_write_bw 1 MiB against another commit",
         perftest_against("speed of ib_write_bw of 1 MiB against another commit"),
     ),
-    // The torture has stuck pairs, many peers, strangers that lie and frames that drivers refuse. It comes last because
-    // it takes longest: an hour of two processors for each row.
+    // The torture has stuck queue pairs, many peers, lying strangers and frames that drivers
+    // reject. It runs last because it takes longest: an hour of two processors for each row.
     torture_of_transfers(),
     torture_of_pairs(),
 ];

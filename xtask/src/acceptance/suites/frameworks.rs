@@ -1,10 +1,11 @@
-//! The connection manager, and the frameworks above it: that they run as they are, how fast, and from what is installed.
+//! The connection manager and the frameworks above it: that they run unmodified, how fast, and from
+//! what is installed.
 
 use super::{printed, tests};
 use crate::acceptance::printed::Tests;
 use crate::acceptance::{Bound, Row};
 
-/// Tests that a quick run has time for.
+/// Tests that also run in a quick run.
 const fn short(target: &'static str, part: &'static str) -> Tests {
     tests("programs", target, part)
 }
@@ -14,7 +15,7 @@ const fn long(target: &'static str, part: &'static str) -> Tests {
     Tests { package: "programs", target, part, part_quick: None }
 }
 
-/// Tests of which none may fail. A quick run has time for those that are soon done.
+/// A row about tests, none of which may fail. Short tests also run in a quick run.
 const fn none_fails(name: &'static str, chosen: &'static str, in_quick: bool) -> Row {
     super::none_fails(name, "programs", chosen, in_quick)
 }
@@ -124,7 +125,8 @@ pub(super) const ROWS: &[Row] = &[
         long("--test=connection_manager", "ten_thousand_connections_leave_nothing"),
     ),
     printed(
-        // What the heap of a process varies by: 117 bytes each, where an id alone has more than 416.
+        // The heap of a process varies by this much: 117 bytes per connection, where an id alone
+        // has more than 416.
         "same, memory that is left beyond what the heap varies by",
         Bound::AtMost(1024.0, "KiB"),
         "KiB that 10 000 connections leave",
@@ -138,11 +140,11 @@ pub(super) const ROWS: &[Row] = &[
     none_fails(".deb and `./x install` in a clean root, then rping", "--test=packages", true),
 ];
 
-/// A message of a byte there and back, by the time that it takes over TCP.
+/// Maximum time of a one-byte round trip, relative to TCP.
 const LATENCY_MOST: f64 = 0.5;
 
-/// A message of 1 MiB, by the rate at which it goes over TCP.
+/// Minimum rate of messages of 1 MiB, relative to TCP.
 const THROUGHPUT_LEAST: f64 = 1.2;
 
-/// The sum of one number of each rank, by the time that it takes over TCP.
+/// Maximum time of an allreduce of one number per rank, relative to TCP.
 const ALLREDUCE_MOST: f64 = 0.7;

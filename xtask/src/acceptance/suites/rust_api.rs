@@ -1,9 +1,9 @@
-//! The Rust API, and what other languages have of it.
+//! The Rust API, and the APIs of other languages on top of it.
 
 use super::{printed, tests};
 use crate::acceptance::{Bound, Row};
 
-/// A figure that an ignored test of a file of `ethernot` prints.
+/// A row about a figure that an ignored test of `ethernot` prints.
 const fn measured(
     name: &'static str,
     bound: Bound,
@@ -14,12 +14,12 @@ const fn measured(
     printed(name, bound, figure, tests("ethernot", target, part))
 }
 
-/// What the tool counts that reads the public API.
+/// A row about a figure counted by the tool that reads the public API.
 const fn counted(name: &'static str, figure: &'static str, part: &'static str) -> Row {
     printed(name, Bound::AtMost(0.0, "of them"), figure, tests("xtask", "--bin=xtask", part))
 }
 
-/// Tests of which none may fail.
+/// A row about tests, none of which may fail.
 const fn none_fails(name: &'static str, package: &'static str, chosen: &'static str) -> Row {
     super::none_fails(name, package, chosen, true)
 }

@@ -1,4 +1,4 @@
-//! The sending policy: never worse than simpler ones, on whatever hosts and links.
+//! The sending policy: never worse than simpler policies, on any hosts and links.
 
 use crate::acceptance::{Bound, Measurement, Pair, PointOf, Probe, Row, Shown};
 
@@ -129,7 +129,7 @@ pub(super) const ROWS: &[Row] = &[
     },
 ];
 
-/// Arguments of `ethernot bench multiedge` for set-ups, tests and sizes.
+/// Expands to arguments of `ethernot bench multiedge` for set-ups, tests and sizes.
 macro_rules! multiedge {
     ($setups:literal, $tests:literal, $sizes:literal) => {
         &[
@@ -161,7 +161,7 @@ const DELAYED: &[&str] = multiedge!("1G/20us+1G/2ms", "one-way", "64K,1M");
 const UNLIKE_FAST: &[&str] = multiedge!("10G+1G", "one-way", "1M");
 const TEN_GIGABIT: &[&str] = multiedge!("1L-10G", "one-way,two-way", "1M");
 
-/// Arguments of `ethernot bench` over links without a rate.
+/// Expands to arguments of `ethernot bench` over links without a rate limit.
 macro_rules! bench {
     ($links:literal, $tests:literal, $sizes:literal, $transports:literal, $repetitions:literal, $time:literal) => {
         &[
@@ -191,7 +191,7 @@ const TWO_LINKS: &[&str] =
 const SMALL: &[&str] = bench!("1", "ping-pong", "8", "edge", "3", "2");
 const LARGE: &[&str] = bench!("1", "one-way", "1M", "edge", "3", "2");
 
-/// Arguments of `ethernot sim torture`.
+/// Expands to arguments of `ethernot sim torture`.
 macro_rules! seeds {
     ($seeds:literal) => {
         &["sim", "torture", "--seeds", $seeds, "--json", "{json}"]

@@ -1,5 +1,5 @@
-//! How the workspace is built: circles of files, constants, the ways through the code, and that it is as fast and as safe
-//! as before.
+//! How the workspace is built: circles of files, constants, the walks through the code, and that it
+//! is as fast and as safe as before.
 
 use super::engine_structure::{in_flight_against, one_way_against, ping_pong_against};
 use super::faults::{perftest_against, torture_of_pairs, torture_of_transfers};
@@ -59,7 +59,7 @@ pub(super) const ROWS: &[Row] = &[
     ),
     torture_of_transfers(),
     torture_of_pairs(),
-    // Last, as it takes hours.
+    // This row is last because it takes hours.
     sources(
         "constants that nothing notices, in a copy of the sources with a neutral value for each",
         Bound::AtMost(0.0, "constants"),
@@ -67,5 +67,5 @@ pub(super) const ROWS: &[Row] = &[
     ),
 ];
 
-/// The time an operation takes, against that before.
+/// Maximum time of an operation, relative to the commit before.
 const SLOWER_MOST: f64 = 1.02;
