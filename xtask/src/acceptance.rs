@@ -35,7 +35,7 @@ struct Suite {
     against: Option<&'static str>,
 }
 
-/// One promise.
+/// One promise: its bounds and how it is measured.
 struct Row {
     name: &'static str,
     bound: Bound,

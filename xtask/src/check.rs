@@ -46,7 +46,7 @@ fn check(workspace: &Workspace, packages: &[&Package]) -> Result<ExitCode, Xtask
         Ok(())
     };
     step("format", &|| suite::lint(cargo().args(["fmt", "--all", "--check"])))?;
-    step("rules of the house", &|| tidy::test(workspace))?;
+    step("rules of the project", &|| tidy::test(workspace))?;
     if !names.is_empty() {
         step("lints", &|| {
             let chosen = ["clippy", "--all-targets", "--keep-going"];

@@ -8,7 +8,7 @@ usage: cargo xtask COMMAND
 
   test                       format, lints, documentation, every test, torture; ends with a count
   check [--against COMMIT | --all]
-                             format, lints, unit tests and the rules of the house, of crates with a file that changed
+                             format, lints, unit tests and the rules of the project, of crates with a file that changed
                              since the last commit, or since COMMIT
   bench|sim|serve|report|doctor [ARGS]
                              build `ethernot` in release and run that command of it
@@ -30,8 +30,8 @@ usage: cargo xtask COMMAND
   libraries [--release]      build the C libraries that programs for RDMA load; prints their folder
   loom                       run the models of threads, in every interleaving
   miri                       interpret the tests of the crates that only compute (needs nightly)
-  python                     build the Python packages and run their tests, in a place of their own
-  tidy                       check the rules of the house";
+  python                     build the Python packages and run their tests, in an environment of their own
+  tidy                       check the rules of the project";
 
 /// The reason why a chore failed.
 #[derive(Debug, thiserror::Error)]

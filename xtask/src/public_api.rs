@@ -41,7 +41,7 @@ const PACKAGES: [&str; 10] = [
     "wire-edge",
 ];
 
-/// Whose errors users see.
+/// The recorded listing of the API.
 const LISTING: &str = "docs/api/ethernot.txt";
 const RELEASED: &str = "docs/api/released.txt";
 const WITHOUT_EXAMPLE: &str = "docs/api/without-example.txt";

@@ -139,8 +139,7 @@ fn check(workspace: &Workspace) -> Result<(Vec<Violation>, Vec<String>), XtaskEr
     Ok((violations, summaries))
 }
 
-/// Checks that the scripts mentioned in the README, and those that run all checks, exist and are
-/// executable.
+/// Checks that the scripts that README and the run of all checks call exist and are executable.
 fn check_entrances(root: &Path) -> Vec<Violation> {
     let can_be_run = |name: &&str| {
         std::fs::metadata(root.join(name))
@@ -151,7 +150,7 @@ fn check_entrances(root: &Path) -> Vec<Violation> {
         .filter(|name| !can_be_run(name))
         .map(|name| Violation {
             place: (*name).to_owned(),
-            what: "is no file that can be run, and everybody begins with it; bring it back"
+            what: "is missing or not executable, although README or the run of all checks calls it; restore it"
                 .to_owned(),
         })
         .collect()

@@ -1,9 +1,9 @@
-"""Many connections at once, all of them checked.
+"""Opens many connections at once and checks the answers on all of them.
 
 Usage: sockets_many.py server ADDRESS PORT
        sockets_many.py client ADDRESS PORT CONNECTIONS ROUNDS
 
-The server answers each message with its hash. The client prints how many connections it has made, and what went wrong."""
+The server answers each message with its hash. The client prints the number of connections and the errors."""
 
 import asyncio
 import hashlib

@@ -1,8 +1,8 @@
-"""Talks to services that are not of HTTP: sockets_services.py redis|memcached|gather|verify ADDRESS PORT ...
+"""Client of services with protocols other than HTTP: sockets_services.py redis|memcached|gather|verify ADDRESS PORT ...
 
 redis, memcached: IN OUT NAME...  stores files, fetches them again
-gather: COUNT                     reads the XML of gmond so often
-verify: SECONDS                   writes values to redis and reads them again, many at once, all of them right
+gather: COUNT                     reads the XML of gmond COUNT times
+verify: SECONDS                   writes values to redis and reads them again, many at once, and checks them
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Mooncake's transfer engine by the protocol rdma: the server registers memory, the client writes there and reads it back.
+"""Mooncake's transfer engine over RDMA: the server registers memory; the client writes to it and reads it back.
 
 transfer_mooncake.py server ADDRESS FILE
 transfer_mooncake.py client ADDRESS FILE

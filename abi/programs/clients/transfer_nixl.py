@@ -1,4 +1,4 @@
-"""NIXL with the backend UCX: the server registers memory, the client reads it, writes there and says so.
+"""NIXL with the UCX backend: the server registers memory; the client reads it, writes to it and notifies the server.
 
 transfer_nixl.py server ADDRESS FILE
 transfer_nixl.py client ADDRESS FILE

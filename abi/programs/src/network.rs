@@ -74,7 +74,7 @@ impl Network {
     /// # Panics
     /// On loopback, where other programs send too; and if the kernel does not report it.
     pub fn sent(&self, side: Side) -> Sent {
-        let Self::Namespaces(pair) = self else { panic!("others use it, too") };
+        let Self::Namespaces(pair) = self else { panic!("other programs use loopback too") };
         let name = match side {
             Side::Server => pair.server(),
             Side::Client => pair.client(),
@@ -87,7 +87,7 @@ impl Network {
     /// # Panics
     /// On loopback, which other programs use too; and if `nft` is missing.
     pub fn block_datagrams(&self) {
-        let Self::Namespaces(pair) = self else { panic!("others use it, too") };
+        let Self::Namespaces(pair) = self else { panic!("other programs use loopback too") };
         let rules = "add table inet ethernot; \
             add chain inet ethernot out { type filter hook output priority 0; }; \
             add rule inet ethernot out meta l4proto udp drop";
@@ -101,7 +101,7 @@ impl Network {
     /// # Panics
     /// On loopback, which other programs use too.
     pub fn set_link(&self, is_up: bool) {
-        let Self::Namespaces(pair) = self else { panic!("others use it, too") };
+        let Self::Namespaces(pair) = self else { panic!("other programs use loopback too") };
         let state = if is_up { "up" } else { "down" };
         expect_run(&["ip", "-n", pair.client(), "link", "set", "link1", state]);
     }
@@ -111,7 +111,7 @@ impl Network {
     /// # Panics
     /// On loopback, which other programs use too; and if `tc` fails.
     pub fn lose(&self, per_cent: f64) {
-        let Self::Namespaces(pair) = self else { panic!("others use it, too") };
+        let Self::Namespaces(pair) = self else { panic!("other programs use loopback too") };
         let share = format!("{per_cent}%");
         for name in [pair.client(), pair.server()] {
             let how = ["qdisc", "replace", "dev", "link1", "root", "netem", "loss", &share];

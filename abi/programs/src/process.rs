@@ -129,7 +129,7 @@ impl Program {
             let (mut output, mut part) = (output, [0; 4096]);
             // The read returns 0 when the last process that holds the other end has ended.
             while let Ok(bytes @ 1..) = output.read(&mut part) {
-                text.lock().expect("nobody panics with it").extend(&part[..bytes]);
+                text.lock().expect("no thread panics while holding it").extend(&part[..bytes]);
             }
         });
         Running { child: Some(child), reader: Some(reader), said, shown, started: Instant::now() }
@@ -210,7 +210,7 @@ impl Running {
     /// If that takes longer than 90 s.
     pub fn wait_for_output(&mut self, wanted: &str) {
         self.wait_until("does not say what is waited for", |running| {
-            let said = running.said.lock().expect("nobody panics with it");
+            let said = running.said.lock().expect("no thread panics while holding it");
             String::from_utf8_lossy(&said).contains(wanted)
         });
     }
@@ -298,7 +298,8 @@ impl Running {
         let status = child.wait().expect("a child can be waited for");
         let reader = self.reader.take().expect("it is read once");
         reader.join().expect("reading does not panic");
-        let said = std::mem::take(&mut *self.said.lock().expect("nobody panics with it"));
+        let said =
+            std::mem::take(&mut *self.said.lock().expect("no thread panics while holding it"));
         let output = String::from_utf8_lossy(&said).into_owned();
         Finished { shown: std::mem::take(&mut self.shown), status, is_late, output, took }
     }
