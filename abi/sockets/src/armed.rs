@@ -4,8 +4,9 @@ use std::fs;
 
 use libc::c_int;
 
-/// Whether a one-shot registration has reported its event and was not armed again. The kernel shows that only in
-/// `/proc`. Without it, the program may get one event more than it asked for.
+/// Returns whether a one-shot registration has reported its event and was not armed again. The
+/// kernel shows that only in `/proc`. Without it, the program may get one event more than it asked
+/// for.
 pub(crate) fn is_disarmed(epoll: c_int, fd: c_int, events: u32) -> bool {
     if events & libc::EPOLLONESHOT as u32 == 0 {
         return false;

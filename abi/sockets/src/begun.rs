@@ -31,7 +31,7 @@ impl Drop for Begun {
     }
 }
 
-/// Whether any connection is counted.
+/// Returns whether any connection is counted.
 #[inline]
 pub(crate) fn is_any() -> bool {
     COUNT.load(Ordering::SeqCst) != 0

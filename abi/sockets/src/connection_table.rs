@@ -63,7 +63,7 @@ pub(crate) fn try_lock() -> Option<MutexGuard<'static, ConnectionTable>> {
     CONNECTION_TABLE.try_lock().ok()
 }
 
-/// Whether the table has any connection.
+/// Returns whether the table has any connection.
 #[inline]
 pub(crate) fn has_any() -> bool {
     COUNT.load(Ordering::Relaxed) != 0
@@ -139,7 +139,7 @@ impl ConnectionTable {
         self.held.get(&token).map(|held| Arc::clone(&held.socket))
     }
 
-    /// Whether another process has the connection as well.
+    /// Returns whether another process has the connection as well.
     pub(crate) fn is_shared(&self, token: u64) -> bool {
         self.held.get(&token).is_some_and(|held| held.socket.is_shared())
     }
@@ -202,7 +202,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Whether a connection is in any `epoll` set; true if one of them is edge-triggered.
+    /// Returns whether a connection is in any `epoll` set; true if one of them is edge-triggered.
     pub(crate) fn watching(&self, token: u64) -> Option<bool> {
         let registrations = &self.held.get(&token)?.registrations;
         let reports_edges = |known: &Registration| known.events & libc::EPOLLET as u32 != 0;

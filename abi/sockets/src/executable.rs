@@ -13,7 +13,7 @@ use nix::fcntl::{AtFlags, OFlag, open};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::unistd::{AccessFlags, faccessat};
 
-/// Whether `execve` would start the program at a path.
+/// Returns whether `execve` would start the program at a path.
 ///
 /// # Safety
 /// `path` is null or ends with a zero.
@@ -22,7 +22,8 @@ pub(crate) unsafe fn begins(path: *const c_char) -> bool {
     !path.is_null() && is_program(unsafe { CStr::from_ptr(path) }, false, INTERPRETERS_MAX)
 }
 
-/// Whether `execvp` would start a program of that name, which may be a shell script without an interpreter line.
+/// Returns whether `execvp` would start a program of that name, which may be a shell script without
+/// an interpreter line.
 ///
 /// # Safety
 /// `file` is null or ends with a zero.
@@ -53,7 +54,7 @@ pub(crate) unsafe fn begins_on_path(file: *const c_char) -> bool {
     })
 }
 
-/// Whether `fexecve` would start the open program.
+/// Returns whether `fexecve` would start the open program.
 pub(crate) fn begins_open(fd: c_int) -> bool {
     if fd < 0 {
         return false;
@@ -65,7 +66,7 @@ pub(crate) fn begins_open(fd: c_int) -> bool {
     }
 }
 
-/// Whether `execveat` would start a program.
+/// Returns whether `execveat` would start a program.
 ///
 /// # Safety
 /// `path` is null or ends with a zero.
@@ -101,7 +102,7 @@ fn is_program(path: &CStr, may_be_script: bool, interpreters: u32) -> bool {
     is_file && begins_with(file, may_be_script, interpreters)
 }
 
-/// Whether the kernel knows the format of a file.
+/// Returns whether the kernel knows the format of a file.
 fn begins_with(file: OwnedFd, may_be_script: bool, interpreters: u32) -> bool {
     let mut first = [0; FIRST_BYTES];
     let count = File::from(file).read(&mut first).unwrap_or(0);

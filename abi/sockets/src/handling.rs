@@ -271,8 +271,8 @@ fn action(signal: c_int) -> Option<&'static Action> {
     usize::try_from(signal).ok().and_then(|signal| ACTIONS.get(signal))
 }
 
-/// Whether handlers of a signal can be deferred. Not if an instruction causes the signal, or if the handler inspects
-/// where the thread is.
+/// Returns whether handlers of a signal can be deferred. Not if an instruction causes the signal,
+/// or if the handler inspects where the thread is.
 fn is_deferred(signal: c_int) -> bool {
     signal > 0 && !AT_ONCE.contains(&signal)
 }

@@ -25,7 +25,7 @@ impl Found {
         Self { count, hidden: Vec::new() }
     }
 
-    /// Whether all reports of the kernel were wrong. It would repeat them at once.
+    /// Returns whether all reports of the kernel were wrong. It would repeat them at once.
     pub(crate) fn is_all_hidden(&self) -> bool {
         self.count == 0 && !self.hidden.is_empty()
     }
@@ -157,7 +157,7 @@ impl Registered {
         }
     }
 
-    /// Whether the kernel does not report it a second time by itself.
+    /// Returns whether the kernel does not report it a second time by itself.
     pub(crate) const fn is_reported_once(&self, is_dropped: bool) -> bool {
         let is_edge = self.events & libc::EPOLLET as u32 != 0;
         let is_one_shot = self.events & libc::EPOLLONESHOT as u32 != 0;

@@ -230,7 +230,7 @@ fn of_parent(socket: &Socket, of_child: Option<OwnedFd>) -> Answer {
     }
 }
 
-/// Whether a descriptor is an end of a socket pair instead of TCP.
+/// Returns whether a descriptor is an end of a socket pair instead of TCP.
 fn is_end(fd: RawFd) -> bool {
     let name = nix::sys::socket::getsockname::<nix::sys::socket::SockaddrStorage>(fd);
     name.is_ok_and(|name| name.as_sockaddr_in().is_none() && name.as_sockaddr_in6().is_none())

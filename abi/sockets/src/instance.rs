@@ -35,7 +35,7 @@ pub(crate) fn choice(role: Role, local: SocketAddr, peer: SocketAddr) -> Choice 
     }
 }
 
-/// Whether a new connection moves at its first use only because its peer is known to pay.
+/// Returns whether a new connection moves at its first use only because its peer is known to pay.
 pub(crate) fn is_early(role: Role, local: SocketAddr, peer: SocketAddr) -> bool {
     chosen::moving() == Moving::WhenItPays && services::is_known_to_pay(role, local, peer)
 }
@@ -97,7 +97,7 @@ pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> 
     Some(moving)
 }
 
-/// Whether the program has set `TCP_CORK`.
+/// Returns whether the program has set `TCP_CORK`.
 fn is_corked(fd: c_int) -> bool {
     let (mut on, mut length) = (0, size_of::<c_int>() as libc::socklen_t);
     // SAFETY: there is room for so many bytes.

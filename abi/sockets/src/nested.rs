@@ -29,8 +29,8 @@ pub(crate) fn only_markers(set: c_int) -> Vec<Arc<Connection>> {
     if is_ready { Vec::new() } else { of_markers }
 }
 
-/// Whether the kernel looks for bytes and reports them again on request. A one-shot registration may have reported its
-/// event, and would report it twice.
+/// Returns whether the kernel looks for bytes and reports them again on request. A one-shot
+/// registration may have reported its event, and would report it twice.
 const fn can_be_hidden(known: &Registered) -> bool {
     known.events & OF_BYTES as u32 != 0 && known.events & libc::EPOLLONESHOT as u32 == 0
 }

@@ -242,7 +242,7 @@ unsafe fn only_here(number: c_long, registers: [usize; 6]) -> Option<c_long> {
     Some(result)
 }
 
-/// Whether a call returns a new descriptor.
+/// Returns whether a call returns a new descriptor.
 fn is_opening(number: c_long) -> bool {
     #[cfg(target_arch = "x86_64")]
     let is_old = matches!(

@@ -39,7 +39,7 @@ pub(crate) fn brought_home(connection: &Connection) -> bool {
     true
 }
 
-/// Whether a message has control data.
+/// Returns whether a message has control data.
 pub(crate) fn has_descriptors(message: *const msghdr) -> bool {
     // SAFETY: null, or what the program passed to `sendmsg`.
     unsafe { message.as_ref() }.is_some_and(|message| message.msg_controllen != 0)

@@ -151,7 +151,7 @@ pub(crate) fn time_of(limit: Duration) -> timespec {
     }
 }
 
-/// Whether waiting for a number may concern the edge.
+/// Returns whether waiting for a number may concern the edge.
 pub(crate) fn is_ours(fd: c_int) -> bool {
     matches!(table::kind(fd), Kind::Socket | Kind::Epoll)
 }

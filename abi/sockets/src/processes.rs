@@ -84,7 +84,7 @@ unsafe extern "C" fn popen_of_ours(command: *const c_char, mode: *const c_char) 
     )
 }
 
-/// Whether something is to be done when the process ends.
+/// Returns whether something is to be done when the process ends.
 fn has_to_finish() -> bool {
     connection_table::has_any() || sockets::counters::is_kept()
 }

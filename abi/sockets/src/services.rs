@@ -24,7 +24,7 @@ pub(crate) fn silence(role: Role, local: SocketAddr, peer: SocketAddr) -> Option
     })
 }
 
-/// Whether a connection moves at its first use, because earlier ones have lasted.
+/// Returns whether a connection moves at its first use, because earlier ones have lasted.
 pub(crate) fn is_known_to_pay(role: Role, local: SocketAddr, peer: SocketAddr) -> bool {
     let service = Service::of(role, local, peer);
     with_service(service, |peers, _, service| peers.lasts(service)).unwrap_or(false)
@@ -70,7 +70,7 @@ pub(crate) fn note_ended(socket: &Socket) {
     }
 }
 
-/// Whether the peer of a connection did not answer.
+/// Returns whether the peer of a connection did not answer.
 pub(crate) fn is_unanswered(socket: &Socket) -> bool {
     let route = socket.begun().map(|connection| connection.route());
     matches!(route, Some(Route::Left(Reason::NoOffer | Reason::NoAnswer)))

@@ -60,7 +60,7 @@ impl Drop for Counters {
 }
 
 impl Share {
-    /// Whether another process has the connection as well.
+    /// Returns whether another process has the connection as well.
     pub(crate) fn is_shared(&self) -> bool {
         self.counter().load(Ordering::SeqCst) > 1
     }

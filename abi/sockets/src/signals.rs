@@ -16,7 +16,7 @@ pub(crate) fn restarted<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T,
     result
 }
 
-/// Whether the last call of this thread is to be made again.
+/// Returns whether the last call of this thread is to be made again.
 #[inline]
 pub(crate) fn is_restarted() -> bool {
     IS_RESTARTED.get() && IS_RESTARTED.replace(false)
@@ -32,7 +32,7 @@ pub(crate) fn raise_broken_pipe() {
     unsafe { libc::raise(libc::SIGPIPE) };
 }
 
-/// Whether all handlers of the program were installed with `SA_RESTART`.
+/// Returns whether all handlers of the program were installed with `SA_RESTART`.
 fn all_restart() -> bool {
     (1..=libc::SIGRTMAX())
         .all(|signal| handler(signal).is_none_or(|flags| flags & libc::SA_RESTART != 0))

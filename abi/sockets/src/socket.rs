@@ -61,7 +61,7 @@ pub(crate) enum Owner {
 }
 
 impl Socket {
-    /// Whether it may begin to move: no call that began before the trial is pending.
+    /// Returns whether it may begin to move: no call that began before the trial is pending.
     pub(crate) fn may_begin(&self) -> bool {
         self.before.as_ref().is_none_or(|before| Arc::strong_count(before) == 1)
     }
@@ -124,7 +124,8 @@ impl Socket {
         self.tcp.get()
     }
 
-    /// Whether it needs a share before a fork: it is unused, and child and parent might both move it.
+    /// Returns whether it needs a share before a fork: it is unused, and child and parent might
+    /// both move it.
     pub(crate) fn wants_share(&self) -> bool {
         self.share.get().is_none() && self.is_unused()
     }
@@ -144,7 +145,7 @@ impl Socket {
         self.share.get().inspect(|share| share.end());
     }
 
-    /// Whether another process has it as well, so that it cannot move.
+    /// Returns whether another process has it as well, so that it cannot move.
     pub(crate) fn is_shared(&self) -> bool {
         self.share.get().is_some_and(Share::is_shared)
     }
@@ -169,7 +170,7 @@ impl Socket {
         Self { before: Some(before), ..self }
     }
 
-    /// Whether it is decided if there is a connection.
+    /// Returns whether it is decided if there is a connection.
     #[inline]
     pub(crate) fn is_decided(&self) -> bool {
         self.connection.get().is_some()
@@ -203,7 +204,7 @@ impl Socket {
         self.connection.get()?.as_ref()
     }
 
-    /// Whether this process may move it and it has not begun.
+    /// Returns whether this process may move it and it has not begun.
     pub(crate) fn is_unused(&self) -> bool {
         self.owner == Owner::Own && self.connection.get().is_none()
     }

@@ -41,7 +41,7 @@ impl Kind {
     }
 }
 
-/// Whether a number stands for anything but a plain descriptor.
+/// Returns whether a number stands for anything but a plain descriptor.
 #[inline]
 pub(crate) fn is_known(fd: c_int) -> bool {
     KINDS.get(fd as usize).is_some_and(|kind| kind.load(Ordering::Relaxed) != Kind::Plain as u8)

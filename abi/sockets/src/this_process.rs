@@ -7,8 +7,8 @@ pub(crate) fn begin() {
     HOME.store(pid(), Ordering::Relaxed);
 }
 
-/// Whether the calling process owns the tables: it neither shares the memory of the owner (`vfork`) nor is a copy that
-/// the library has not noticed (`clone`).
+/// Returns whether the calling process owns the tables: it neither shares the memory of the owner
+/// (`vfork`) nor is a copy that the library has not noticed (`clone`).
 pub(crate) fn is_home() -> bool {
     HOME.load(Ordering::Relaxed) == pid()
 }

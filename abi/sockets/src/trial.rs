@@ -43,7 +43,7 @@ impl OnTrial {
         Trial::of_word(self.word.load(Ordering::SeqCst))
     }
 
-    /// Whether the program has sent or received anything.
+    /// Returns whether the program has sent or received anything.
     pub(crate) fn has_bytes(&self) -> bool {
         self.trial().has_bytes()
     }

@@ -54,7 +54,7 @@ impl Awaited {
         }
     }
 
-    /// Whether it is worth polling again.
+    /// Returns whether it is worth polling again.
     fn is_ready(&self) -> bool {
         let Some(connection) = &self.connection else { return false };
         if self.was_undecided {

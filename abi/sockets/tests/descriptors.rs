@@ -76,7 +76,7 @@ fn with_descriptor(declaration: &str) -> Option<String> {
     arguments.split(',').any(is_descriptor).then(|| name.to_owned())
 }
 
-/// Whether the headers use this name for descriptors.
+/// Returns whether the headers use this name for descriptors.
 fn is_name(name: &str) -> bool {
     name.contains("fd") || matches!(name, "fildes" | "filedes" | "fp" | "s" | "file_descriptor")
 }

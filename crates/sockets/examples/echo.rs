@@ -177,7 +177,7 @@ impl End {
         }
     }
 
-    /// Whether it may still move.
+    /// Returns whether it may still move.
     fn is_undecided(&self) -> Outcome<bool> {
         let Self::Edge { connection, .. } = self else { return Ok(false) };
         match connection.route() {

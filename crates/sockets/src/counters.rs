@@ -149,7 +149,7 @@ pub fn restart_in_child() {
     }
 }
 
-/// Whether a counters file is kept. Then [`write_if_due`] is to be called once a second.
+/// Returns whether a counters file is kept. Then [`write_if_due`] is to be called once a second.
 pub fn is_kept() -> bool {
     folder().is_some()
 }
@@ -224,7 +224,7 @@ impl Report {
         self.left.values().sum()
     }
 
-    /// Whether there was no connection.
+    /// Returns whether there was no connection.
     pub fn is_empty(&self) -> bool {
         self.moved == 0 && self.left.is_empty()
     }

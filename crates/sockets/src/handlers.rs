@@ -30,7 +30,7 @@ pub fn leave() -> u64 {
     if depth > 0 || DEFERRED.get() == 0 { 0 } else { DEFERRED.replace(0) }
 }
 
-/// Whether the calling thread is within a call.
+/// Returns whether the calling thread is within a call.
 #[inline]
 pub fn is_inside() -> bool {
     INSIDE.get() > 0
@@ -41,12 +41,12 @@ pub fn defer(signal: u32) {
     DEFERRED.set(DEFERRED.get() | 1 << signal);
 }
 
-/// Whether a signal is deferred until the thread leaves its call.
+/// Returns whether a signal is deferred until the thread leaves its call.
 pub fn is_deferred(signal: u32) -> bool {
     DEFERRED.get() >> signal & 1 == 1
 }
 
-/// Whether the thread should leave its call, because a handler is deferred.
+/// Returns whether the thread should leave its call, because a handler is deferred.
 #[inline]
 pub(crate) fn are_wanted() -> bool {
     DEFERRED.get() != 0

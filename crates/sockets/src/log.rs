@@ -102,8 +102,9 @@ impl Log {
         }
     }
 
-    /// Whether descriptor 2 is still an output for people. A program that has closed it may have opened anything at
-    /// this number, such as a connection or a database, which must not receive log lines.
+    /// Returns whether descriptor 2 is still an output for people. A program that has closed it may
+    /// have opened anything at this number, such as a connection or a database, which must not
+    /// receive log lines.
     fn is_for_people(&self) -> bool {
         let Ok(found) = fstat(io::stderr()) else { return false };
         if self.stderr == Some(identity(&found)) {

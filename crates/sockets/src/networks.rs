@@ -44,7 +44,7 @@ impl Networks {
         Ok(networks)
     }
 
-    /// Whether the address is in one of them.
+    /// Returns whether the address is in one of them.
     pub(crate) fn contain(&self, address: IpAddr) -> bool {
         let has = |networks: &[Network]| networks.iter().any(|network| network.contains(address));
         if has(&self.named) {

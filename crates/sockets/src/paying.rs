@@ -52,13 +52,14 @@ pub(crate) struct Gains {
 }
 
 impl Gains {
-    /// Whether a connection between these addresses gains by a move.
+    /// Returns whether a connection between these addresses gains by a move.
     pub(crate) fn are_had(self, local: IpAddr, peer: IpAddr) -> bool {
         self.has_several_links || self.polls || (self.shares_memory && is_one_host(local, peer))
     }
 }
 
-/// Whether both addresses belong to this host. The kernel connects to an address of the host from the same address.
+/// Returns whether both addresses belong to this host. The kernel connects to an address of the
+/// host from the same address.
 fn is_one_host(local: IpAddr, peer: IpAddr) -> bool {
     let (local, peer) = (local.to_canonical(), peer.to_canonical());
     local == peer || local.is_loopback() || peer.is_loopback()
@@ -95,12 +96,12 @@ impl Trial {
         self.0
     }
 
-    /// Whether the trial has ended: the connection moves, or stays on TCP for good.
+    /// Returns whether the trial has ended: the connection moves, or stays on TCP for good.
     pub const fn has_ended(self) -> bool {
         self.0 & ENDED != 0
     }
 
-    /// Whether the program has sent or received anything.
+    /// Returns whether the program has sent or received anything.
     pub const fn has_bytes(self) -> bool {
         self.last() != 0
     }

@@ -48,7 +48,7 @@ struct Known {
 
 impl Peers {
     //= sockets-protocol.md: move.4
-    /// Whether a peer of the service may be asked: none was silent within the last minute.
+    /// Returns whether a peer of the service may be asked: none was silent within the last minute.
     pub fn may_ask(&mut self, now: Duration, service: Service) -> bool {
         let Some(known) = self.known.get_mut(&service) else { return true };
         known.used = now;
@@ -56,7 +56,7 @@ impl Peers {
     }
 
     //= sockets-protocol.md: move.2
-    /// Whether a connection with the service is likely to last, as the ones before it did.
+    /// Returns whether a connection with the service is likely to last, as the ones before it did.
     pub fn lasts(&self, service: Service) -> bool {
         self.known.get(&service).is_some_and(|known| known.lasting >= LASTING_MIN)
     }

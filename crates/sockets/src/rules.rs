@@ -146,7 +146,7 @@ impl Rules {
         self.rules.iter().find(|rule| rule.holds_for(subject))
     }
 
-    /// Whether a rule depends on the name of the program.
+    /// Returns whether a rule depends on the name of the program.
     pub(crate) fn name_programs(&self) -> bool {
         self.rules.iter().any(|rule| rule.program.is_some())
     }
@@ -156,7 +156,7 @@ impl Rules {
         self.rules.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
@@ -268,7 +268,7 @@ impl Network {
         IpNet::new(address, bits).ok().map(|network| Self(network.trunc()))
     }
 
-    /// Whether the address is in the network.
+    /// Returns whether the address is in the network.
     pub fn contains(&self, address: IpAddr) -> bool {
         self.0.contains(&address.to_canonical())
     }
@@ -317,12 +317,12 @@ pub enum PortsError {
 }
 
 impl Ports {
-    /// Whether the port is in the set.
+    /// Returns whether the port is in the set.
     pub fn contains(&self, port: u16) -> bool {
         self.ranges.iter().any(|&(first, last)| (first..=last).contains(&port))
     }
 
-    /// Whether the set is empty.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }

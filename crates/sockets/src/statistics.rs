@@ -72,7 +72,7 @@ fn listen() -> io::Result<UnixListener> {
     Err(refused)
 }
 
-/// Whether the client is of the same user, or root.
+/// Returns whether the client is of the same user, or root.
 fn may_know(stream: &UnixStream) -> bool {
     getsockopt(stream, PeerCredentials)
         .is_ok_and(|asks| asks.uid() == 0 || asks.uid() == geteuid().as_raw())

@@ -1,4 +1,4 @@
-//! The calls of a program on one descriptor.
+//! The calls that a program makes on one connection.
 
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -29,23 +29,24 @@ use crate::transport::stream::{Stream, StreamParts};
 use crate::transport::stream_doorbell::StreamDescriptor;
 use crate::wire::SwitchMarker;
 
-/// The route of the bytes of a connection.
+/// The route that the bytes of a connection take.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Route {
-    /// TCP, perhaps the edge later. This crate makes the calls, because a switch marker may be among the bytes.
+    /// TCP, and perhaps the edge later. The library makes the program's calls, because the bytes
+    /// may contain a switch marker.
     Undecided,
     /// The edge.
     Moved,
-    /// TCP for good: calls go to the kernel.
+    /// TCP, permanently. The program's calls go to the kernel.
     Left(Reason),
 }
 
-/// Queued bytes of a stream.
+/// Numbers of bytes queued in a stream.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Queued {
-    /// Bytes received and not read yet: `SIOCINQ`.
+    /// Bytes received but not yet read: `SIOCINQ`.
     pub received: u64,
-    /// Bytes written and not acknowledged yet: `SIOCOUTQ`.
+    /// Bytes written but not yet acknowledged: `SIOCOUTQ`.
     pub unsent: u64,
 }
 
@@ -59,20 +60,21 @@ pub struct Connection {
     pub(crate) endpoint: Arc<dyn Waits>,
     life: Arc<Life>,
     began: counters::Beginning,
-    /// The program is about to close it. Its descriptor number may then stand for something else.
+    /// The program is about to close the connection. Its descriptor number may soon name another
+    /// file.
     is_closing: AtomicBool,
-    /// Raised when a waiting thread of the program should check again.
+    /// Raised when a waiting thread of the program should check the connection again.
     pub(crate) mark: Arc<Mark>,
-    /// Made when the connection begins to move.
+    /// The stream, created when the connection begins to move.
     stream: OnceLock<Arc<Stream>>,
-    /// How TCP is read while the route is undecided.
+    /// The way in which TCP is read while the route is undecided.
     pub(crate) reading: Mutex<Reading>,
-    /// How TCP is written while the route is undecided.
+    /// The way in which TCP is written while the route is undecided.
     pub(crate) writing: Mutex<Writing>,
     options: Mutex<Options>,
-    /// Sends the offer that this side has made.
+    /// Sends the offer of this side to the peer.
     offer: OnceLock<Box<dyn Fn() + Send + Sync>>,
-    /// The connection table was notified that bytes have gone over the connection.
+    /// The connection table knows that bytes have gone over the connection.
     has_reported_bytes: AtomicBool,
 }
 
@@ -116,46 +118,47 @@ impl Connection {
         })
     }
 
-    /// Returns the token by which [`DescriptorTable`] knows it.
+    /// Returns the token by which [`DescriptorTable`] knows the connection.
     pub const fn token(&self) -> u64 {
         self.token
     }
 
-    /// Returns which end it is.
+    /// Returns whether this end connected or accepted.
     pub const fn role(&self) -> Role {
         self.role
     }
 
-    /// Returns this side's address, as TCP has it.
+    /// Returns this side's address in TCP.
     pub const fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// Returns the peer's address, as TCP has it.
+    /// Returns the peer's address in TCP.
     pub const fn peer(&self) -> SocketAddr {
         self.peer
     }
 
-    /// Stores how to send the offer that was made for it. Only the first call counts.
+    /// Stores the function that sends the offer of this connection. Later calls have no effect.
     pub(crate) fn offered(&self, send: impl Fn() + Send + Sync + 'static) {
         self.offer.get_or_init(|| Box::new(send));
     }
 
     //= sockets-protocol.md: offer.3
-    /// Sends its offer to the peer's rendezvous socket, unless another process has the connection as well.
+    /// Sends the offer to the peer's rendezvous socket, unless another process shares the
+    /// connection.
     pub(crate) fn send_offer(&self) {
         if let Some(send) = self.offer.get().filter(|_| !self.descriptors.is_shared(self.token)) {
             send();
         }
     }
 
-    /// Whether bytes went over it while it was undecided.
+    /// Returns whether bytes went over the connection while it was undecided.
     pub(crate) fn has_bytes(&self) -> bool {
         self.has_reported_bytes.load(Ordering::SeqCst)
     }
 
     //= sockets-protocol.md: offer.3, offer.4
-    /// Records that bytes went over it, in either direction.
+    /// Records that bytes went over the connection, in either direction.
     #[inline]
     pub(crate) fn on_bytes(&self, are_from_peer: bool) {
         if self.role == Role::Accepting && !self.has_reported_bytes.load(Ordering::Relaxed) {
@@ -168,19 +171,21 @@ impl Connection {
         if !self.has_reported_bytes.swap(true, Ordering::SeqCst) {
             self.endpoint.on_first_bytes(self.token);
         }
-        // The peer's program has begun to use the connection, so its rendezvous socket should be open.
+        // The peer's program has begun to use the connection, so the peer's rendezvous socket
+        // should be open.
         if are_from_peer {
             self.send_offer();
         }
     }
 
-    /// Leaves it to TCP, if it has not begun to move.
+    /// Leaves the connection to TCP, if it has not begun to move.
     pub(crate) fn leave(&self, reason: Reason) {
         let _none_of_the_table = self.on(Event::Stay(reason), Instant(0));
     }
 
-    /// Keeps it on TCP, if it has not begun to move: the program asks for something that only TCP has, or passes it to
-    /// another process. Returns false if the move has begun.
+    /// Keeps the connection on TCP, if it has not begun to move. Called when the program needs
+    /// something that only TCP has, or passes the connection to another process. Returns false if
+    /// the move has begun.
     pub fn stay(&self, reason: Reason) -> bool {
         self.leave(reason);
         self.is_left()
@@ -196,8 +201,8 @@ impl Connection {
         self.life.due()
     }
 
-    /// Handles an event. Performs the actions that concern only the connection, and returns those that are left for the
-    /// connection table.
+    /// Handles an event. Performs the actions that concern only this connection, and returns the
+    /// actions that the connection table must perform.
     pub(crate) fn on(&self, event: Event, now: Instant) -> Vec<Action> {
         let mut actions = self.life.on(event, now);
         actions.retain(|action| match action {
@@ -222,7 +227,8 @@ impl Connection {
         actions
     }
 
-    /// Performs those actions of [`Connection::on`] that remain after the kernel has shut TCP down or closed it.
+    /// Performs the actions `Leave` and `Watch` of those returned by [`Connection::on`]. The kernel
+    /// has already shut TCP down or closed it.
     fn leave_if(&self, actions: &[Action]) {
         for action in actions {
             match action {
@@ -233,17 +239,18 @@ impl Connection {
         }
     }
 
-    /// Whether writes of the program wait until the switch marker is in TCP.
+    /// Returns whether writes of the program must wait until the switch marker is in TCP.
     pub(crate) fn is_held(&self) -> bool {
         self.life.course() == Course::TcpHeld
     }
 
-    /// Whether the program has shut down writing while the route was undecided.
+    /// Returns whether the program has shut down writing while the route was undecided.
     pub(crate) fn writes_no_more(&self) -> bool {
         self.life.writes_no_more()
     }
 
-    /// Shuts TCP down as the program has asked. The program has the result already.
+    /// Shuts TCP down in the directions that the program has shut. The program's call has already
+    /// returned.
     fn shut_tcp(&self) {
         let Some(how) = self.life.shut() else { return };
         if let Some(stream) = self.stream.get() {
@@ -253,12 +260,12 @@ impl Connection {
         }
     }
 
-    /// Leaves the connection to the kernel.
+    /// Leaves the connection to the kernel, for this reason.
     fn on_left(&self, reason: Reason) {
-        // Pending calls see all that TCP has.
+        // Pending calls may now read all bytes that TCP has.
         *lock(&self.reading) = Reading::Plain;
         if let Some(stream) = self.stream.get() {
-            // A switch marker may have waited for room in TCP.
+            // The socket may be watched, because a switch marker waited for room in TCP.
             stream.doorbell.unwatch(stream.socket().as_fd());
             if self.life.is_closed() && stream.state.set(Bit::Released) {
                 stream.doorbell.mark();
@@ -271,7 +278,8 @@ impl Connection {
         counters::note_left(self.role, self.local, self.peer, reason);
     }
 
-    /// Makes its stream. From now on only this crate reads TCP, and looks for the switch marker.
+    /// Creates the stream of the connection. From now on only this crate reads TCP, and searches it
+    /// for the switch marker.
     pub(crate) fn make_stream(&self, parts: StreamParts) -> Result<Arc<Stream>, Reason> {
         let expected = parts.expected;
         let tcp = self.descriptors.duplicate(self.token).ok_or(Reason::Closed)?;
@@ -289,8 +297,9 @@ impl Connection {
     }
 
     //= sockets-protocol.md: join.6
-    /// Looks for the peer's switch marker while the program uses TCP and the group is lost. Returns the event for the
-    /// connection. Called inside the engine, where no thread waits for a thread of the program.
+    /// Searches TCP for the peer's switch marker after the group is lost, while the program uses
+    /// TCP. Returns the event for the connection. Called by the engine, which never waits for a
+    /// thread of the program.
     pub(crate) fn look_for_marker(&self) -> Option<Event> {
         let stream = self.stream.get().filter(|_| self.phase() == Phase::Unanswered)?;
         match self.reading.try_lock() {
@@ -299,14 +308,14 @@ impl Connection {
         }
     }
 
-    /// Whether this side writes its own switch marker back, because it does not know the peer's.
+    /// Returns whether this side echoes its own switch marker, because it does not know the peer's.
     pub(crate) fn is_echoing(&self) -> bool {
         self.life.is_echoing()
     }
 
-    /// Tries to write a switch marker into the TCP connection. On success the stream [opens](Stream::open) and the
-    /// connection has moved. Without `peer_ring` it goes home at once. The caller performs the remaining actions in the
-    /// connection table.
+    /// Tries to write a switch marker into the TCP connection. On success the stream
+    /// [opens](Stream::open) and the connection has moved. Without `peer_ring` the connection
+    /// returns to TCP at once. Returns the actions that the connection table must perform.
     pub(crate) fn write_marker(
         &self,
         marker: SwitchMarker,
@@ -316,7 +325,7 @@ impl Connection {
         let Some(stream) = self.stream.get().filter(|_| self.phase() == Phase::Switching) else {
             return Vec::new();
         };
-        // Inside the engine no thread waits for a thread of the program.
+        // The engine never waits for a thread of the program.
         let locks = (self.reading.try_lock(), self.writing.try_lock());
         let (Ok(mut reading), Ok(mut writing)) = locks else {
             drop(locks);
@@ -329,20 +338,22 @@ impl Connection {
                 return self.on(event, now);
             }
         };
-        // The stream takes in what TCP has before anything reads the stream.
+        // Opening takes the bytes out of TCP before any thread reads the stream.
         stream.open(peer_ring.filter(|_| !self.life.has_ended_tcp()));
         let actions = self.on(Event::MarkerWritten, now);
-        // A relayed connection needs a descriptor of the program's end.
+        // If the connection is relayed, the relay needs a descriptor of the program's end of the
+        // pair.
         let kept = program.try_clone().ok();
         counters::note_decided();
         counters::note_moved(self.role, self.local, self.peer, self.began);
-        // A connection that the program has closed, or whose process ends, has no descriptor left.
+        // If the program has closed the connection, or its process ends, there is no descriptor to
+        // replace.
         let is_there = !self.life.is_closed() && self.descriptors.put(self.token, program);
-        // From now on the stream looks for the switch marker, and the kernel does not count it at the program's
-        // descriptor.
+        // From now on the stream removes the switch marker from the bytes, so the kernel does not
+        // report it at the program's descriptor.
         *reading = Reading::Plain;
         if let Some(how) = self.life.shut() {
-            // A stream that opens is not home.
+            // A stream that has just opened has not returned to TCP, so this shuts the stream.
             let _on_the_group = Self::shut_stream(stream, how);
         }
         drop((reading, writing));
@@ -351,17 +362,19 @@ impl Connection {
         actions
     }
 
-    /// Writes the switch marker. Returns the program's end of the socket pair that replaces the TCP socket, or the
-    /// event that says what failed.
+    /// Writes the switch marker. Returns the program's end of the socket pair that replaces the TCP
+    /// socket, or the event that says why the marker is not written.
     fn try_write_marker(
         &self,
         stream: &Arc<Stream>,
         writing: &mut Writing,
         marker: SwitchMarker,
     ) -> Result<OwnedFd, Event> {
-        // The peer's switch marker proves that the process that joined owns the TCP connection, so it must come first.
+        // Wait for the peer's switch marker: it proves that the process that joined owns the TCP
+        // connection.
         if self.role == Role::Connecting && !stream.is_marker_there() {
-            // If the program never reads the bytes before the switch marker, TCP resets the connection.
+            // The marker cannot come if the program has closed the connection without reading: TCP
+            // then resets it.
             let is_unread = self.life.is_closed() && stream.tcp.has_unread();
             return Err(if is_unread || stream.is_marker_lost() {
                 Event::MarkerFails(Reason::Closed)
@@ -372,8 +385,9 @@ impl Connection {
         let no_descriptors = Event::MarkerFails(Reason::Descriptors);
         let tcp = stream.socket();
         let (program, library) = pair(tcp.as_fd()).map_err(|_none| no_descriptors)?;
-        // Copy to a high number, which programs do not use. If the program has closed its own descriptors, its bytes
-        // still go to the peer, and then the end.
+        // Use a high descriptor number for the library's end, because programs do not use those. If
+        // the program has closed its own descriptors, its bytes still go to the peer, followed by
+        // the end.
         let high = match self.descriptors.duplicate(self.token) {
             None => library,
             Some(mut high) => {
@@ -383,12 +397,12 @@ impl Connection {
             }
         };
         //= sockets-protocol.md: join.7
-        // The peer takes the end of TCP as the switch marker.
+        // The peer accepts the end of TCP in place of the switch marker.
         let has_ended = self.life.has_ended_tcp();
         match if has_ended { Ok(true) } else { writing.write_marker(tcp.as_fd(), marker) } {
             Ok(true) => {}
-            // The peer waits for the switch marker, so nothing else may be written before it. TCP is full, so the
-            // program could not write either.
+            // The peer waits for the switch marker, so nothing else may be written before it. TCP
+            // is full, so the program could not write either.
             Ok(false) => {
                 let wanted = DescriptorReadiness { readable: false, writable: true };
                 stream
@@ -403,16 +417,19 @@ impl Connection {
         Ok(program)
     }
 
-    /// Applies to the program's end of the pair, if it exists, what the program had set on the TCP socket.
+    /// Starts watching the library's end of the pair, and applies the options that the program had
+    /// set. If `is_there` is false, the program has no descriptor of the pair.
     fn on_switched(&self, stream: &Arc<Stream>, program: Option<OwnedFd>, is_there: bool) {
-        // A broken stream is hung up, which would look like the last close by the program.
+        // The library's end of a broken stream is hung up, which would look as if the program had
+        // closed its last descriptor.
         if let Some(end) = stream.end.socket().filter(|_| !stream.state.is_broken()) {
             let wanted = DescriptorReadiness::default();
             if stream.doorbell.watch(StreamDescriptor::End, end.as_fd(), wanted).is_err() {
                 stream.reset();
             }
         }
-        // A thread that sets one of these options afterwards finds the new route.
+        // A thread that sets one of these options later sees the new route and applies the option
+        // itself.
         let options = *lock(&self.options);
         if options.reports_edges {
             stream.end.watch_edges();
@@ -426,14 +443,15 @@ impl Connection {
         }
     }
 
-    /// Notes that the peer's switch marker is in TCP, as the answer of this side may wait for it. Called without locks.
+    /// Rings the doorbell when the peer's switch marker has been seen in TCP, because the answer of
+    /// this side may wait for the marker. The caller must hold no locks.
     pub(crate) fn on_marker_seen(&self) {
         if let Some(stream) = self.stream.get() {
             stream.doorbell.ring();
         }
     }
 
-    /// Returns its stream, once it has moved.
+    /// Returns the stream of a moved connection, `None` for any other.
     #[inline]
     pub(crate) fn moved(&self) -> Option<&Arc<Stream>> {
         match self.life.course() {
@@ -445,7 +463,7 @@ impl Connection {
     /// Shuts down directions, as `shutdown` does.
     ///
     /// # Errors
-    /// As of `shutdown`.
+    /// The errors of `shutdown`.
     pub fn shutdown(&self, fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {
         let Some(stream) = self.moved().filter(|stream| !stream.relay.is_on()) else {
             return self.shutdown_tcp(fd, how);
@@ -459,9 +477,10 @@ impl Connection {
         result
     }
 
-    /// Handles `shutdown` of a connection that has not moved or is relayed.
+    /// Shuts down directions of a connection that has not moved or is relayed.
     fn shutdown_tcp(&self, fd: BorrowedFd<'_>, how: Shutdown) -> Result<(), Errno> {
-        // No switch marker can be written after the end of TCP, or while this call is in progress.
+        // The lock keeps a switch marker from being written during this call; none can be written
+        // after the end of TCP.
         let writing = lock(&self.writing);
         if self.moved().is_some_and(|stream| !stream.relay.is_on()) {
             drop(writing);
@@ -475,10 +494,11 @@ impl Connection {
         result
     }
 
-    /// Shuts directions of a stream. If the stream has come home meanwhile, shuts them in TCP.
+    /// Shuts down directions of a stream. If the stream has meanwhile returned to TCP, shuts them
+    /// down in TCP.
     fn shut_stream(stream: &Stream, how: Shutdown) -> Result<(), Errno> {
         if how != Shutdown::Read {
-            // `come_home` holds this lock, so it sees all bytes written before.
+            // `come_home` locks `writers`, too, so it sees all bytes written before.
             let _writers = lock(&stream.writers);
             if stream.state.shut(Direction::Write) {
                 stream.sending.push();
@@ -488,7 +508,7 @@ impl Connection {
         }
         if how != Shutdown::Write {
             if stream.state.shut(Direction::Read) {
-                // As in TCP, this side reads the end.
+                // As in TCP, reads of this side then return the end.
                 stream.end.on_end();
             } else {
                 shutdown_by_kernel(stream.socket().as_fd(), Shutdown::Read)?;
@@ -497,7 +517,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns the route of its bytes.
+    /// Returns the route that the bytes take.
     #[inline]
     pub fn route(&self) -> Route {
         match self.life.course() {
@@ -507,15 +527,16 @@ impl Connection {
         }
     }
 
-    /// Whether the program's calls go to the kernel and the library relays the bytes.
+    /// Returns whether the program's calls go to the kernel while the library relays the bytes.
     #[inline]
     pub fn is_relayed(&self) -> bool {
         self.moved().is_some_and(|stream| stream.relay.is_on())
     }
 
-    /// Relays bytes between the program's descriptor and the stream, so that the kernel can handle the program's calls:
-    /// another process is to use the descriptor, or a function that this library does not interpose. `fd` is any
-    /// descriptor of the connection. A connection that has not moved is relayed as soon as it has.
+    /// Relays bytes between the program's descriptor and the stream, so that the kernel can handle
+    /// the program's calls. This is needed if another process is to use the descriptor, or a
+    /// function that this library does not interpose. `fd` is any descriptor of the connection. If
+    /// the connection has not moved yet, the relay starts when it moves.
     pub fn relay(&self, fd: BorrowedFd<'_>) {
         lock(&self.options).is_relayed = true;
         // The moving thread sets the route before it reads this option.
@@ -526,9 +547,9 @@ impl Connection {
         }
     }
 
-    /// Brings a moved connection back to TCP and waits for `limit` at most. The TCP socket is then at the program's
-    /// numbers, and the kernel does the rest. Returns false if the connection cannot go home, or has not arrived within
-    /// the limit; it may arrive later.
+    /// Returns a moved connection to TCP, and waits at most `limit` for that. The program's
+    /// descriptor numbers then name the TCP socket, and the kernel handles all calls. Returns false
+    /// if the connection cannot return, or has not returned within the limit; it may return later.
     pub fn go_home(&self, limit: Duration) -> bool {
         let Some(stream) = self.moved() else { return self.is_left() };
         if !stream.begin_home() {
@@ -540,14 +561,14 @@ impl Connection {
         self.is_left()
     }
 
-    /// Whether it is going home.
+    /// Returns whether the return to TCP has begun and is not complete.
     pub fn is_going_home(&self) -> bool {
         self.life.course() == Course::GoingHome
     }
 
-    /// Puts the TCP socket at the program's numbers, after all bytes of the stream have gone to TCP. Returns false if a
-    /// thread of the program is within a call or no descriptor is left; the caller tries again. Called inside the
-    /// engine.
+    /// Completes the return to TCP: replaces the program's descriptors by the TCP socket, which has
+    /// all bytes of the stream. Returns false if a thread of the program is within a call or no
+    /// descriptor can be allocated; the caller tries again. Called by the engine.
     pub(crate) fn come_home(&self) -> bool {
         let Some(stream) = self.moved() else { return true };
         let locks = (stream.writers.try_lock(), stream.readers.try_lock(), self.reading.try_lock());
@@ -559,15 +580,16 @@ impl Connection {
                 Direction::Write => Shutdown::Write,
                 Direction::Read => Shutdown::Read,
             };
-            // The peer may have closed it.
+            // The peer may have closed the TCP connection, so errors are ignored.
             let _closed = shutdown_by_kernel(tcp.as_fd(), how);
         }
         if let Some(end) = self.descriptors.duplicate(self.token) {
             set_non_blocking(tcp.as_fd(), is_non_blocking(end.as_fd()));
         }
-        // The library neither writes to the program's numbers nor reads there once they are TCP.
+        // Retire the pair first: once the numbers name the TCP socket, the library must not read or
+        // write there.
         stream.end.retire();
-        // A connection that the program has closed has no descriptor left.
+        // If the program has closed the connection, there is no descriptor to replace.
         let is_there = !self.life.is_closed() && self.descriptors.put(self.token, own);
         let _none = self.life.on_untimed(Event::Arrived);
         stream.on_home();
@@ -583,18 +605,18 @@ impl Connection {
         matches!(self.life.course(), Course::Kernel(_))
     }
 
-    /// Returns what it is ready for.
+    /// Returns the events for which a moved connection is ready.
     pub fn readiness(&self) -> Readiness {
         self.moved().map(|stream| stream.readiness()).unwrap_or_default()
     }
 
-    /// Lets the kernel report readiness from now on: the program is about to wait for the descriptor there. From
-    /// now on the kernel knows what the stream is ready for.
+    /// Keeps the kernel informed of the stream's readiness from now on. Called before the program
+    /// waits for the descriptor in the kernel.
     pub fn watch(&self) {
         self.watch_as(false);
     }
 
-    /// Does the same as [`Connection::watch`] for edge-triggered sets (`EPOLLET`), which report each arrival.
+    /// Like [`Connection::watch`], for edge-triggered sets (`EPOLLET`), which report each arrival.
     pub fn watch_edges(&self) {
         self.watch_as(true);
     }
@@ -616,7 +638,7 @@ impl Connection {
         stream.end.on_arrived(|| stream.is_readable());
     }
 
-    /// Returns how many bytes are queued.
+    /// Returns the numbers of bytes queued in the stream; 0 if the connection has not moved.
     pub fn queued(&self) -> Queued {
         self.moved().map_or_else(Queued::default, |stream| Queued {
             received: stream.received(),
@@ -624,7 +646,7 @@ impl Connection {
         })
     }
 
-    /// Returns the value of `SO_ERROR` of a moved connection, once: the cause of a reset.
+    /// Returns the pending error of a moved connection, as `SO_ERROR` does, and clears it.
     pub fn take_error(&self, fd: BorrowedFd<'_>) -> Option<Errno> {
         let error = self.moved().and_then(|stream| stream.take_error());
         error.inspect(|_| End::on_error_reported(fd))
@@ -652,24 +674,27 @@ impl Connection {
         }
     }
 
-    /// Returns the TCP socket of a moved connection, which answers queries for addresses and options.
+    /// Returns the TCP socket of a moved connection, on which queries for addresses and options are
+    /// made.
     pub fn tcp(&self) -> Option<Arc<OwnedFd>> {
         self.moved().map(|stream| stream.socket())
     }
 
-    /// The library's end of the pair was ready. The program may have closed its last descriptor by a call that the
-    /// library does not see, and its numbers may stand for something else.
+    /// Handles readiness of the library's end of the pair. If the program has closed its last
+    /// descriptor by a call that the library does not see, reports that to the descriptor table,
+    /// because the numbers may name other files by now.
     pub(crate) fn on_end_ready(&self) {
         if self.stream.get().is_some_and(|stream| stream.state.has(Bit::Released)) {
             self.descriptors.closed(self.token);
         }
     }
 
-    /// Ends the connection with its process, as if the program had closed its descriptors. A connection that has not
-    /// begun to move stays on TCP. One that is moving goes on, because the peer may have moved its direction.
+    /// Ends the connection with its process, as if the program had closed its descriptors. A
+    /// connection that has not begun to move stays on TCP. A connection that is moving completes
+    /// the move, because the peer may have moved its direction.
     pub(crate) fn end(&self) {
         {
-            // The moving thread holds the same lock.
+            // The thread that moves the connection holds this lock, too.
             let _reading = lock(&self.reading);
             let _none = self.life.on_untimed(Event::ProcessEnds);
         }
@@ -681,7 +706,7 @@ impl Connection {
         }
     }
 
-    /// Whether the process can end without losing bytes of it.
+    /// Returns whether the process can end without losing bytes of the connection.
     pub(crate) fn is_out(&self) -> bool {
         match self.moved() {
             Some(stream) => stream.is_out(),
@@ -696,8 +721,8 @@ impl Connection {
         }
     }
 
-    /// Prepares for the close of the last of its descriptors by the program. Pending calls of other threads fail
-    /// with `EBADF`, because the number may then stand for something else.
+    /// Prepares for the close of the program's last descriptor of the connection. Pending calls of
+    /// other threads fail with `EBADF`, because the number may soon name another file.
     pub fn closing(&self) {
         {
             // Calls check the flag under these locks before they use the number.
@@ -715,23 +740,27 @@ impl Connection {
         self.is_closing.load(Ordering::SeqCst)
     }
 
-    /// Ends the connection in this process, whose program has closed the last of its descriptors. Bytes that it has
-    /// written still go to the peer. If `SO_LINGER` asks for it, this waits for them.
+    /// Ends the connection in this process, after the program has closed its last descriptor. Bytes
+    /// that the program has written still go to the peer. If `SO_LINGER` asks for it, waits until
+    /// the peer has them.
     pub fn released(&self) {
         let actions = {
-            // The moving thread holds the same lock: either it sees the close, or the stream is found below.
+            // The thread that moves the connection holds this lock, too. It either sees the close,
+            // or has created the stream found below.
             let _reading = lock(&self.reading);
             self.life.on_untimed(Event::Closed)
         };
         self.leave_if(&actions);
         let Some(stream) = self.moved() else {
             if let Some(stream) = self.stream.get() {
-                // The peer may have moved its direction. The end goes to it once that is decided.
+                // The peer may have moved its direction. This side's end is sent once that is
+                // decided.
                 stream.doorbell.ring();
             }
             return;
         };
-        // Other processes may still have it. Then the library's end is notified when they have closed it, too.
+        // If other processes still have descriptors, the library's end is notified when they have
+        // closed them.
         if !stream.end.is_abandoned() || stream.has_more_to_relay() {
             return;
         }
@@ -757,7 +786,8 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-/// Passes on the result of a call on a moved connection. The kernel must not report the same error again.
+/// Passes on the result of a call on a moved connection. Marks an error as reported, so that the
+/// kernel does not report it again.
 #[inline]
 pub(super) fn returned(fd: BorrowedFd<'_>, result: Result<usize, Errno>) -> Result<usize, Errno> {
     result.inspect_err(|error| {

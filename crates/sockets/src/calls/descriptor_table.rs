@@ -16,7 +16,8 @@ pub trait DescriptorTable: Send + Sync {
     /// program has closed the socket; `end` is closed then.
     fn put(&self, token: u64, end: OwnedFd) -> bool;
 
-    /// Whether another process may still use the TCP socket, as after a fork: then it cannot move.
+    /// Returns whether another process may still use the TCP socket, as after a fork: then it
+    /// cannot move.
     fn is_shared(&self, token: u64) -> bool;
 
     /// Notes that the connection was left to TCP. Nothing more is asked of this token.

@@ -20,7 +20,7 @@ impl Hiding {
         Self { decided: DECIDED.load(Ordering::SeqCst) }
     }
 
-    /// Whether any connection of the process has expected a switch marker since.
+    /// Returns whether any connection of the process has expected a switch marker since.
     pub fn was_possible(self) -> bool {
         BEGUN.load(Ordering::SeqCst) != self.decided
     }

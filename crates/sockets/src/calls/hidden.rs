@@ -12,8 +12,9 @@ use crate::transport::switch_marker::{Scan, scan};
 use crate::wire::SwitchMarker;
 
 impl Connection {
-    /// Whether a read of `fd`, the program's descriptor, would find nothing although the kernel reports it readable or
-    /// at its end. Correct also for a connection that has moved since.
+    /// Returns whether a read of `fd`, the program's descriptor, would find nothing although the
+    /// kernel reports it readable or at its end. Correct also for a connection that has moved
+    /// since.
     pub fn has_nothing_to_read(&self, fd: BorrowedFd<'_>) -> bool {
         match self.route() {
             Route::Undecided if self.has_only_marker(fd) => true,
@@ -28,7 +29,7 @@ impl Connection {
         }
     }
 
-    /// Whether TCP has nothing but the switch marker, or what may be its beginning.
+    /// Returns whether TCP has nothing but the switch marker, or what may be its beginning.
     pub(crate) fn has_only_marker(&self, fd: BorrowedFd<'_>) -> bool {
         let mut bytes = [0; SwitchMarker::BYTES];
         let Some((count, scan)) = self.scanned(fd, &mut bytes) else { return false };

@@ -56,7 +56,7 @@ impl Connection {
 }
 
 impl Stream {
-    /// Whether no bytes can come before some are read.
+    /// Returns whether no bytes can come before some are read.
     fn brings_no_more(&self) -> bool {
         (self.tcp.is_switched() && (self.receiving.has_end() || self.receiving.is_full()))
             || self.state.is_broken()

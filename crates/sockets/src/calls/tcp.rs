@@ -123,7 +123,8 @@ pub(super) fn receive_awaited(
     }
 }
 
-/// Whether a switch marker that has come, as a whole or in part, cannot be answered because TCP has ended behind it.
+/// Returns whether a switch marker that has come, as a whole or in part, cannot be answered because
+/// TCP has ended behind it.
 pub(crate) fn is_ended(fd: BorrowedFd<'_>, is_whole: bool) -> bool {
     let mut entries = [PollFd::new(fd, PollFlags::from_bits_retain(libc::POLLRDHUP))];
     is_dead(fd) || !is_whole && poll(&mut entries, PollTimeout::ZERO) == Ok(1)

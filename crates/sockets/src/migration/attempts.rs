@@ -23,7 +23,7 @@ impl Attempts {
     }
 
     //= sockets-protocol.md: join.3
-    /// Whether the accepting side gives up, because the peer does not wait for much longer.
+    /// Returns whether the accepting side gives up, because the peer does not wait for much longer.
     pub(crate) fn have_ended(&self, now: Instant) -> bool {
         now >= self.begun.after_ns(MARKER_WITHIN_NS)
     }

@@ -29,7 +29,7 @@ impl Record {
         bytes
     }
 
-    /// Whether these bytes, fewer than a record has, may be its beginning.
+    /// Returns whether these bytes, fewer than a record has, may be its beginning.
     pub(crate) fn may_begin_with(bytes: &[u8]) -> bool {
         let known = bytes.len().min(HOME.len());
         bytes.len() < Self::BYTES && bytes[..known] == HOME[..known]
@@ -121,7 +121,7 @@ impl Homing {
         Ok(())
     }
 
-    /// Whether the peer's record has come.
+    /// Returns whether the peer's record has come.
     pub(crate) const fn has_record(&self) -> bool {
         self.next.is_some()
     }

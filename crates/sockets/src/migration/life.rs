@@ -72,7 +72,7 @@ impl Life {
         }
     }
 
-    /// Whether the program has shut down writing before the connection has moved.
+    /// Returns whether the program has shut down writing before the connection has moved.
     pub(crate) fn writes_no_more(&self) -> bool {
         self.published.load(Ordering::SeqCst) & WRITES_NO_MORE != 0
     }

@@ -1,6 +1,8 @@
-//! The state machine that moves one end of a connection to the edge and back: phases, events, actions. It has no I/O,
-//! no locks and no clock: it is given events and the time, and returns actions. `docs/sockets-protocol.md` has the
-//! whole table, and a test compares it with this code.
+//! The state machine that moves one end of a connection to the edge and back: phases, events,
+//! actions.
+//!
+//! It has no I/O, no locks and no clock: it receives events with the time, and returns actions.
+//! `docs/sockets-protocol.md` has the whole table, and a test compares the table with this code.
 
 #[cfg(test)]
 mod decided_tests;
@@ -22,95 +24,100 @@ use crate::wire::Refusal;
 /// Phase of one end of a connection.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Phase {
-    /// On TCP. Nothing was sent to the peer.
+    /// On TCP. This side has sent nothing to the peer.
     OnTcp,
-    /// The accepting side sends offers. The connecting side has its rendezvous socket open for one.
+    /// The accepting side sends offers. The connecting side has its rendezvous socket open and
+    /// waits for an offer.
     Offering,
-    /// An offer was taken. The link group is not established yet.
+    /// The connecting side has accepted an offer. The link group is not established yet.
     Grouping,
-    /// The peer was asked to join. Its switch marker may come in TCP.
+    /// The connecting side has sent a join. The peer's switch marker may come in TCP.
     Joining,
-    /// The peer's switch marker is to be written into the TCP connection.
+    /// This side is about to write the peer's switch marker into the TCP connection.
     Switching,
-    /// The bytes of this side go by the group, after the switch marker.
+    /// This side has written its switch marker. Its later bytes go over the link group.
     OnEdge,
-    /// On the edge. It goes home when the program has read what came by TCP.
+    /// On the edge. This side returns to TCP when the program has read the bytes that came by TCP.
     Returning,
-    /// Nothing goes by the group any more. Calls of the program wait.
+    /// The return to TCP has begun: the link group carries no more bytes, and calls of the program
+    /// wait.
     GoingHome,
-    /// The peer is lost: nothing is received or sent. Bytes that have come can be read.
+    /// The peer is lost: this side neither sends nor receives. The program can still read bytes
+    /// that have arrived.
     PeerLost,
-    /// On TCP. The peer was asked to join, and the group was lost before the answer, or the answer is late. The peer's
-    /// switch marker may come.
+    /// On TCP. The join has no answer: the link group was lost first, or the answer is late. The
+    /// peer's switch marker may come.
     Unanswered,
-    /// On TCP. The peer was asked to join, and its answer is ignored. If its switch marker comes, the connection is
-    /// reset.
+    /// On TCP. The answer to the join is ignored. If the peer's switch marker comes, the connection
+    /// is reset.
     Watching,
-    /// Left to the kernel for good.
+    /// Permanently left to the kernel.
     Ended(Reason),
 }
 
 /// Event at one end of a connection.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Event {
-    /// The connection begins to move: the rendezvous socket is open, or the first offer is sent.
+    /// The connection begins to move: its rendezvous socket is open, or the first offer is sent.
     Begin,
-    /// The first bytes have gone over it.
+    /// The first bytes have gone over the connection.
     Bytes,
-    /// [`Migration::due`] has passed.
+    /// The time [`Migration::due`] has passed.
     Time,
-    /// An offer has come to its rendezvous socket.
+    /// An offer has arrived at the rendezvous socket of the connection.
     Offer,
-    /// An offer of another protocol version has come.
+    /// An offer of another protocol version has arrived.
     OtherVersion,
     /// The link group is established.
     GroupUp,
-    /// The link group has ended.
+    /// The link group is lost.
     GroupLost,
-    /// The group or the stream cannot be made.
+    /// The link group or the stream cannot be created.
     NoStream(Reason),
-    /// The peer accepts the offer.
+    /// The peer accepts the offer and asks to join.
     Join,
-    /// The peer has joined.
+    /// The peer has answered the join: its direction moves.
     Joined,
-    /// The peer has refused to join.
+    /// The peer has refused the join.
     Refused(Refusal),
-    /// The peer's end of the stream is closed.
+    /// The peer has closed its end of the stream.
     Forgotten,
-    /// The peer has written the whole switch marker of this side. The group in which it would have answered is lost.
+    /// The peer's whole switch marker is in TCP. The link group over which the peer would have
+    /// answered is lost.
     MarkerCame,
-    /// The switch marker that this side writes is in TCP as a whole.
+    /// The whole switch marker of this side has been written into TCP.
     MarkerWritten,
-    /// TCP has no room for the switch marker or for the rest of it.
+    /// TCP has no room for the switch marker or for its rest.
     MarkerWaits {
-        /// A part of it is written.
+        /// A part of the switch marker is written.
         has_begun: bool,
     },
-    /// The switch marker must not be written yet, because that of this side has not come.
+    /// The switch marker must not be written yet, because the peer's switch marker has not come.
     MarkerEarly,
-    /// A thread of the program is within a call, and will return at once.
+    /// The marker cannot be written now, because a thread of the program is within a call. That
+    /// call returns at once.
     InCall,
-    /// The switch marker cannot be written.
+    /// Writing the switch marker failed.
     MarkerFails(Reason),
     /// The connection is to stay on TCP.
     Stay(Reason),
     /// The program shuts down a direction.
     Shut(Half),
-    /// The program has closed its last descriptor in this process.
+    /// The program has closed its last descriptor of the connection in this process.
     Closed,
     /// The process is about to end.
     ProcessEnds,
-    /// The connection is to go home.
+    /// The connection is to return to TCP.
     Return,
-    /// The stream has recorded its positions, and neither takes nor posts bytes any more.
+    /// The stream has recorded its positions. From now on it neither accepts nor posts bytes.
     LeaveEdge,
-    /// All bytes of the stream are in TCP.
+    /// All bytes of the stream are in TCP, and the return is complete.
     Arrived,
-    /// The peer has ended, or has reset the connection, or was reset.
+    /// The peer has ended or reset the connection, or this side has reset the peer.
     PeerLost,
 }
 
-/// What the program shuts down.
+/// The directions that the program shuts down.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Half {
     /// Reading.
@@ -121,38 +128,38 @@ pub(crate) enum Half {
     Both,
 }
 
-/// Actions, to be performed in this order.
+/// Actions, to be performed in the order in which they are returned.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) enum Action {
     /// Send the offer.
     SendOffer,
     /// Close the rendezvous socket, and find or create the link group of the offer.
     FindGroup,
-    /// Create the stream, and look for its switch marker in TCP from then on.
+    /// Create the stream. From then on search TCP for its switch marker.
     MakeStream,
     /// Ask the peer to join.
     SendJoin,
-    /// Notify the peer that this side has joined.
+    /// Notify the peer that this side joins.
     SendJoined,
-    /// Notify the peer that this side has not joined.
+    /// Notify the peer that this side does not join.
     SendRefused(Refusal),
     /// Notify the peer that the stream is closed.
     SendReset,
-    /// Look whether the peer has written the switch marker of this side, and look again when more bytes come.
+    /// Search TCP for the peer's switch marker. Search again when more bytes arrive.
     LookForMarker,
-    /// Try to write the peer's switch marker, or that of this side if the peer's is not known.
+    /// Try to write the peer's switch marker, or this side's own if the peer's is not known.
     WriteMarker,
     /// Replace the TCP socket by the stream.
     Switch,
-    /// Read TCP. The program does not see the switch marker that may come.
+    /// Let the library read TCP for the program, which does not see a switch marker that may come.
     Await,
-    /// Read TCP. A switch marker that comes resets the connection.
+    /// Let the library read TCP for the program. A switch marker that comes resets the connection.
     Watch,
-    /// Shut TCP down as the program has asked.
+    /// Shut TCP down in the directions that the program has shut.
     ShutTcp,
-    /// Leave the connection to the kernel.
+    /// Leave the connection to the kernel for this reason.
     Leave(Reason),
-    /// Release the rings: the peer does not write to them.
+    /// Release the rings: the peer no longer writes to them.
     DropStream,
 }
 
@@ -161,34 +168,36 @@ pub(crate) enum Action {
 pub(crate) struct Migration {
     role: Role,
     phase: Phase,
-    /// When [`Event::Time`] is due.
+    /// The time at which [`Event::Time`] is due.
     due: Instant,
-    /// When the offer is sent, and how long it holds.
+    /// Schedule of the offers of this side, and the time for which they hold.
     offering: Option<Offering>,
-    /// When to try to write the switch marker.
+    /// Schedule of the attempts to write the switch marker.
     attempts: Option<Attempts>,
     has_bytes: bool,
-    /// TCP had no room for the switch marker, so nothing else may be written before it.
+    /// TCP had no room for the switch marker. Nothing else may be written before it.
     is_held: bool,
-    /// A part of the switch marker is written.
+    /// A part of the switch marker has been written.
     has_begun_marker: bool,
-    /// What the program has shut down before the move.
+    /// `reads_no_more`, `writes_no_more`: the directions that the program has shut down before the
+    /// move.
     reads_no_more: bool,
     writes_no_more: bool,
     /// The program has closed the connection in this process.
     is_closed: bool,
-    /// What was shut down in TCP before the move.
+    /// `has_shut_reads`, `has_shut_writes`: the directions that were shut down in TCP before the
+    /// move.
     has_shut_reads: bool,
     has_shut_writes: bool,
-    /// The peer is lost, and the switch marker is still written, because a part of it was.
+    /// The peer is lost, but the switch marker is still written, because a part of it has been.
     is_peer_lost: bool,
     /// The group is lost.
     is_group_lost: bool,
-    /// It goes home as soon as the switch marker is written.
+    /// The connection returns to TCP as soon as the switch marker is written.
     is_to_return: bool,
-    /// This side writes its own switch marker back, because it does not know the peer's.
+    /// This side echoes its own switch marker, because it does not know the peer's.
     is_echoing: bool,
-    /// Why the connection is left to TCP if no switch marker comes.
+    /// The reason why the connection stays on TCP if no switch marker comes.
     why: Reason,
 }
 
@@ -225,27 +234,27 @@ impl Migration {
         self.due
     }
 
-    /// Whether only the switch marker may be written into TCP.
+    /// Returns whether the switch marker must be written before any other bytes.
     pub(crate) const fn is_held(&self) -> bool {
         self.is_held && matches!(self.phase, Phase::Switching)
     }
 
-    /// Whether the program has closed the connection in this process.
+    /// Returns whether the program has closed the connection in this process.
     pub(crate) const fn is_closed(&self) -> bool {
         self.is_closed
     }
 
-    /// Whether this side writes its own switch marker back instead of the peer's.
+    /// Returns whether this side echoes its own switch marker instead of writing the peer's.
     pub(crate) const fn is_echoing(&self) -> bool {
         self.is_echoing
     }
 
-    /// Whether nothing can be written into TCP any more, because it was shut down before the move.
+    /// Returns whether TCP accepts no more bytes, because it was shut down before the move.
     pub(crate) const fn has_ended_tcp(&self) -> bool {
         self.has_shut_writes
     }
 
-    /// Returns what the program has shut down before the move.
+    /// Returns the directions that the program has shut down before the move.
     pub(crate) const fn shut(&self) -> Option<Shutdown> {
         match (self.reads_no_more, self.writes_no_more) {
             (true, true) => Some(Shutdown::Both),
@@ -255,7 +264,8 @@ impl Migration {
         }
     }
 
-    /// Handles an event. Events without a meaning in the current phase change nothing.
+    /// Handles an event and returns the actions to perform. An event without a meaning in the
+    /// current phase changes nothing.
     pub(crate) fn on(&mut self, event: Event, now: Instant) -> Vec<Action> {
         match event {
             Event::Stay(_) | Event::Shut(_) | Event::Closed | Event::ProcessEnds => {
@@ -288,7 +298,7 @@ impl Migration {
             }
             (Role::Accepting, Event::Bytes) if !self.has_bytes => {
                 self.has_bytes = true;
-                // The offer holds from now on.
+                // The offer is valid from the first bytes on.
                 if is_offering { self.begin_offering(now) } else { Vec::new() }
             }
             (_, Event::Time) if !is_offering || now < self.due => Vec::new(),
@@ -304,7 +314,7 @@ impl Migration {
         }
     }
 
-    /// Sends the first offer.
+    /// Starts the schedule of offers, and sends the first one.
     fn begin_offering(&mut self, now: Instant) -> Vec<Action> {
         let mut offering = Offering::new(now);
         let _sent = offering.step(now);
@@ -322,7 +332,8 @@ impl Migration {
                     self.due = until;
                     break;
                 }
-                // A peer that does not use the connection opens no rendezvous socket, so waiting costs nothing.
+                // Waiting costs nothing: a peer that does not use the connection opens no
+                // rendezvous socket.
                 OfferStep::Expired if !self.has_bytes => {
                     self.due = Instant::NEVER;
                     break;
@@ -361,7 +372,7 @@ impl Migration {
                 actions
             }
             Event::Time | Event::GroupLost => self.leave(Reason::NoGroup),
-            // The peer could write only a part of the switch marker.
+            // The peer could not write its whole switch marker.
             Event::Forgotten if is_asked => {
                 let mut actions = self.watch(Reason::Refused);
                 actions.push(Action::DropStream);
@@ -379,7 +390,7 @@ impl Migration {
         }
     }
 
-    /// Begins to write the peer's switch marker.
+    /// Begins to write the switch marker.
     fn switch(&mut self, now: Instant) -> Vec<Action> {
         self.enter(Phase::Switching, Instant::NEVER);
         self.attempts = Some(Attempts::new(now));
@@ -387,7 +398,8 @@ impl Migration {
     }
 
     //= sockets-protocol.md: join.5, join.6
-    /// Handles an event while the peer may still have moved its direction. The program uses TCP meanwhile.
+    /// Handles an event while it is unknown whether the peer has moved its direction. The program
+    /// uses TCP meanwhile.
     fn on_unanswered(&mut self, event: Event, now: Instant) -> Vec<Action> {
         let is_lost = self.is_group_lost;
         match event {
@@ -405,7 +417,7 @@ impl Migration {
                 self.is_to_return = self.has_shut_writes;
                 self.switch(now)
             }
-            // The peer has not moved, so no switch marker comes.
+            // The peer has not moved its direction, so no switch marker comes.
             Event::Refused(_) => {
                 let mut actions = self.leave(self.why);
                 actions.push(Action::DropStream);
@@ -420,7 +432,8 @@ impl Migration {
         }
     }
 
-    /// The group is lost while the answer is pending. If the peer has moved its direction, its switch marker comes.
+    /// Handles the loss of the group while the answer to the join is pending. If the peer has moved
+    /// its direction, its switch marker comes.
     fn on_group_lost(&mut self, now: Instant) -> Vec<Action> {
         if self.phase != Phase::Unanswered || self.is_group_lost {
             return Vec::new();
@@ -461,8 +474,8 @@ impl Migration {
             }
             Event::MarkerEarly => self.wait(now),
             Event::InCall => self.enter(Phase::Switching, now.after_ns(FIRST_WAIT_NS)),
-            // The peer's program must not read a part of a switch marker. So the rest is retried until TCP fails, which
-            // resets the peer, too.
+            // The peer's program must not read a part of a switch marker. Therefore the rest is
+            // retried until TCP fails, which also resets the connection for the peer.
             Event::MarkerFails(Reason::Descriptors) if self.has_begun_marker => self.wait(now),
             Event::MarkerFails(reason) if is_accepting && self.has_begun_marker => {
                 let mut actions = self.leave(reason);
@@ -479,8 +492,8 @@ impl Migration {
             Event::GroupLost if is_accepting && !self.has_begun_marker => {
                 self.leave(Reason::NoGroup)
             }
-            // The peer has moved its direction, or has a part of a switch marker. The switch marker is completed, and
-            // the stream goes home.
+            // The peer has moved its direction, or has received a part of a switch marker. This
+            // side completes its switch marker, and then the stream returns to TCP.
             Event::GroupLost => {
                 (self.is_group_lost, self.is_to_return) = (true, true);
                 Vec::new()
@@ -496,7 +509,7 @@ impl Migration {
         Vec::new()
     }
 
-    /// Gives up the switch marker and notifies the peer.
+    /// Gives up writing the switch marker, and sends the peer a refusal.
     fn give_up(&mut self, reason: Reason) -> Vec<Action> {
         let mut actions = self.refuse(reason, refusal_of(reason));
         actions.push(Action::DropStream);
@@ -510,16 +523,16 @@ impl Migration {
     }
 
     //= sockets-protocol.md: join.5
-    /// Handles an answer of the peer after this side has given up.
+    /// Handles a message of the peer that arrives after this side has given up.
     fn on_late_answer(&mut self, event: Event) -> Vec<Action> {
         match event {
             Event::Joined => vec![Action::SendReset],
-            // The program has closed the connection while the peer asked.
+            // The program closed the connection before the peer's join arrived.
             Event::Join if self.phase == Phase::Ended(Reason::Closed) => {
                 vec![Action::SendRefused(Refusal::Closed)]
             }
             Event::Join => vec![Action::SendRefused(Refusal::OnlyTcp)],
-            // The peer has not moved, so no switch marker comes.
+            // The peer has not moved its direction, so no switch marker comes.
             Event::Refused(_) if self.phase == Phase::Watching => {
                 let mut actions = self.leave(self.why);
                 actions.push(Action::DropStream);
@@ -537,7 +550,7 @@ impl Migration {
         let is_waiting = matches!(self.phase, Phase::Unanswered | Phase::Watching);
         match event {
             Event::Stay(reason) if is_early => self.leave(reason),
-            // Nothing is reported at the end of a process.
+            // A process that ends reports no reason for its connections.
             Event::ProcessEnds if is_early => {
                 self.enter(Phase::Ended(Reason::Closed), Instant::NEVER)
             }
@@ -553,14 +566,14 @@ impl Migration {
                 self.reads_no_more |= half != Half::Write;
                 self.writes_no_more |= half != Half::Read;
                 match self.phase {
-                    // The shutdown follows the switch marker, if that is written.
+                    // The shutdown is deferred until the switch marker is written or given up.
                     Phase::Joining | Phase::Switching => Vec::new(),
                     Phase::Unanswered if self.reads_no_more => self.watch(self.why),
                     Phase::Unanswered | Phase::Watching => {
                         drop(self.shut_tcp());
                         vec![Action::ShutTcp]
                     }
-                    // No switch marker can follow the end of TCP.
+                    // A switch marker cannot follow the end of TCP.
                     _ => self.leave(Reason::Closed),
                 }
             }
@@ -571,7 +584,7 @@ impl Migration {
     //= sockets-protocol.md: home.1, home.4, home.5
     fn on_edge(&mut self, event: Event) -> Vec<Action> {
         let next = match (self.phase, event) {
-            // The peer may see the switch marker before this side has noted that it is written.
+            // The peer may handle the switch marker before this side has noted that it is written.
             (Phase::Switching, Event::Return | Event::PeerLost) => {
                 self.is_to_return |= event == Event::Return;
                 self.is_peer_lost |= event == Event::PeerLost;
@@ -603,21 +616,24 @@ impl Migration {
     }
 
     //= sockets-protocol.md: join.5, join.6
-    /// Goes on with TCP, and answers the peer's switch marker if it comes.
+    /// Continues on TCP after the join was not answered in time, and waits for the peer's switch
+    /// marker.
     fn give_up_waiting(&mut self, reason: Reason) -> Vec<Action> {
         if self.reads_no_more {
-            // If the program does not read, neither the switch marker nor a record can be taken out of TCP.
+            // If the program does not read, neither the switch marker nor a record can be taken out
+            // of TCP.
             return self.watch(reason);
         }
         self.go_on_by_tcp(Phase::Unanswered, Action::Await, reason)
     }
 
-    /// Goes on with TCP. The peer's switch marker cannot be answered if it comes.
+    /// Continues on TCP. If the peer's switch marker comes, the connection is reset.
     fn watch(&mut self, reason: Reason) -> Vec<Action> {
         self.go_on_by_tcp(Phase::Watching, Action::Watch, reason)
     }
 
-    /// If the connection is closed, the kernel answers a switch marker with a reset.
+    /// Enters `phase` with TCP as the route. A closed connection is left to the kernel, which
+    /// answers a switch marker with a reset.
     fn go_on_by_tcp(&mut self, phase: Phase, reading: Action, reason: Reason) -> Vec<Action> {
         if self.is_closed {
             return self.leave(reason);
@@ -640,7 +656,7 @@ impl Migration {
 
 #[cfg(test)]
 impl Migration {
-    /// Sets all times to the only time that `explored_tests` has.
+    /// Sets all times to the only time that `explored_tests` uses.
     fn forget_times(&mut self) {
         let now = explored_tests::NOW;
         if self.due < Instant::NEVER {
@@ -661,7 +677,7 @@ impl From<Shutdown> for Half {
     }
 }
 
-/// Returns the refusal that the peer receives for a reason.
+/// Returns the refusal to send to the peer for a reason of this side.
 const fn refusal_of(reason: Reason) -> Refusal {
     match reason {
         Reason::Closed => Refusal::Closed,
@@ -672,10 +688,11 @@ const fn refusal_of(reason: Reason) -> Refusal {
     }
 }
 
-/// How long establishing the link group may take, in nanoseconds: its first frames may be lost several times. TCP works
-/// meanwhile.
+/// The time within which the link group must be established, in nanoseconds. It allows for several
+/// losses of the first frames. TCP carries the bytes meanwhile.
 const GROUP_WITHIN_NS: u64 = 2_000_000_000;
 
-/// How long the answer to a join may take, in nanoseconds. A peer that is there answers at once, unless TCP has no
-/// room; then it gives up after half of this time. TCP works meanwhile.
+/// The time within which the peer must answer a join, in nanoseconds. A live peer answers at once,
+/// unless TCP has no room; then it gives up after half of this time. TCP carries the bytes
+/// meanwhile.
 pub(crate) const ANSWER_WITHIN_NS: u64 = 10_000_000_000;

@@ -62,8 +62,8 @@ impl Offer {
     }
 
     //= sockets-protocol.md: offer.2
-    /// Whether it is for the connection from `local` to `peer` of the connecting side, and was sent from the peer's
-    /// address.
+    /// Returns whether it is for the connection from `local` to `peer` of the connecting side, and
+    /// was sent from the peer's address.
     pub(crate) fn is_for(&self, local: SocketAddr, peer: SocketAddr, from: IpAddr) -> bool {
         let same = |one: SocketAddr, other: SocketAddr| {
             one.ip().to_canonical() == other.ip().to_canonical() && one.port() == other.port()

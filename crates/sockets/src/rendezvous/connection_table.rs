@@ -179,7 +179,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Whether something has happened since [`ConnectionTable::take_changed`].
+    /// Returns whether something has happened since [`ConnectionTable::take_changed`].
     pub(crate) const fn has_changed(&self) -> bool {
         self.has_changed
     }

@@ -161,8 +161,8 @@ impl Exchange {
         self.has_arrivals.store(true, Ordering::Release);
     }
 
-    /// Whether so much waits that a turn of the engine is needed: a program that connects and closes without ever
-    /// waiting has many rendezvous sockets open.
+    /// Returns whether so much waits that a turn of the engine is needed: a program that connects
+    /// and closes without ever waiting has many rendezvous sockets open.
     pub(crate) fn is_crowded(&self) -> bool {
         lock(&self.inbox).len() >= ARRIVALS
     }
@@ -206,7 +206,7 @@ impl Exchange {
         let _stopped = lock(&self.jobs).send(job);
     }
 
-    /// Whether something waits in the inbox.
+    /// Returns whether something waits in the inbox.
     pub(crate) fn has_arrivals(&self) -> bool {
         self.has_arrivals.load(Ordering::Acquire)
     }

@@ -155,7 +155,7 @@ impl Group {
         posted
     }
 
-    /// Whether messages wait for room.
+    /// Returns whether messages wait for room.
     pub(crate) fn is_held_up(&self) -> bool {
         !self.outbox.is_empty()
     }

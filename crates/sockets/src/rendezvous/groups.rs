@@ -21,7 +21,7 @@ pub(crate) struct Groups {
 }
 
 impl Groups {
-    /// Whether the host at this address may have another group.
+    /// Returns whether the host at this address may have another group.
     pub(crate) fn admits(&self, at: PeerAddr) -> bool {
         let own = self.hosts.get(&at.host()).copied().unwrap_or_default();
         admits_group(own, self.all.len() as u32)

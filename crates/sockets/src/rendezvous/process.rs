@@ -193,7 +193,7 @@ impl Sockets {
         )
     }
 
-    /// Whether the calling process has started it.
+    /// Returns whether the calling process has started it.
     pub fn is_of_this_process(&self) -> bool {
         runtime::forks() == self.forks
     }

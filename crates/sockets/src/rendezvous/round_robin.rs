@@ -124,7 +124,7 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         }
     }
 
-    /// Whether no group waits to be served.
+    /// Returns whether no group waits to be served.
     pub(crate) fn is_empty(&self) -> bool {
         self.order.is_empty()
     }

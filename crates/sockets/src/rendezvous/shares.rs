@@ -8,8 +8,8 @@ use crate::transport::arena::RECEIVE_BUFFERS;
 /// The most link groups of a process: one for each process that it has connections with.
 pub(crate) const GROUPS_MAX: u32 = 4096;
 
-/// Whether a host that has `own` of `all` link groups may have another: no host has more than are left for others. A
-/// single host gets half of all, two hosts get a third each.
+/// Returns whether a host that has `own` of `all` link groups may have another: no host has more
+/// than are left for others. A single host gets half of all, two hosts get a third each.
 pub(crate) const fn admits_group(own: u32, all: u32) -> bool {
     own < GROUPS_MAX.saturating_sub(all)
 }

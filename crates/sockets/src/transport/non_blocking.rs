@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-/// Whether `O_NONBLOCK` is set.
+/// Returns whether `O_NONBLOCK` is set.
 pub(crate) fn is_non_blocking(fd: BorrowedFd<'_>) -> bool {
     fcntl(fd, FcntlArg::F_GETFL)
         .is_ok_and(|flags| OFlag::from_bits_retain(flags).contains(OFlag::O_NONBLOCK))

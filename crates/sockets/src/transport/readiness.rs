@@ -257,7 +257,7 @@ impl End {
         }
     }
 
-    /// Whether all copies of the program's end are closed, in all processes.
+    /// Returns whether all copies of the program's end are closed, in all processes.
     pub(crate) fn is_abandoned(&self) -> bool {
         let Some(socket) = self.socket() else { return lock(&self.inside).is_hung_up };
         let mut entries = [PollFd::new(socket.as_fd(), PollFlags::empty())];
@@ -267,7 +267,7 @@ impl End {
 }
 
 impl Inside {
-    /// Whether the bytes at the program's end report readiness.
+    /// Returns whether the bytes at the program's end report readiness.
     const fn may_use_program(&self) -> bool {
         !self.is_silent && !self.is_closing
     }

@@ -139,7 +139,7 @@ impl Stream {
         count
     }
 
-    /// Whether everything that the peer will ever send was read.
+    /// Returns whether everything that the peer will ever send was read.
     #[inline]
     pub(crate) fn is_at_end(&self) -> bool {
         self.tcp.has_ended() && self.receiving.is_at_end()

@@ -68,18 +68,18 @@ impl ReceiveHalf {
         self.program.consumed.load(Ordering::SeqCst)
     }
 
-    /// Whether the peer may write nothing until something is read.
+    /// Returns whether the peer may write nothing until something is read.
     pub(crate) fn is_full(&self) -> bool {
         self.available() == u64::from(self.ring.size().bytes())
     }
 
-    /// Whether everything that the peer will ever send was read.
+    /// Returns whether everything that the peer will ever send was read.
     #[inline]
     pub(crate) fn is_at_end(&self) -> bool {
         self.program.consumed.load(Ordering::Relaxed) == self.engine.end.load(Ordering::SeqCst)
     }
 
-    /// Whether the peer has announced where the stream ends.
+    /// Returns whether the peer has announced where the stream ends.
     pub(crate) fn has_end(&self) -> bool {
         self.engine.end.load(Ordering::SeqCst) != NO_END
     }
@@ -101,8 +101,8 @@ impl ReceiveHalf {
         length
     }
 
-    /// Whether the peer should get credit: when a quarter of the ring was read, so that the peer need not wait and
-    /// credits stay cheap.
+    /// Returns whether the peer should get credit: when a quarter of the ring was read, so that the
+    /// peer need not wait and credits stay cheap.
     #[inline]
     pub(crate) fn is_credit_due(&self) -> bool {
         let credited = self.engine.credited.load(Ordering::SeqCst);

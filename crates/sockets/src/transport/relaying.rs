@@ -37,7 +37,7 @@ impl Stream {
         }
     }
 
-    /// Whether bytes may still come from the pair.
+    /// Returns whether bytes may still come from the pair.
     pub(crate) fn has_more_to_relay(&self) -> bool {
         let relay = &self.relay;
         relay.is_on() && !lock(&relay.carried).is_input_closed && !self.state.is_broken()

@@ -99,8 +99,8 @@ impl SendHalf {
         taken
     }
 
-    /// Whether written bytes are to be sent now. Otherwise they are sent when earlier bytes are acknowledged, when more
-    /// have been written, or when they are pushed.
+    /// Returns whether written bytes are to be sent now. Otherwise they are sent when earlier bytes
+    /// are acknowledged, when more have been written, or when they are pushed.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         // Load the older position first, because other threads advance both.
@@ -149,7 +149,7 @@ impl SendHalf {
         }
     }
 
-    /// Whether small writes wait for more of the program, even when all is acknowledged.
+    /// Returns whether small writes wait for more of the program, even when all is acknowledged.
     pub(crate) fn is_corked(&self) -> bool {
         let program = &self.program;
         program.corked.load(Ordering::SeqCst) || program.more.load(Ordering::Relaxed)
@@ -183,13 +183,13 @@ impl SendHalf {
         self.engine.acknowledged.load(Ordering::SeqCst)
     }
 
-    /// Whether all written bytes were posted.
+    /// Returns whether all written bytes were posted.
     #[inline]
     pub(crate) fn is_posted(&self) -> bool {
         self.engine.posted.load(Ordering::SeqCst) == self.written()
     }
 
-    /// Whether nothing that was posted is in flight.
+    /// Returns whether nothing that was posted is in flight.
     pub(crate) fn is_all_acknowledged(&self) -> bool {
         self.engine.posted.load(Ordering::SeqCst) == self.acknowledged()
     }

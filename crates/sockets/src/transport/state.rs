@@ -101,13 +101,13 @@ impl State {
         self.0.load(Ordering::SeqCst) & bits != 0
     }
 
-    /// Whether nothing is sent to the peer or received any more.
+    /// Returns whether nothing is sent to the peer or received any more.
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
         self.has_any(&[Bit::ResetDue, Bit::PeerReset, Bit::Lost])
     }
 
-    /// Whether it is broken and has not ended in order: missing bytes never come.
+    /// Returns whether it is broken and has not ended in order: missing bytes never come.
     #[inline]
     pub(crate) fn is_broken_off(&self) -> bool {
         self.is_broken() && self.has(Bit::Broken)

@@ -1,4 +1,4 @@
-//! One moved connection, between its rings and the link group.
+//! A stream: one moved connection, with its two rings on a link group.
 
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -36,69 +36,72 @@ pub(crate) struct StreamParts {
     pub(crate) send: RingPart,
     /// Memory of the receive ring.
     pub(crate) receive: RingPart,
-    /// The switch marker that the peer writes into the TCP connection.
+    /// The switch marker that the peer writes into the TCP connection, and for which this side
+    /// waits.
     pub(crate) expected: SwitchMarker,
-    /// The switch marker that this side writes. The peer writes it back if it does not know the expected one.
+    /// The switch marker of this side, which the peer waits for. The peer echoes it if it does not
+    /// know its own.
     pub(crate) echo: Option<SwitchMarker>,
-    /// Notifies the endpoint.
+    /// Wakes the endpoint when the stream has something to post.
     pub(crate) doorbell: Box<dyn StreamDoorbell>,
 }
 
-/// What a stream has to post.
+/// Something that a stream posts to its link group.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Out {
-    /// Bytes to write to the peer's ring. They wrap around in neither ring.
+    /// Bytes to write to the peer's ring. The range wraps around in neither ring.
     Data {
         /// Offset in the send ring.
         at: u32,
-        /// Bytes: at least one.
+        /// Number of bytes, at least one.
         length: u32,
         /// Offset in the peer's ring.
         to: u32,
     },
-    /// Credit: the total number of bytes that were consumed.
+    /// Credit: the total number of bytes that the program has consumed.
     Credit(u64),
-    /// The stream ends after this number of bytes.
+    /// The end of this direction, after this total number of bytes.
     End(u64),
     /// The connection is reset.
     Reset,
-    /// No more bytes go by the group: the stream goes home.
+    /// This side returns to TCP ("goes home"): it sends no more bytes over the link group.
     Home,
 }
 
-/// The peer has sent what no peer may send.
+/// An action of the peer that the protocol forbids.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub(crate) enum Misbehaved {
-    /// Bytes that do not follow the last ones, or for which there is no room.
+    /// Bytes that do not follow the last ones, or for which the ring has no room.
     #[error(
         "{length} bytes at offset {at} of the ring, which do not follow the last ones or have no room"
     )]
     Data {
         /// Offset in the ring.
         at: u32,
-        /// Bytes.
+        /// Number of bytes.
         length: u32,
     },
     /// Credit for more bytes than were sent, or less credit than before.
     #[error("credit for {0} bytes, which is more than was sent or less than before")]
     Credit(u64),
-    /// An end that is not behind the last byte, or a second end.
+    /// An end at another position than the last byte received, or a second end.
     #[error("an end after {0} bytes, which is not where the data ends")]
     End(u64),
 }
 
-/// A connection that has moved or is moving. Methods named `on_*` and `next` are called inside the engine.
+/// A connection that has moved or is moving. Only the engine calls
+/// `next` and the methods named `on_*`.
 ///
 /// The program's threads and the thread inside the engine share no lock for bytes: see [`SendHalf`] and
 /// [`ReceiveHalf`]. The calls of the program's threads are in `calls.rs`.
 pub(crate) struct Stream {
     pub(crate) doorbell: Box<dyn StreamDoorbell>,
-    /// Raised when a waiting thread of the program should check again.
+    /// Raised when a waiting thread of the program should check the stream again.
     pub(crate) mark: Arc<Mark>,
     pub(crate) sending: SendHalf,
     pub(crate) receiving: ReceiveHalf,
-    /// Held by the program's threads while they write, and while they read.
+    /// `writers` is locked by the program's threads while they write, `readers` while they read.
     pub(crate) writers: Mutex<()>,
     pub(crate) readers: Mutex<()>,
     pub(crate) tcp: TcpPart,
@@ -106,29 +109,32 @@ pub(crate) struct Stream {
     pub(crate) relay: Relay,
     pub(crate) state: State,
     life: Arc<Life>,
-    /// The error of a connection that was reset, until the program gets it; 0 for none.
+    /// The error number of a reset connection until the program receives it; 0 for none.
     error: AtomicI32,
     is_held: HeldFlag,
-    /// The progress of going home, once it has begun.
+    /// The progress of the return to TCP, once that has begun.
     homing: Mutex<Option<Homing>>,
-    /// The peer's record, until this end goes home.
+    /// The record that the peer wrote into TCP when it began to return. Taken when this end
+    /// returns.
     peer_record: Mutex<Option<Record>>,
 }
 
-/// Progress of going home.
+/// Progress of the return to TCP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum HomeProgress {
-    /// It has not begun, or continues when something comes.
+    /// The return has not begun, or waits for an event.
     Waits,
-    /// A thread of the program is within a call, and will return at once.
+    /// A thread of the program is within a call. The caller tries again soon, because the call
+    /// returns at once.
     InCall,
-    /// Only the TCP socket has to be put in place.
+    /// All bytes are in TCP. The TCP socket must still replace the program's end of the socket
+    /// pair.
     Arrived,
 }
 
 impl Stream {
-    /// Creates a stream that expects its switch marker on this TCP socket. It sends nothing by the group before
-    /// [`Stream::open`].
+    /// Creates a stream that expects its switch marker on the socket
+    /// `tcp`. It sends nothing over the link group before [`Stream::open`].
     ///
     /// # Panics
     /// If the size of a ring is invalid.
@@ -164,8 +170,9 @@ impl Stream {
         })
     }
 
-    /// Opens the stream: this side's switch marker is in the TCP connection, and bytes go by the group. `peer_ring` is
-    /// the size of the peer's ring. Without it no bytes go by the group, and the stream is about to go home.
+    /// Opens the stream, once this side's switch marker is in the TCP connection: bytes now go over
+    /// the link group. `peer_ring` is the size of the peer's ring. If it is `None`, no bytes go
+    /// over the group, and the stream is about to return to TCP.
     pub(crate) fn open(&self, peer_ring: Option<u32>) {
         if let Some(peer_ring) = peer_ring {
             let Some(size) = RingSize::new(peer_ring) else {
@@ -194,18 +201,20 @@ impl Stream {
         self.doorbell.unwatch(self.tcp.socket().as_fd());
     }
 
-    /// Whether the peer's switch marker is among the bytes that TCP has. They stay there.
+    /// Returns whether the bytes in TCP's receive queue contain the peer's switch marker. Leaves
+    /// them there.
     pub(crate) fn is_marker_there(&self) -> bool {
         self.tcp.is_marker_there()
     }
 
     //= sockets-protocol.md: join.6
-    /// Looks for the peer's switch marker while the program reads TCP, and returns the event for the connection. If TCP
-    /// has no bytes, the stream is notified when some come.
+    /// Searches TCP's receive queue for the peer's switch marker while the program reads TCP.
+    /// Returns the event for the connection. If TCP has no bytes, watches the socket, so that the
+    /// stream is notified when some arrive.
     pub(crate) fn look_for_marker(&self) -> Option<Event> {
         let awaited = self.tcp.look_for_marker();
         if awaited == Awaited::Nothing {
-            // Without this, the marker is noticed when the program reads.
+            // Without the watch, the marker would be noticed only when the program reads.
             self.watch_tcp(DescriptorReadiness::READABLE);
         } else {
             self.unwatch_tcp();
@@ -217,7 +226,7 @@ impl Stream {
         }
     }
 
-    /// Whether the peer's switch marker will never come, because TCP has ended without it.
+    /// Returns whether the peer's switch marker will never come, because TCP has ended without it.
     pub(crate) fn is_marker_lost(&self) -> bool {
         self.tcp.look_for_marker() == Awaited::Never
     }
@@ -227,7 +236,8 @@ impl Stream {
         self.state.set(Bit::GroupLost);
     }
 
-    /// Returns what to post next, if anything. It counts as posted, unless [`Stream::not_posted`] returns it.
+    /// Returns what to post next, if anything. The caller posts it or passes it to
+    /// [`Stream::not_posted`].
     #[inline]
     pub(crate) fn next(&self, _now: Instant) -> Option<Out> {
         let state = &self.state;
@@ -250,12 +260,13 @@ impl Stream {
             return Some(Out::Data { at, length, to });
         }
         let is_ending = state.has(Bit::WriteShut) && state.has(Bit::Open);
-        // Once writing is shut, no bytes are added.
+        // Once writing is shut, the program adds no bytes, so the number of bytes written is final.
         (is_ending && self.sending.is_posted() && state.set(Bit::EndPosted))
             .then(|| Out::End(self.sending.written()))
     }
 
-    /// Whether no byte goes by the group: the stream is about to go home, and its peer takes none.
+    /// Returns whether the peer accepts no bytes over the link group, because it is about to return
+    /// to TCP.
     #[inline]
     fn is_ringless(&self) -> bool {
         self.state.has(Bit::Ringless)
@@ -266,7 +277,8 @@ impl Stream {
         (is_due && self.state.set(Bit::ResetPosted)).then_some(Out::Reset)
     }
 
-    /// The engine had no room for what [`Stream::next`] returned. It is due again.
+    /// Makes `out`, returned by [`Stream::next`], due again. Called if the engine had no room for
+    /// it.
     pub(crate) fn not_posted(&self, out: Out) {
         match out {
             Out::Data { length, .. } => self.sending.take_back(length),
@@ -277,33 +289,34 @@ impl Stream {
         }
     }
 
-    /// The oldest `length` bytes in flight are in the peer's ring.
+    /// Handles an acknowledgement: the oldest `length` bytes in flight are in the peer's ring.
     #[inline]
     pub(crate) fn on_acknowledged(&self, length: u32) {
         counters::add_sent(length.into());
         self.sending.on_acknowledged(length);
         self.mark.raise();
         if !self.sending.is_posted() {
-            // Bytes that were held back may be sent now.
+            // Bytes that were coalesced until the acknowledgement may be sent now.
             self.doorbell.mark();
         }
         self.on_relay_change();
     }
 
-    /// The peer's process has the End.
+    /// Handles the acknowledgement of the End: the peer's process has it.
     pub(crate) fn on_end_acknowledged(&self) {
         self.state.set(Bit::EndAcknowledged);
         self.mark.raise();
     }
 
-    /// The peer has written to the receive ring.
+    /// Handles a write of the peer to the receive ring.
     #[inline]
     pub(crate) fn on_arrived(&self, at: u32, length: u32) -> Result<(), Misbehaved> {
         let arrived = self.receiving.on_arrived(at, length);
         arrived.map_err(|_| Misbehaved::Data { at, length })?;
         counters::add_received(length.into());
         if self.state.has(Bit::Released) {
-            // The program will not read the bytes. As in TCP, the peer gets a reset.
+            // The program has closed the connection and will not read the bytes. As in TCP, the
+            // peer gets a reset.
             self.reset();
             return Ok(());
         }
@@ -311,11 +324,12 @@ impl Stream {
         Ok(())
     }
 
-    /// The peer has consumed this number of bytes in all.
+    /// Handles credit: the peer has consumed `consumed` bytes in total.
     pub(crate) fn on_credit(&self, consumed: u64) -> Result<(), Misbehaved> {
         let has_record = || lock(&self.homing).as_ref().is_some_and(Homing::has_record);
         if self.leaves_edge() && has_record() {
-            // The record says how much the peer's program has taken. All later bytes go by TCP.
+            // The record says how many bytes the peer's program has read. All later bytes go over
+            // TCP.
             return Ok(());
         }
         if self.sending.on_credit(consumed).map_err(|_| Misbehaved::Credit(consumed))? {
@@ -329,7 +343,7 @@ impl Stream {
         Ok(())
     }
 
-    /// The peer sends no more than this number of bytes in all.
+    /// Handles the End of the peer, which sends `bytes` bytes in total.
     pub(crate) fn on_end(&self, bytes: u64) -> Result<(), Misbehaved> {
         self.receiving.on_end(bytes).map_err(|_| Misbehaved::End(bytes))?;
         self.mark.raise();
@@ -341,24 +355,25 @@ impl Stream {
     }
 
     //= sockets-protocol.md: data.5
-    /// The peer has reset the connection.
+    /// Handles a reset by the peer.
     pub(crate) fn on_reset(&self) {
         self.break_off(&[Bit::PeerReset, Bit::ResetDue]);
         self.doorbell.mark();
     }
 
-    /// The group is lost without a way home, or the peer has broken a rule: breaks the stream.
+    /// Breaks the stream, because the group is lost and the stream cannot return to TCP, or because
+    /// the peer has violated the protocol.
     pub(crate) fn on_lost(&self) {
         self.state.set(Bit::GroupLost);
         self.on_peer_lost(&[Bit::Lost]);
     }
 
     //= sockets-protocol.md: home.4
-    /// The group is lost. The stream goes home if it can.
+    /// Handles the loss of the group. The stream returns to TCP if it can; otherwise it breaks.
     pub(crate) fn on_group_lost(&self) {
         self.state.set(Bit::GroupLost);
-        // The peer's process has ended in order. It would answer a record with a reset, and the program would get that
-        // instead of the end.
+        // If the peer's process has ended in order, it would answer a record with a reset, and the
+        // program would get the reset instead of the end.
         let has_peer_ended = self.receiving.has_end() && self.tcp.is_at_end();
         if self.leaves_edge() || (!has_peer_ended && self.can_go_home()) {
             self.life.on_untimed(Event::Return);
@@ -368,28 +383,31 @@ impl Stream {
         }
     }
 
-    /// The process ends, and the peer has all bytes and the End. Ends TCP, so that the peer sees the end of TCP before
-    /// it loses the group.
+    /// Ends the sending direction of TCP if the peer has all bytes and the End. Called when the
+    /// process ends, so that the peer sees the end of TCP before it loses the group.
     pub(crate) fn end_tcp(&self) {
         if self.state.has(Bit::EndAcknowledged) && !self.leaves_edge() {
             let _closed = shutdown(self.tcp.socket().as_raw_fd(), Shutdown::Write);
         }
     }
 
-    /// Whether nothing goes by the group any more, because the stream goes home or is home.
+    /// Returns whether the link group carries no more bytes, because the stream is returning to TCP
+    /// or has returned.
     #[inline]
     pub(crate) fn leaves_edge(&self) -> bool {
         matches!(self.life.course(), Course::GoingHome | Course::Kernel(_))
     }
 
-    /// Whether the kernel handles the connection again.
+    /// Returns whether the stream has returned to TCP, so that the kernel handles the connection
+    /// again.
     pub(crate) fn is_home(&self) -> bool {
         self.life.course() == Course::Kernel(Reason::Home)
     }
 
-    /// Whether the stream can go home now, or when the program has read what came by TCP. If the group is lost, it can
-    /// even before the peer's switch marker has come. A stream that ends in order need not go home, but follows a peer
-    /// that goes home because it did not know that.
+    /// Returns whether the stream can return to TCP, now or after the program has read the bytes
+    /// that came by TCP. If the group is lost, it can return even before the peer's switch marker
+    /// has come. A stream whose both directions are ending need not return. It still follows a peer
+    /// that returns because the peer does not know of the end.
     fn can_go_home(&self) -> bool {
         let end_bit =
             if self.state.has(Bit::GroupLost) { Bit::EndAcknowledged } else { Bit::EndPosted };
@@ -401,15 +419,16 @@ impl Stream {
             && (!is_ending || lock(&self.peer_record).is_some())
     }
 
-    /// Begins to go home: no bytes go by the group any more, and the program's calls wait until the stream is home.
-    /// Returns false if it cannot. Outside the engine.
+    /// Begins the return to TCP: the link group carries no more bytes, and the program's calls wait
+    /// until the return is complete. Returns false if the stream cannot return. Must not be called
+    /// by the engine.
     pub(crate) fn begin_home(&self) -> bool {
         let _writers = lock(&self.writers);
         let _readers = lock(&self.readers);
         self.begin_home_locked()
     }
 
-    /// The caller holds the locks of readers and writers.
+    /// Does what [`Stream::begin_home`] does. The caller holds the locks of readers and writers.
     fn begin_home_locked(&self) -> bool {
         if self.leaves_edge() {
             return true;
@@ -429,7 +448,8 @@ impl Stream {
         true
     }
 
-    /// Continues to go home. Inside the engine, where no thread waits for a thread of the program.
+    /// Continues the return to TCP. Called by the engine, which never waits for a thread of the
+    /// program.
     pub(crate) fn go_home(&self) -> HomeProgress {
         let course = self.life.course();
         if !matches!(course, Course::Returning | Course::GoingHome) {
@@ -468,7 +488,8 @@ impl Stream {
         }
     }
 
-    /// Writes to TCP what is due, and watches for what is missing. Returns the next step.
+    /// Writes the record and the unread bytes to TCP, and watches for the peer's record or for
+    /// room. Returns the step that remains.
     fn write_home(&self) -> Result<HomeStep, Errno> {
         let mut homing = lock(&self.homing);
         let Some(homing) = homing.as_mut() else { return Ok(HomeStep::Wait) };
@@ -483,9 +504,10 @@ impl Stream {
                     &bytes[..length]
                 }
                 HomeStep::Wait | HomeStep::Home => {
-                    // Small segments would wait for an acknowledgement.
+                    // Without the push, TCP would hold small segments until an acknowledgement.
                     push_tcp(tcp.as_fd());
-                    // Bytes behind the peer's record are for the kernel to return.
+                    // Bytes behind the peer's record stay in TCP, where the kernel returns them to
+                    // the program.
                     let wanted =
                         DescriptorReadiness { readable: !homing.has_record(), writable: false };
                     self.watch_tcp(wanted);
@@ -508,12 +530,14 @@ impl Stream {
     }
 
     //= sockets-protocol.md: home.5
-    /// The peer is lost before it was home. The program reads what has come by the group from the ring after all.
+    /// Stops the return to TCP, because the peer was lost before it returned. The program then
+    /// reads from the ring what came over the link group.
     fn break_off_home(&self) {
         self.life.on_untimed(Event::PeerLost);
     }
 
-    /// The TCP socket has replaced the program's end, or the program has closed it.
+    /// Finishes the return to TCP, after the TCP socket has replaced the program's end of the pair
+    /// or the program has closed that end.
     pub(crate) fn on_home(&self) {
         self.unwatch_tcp();
         self.unwatch_end();
@@ -526,14 +550,16 @@ impl Stream {
     }
 
     //= sockets-protocol.md: home.3
-    /// The peer posts nothing more. The ring is free when this end is home, too.
+    /// Handles the peer's Home: the peer posts nothing more. The rings are free once this end has
+    /// returned, too.
     pub(crate) fn on_peer_home(&self) {
         self.state.set(Bit::PeerHome);
         self.doorbell.mark();
     }
 
-    /// The peer's process has ended or is unreachable. As in TCP, a peer may vanish after it has ended its direction
-    /// and has acknowledged this one: what it has sent is read up to the end.
+    /// Handles the loss of the peer: its process has ended or is unreachable. If the peer had ended
+    /// its direction and acknowledged all bytes, the program can still read all of its bytes up to
+    /// the end, as in TCP.
     fn on_peer_lost(&self, why: &[Bit]) {
         self.break_off_home();
         let has_both_ends = self.receiving.has_end() && self.sending.unacknowledged() == 0;
@@ -554,7 +580,7 @@ impl Stream {
         }
     }
 
-    /// A watched descriptor of the stream is ready.
+    /// Handles readiness of a watched descriptor of the stream.
     pub(crate) fn on_descriptor(&self, which: StreamDescriptor, ready: DescriptorReadiness) {
         if self.is_home() {
             return;
@@ -562,7 +588,7 @@ impl Stream {
         match which {
             StreamDescriptor::Tcp => {
                 if ready.writable && !self.state.has(Bit::Open) {
-                    // Retry the switch marker.
+                    // Retry writing the switch marker.
                     self.unwatch_tcp();
                     self.doorbell.mark();
                 }
@@ -587,8 +613,8 @@ impl Stream {
         }
     }
 
-    /// Whether the stream has ended: both Ends were exchanged, or it was reset, and nothing is in flight. Then the
-    /// group takes its rings back.
+    /// Returns whether the stream has ended: both Ends were exchanged or the stream was reset, and
+    /// nothing is in flight. The group can then reuse its rings.
     pub(crate) fn has_ended(&self) -> bool {
         let state = &self.state;
         if self.is_home() {
@@ -610,9 +636,9 @@ impl Stream {
         is_quiet && (is_reset || is_ended)
     }
 
-    /// Retires an ended stream, whose rings may then go to another stream. Returns false while a thread of the program
-    /// is within a call, as one may be when another closes the descriptor: it may be copying from or to a ring. Inside
-    /// the engine, where no thread waits for a thread of the program.
+    /// Retires an ended stream, whose rings may then go to another stream. Returns false while a
+    /// thread of the program is within a call, because that thread may be copying from or to a
+    /// ring. Called by the engine, which never waits for a thread of the program.
     pub(crate) fn retire(&self) -> bool {
         let locks = (self.writers.try_lock(), self.readers.try_lock());
         let is_free = matches!(locks, (Ok(_), Ok(_)));
@@ -622,10 +648,11 @@ impl Stream {
         is_free
     }
 
-    /// Whether the peer has all that it will ever get, or is lost.
+    /// Returns whether the peer has all bytes that it will ever get, or is lost.
     pub(crate) fn is_out(&self) -> bool {
         let state = &self.state;
-        // The peer has ended and then closed TCP: it had this side's End, or has ended since.
+        // The peer has sent its End and closed TCP: it had this side's End first, or its process
+        // has ended.
         let is_closed =
             state.has(Bit::EndPosted) && state.has(Bit::TcpDone) && self.receiving.has_end();
         self.has_ended()
@@ -635,7 +662,7 @@ impl Stream {
             || is_closed
     }
 
-    /// Returns what it is ready for.
+    /// Returns the events for which the stream is ready.
     pub(crate) fn readiness(&self) -> Readiness {
         let is_broken = self.state.is_broken();
         let peer_ended = self.receiving.has_end() || is_broken;
@@ -648,7 +675,7 @@ impl Stream {
         }
     }
 
-    /// Whether a read returns at once.
+    /// Returns whether a read would return at once.
     #[inline]
     pub(crate) fn is_readable(&self) -> bool {
         if self.leaves_edge() {
@@ -665,13 +692,13 @@ impl Stream {
             || self.state.has(Bit::ReadShut)
     }
 
-    /// Whether there is enough room for a write to be worth while.
+    /// Returns whether a quarter of the ring is free, so that a write is worth while.
     #[inline]
     pub(crate) fn has_room(&self) -> bool {
         self.sending.room() >= self.sending.capacity() / 4 && !self.leaves_edge()
     }
 
-    /// Takes the error that the program gets once.
+    /// Returns the error of the stream and clears it, because the program gets it only once.
     pub(crate) fn take_error(&self) -> Option<Errno> {
         match self.error.swap(0, Ordering::SeqCst) {
             0 => None,
@@ -687,7 +714,7 @@ impl Stream {
         }
     }
 
-    /// Sets the error for the program, if the kernel knows more than that the connection was reset.
+    /// Stores `error` for the program, if it says more than that the connection was reset.
     fn fail_as(&self, error: Errno) {
         if matches!(error, Errno::ETIMEDOUT | Errno::EHOSTUNREACH | Errno::ENETUNREACH) {
             let _first =
@@ -695,19 +722,20 @@ impl Stream {
         }
     }
 
-    /// The peer has broken the protocol, or has died: breaks the stream.
+    /// Breaks the stream, because the peer has violated the protocol or has died.
     fn fail(&self) {
         self.break_off(&[Bit::ResetDue, Bit::PeerReset]);
         self.doorbell.mark();
     }
 
-    /// Breaks the stream for a reason. The program gets an error.
+    /// Breaks the stream and sets the bits `why`. Unless both directions had ended, the program
+    /// gets an error.
     fn break_off(&self, why: &[Bit]) {
         self.break_off_home();
         let is_first = self.state.set(Bit::Broken);
         let has_end = self.receiving.has_end();
         if is_first && !(has_end && self.state.has(Bit::EndAcknowledged)) {
-            // As in TCP: after the peer's end, the error is that the peer does not read.
+            // As in TCP: once the peer has ended its direction, a write fails with `EPIPE`.
             let error = if has_end { Errno::EPIPE } else { Errno::ECONNRESET };
             let known =
                 self.error.compare_exchange(0, error as i32, Ordering::SeqCst, Ordering::SeqCst);
@@ -715,7 +743,8 @@ impl Stream {
                 counters::note_reset(self.tcp.socket().as_fd());
             }
         }
-        // A thread that sees a reason finds the error. Without it the thread would take the reason for the end.
+        // Set the bits after the error: a thread that saw a bit without an error would report the
+        // end of the stream.
         for bit in why {
             self.state.set(*bit);
         }
@@ -729,7 +758,7 @@ impl Stream {
         }
         self.stop_tcp();
         if self.tcp.is_switched() {
-            // Closing the TCP socket then resets TCP, too.
+            // With this option, closing the TCP socket also resets the TCP connection.
             let _closed = setsockopt(&*self.tcp.socket(), sockopt::Linger, &NO_LINGER);
         }
     }
@@ -746,7 +775,7 @@ impl Stream {
         }
     }
 
-    /// Something has arrived or may have. Wakes threads that wait for it.
+    /// Wakes threads that wait for bytes or for the end of the stream.
     #[inline]
     pub(crate) fn notify_arrival(&self) {
         self.mark.raise();
@@ -757,8 +786,9 @@ impl Stream {
     }
 
     //= sockets-protocol.md: marker.2
-    /// Reads what TCP has. Outside the engine the end of TCP is ignored (`sees_end`), because the peer's End, which
-    /// precedes it, may not have been handled. TCP is watched and reports the end again.
+    /// Reads the bytes that TCP has. Unless `sees_end` is set, ignores the end of TCP: outside the
+    /// engine the peer's End, which was sent first, may not have been handled yet. TCP is still
+    /// watched, so the end is reported again.
     pub(crate) fn pump(&self, sees_end: bool) {
         if self.state.has(Bit::TcpDone) {
             return;
@@ -770,7 +800,7 @@ impl Stream {
         }
         match pumped {
             Pumped::All => {}
-            // Watched again when the program has read.
+            // The socket is watched again when the program has read.
             Pumped::Full => self.unwatch_tcp(),
             Pumped::Record(record) => self.on_record(record),
             Pumped::Closed | Pumped::Reset if !sees_end => {}
@@ -782,14 +812,14 @@ impl Stream {
                 if self.tcp.is_switched() && self.receiving.has_end() =>
             {
                 self.stop_tcp();
-                // The peer may close TCP after it has this side's End and has sent its own. Otherwise its process has
-                // ended.
+                // The peer closes TCP after it has this side's End and has sent its own. If this
+                // side has sent no End, the peer's process has ended.
                 if !self.state.has(Bit::EndPosted) {
                     self.on_peer_lost(&[Bit::ResetDue, Bit::PeerReset]);
                     self.doorbell.mark();
                 }
             }
-            // A relayed stream cannot go home.
+            // A relayed stream cannot return to TCP.
             Pumped::Closed if !self.relay.is_on() && self.tcp.end_without_marker() => {
                 self.state.set(Bit::Ringless);
                 self.on_record(Record { taken: 0 });
@@ -801,12 +831,14 @@ impl Stream {
         }
     }
 
-    /// The program has read bytes of the TCP part. Takes more bytes out of TCP; they count as an arrival.
+    /// Handles a read of the TCP part by the program: takes more bytes out of TCP, and reports them
+    /// as an arrival.
     pub(crate) fn on_prefix_read(&self) {
         if !self.tcp.is_switched() && !self.state.has(Bit::TcpDone) {
             self.watch_tcp(DescriptorReadiness::READABLE);
             self.pump(false);
-            // The group does not report these bytes. A program that waits for edges has had a short read.
+            // The link group does not report these bytes, and a program with `EPOLLET` waits for an
+            // event after its short read.
             self.end.on_arrived(|| self.is_readable());
         }
         if self.life.course() == Course::Returning {
@@ -815,7 +847,8 @@ impl Stream {
     }
 
     //= sockets-protocol.md: home.2
-    /// The peer goes home, and so does this side. What follows the record stays in TCP.
+    /// Handles the peer's record: the peer returns to TCP, so this side returns, too. Bytes behind
+    /// the record stay in TCP.
     fn on_record(&self, record: Record) {
         *lock(&self.peer_record) = Some(record);
         self.unwatch_tcp();
@@ -823,8 +856,8 @@ impl Stream {
         self.doorbell.mark();
     }
 
-    /// No descriptor of the program is left in any process. Returns true if the peer gets the End, false if it gets a
-    /// Reset.
+    /// Ends the stream after all processes have closed their descriptors of it. Returns true if the
+    /// peer gets the End, false if it gets a Reset.
     pub(crate) fn abandon(&self) -> bool {
         if !self.state.set(Bit::Released) || self.state.is_broken() {
             self.doorbell.mark();
@@ -842,7 +875,7 @@ impl Stream {
         true
     }
 
-    /// Returns `SO_LINGER`.
+    /// Returns the value of `SO_LINGER`.
     pub(crate) fn linger(&self) -> Option<libc::linger> {
         getsockopt(&*self.tcp.socket(), sockopt::Linger).ok()
     }
@@ -890,17 +923,17 @@ impl fmt::Debug for Stream {
     }
 }
 
-/// Flushes what TCP holds back for more. The program's own setting is restored.
+/// Makes TCP send the small segments that it holds back. Restores the program's own setting.
 fn push_tcp(tcp: BorrowedFd<'_>) {
     if getsockopt(&tcp, sockopt::TcpNoDelay) == Ok(false) {
-        // A closed connection has nothing to send.
+        // A closed connection has nothing to send, so errors are ignored.
         let _gone = setsockopt(&tcp, sockopt::TcpNoDelay, &true);
         let _gone = setsockopt(&tcp, sockopt::TcpNoDelay, &false);
     }
 }
 
-/// Bytes that are written to TCP at a time while a stream goes home: a page.
+/// Number of bytes written to TCP at a time while a stream returns to TCP: one page.
 const HOME_BYTES: usize = 4096;
 
-/// Makes a close send a reset.
+/// Value of `SO_LINGER` that makes a close send a reset.
 const NO_LINGER: libc::linger = libc::linger { l_onoff: 1, l_linger: 0 };

@@ -70,7 +70,7 @@ impl Watch {
         if is_short { Scan { shown: bytes.len(), ..scan } } else { scan }
     }
 
-    /// Whether these bytes, which are shown, complete a switch marker.
+    /// Returns whether these bytes, which are shown, complete a switch marker.
     pub(crate) fn completes(&mut self, bytes: &[u8]) -> bool {
         if scan(bytes, &self.marker).has_marker {
             return true;

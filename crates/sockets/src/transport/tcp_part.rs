@@ -86,18 +86,20 @@ impl TcpPart {
         *lock(&self.socket) = other;
     }
 
-    /// Whether the switch marker and all bytes before it were read. What follows is in the ring.
+    /// Returns whether the switch marker and all bytes before it were read. What follows is in the
+    /// ring.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Whether the switch marker was read, which proves the peer's identity, or what replaces it.
+    /// Returns whether the switch marker was read, which proves the peer's identity, or what
+    /// replaces it.
     pub(crate) fn is_switched(&self) -> bool {
         self.has_ended() || lock(&self.prefix).switched_by.is_some()
     }
 
-    /// Whether it was read, and the program has read all bytes before it.
+    /// Returns whether it was read, and the program has read all bytes before it.
     pub(crate) fn is_read(&self) -> bool {
         let is_read = || {
             let prefix = lock(&self.prefix);
@@ -112,7 +114,7 @@ impl TcpPart {
         lock(&self.prefix).has_no_ring = true;
     }
 
-    /// Whether no byte of the ring is read.
+    /// Returns whether no byte of the ring is read.
     pub(crate) fn has_no_ring(&self) -> bool {
         !self.has_ended() && lock(&self.prefix).has_no_ring
     }
@@ -135,12 +137,12 @@ impl TcpPart {
         if self.has_ended() { 0 } else { lock(&self.prefix).shown.len() as u64 }
     }
 
-    /// Whether the switch marker is among the bytes that TCP has. They stay there.
+    /// Returns whether the switch marker is among the bytes that TCP has. They stay there.
     pub(crate) fn is_marker_there(&self) -> bool {
         self.look_for_marker() == Awaited::There
     }
 
-    /// Whether TCP has bytes for the program.
+    /// Returns whether TCP has bytes for the program.
     pub(crate) fn has_unread(&self) -> bool {
         let mut bytes = [0; SwitchMarker::BYTES];
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
@@ -148,7 +150,7 @@ impl TcpPart {
         scan(&bytes[..count], &self.expected).shown > 0
     }
 
-    /// Whether the peer has closed TCP and all bytes were read.
+    /// Returns whether the peer has closed TCP and all bytes were read.
     pub(crate) fn is_at_end(&self) -> bool {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
         recv(self.socket().as_raw_fd(), &mut [0], flags) == Ok(0)
@@ -250,7 +252,7 @@ impl Prefix {
         }
     }
 
-    /// Whether all bytes before the switch marker were read and the ring follows.
+    /// Returns whether all bytes before the switch marker were read and the ring follows.
     fn is_before_ring(&self) -> bool {
         self.switched_by == Some(SwitchedBy::Marker) && !self.has_no_ring && self.shown.is_empty()
     }
@@ -266,7 +268,7 @@ impl Prefix {
     }
 }
 
-/// Whether TCP was reset, or has ended in both directions.
+/// Returns whether TCP was reset, or has ended in both directions.
 pub(crate) fn is_dead(tcp: BorrowedFd<'_>) -> bool {
     let mut entries = [PollFd::new(tcp, PollFlags::empty())];
     poll(&mut entries, PollTimeout::ZERO) == Ok(1)

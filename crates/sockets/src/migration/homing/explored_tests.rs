@@ -205,7 +205,8 @@ impl State {
         Some(Ok(()))
     }
 
-    /// Whether all bytes have come when only beginning to go home or losing the group is left to happen.
+    /// Returns whether all bytes have come when only beginning to go home or losing the group is
+    /// left to happen.
     fn is_whole(&self, limits: Limits) -> bool {
         let is_agreed = self.ends[0].is_home == self.ends[1].is_home;
         is_agreed && self.ends.iter().all(|end| end.got == limits.written)

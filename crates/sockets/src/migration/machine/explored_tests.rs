@@ -275,7 +275,7 @@ impl End {
         }
     }
 
-    /// Whether its ring is full of bytes that the peer has not taken, as far as it knows.
+    /// Returns whether its ring is full of bytes that the peer has not taken, as far as it knows.
     fn is_full(&self) -> bool {
         self.written - self.by_tcp - self.known >= RING
     }
@@ -362,7 +362,8 @@ impl State {
         }
     }
 
-    /// Whether the peer's whole switch marker is in TCP, behind bytes that the program may read.
+    /// Returns whether the peer's whole switch marker is in TCP, behind bytes that the program may
+    /// read.
     fn is_marker_there(&self, index: usize) -> bool {
         self.ends[1 - index].tcp.contains(&Token::Marker(1))
     }
