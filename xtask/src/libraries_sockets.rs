@@ -19,7 +19,7 @@ pub(crate) const LIBRARY: &str = "libethernot-sockets.so";
 const ARCHIVE: &str = "libethernot_sockets.a";
 const NAMES: &str = "abi/sockets/names.txt";
 
-/// Links the library in a folder; intermediate files are in another.
+/// Builds the library in a folder, with its intermediate files in another.
 pub(crate) fn link(
     root: &Path,
     profile: &Path,

@@ -10,7 +10,7 @@ const FAULTS: [(&str, &str); 1] = [("ETHERNOT_FAULTS", "loss=0.01,dup=0.01,reord
 
 /// Programs, with arguments that make each verify or count what it receives. `udaddy` is missing
 /// because its datagrams are not retransmitted. Even without datagrams its server ends as soon as
-/// it has accepted, although the answer may be lost.
+/// it has accepted, although the frame that reports the acceptance may be lost.
 const MEETINGS: [Meeting<'_>; 6] = [
     Meeting {
         programs: ["rping"; 2],

@@ -37,7 +37,7 @@ fn programs_run(root: &CleanRoot, command: &str, port: u16) {
     expect_both(&[server.finish(), client]);
 }
 
-/// The files that `install` prints with the command to remove them.
+/// The paths that `install` prints with the command to remove them.
 const PARTS: [&str; 12] = [
     "bin/ethernot",
     "lib/ethernot",

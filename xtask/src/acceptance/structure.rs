@@ -1,4 +1,4 @@
-//! Counts that describe how the engine is built: in its sources, in the walks of the documents, and
+//! Counts that describe how the engine is built: in its sources, on the documented call paths, and
 //! in the protocol rules that it cites.
 
 mod fields;

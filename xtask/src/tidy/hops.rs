@@ -1,4 +1,4 @@
-//! Checks that the functions in the walks of `docs/architecture.md` exist.
+//! Checks that the functions on the call paths of `docs/architecture.md` exist.
 
 use super::Violation;
 

@@ -1,4 +1,4 @@
-//! How the engine is built: which fields are open, how many functions a walk has, and that it is as
+//! How the engine is built: which fields are open, how long call paths are, and that it is as
 //! fast and as safe as before.
 
 use super::sources;

@@ -1,4 +1,4 @@
-//! How the workspace is built: circles of files, constants, the walks through the code, and that it
+//! How the workspace is built: circles of files, constants, call paths, and that it
 //! is as fast and as safe as before.
 
 use super::engine_structure::{in_flight_against, one_way_against, ping_pong_against};
