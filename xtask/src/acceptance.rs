@@ -3,7 +3,7 @@
 //! A suite is a list of rows, and a row is data: what is measured, the bound, and a [`Probe`] that
 //! gets the figure (`acceptance/suites.rs`). Commands with equal arguments run once
 //! (`acceptance/runner.rs`). Figures depend on the machine and are for the record. The exit status
-//! is 1 if a row misses its bound that says whether something works at all ([`Kind::Works`]).
+//! is 1 if a row of [`Kind::Works`] misses its bound.
 
 mod against;
 mod compared;

@@ -38,7 +38,7 @@ const fn event(points: &'static [Point], quantity: Quantity) -> Comparison {
     Comparison { place: PointLocation::Bench, points, own, other, quantity }
 }
 
-/// Compares ordinary sockets with the library for sockets with the same sockets over TCP.
+/// Compares sockets that use the library for sockets with sockets over plain TCP.
 const fn preloaded(
     points: &'static [Point],
     own: &'static str,
