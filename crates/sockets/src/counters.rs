@@ -1,7 +1,8 @@
-//! Counters of the library. They show which route the bytes of a program took.
+//! Counters of the library. They show which route the bytes of a program have taken.
 //!
-//! A process has one library and one set of counters, so it is a static. A [`Report`] goes to the file that
-//! `ETHERNOT_SOCKETS_COUNTERS` asks for, and to `ethernot stat`.
+//! The counters are a static, because a process has one copy of the library. A
+//! [`Report`] of them is written to the file that `ETHERNOT_SOCKETS_COUNTERS` asks for, and is
+//! shown by `ethernot stat`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,26 +23,26 @@ use crate::reasons::Reason;
 use crate::rules::Role;
 use crate::settings::{Settings, program};
 
-/// What a process has counted. Every number but `open` only grows.
+/// The counters of a process. All numbers except `open` only grow.
 #[derive(Clone, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Report {
-    /// [`FORMAT`].
+    /// The format identifier, [`FORMAT`].
     pub format: String,
-    /// Name of the program, as the kernel has it.
+    /// Name of the program in the kernel (`comm`).
     pub program: String,
     /// Process ID.
     pub pid: u32,
-    /// Connections that have moved to the edge.
+    /// Number of connections that have moved to the edge.
     pub moved: u64,
-    /// Connections that were left to TCP, by the [name](Reason::name) of the reason.
+    /// Number of connections left to TCP, by the [name](Reason::name) of the reason.
     pub left: BTreeMap<String, u64>,
-    /// Connections that have moved and are open.
+    /// Number of moved connections that are open.
     pub open: u64,
-    /// Bytes of programs that were sent over the edge and acknowledged.
+    /// Number of bytes of programs that were sent over the edge and acknowledged.
     pub edge_bytes_sent: u64,
-    /// Bytes of programs received over the edge.
+    /// Number of bytes of programs received over the edge.
     pub edge_bytes_received: u64,
-    /// Moved connections that were reset, because the peer or the route to it failed.
+    /// Number of moved connections that were reset, because the peer or the route to it failed.
     pub resets: u64,
     /// Total duration of all moves in nanoseconds, from the first use of each connection.
     #[serde(default)]
@@ -51,9 +52,10 @@ pub struct Report {
 /// Format identifier of a [`Report`].
 pub const FORMAT: &str = "ethernot-sockets-1";
 
-/// Sets where the counters file is kept. Only the first call counts, because settings are read once.
+/// Sets the folder of the counters file. Later calls have no effect, because settings are read
+/// once.
 pub fn begin(settings: &Settings) {
-    // A second call comes from another copy of the library.
+    // A second call is made by another copy of the library.
     let _ = FOLDER.set(settings.counters().map(ToOwned::to_owned));
 }
 
@@ -68,17 +70,17 @@ pub fn note_left(role: Role, local: SocketAddr, peer: SocketAddr, reason: Reason
     write_if_due();
 }
 
-/// Counts a connection that is used while its route is undecided.
+/// Counts a connection that is in use while its route is undecided.
 pub(crate) fn note_begun() {
     COUNTERS.undecided.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The route of an undecided connection is decided. The outcome is counted separately.
+/// Counts an undecided connection as decided. The outcome is counted separately.
 pub(crate) fn note_decided() {
     COUNTERS.decide(1);
 }
 
-/// When a connection began to be used.
+/// The time at which a connection was first used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beginning(Instant);
 
@@ -102,7 +104,7 @@ pub(crate) fn note_moved(role: Role, local: SocketAddr, peer: SocketAddr, began:
     write_if_due();
 }
 
-/// Counts and logs a moved connection that has gone back to TCP.
+/// Counts and logs a moved connection that has returned to TCP.
 pub(crate) fn note_home(role: Role, local: SocketAddr, peer: SocketAddr) {
     COUNTERS.add_left(Reason::Home, 1);
     let preposition = preposition(role);
@@ -110,12 +112,13 @@ pub(crate) fn note_home(role: Role, local: SocketAddr, peer: SocketAddr) {
     write_if_due();
 }
 
-/// Counts a moved connection that is closed, by an end or a reset.
+/// Counts a moved connection that was closed or reset.
 pub(crate) fn note_closed() {
     COUNTERS.closed.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Counts and logs a moved connection that was reset. `tcp` is its TCP socket, which knows its addresses.
+/// Counts and logs a moved connection that was reset. The peer's address is read from its TCP
+/// socket `tcp`.
 pub(crate) fn note_reset(tcp: BorrowedFd<'_>) {
     COUNTERS.resets.fetch_add(1, Ordering::Relaxed);
     let peer = getpeername::<SockaddrStorage>(tcp.as_raw_fd()).map(|peer| peer.to_string());
@@ -123,42 +126,43 @@ pub(crate) fn note_reset(tcp: BorrowedFd<'_>) {
     note(LogLevel::Info, format_args!("the moved connection with {peer} is reset"));
 }
 
-/// Adds bytes of the program that the peer has.
+/// Adds bytes of the program that the peer has acknowledged.
 #[inline]
 pub(crate) fn add_sent(bytes: u64) {
     COUNTERS.bytes_sent.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// Adds bytes that have come for the program.
+/// Adds bytes that have arrived for the program.
 #[inline]
 pub(crate) fn add_received(bytes: u64) {
     COUNTERS.bytes_received.fetch_add(bytes, Ordering::Relaxed);
 }
 
-/// Returns what was counted so far.
+/// Returns the counters so far.
 pub fn report() -> Report {
     COUNTERS.report()
 }
 
-/// Clears the counters in a forked child: the parent reports what it has counted.
+/// Clears the counters in a forked child, because the parent reports its own.
 pub fn restart_in_child() {
     COUNTERS.restart();
-    // A thread of the parent may have held the lock. It does not exist in the child, so nothing would unlock it.
+    // If a thread of the parent held the lock at the fork, it is never unlocked in the child.
     if let Ok(mut written) = WRITTEN.try_lock() {
         *written = Written::NOTHING;
     }
 }
 
-/// Returns whether a counters file is kept. Then [`write_if_due`] is to be called once a second.
+/// Returns whether a counters file is kept. If so, [`write_if_due`] must be called once a second.
 pub fn is_kept() -> bool {
     folder().is_some()
 }
 
-/// Writes the file if one is kept, at least a second has passed since the last write, and the report has changed.
+/// Writes the counters file if one is kept, the last write is at least a second ago, and the report
+/// has changed.
 #[expect(clippy::disallowed_methods, reason = "how old the file is, which people look at")]
 pub fn write_if_due() {
     let Some(folder) = folder() else { return };
-    // Another thread that holds the lock is writing.
+    // If the lock is held, another thread is writing.
     let Ok(mut written) = WRITTEN.try_lock() else { return };
     let now = Instant::now();
     if written.at.is_some_and(|at| now.duration_since(at) < INTERVAL) {
@@ -166,7 +170,7 @@ pub fn write_if_due() {
     }
     written.at = Some(now);
     if let Err(error) = written.write(folder) {
-        // Without a free descriptor the write is tried again a second later, and at the end.
+        // If no descriptor is free, the write is retried after a second, and at the end.
         let is_passing = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
         if !is_passing {
             written.give_up(folder, &error);
@@ -174,8 +178,8 @@ pub fn write_if_due() {
     }
 }
 
-/// Writes the file if one is kept and the report has changed. To be called when the process ends: undecided connections
-/// count as left to TCP.
+/// Writes the counters file if one is kept and the report has changed. Must be called when the
+/// process ends: undecided connections are then counted as left to TCP.
 pub fn finish() {
     COUNTERS.end_undecided();
     let Some(folder) = folder() else { return };
@@ -185,7 +189,7 @@ pub fn finish() {
     }
 }
 
-/// Contents of the file.
+/// The last write of the counters file: its time and its contents.
 struct Written {
     at: Option<Instant>,
     report: Option<Report>,
@@ -194,7 +198,7 @@ struct Written {
 impl Written {
     const NOTHING: Self = Self { at: None, report: None };
 
-    /// Writes the file unless the report is empty or unchanged.
+    /// Writes the counters file, unless the report is empty or unchanged.
     fn write(&mut self, folder: &Path) -> io::Result<()> {
         let report = COUNTERS.report();
         if report.is_empty() || self.report.as_ref() == Some(&report) {
@@ -205,7 +209,7 @@ impl Written {
         Ok(())
     }
 
-    /// Logs why the file was not written, once for each report.
+    /// Logs why the counters file was not written, once for each report.
     fn give_up(&mut self, folder: &Path, error: &io::Error) {
         let folder = folder.display();
         note(
@@ -219,17 +223,18 @@ impl Written {
 }
 
 impl Report {
-    /// Returns how many connections were left to TCP, for any reason.
+    /// Returns the number of connections left to TCP, for any reason.
     pub fn left_in_all(&self) -> u64 {
         self.left.values().sum()
     }
 
-    /// Returns whether there was no connection.
+    /// Returns whether no connection was counted.
     pub fn is_empty(&self) -> bool {
         self.moved == 0 && self.left.is_empty()
     }
 
-    /// Writes the file of this process. It is replaced as a whole: readers see the old report or the new one.
+    /// Writes the counters file of this process. The file is replaced atomically, so readers see
+    /// the old or the new report.
     fn write(&self, folder: &Path) -> io::Result<()> {
         let path = folder.join(format!("{}.json", self.pid));
         shared_files::replace(&path, &serde_json::to_vec(self)?)
@@ -268,8 +273,8 @@ impl Counters {
         left.expect("every reason has a place").fetch_add(count, Ordering::Relaxed);
     }
 
-    /// Marks `count` undecided connections as decided. Saturates, because a process whose exec has failed goes on after
-    /// its undecided connections were counted as closed.
+    /// Counts `count` undecided connections as decided. Saturates: if an exec fails, the process
+    /// continues after its undecided connections were counted as closed.
     fn decide(&self, count: u64) {
         let less = |undecided: u64| Some(undecided.saturating_sub(count));
         let _always = self.undecided.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -327,7 +332,7 @@ static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
 
 static WRITTEN: Mutex<Written> = Mutex::new(Written::NOTHING);
 
-/// Shortest interval between two writes of the file.
+/// Shortest time between two writes of the counters file.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

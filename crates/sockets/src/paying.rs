@@ -1,5 +1,5 @@
-//! When a connection moves: which connections gain by the edge at all, and which have lasted long enough for a move to
-//! pay.
+//! Decides when a connection moves: which connections gain by the edge at all, and which have
+//! lasted long enough for a move to pay.
 //!
 //! A move costs datagrams, descriptors, memory and about a millisecond, so a short connection is faster on TCP. The
 //! edge is faster than TCP only over shared memory, over several links, or for threads that poll.
@@ -13,12 +13,12 @@ use thiserror::Error;
 /// When connections move: `ETHERNOT_SOCKETS_MOVE`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Moving {
-    /// All, at their first use.
+    /// All connections, at their first use.
     Always,
-    /// Those that gain by it, once they have lasted long enough.
+    /// Connections that gain by a move, once they have lasted long enough.
     #[default]
     WhenItPays,
-    /// None.
+    /// No connections.
     Never,
 }
 
@@ -40,10 +40,10 @@ impl FromStr for Moving {
     }
 }
 
-/// What makes the edge faster than TCP in this process.
+/// The properties of this process that make the edge faster than TCP.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Gains {
-    /// Processes of one host exchange bytes through shared memory.
+    /// The endpoint has a shared-memory link for processes of the same host.
     pub(crate) shares_memory: bool,
     /// Several links carry one connection.
     pub(crate) has_several_links: bool,
@@ -52,14 +52,14 @@ pub(crate) struct Gains {
 }
 
 impl Gains {
-    /// Returns whether a connection between these addresses gains by a move.
+    /// Returns whether a connection between these addresses would gain by a move.
     pub(crate) fn are_had(self, local: IpAddr, peer: IpAddr) -> bool {
         self.has_several_links || self.polls || (self.shares_memory && is_one_host(local, peer))
     }
 }
 
-/// Returns whether both addresses belong to this host. The kernel connects to an address of the
-/// host from the same address.
+/// Returns whether both addresses belong to this host. For a connection to an address of its own
+/// host, the kernel chooses that address as the source.
 fn is_one_host(local: IpAddr, peer: IpAddr) -> bool {
     let (local, peer) = (local.to_canonical(), peer.to_canonical());
     local == peer || local.is_loopback() || peer.is_loopback()
@@ -74,11 +74,11 @@ pub enum Direction {
     Sent,
 }
 
-/// What a connection has transferred by TCP, and how many calls of the program are in the kernel. It is one word, so
-/// that threads can change it atomically.
+/// The traffic of a connection on TCP so far, and the number of the program's calls that are in the
+/// kernel. All fit in one word, so that threads can update them atomically.
 ///
-/// A connection must not begin to move while a call is in the kernel: the call could take the peer's switch marker as
-/// bytes.
+/// A connection must not begin to move while a call is in the kernel: the call could return the
+/// peer's switch marker to the program.
 #[derive(Clone, Copy, Default, Eq, PartialEq)]
 pub struct Trial(u64);
 
@@ -96,18 +96,18 @@ impl Trial {
         self.0
     }
 
-    /// Returns whether the trial has ended: the connection moves, or stays on TCP for good.
+    /// Returns whether the trial has ended: the connection moves, or stays on TCP permanently.
     pub const fn has_ended(self) -> bool {
         self.0 & ENDED != 0
     }
 
-    /// Returns whether the program has sent or received anything.
+    /// Returns whether the program has sent or received any bytes.
     pub const fn has_bytes(self) -> bool {
         self.last() != 0
     }
 
-    /// Counts a call of the program that goes to the kernel. `None` if the trial has ended; then the call takes another
-    /// route.
+    /// Counts a call of the program that goes to the kernel. Returns `None` if the trial has ended;
+    /// the call then takes another route.
     pub const fn with_call(self) -> Option<Self> {
         if self.has_ended() || self.0 >> CALLS_AT & CALLS_MAX == CALLS_MAX {
             return None;
@@ -115,7 +115,7 @@ impl Trial {
         Some(Self(self.0 + (1 << CALLS_AT)))
     }
 
-    /// Counts a call that has returned from the kernel, and the bytes that it has transferred.
+    /// Counts a call that has returned from the kernel, and the bytes that it transferred.
     #[must_use]
     pub fn without_call(self, direction: Option<Direction>, bytes: u64) -> Self {
         let less = Self(self.0.saturating_sub(u64::from(self.has_calls()) << CALLS_AT));
@@ -137,7 +137,7 @@ impl Trial {
         Self(kept | last << LAST_AT | changes << CHANGES_AT | bytes << BYTES_AT)
     }
 
-    /// Returns the trial of the same connection in a forked child, which has no calls yet.
+    /// Returns the trial of the connection in a forked child, which has no calls in the kernel yet.
     #[must_use]
     pub const fn of_child(self) -> Self {
         Self(self.0 & !(CALLS_MAX << CALLS_AT))
@@ -150,8 +150,9 @@ impl Trial {
     }
 
     //= sockets-protocol.md: move.3
-    /// Ends the trial if the connection begins to move now: it has lasted long enough, and none of its calls is in the
-    /// kernel. `lasted_ns` returns the age of the connection in nanoseconds; it is called only if it matters.
+    /// Ends the trial if the connection should begin to move now: it has lasted long enough, and
+    /// none of its calls is in the kernel. `lasted_ns` returns the age of the connection in
+    /// nanoseconds, and is called only if the result depends on the age.
     pub fn begun(self, lasted_ns: impl FnOnce() -> u64) -> Option<Self> {
         let may = !self.has_ended() && !self.has_calls();
         (may && self.pays(lasted_ns)).then(|| self.ended())
@@ -191,15 +192,16 @@ impl fmt::Debug for Trial {
     }
 }
 
-/// Bytes in both directions after which a move pays for a connection that has lasted [`LASTING_NS`]. TCP transfers them
-/// in about the time of a move.
+/// Number of bytes in both directions together after which a move pays, if the connection has
+/// lasted [`LASTING_NS`]. TCP transfers them in about the time of a move.
 const LASTING_BYTES: u64 = 64 << 10;
 
-/// Age of a connection with [`LASTING_BYTES`] at which it moves, in nanoseconds: a hundred times the duration of a
-/// move.
+/// Age at which a connection with [`LASTING_BYTES`] moves, in nanoseconds: a hundred times the
+/// duration of a move.
 const LASTING_NS: u64 = 100_000_000;
 
-/// Changes of direction after which a connection moves at any age: 25 requests with their responses.
+/// Number of changes of direction after which a connection moves at any age: 25 requests and their
+/// responses.
 const LASTING_CHANGES: u64 = 50;
 
 const BYTES_AT: u32 = 0;
@@ -259,7 +261,7 @@ mod tests {
         assert!(mapped);
     }
 
-    /// A trial after these transfers.
+    /// Returns the trial of a connection after these transfers.
     fn after(transfers: &[(Direction, u64)]) -> Trial {
         transfers.iter().fold(Trial::default(), |trial, &(direction, bytes)| {
             let trial = trial.with_call().expect("the trial goes on");
@@ -299,7 +301,7 @@ mod tests {
         let lasting = after(&[(Direction::Sent, LASTING_BYTES)]);
         let in_call = lasting.with_call().expect("the trial goes on");
         assert!(!begins(in_call, u64::MAX));
-        // A call that only waits, or has failed.
+        // The call has transferred nothing: it only waited, or failed.
         let back = in_call.without_call(None, 1000);
         assert_eq!(back, lasting);
         let begun = back.begun(|| u64::MAX).expect("it has lasted");
@@ -329,8 +331,8 @@ mod tests {
     }
 
     proptest! {
-        /// In any order of calls the trial ends at most once, never during a call, and only when the connection has
-        /// lasted; and the word counts bytes and changes up to their limits.
+        /// For any order of calls, the trial ends at most once, never during a call, and only when
+        /// the connection has lasted. The word counts bytes and changes up to their limits.
         #[test]
         fn it_is_decided_once(steps in prop::collection::vec(step(), 0..400)) {
             let (mut trial, mut calls, mut decisions) = (Trial::default(), 0_u32, 0);

@@ -1,18 +1,20 @@
-//! Why a connection stays on TCP: a closed list, so that counters, logs and reports use the same reasons.
+//! The reasons for which a connection stays on TCP: a closed list, shared by counters, logs and
+//! reports.
 
 use std::fmt;
 
-/// Why a connection was left to TCP. Each reason has a name for machines and a sentence for people.
+/// The reason for which a connection was left to TCP. Each has a name for machines and a sentence
+/// for people.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 #[repr(u8)]
 pub enum Reason {
-    /// A setting is wrong, so no connection moves.
+    /// A setting is invalid, so no connection moves.
     Settings = 0,
-    /// A rule says so.
+    /// A rule leaves the connection to TCP.
     Rule = 1,
-    /// Its port is excluded by the settings.
+    /// The settings exclude the port of the connection.
     Port = 2,
-    /// The peer is in none of the networks.
+    /// The peer's address is in none of the networks.
     Network = 3,
     /// The library could not start in this process.
     NoEndpoint = 4,
@@ -20,43 +22,44 @@ pub enum Reason {
     NoRendezvousSocket = 5,
     /// The peer sent no offer.
     NoOffer = 6,
-    /// The peer did not take the offer.
+    /// The peer did not accept the offer.
     NoAnswer = 7,
-    /// UDP does not get through.
+    /// UDP datagrams do not reach the peer.
     Blocked = 8,
-    /// The peer speaks another version.
+    /// The peer has another protocol version.
     Version = 9,
-    /// The peer refused.
+    /// The peer refused to move.
     Refused = 10,
     /// The process has no descriptors left.
     Descriptors = 11,
-    /// There is no memory for its rings, or the number of streams is at its limit.
+    /// There is no memory for the rings, or the limit of streams is reached.
     Memory = 12,
     /// TCP had no room for a switch marker for too long.
     Busy = 13,
     /// The program uses out-of-band data.
     OutOfBand = 14,
-    /// The process forked before it had moved.
+    /// The process forked before the connection had moved.
     Forked = 15,
-    /// The process executed another program before it had moved.
+    /// The process executed another program before the connection had moved.
     Exec = 16,
     /// The descriptor was passed to another process, or used by a function that the library does not interpose.
     Passed = 17,
     /// The program asked for something else that only TCP has.
     OnlyTcp = 18,
-    /// It ended before the route was decided.
+    /// The connection ended before its route was decided.
     Closed = 19,
-    /// The peer broke the rules of the protocol before it had moved.
+    /// The peer violated the protocol before the connection had moved.
     Misbehaved = 20,
-    /// No edge connection to the peer's process was established, or it was lost before the connection had moved.
+    /// No edge connection to the peer's process was established, or it was lost before this
+    /// connection had moved.
     NoGroup = 21,
-    /// It had moved, and has gone back.
+    /// The connection had moved, and has returned to TCP.
     Home = 22,
     /// The settings disable moves.
     Off = 23,
     /// The edge would be no faster than TCP.
     NoGain = 24,
-    /// It ended before a move would have paid.
+    /// The connection ended before a move would have paid.
     Short = 25,
 }
 
@@ -91,7 +94,8 @@ impl Reason {
         Self::Short,
     ];
 
-    /// Returns its number, which goes over the wire and indexes the counters. It never changes.
+    /// Returns the number of the reason, which goes over the wire and indexes the counters. Numbers
+    /// never change.
     pub const fn number(self) -> u8 {
         self as u8
     }
@@ -101,7 +105,7 @@ impl Reason {
         Self::ALL.get(usize::from(number)).copied()
     }
 
-    /// Returns its name for machines: lower-case letters and `-`.
+    /// Returns the name of the reason for machines: lower-case letters and `-`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Settings => "settings",
@@ -133,7 +137,7 @@ impl Reason {
         }
     }
 
-    /// Returns what happened, and what can be done about it, for people.
+    /// Returns the explanation for people: the cause, and the remedy if there is one.
     pub const fn sentence(self) -> &'static str {
         match self {
             Self::Settings => {

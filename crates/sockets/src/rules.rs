@@ -1,6 +1,8 @@
-//! Rules: which connections move, by what is known of them before anything is said to the peer.
+//! Rules that decide which connections may move. They depend only on facts that this side knows
+//! before it sends the peer anything.
 //!
-//! One rule a line: `edge` or `tcp`, then what must hold, all of it. The first rule whose conditions hold decides.
+//! Each line is one rule: `edge` or `tcp`, followed by conditions. A rule matches if all of its
+//! conditions hold. The first rule that matches decides.
 //!
 //! ```text
 //! # comments begin with a number sign
@@ -17,30 +19,30 @@ use std::str::FromStr;
 use ipnet::IpNet;
 use thiserror::Error;
 
-/// Which end of a connection a process is.
+/// The end of a connection that a process has.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub enum Role {
-    /// It called `connect`.
+    /// The process called `connect`.
     Connecting,
-    /// It called `accept`.
+    /// The process called `accept`.
     Accepting,
 }
 
-/// What a rule is matched against.
+/// The connection against which a rule is matched.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
-    /// Which end this process is.
+    /// The end that this process has.
     pub role: Role,
     /// This side's address.
     pub local: SocketAddr,
     /// The peer's address.
     pub peer: SocketAddr,
-    /// Name of the program, as the kernel has it: at most 15 bytes.
+    /// Name of the program in the kernel (`comm`): at most 15 bytes.
     pub program: &'a str,
 }
 
 impl Subject<'_> {
-    /// Returns the port of the service, at which the accepting side listens.
+    /// Returns the port of the service: the one on which the accepting side listens.
     pub fn port(&self) -> u16 {
         match self.role {
             Role::Connecting => self.peer.port(),
@@ -49,12 +51,12 @@ impl Subject<'_> {
     }
 }
 
-/// What a rule decides.
+/// The decision of a rule.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Verdict {
     /// The connection may move.
     Edge,
-    /// It stays on TCP.
+    /// The connection stays on TCP.
     Tcp,
 }
 
@@ -68,12 +70,12 @@ pub struct Rules {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Rule {
     verdict: Verdict,
-    /// Its line in the file, from 1.
+    /// The number of the rule's line in the file, from 1.
     line: u32,
     role: Option<Role>,
-    /// The network of the peer's address.
+    /// The network that must contain the peer's address.
     network: Option<Network>,
-    /// Ports of the service; empty matches any.
+    /// The ports that must contain the port of the service; empty matches any.
     ports: Ports,
     program: Option<String>,
 }
@@ -82,19 +84,19 @@ pub struct Rule {
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[error("line {line}: {problem}")]
 pub struct RuleError {
-    /// The line, from 1.
+    /// The number of the line, from 1.
     pub line: u32,
-    /// What is wrong in the line.
+    /// The mistake in the line.
     pub problem: RuleProblem,
 }
 
-/// What is wrong in a line.
+/// A mistake in a line.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum RuleProblem {
-    /// A rule begins with something else than a verdict.
+    /// The first word of a rule is not a verdict.
     #[error("{0:?} is not a verdict; a rule begins with `edge` or `tcp`")]
     Verdict(String),
-    /// An unknown condition.
+    /// A word is not a condition.
     #[error(
         "{0:?} is not a condition; conditions are `port PORTS`, `program NAME`, `connecting`, `accepting` and an address or \
          network such as 10.0.0.0/8"
@@ -125,7 +127,7 @@ impl Rules {
     /// Parses a file of rules.
     ///
     /// # Errors
-    /// The first invalid line, and what is wrong in it.
+    /// The first invalid line, and the mistake in it.
     pub fn parse(text: &str) -> Result<Self, RuleError> {
         let mut rules = Vec::new();
         for (line, words) in (1..).zip(text.lines()) {
@@ -156,19 +158,19 @@ impl Rules {
         self.rules.len()
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there are no rules.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 }
 
 impl Rule {
-    /// Returns its verdict.
+    /// Returns the verdict of the rule.
     pub fn verdict(&self) -> Verdict {
         self.verdict
     }
 
-    /// Returns its line in the file, from 1.
+    /// Returns the number of the rule's line in the file, from 1.
     pub fn line(&self) -> u32 {
         self.line
     }
@@ -233,7 +235,7 @@ impl Rule {
     }
 }
 
-/// Formats a rule as in a file.
+/// Formats a rule as it is written in a file.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.verdict {
@@ -258,7 +260,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// A network, or prefix, of addresses. IPv4-mapped IPv6 addresses count as IPv4.
+/// A network (prefix) of addresses. IPv4-mapped IPv6 addresses are treated as IPv4 addresses.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Network(IpNet);
 
@@ -282,7 +284,7 @@ pub struct NetworkError(pub String);
 impl FromStr for Network {
     type Err = NetworkError;
 
-    /// Parses a network, or an address, which is a network of one host.
+    /// Parses a network. An address without a prefix length is a network of one host.
     fn from_str(text: &str) -> Result<Self, NetworkError> {
         let one = || text.parse::<IpAddr>().ok().map(|address| IpNet::from(address.to_canonical()));
         let network = text.parse().ok().or_else(one);
@@ -306,7 +308,7 @@ pub struct Ports {
 /// Invalid ports.
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 pub enum PortsError {
-    /// A part is neither a port nor a range of them.
+    /// A part is neither a port nor a range of ports.
     #[error(
         "{0:?} is neither a port nor a range of ports; write them as 22,8000-8099, from 1 to 65535"
     )]
@@ -336,7 +338,7 @@ impl FromStr for Ports {
         let range = |part: &str| {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let port = |text: &str| {
-                // A sign is no digit.
+                // `parse` would accept a sign before the digits.
                 let number = text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse());
                 let port = number.and_then(Result::ok).filter(|&port: &u16| port > 0);
                 port.ok_or_else(|| PortsError::Part(part.into()))
@@ -363,8 +365,8 @@ impl fmt::Display for Ports {
     }
 }
 
-/// Parses any bytes as a file of rules: checks that nothing panics, and that accepted rules are the same after they are
-/// formatted and parsed.
+/// Parses any bytes as a file of rules. Checks that parsing does not panic, and that formatting
+/// accepted rules and parsing them again returns equal rules.
 #[doc(hidden)]
 pub fn fuzz_rules(bytes: &[u8]) {
     let Ok(rules) = Rules::parse(&String::from_utf8_lossy(bytes)) else { return };
@@ -376,10 +378,10 @@ pub fn fuzz_rules(bytes: &[u8]) {
     assert_eq!(without_lines(&again), without_lines(&rules));
 }
 
-/// The most rules that a connection may have to be matched against.
+/// The maximum number of rules, because a connection may have to be matched against all of them.
 pub const RULES_MAX: usize = 1024;
 
-/// `TASK_COMM_LEN` less the zero at the end.
+/// `TASK_COMM_LEN` without the terminating zero.
 const PROGRAM_BYTES_MAX: usize = 15;
 
 #[cfg(test)]

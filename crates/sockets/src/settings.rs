@@ -1,5 +1,5 @@
-//! Settings from the environment. They are read once, when the library is loaded, because programs may clear their
-//! environment later.
+//! Settings from the environment. They are read once, when the library is loaded, because a program
+//! may clear its environment later.
 
 use std::collections::HashSet;
 use std::env;
@@ -22,7 +22,8 @@ use crate::reasons::Reason;
 pub(crate) use crate::rules::Role;
 use crate::rules::{Ports, Rule, RuleError, Rules, Subject, Verdict};
 
-/// Settings of the library in a process. [`Settings::default`] is that of an empty environment.
+/// Settings of the library in a process. [`Settings::default`] returns the settings for an empty
+/// environment.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     networks: Networks,
@@ -35,13 +36,13 @@ pub struct Settings {
     links: Vec<LinkSpec>,
     faults: FaultShares,
     counters: Option<PathBuf>,
-    /// Name of the program, if a rule asks for one.
+    /// Name of the program, if a rule depends on it.
     program: String,
-    /// Invalid settings: no connection moves.
+    /// The settings are invalid, so no connection moves.
     is_wrong: bool,
 }
 
-/// Why settings are invalid.
+/// The reason for which settings are invalid.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SettingsError {
@@ -60,7 +61,7 @@ pub enum SettingsError {
     RulesUnread {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system call.
         cause: io::Error,
     },
     /// A rule is invalid.
@@ -68,33 +69,34 @@ pub enum SettingsError {
     Rules {
         /// The file.
         path: PathBuf,
-        /// The line, and what is wrong in it.
+        /// The number of the line, and the mistake in it.
         cause: RuleError,
     },
 }
 
-/// What becomes of a connection, as far as this side decides.
+/// The decision of this side about a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Choice {
-    /// It moves, if the peer agrees.
+    /// The connection moves, if the peer agrees.
     Edge,
-    /// It is left to TCP.
+    /// The connection stays on TCP.
     Tcp(Reason),
 }
 
 impl Settings {
-    /// Reads the environment, and the file of rules that it names.
+    /// Reads the environment, and the file of rules that a variable names.
     ///
     /// # Errors
-    /// The variable with an invalid value, or the invalid line of the file. The caller goes on with [`Settings::off`].
+    /// Names the variable with an invalid value, or the invalid line of the file. The caller then
+    /// uses [`Settings::off`].
     pub fn from_environment() -> Result<Self, SettingsError> {
         Self::read(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
-    /// Reads the variables that `value_of` returns. An empty value counts as unset.
+    /// Reads the settings from the variables that `value_of` returns. An empty value means unset.
     ///
     /// # Errors
-    /// As [`Settings::from_environment`].
+    /// As for [`Settings::from_environment`].
     pub fn read(value_of: impl Fn(&str) -> Option<String>) -> Result<Self, SettingsError> {
         let value_of = |name: &str| value_of(name).filter(|value| !value.trim().is_empty());
         let mut settings = Self::default();
@@ -130,13 +132,14 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Settings for a process whose settings are invalid: all connections stay on TCP.
+    /// Returns settings for a process whose settings are invalid: all connections stay on TCP.
     pub fn off() -> Self {
         Self { is_wrong: true, ..Self::default() }
     }
 
-    /// Decides about a connection between these addresses. A connection that gains nothing stays on TCP. For others the
-    /// first matching rule decides, then the excluded ports, then the networks.
+    /// Decides about a connection between these addresses. A connection that would gain nothing
+    /// stays on TCP. Otherwise the first matching rule decides, then the excluded ports, then the
+    /// networks.
     pub fn choice(&self, role: Role, local: SocketAddr, peer: SocketAddr) -> Choice {
         if self.is_wrong {
             return Choice::Tcp(Reason::Settings);
@@ -166,7 +169,7 @@ impl Settings {
         }
     }
 
-    /// Returns what makes the edge faster than TCP in this process.
+    /// Returns the properties of this process that make the edge faster than TCP.
     fn gains(&self) -> Gains {
         let is_shared = |link: &LinkSpec| *link == LinkSpec::SharedMemory;
         let finds_links = self.links.is_empty() && !self.faults.is_any();
@@ -177,12 +180,12 @@ impl Settings {
         }
     }
 
-    /// Returns when connections move.
+    /// Returns the setting that decides when connections move.
     pub fn moving(&self) -> Moving {
         self.moving
     }
 
-    /// Returns how long threads poll before they sleep.
+    /// Returns the time for which threads poll before they sleep.
     pub fn polling(&self) -> Polling {
         self.polling
     }
@@ -197,7 +200,8 @@ impl Settings {
         self.log_file.as_deref()
     }
 
-    /// Returns the links that carry moved connections; empty to find links automatically.
+    /// Returns the links that carry moved connections; an empty list if the library should find
+    /// links automatically.
     pub fn links(&self) -> &[LinkSpec] {
         &self.links
     }
@@ -213,7 +217,7 @@ impl Settings {
     }
 }
 
-/// Adds the name and value of the variable to an error.
+/// Adds the name and value of the variable to a parse error.
 fn understood<T>(
     variable: &'static str,
     value: &str,
@@ -255,13 +259,13 @@ fn parse_polling(text: &str) -> Result<Polling, String> {
     }
 }
 
-/// Returns the name of the program of this process, as the kernel has it.
+/// Returns the kernel's name of this program (`comm`).
 pub(crate) fn program() -> String {
     let name = fs::read_to_string("/proc/self/comm").unwrap_or_default();
     name.trim_end().into()
 }
 
-/// Returns all variables that the library reads.
+/// Returns the names of all variables that the library reads.
 pub fn variables() -> HashSet<&'static str> {
     [NETWORKS, EXCEPT_PORTS, RULES, POLL, MOVE, LOG, LOG_FILE, LINKS, FAULTS, COUNTERS].into()
 }
@@ -277,10 +281,10 @@ const LINKS: &str = "ETHERNOT_SOCKETS_LINKS";
 const FAULTS: &str = "ETHERNOT_SOCKETS_FAULTS";
 const COUNTERS: &str = "ETHERNOT_SOCKETS_COUNTERS";
 
-/// The longest polling time, in microseconds. `always` stands for longer ones.
+/// The longest polling time that can be set, in microseconds. `always` stands for longer times.
 const POLL_US_MAX: u64 = 1_000_000;
 
-/// Length limit of a file of rules in bytes: [`crate::rules::RULES_MAX`] rules of 256 bytes.
+/// Maximum size of a file of rules, in bytes: [`crate::rules::RULES_MAX`] rules of 256 bytes.
 const RULES_BYTES_MAX: u64 = 256 << 10;
 
 #[cfg(test)]
@@ -328,7 +332,7 @@ mod tests {
         assert_eq!(connecting(&settings, "10.1.1.1:80"), Choice::Edge);
         assert_eq!(connecting(&settings, "10.1.1.1:8001"), Choice::Tcp(Reason::Port));
         assert_eq!(connecting(&settings, "192.0.2.1:80"), Choice::Tcp(Reason::Network));
-        // The port of a service is that of the accepting side.
+        // The port of a service is the accepting side's port.
         let (local, peer) = ("10.0.0.1:22".parse().unwrap(), "10.0.0.2:80".parse().unwrap());
         let choice = settings.choice(Role::Accepting, local, peer);
         assert_eq!(choice, Choice::Tcp(Reason::Port));

@@ -1,12 +1,14 @@
-//! Messages between processes, apart from the bytes of programs: `docs/sockets-protocol.md`.
+//! Messages between the processes of two peers, as in `docs/sockets-protocol.md`. The bytes of
+//! programs are not messages.
 //!
-//! Numbers are big-endian. A decoded value is well-formed. The receiver checks whether it is plausible.
+//! Numbers are big-endian. Decoding checks that a value is well-formed; the receiver must check
+//! that the value is plausible.
 
 use thiserror::Error;
 use wire_edge::RemoteKey;
 
-/// The switch marker: a side writes it into the TCP connection behind its last byte there. The other side chooses it at
-/// random.
+/// The switch marker: a side writes it into the TCP connection behind its last byte there. The peer
+/// has chosen its bytes at random.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(crate) struct SwitchMarker(pub(crate) [u8; SwitchMarker::BYTES]);
 
@@ -16,21 +18,21 @@ impl SwitchMarker {
 }
 
 impl std::fmt::Debug for SwitchMarker {
-    /// Hides the bytes: with them a stranger could end the TCP part.
+    /// Hides the bytes: a stranger who knows them could end the TCP part.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("SwitchMarker")
     }
 }
 
-/// Identifies an offer while it holds. Random.
+/// A random number that identifies an offer while the offer is valid.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct OfferToken(pub(crate) u64);
 
-/// Identifies an endpoint during one life of its process. Random.
+/// A random number that identifies an endpoint during one life of its process.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Incarnation(pub(crate) u128);
 
-/// Identifies a stream at one end: its slot there, and the generation of that slot.
+/// Identifies a stream at one end: the slot of the stream, and the generation of that slot.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct StreamNumber(pub(crate) u32);
 
@@ -43,24 +45,24 @@ pub(crate) struct RingLocation {
     pub(crate) bytes: u32,
 }
 
-/// One end of a stream, as the peer needs to know it.
+/// One end of a stream, as described to the peer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct StreamEnd {
     pub(crate) number: StreamNumber,
-    /// The switch marker that the peer is to write into the TCP connection.
+    /// The switch marker that the peer must write into the TCP connection.
     pub(crate) marker: SwitchMarker,
     pub(crate) ring: RingLocation,
 }
 
-/// The peer or its engine has reported something impossible.
+/// The peer or its engine has reported an impossible value.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Implausible;
 
-/// Why an offer was refused.
+/// The reason for which a join was refused.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub(crate) enum Refusal {
-    /// The offer is unknown, has expired or was taken.
+    /// The offer is unknown, has expired or was accepted before.
     UnknownToken = 1,
     /// The program has closed the connection.
     Closed = 2,
@@ -70,7 +72,7 @@ pub(crate) enum Refusal {
     Memory = 4,
     /// TCP had no room for the switch marker.
     Busy = 5,
-    /// The program asked for what only TCP has.
+    /// The program has asked for something that only TCP can do.
     OnlyTcp = 6,
 }
 
@@ -88,27 +90,27 @@ impl Refusal {
 /// A message of a link group.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Message {
-    /// The connecting side takes an offer.
+    /// The connecting side accepts an offer.
     Join { token: OfferToken, end: StreamEnd },
     /// The accepting side has moved its direction. `to` is the stream of the connecting side.
     Joined { to: StreamNumber, end: StreamEnd },
     /// The join is refused. The connection is left to TCP.
     Refused { to: StreamNumber, refusal: Refusal },
-    /// Total number of bytes that were consumed.
+    /// The total number of bytes that the program has consumed.
     Credit { to: StreamNumber, consumed: u64 },
-    /// The stream ends after this number of bytes.
+    /// This direction of the stream ends after `bytes` bytes in total.
     End { to: StreamNumber, bytes: u64 },
     /// The connection is reset.
     Reset { to: StreamNumber },
-    /// The stream goes home to TCP: the sender of this message writes to the ring no more.
+    /// The sender of this message returns the stream to TCP, and no longer writes to the ring.
     Home { to: StreamNumber },
 }
 
-/// Why bytes are no valid message or offer.
+/// The reason for which bytes are not a valid message or offer.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub(crate) enum Malformed {
-    /// The length is not that of its kind.
+    /// The length is wrong for this kind of message.
     #[error("wrong length of {0} bytes")]
     Length(usize),
     /// The kind is unknown.
@@ -186,8 +188,8 @@ impl Message {
 }
 
 //= sockets-protocol.md: group.2
-/// Encodes what goes along with the request for a link group or its acceptance: the version and the incarnation of the
-/// sender.
+/// Encodes the private data of a request for a link group or of its acceptance: the version, and
+/// the incarnation of the sender.
 pub(crate) fn encode_greeting(incarnation: Incarnation) -> Vec<u8> {
     let mut out = Vec::with_capacity(GREETING_BYTES);
     out.extend(MAGIC);
@@ -205,7 +207,7 @@ pub(crate) fn decode_greeting(bytes: &[u8]) -> Result<Incarnation, Malformed> {
     Ok(incarnation)
 }
 
-/// Reads fields in their order.
+/// Reads fields in order.
 pub(crate) struct Reader<'a> {
     all: usize,
     rest: &'a [u8],
@@ -253,7 +255,7 @@ impl<'a> Reader<'a> {
     }
 
     //= sockets-protocol.md: version.1
-    /// Checks magic number and version, which all versions begin with.
+    /// Checks the magic number and the version, which are the first fields in every version.
     pub(crate) fn preamble(&mut self) -> Result<(), Malformed> {
         if self.take()? != MAGIC {
             return Err(Malformed::Magic);
@@ -309,20 +311,20 @@ const END: u8 = 5;
 const RESET: u8 = 6;
 const HOME: u8 = 7;
 
-/// The smallest ring that is worth a move: a page.
+/// The smallest ring that is worth a move, in bytes: one page.
 pub(crate) const RING_BYTES_MIN: u32 = 4096;
 
-/// The largest ring: the sum of two offsets fits in 32 bits.
+/// The largest ring in bytes: the sum of two offsets must fit in 32 bits.
 pub(crate) const RING_BYTES_MAX: u32 = 1 << 30;
 
-/// Length of the longest message, a Join. Messages are inline data of send operations.
+/// Length of the longest message, a Join, in bytes. Messages are inline data of send operations.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 45;
 
 /// Length of a greeting in bytes.
 const GREETING_BYTES: usize = 21;
 
-/// Decodes any bytes as a message and as a greeting: checks that nothing panics, and that what is accepted is encoded
-/// the same.
+/// Decodes any bytes as a message and as a greeting. Checks that decoding does not panic, and that
+/// an accepted value is encoded to the same bytes.
 pub fn fuzz_message(bytes: &[u8]) {
     if let Ok(message) = Message::decode(bytes) {
         let mut again = Vec::new();

@@ -1,4 +1,5 @@
-//! Two connections of one TCP connection of the kernel, with rings and a network between them, for tests.
+//! A test world: the two ends of one TCP connection of the kernel, with rings and a network between
+//! them.
 
 mod going_home_tests;
 mod lost_joins_tests;
@@ -33,40 +34,40 @@ use crate::transport::stream_doorbell::StreamDescriptor;
 use crate::transport::stream_doorbell::StreamDoorbell;
 use crate::wire::{Refusal, SwitchMarker};
 
-/// Two ends, joined or about to join.
+/// The two ends of a connection, joined or about to join.
 pub(crate) struct World {
     pub(crate) ends: [TestEnd; 2],
     network: Arc<Network>,
 }
 
-/// One end, with the program's descriptor.
+/// One end, and the program's descriptor.
 pub(crate) struct TestEnd {
     pub(crate) connection: Arc<Connection>,
     descriptors: Arc<OneDescriptor>,
-    /// The TCP socket, as the program had it.
+    /// The TCP socket that the program had before the move.
     pub(crate) tcp: TcpStream,
     memory: [Arc<Buffer>; 2],
 }
 
-/// A stream, with the memory of its rings and its connection.
+/// A stream, with the memory of its rings, and its connection.
 type Known = (Arc<Stream>, [Arc<Buffer>; 2], Arc<Connection>);
 
-/// Carries what streams post, when it is driven.
+/// Carries what the streams post, when `carry` is called.
 #[derive(Default)]
 pub(crate) struct Network {
     streams: Mutex<Vec<Known>>,
     held: HeldStreams,
-    /// Data that has arrived is not acknowledged.
+    /// Arrived data is not acknowledged yet.
     pub(crate) is_slow: AtomicBool,
     unacknowledged: Mutex<Vec<(usize, u32)>>,
-    /// Nothing goes by the group.
+    /// The group is lost and carries nothing.
     is_lost: AtomicBool,
 }
 
 /// The descriptor table of a program with one descriptor.
 struct OneDescriptor {
     tcp: Mutex<Option<TcpStream>>,
-    /// What has replaced the TCP socket.
+    /// The descriptor that has replaced the TCP socket.
     put: Mutex<Option<Arc<OwnedFd>>>,
 }
 
@@ -106,7 +107,7 @@ impl StreamDoorbell for NoDoorbell {
 }
 
 impl Network {
-    /// Carries everything until nothing is left.
+    /// Carries everything that the streams post, until none has more to post.
     pub(crate) fn carry(&self) {
         let streams = lock(&self.streams);
         let mut has_more = streams.len() == 2;
@@ -200,7 +201,8 @@ impl Waits for Network {
 }
 
 impl World {
-    /// Makes two ends of a TCP connection over the loopback interface. The first one has connected.
+    /// Creates two ends of a TCP connection over the loopback interface. The first end has
+    /// connected.
     pub(crate) fn new() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
@@ -210,7 +212,7 @@ impl World {
         let mut roles = [Role::Connecting, Role::Accepting].into_iter();
         let ends = [connecting, accepted].map(|tcp| {
             tcp.set_nonblocking(true).expect("a socket");
-            // No test waits for timers of the kernel.
+            // Tests must not wait for timers of the kernel.
             tcp.set_nodelay(true).expect("a socket");
             let own = tcp.try_clone().expect("a descriptor");
             let descriptors =
@@ -230,7 +232,7 @@ impl World {
         Self { ends, network }
     }
 
-    /// Makes a connection that has moved.
+    /// Creates a connection that has moved.
     pub(crate) fn moved() -> Self {
         let world = Self::new();
         for step in 0..MOVE_STEPS {
@@ -240,9 +242,10 @@ impl World {
         world
     }
 
-    /// Takes the next step of a move: begin at one end, begin and switch marker at the other, switch marker at the
-    /// first. Returns false if an end has shut down and cannot move. Then the other end is notified, and both stay as
-    /// they are.
+    /// Takes the next step of a move. Step 0: the connecting end begins. Step 1: the accepting end
+    /// begins and writes its switch marker. Step 2: the connecting end writes its switch marker.
+    /// Returns false if an end has shut down and cannot move; then the other end is notified, and
+    /// both stay on TCP.
     pub(crate) fn move_on(&self, step: usize) -> bool {
         let can_move = match step {
             0 | 1 => self.begin(step),
@@ -262,7 +265,7 @@ impl World {
         can_move
     }
 
-    /// Returns false if it stays on TCP.
+    /// Lets an end begin to move. Returns false if it stays on TCP.
     fn begin(&self, index: usize) -> bool {
         let TestEnd { connection, memory, .. } = &self.ends[index];
         let events = match connection.role() {
@@ -303,7 +306,8 @@ impl World {
         connection.phase()
     }
 
-    /// Writes by TCP until there is no room. Returns the bytes, each of them its position modulo 251.
+    /// Writes over TCP until there is no room. Returns the bytes written: the value of each is its
+    /// position modulo 251.
     fn fill(&self, index: usize) -> Vec<u8> {
         let (mut written, mut refused) = (Vec::new(), 0);
         loop {
@@ -317,14 +321,15 @@ impl World {
                     if refused > 20 {
                         return written;
                     }
-                    // The kernel may pass on queued bytes a moment later, and grow its buffers.
+                    // A moment later the kernel may have passed on queued bytes, or enlarged its
+                    // buffers.
                     poll(&mut [], PollTimeout::from(1_u8)).expect("a moment");
                 }
             }
         }
     }
 
-    /// Reads this many bytes, in any portions.
+    /// Reads `length` bytes, in any portions.
     fn receive_all(&self, index: usize, length: usize) -> Vec<u8> {
         let (mut read, mut refused) = (Vec::new(), 0);
         while read.len() < length {
@@ -344,7 +349,7 @@ impl World {
         &self.network
     }
 
-    /// An end begins to go home.
+    /// Lets an end begin to return to TCP. Returns whether it does.
     fn begin_home(&self, index: usize) -> bool {
         let streams = lock(&self.network.streams);
         let connection = &self.ends[index].connection;
@@ -352,7 +357,7 @@ impl World {
         stream.is_some_and(|(stream, ..)| !connection.is_left() && stream.begin_home())
     }
 
-    /// The group is lost, and one end notices.
+    /// Loses the group, and notifies one end.
     fn lose_group(&self, index: usize) {
         self.network.is_lost.store(true, Ordering::Relaxed);
         lock(&self.network.unacknowledged).clear();
@@ -369,13 +374,13 @@ impl World {
         }
     }
 
-    /// As `send` of a program that does not block.
+    /// Sends as a non-blocking program does.
     pub(crate) fn send(&self, index: usize, bytes: &[u8]) -> Result<usize, Errno> {
         let flags = SendFlags { dont_wait: true, ..SendFlags::default() };
         self.ends[index].call(|connection, fd| connection.send(fd, &[IoSlice::new(bytes)], flags))
     }
 
-    /// As `recv` of a program that does not block.
+    /// Receives as a non-blocking program does.
     pub(crate) fn receive(&self, index: usize, length: usize) -> Result<Vec<u8>, Errno> {
         let mut bytes = vec![0; length];
         let flags = ReceiveFlags { dont_wait: true, ..ReceiveFlags::default() };
@@ -386,7 +391,7 @@ impl World {
         Ok(bytes)
     }
 
-    /// The program closes its descriptor.
+    /// Closes the program's descriptor at one end.
     pub(crate) fn close(&self, index: usize) {
         let descriptors = &self.ends[index].descriptors;
         drop((lock(&descriptors.put).take(), lock(&descriptors.tcp).take()));
@@ -396,13 +401,13 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        // The network and the connections refer to each other.
+        // Clear the list: the network and the connections own each other.
         lock(&self.network.streams).clear();
     }
 }
 
 impl TestEnd {
-    /// The program's descriptor.
+    /// Calls `work` with the connection and the program's descriptor.
     pub(crate) fn call<R>(&self, work: impl FnOnce(&Connection, BorrowedFd<'_>) -> R) -> R {
         let put = lock(&self.descriptors.put).clone();
         match put {
@@ -411,17 +416,18 @@ impl TestEnd {
         }
     }
 
-    /// The descriptor, for calls that go to the kernel as those of another process.
+    /// Returns a copy of the program's descriptor, for calls to the kernel as another process makes
+    /// them.
     pub(crate) fn kernel(&self) -> std::os::unix::net::UnixStream {
         let put = lock(&self.descriptors.put).clone().expect("it has moved");
         put.try_clone().expect("a descriptor").into()
     }
 }
 
-/// Bytes of each ring.
+/// Size of each ring in bytes.
 pub(crate) const RING: u32 = 16 * 1024;
 
-/// Steps of [`World::move_on`].
+/// Number of steps of [`World::move_on`].
 pub(crate) const MOVE_STEPS: usize = 3;
 
 const MARKERS: [SwitchMarker; 2] =
@@ -460,7 +466,7 @@ fn a_connection_whose_first_answer_fills_tcp_moves_when_there_is_room() {
     let first = world.fill(1);
     assert!(world.move_on(0) && world.begin(1));
     assert_eq!(world.try_write_marker(1), Phase::Switching);
-    // The program's next bytes go behind the switch marker, so none may go before it any more.
+    // The program's next bytes belong behind the switch marker, so none may be written before it.
     assert_eq!(world.receive_all(0, first.len()), first);
     assert_eq!(world.send(1, b"more"), Err(Errno::EAGAIN));
     world.write_marker(1);
@@ -553,7 +559,7 @@ fn an_error_that_cuts_a_call_short_is_returned_by_the_next_call() {
     let world = World::moved();
     let stream = Arc::clone(&lock(&world.network.streams)[0].0);
     stream.on_lost();
-    // Calls that have already transferred a byte return that.
+    // Each call has already transferred a byte, so it returns the count and not the error.
     assert!(stream.write(&[IoSlice::new(b"ab")], 1).is_err());
     assert!(stream.read(&mut [IoSliceMut::new(&mut [0; 2])], 1, false).is_err());
     assert_eq!(world.send(0, b"c"), Err(Errno::ECONNRESET));
@@ -598,7 +604,8 @@ fn what_was_held_back_as_a_marker_is_shown_when_the_connection_is_left() {
     assert_eq!(world.receive(0, 100).as_deref(), Ok(&MARKERS[0].0[..3]));
 }
 
-/// Bytes that are held back keep their kernel buffer. The kernel must still accept what follows.
+/// Bytes that may begin a marker stay in their kernel buffer. The kernel must still accept later
+/// bytes.
 #[test]
 fn bytes_come_behind_those_that_may_be_the_marker() {
     const SENT: usize = 1 << 20;
@@ -621,7 +628,8 @@ fn bytes_come_behind_those_that_may_be_the_marker() {
     }
 }
 
-/// A program that polls and reads some bytes each time never reads what may be the switch marker.
+/// A program that polls, and reads some bytes each time, leaves bytes that may be the switch marker
+/// unread.
 #[test]
 fn bytes_come_behind_those_that_may_be_the_marker_for_a_program_that_polls() {
     const SENT: usize = 8 << 20;
@@ -662,7 +670,7 @@ fn a_read_that_takes_bytes_out_of_tcp_is_an_edge() {
     assert_eq!(world.send(0, b"one"), Ok(3));
     world.network.carry();
     assert_eq!(events(), 1);
-    // Nothing reads TCP before the program does.
+    // The bytes stay in TCP until the program reads.
     assert_eq!(world.send(0, b"two"), Ok(3));
     assert_eq!(world.receive(1, 100).as_deref(), Ok(b"one".as_slice()));
     assert_eq!(events(), 1);
@@ -713,7 +721,7 @@ fn the_end_of_a_process_after_that_of_its_connection_is_no_reset() {
     }
 }
 
-/// The end of TCP may be noticed before the peer's End was handled, which came first.
+/// The end of TCP may be noticed before the peer's End, which was sent first, is handled.
 #[test]
 fn a_read_does_not_see_the_end_of_tcp() {
     let world = World::moved();
@@ -797,7 +805,7 @@ fn a_call_that_waits_gets_all_it_asked_for() {
         sent += world.send(0, &long[sent..]).unwrap_or(0);
         let mut bytes = vec![0; (sent - read.len()).max(1)];
         let flags = ReceiveFlags { wait_all: true, ..ReceiveFlags::default() };
-        // The descriptor does not block, so the call returns what has come.
+        // The descriptor is non-blocking, so the call returns the bytes that have arrived.
         let count = world.ends[1].call(|connection, fd| {
             connection.receive(fd, &mut [IoSliceMut::new(&mut bytes)], flags)
         });
@@ -821,7 +829,7 @@ fn a_peek_that_waits_shows_all_it_asked_for_or_what_comes_before_the_end() {
     };
     assert_eq!(world.send(0, b"abc"), Ok(3));
     world.network.carry();
-    // The network carries this while the other side waits.
+    // The network carries these bytes while the peeking call waits.
     assert_eq!(world.send(0, b"defgh"), Ok(5));
     assert_eq!(peek(8), b"abcdefgh");
     assert_eq!(peek(9), b"abcdefgh", "nothing comes in any time");
@@ -830,7 +838,8 @@ fn a_peek_that_waits_shows_all_it_asked_for_or_what_comes_before_the_end() {
     assert_eq!(world.receive(1, 100).as_deref(), Ok(b"abcdefgh".as_slice()));
 }
 
-/// A thread within a call sees that its connection is left to TCP, and goes on waiting for TCP.
+/// A thread within a call notices that its connection was left to TCP, and continues to wait for
+/// TCP.
 #[test]
 fn a_call_waits_for_tcp_on_a_connection_that_was_left() {
     let world = World::new();
@@ -856,17 +865,17 @@ fn a_write_that_times_out_leaves_the_descriptor_unwritable() {
     assert_eq!(poll(&mut entries, PollTimeout::ZERO), Ok(0));
 }
 
-/// What programs and the network do next.
+/// A step of the programs or of the network.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Send(usize, usize),
     Receive(usize, usize),
     Move,
     Carry,
-    /// Whether acknowledgements are delayed from now on.
+    /// Sets whether acknowledgements are delayed from now on.
     Slow(bool),
     Shut(usize),
-    /// An end goes home.
+    /// An end returns to TCP.
     Home(usize),
     /// An end notices that the group is lost.
     Lose(usize),

@@ -1,4 +1,4 @@
-//! Reading and writing TCP while the route of a connection is undecided and a switch marker may come.
+//! Reads and writes TCP while the route of a connection is undecided and a switch marker may come.
 
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -12,36 +12,39 @@ use crate::transport::switch_marker::{Scan, Watch, scan};
 use crate::transport::tcp_part::is_dead;
 use crate::wire::SwitchMarker;
 
-/// How TCP is read.
+/// The way in which TCP is read.
 #[derive(Debug)]
 pub(crate) enum Reading {
-    /// As usual.
+    /// As an ordinary socket.
     Plain,
-    /// The switch marker may come. Bytes that may be its beginning stay in the kernel, so that nothing is buffered here
-    /// for a connection that does not move after all.
+    /// The switch marker may come. Bytes that may be its beginning stay in the kernel, so the
+    /// library buffers nothing for a connection that does not move after all.
     Expecting(SwitchMarker, Expects),
-    /// The switch marker may come or may not, so no byte is held back for it. A switch marker that comes is answered.
+    /// The switch marker may never come, so no bytes are held back for it. A switch marker that
+    /// comes is answered.
     Awaiting(Watch, Expects),
-    /// The switch marker must not come any more. If it does, the peer has moved and this side cannot.
+    /// A switch marker can no longer be answered. If one comes, the peer has moved but this side
+    /// cannot.
     Watching(Watch),
 }
 
-/// How TCP is written.
+/// The way in which TCP is written.
 #[derive(Debug, Default)]
 pub(crate) struct Writing {
-    /// How many bytes of the switch marker are written.
+    /// Number of bytes of the switch marker that are written.
     marker_bytes_written: usize,
 }
 
 impl Reading {
-    /// The peer's answer is late or never comes. Its switch marker may still come.
+    /// Stops holding bytes back, because the peer's answer is late or never comes. Its switch
+    /// marker may still come.
     pub(crate) fn await_marker(&mut self) {
         if let Self::Expecting(marker, _) = *self {
             *self = Self::Awaiting(Watch::new(marker), Expects::new());
         }
     }
 
-    /// A switch marker that comes cannot be answered any more.
+    /// Stops expecting the switch marker, because this side can no longer answer it.
     pub(crate) fn watch(&mut self) {
         match std::mem::replace(self, Self::Plain) {
             Self::Expecting(marker, _) => *self = Self::Watching(Watch::new(marker)),
@@ -56,15 +59,16 @@ impl Writing {
         self.marker_bytes_written > 0
     }
 
-    /// Writes the switch marker and flushes it; otherwise it would wait for the acknowledgement of earlier bytes.
-    /// Returns false if there is no room for all of it.
+    /// Writes the switch marker and flushes it. Without the flush, the marker would wait for the
+    /// acknowledgement of earlier bytes. Returns false if TCP has no room for all of it.
     pub(crate) fn write_marker(
         &mut self,
         tcp: BorrowedFd<'_>,
         marker: SwitchMarker,
     ) -> Result<bool, Errno> {
         let result = self.write_unwritten(tcp, marker);
-        // Setting `TCP_NODELAY` flushes the queue, even under a cork. The program's own setting is restored.
+        // Setting `TCP_NODELAY` flushes the queue, even under a cork. The program's own setting is
+        // restored below.
         let is_gathered = !getsockopt(&tcp, sockopt::TcpNoDelay)?;
         setsockopt(&tcp, sockopt::TcpNoDelay, &true)?;
         if is_gathered {
@@ -91,7 +95,7 @@ impl Writing {
     }
 }
 
-/// Receives bytes before the switch marker, and returns whether the marker follows. The marker stays in TCP.
+/// Receives bytes before the switch marker. Returns whether the marker follows; it stays in TCP.
 pub(super) fn receive_before(
     fd: BorrowedFd<'_>,
     into: &mut [IoSliceMut<'_>],
@@ -107,8 +111,8 @@ pub(super) fn receive_before(
     (take_before(fd, into, &mut bytes[..shown.min(wanted)], peek), has_marker)
 }
 
-/// Receives bytes among which the switch marker may come, and returns whether it has come. A program gets no byte of a
-/// switch marker that has come as a whole, however few bytes it asks for.
+/// Receives bytes that may contain the switch marker. Returns whether the marker has come. If the
+/// whole marker has come, the program gets none of its bytes, however few bytes it asks for.
 pub(super) fn receive_awaited(
     fd: BorrowedFd<'_>,
     into: &mut [IoSliceMut<'_>],
@@ -123,23 +127,23 @@ pub(super) fn receive_awaited(
     }
 }
 
-/// Returns whether a switch marker that has come, as a whole or in part, cannot be answered because
-/// TCP has ended behind it.
+/// Returns whether TCP has failed, or has ended behind a part of the switch marker (`is_whole` is
+/// false). The marker then cannot be answered.
 pub(crate) fn is_ended(fd: BorrowedFd<'_>, is_whole: bool) -> bool {
     let mut entries = [PollFd::new(fd, PollFlags::from_bits_retain(libc::POLLRDHUP))];
     is_dead(fd) || !is_whole && poll(&mut entries, PollTimeout::ZERO) == Ok(1)
 }
 
-/// Why a program gets no bytes while a switch marker may come.
+/// The reason for which a program gets no bytes while a switch marker may come.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Watched {
-    /// A switch marker has come: true for the whole marker, false for a part.
+    /// A switch marker has come: true for the whole marker, false for a part of it.
     Marker(bool),
     /// TCP has failed, or the program has read a part of the switch marker before the rest came.
     Failed(Errno),
 }
 
-/// Receives bytes among which the switch marker must not come.
+/// Receives bytes that must not contain the switch marker.
 pub(super) fn receive_watched(
     fd: BorrowedFd<'_>,
     into: &mut [IoSliceMut<'_>],
@@ -162,7 +166,7 @@ pub(super) fn receive_watched(
     if watch.completes(bytes) { Err(Watched::Failed(Errno::ECONNRESET)) } else { Ok(taken) }
 }
 
-/// Peeks at the bytes that TCP has: as many as are wanted, and a switch marker behind them.
+/// Peeks at the bytes that TCP has: `wanted` bytes, and a switch marker behind them.
 fn looked_at(fd: BorrowedFd<'_>, wanted: usize) -> Result<Vec<u8>, Errno> {
     let mut bytes = vec![0; (wanted + SwitchMarker::BYTES).min(LOOKED_AT_BYTES)];
     let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
@@ -171,7 +175,8 @@ fn looked_at(fd: BorrowedFd<'_>, wanted: usize) -> Result<Vec<u8>, Errno> {
     Ok(bytes)
 }
 
-/// Returns bytes that were peeked at, and takes them out of the kernel unless the program peeks too.
+/// Copies peeked bytes to the program, and consumes them in the kernel unless the program peeks,
+/// too.
 fn take_before(
     fd: BorrowedFd<'_>,
     into: &mut [IoSliceMut<'_>],
@@ -187,7 +192,7 @@ fn take_before(
     }
     scatter(into, bytes);
     if !peek {
-        // The bytes are there, and no other thread reads.
+        // The bytes are in the receive queue, and no other thread reads.
         recv(fd.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT)?;
     }
     Ok(bytes.len())
@@ -201,23 +206,25 @@ fn scatter(into: &mut [IoSliceMut<'_>], mut from: &[u8]) {
     }
 }
 
-/// Enlarges the receive buffer, if it is small. Bytes that may be the beginning of the switch marker stay in the
-/// socket, and what follows must have room, however much memory the kernel counts for them.
+/// Enlarges the receive buffer, if it is small. Bytes that may be the beginning of the switch
+/// marker stay in the socket. Later bytes need room behind them, however much memory the kernel
+/// charges.
 pub(crate) fn make_room_behind(fd: BorrowedFd<'_>) {
     let size = || getsockopt(&fd, sockopt::RcvBuf).ok().filter(|&size| size < ROOM_BYTES as usize);
     if size().is_none() {
         return;
     }
-    // Without permission the buffer stays as it is.
+    // Without permission the buffer keeps its size.
     let _as_it_was = link::make_room(fd, ROOM_BYTES);
     if let Some(size) = size() {
-        // The program has set the size. The kernel takes twice the given value, as far as the host allows.
+        // The program has set the size. The kernel doubles the given value, up to the limit of the
+        // host.
         let _as_it_was = setsockopt(&fd, sockopt::RcvBuf, &size);
     }
 }
 
-/// Bytes that are peeked at before they are taken.
+/// Maximum number of bytes that are peeked at before they are consumed.
 const LOOKED_AT_BYTES: usize = 64 * 1024;
 
-/// Room for bytes behind those that are held back: more than one kernel buffer holds.
+/// Room for bytes behind those that are held back, in bytes: more than one kernel buffer holds.
 const ROOM_BYTES: u32 = 1 << 20;

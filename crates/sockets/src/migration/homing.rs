@@ -1,9 +1,12 @@
-//! How one end of a stream goes home: back to TCP, after its last byte on the edge.
+//! The return of one end of a stream to TCP, called *going home*.
 //!
-//! Each end writes a *record* into the TCP connection, behind the switch marker: how many bytes its program has taken
-//! out of the ring. Behind a record of its own, the peer writes the stream from that byte on into the TCP connection.
-//! Bytes that the ring still holds come a second time by TCP, so nothing has to be kept here. This is the state of one
-//! end, without any I/O: it is given counts, and says what to write next.
+//! Each end writes a *record* into the TCP connection, behind the switch marker: the number of
+//! bytes that its program has read from the ring. The peer then writes the stream from that byte on
+//! into TCP, behind its own record. Bytes that are still in a ring arrive again over TCP, so the
+//! receiver can discard its ring.
+//!
+//! This module has the state of one end, without I/O: its functions receive counts and return what
+//! to write next.
 
 #[cfg(test)]
 mod explored_tests;
@@ -11,10 +14,10 @@ mod explored_tests;
 use crate::wire::Implausible;
 
 //= sockets-protocol.md: home.1
-/// What an end writes into the TCP connection behind its switch marker.
+/// The record that an end writes into the TCP connection behind its switch marker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Record {
-    /// Bytes of the ring that the program has taken.
+    /// Number of bytes that the program has read from the ring.
     pub(crate) taken: u64,
 }
 
@@ -29,7 +32,7 @@ impl Record {
         bytes
     }
 
-    /// Returns whether these bytes, fewer than a record has, may be its beginning.
+    /// Returns whether these bytes may be the beginning of a record. False for a whole record.
     pub(crate) fn may_begin_with(bytes: &[u8]) -> bool {
         let known = bytes.len().min(HOME.len());
         bytes.len() < Self::BYTES && bytes[..known] == HOME[..known]
@@ -47,36 +50,36 @@ impl Record {
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Homing {
     record: [u8; Record::BYTES],
-    /// Bytes of the record that were written to TCP.
+    /// Number of bytes of the record that were written to TCP.
     recorded: usize,
-    /// The next byte of the stream to write to TCP, once the peer's record has come.
+    /// The position of the next byte to write to TCP; `None` until the peer's record has come.
     next: Option<u64>,
-    /// Length of the stream when the end began to go home.
+    /// Length of the stream when its end began to return to TCP.
     written: u64,
 }
 
-/// What to write into the TCP connection next.
+/// The next bytes to write into the TCP connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum HomeStep {
-    /// The record, from this offset on.
+    /// The record, from this offset to its end.
     Record([u8; Record::BYTES], usize),
-    /// Nothing, until the peer's record has come.
+    /// Nothing to write until the peer's record has come.
     Wait,
     /// Bytes of the stream, from this position to the last that the program has written.
     Bytes(u64),
-    /// Nothing more. The kernel does the rest.
+    /// Everything is written. The kernel handles the connection from now on.
     Home,
 }
 
 impl Homing {
-    /// The program has taken `taken` bytes of the ring and takes no more, and has written `written` bytes and writes no
-    /// more.
+    /// Begins the return of an end whose program has read
+    /// `taken` bytes from the ring and written `written` bytes. Both numbers are final.
     pub(crate) fn new(taken: u64, written: u64) -> Self {
         Self { record: Record { taken }.encode(), recorded: 0, next: None, written }
     }
 
-    /// As [`Homing::new`] for an end that has shut TCP down for writing. The peer takes the end of TCP as a record of 0
-    /// bytes.
+    /// Like [`Homing::new`], for an end that has shut TCP down for writing. The peer treats the end
+    /// of TCP as a record of 0 bytes.
     pub(crate) fn without_record(written: u64) -> Self {
         Self { recorded: Record::BYTES, ..Self::new(0, written) }
     }
@@ -92,10 +95,10 @@ impl Homing {
         }
     }
 
-    /// TCP has taken `bytes` bytes of what [`Homing::step`] returned.
+    /// Records that TCP has accepted `bytes` bytes of the step that [`Homing::step`] returned.
     ///
     /// # Panics
-    /// If that was less.
+    /// If the step had fewer bytes.
     pub(crate) fn on_sent(&mut self, bytes: usize) {
         if self.recorded < Record::BYTES {
             self.recorded += bytes;
@@ -107,7 +110,9 @@ impl Homing {
     }
 
     //= sockets-protocol.md: home.2
-    /// Handles the peer's record. The peer has taken at least `known` bytes, and this end has posted `posted`.
+    /// Handles the peer's record. The peer is known to have read at least
+    /// `known` bytes, and this end has posted `posted` bytes. A number outside that range is an
+    /// error.
     pub(crate) fn on_record(
         &mut self,
         record: Record,
@@ -127,10 +132,11 @@ impl Homing {
     }
 }
 
-/// Magic of a record.
+/// Magic number of a record.
 const HOME: [u8; 4] = *b"HOME";
 
-/// Decodes any bytes as a record: checks that nothing panics, and that accepted bytes are encoded the same.
+/// Decodes any bytes as a record. Checks that decoding does not panic, and that accepted bytes are
+/// encoded to the same bytes.
 pub fn fuzz_record(bytes: &[u8]) {
     if let Ok(bytes) = <[u8; Record::BYTES]>::try_from(bytes)
         && let Some(record) = Record::decode(bytes)

@@ -1,4 +1,5 @@
-//! Offers: how the accepting side announces its endpoint to the connecting side, and for how long.
+//! Offers: datagrams in which the accepting side names its endpoint to the connecting side, and
+//! their schedule.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -6,8 +7,8 @@ use delivery::Instant;
 
 use crate::wire::{Incarnation, MAGIC, Malformed, OfferToken, Reader, VERSION};
 
-/// The datagram that the accepting side sends to the peer's rendezvous socket, which has the number of the peer's TCP
-/// port.
+/// The datagram that the accepting side sends to the peer's rendezvous socket, whose UDP port has
+/// the number of the peer's TCP port.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Offer {
     /// Identifies the offer in a Join.
@@ -16,7 +17,7 @@ pub(crate) struct Offer {
     pub(crate) incarnation: Incarnation,
     /// UDP port of the endpoint, at the address of [`Offer::accepting`].
     pub(crate) port: u16,
-    /// Address and TCP port of the accepting side, as it sees them.
+    /// Address and TCP port of the accepting side, as that side sees them.
     pub(crate) accepting: SocketAddr,
     /// Address and TCP port of the connecting side, as the accepting side sees them.
     pub(crate) connecting: SocketAddr,
@@ -62,8 +63,8 @@ impl Offer {
     }
 
     //= sockets-protocol.md: offer.2
-    /// Returns whether it is for the connection from `local` to `peer` of the connecting side, and
-    /// was sent from the peer's address.
+    /// Returns whether the offer is meant for the connecting side's connection from
+    /// `local` to `peer`, and was sent from the peer's address.
     pub(crate) fn is_for(&self, local: SocketAddr, peer: SocketAddr, from: IpAddr) -> bool {
         let same = |one: SocketAddr, other: SocketAddr| {
             one.ip().to_canonical() == other.ip().to_canonical() && one.port() == other.port()
@@ -74,22 +75,22 @@ impl Offer {
     }
 }
 
-/// The schedule of an offer, which is repeated until it is taken or expires.
+/// The schedule of an offer, which is repeated until it is accepted or expires.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Offering {
     begun: Instant,
-    /// How often it was sent.
+    /// The number of times that the offer was sent.
     sent: usize,
 }
 
-/// What to do with an offer.
+/// The next step of an offer.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum OfferStep {
-    /// Send it.
+    /// Send the offer.
     Send,
     /// Wait until this time.
     Wait(Instant),
-    /// It has expired: the connection is left to TCP.
+    /// The offer has expired: the connection stays on TCP.
     Expired,
 }
 
@@ -99,7 +100,7 @@ impl Offering {
     }
 
     //= sockets-protocol.md: offer.3, offer.4
-    /// Returns what to do at `now`. [`OfferStep::Send`] is returned once for each time.
+    /// Returns the step due at `now`. Returns [`OfferStep::Send`] once for each scheduled time.
     pub(crate) fn step(&mut self, now: Instant) -> OfferStep {
         if now >= self.begun.after_ns(OFFER_HOLDS_NS) {
             return OfferStep::Expired;
@@ -111,7 +112,8 @@ impl Offering {
         if due > now {
             return OfferStep::Wait(due);
         }
-        // If the processor was busy and several are due, one is sent for all of them.
+        // If the processor was busy and several repetitions are due, send the offer once for all of
+        // them.
         while OFFERS_AFTER_NS.get(self.sent).is_some_and(|after| self.begun.after_ns(*after) <= now)
         {
             self.sent += 1;
@@ -130,12 +132,13 @@ fn to_v6(ip: IpAddr) -> Ipv6Addr {
 /// Length of an offer in bytes.
 pub(crate) const OFFER_BYTES: usize = 68;
 
-/// Kind of the datagram.
+/// The kind of an offer datagram.
 const OFFER: u8 = 1;
 
-/// When an offer is sent, in nanoseconds after the first. The peer may decide later that the connection moves, and
-/// opens its rendezvous socket then; datagrams may also be lost. Intervals are shorter than [`RENDEZVOUS_OPEN_NS`], so
-/// that each rendezvous socket receives one.
+/// The times at which an offer is sent, in nanoseconds after the first. It is repeated because
+/// datagrams may be lost, and because the peer may decide later that the connection moves, and open
+/// its rendezvous socket only then. The intervals are shorter than [`RENDEZVOUS_OPEN_NS`], so that
+/// each rendezvous socket receives an offer.
 const OFFERS_AFTER_NS: [u64; 10] = [
     0,
     1_000_000,
@@ -149,15 +152,17 @@ const OFFERS_AFTER_NS: [u64; 10] = [
     950_000_000,
 ];
 
-/// For how long a rendezvous socket is open, in nanoseconds. Each side begins when it has decided that the move pays,
-/// and on a busy host one side may be some hundred milliseconds later.
+/// The time for which a rendezvous socket is open, in nanoseconds. Each side begins when it has
+/// decided that the move pays, and on a busy host one side may decide some hundred milliseconds
+/// later.
 pub(crate) const RENDEZVOUS_OPEN_NS: u64 = 1_000_000_000;
 
-/// For how long an offer holds, in nanoseconds: as long as a rendezvous socket is open, and for as long as an edge
-/// connection may take when frames are lost.
+/// The time for which an offer is valid, in nanoseconds. It covers the time for which a rendezvous
+/// socket is open, and the establishment of an edge connection that loses frames.
 pub(crate) const OFFER_HOLDS_NS: u64 = 1_000_000_000;
 
-/// Decodes any bytes as an offer: checks that nothing panics, and that an accepted offer is encoded the same.
+/// Decodes any bytes as an offer. Checks that decoding does not panic, and that an accepted offer
+/// survives encoding and decoding.
 pub fn fuzz_offer(bytes: &[u8]) {
     if let Ok(offer) = Offer::decode(bytes) {
         assert_eq!(Offer::decode(&offer.encode()), Ok(offer));

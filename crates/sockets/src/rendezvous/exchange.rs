@@ -1,5 +1,5 @@
-//! State that all threads of a process share with the thread inside the engine: what threads leave for it, and what
-//! they look up.
+//! State shared by all threads of a process and the thread inside the engine: queues of work for
+//! that thread, and values that the threads look up.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, UdpSocket};
@@ -29,15 +29,15 @@ use crate::wire::{Incarnation, OfferToken, StreamNumber, SwitchMarker};
 pub(crate) struct Exchange {
     pub(crate) incarnation: Incarnation,
     random: Mutex<ChaCha8Rng>,
-    /// Set when the runtime has started. [`crate::Sockets`] keeps it alive.
+    /// Set when the runtime has started. [`crate::Sockets`] owns the runtime.
     runtime: OnceLock<Weak<Runtime>>,
-    /// Set when it could not start.
+    /// The runtime could not start.
     has_failed: AtomicBool,
-    /// The endpoint, as the runtime's source of work.
+    /// The endpoint, which is the source of work for the runtime.
     source: Weak<dyn WorkSource>,
-    /// Operations that are posted and not complete.
+    /// Number of operations that are posted and not complete.
     pub(crate) in_flight: AtomicU32,
-    /// What threads have left for the connection table.
+    /// Arrivals that threads have queued for the connection table.
     inbox: Mutex<Vec<Arrival>>,
     has_arrivals: AtomicBool,
     /// Streams that have something to post.
@@ -45,17 +45,17 @@ pub(crate) struct Exchange {
     /// The links of the endpoint, by addresses of this host.
     sites: Mutex<HashMap<IpAddr, Site>>,
     jobs: Mutex<Sender<Job>>,
-    /// Streams that hold bytes back.
+    /// Streams that coalesce small writes and have not sent all bytes yet.
     held: HeldStreams,
-    /// Raised when something has happened to any connection.
+    /// Raised after an event of any connection.
     any: Arc<Mark>,
     /// Faults to inject into links.
     faults: FaultShares,
-    /// Threads spin for as long as the settings say, without adapting.
+    /// Threads spin for the time that the settings give, without adapting.
     spins_long: bool,
 }
 
-/// How the endpoint is reached at an address of this host.
+/// The route to the endpoint at one address of this host.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) link: LinkId,
@@ -65,29 +65,29 @@ pub(crate) struct Site {
     pub(crate) offers: Arc<UdpSocket>,
 }
 
-/// What a thread leaves for the connection table.
+/// An event that a thread queues for the connection table.
 pub(crate) enum Arrival {
     /// The program has connected, and the rendezvous socket is open.
     Joiner { connection: Arc<Connection>, rendezvous_socket: OwnedFd },
-    /// The program uses a connection that it has accepted. The first offer is sent.
+    /// The program uses a connection that it has accepted. The first offer has been sent.
     Offered { offer: Offer, connection: Arc<Connection> },
-    /// The first bytes have gone over an accepted connection, so the peer uses it.
+    /// The first bytes have gone over an accepted connection, so the peer uses the connection.
     Began { token: u64 },
-    /// A connection was left to TCP, perhaps by the program.
+    /// A connection was left to TCP, perhaps at the program's request.
     Left { token: u64 },
 }
 
 /// A job for the background thread.
 pub(crate) enum Job {
-    /// A connection of the connecting side, whose rendezvous socket is to be watched.
+    /// Watch the rendezvous socket of a connection of the connecting side.
     Join { connection: Arc<Connection>, rendezvous_socket: OwnedFd },
-    /// A connection of the accepting side. Its address may need a link.
+    /// Prepare the offer of a connection of the accepting side, whose address may need a link.
     Offer { connection: Arc<Connection> },
-    /// Deregister memory of groups.
+    /// Deregister the memory of groups.
     Deregister(Vec<DeferredDeregistration>),
-    /// Check whether the counters file is due.
+    /// Write the counters file if that is due.
     Look,
-    /// Stop.
+    /// End the thread.
     Stop,
 }
 
@@ -120,13 +120,13 @@ impl Exchange {
         }
     }
 
-    /// Returns the runtime, if it has started and not ended.
+    /// Returns the runtime, if it has started and has not ended.
     pub(crate) fn runtime(&self) -> Option<Arc<Runtime>> {
         self.runtime.get()?.upgrade()
     }
 
     pub(crate) fn started(&self, runtime: &Arc<Runtime>) {
-        // Set once.
+        // The runtime starts once, so the value is new.
         let _first = self.runtime.set(Arc::downgrade(runtime));
     }
 
@@ -138,10 +138,10 @@ impl Exchange {
         self.has_failed.load(Ordering::Acquire)
     }
 
-    /// Asks the runtime to take what was left or marked.
+    /// Wakes the runtime to handle queued arrivals and marked streams.
     pub(crate) fn ring(&self) {
         if let (Some(runtime), Some(source)) = (self.runtime(), self.source.upgrade()) {
-            // In a forked child the runtime takes nothing.
+            // In a forked child this does nothing, because the runtime does not run there.
             let _forked = runtime.ring(&source);
         }
     }
@@ -155,14 +155,14 @@ impl Exchange {
         into.append(&mut lock(&self.marked));
     }
 
-    /// Leaves something for the connection table.
+    /// Queues an event for the connection table.
     pub(crate) fn leave(&self, arrival: Arrival) {
         lock(&self.inbox).push(arrival);
         self.has_arrivals.store(true, Ordering::Release);
     }
 
-    /// Returns whether so much waits that a turn of the engine is needed: a program that connects
-    /// and closes without ever waiting has many rendezvous sockets open.
+    /// Returns whether so many arrivals are queued that the engine must run. A program that
+    /// connects and closes without ever waiting would otherwise keep many rendezvous sockets open.
     pub(crate) fn is_crowded(&self) -> bool {
         lock(&self.inbox).len() >= ARRIVALS
     }
@@ -191,7 +191,7 @@ impl Exchange {
         OfferToken(lock(&self.random).next_u64().max(1))
     }
 
-    /// The mark that is raised when something has happened to any connection of the process.
+    /// Returns the mark that is raised after an event of any connection of the process.
     pub(crate) const fn any(&self) -> &Arc<Mark> {
         &self.any
     }
@@ -200,20 +200,21 @@ impl Exchange {
         self.faults
     }
 
-    /// Gives the background thread a job.
+    /// Sends a job to the background thread.
     pub(crate) fn ask(&self, job: Job) {
-        // When the thread has stopped, the endpoint has ended.
+        // If the thread has stopped, the endpoint has ended and the job is not needed.
         let _stopped = lock(&self.jobs).send(job);
     }
 
-    /// Returns whether something waits in the inbox.
+    /// Returns whether arrivals are queued.
     pub(crate) fn has_arrivals(&self) -> bool {
         self.has_arrivals.load(Ordering::Acquire)
     }
 }
 
 impl Exchange {
-    /// Waits for the engine or for descriptors of the program, whichever is ready first.
+    /// Waits until the engine has made progress on `interest`, a descriptor in `others` is ready,
+    /// or `limit` has passed.
     pub(crate) fn wait(
         &self,
         interest: Interest<'_>,
@@ -223,7 +224,7 @@ impl Exchange {
     ) -> Result<Waited, Errno> {
         let Some(sleeping) = handlers::before_sleep() else { return Err(Errno::EINTR) };
         let Some(runtime) = self.runtime() else { return Ok(Self::wait_for_start(limit, ready)) };
-        // A deferred handler ends the wait.
+        // A deferred signal handler ends the wait.
         let mut ready = || handlers::are_wanted() || ready();
         let ready: &mut dyn FnMut() -> bool = &mut ready;
         let waited = if self.spins_long {
@@ -248,7 +249,8 @@ impl Exchange {
         }
     }
 
-    /// Waits while the endpoint starts, which takes a few milliseconds at most. The caller polls its descriptors.
+    /// Waits while the endpoint starts, which takes a few milliseconds at most. The caller must
+    /// poll its descriptors.
     #[cold]
     fn wait_for_start(limit: Option<Duration>, ready: &mut dyn FnMut() -> bool) -> Waited {
         if ready() {
@@ -260,8 +262,8 @@ impl Exchange {
     }
 }
 
-/// Waits as a thread that may spin for ever. A handler ends the wait. The kernel reports only handlers that it runs
-/// while it polls descriptors, so signals are blocked between two polls.
+/// Waits without a limit on spinning. A signal handler ends the wait. The kernel reports only
+/// handlers that run while it polls descriptors, so signals are blocked between two polls.
 fn wait_spinning(
     runtime: &Runtime,
     interest: Interest<'_>,
@@ -284,14 +286,14 @@ fn wait_spinning(
     runtime.wait_beside(interest, &mut others, rest, ready)
 }
 
-/// How long a thread spins before it blocks signals. Most waits end earlier, and a handler that runs until then could
-/// as well have run before the call.
+/// The time for which a thread spins before it blocks signals. Most waits end earlier. A handler
+/// that runs before that could as well have run before the call.
 const SPIN_BEFORE_SIGNALS: Duration = Duration::from_micros(50);
 
 impl Waits for Exchange {
     fn drive(&self) {
         if let Some(runtime) = self.runtime() {
-            // In a forked child nothing makes progress.
+            // In a forked child this does nothing, because the runtime does not run there.
             let _forked = runtime.drive();
         }
     }
@@ -327,10 +329,10 @@ impl Waits for Exchange {
     }
 }
 
-/// How many arrivals may wait before the thread that leaves one drives the engine.
+/// Number of queued arrivals at which the thread that queues one drives the engine.
 const ARRIVALS: usize = 16;
 
-/// How long a thread sleeps between two looks while the endpoint starts.
+/// The time between two checks of a thread that waits for the start of the endpoint.
 const MOMENT: Duration = Duration::from_millis(1);
 
 fn random_128(random: &mut ChaCha8Rng) -> u128 {

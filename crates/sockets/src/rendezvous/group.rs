@@ -1,4 +1,5 @@
-//! A link group: the edge connection between two processes, with what its streams share.
+//! A link group: the edge connection between two processes, and the resources that its streams
+//! share.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -15,22 +16,23 @@ use crate::wire::{Incarnation, Message, RingLocation, StreamNumber};
 pub(crate) struct Group {
     handle: ConnectionHandle,
     domain: ProtectionDomain,
-    /// Identifies the process at the other end, as that process says.
+    /// Identifies the peer's process, as that process has stated.
     pub(crate) peer: Incarnation,
     /// Address of the peer's endpoint.
     pub(crate) at: PeerAddr,
     pub(crate) is_established: bool,
-    /// The peer has broken a rule.
+    /// The peer has violated the protocol.
     pub(crate) is_condemned: bool,
     pub(crate) arena: Arena,
     receive_buffers: ReceiveBuffers,
-    /// Messages for which the engine had no room. They precede everything that streams post.
+    /// Messages for which the engine had no room, with their contexts. They are posted before all
+    /// that streams post.
     outbox: VecDeque<(Message, u64)>,
-    /// Connections that wait until the group is established.
+    /// Tokens of connections that wait until the group is established.
     pub(crate) joiners: Vec<u64>,
     /// Open streams.
     streams: HashSet<StreamNumber>,
-    /// The group had a stream since [`Group::look`].
+    /// The group had a stream since the last [`Group::look`].
     is_used: bool,
 }
 
@@ -69,7 +71,7 @@ impl Group {
         self.is_used = true;
     }
 
-    /// Removes a stream and releases its rings.
+    /// Removes a stream and releases its rings. Returns memory to deregister, if any.
     #[must_use]
     pub(crate) fn remove_stream(
         &mut self,
@@ -80,7 +82,8 @@ impl Group {
         self.give_back(rings)
     }
 
-    /// Releases rings that no stream uses. The returned regions are to be deregistered outside the engine.
+    /// Releases rings that no stream uses. Returns regions that must be deregistered outside the
+    /// engine, if any.
     #[must_use]
     pub(crate) fn give_back(&mut self, rings: &Rings) -> Option<DeferredDeregistration> {
         let regions = self.arena.give_back(rings)?;
@@ -92,8 +95,9 @@ impl Group {
     }
 
     //= sockets-protocol.md: group.6
-    /// Returns when to check again whether the group is used, in nanoseconds; `None` to close it, because it had no
-    /// stream since the last check. The first check is [`JOIN_WITHIN_NS`] after the group began.
+    /// Checks whether the group is used. Returns the time until the next check, in nanoseconds;
+    /// `None` to close the group, because it had no stream since the last check. The first check is [`JOIN_WITHIN_NS`]
+    /// after the group began.
     pub(crate) fn look(&mut self) -> Option<u64> {
         let was_used = std::mem::replace(&mut self.is_used, !self.streams.is_empty());
         (was_used || !self.joiners.is_empty()).then_some(IDLE_NS)
@@ -106,7 +110,7 @@ impl Group {
         }
     }
 
-    /// Posts a receive buffer again after its message was read.
+    /// Reposts a receive buffer after its message was read.
     pub(crate) fn post_receive_buffer(
         &self,
         engine: &mut Engine,
@@ -116,7 +120,7 @@ impl Group {
         let (region, offset, length) = self.receive_buffers.location(buffer);
         let context = Context::ReceiveBuffer(buffer).bits();
         let receive = Receive { region, offset, length, context };
-        // The engine has room for all of them, unless the connection has ended.
+        // The engine has room for all receive buffers, unless the connection has ended.
         let _closed = engine.post_receive(memory, self.handle, receive);
     }
 
@@ -125,7 +129,8 @@ impl Group {
         self.receive_buffers.read(buffer, bytes)
     }
 
-    /// Sends a message now, or when there is room.
+    /// Posts a message, or queues it until the engine has room. Returns the number of messages
+    /// posted.
     pub(crate) fn send(
         &mut self,
         engine: &mut Engine,
@@ -137,7 +142,7 @@ impl Group {
         self.flush(engine, memory)
     }
 
-    /// Posts pending messages, and returns how many were posted.
+    /// Posts queued messages. Returns the number of messages posted.
     pub(crate) fn flush(&mut self, engine: &mut Engine, memory: &MemoryAccess<'_>) -> u32 {
         let mut posted = 0;
         while let Some((message, context)) = self.outbox.front() {
@@ -147,7 +152,7 @@ impl Group {
                     self.outbox.pop_front();
                     posted += 1;
                 }
-                // The connection has ended, so no peer waits for the messages.
+                // The connection has ended, so the peer cannot receive the messages.
                 Err(PostError::NotConnected) if self.is_established => self.outbox.clear(),
                 Err(_) => break,
             }
@@ -155,14 +160,14 @@ impl Group {
         posted
     }
 
-    /// Returns whether messages wait for room.
+    /// Returns whether messages are queued until the engine has room.
     pub(crate) fn is_held_up(&self) -> bool {
         !self.outbox.is_empty()
     }
 
     //= sockets-protocol.md: message.5
-    /// Checks how many messages are pending. A peer that keeps asking and takes no answers would otherwise use up the
-    /// memory.
+    /// Checks the number of queued messages. Without the limit, a peer that keeps sending requests
+    /// but receives no answers would exhaust the memory.
     pub(crate) fn check_outbox(&self) -> Result<(), TakesNoAnswers> {
         let limit = MESSAGES_MAX + MESSAGES_OF_STREAM * self.streams.len();
         let waiting = self.outbox.len();
@@ -192,7 +197,7 @@ impl Group {
         engine.post(memory, self.handle, &operation).map(|_| ())
     }
 
-    /// Ends the group. Its memory is to be deregistered outside the engine.
+    /// Ends the group. Returns its memory, which must be deregistered outside the engine.
     pub(crate) fn into_deregistration(self) -> DeferredDeregistration {
         let mut regions: Vec<_> = self.arena.regions().collect();
         regions.push(self.receive_buffers.region());
@@ -200,7 +205,7 @@ impl Group {
     }
 }
 
-/// The peer keeps sending requests and takes no answers.
+/// The peer keeps sending requests but receives no answers.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("it takes no answers: {0} are pending")]
 pub(crate) struct TakesNoAnswers(usize);
@@ -213,12 +218,12 @@ pub(crate) struct Write {
     pub(crate) ring: RingLocation,
     /// Offset in the peer's ring.
     pub(crate) to: u32,
-    /// The number of the stream here, and at the peer.
+    /// The number of the stream at this end and at the peer (`peer`).
     pub(crate) number: StreamNumber,
     pub(crate) peer: StreamNumber,
 }
 
-/// Memory of a group to be deregistered outside the engine.
+/// Memory of a group that must be deregistered outside the engine.
 pub(crate) struct DeferredDeregistration {
     /// The protection domain, if the group has ended.
     domain: Option<ProtectionDomain>,
@@ -226,10 +231,10 @@ pub(crate) struct DeferredDeregistration {
 }
 
 impl DeferredDeregistration {
-    /// Deregisters the memory. Not inside the engine.
+    /// Deregisters the memory. Must not be called inside the engine.
     pub(crate) fn run(self, memory: &MemoryTable) {
         for region in self.regions {
-            // Only the group knows the region, which is registered.
+            // The region is registered, and only the group knows it, so this succeeds.
             let _known = memory.deregister(region);
         }
         if let Some(domain) = self.domain {
@@ -238,14 +243,14 @@ impl DeferredDeregistration {
     }
 }
 
-/// What a completion is for.
+/// The purpose of a completion.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Context {
     /// Data of a stream.
     Data(StreamNumber),
-    /// A message without further handling.
+    /// A message whose completion needs no handling.
     Message,
-    /// The last message of a stream: its end, or a reset.
+    /// The last message of a stream: its End or a Reset.
     Last(StreamNumber),
     /// A receive buffer.
     ReceiveBuffer(u32),
@@ -290,20 +295,21 @@ fn message_operation(message: &Message, context: u64) -> Operation {
     }
 }
 
-/// Messages of a group that may be pending, apart from those of its streams: refusals of as many joins as a busy client
-/// has in flight. They take 64 KiB.
+/// Maximum number of queued messages of a group, apart from those of its streams. It allows for
+/// refusals of all joins that a busy client has in flight. The messages take 64 KiB.
 const MESSAGES_MAX: usize = 1024;
 
-/// Messages of a stream that may be pending: the answer to its join, credit for each quarter of a ring and for the
-/// remainder, its End and a Reset.
+/// Maximum number of queued messages of a stream: the answer to its join, credit for each quarter
+/// of a ring and for the remainder, its End and a Reset.
 const MESSAGES_OF_STREAM: usize = 8;
 
-/// How long a group may exist before its first stream, in nanoseconds. The peer has asked for the group in order to
-/// join a connection, and its Join follows within a round trip.
+/// The time until the first check of a group, in nanoseconds. The peer requested the group in order
+/// to join a connection, so its Join follows within a round trip.
 pub(crate) const JOIN_WITHIN_NS: u64 = 10_000_000_000;
 
-/// After how long a group without streams is closed, in nanoseconds; at most twice as long. A client that connects once
-/// a minute finds the group again, and the group of a host that has failed is removed.
+/// The interval of checks for streams, in nanoseconds. A group without streams is closed after one
+/// to two intervals. A client that connects once a minute finds the group open, and a group with a
+/// failed host is removed.
 const IDLE_NS: u64 = 60_000_000_000;
 
 const _: () = assert!(crate::wire::MESSAGE_BYTES_MAX <= INLINE_BYTES_MAX);

@@ -27,7 +27,7 @@ use crate::rendezvous::shares::{GROUPS_MAX, OPERATIONS};
 use crate::settings::{Choice, Role, Settings};
 use crate::transport::arena::RECEIVE_BUFFERS;
 
-/// Why the endpoint of a process cannot start.
+/// The reason for which the endpoint of a process cannot start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -39,20 +39,21 @@ pub enum StartError {
     Random(#[source] std::io::Error),
 }
 
-/// The endpoint of a process for moved connections. It is started with the first connection that may move.
+/// The endpoint of a process for moved connections. It starts with the first connection that may
+/// move.
 pub struct Sockets {
     descriptors: Arc<dyn DescriptorTable>,
     settings: Arc<Settings>,
     endpoint: Arc<Endpoint>,
-    /// Keeps the endpoint alive.
+    /// The runtime, kept here because the endpoint must not outlive it.
     runtime: Arc<OnceLock<Arc<Runtime>>>,
-    /// Fork generation of the process that started it.
+    /// Fork generation of the process that started the endpoint.
     forks: u32,
 }
 
 impl Sockets {
-    /// Starts the background thread, which starts the endpoint. Nothing waits for that. An exit handler that calls
-    /// [`Sockets::finish`] must be registered after this.
+    /// Starts the background thread, which starts the endpoint. Returns without waiting for the
+    /// endpoint. An exit handler that calls [`Sockets::finish`] must be registered after this call.
     ///
     /// # Errors
     /// [`StartError`], one variant for each cause.
@@ -61,12 +62,12 @@ impl Sockets {
         descriptors: Arc<dyn DescriptorTable>,
     ) -> Result<Self, StartError> {
         let forks = runtime::forks();
-        // The endpoint starts later, and its groups must not end before `finish`.
+        // The endpoint starts later, and its groups must stay open until `finish`.
         runtime::notify_peers_at_exit();
         let usual = RuntimeConfig::from_entropy().map_err(StartError::Random)?;
         let (jobs, to_do) = channel();
         let endpoint = Endpoint::new(usual.seed, settings.faults(), settings.polling(), jobs);
-        // The engine has a seed of its own.
+        // The engine uses a seed of its own.
         let config = RuntimeConfig::from_entropy().map_err(StartError::Random)?;
         let config = of_sockets(config, settings.polling());
         let runtime = Arc::new(OnceLock::new());
@@ -79,8 +80,8 @@ impl Sockets {
         Ok(Self { descriptors, settings, endpoint, runtime, forks })
     }
 
-    /// Handles that the program has connected, or begun to connect: opens the rendezvous socket. `local` is bound
-    /// already.
+    /// Handles a connection that the program has established or begun to establish: opens the
+    /// rendezvous socket. `local` must be bound already.
     pub fn connected(&self, token: u64, local: SocketAddr, peer: SocketAddr) -> Arc<Connection> {
         let connection = self.connection(token, Role::Connecting, local, peer);
         if let Err(reason) = self.open_rendezvous_socket(&connection) {
@@ -89,8 +90,9 @@ impl Sockets {
         connection
     }
 
-    /// Makes an offer for an accepted connection. The program begins to use it, or has used it for so long that it is
-    /// to move (`has_bytes`).
+    /// Makes an offer for an accepted connection. `has_bytes` is false if the program is about to
+    /// use the connection for the first time, true if the connection has lasted long enough to
+    /// move.
     pub fn accepted(
         &self,
         token: u64,
@@ -167,14 +169,14 @@ impl Sockets {
         Ok(())
     }
 
-    /// Makes progress, unless another thread is at it.
+    /// Makes progress, unless another thread is already driving the engine.
     pub fn drive(&self) {
         self.endpoint.exchange.held().push_all();
         Waits::drive(&*self.endpoint.exchange);
     }
 
-    /// Waits until `ready` returns true, one of `others` is ready, or `limit` has passed (`None`: never). Sends bytes
-    /// that streams hold back first.
+    /// Waits until `ready` returns true, one of `others` is ready, or `limit` has passed (`None`:
+    /// without a limit). First sends the bytes that streams have coalesced.
     ///
     /// # Errors
     /// The error of the system call that failed.
@@ -193,32 +195,32 @@ impl Sockets {
         )
     }
 
-    /// Returns whether the calling process has started it.
+    /// Returns whether the calling process has started this endpoint.
     pub fn is_of_this_process(&self) -> bool {
         runtime::forks() == self.forks
     }
 
-    /// Releases it in a forked child, where it does not work. Peers are not notified.
+    /// Releases the endpoint in a forked child, where it does not work. Does not notify peers.
     pub fn forget_in_child(self) {
-        // Threads that do not exist in the child may hold locks. Sockets that the endpoint watches were closed at the
-        // fork.
+        // Leak the value: threads that do not exist in the child may hold its locks. The sockets
+        // that the endpoint watches were closed at the fork.
         std::mem::forget(self);
     }
 
-    /// Sends what the program has written before the process ends, for `limit` at most.
+    /// Sends the bytes that the program has written before the process ends. Waits at most `limit`.
     pub fn finish(&self, limit: Duration) {
         let Some(runtime) = self.runtime.get() else { return };
         if !self.is_of_this_process() {
             return;
         }
-        // The process is about to close all its descriptors, so this treats them as closed.
+        // The process is about to close all its descriptors, so treat them as closed.
         let connections = self.endpoint.table().connections();
         for connection in &connections {
             connection.end();
         }
         self.endpoint.exchange.held().push_all();
         let are_out = || connections.iter().all(|connection| connection.is_out()).then_some(());
-        // Bytes that are not sent within the limit are lost, as when a process is killed.
+        // Bytes that are not sent within the limit are lost, as they are when a process is killed.
         let _forked =
             runtime.wait(Interest::Mark(self.endpoint.exchange.any()), Some(limit), are_out);
         for connection in &connections {
@@ -233,7 +235,7 @@ impl Drop for Sockets {
     }
 }
 
-/// Opens a UDP socket at the address and TCP port of a connection.
+/// Opens a UDP socket at the local address of a connection, with the number of its TCP port.
 fn rendezvous_socket_at(local: SocketAddr) -> Result<OwnedFd, Reason> {
     let family = if local.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
@@ -244,7 +246,7 @@ fn rendezvous_socket_at(local: SocketAddr) -> Result<OwnedFd, Reason> {
     Ok(rendezvous_socket)
 }
 
-/// Configures a runtime for sockets.
+/// Configures a runtime for this library.
 fn of_sockets(mut config: RuntimeConfig, polling: Polling) -> RuntimeConfig {
     config.engine = EngineConfig::default()
         .connections_max(GROUPS_MAX)
@@ -266,11 +268,12 @@ fn of_sockets(mut config: RuntimeConfig, polling: Polling) -> RuntimeConfig {
     config
 }
 
-/// Regions of all groups: receive buffers, and four chunks of rings in each direction.
+/// Number of regions of all groups: receive buffers, and four chunks of rings in each direction.
 const REGIONS_MAX: u32 = 16 * GROUPS_MAX;
 
-/// How long a peer may be silent while something is pending, in nanoseconds. Programs shall see an error within 5 s
-/// after a link was cut, and the silence may be noticed a second late.
+/// The time for which a peer may be silent while operations are pending, in nanoseconds. A program
+/// should see an error within 5 s after a link was cut, and the silence may be noticed a second
+/// late.
 const SILENCE_NS: u64 = 3_000_000_000;
 
 /// Keep-alive interval of idle groups, in nanoseconds.

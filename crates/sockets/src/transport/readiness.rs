@@ -1,9 +1,15 @@
-//! What the kernel reports to a program that polls the descriptor of a moved connection.
+//! Readiness that the kernel reports to a program which polls the descriptor of a moved connection.
 //!
-//! The program's descriptor is one end of a Unix socket pair. The library holds the other end and makes the kernel
-//! report the state of the stream: a byte waits at the program's end while the stream is readable; the pair is full
-//! while the send ring is full; it is shut down when the peer has ended; it is hung up when the connection is lost. So
-//! `epoll` (level-triggered, edge-triggered, one-shot), `poll` and `select` of the kernel work.
+//! The program's descriptor is one end of a Unix socket pair. The library has the other end, and
+//! uses it to make the kernel report the state of the stream:
+//!
+//! - while the stream is readable, a byte waits at the program's end;
+//! - while the send ring is full, the pair is full;
+//! - when the peer has ended, the pair is shut down;
+//! - when the connection is lost, the program's end is hung up.
+//!
+//! Therefore `epoll` (level-triggered, edge-triggered, one-shot), `poll` and `select` work in the
+//! kernel.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -23,16 +29,16 @@ use nix::sys::socket::{
 use crate::atomics::{AtomicBool, Mutex, lock};
 use crate::transport::non_blocking::is_non_blocking;
 
-/// What a stream is ready for, in the terms of `poll`.
+/// The events for which a stream is ready, in the terms of `poll`.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Readiness {
     /// `POLLIN`: a read returns at once.
     pub readable: bool,
-    /// `POLLOUT`: a write takes something at once.
+    /// `POLLOUT`: a write transfers some bytes at once.
     pub writable: bool,
-    /// `POLLRDHUP`: the peer sends no more.
+    /// `POLLRDHUP`: the peer sends no more bytes.
     pub peer_ended: bool,
-    /// `POLLHUP`: both sides send no more.
+    /// `POLLHUP`: neither side sends more bytes.
     pub hung_up: bool,
     /// `POLLERR`: the connection was reset.
     pub error: bool,
@@ -41,40 +47,42 @@ pub struct Readiness {
 /// The library's end of the socket pair. The program's descriptor is the other end.
 #[derive(Debug, Default)]
 pub(crate) struct End {
-    /// Dropped when the stream is reset.
+    /// `None` before the move, and after the stream was reset.
     socket: Mutex<Option<Arc<OwnedFd>>>,
-    /// The program waits for the descriptor in the kernel.
+    /// The program may wait for the descriptor in the kernel.
     is_watched: AtomicBool,
-    /// It waits for edges, so each arrival is reported.
+    /// The program waits for edges (`EPOLLET`), so each arrival must be reported.
     reports_edges: AtomicBool,
-    /// The pair was filled because the send ring is full.
+    /// The pair is full, because the send ring was full.
     is_full: AtomicBool,
     inside: Mutex<Inside>,
 }
 
-/// Contents of the socket pair.
+/// The bytes that the library keeps in the socket pair.
 #[derive(Debug, Default)]
 struct Inside {
-    /// Bytes that make the program's end readable.
+    /// Number of bytes that make the program's end readable.
     tokens: usize,
-    /// Bytes that make the program's end unwritable.
+    /// Number of bytes that make the program's end unwritable.
     filling: usize,
-    /// Readiness is not reported any more: the pair carries the bytes of the stream, or the stream has ended.
+    /// Readiness is no longer reported: the pair carries the bytes of the stream, or the stream has
+    /// ended.
     is_silent: bool,
     is_hung_up: bool,
-    /// The program closes its number, which may then stand for something else.
+    /// The program is closing its last number, which may soon name another file.
     is_closing: bool,
 }
 
-/// Makes a socket pair for a stream: the program's end, which blocks if the TCP socket does, and the library's end. In
-/// the library's end a byte stays unread, so that closing it causes an error at the program's end.
+/// Creates the socket pair for a stream. Returns the program's end, which blocks if the TCP socket
+/// does, and the library's end. One byte stays unread in the library's end, so that closing it
+/// causes an error at the program's end.
 pub(crate) fn pair(tcp: BorrowedFd<'_>) -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let (program, library) = socketpair(AddressFamily::Unix, SockType::Stream, None, flags)?;
     if !is_non_blocking(tcp) {
         fcntl(&program, FcntlArg::F_SETFL(OFlag::empty()))?;
     }
-    // Beside that byte, one or two messages make it unwritable.
+    // With so small a buffer, one or two more messages make the program's end unwritable.
     setsockopt(&program, sockopt::SndBuf, &LEAST_BYTES)?;
     send(program.as_raw_fd(), &[0; KEPT_BYTES], MsgFlags::MSG_NOSIGNAL)?;
     Ok((program, library))
@@ -86,17 +94,17 @@ impl End {
         *lock(&self.socket) = Some(Arc::new(socket));
     }
 
-    /// Returns the library's end; `None` before the connection has moved and after the stream was reset.
+    /// Returns the library's end; `None` before the move, and after the stream was reset.
     pub(crate) fn socket(&self) -> Option<Arc<OwnedFd>> {
         lock(&self.socket).clone()
     }
 
-    /// From now on the kernel reports the readiness of the descriptor.
+    /// Makes the kernel report the readiness of the descriptor from now on.
     pub(crate) fn watch(&self) {
         self.is_watched.store(true, Ordering::SeqCst);
     }
 
-    /// From now on the kernel reports each arrival.
+    /// Makes the kernel report each arrival from now on.
     pub(crate) fn watch_edges(&self) {
         self.reports_edges.store(true, Ordering::SeqCst);
         self.watch();
@@ -107,7 +115,7 @@ impl End {
         self.is_watched.load(Ordering::SeqCst)
     }
 
-    /// Something has arrived. Makes the program's end readable, if the stream is.
+    /// Makes the program's end readable after an arrival, if the stream is readable.
     pub(crate) fn on_arrived(&self, is_readable: impl FnOnce() -> bool) {
         if self.is_watched() {
             self.make_readable(is_readable);
@@ -120,13 +128,14 @@ impl End {
         let mut inside = lock(&self.inside);
         let is_new = inside.tokens == 0
             || (self.reports_edges.load(Ordering::Relaxed) && inside.tokens < TOKENS_MAX);
-        // A thread that has drained the stream has seen earlier arrivals, and takes tokens out under this lock.
+        // No arrival is missed: a thread that has drained the stream removes tokens under this
+        // lock.
         if is_new && !inside.is_silent && is_readable() {
             inside.tokens += send_some(socket.as_fd(), &[0]);
         }
     }
 
-    /// The program has read. If nothing is left, makes its end `program` unreadable.
+    /// Makes the program's end `program` unreadable after a read, if no bytes are left.
     #[inline]
     pub(crate) fn on_read(&self, program: BorrowedFd<'_>, is_readable: impl FnOnce() -> bool) {
         if self.is_watched() {
@@ -141,14 +150,16 @@ impl End {
         }
     }
 
-    /// A write has found no room. Makes the program's end unwritable, unless there is room now.
+    /// Makes the program's end unwritable after a write that found no room, unless there is room
+    /// now.
     #[cold]
     pub(crate) fn on_full(&self, program: BorrowedFd<'_>, has_room: impl FnOnce() -> bool) {
         let mut inside = lock(&self.inside);
         if !inside.may_use_program() || inside.filling != 0 {
             return;
         }
-        // Either this thread sees the new room, or `on_room` sees this flag.
+        // Set the flag before the check: either this thread sees the new room, or `on_room` sees
+        // the flag.
         let has_room = if cfg!(loom_mutation) {
             let has_room = has_room();
             self.is_full.store(true, Ordering::SeqCst);
@@ -162,11 +173,11 @@ impl End {
             return;
         }
         inside.filling += send_some(program, &[0; FILLING_BYTES]);
-        // The byte that stays after the pair is emptied takes no more memory than before.
+        // Send one more byte separately: it stays after the pair is emptied, and its buffer is small.
         inside.filling += send_some(program, &[0; KEPT_BYTES]);
     }
 
-    /// The send ring has room. Makes the program's end writable again.
+    /// Makes the program's end writable again after the send ring has got room.
     #[inline]
     pub(crate) fn on_room(&self) {
         if self.is_full.load(Ordering::SeqCst) {
@@ -184,17 +195,18 @@ impl End {
         }
     }
 
-    /// The peer sends no more. The program's end stays readable and reports the end.
+    /// Handles the end of the peer's direction: the program's end stays readable and reports the
+    /// end.
     pub(crate) fn on_end(&self) {
         let Some(socket) = self.socket() else { return };
         let inside = lock(&self.inside);
         if !inside.is_silent {
-            // It may be closed already.
+            // The pair may be closed already, so errors are ignored.
             let _closed = shutdown(socket.as_raw_fd(), Shutdown::Write);
         }
     }
 
-    /// The stream has ended: hangs up the program's end.
+    /// Hangs up the program's end, because the stream has ended.
     pub(crate) fn hang_up(&self) {
         let Some(socket) = self.socket() else { return };
         let mut inside = lock(&self.inside);
@@ -205,26 +217,27 @@ impl End {
         }
     }
 
-    /// The stream was reset: hangs up the program's end with an error.
+    /// Hangs up the program's end with an error, because the stream was reset.
     pub(crate) fn reset(&self) {
         {
             let mut inside = lock(&self.inside);
             inside.is_silent = true;
             inside.is_hung_up |= self.socket().is_some();
         }
-        // The unread byte makes the close an error.
+        // The unread byte makes the close report an error.
         drop(lock(&self.socket).take());
     }
 
-    /// The program has got the error of the connection. The kernel must not report it again at the program's end
-    /// `program`.
+    /// Clears the error at the program's end `program`, so that the kernel does not report it
+    /// again. Called after the program has got the error of the connection.
     pub(crate) fn on_error_reported(program: BorrowedFd<'_>) {
         // Reading the error clears it.
         let _taken = getsockopt(&program, sockopt::SocketError);
     }
 
-    /// Makes the pair carry the bytes of the stream from now on. Takes out the bytes that report readiness, for which a
-    /// descriptor of the program's end is needed. Returns false if the stream has ended.
+    /// Makes the pair carry the bytes of the stream from now on. Removes the bytes that report
+    /// readiness, for which a descriptor of the program's end is needed. Returns false if the
+    /// stream has ended.
     pub(crate) fn relay(&self, program: BorrowedFd<'_>) -> bool {
         let Some(socket) = self.socket() else { return false };
         let mut inside = lock(&self.inside);
@@ -235,22 +248,24 @@ impl End {
         inside.filling += KEPT_BYTES;
         inside.take_filling(socket.as_fd());
         inside.is_silent = true;
-        // Other processes write to it from now on, and need a buffer as large as that of any socket.
+        // Other processes write to the program's end from now on, so it needs the buffer of an
+        // ordinary socket.
         let _as_it_was = setsockopt(&program, sockopt::SndBuf, &RELAY_BYTES);
         true
     }
 
-    /// The program is about to close its last number. Nothing is read or written there from now on.
+    /// Stops reading and writing at the program's last number, which the program is about to close.
     pub(crate) fn on_closing(&self) {
         lock(&self.inside).is_closing = true;
     }
 
-    /// The connection is the kernel's. Another descriptor is about to replace the program's end.
+    /// Stops reporting readiness, because the TCP socket is about to replace the program's end.
     pub(crate) fn retire(&self) {
         lock(&self.inside).is_silent = true;
     }
 
-    /// Another descriptor has replaced the program's end. Wakes threads that sleep on the pair.
+    /// Wakes threads that sleep on the pair, after another descriptor has replaced the program's
+    /// end.
     pub(crate) fn wake(&self) {
         if let Some(socket) = self.socket() {
             send_some(socket.as_fd(), &[0]);
@@ -283,7 +298,7 @@ impl Inside {
         while self.filling > 0 {
             let count = self.filling.min(FILLING_BYTES);
             match receive_some(library, &mut bytes[..count]) {
-                // A program has read it.
+                // A program has read the bytes.
                 0 => self.filling = 0,
                 taken => self.filling -= taken,
             }
@@ -300,20 +315,20 @@ fn receive_some(socket: BorrowedFd<'_>, bytes: &mut [u8]) -> usize {
     recv(socket.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT).unwrap_or(0)
 }
 
-/// The most tokens in the pair. With more, a thread that waits for edges has got an event long ago.
+/// Maximum number of tokens in the pair. A thread that waits for edges needs no further event.
 const TOKENS_MAX: usize = 128;
 
-/// The send buffer of a descriptor in bytes. The kernel allocates twice as much.
+/// Size of the send buffer of a descriptor, in bytes. The kernel doubles the value.
 const LEAST_BYTES: usize = 4096;
 
-/// Bytes that stay in the library's end.
+/// Number of bytes that always stay unread in the library's end.
 const KEPT_BYTES: usize = 1;
 
-/// Bytes of a message that fills a descriptor: a part of its send buffer. A descriptor is writable while a quarter of
-/// the buffer is free.
+/// Size of the message that fills a descriptor, in bytes: a part of the send buffer. A descriptor
+/// is writable while a quarter of the buffer is free.
 const FILLING_BYTES: usize = 2048;
 
-/// The send buffer of a relayed descriptor, in bytes.
+/// Size of the send buffer of a relayed descriptor, in bytes.
 const RELAY_BYTES: usize = 256 * 1024;
 
 #[cfg(all(test, not(loom)))]
@@ -385,7 +400,7 @@ mod tests {
         assert_eq!(world.polled(), PollFlags::POLLOUT);
     }
 
-    /// Another thread may be within a read while the number stands for another connection.
+    /// Another thread may still be reading when the number comes to name another connection.
     #[test]
     fn nothing_is_taken_from_a_number_that_is_about_to_be_closed() {
         let world = World::new();

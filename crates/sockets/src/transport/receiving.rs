@@ -1,4 +1,5 @@
-//! The receiving half of a stream: bytes that the peer has written to the ring and the program has not read.
+//! The receiving half of a stream: bytes that the peer has written to the ring and that the program
+//! has not read.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -9,12 +10,15 @@ use crate::atomics::AtomicU64;
 use crate::transport::ring::Ring;
 use crate::wire::Implausible;
 
-/// Tracks which bytes have arrived, which the program has read, and which of these the peer has credit for.
+/// Tracks which bytes have arrived, which the program has read, and for which the peer has received
+/// credit.
 ///
-/// Positions count bytes of the stream: `credited` ≤ `consumed` ≤ `arrived` ≤ `credited` plus the size of the ring.
-/// `consumed` belongs to the program's threads, one at a time (the caller's lock), the other positions to the thread
-/// inside the engine. The peer may write to the ring from `arrived` to `credited` plus the size at any time. If it
-/// writes elsewhere, it corrupts only its own stream.
+/// All positions count bytes of the stream. They satisfy `credited` ≤ `consumed` ≤
+/// `arrived` ≤ `credited` plus the size of the ring.
+///
+/// The program's threads update
+/// `consumed`, one thread at a time under the caller's lock. The thread inside the engine updates the other positions. The peer may write to the ring at any time, from `arrived`
+/// to `credited` plus the size. A peer that writes elsewhere corrupts only its own stream.
 #[derive(Debug)]
 pub(crate) struct ReceiveHalf {
     ring: Ring,
@@ -28,9 +32,9 @@ struct EngineSide {
     arrived: AtomicU64,
     /// The peer has credit up to this position.
     credited: AtomicU64,
-    /// The credit before that, in case the last one is not posted.
+    /// The previous credit, restored if the last credit cannot be posted.
     credited_before: AtomicU64,
-    /// Where the stream ends; [`NO_END`] until that is known.
+    /// The position at which the stream ends; [`NO_END`] until that is known.
     end: AtomicU64,
 }
 
@@ -40,12 +44,12 @@ struct ProgramSide {
     consumed: AtomicU64,
 }
 
-/// Whether a read consumes bytes.
+/// The effect of a read on the bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Taking {
-    /// It does.
+    /// The read consumes bytes.
     Take,
-    /// It does not. It begins after this number of bytes.
+    /// The read consumes no bytes, and begins after this number of bytes.
     Peek(u64),
 }
 
@@ -56,35 +60,37 @@ impl ReceiveHalf {
         Self { ring, engine, program: ProgramSide::default() }
     }
 
-    /// Returns how many bytes can be read.
+    /// Returns the number of bytes that can be read.
     #[inline]
     pub(crate) fn available(&self) -> u64 {
         let consumed = self.program.consumed.load(Ordering::Relaxed);
         self.engine.arrived.load(Ordering::SeqCst) - consumed
     }
 
-    /// Returns how many bytes the program has read.
+    /// Returns the number of bytes that the program has read.
     pub(crate) fn consumed(&self) -> u64 {
         self.program.consumed.load(Ordering::SeqCst)
     }
 
-    /// Returns whether the peer may write nothing until something is read.
+    /// Returns whether the ring is full, so that the peer can write only after the program has
+    /// read.
     pub(crate) fn is_full(&self) -> bool {
         self.available() == u64::from(self.ring.size().bytes())
     }
 
-    /// Returns whether everything that the peer will ever send was read.
+    /// Returns whether the program has read all bytes up to the end of the stream.
     #[inline]
     pub(crate) fn is_at_end(&self) -> bool {
         self.program.consumed.load(Ordering::Relaxed) == self.engine.end.load(Ordering::SeqCst)
     }
 
-    /// Returns whether the peer has announced where the stream ends.
+    /// Returns whether the peer has announced the end of the stream.
     pub(crate) fn has_end(&self) -> bool {
         self.engine.end.load(Ordering::SeqCst) != NO_END
     }
 
-    /// Reads what has arrived, as far as it fits. One thread at a time.
+    /// Reads bytes that have arrived, as many as fit in `out`. The caller ensures that only one
+    /// thread reads at a time.
     #[inline]
     pub(crate) fn read(&self, out: &mut [u8], taking: Taking) -> usize {
         let consumed = self.program.consumed.load(Ordering::Relaxed);
@@ -101,8 +107,8 @@ impl ReceiveHalf {
         length
     }
 
-    /// Returns whether the peer should get credit: when a quarter of the ring was read, so that the
-    /// peer need not wait and credits stay cheap.
+    /// Returns whether credit should be sent to the peer: a quarter of the ring has been read. The
+    /// peer then need not wait, and few credits are sent.
     #[inline]
     pub(crate) fn is_credit_due(&self) -> bool {
         let credited = self.engine.credited.load(Ordering::SeqCst);
@@ -110,7 +116,8 @@ impl ReceiveHalf {
         consumed - credited >= u64::from(self.ring.size().bytes() / 4) && !self.has_end()
     }
 
-    /// Returns the credit to send now, which counts as sent. Inside the engine, as all methods below.
+    /// Returns the credit to send now, and counts it as sent. Called inside the engine, as are all
+    /// methods below.
     #[inline]
     pub(crate) fn next_credit(&self) -> Option<u64> {
         if !self.is_credit_due() {
@@ -122,15 +129,15 @@ impl ReceiveHalf {
         Some(consumed)
     }
 
-    /// The last credit could not be posted, and is due again.
+    /// Undoes the last [`ReceiveHalf::next_credit`], because the credit could not be posted.
     pub(crate) fn take_back(&self) {
         let before = self.engine.credited_before.load(Ordering::Relaxed);
         self.engine.credited.store(before, Ordering::SeqCst);
     }
 
     //= sockets-protocol.md: data.1, data.2
-    /// The peer has written bytes to the ring. Checks that they follow the last ones and that the peer has credit for
-    /// them.
+    /// Handles a write of the peer to the ring. Checks that the bytes follow the last ones, and
+    /// that the peer has credit for them.
     #[inline]
     pub(crate) fn on_arrived(&self, at: u32, length: u32) -> Result<(), Implausible> {
         let arrived = self.engine.arrived.load(Ordering::Relaxed);
@@ -150,7 +157,7 @@ impl ReceiveHalf {
     }
 
     //= sockets-protocol.md: data.4
-    /// The peer has sent this number of bytes in all, and sends no more.
+    /// Handles the End of the peer, which sends `bytes` bytes in total.
     pub(crate) fn on_end(&self, bytes: u64) -> Result<(), Implausible> {
         if self.has_end() || bytes != self.engine.arrived.load(Ordering::Relaxed) {
             return Err(Implausible);
@@ -196,12 +203,12 @@ mod tests {
         assert_eq!(half.on_arrived(1500, 1), Err(Implausible), "behind the end");
     }
 
-    /// What happens next between a sender and a receiver.
+    /// A step of the sender, the receiver or the network between them.
     #[derive(Clone, Debug)]
     enum Step {
         Write(usize),
         Push,
-        /// Post what there is, after the engine has refused this many segments.
+        /// Posts the bytes that are due, after the engine has refused this many segments.
         Post(u8),
         /// The oldest segment arrives.
         Arrive,
@@ -228,7 +235,8 @@ mod tests {
         proptest::collection::vec(step, 1..200)
     }
 
-    /// A sender, a receiver, what is in flight between them, and a model: the bytes that were written and not read.
+    /// A sender and a receiver, the segments in flight between them, and a model: the bytes that
+    /// were written and not read.
     struct World {
         sender: SendHalf,
         receiver: ReceiveHalf,
@@ -299,7 +307,7 @@ mod tests {
             }
         }
 
-        /// Delivers everything that is in flight.
+        /// Delivers all bytes in flight.
         fn settle(&mut self) {
             for _ in 0..64 {
                 for step in [Step::Push, Step::Post(0), Step::Arrive, Step::Acknowledge] {

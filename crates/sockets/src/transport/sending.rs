@@ -1,4 +1,4 @@
-//! The sending half of a stream: bytes of the program on the way to the peer's ring.
+//! The sending half of a stream: bytes of the program that go to the peer's ring.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -10,17 +10,22 @@ use crate::atomics::{AtomicBool, AtomicU64};
 use crate::transport::ring::{Ring, RingSize};
 use crate::wire::Implausible;
 
-/// Tracks which bytes the program has written, which were posted, and which the peer has.
+/// Tracks which bytes the program has written, which were posted, and which the peer has
+/// acknowledged and consumed.
 ///
-/// Positions count bytes of the stream: `consumed` ≤ `acknowledged` ≤ `posted` ≤ `written`, and `posted` is at most
-/// `consumed` plus the size of the peer's ring. The ring holds the bytes from `consumed` to `written`: until the peer's
-/// program has read them, they may have to be sent a second time, by TCP ([`crate::migration::homing`]). `written` and
-/// `pushed` belong to the program's threads, one at a time (the caller's lock), the other positions to the thread
-/// inside the engine, so neither waits for the other.
+/// All positions count bytes of the stream. They satisfy `consumed` ≤ `acknowledged` ≤
+/// `posted` ≤ `written`, and `posted` is at most `consumed` plus the size of the peer's ring.
+///
+/// The ring keeps the bytes from `consumed` to `written`. Until the peer's program has read them,
+/// they may have to be retransmitted over TCP ([`crate::migration::homing`]).
+///
+/// The program's threads update `written` and `pushed`, one thread at a time under the caller's
+/// lock. The thread inside the engine updates the other positions. Therefore neither waits for the
+/// other.
 #[derive(Debug)]
 pub(crate) struct SendHalf {
     ring: Ring,
-    /// The size of the peer's ring. Nothing is posted before it is known.
+    /// The size of the peer's ring. Until it is set, no bytes are posted.
     peer: OnceLock<RingSize>,
     program: ProgramSide,
     engine: EngineSide,
@@ -31,12 +36,12 @@ pub(crate) struct SendHalf {
 #[repr(align(64))]
 struct ProgramSide {
     written: AtomicU64,
-    /// Bytes below this position are not held back.
+    /// Bytes below this position need not be coalesced with later ones.
     pushed: AtomicU64,
     no_delay: AtomicBool,
     /// `TCP_CORK` is set.
     corked: AtomicBool,
-    /// The last write announced more.
+    /// The last write announced more (`MSG_MORE`).
     more: AtomicBool,
 }
 
@@ -46,7 +51,7 @@ struct ProgramSide {
 struct EngineSide {
     posted: AtomicU64,
     acknowledged: AtomicU64,
-    /// What the peer's program has read.
+    /// Number of bytes that the peer's program has read.
     consumed: AtomicU64,
 }
 
@@ -67,16 +72,16 @@ impl SendHalf {
         Self { ring, peer: OnceLock::new(), program, engine }
     }
 
-    /// Sets the size of the peer's ring. Bytes may be posted from now on.
+    /// Sets the size of the peer's ring. From now on bytes may be posted.
     pub(crate) fn open(&self, peer: RingSize) {
         self.peer.get_or_init(|| peer);
     }
 
-    /// Returns how many bytes can be written now. Exact for the thread that writes; for others it may be outdated.
+    /// Returns the number of bytes that can be written now. Exact for the thread that writes; other
+    /// threads may get an outdated number.
     #[inline]
     pub(crate) fn room(&self) -> u32 {
-        // Bytes that the peer has consumed are never retransmitted. Load the older position first, because other
-        // threads advance both.
+        // Load the older position first, because other threads advance both.
         let consumed = self.consumed();
         let kept = self.program.written.load(Ordering::Relaxed).saturating_sub(consumed);
         self.capacity().saturating_sub(u32::try_from(kept).unwrap_or(u32::MAX))
@@ -87,20 +92,22 @@ impl SendHalf {
         self.ring.size().bytes()
     }
 
-    /// Copies as many bytes as there is room for, and returns how many. One thread at a time.
+    /// Copies bytes into the ring, as many as it has room for. Returns the number of bytes copied.
+    /// The caller ensures that only one thread writes at a time.
     #[inline]
     pub(crate) fn write(&self, bytes: &[u8]) -> usize {
         let taken = bytes.len().min(self.room() as usize);
         let written = self.program.written.load(Ordering::Relaxed);
         self.ring.write(written, &bytes[..taken]);
-        // Either the thread inside the engine sees these bytes, or `is_due` sees what that thread has done.
+        // Either the thread inside the engine sees these bytes, or `is_due` sees the positions
+        // which that thread has stored.
         let order = if cfg!(loom_mutation) { Ordering::Release } else { Ordering::SeqCst };
         self.program.written.store(written + taken as u64, order);
         taken
     }
 
-    /// Returns whether written bytes are to be sent now. Otherwise they are sent when earlier bytes
-    /// are acknowledged, when more have been written, or when they are pushed.
+    /// Returns whether written bytes should be sent now. Otherwise they are sent when earlier bytes
+    /// are acknowledged, when the program has written more, or when they are pushed.
     #[inline]
     pub(crate) fn is_due(&self) -> bool {
         // Load the older position first, because other threads advance both.
@@ -121,7 +128,7 @@ impl SendHalf {
             || self.engine.acknowledged.load(Ordering::SeqCst) == posted
     }
 
-    /// Stops holding back the bytes written so far. Returns whether there is something to send.
+    /// Makes all bytes written so far due. Returns whether there are bytes to send.
     #[inline]
     pub(crate) fn push(&self) -> bool {
         let written = self.written();
@@ -141,7 +148,7 @@ impl SendHalf {
         self.program.corked.store(corked, Ordering::SeqCst);
     }
 
-    /// Records whether the last write announced more.
+    /// Records whether the last write announced more (`MSG_MORE`).
     #[inline]
     pub(crate) fn set_more(&self, more: bool) {
         if self.program.more.load(Ordering::Relaxed) != more {
@@ -149,7 +156,8 @@ impl SendHalf {
         }
     }
 
-    /// Returns whether small writes wait for more of the program, even when all is acknowledged.
+    /// Returns whether small writes wait for further writes of the program, even when all bytes are
+    /// acknowledged.
     pub(crate) fn is_corked(&self) -> bool {
         let program = &self.program;
         program.corked.load(Ordering::SeqCst) || program.more.load(Ordering::Relaxed)
@@ -160,7 +168,7 @@ impl SendHalf {
         self.program.written.load(Ordering::SeqCst)
     }
 
-    /// Returns how many bytes the peer's program has read, as far as this side knows.
+    /// Returns the number of bytes that the peer's program has read, as far as this side knows.
     #[inline]
     pub(crate) fn consumed(&self) -> u64 {
         self.engine.consumed.load(Ordering::SeqCst)
@@ -171,7 +179,8 @@ impl SendHalf {
         self.engine.posted.load(Ordering::SeqCst)
     }
 
-    /// Copies bytes from a position that the peer's program has not read, as far as they fit. Returns how many.
+    /// Copies bytes again that the peer's program has not read, starting at position
+    /// `from`, as many as fit in `out`. Returns the number of bytes copied.
     pub(crate) fn again(&self, from: u64, out: &mut [u8]) -> usize {
         let length = out.len().min((self.written() - from) as usize);
         self.ring.read(from, &mut out[..length]);
@@ -189,12 +198,12 @@ impl SendHalf {
         self.engine.posted.load(Ordering::SeqCst) == self.written()
     }
 
-    /// Returns whether nothing that was posted is in flight.
+    /// Returns whether no posted bytes are in flight.
     pub(crate) fn is_all_acknowledged(&self) -> bool {
         self.engine.posted.load(Ordering::SeqCst) == self.acknowledged()
     }
 
-    /// Returns how many bytes the peer has not acknowledged.
+    /// Returns the number of written bytes that the peer has not acknowledged.
     pub(crate) fn unacknowledged(&self) -> u64 {
         // Load the older position first, because other threads advance both.
         let acknowledged = self.acknowledged();
@@ -202,7 +211,8 @@ impl SendHalf {
     }
 
     //= sockets-protocol.md: data.1, data.2
-    /// Returns the bytes to post next, which count as posted. Inside the engine, as all methods below.
+    /// Returns the bytes to post next, and counts them as posted. Called inside the engine, as are
+    /// all methods below.
     #[inline]
     pub(crate) fn next(&self) -> Option<Segment> {
         let peer = *self.peer.get()?;
@@ -219,13 +229,14 @@ impl SendHalf {
         Some(Segment { at: ring.offset(posted), length, to: peer.offset(posted) })
     }
 
-    /// The last segment could not be posted.
+    /// Undoes the last [`SendHalf::next`], because its segment of `length` bytes could not be
+    /// posted.
     pub(crate) fn take_back(&self, length: u32) {
         let posted = self.engine.posted.load(Ordering::Relaxed);
         self.engine.posted.store(posted - u64::from(length), Ordering::SeqCst);
     }
 
-    /// The oldest posted bytes are in the peer's ring.
+    /// Handles an acknowledgement: the oldest `length` posted bytes are in the peer's ring.
     #[inline]
     pub(crate) fn on_acknowledged(&self, length: u32) {
         let acknowledged = self.engine.acknowledged.load(Ordering::Relaxed) + u64::from(length);
@@ -235,7 +246,8 @@ impl SendHalf {
     }
 
     //= sockets-protocol.md: data.3
-    /// The peer's program has read this number of bytes in all. Returns whether that is more than before.
+    /// Handles credit: the peer's program has read `consumed` bytes in total. Returns whether the
+    /// number has grown.
     pub(crate) fn on_credit(&self, consumed: u64) -> Result<bool, Implausible> {
         let (posted, known) = (&self.engine.posted, &self.engine.consumed);
         let before = known.load(Ordering::Relaxed);
@@ -247,10 +259,11 @@ impl SendHalf {
     }
 }
 
-/// This many bytes are sent regardless of what is in flight: several frames on any network.
+/// If at least this many bytes are unposted, they are sent regardless of bytes in flight: several
+/// frames on any network.
 const FULL_BYTES: u64 = 8192;
 
-/// The most bytes of one operation. Other streams are served after it.
+/// Maximum length of one operation in bytes. After it, other streams are served.
 const SEGMENT_BYTES_MAX: u64 = 65_536;
 
 #[cfg(all(test, not(loom)))]

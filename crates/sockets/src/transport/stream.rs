@@ -90,8 +90,8 @@ pub(crate) enum Misbehaved {
     End(u64),
 }
 
-/// A connection that has moved or is moving. Only the engine calls
-/// `next` and the methods named `on_*`.
+/// A connection that has moved or is moving. `next` and the methods named `on_*` are called inside
+/// the engine, unless their comments say otherwise.
 ///
 /// The program's threads and the thread inside the engine share no lock for bytes: see [`SendHalf`] and
 /// [`ReceiveHalf`]. The calls of the program's threads are in `calls.rs`.
@@ -831,7 +831,7 @@ impl Stream {
         }
     }
 
-    /// Handles a read of the TCP part by the program: takes more bytes out of TCP, and reports them
+    /// Handles a read of the TCP part, in the program's thread: takes more bytes out of TCP, and reports them
     /// as an arrival.
     pub(crate) fn on_prefix_read(&self) {
         if !self.tcp.is_switched() && !self.state.has(Bit::TcpDone) {

@@ -1,4 +1,4 @@
-//! The part of a stream that comes by TCP: its bytes before the switch marker.
+//! The part of a stream that arrives over TCP: its bytes before the switch marker.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -14,16 +14,17 @@ use crate::migration::homing::Record;
 use crate::transport::switch_marker::{Scan, scan, scan_for_either};
 use crate::wire::SwitchMarker;
 
-/// The TCP socket of a stream, and bytes that were read from it and the program has not read. Only a record or the end
-/// of the connection may follow the switch marker. After a record the connection is the kernel's.
+/// The TCP socket of a stream, and the bytes that were read from it but not yet by the program.
+/// Only a record or the end of the connection may follow the switch marker. After a record the
+/// kernel handles the connection.
 #[derive(Debug)]
 pub(crate) struct TcpPart {
     socket: Mutex<Arc<OwnedFd>>,
     /// The switch marker that the peer writes behind its last byte.
     expected: SwitchMarker,
-    /// The switch marker of this side. The peer writes it back if it does not know the expected one.
+    /// The switch marker of this side. The peer echoes it if it does not know its own.
     echo: Option<SwitchMarker>,
-    /// The switch marker and all bytes before it were read. The ring follows.
+    /// The program has read all bytes before the switch marker. The next bytes are in the ring.
     has_ended: AtomicBool,
     prefix: Mutex<Prefix>,
 }
@@ -31,21 +32,21 @@ pub(crate) struct TcpPart {
 #[derive(Debug, Default)]
 struct Prefix {
     shown: VecDeque<u8>,
-    /// Fewer bytes than a switch marker has, which may be its beginning.
+    /// The last bytes received, fewer than a switch marker has, which may be the beginning of one.
     held: Vec<u8>,
     switched_by: Option<SwitchedBy>,
-    /// No byte of the ring is read.
+    /// This end never reads bytes from the ring.
     has_no_ring: bool,
-    /// Bytes of the peer's record that have come.
+    /// The bytes of the peer's record received so far.
     record: Vec<u8>,
 }
 
-/// What ended the program's bytes in TCP.
+/// The event that ended the program's bytes in TCP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum SwitchedBy {
     /// The switch marker.
     Marker,
-    /// The peer has written its own marker back, because it does not know that of this side.
+    /// The echo: the peer has written its own marker, because it does not know this side's.
     Echo,
     /// The end of TCP, in place of a marker.
     End,
@@ -54,19 +55,19 @@ enum SwitchedBy {
 /// Result of reading the TCP socket.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Pumped {
-    /// All that TCP had was read.
+    /// All bytes that TCP had were read.
     All,
-    /// The limit is reached. The program must read first.
+    /// The limit is reached. The program must read before more is read from TCP.
     Full,
     /// The peer has closed TCP, or its process has ended.
     Closed,
     /// TCP was reset.
     Reset,
-    /// The kernel has given up the peer's host.
+    /// TCP failed with this error: the kernel has given up the peer's host.
     Failed(Errno),
-    /// The peer's record. What follows stays in TCP.
+    /// The peer's whole record has arrived. Later bytes stay in TCP.
     Record(Record),
-    /// Bytes behind the switch marker are no record.
+    /// The bytes behind the switch marker are not a record.
     BehindMarker,
 }
 
@@ -80,26 +81,26 @@ impl TcpPart {
         Arc::clone(&lock(&self.socket))
     }
 
-    /// The connection is the kernel's. Replaces the socket by another one, because TCP ends only when its last
-    /// descriptor is closed.
+    /// Replaces the TCP socket by `other`, because the kernel handles the connection now. A
+    /// descriptor kept here would keep TCP open after the program has closed it.
     pub(crate) fn let_go(&self, other: Arc<OwnedFd>) {
         *lock(&self.socket) = other;
     }
 
-    /// Returns whether the switch marker and all bytes before it were read. What follows is in the
-    /// ring.
+    /// Returns whether the program has read all bytes before the switch marker. The next bytes are
+    /// in the ring.
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Returns whether the switch marker was read, which proves the peer's identity, or what
-    /// replaces it.
+    /// Returns whether the switch marker, the echo or the end that stands for it was received. A
+    /// switch marker proves the peer's identity.
     pub(crate) fn is_switched(&self) -> bool {
         self.has_ended() || lock(&self.prefix).switched_by.is_some()
     }
 
-    /// Returns whether it was read, and the program has read all bytes before it.
+    /// Returns whether the switch marker was received and the program has read all bytes before it.
     pub(crate) fn is_read(&self) -> bool {
         let is_read = || {
             let prefix = lock(&self.prefix);
@@ -109,19 +110,21 @@ impl TcpPart {
     }
 
     //= sockets-protocol.md: join.6, join.7
-    /// Stops reading the ring: the peer learns that this end has taken none of its bytes.
+    /// Stops reading the ring. The peer learns from the record that this end has taken none of its
+    /// bytes.
     pub(crate) fn give_up_ring(&self) {
         lock(&self.prefix).has_no_ring = true;
     }
 
-    /// Returns whether no byte of the ring is read.
+    /// Returns whether this end never reads bytes from the ring.
     pub(crate) fn has_no_ring(&self) -> bool {
         !self.has_ended() && lock(&self.prefix).has_no_ring
     }
 
     //= sockets-protocol.md: join.7
-    /// TCP has ended. Returns whether the end stands for the switch marker: then the peer has moved nothing and has
-    /// taken nothing from the ring. It does not if the switch marker or a part of it has come.
+    /// Handles the end of TCP. Returns whether the end stands for the switch marker, in which case
+    /// the peer has moved nothing and has taken nothing from the ring. Returns false if any part of
+    /// a switch marker has arrived.
     pub(crate) fn end_without_marker(&self) -> bool {
         let mut prefix = lock(&self.prefix);
         let is_end = self.echo.is_some() && prefix.switched_by.is_none() && prefix.held.is_empty();
@@ -131,13 +134,13 @@ impl TcpPart {
         is_end
     }
 
-    /// Returns how many bytes the program can read before those of the ring.
+    /// Returns the number of bytes that the program can read before those of the ring.
     #[inline]
     pub(crate) fn available(&self) -> u64 {
         if self.has_ended() { 0 } else { lock(&self.prefix).shown.len() as u64 }
     }
 
-    /// Returns whether the switch marker is among the bytes that TCP has. They stay there.
+    /// Returns whether TCP's receive queue contains the switch marker. Leaves the bytes there.
     pub(crate) fn is_marker_there(&self) -> bool {
         self.look_for_marker() == Awaited::There
     }
@@ -150,18 +153,18 @@ impl TcpPart {
         scan(&bytes[..count], &self.expected).shown > 0
     }
 
-    /// Returns whether the peer has closed TCP and all bytes were read.
+    /// Returns whether the peer has closed TCP and all bytes have been read.
     pub(crate) fn is_at_end(&self) -> bool {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
         recv(self.socket().as_raw_fd(), &mut [0], flags) == Ok(0)
     }
 
-    /// Looks for the switch marker while the program reads TCP. All bytes stay there. At most as many bytes are scanned
-    /// as this part would keep.
+    /// Searches TCP's receive queue for the switch marker while the program reads TCP. Leaves all
+    /// bytes there. Scans at most as many bytes as this part would keep.
     pub(crate) fn look_for_marker(&self) -> Awaited {
         let socket = self.socket();
         if is_dead(socket.as_fd()) {
-            // Peeking would take the error away from the program.
+            // Do not peek: that would consume the error, which the program must get.
             return Awaited::Never;
         }
         let mut bytes = vec![0; PREFIX_BYTES + SwitchMarker::BYTES];
@@ -175,7 +178,7 @@ impl TcpPart {
         }
     }
 
-    /// Reads what TCP has.
+    /// Reads the bytes that TCP has.
     pub(crate) fn pump(&self) -> Pumped {
         let socket = self.socket();
         let mut prefix = lock(&self.prefix);
@@ -217,7 +220,8 @@ impl TcpPart {
         }
     }
 
-    /// Reads bytes before the switch marker, as far as they fit. A peek skips `peek` bytes.
+    /// Reads bytes before the switch marker, as many as fit in `out`. A peek (`peek` is set) skips
+    /// that many bytes and consumes none.
     pub(crate) fn read(&self, out: &mut [u8], peek: Option<u64>) -> usize {
         let mut prefix = lock(&self.prefix);
         let passed = peek.map_or(0, |passed| passed.min(prefix.shown.len() as u64) as usize);
@@ -252,13 +256,15 @@ impl Prefix {
         }
     }
 
-    /// Returns whether all bytes before the switch marker were read and the ring follows.
+    /// Returns whether the program has read all bytes before the switch marker, and the ring
+    /// follows.
     fn is_before_ring(&self) -> bool {
         self.switched_by == Some(SwitchedBy::Marker) && !self.has_no_ring && self.shown.is_empty()
     }
 
     //= sockets-protocol.md: marker.2
-    /// Returns the record, if it has come as a whole. More bytes come only after this side has written its own.
+    /// Returns the record, if all of it has arrived. The peer sends further bytes only after this
+    /// side's record.
     fn record(&self) -> Result<Option<Record>, NoRecord> {
         match <[u8; Record::BYTES]>::try_from(self.record.as_slice()) {
             Ok(bytes) => Record::decode(bytes).map(Some).ok_or(NoRecord),
@@ -268,33 +274,33 @@ impl Prefix {
     }
 }
 
-/// Returns whether TCP was reset, or has ended in both directions.
+/// Returns whether TCP was reset, or was shut down in both directions.
 pub(crate) fn is_dead(tcp: BorrowedFd<'_>) -> bool {
     let mut entries = [PollFd::new(tcp, PollFlags::empty())];
     poll(&mut entries, PollTimeout::ZERO) == Ok(1)
 }
 
-/// The bytes behind the switch marker are no record.
+/// The bytes behind the switch marker are not a record.
 struct NoRecord;
 
-/// Whether the switch marker has come to a connection whose program reads TCP.
+/// Result of a search for the switch marker on a connection whose program reads TCP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Awaited {
-    /// It has come.
+    /// The marker has come.
     There,
-    /// It may be behind other bytes that TCP has.
+    /// The marker may be behind other bytes that TCP has.
     BehindBytes,
     /// TCP has no bytes.
     Nothing,
-    /// TCP has ended.
+    /// TCP has ended, so the marker never comes.
     Never,
 }
 
-/// The most bytes before the switch marker that are kept for a program that does not read: as many as a ring holds. TCP
-/// keeps the rest.
+/// Maximum number of bytes before the switch marker that are kept for a program that does not read:
+/// the size of a ring. Further bytes stay in TCP.
 const PREFIX_BYTES: usize = 256 * 1024;
 
-/// Bytes read at a time.
+/// Number of bytes read at a time.
 const READ_BYTES: usize = 16 * 1024;
 
 #[cfg(test)]
@@ -407,7 +413,7 @@ mod tests {
         setsockopt(&peer, sockopt::Linger, &at_once).expect("a socket");
         drop(peer);
         assert_eq!(part.look_for_marker(), Awaited::Never);
-        // The error was not taken away.
+        // The error is still pending.
         assert_eq!(part.pump(), Pumped::Reset);
     }
 

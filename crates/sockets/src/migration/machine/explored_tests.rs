@@ -1,8 +1,12 @@
-//! Explores every order of events at the two ends of a moving connection, up to a number of events: programs that
-//! write, read, shut down, close, or ask for TCP; offers; a group that carries messages and may be lost at any time; a
-//! TCP with room for two or three tokens, and switch markers of two tokens; ends that go home; and time that passes for
-//! one end and not for the other, as when a process is stopped. The decisions of the ends are the real [`Migration`]
-//! and [`Homing`]. What surrounds them is modelled here.
+//! Explores every order of events at the two ends of a moving connection, up to a number of events.
+//!
+//! The events are: programs that write, read, shut down, close, or ask for TCP; offers; a group
+//! that carries messages and may be lost at any time; a TCP with room for two or three tokens, and
+//! switch markers of two tokens; ends that return to TCP; and time that passes for one end but not
+//! for its peer, as when a process is stopped.
+//!
+//! The decisions of the ends are made by the real [`Migration`] and [`Homing`]. Everything else is
+//! modelled here.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -14,57 +18,59 @@ use crate::reasons::Reason;
 use crate::settings::Role;
 use crate::wire::Refusal;
 
-/// Faults that are planted.
+/// Faults planted in the model, each of which the exploration must find.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Planted {
     Nothing,
-    /// An end that has given up the group reads TCP as usual.
+    /// An end that has given up the group reads TCP without searching for a switch marker.
     DoesNotWatch,
-    /// The connecting end forgets the peer's answer when the group is lost.
+    /// The connecting end discards the peer's answer when the group is lost.
     ForgetsAnswer,
-    /// The accepting end is reset when the group is lost before the switch marker has come.
+    /// The accepting end is reset if the group is lost before the switch marker has come.
     DoesNotWait,
-    /// The accepting end ends when the group is lost while a part of the switch marker is written.
+    /// The accepting end ends the connection if the group is lost while a part of the switch marker
+    /// is written.
     LeavesRestOfMarker,
-    /// The connecting end does not write the switch marker back.
+    /// The connecting end does not echo its switch marker.
     DoesNotEcho,
-    /// Its program goes on writing behind the echo.
+    /// The program of the connecting end continues to write behind the echo.
     WritesBehindEcho,
-    /// Its program takes bytes of the ring although its peer cannot learn of that.
+    /// The program of the connecting end reads bytes of the ring, although the peer cannot learn of
+    /// that.
     ReadsRingBehindEnd,
-    /// The end of TCP resets an end that waits for the switch marker.
+    /// An end that waits for the switch marker is reset by the end of TCP.
     ResetsAtEnd,
-    /// A switch marker is given up after a part of it is written.
+    /// A switch marker is given up after a part of it was written.
     LeavesPartOfMarker,
     /// A program writes between two parts of a switch marker.
     WritesInMarker,
-    /// Bytes of the ring are read before the switch marker has come.
+    /// A program reads bytes of the ring before the switch marker has come.
     ReadsRingFirst,
     /// A late answer is ignored.
     IgnoresLateAnswer,
-    /// A stream is shut down in TCP at once while it moves.
+    /// A shutdown during the move is performed in TCP at once.
     ShutsAtOnce,
-    /// A peer that goes home at once is not followed.
+    /// An end does not follow a peer that returns to TCP immediately after the move.
     ForgetsReturn,
-    /// A connection that is closed while it moves is left to TCP.
+    /// A connection that is closed during its move is left to TCP.
     LeavesWhenClosed,
-    /// Rings are kept after the peer has refused.
+    /// Rings are not released after the peer has refused.
     KeepsRings,
 }
 
-/// What TCP carries.
+/// A token in TCP.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Token {
     Byte(u8),
     /// Half of a switch marker.
     Marker(u8),
-    /// Half of a switch marker that is written back.
+    /// Half of an echoed switch marker.
     Echo(u8),
     Record(u8),
     End,
 }
 
-/// What the group carries.
+/// A message in the group.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 enum Message {
     Join,
@@ -77,7 +83,7 @@ enum Message {
     Home,
 }
 
-/// How the program's reads take bytes out of TCP.
+/// The way in which the program's reads take bytes out of TCP.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 enum Reading {
     #[default]
@@ -87,30 +93,32 @@ enum Reading {
     Watching,
 }
 
-/// One end, and the direction in which it sends.
+/// One end, and the direction in which this end sends.
 #[derive(Clone, Debug, Eq, Hash, PartialEq)]
 struct End {
     migration: Migration,
     reading: Reading,
     has_stream: bool,
     has_rings: bool,
-    /// Halves of the switch marker that are written and seen.
+    /// Number of halves of the switch marker that this end has written
+    /// (`marker_written`) and received (`seen`).
     marker_written: u8,
     seen: u8,
-    /// It neither takes nor posts bytes of the ring.
+    /// The end neither reads nor posts bytes of the ring.
     is_ringless: bool,
-    /// Bytes that the program has written and read.
+    /// Number of bytes that the program has written (`written`) and read (`got`).
     written: u8,
     got: u8,
-    /// Bytes before the switch marker.
+    /// Number of bytes written before the switch marker.
     by_tcp: u8,
-    /// Bytes of the ring: posted, in the peer's ring, taken there, and known to be taken.
+    /// Number of bytes of the ring: posted, arrived in the peer's ring, taken from this end's ring,
+    /// and known to be taken by the peer.
     posted: u8,
     arrived: u8,
     taken: u8,
     known: u8,
     homing: Option<Homing>,
-    /// The peer's record, until this end goes home.
+    /// The peer's record, until this end returns to TCP.
     record: Option<u8>,
     is_shut: bool,
     has_ended_tcp: bool,
@@ -119,9 +127,9 @@ struct End {
     has_heard: bool,
     has_seen_loss: bool,
     is_reset: bool,
-    /// The peer posts nothing more.
+    /// The peer has returned to TCP and posts nothing more.
     is_peer_home: bool,
-    /// Tokens that TCP has room for.
+    /// Number of tokens for which TCP has room.
     room: usize,
     tcp: VecDeque<Token>,
     group: VecDeque<Message>,
@@ -132,7 +140,7 @@ struct State {
     ends: [End; 2],
     is_offered: bool,
     is_lost: bool,
-    /// Something has happened that justifies a reset.
+    /// An event has happened that justifies a reset.
     is_excused: bool,
 }
 
@@ -185,7 +193,7 @@ const STEPS: [Step; 21] = [
     Step::SeeReset,
 ];
 
-/// These steps may never happen. All others happen sooner or later.
+/// Steps that may never happen. Each other step happens eventually.
 const FREE: [Step; 10] = [
     Step::Begin,
     Step::Time,
@@ -199,13 +207,13 @@ const FREE: [Step; 10] = [
     Step::Lose,
 ];
 
-/// Bytes of a ring.
+/// Size of a ring in bytes.
 const RING: u8 = 2;
 
-/// The clock of an end, which stands still. What is due is due at once.
+/// The clock of an end, which stands still. Anything due in the future is due now.
 pub(super) const NOW: Instant = Instant(100_000_000_000);
 
-/// After all limits.
+/// A time after all limits.
 const LATE: Instant = Instant(2 * NOW.0);
 
 type Broken = String;
@@ -254,7 +262,7 @@ impl End {
         )
     }
 
-    /// The kernel serves it, as at the start or again.
+    /// Returns whether the connection has returned to TCP.
     fn is_home(&self) -> bool {
         self.phase() == Phase::Ended(Reason::Home)
     }
@@ -275,7 +283,7 @@ impl End {
         }
     }
 
-    /// Returns whether its ring is full of bytes that the peer has not taken, as far as it knows.
+    /// Returns whether, as far as this end knows, the peer's ring is full.
     fn is_full(&self) -> bool {
         self.written - self.by_tcp - self.known >= RING
     }
@@ -287,7 +295,7 @@ impl State {
         Self { ends, is_offered: false, is_lost: false, is_excused: false }
     }
 
-    /// Feeds an event to an end, and performs its actions.
+    /// Passes an event to an end, and performs the actions that it returns.
     fn feed(&mut self, planted: Planted, index: usize, event: Event, now: Instant) {
         let end = &mut self.ends[index];
         let phase = end.phase();
@@ -334,7 +342,7 @@ impl State {
         };
         match action {
             Action::SendOffer => self.is_offered = true,
-            // Noticing it is a step of its own.
+            // The effect of these actions is a step of its own.
             Action::FindGroup | Action::Switch | Action::LookForMarker => {}
             Action::MakeStream => {
                 (end.has_stream, end.has_rings) = (true, true);
@@ -374,14 +382,14 @@ impl State {
         if end.phase() != Phase::Switching {
             return;
         }
-        // The kernel answers with a reset after the close.
+        // The peer has closed the connection, so its kernel answers with a reset.
         let is_deaf = peer.is_closed() && matches!(peer.phase(), Phase::Ended(_));
         let is_echo = end.migration.is_echoing();
         let event = if index == 0 && !is_marker_there {
             let is_lost = peer.tcp.front() == Some(&Token::End);
             if is_lost { Event::MarkerFails(Reason::Closed) } else { Event::MarkerEarly }
         } else if end.migration.has_ended_tcp() {
-            // The peer takes the end as the switch marker.
+            // The peer accepts the end of TCP as the switch marker.
             end.marker_written = 2;
             Event::MarkerWritten
         } else if end.has_ended_tcp {
@@ -394,7 +402,7 @@ impl State {
                 end.marker_written += 1;
             }
             match end.marker_written {
-                // The peer may see it before this end does anything else.
+                // The peer may see the marker before this end takes its next step.
                 2 if !is_whole => return,
                 2 => Event::MarkerWritten,
                 _ if is_deaf => Event::MarkerFails(Reason::Closed),
@@ -405,16 +413,18 @@ impl State {
             end.by_tcp = end.written;
             end.reading = Reading::Plain;
             end.is_ringless |= is_echo || end.migration.has_ended_tcp();
-            // The stream reads TCP after the switch marker is written and before the phase changes.
+            // The stream reads TCP after the switch marker is written, and before the phase
+            // changes.
             while self.pump(planted, index) {}
         }
         self.feed(planted, index, event, now);
-        // What was lost while the switch marker was written is lost for the stream.
+        // If the peer was lost while the switch marker was written, the stream is reset.
         let end = &mut self.ends[index];
         end.is_reset |= end.phase() == Phase::PeerLost;
     }
 
-    /// The stream takes its switch marker, and what follows, out of TCP. The program reads the bytes before it.
+    /// Lets the stream read its switch marker, and the record behind it, out of TCP. The program
+    /// reads the bytes before the marker.
     fn pump(&mut self, planted: Planted, index: usize) -> bool {
         let (own, peer) = two(&mut self.ends, index);
         let front = peer.tcp.front().copied();
@@ -425,7 +435,7 @@ impl State {
                 peer.tcp.pop_front();
                 true
             }
-            // The peer has moved nothing.
+            // The peer has moved nothing, so the end of TCP stands for its switch marker.
             Some(Token::End) if own.seen == 0 && index == 1 && !own.is_reset => {
                 if planted == Planted::ResetsAtEnd {
                     own.reset();
@@ -435,12 +445,12 @@ impl State {
                 self.feed(planted, index, Event::Return, NOW);
                 true
             }
-            // The stream keeps bytes that no program reads.
+            // The program has closed the connection, so the stream discards its bytes.
             Some(Token::Byte(_)) if own.is_closed() && own.seen < 2 => {
                 peer.tcp.pop_front();
                 true
             }
-            // Nothing but a record follows a switch marker.
+            // Only a record may follow a switch marker.
             Some(Token::Byte(_)) if own.seen == 2 && own.record.is_none() => {
                 let is_early = own.homing.as_ref().is_none_or(|homing| !homing.has_record());
                 let is_first = is_early && !own.is_reset;
@@ -459,7 +469,8 @@ impl State {
         }
     }
 
-    /// Returns the state after a step; `None` if it cannot happen now, an error if it breaks a promise to programs.
+    /// Returns the state after a step; `None` if the step cannot happen now; an error if the step
+    /// breaks a promise to programs.
     fn after(&self, planted: Planted, index: usize, step: Step) -> Option<Result<Self, Broken>> {
         let mut next = self.clone();
         let done = next.happen(planted, index, step)?;
@@ -470,7 +481,7 @@ impl State {
         let is_lost = self.is_lost;
         let (own, peer) = two(&mut self.ends, index);
         let phase = own.phase();
-        // No event happens at an end that is about to switch.
+        // An end that has written its switch marker handles that event first.
         let is_about_to = phase == Phase::Switching && own.marker_written == 2;
         (!is_about_to || step == Step::Marker).then_some(())?;
         match step {
@@ -621,14 +632,14 @@ impl State {
                 peer.tcp.pop_front();
                 Some(own.get(byte))
             }
-            // It stays in TCP, however often it is read.
+            // The end stays in TCP, so it can be read any number of times.
             Token::End if !own.is_on_edge() => Some(own.see_end(peer)),
             Token::End if own.is_on_edge() && own.seen == 0 => {
                 self.pump(planted, index).then_some(Ok(()))
             }
             Token::End if own.seen == 2 && own.record.is_some() => None,
             Token::End if own.homing.as_ref().is_some_and(Homing::has_record) => None,
-            // TCP ends behind a part of the switch marker, or all of it, and nothing else comes.
+            // TCP has ended behind a switch marker or a part of it.
             Token::End if !own.peer_ended && own.phase() != Phase::PeerLost => {
                 own.reset();
                 Some(Ok(()))
@@ -671,7 +682,7 @@ impl State {
 
     fn see_reset(&mut self, index: usize) -> Option<Result<(), Broken>> {
         let (own, peer) = two(&mut self.ends, index);
-        // The kernel answers for a connection that was closed.
+        // If the peer has closed the connection, the kernel answers with a reset.
         let is_closed = peer.is_closed() && matches!(peer.phase(), Phase::Ended(_));
         let is_answered = is_closed && own.is_on_edge() && !own.tcp.is_empty();
         ((peer.is_reset || is_answered) && !own.is_reset).then_some(())?;
@@ -725,7 +736,7 @@ impl State {
             let is_early = own.seen < 2 && planted == Planted::DoesNotWait;
             if own.homing.is_none() && (is_early || is_ending) {
                 own.reset();
-                // The peer can still read its ring, so the reset is justified.
+                // The peer can still read its ring, so a reset is justified.
                 self.is_excused |= is_ending;
             } else {
                 self.feed(planted, index, Event::Return, NOW);
@@ -746,7 +757,7 @@ impl State {
         if is_reset && !self.is_excused { Err("reset for no reason".into()) } else { Ok(()) }
     }
 
-    /// Checks in a state without further events that all promises to programs are kept.
+    /// Checks a state without further steps: all promises to programs must be kept.
     fn check_rest(&self) -> Result<(), Broken> {
         let [one, other] = &self.ends;
         if one.is_reset || other.is_reset {
@@ -842,11 +853,11 @@ fn two(ends: &mut [End; 2], index: usize) -> (&mut End, &mut End) {
     if index == 0 { (one, other) } else { (other, one) }
 }
 
-/// Bytes that each program writes.
+/// Number of bytes that each program writes.
 const WRITTEN: u8 = 2;
 
-/// Explores all states within a number of steps, breadth first. Returns how many there are, or the first broken promise
-/// and the steps to it.
+/// Explores all states within `depth` steps, breadth first. Returns the number of states, or the
+/// first broken promise with the steps that led to it.
 fn explore(
     room: usize,
     start: &[(usize, Step)],
@@ -884,14 +895,14 @@ fn explore(
     Ok(seen.len())
 }
 
-/// Both have begun, and the offer is about to come.
+/// Both ends have begun, and the offer is about to arrive.
 const BEGUN: [(usize, Step); 2] = [(0, Step::Begin), (1, Step::Begin)];
 
-/// The offer was taken, and the group is established.
+/// The offer is accepted, and the group is established.
 const ASKED: [(usize, Step); 4] =
     [(0, Step::Begin), (1, Step::Begin), (0, Step::Offer), (0, Step::GroupUp)];
 
-/// The group is lost before the connecting end has the answer.
+/// The group is lost before the connecting end has received the answer.
 const LOST: [(usize, Step); 8] = [
     (0, Step::Begin),
     (1, Step::Begin),
@@ -903,7 +914,8 @@ const LOST: [(usize, Step); 8] = [
     (0, Step::SeeLoss),
 ];
 
-/// The answer comes after the connecting end has stopped waiting and its program has shut TCP down.
+/// The answer arrives after the connecting end has stopped waiting and its program has shut TCP
+/// down.
 const LATE_ANSWER: [(usize, Step); 11] = [
     (0, Step::Begin),
     (1, Step::Begin),
@@ -918,7 +930,7 @@ const LATE_ANSWER: [(usize, Step); 11] = [
     (0, Step::Deliver),
 ];
 
-/// Both have moved.
+/// Both ends have moved.
 const MOVED: [(usize, Step); 10] = [
     (0, Step::Begin),
     (1, Step::Begin),
