@@ -56,8 +56,7 @@ fn let_in(deferred: u64) {
         // SAFETY: both sets are valid. The handler runs before the call returns, and may not return.
         unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, &raw mut mask) };
         if WAS_BLOCKED.with(|blocked| take_bit(blocked, signal)) {
-            // The call had let it in for the time of its wait.
-            // SAFETY: as above.
+            // The call had let it in for the time of its wait. SAFETY: as above.
             unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
         }
     }

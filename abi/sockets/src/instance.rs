@@ -169,8 +169,8 @@ fn start() -> Option<&'static Sockets> {
     match Sockets::start(settings, Arc::new(ProgramDescriptors)) {
         Ok(sockets) => {
             STARTED.store(Box::into_raw(Box::new(sockets)), Ordering::Release);
-            // After that of the runtime, so it is called before it.
-            // SAFETY: the handler is a function without captured state.
+            // After that of the runtime, so it is called before it. SAFETY: the handler is a
+            // function without captured state.
             unsafe { libc::atexit(at_exit) };
             started()
         }

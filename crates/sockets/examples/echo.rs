@@ -1,11 +1,12 @@
-//! Round trips and one stream between two processes over the loopback interface, by the edge and by kernel TCP:
+//! Measures round trips or one stream between two processes over the loopback interface, by the
+//! edge or by kernel TCP:
 //!
 //! ```sh
 //! cargo run --release -p sockets --example echo -- edge ping 20000
 //! cargo run --release -p sockets --example echo -- tcp stream 4000
 //! ```
 //!
-//! The last argument is a number of round trips of 14 bytes, or of writes of 128 KiB.
+//! The last argument is the number of round trips of 14 bytes, or of writes of 128 KiB.
 #![expect(clippy::disallowed_methods, reason = "it measures time")]
 
 use std::error::Error;
@@ -47,7 +48,7 @@ fn measure(by: &str, what: &str, count: u32) -> Outcome<()> {
     end.send(&answered_each.to_be_bytes())?;
     let bytes = vec![7; length];
     let mut answer = vec![0; 14];
-    // The first round trips move the connection.
+    // The first round trips move the connection to the edge.
     let round = |answer: &mut [u8]| -> Outcome<()> {
         for _ in 0..answered_each {
             end.send(&bytes)?;
@@ -177,7 +178,7 @@ impl End {
         }
     }
 
-    /// Returns whether it may still move.
+    /// Returns whether the connection may still move.
     fn is_undecided(&self) -> Outcome<bool> {
         let Self::Edge { connection, .. } = self else { return Ok(false) };
         match connection.route() {

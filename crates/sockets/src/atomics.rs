@@ -1,5 +1,5 @@
-//! Atomics of the send and receive halves of a stream, which a thread of the program shares with the thread inside the
-//! engine: those of the standard library, or loom's in its models.
+//! Atomics of the send and receive halves of a stream, which a thread of the program shares with
+//! the thread inside the engine. They are those of the standard library, or loom's when models run.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::Mutex;
@@ -15,15 +15,16 @@ pub(crate) use loom::sync::Mutex;
 #[cfg(loom)]
 pub(crate) use self::fenced::{AtomicBool, AtomicU64};
 
-/// Locks a mutex of loom, as [`crate::lock::lock`] does one of the standard library.
+/// Locks a mutex of loom, as [`crate::lock::lock`] locks a mutex of the standard library.
 #[cfg(loom)]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> loom::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Loom treats sequentially consistent accesses as weaker than they are, but models sequentially consistent fences. So
-/// a sequentially consistent store has a fence behind it here, which orders it before later loads, as compilers do on
-/// x86-64. Loads have no fence, so that a store that is declared weaker stays weaker.
+/// Atomics with fences for loom. Loom treats sequentially consistent accesses as weaker than they
+/// are, but models sequentially consistent fences correctly. Therefore each sequentially consistent
+/// store here is followed by a fence that orders it before later loads, as compilers do on x86-64.
+/// Loads have no fence, so that a store declared weaker stays weaker.
 #[cfg(loom)]
 mod fenced {
     use loom::sync::atomic::{self, Ordering, fence};

@@ -1,4 +1,4 @@
-//! The calls of a program on connections.
+//! The program's calls on connections.
 
 pub(crate) mod connection;
 pub(crate) mod descriptor_table;

@@ -1,8 +1,8 @@
 //! Counters of the library. They show which route the bytes of a program have taken.
 //!
-//! The counters are a static, because a process has one copy of the library. A
-//! [`Report`] of them is written to the file that `ETHERNOT_SOCKETS_COUNTERS` asks for, and is
-//! shown by `ethernot stat`.
+//! The counters are a static, because a process has one copy of the library. A [`Report`] of them
+//! is written to the file that `ETHERNOT_SOCKETS_COUNTERS` asks for, and is shown by
+//! `ethernot stat`.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,9 +1,10 @@
-//! Signal handlers run between the program's calls on connections, never within one.
+//! Signal handlers, which must run between the program's calls on connections, and never within
+//! one.
 //!
-//! A handler may do all that POSIX allows: read, write, close, end the process, or jump elsewhere. Within a call the
-//! thread holds locks of this library. A handler that ran there could wait for them or leave them locked. So a signal
-//! that arrives during a call stays pending and is delivered when the thread leaves the call. A call that waits returns
-//! at once.
+//! A handler may do all that POSIX allows: read, write, close, end the process, or jump elsewhere.
+//! Within a call the thread holds locks of this library. A handler that ran there could wait for
+//! those locks, or leave them locked. Therefore a signal that arrives during a call is deferred,
+//! and delivered when the thread leaves the call. A call that waits returns at once.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,22 +47,22 @@ pub fn is_deferred(signal: u32) -> bool {
     DEFERRED.get() >> signal & 1 == 1
 }
 
-/// Returns whether the thread should leave its call, because a handler is deferred.
+/// Returns whether the thread should leave its call, because a signal is deferred.
 #[inline]
 pub(crate) fn are_wanted() -> bool {
     DEFERRED.get() != 0
 }
 
-/// Records that the program has handlers that may be deferred.
+/// Records that the program has handlers that may have to be deferred.
 pub fn note_any() {
     ARE_ANY.store(true, Ordering::Relaxed);
 }
 
-/// Prepares the calling thread to sleep within a call. `None` if it must leave the call at once, because a handler is
-/// deferred.
+/// Prepares the calling thread to sleep within a call. Returns `None` if it must leave the call at
+/// once, because a signal is deferred.
 ///
-/// A signal that is deferred after this check and before the sleep is blocked, and would not end the sleep. So the
-/// thread sleeps with the signal mask that it had at this check.
+/// A signal that is deferred after this check and before the sleep is blocked, and would not end
+/// the sleep. Therefore the thread must sleep with the signal mask that it had at this check.
 pub fn before_sleep() -> Option<Sleeping> {
     if !ARE_ANY.load(Ordering::Relaxed) {
         return Some(Sleeping(None));
@@ -70,12 +71,12 @@ pub fn before_sleep() -> Option<Sleeping> {
     (!are_wanted()).then_some(Sleeping(mask))
 }
 
-/// See [`before_sleep`].
+/// The signal mask for a sleep; returned by [`before_sleep`].
 #[derive(Clone, Copy, Debug)]
 pub struct Sleeping(Option<libc::sigset_t>);
 
 impl Sleeping {
-    /// Returns the signal mask for the sleep; `None` to keep the current one.
+    /// Returns the signal mask for the sleep; `None` to keep the current mask.
     pub const fn blocked(&self) -> Option<&libc::sigset_t> {
         self.0.as_ref()
     }

@@ -2,7 +2,8 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks a mutex even if a thread has panicked while it held it. The data under such locks is consistent at any time.
+/// Locks a mutex even if a thread has panicked while it held it. Data under such locks must be
+/// consistent at any time.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

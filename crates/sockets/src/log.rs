@@ -1,8 +1,8 @@
-//! Log of the library: on the program's standard error, or in a file.
+//! The log of the library, on the program's standard error or in a file.
 //!
-//! A process has one standard error and one log, so it is a static, and every part of the library writes there. No
-//! descriptor is kept open, because a program that closes all descriptors it does not know would close this one too and
-//! then open its own at that number.
+//! The log is a static, because a process has one standard error and every part of the library logs
+//! there. No descriptor is kept open: a program that closes all unknown descriptors would close it,
+//! and might then open a file of its own at that number.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -17,19 +17,19 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{FileStat, SFlag, fstat};
 use thiserror::Error;
 
-/// How much is logged.
+/// The level up to which messages are logged.
 #[derive(Clone, Copy, Debug, Default, Eq, Ord, PartialEq, PartialOrd)]
 pub enum LogLevel {
-    /// Nothing.
+    /// No messages.
     Off,
-    /// Failures.
+    /// Failures only.
     Error,
-    /// Also unusual conditions.
+    /// Failures and unusual conditions.
     #[default]
     Warn,
-    /// Also the outcome of each connection.
+    /// Failures, unusual conditions, and the outcome of each connection.
     Info,
-    /// Also the steps of each connection.
+    /// All of these, and the steps of each connection.
     Debug,
 }
 
@@ -53,10 +53,10 @@ impl FromStr for LogLevel {
     }
 }
 
-/// Sets the level and the file; without a file, the log goes to standard error. Only the first call counts, because
-/// settings are read once.
+/// Sets the level and the file; without a file, the log goes to standard error. Later calls have no
+/// effect, because settings are read once.
 pub fn begin(level: LogLevel, file: Option<&Path>) {
-    // A second call comes from another copy of the library.
+    // A second call is made by another copy of the library.
     let _ = LOG.set(Log::new(level, file));
 }
 
@@ -90,21 +90,20 @@ impl Log {
         match &self.file {
             Some(path) => {
                 let line = format!("{} {process} {what}\n", now());
-                // The disk may be full, or the folder removed. The program goes on without the line.
+                // The disk may be full, or the folder removed. The line is then lost.
                 let _full = shared_files::append_to(path)
                     .and_then(|mut file| file.write_all(line.as_bytes()));
             }
             None if self.is_for_people() => {
-                // The program may have closed standard error.
+                // The program may have closed standard error, so errors are ignored.
                 let _closed = writeln!(io::stderr(), "ethernot-sockets[{process}]: {what}");
             }
             None => {}
         }
     }
 
-    /// Returns whether descriptor 2 is still an output for people. A program that has closed it may
-    /// have opened anything at this number, such as a connection or a database, which must not
-    /// receive log lines.
+    /// Returns whether descriptor 2 is still an output that people read. A program that has closed
+    /// it may have opened any file or connection at that number, which must not receive log lines.
     fn is_for_people(&self) -> bool {
         let Ok(found) = fstat(io::stderr()) else { return false };
         if self.stderr == Some(identity(&found)) {
@@ -129,7 +128,7 @@ fn identity(found: &FileStat) -> (u64, u64) {
     (found.st_dev, found.st_ino)
 }
 
-/// Returns the seconds since 1970.
+/// Returns the number of seconds since 1970.
 #[expect(clippy::disallowed_methods, reason = "people compare the times of several hosts")]
 fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

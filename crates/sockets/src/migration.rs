@@ -1,4 +1,4 @@
-//! Moves one end of a connection to the edge and back to TCP. Decides without any I/O.
+//! Decides when one end of a connection moves to the edge and returns to TCP. Has no I/O.
 
 pub(crate) mod attempts;
 pub(crate) mod homing;

@@ -1,4 +1,5 @@
-//! Networks in which connections may move: networks that are named, or those of this host's interfaces.
+//! Networks in which connections may move: those that are named, and those of this host's
+//! interfaces.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,23 +11,24 @@ use nix::sys::socket::SockaddrStorage;
 
 use crate::rules::{Network, NetworkError};
 
-/// Networks in which connections may move. The default is those of the host.
+/// Networks in which connections may move. By default those of this host's interfaces.
 #[derive(Clone, Debug)]
 pub(crate) struct Networks {
     named: Vec<Network>,
-    /// Also the networks of this host's interfaces, as last read.
+    /// The networks of this host's interfaces as last read, if they are included.
     host: Option<Arc<Mutex<Found>>>,
 }
 
 #[derive(Debug, Default)]
 struct Found {
     networks: Vec<Network>,
-    /// When the interfaces were read; not before the first connection, because most programs make none.
+    /// The time at which the interfaces were read. They are read at the first connection, because
+    /// most programs make none.
     at: Option<Instant>,
 }
 
 impl Networks {
-    /// Reads a list of networks, addresses, `host`, `all` and `none`.
+    /// Parses a list of networks, addresses, `host`, `all` and `none`.
     pub(crate) fn parse(text: &str) -> Result<Self, NetworkError> {
         let mut networks = Self { named: Vec::new(), host: None };
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -44,7 +46,7 @@ impl Networks {
         Ok(networks)
     }
 
-    /// Returns whether the address is in one of them.
+    /// Returns whether the address is in one of the networks.
     pub(crate) fn contain(&self, address: IpAddr) -> bool {
         let has = |networks: &[Network]| networks.iter().any(|network| network.contains(address));
         if has(&self.named) {
@@ -55,7 +57,7 @@ impl Networks {
         if has(&host.networks) {
             return true;
         }
-        // Interfaces may appear while programs run.
+        // Read the interfaces again, because an interface may have been added.
         host.look_again() && has(&host.networks)
     }
 }
@@ -67,7 +69,8 @@ impl Default for Networks {
 }
 
 impl Found {
-    /// Reads the interfaces, unless that was done within the last [`MOMENT`]. Returns whether they were read.
+    /// Reads the interfaces, unless they were read within the last [`MOMENT`]. Returns whether they
+    /// were read.
     #[expect(clippy::disallowed_methods, reason = "how old is what is known of the host")]
     fn look_again(&mut self) -> bool {
         let now = Instant::now();
@@ -106,7 +109,7 @@ fn ip_of(address: &SockaddrStorage) -> Option<IpAddr> {
     v4().or_else(v6)
 }
 
-/// Returns the length of the prefix of a mask; `None` if other bits are set behind it.
+/// Returns the prefix length of a network mask; `None` if other bits are set behind the prefix.
 fn bits_of(mask: IpAddr) -> Option<u8> {
     let (ones, all) = match mask {
         IpAddr::V4(mask) => (mask.to_bits().leading_ones(), mask.to_bits().count_ones()),
@@ -115,7 +118,7 @@ fn bits_of(mask: IpAddr) -> Option<u8> {
     u8::try_from(ones).ok().filter(|_| ones == all)
 }
 
-/// How long the networks of the interfaces are cached.
+/// The time for which the networks of the interfaces are cached.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// Maps an IPv4-mapped IPv6 address to IPv4.

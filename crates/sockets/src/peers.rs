@@ -1,7 +1,8 @@
-//! What a process has learned about services that it had connections with: which peers never answer, and whose
-//! connections last.
+//! Memory of earlier connections: which services have silent peers, and which services have lasting
+//! connections.
 //!
-//! A peer without the library is asked once a minute, not for each connection.
+//! With this memory, a peer without the library is asked once a minute, and not for each
+//! connection.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +10,8 @@ use std::time::Duration;
 
 use crate::rules::Role;
 
-/// A service: the peer's address, and the port at which the accepting side listens, on either host.
+/// A service: the peer's address, and the port on which the accepting side listens, whichever side
+/// that is.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Service {
     peer: IpAddr,
@@ -27,7 +29,8 @@ impl Service {
     }
 }
 
-/// Known services. A new one replaces the one that was used longest ago. Times are relative to any fixed moment.
+/// Services of recent connections. A new service replaces the one unused for the longest time.
+/// Times are relative to any fixed moment.
 #[derive(Debug, Default)]
 pub struct Peers {
     known: HashMap<Service, Known>,
@@ -36,19 +39,20 @@ pub struct Peers {
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     used: Duration,
-    /// When a connection moved last.
+    /// The time at which a connection last moved.
     answered: Option<Duration>,
-    /// When a peer last failed to answer.
+    /// The time at which a peer last failed to answer.
     silent: Option<Duration>,
-    /// How many connections in a row have ended before the peer answered.
+    /// Number of consecutive connections that have ended before the peer answered.
     unanswered: u8,
-    /// How many connections in a row have lasted.
+    /// Number of consecutive connections that have lasted.
     lasting: u8,
 }
 
 impl Peers {
     //= sockets-protocol.md: move.4
-    /// Returns whether a peer of the service may be asked: none was silent within the last minute.
+    /// Returns whether a peer of the service may be asked to move: no peer was silent within the
+    /// last minute.
     pub fn may_ask(&mut self, now: Duration, service: Service) -> bool {
         let Some(known) = self.known.get_mut(&service) else { return true };
         known.used = now;
@@ -56,7 +60,8 @@ impl Peers {
     }
 
     //= sockets-protocol.md: move.2
-    /// Returns whether a connection with the service is likely to last, as the ones before it did.
+    /// Returns whether a connection with the service is expected to last, because the previous
+    /// connections did.
     pub fn lasts(&self, service: Service) -> bool {
         self.known.get(&service).is_some_and(|known| known.lasting >= LASTING_MIN)
     }
@@ -80,8 +85,8 @@ impl Peers {
         (known.answered, known.silent, known.unanswered) = (Some(now), None, 0);
     }
 
-    /// Records that a peer was asked and has not answered. If another peer of the service has answered lately,
-    /// peers are still asked.
+    /// Records that a peer was asked and has not answered. If a peer of the service has answered
+    /// within the last minute, the service is still asked.
     pub fn on_silent(&mut self, now: Duration, service: Service) {
         let known = self.entry(now, service);
         known.unanswered = 0;
@@ -90,7 +95,8 @@ impl Peers {
         }
     }
 
-    /// Records that a connection has ended before the peer answered. This side had waited for `waited`.
+    /// Records that a connection has ended before the peer answered. `waited` is the time since
+    /// this side asked.
     pub fn on_unanswered(&mut self, now: Duration, service: Service, waited: Duration) {
         let known = self.entry(now, service);
         known.unanswered += 1;
@@ -112,20 +118,21 @@ impl Peers {
     }
 }
 
-/// For how long a silent peer is not asked again.
+/// The time for which the peers of a service are not asked after one was silent.
 const SILENT_FOR: Duration = Duration::from_mins(1);
 
-/// A peer that has not answered within this time has probably no library: it would have opened its rendezvous socket
-/// earlier.
+/// The time within which a peer with the library answers: it opens its rendezvous socket early. A
+/// peer that is silent for longer probably has no library.
 const ANSWER_WITHIN: Duration = Duration::from_millis(200);
 
-/// How many connections in a row may end without an answer before the peer counts as silent.
+/// Number of consecutive connections without an answer at which the peer is treated as silent.
 const UNANSWERED_MAX: u8 = 8;
 
-/// How many connections in a row must last before the next one is expected to.
+/// Number of consecutive lasting connections after which the next one is expected to last.
 const LASTING_MIN: u8 = 2;
 
-/// How many services are remembered, 96 bytes each. Finding the oldest takes a microsecond.
+/// Maximum number of services remembered, of 96 bytes each. A search for the oldest takes a
+/// microsecond.
 const PEERS_MAX: usize = 1024;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
-//! Reports to other processes what became of the connections of this one, as `ethernot stat` shows it.
+//! Reports the outcome of this process's connections to other processes, such as `ethernot stat`.
 //!
-//! A process whose connections may move listens on an abstract Unix socket. Its name begins with [`SOCKET`] and ends
-//! with the process ID. A client of the same user or of root that connects receives one [`Report`] in JSON.
+//! A process whose connections may move listens on an abstract Unix socket. The name of the socket
+//! begins with [`SOCKET`] and ends with the process ID. A client that connects receives one
+//! [`Report`] in JSON, if it has the same user or is root.
 //!
 //! [`Report`]: crate::counters::Report
 
@@ -18,17 +19,18 @@ use runtime::Runtime;
 
 use crate::counters::report;
 
-/// Prefix of the names of sockets.
+/// Prefix of the names of the sockets.
 pub const SOCKET: &str = "ethernot-sockets-";
 
-/// The socket of a process. It ends with the process and leaves nothing behind.
+/// The socket of a process. As an abstract socket it ends with the process, and leaves no file
+/// behind.
 #[derive(Debug)]
 pub(crate) struct Statistics {
     listener: UnixListener,
 }
 
 impl Statistics {
-    /// Listens, if possible. Connections move without it, too.
+    /// Starts to listen, if possible. Connections can move without the socket, too.
     pub(crate) fn listen() -> Option<Self> {
         listen().ok().map(|listener| Self { listener })
     }
@@ -38,19 +40,20 @@ impl Statistics {
         runtime.watch_listener(self.listener.as_fd(), KEY)
     }
 
-    /// Answers clients that may read the report. It never blocks: a report fits in the send buffer of a socket.
+    /// Sends the report to each client that may read it. Never blocks, because a report fits in the
+    /// send buffer of a socket.
     pub(crate) fn answer(&self) {
         while let Ok((stream, _)) = self.listener.accept() {
             if may_know(&stream) {
-                // The client may have closed the socket.
+                // The client may have closed the socket, so errors are ignored.
                 let _gone = write(stream);
             }
         }
     }
 }
 
-/// Listens under the ID of this process. If a process with the same ID in another container of this network namespace
-/// uses that name, another number is inserted.
+/// Listens under the ID of this process. If that name is in use by a process with the same ID, in
+/// another container of this network namespace, inserts a number.
 fn listen() -> io::Result<UnixListener> {
     let process = process::id();
     let names = (1..=NAMES_MAX).map(|place| match place {
@@ -72,7 +75,7 @@ fn listen() -> io::Result<UnixListener> {
     Err(refused)
 }
 
-/// Returns whether the client is of the same user, or root.
+/// Returns whether the client has the same user as this process, or is root.
 fn may_know(stream: &UnixStream) -> bool {
     getsockopt(stream, PeerCredentials)
         .is_ok_and(|asks| asks.uid() == 0 || asks.uid() == geteuid().as_raw())
@@ -83,11 +86,11 @@ fn write(mut stream: UnixStream) -> io::Result<()> {
     stream.write_all(&serde_json::to_vec(&report())?)
 }
 
-/// Key with which the hooks are called when a client connects. Keys of rendezvous sockets are smaller, and those of
-/// streams do not have both bits.
+/// Key of the socket in the runtime: the hooks are called with it when a client connects. Keys of
+/// rendezvous sockets are smaller, and keys of streams do not have both bits.
 pub(crate) const KEY: u64 = 1 << 62 | 1 << 40;
 
-/// Containers with a process of the same ID that can have a socket.
+/// Maximum number of containers whose processes with the same ID can have a socket.
 const NAMES_MAX: u32 = 64;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The bytes of a moved connection: its rings, its switch marker, and what the kernel reports of its descriptor.
+//! The bytes of a moved connection: its rings, its switch marker, and the readiness of its
+//! descriptor.
 
 pub(crate) mod arena;
 pub(crate) mod held;

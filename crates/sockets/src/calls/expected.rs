@@ -1,26 +1,28 @@
-//! Connections that expect a switch marker. The kernel counts the marker as bytes for the program, so what it reports
-//! of their descriptors may have to be corrected.
+//! Connections that expect a switch marker. The kernel counts the marker as bytes for the program,
+//! so its reports on the descriptors of such connections may have to be corrected.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Shows whether the kernel may have counted switch markers while it answered a query.
+/// Shows whether the kernel may have counted a switch marker while it answered a query.
 #[derive(Clone, Copy, Debug)]
 pub struct Hiding {
-    /// Connections of the process that were decided when the query began.
+    /// Number of connections of the process that had stopped expecting a marker when the query
+    /// began.
     decided: u64,
 }
 
-/// Counts a connection as one that expects a switch marker, until it is dropped.
+/// Counts a connection as expecting a switch marker, until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Expects(());
 
 impl Hiding {
-    /// Begins an expectation; to be called before the kernel is queried.
+    /// Begins the observation. Must be called before the kernel is queried.
     pub fn begin() -> Self {
         Self { decided: DECIDED.load(Ordering::SeqCst) }
     }
 
-    /// Returns whether any connection of the process has expected a switch marker since.
+    /// Returns whether any connection of the process has expected a switch marker since
+    /// [`Hiding::begin`].
     pub fn was_possible(self) -> bool {
         BEGUN.load(Ordering::SeqCst) != self.decided
     }
@@ -39,6 +41,7 @@ impl Drop for Expects {
     }
 }
 
-/// Connections of the process that have begun to expect a switch marker, and how many of them have stopped.
+/// Number of connections of the process that have begun to expect a switch marker (`BEGUN`), and
+/// that have stopped (`DECIDED`).
 static BEGUN: AtomicU64 = AtomicU64::new(0);
 static DECIDED: AtomicU64 = AtomicU64::new(0);

@@ -1,4 +1,4 @@
-//! Sending bytes of files.
+//! Calls that send bytes of files.
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
@@ -31,7 +31,7 @@ impl Connection {
     /// Sends bytes of a file, as `sendfile` does.
     ///
     /// # Errors
-    /// As of `sendfile`.
+    /// The errors of `sendfile`.
     pub fn send_file(
         &self,
         fd: BorrowedFd<'_>,
@@ -45,7 +45,8 @@ impl Connection {
         self.send_file_by_copy(fd, file, offset, count)
     }
 
-    /// Reads the file and sends its bytes. Bytes that were read and could not be sent are read again by the next call.
+    /// Reads the file and sends its bytes. Bytes that were read but could not be sent are read
+    /// again by the next call.
     pub(crate) fn send_file_by_copy(
         &self,
         fd: BorrowedFd<'_>,
@@ -103,8 +104,8 @@ impl Connection {
     }
 }
 
-/// Bytes of a file that are read at a time.
+/// Number of bytes of a file read at a time.
 const FILE_BYTES: usize = 64 * 1024;
 
-/// Stands for the offset in a file that has none, such as a pipe.
+/// Stands for the offset of a file without offsets, such as a pipe.
 const NOT_SEEKABLE: off_t = -1;

@@ -1,25 +1,26 @@
-//! Flags of send and receive calls, by their meaning.
+//! Flags of calls that send or receive.
 
-/// How bytes are received.
+/// Flags of a call that receives.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct ReceiveFlags {
-    /// `MSG_PEEK`: the bytes stay.
+    /// `MSG_PEEK`: the bytes stay in the receive queue.
     pub peek: bool,
-    /// `MSG_WAITALL`: not less than was asked for, unless the stream ends.
+    /// `MSG_WAITALL`: wait for all bytes that were asked for, unless the stream ends.
     pub wait_all: bool,
-    /// `MSG_DONTWAIT`: as if the descriptor did not block.
+    /// `MSG_DONTWAIT`: treat the descriptor as non-blocking.
     pub dont_wait: bool,
     /// `MSG_TRUNC`: the bytes are discarded.
     pub discard: bool,
 }
 
-/// How bytes are sent.
+/// Flags of a call that sends.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct SendFlags {
-    /// `MSG_DONTWAIT`: as if the descriptor did not block.
+    /// `MSG_DONTWAIT`: treat the descriptor as non-blocking.
     pub dont_wait: bool,
-    /// `MSG_MORE`: more follows, and may be sent together with this.
+    /// `MSG_MORE`: the program will write more, which may be sent together with these bytes.
     pub more: bool,
-    /// `MSG_NOSIGNAL`: `EPIPE` raises no signal. The caller of this crate raises it otherwise.
+    /// `MSG_NOSIGNAL`: `EPIPE` raises no signal. Without this flag the caller of this crate raises
+    /// the signal.
     pub no_signal: bool,
 }

@@ -1,5 +1,6 @@
-//! Bytes that TCP has and the program must not see: the switch marker of a connection that moves. The kernel counts it,
-//! so what the kernel reports of the descriptor meanwhile is corrected.
+//! Bytes in TCP that the program must not see: the switch marker of a connection that moves. The
+//! kernel counts the marker as bytes of the program, so the library corrects what the kernel
+//! reports of the descriptor.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -12,13 +13,13 @@ use crate::transport::switch_marker::{Scan, scan};
 use crate::wire::SwitchMarker;
 
 impl Connection {
-    /// Returns whether a read of `fd`, the program's descriptor, would find nothing although the
-    /// kernel reports it readable or at its end. Correct also for a connection that has moved
-    /// since.
+    /// Returns whether a read of `fd`, the program's descriptor, would find no bytes although the
+    /// kernel reports it readable or at its end. The result is also correct if the connection has
+    /// moved since the kernel's report.
     pub fn has_nothing_to_read(&self, fd: BorrowedFd<'_>) -> bool {
         match self.route() {
             Route::Undecided if self.has_only_marker(fd) => true,
-            // It may have moved before the check.
+            // The connection may have moved before the check.
             Route::Undecided => self.route() == Route::Moved && self.has_nothing_to_read(fd),
             Route::Moved if self.is_relayed() => false,
             Route::Moved => {
@@ -29,7 +30,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether TCP has nothing but the switch marker, or what may be its beginning.
+    /// Returns whether the only bytes in TCP are the switch marker, or what may be its beginning.
     pub(crate) fn has_only_marker(&self, fd: BorrowedFd<'_>) -> bool {
         let mut bytes = [0; SwitchMarker::BYTES];
         let Some((count, scan)) = self.scanned(fd, &mut bytes) else { return false };
@@ -37,23 +38,25 @@ impl Connection {
         if scan.has_marker {
             self.on_marker_seen();
         } else if is_only_marker {
-            // The program sees no bytes, so it does not call a read, which would make room as well.
+            // The program sees no bytes, so it does not call a read, which would enlarge the
+            // buffer.
             make_room_behind(fd);
         }
         is_only_marker
     }
 
-    /// Returns how many of the `counted` bytes that the kernel has for an undecided connection are for the program.
+    /// Returns the number of bytes for the program among the `counted` bytes that the kernel has
+    /// for an undecided connection.
     pub fn shown(&self, fd: BorrowedFd<'_>, counted: usize) -> usize {
         let mut bytes = vec![0; counted];
         self.scanned(fd, &mut bytes).map_or(counted, |(_, scan)| scan.shown)
     }
 
-    /// Looks for the switch marker among the bytes that TCP has, and counts the bytes. `None` if no switch marker is
-    /// expected.
+    /// Searches the bytes that TCP has for the switch marker. Returns their number and the result;
+    /// `None` if no switch marker is expected.
     fn scanned(&self, fd: BorrowedFd<'_>, bytes: &mut [u8]) -> Option<(usize, Scan)> {
         let reading = lock(&self.reading);
-        // The moving thread takes this lock, so the descriptor is still that of TCP.
+        // A connection moves under this lock, so the descriptor is still the TCP socket.
         let scan_bytes: &dyn Fn(&[u8]) -> Scan = match &*reading {
             Reading::Expecting(marker, _) => &|bytes| scan(bytes, marker),
             Reading::Awaiting(watch, _) => &|bytes| watch.scan(bytes),
@@ -62,7 +65,7 @@ impl Connection {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK;
         let count = recv(fd.as_raw_fd(), bytes, flags).unwrap_or(0);
         let scan = scan_bytes(&bytes[..count]);
-        // A read returns the error of a switch marker that cannot be answered.
+        // If a switch marker cannot be answered, a read must return the error.
         let is_held = matches!(*reading, Reading::Awaiting(..)) && scan.shown < count;
         (!is_held || !is_ended(fd, scan.has_marker)).then_some((count, scan))
     }
@@ -76,7 +79,8 @@ mod tests {
     use crate::calls::expected::Hiding;
     use crate::world::World;
 
-    /// What the kernel reports of the descriptor of the connecting end, and what is correct.
+    /// Returns what the kernel reports of the connecting end's descriptor, and the corrected
+    /// readiness and number of bytes.
     fn asked(world: &World) -> (bool, bool, usize) {
         world.ends[0].call(|connection, fd| {
             let mut entries = [PollFd::new(fd, PollFlags::POLLIN)];

@@ -1,4 +1,4 @@
-//! Calls of a program that receive.
+//! Calls that receive.
 
 use std::io::IoSliceMut;
 use std::os::fd::BorrowedFd;
@@ -13,10 +13,10 @@ use crate::calls::waiting::{Blocking, Waiting};
 use crate::transport::stream::Stream;
 
 impl Connection {
-    /// Takes received bytes, as `recvmsg` on `fd`, the program's descriptor, would.
+    /// Receives bytes, as `recvmsg` on `fd`, the program's descriptor, would.
     ///
     /// # Errors
-    /// As of `recvmsg`.
+    /// The errors of `recvmsg`.
     pub fn receive(
         &self,
         fd: BorrowedFd<'_>,
@@ -39,7 +39,7 @@ impl Connection {
                     returned(fd, self.receive_moved(stream, fd, into, done, flags.peek))
                 }
                 None => match self.receive_undecided(fd, into, done, flags.peek) {
-                    // It moved before TCP was read. The stream has its bytes.
+                    // The connection moved before TCP was read. The stream has its bytes.
                     Err(Errno::EAGAIN) if self.moved().is_some() => continue,
                     result => result,
                 },
@@ -47,7 +47,7 @@ impl Connection {
             match result {
                 Ok(0) => return Ok(done),
                 Ok(count) if flags.peek => {
-                    // The next peek returns these bytes again, with those that follow.
+                    // The next peek returns these bytes and those that follow.
                     let waits = flags.wait_all && count < total && blocking.may_wait(fd);
                     if !waits || !self.wait_for_more(fd, count, &mut peeking) {
                         return Ok(count);
@@ -83,7 +83,7 @@ impl Connection {
     ) -> Result<usize, Errno> {
         let mut result = stream.read(into, done, peek);
         if result == Err(Errno::EAGAIN) {
-            // Bytes may be about to arrive.
+            // Drive the engine once, because bytes may have arrived at the link.
             self.endpoint.drive();
             result = stream.read(into, done, peek);
         }
@@ -114,5 +114,5 @@ impl Connection {
     }
 }
 
-/// Bytes that are discarded at a time.
+/// Number of bytes discarded at a time.
 const SCRATCH_BYTES: usize = 64 * 1024;

@@ -1,4 +1,4 @@
-//! Calls of a program that send.
+//! Calls that send.
 
 use std::io::IoSlice;
 use std::os::fd::BorrowedFd;
@@ -17,7 +17,7 @@ impl Connection {
     /// Sends bytes, as `sendmsg` does.
     ///
     /// # Errors
-    /// As of `sendmsg`. On `EPIPE` the caller raises the signal.
+    /// The errors of `sendmsg`. On `EPIPE` the caller raises the signal.
     pub fn send(
         &self,
         fd: BorrowedFd<'_>,
@@ -51,7 +51,7 @@ impl Connection {
                         return if done > 0 { Ok(done) } else { Err(Errno::EAGAIN) };
                     }
                     if let Err(error) = self.wait(fd, Waiting::ToSend, &mut || self.can_send()) {
-                        // The call has timed out, and there is still no room.
+                        // The call has timed out without room for its bytes.
                         self.note_full(fd);
                         return if done > 0 { Ok(done) } else { Err(error) };
                     }
@@ -62,7 +62,7 @@ impl Connection {
         }
     }
 
-    /// Returns `EAGAIN` if there is no room.
+    /// Copies bytes to the send ring. Returns `EAGAIN` if there is no room.
     #[inline]
     fn send_moved(
         &self,
@@ -85,7 +85,7 @@ impl Connection {
         Ok(count)
     }
 
-    /// A write has found no room: makes the program's descriptor unwritable.
+    /// Makes the program's descriptor unwritable, because a write has found no room.
     #[cold]
     fn note_full(&self, fd: BorrowedFd<'_>) {
         if let Some(stream) = self.moved() {

@@ -1,8 +1,8 @@
-//! The rest of scatter/gather lists, after the bytes that a call has transferred.
+//! The rest of scatter/gather lists, behind the bytes that a call has already transferred.
 
 use std::io::{IoSlice, IoSliceMut};
 
-/// Returns the buffers after the first `done` bytes.
+/// Returns the parts of the buffers behind the first `done` bytes.
 pub(crate) fn behind<'a>(into: &'a mut [IoSliceMut<'_>], done: usize) -> Vec<IoSliceMut<'a>> {
     let mut skipped = done;
     let rest = into.iter_mut().filter_map(|slice| {
@@ -14,7 +14,7 @@ pub(crate) fn behind<'a>(into: &'a mut [IoSliceMut<'_>], done: usize) -> Vec<IoS
     rest.collect()
 }
 
-/// As [`behind`] for bytes that are sent.
+/// Like [`behind`], for bytes to send.
 pub(crate) fn rest_of<'a>(from: &'a [IoSlice<'_>], done: usize) -> Vec<IoSlice<'a>> {
     let mut skipped = done;
     let rest = from.iter().filter_map(|slice| {

@@ -1,5 +1,5 @@
-//! Calls of the program while the route of a connection is undecided. They use TCP and never block in it, because the
-//! connection may move meanwhile.
+//! Calls of the program while the route of a connection is undecided. They use TCP, but never block
+//! in the kernel, because the connection may move meanwhile.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -17,16 +17,17 @@ use crate::lock::lock;
 use crate::transport::held::HoldsBytes;
 
 impl Connection {
-    /// Runs a kernel call at the program's descriptor that transfers no bytes and does not wait, unless the connection
-    /// is decided. Until the call returns, no other descriptor replaces the TCP socket at the program's number. If the
-    /// connection has moved, the other descriptor is there when this returns.
+    /// Calls `call` if the connection is undecided. `call` may make a kernel call on the program's
+    /// descriptor that neither transfers bytes nor waits. Meanwhile no other descriptor replaces
+    /// the TCP socket at the program's number. If this returns `None` and the connection has moved,
+    /// the number already names the new descriptor.
     pub fn while_undecided<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
-        // The connection moves under the same lock.
+        // A connection moves under this lock, too.
         let _writing = lock(&self.writing);
         (self.route() == Route::Undecided).then(call)
     }
 
-    /// Returns `EAGAIN` if there is nothing to read or the connection has moved.
+    /// Receives bytes by TCP. Returns `EAGAIN` if there are none, or if the connection has moved.
     pub(crate) fn receive_undecided(
         &self,
         fd: BorrowedFd<'_>,
@@ -39,7 +40,7 @@ impl Connection {
             return Err(Errno::EBADF);
         }
         if self.moved().is_some() {
-            // The caller tries again, as it does after a wait.
+            // The caller retries, as it does after a wait.
             return Err(Errno::EAGAIN);
         }
         let flags = MsgFlags::MSG_DONTWAIT;
@@ -107,7 +108,7 @@ impl Connection {
         sent
     }
 
-    /// Waits for as long as the program allows. The caller tries again afterwards.
+    /// Waits for as long as the program allows. The caller then retries.
     #[cold]
     pub(super) fn wait(
         &self,
@@ -127,10 +128,10 @@ impl Connection {
         self.wait_undecided(fd, what)
     }
 
-    /// Waits for TCP, or for the connection to move.
+    /// Waits until TCP is ready or the connection has moved.
     pub(crate) fn wait_undecided(&self, fd: BorrowedFd<'_>, what: Waiting) -> Result<(), Errno> {
         let limit = what.limit(fd);
-        // A connection that was left to TCP before is no reason to check again.
+        // If the connection was left to TCP before this call, that does not end the wait.
         let was_left = self.is_left();
         let is_decided = || self.moved().is_some() || (self.is_left() && !was_left);
         let mut ready = || self.is_closing() || is_decided();
@@ -139,8 +140,8 @@ impl Connection {
             Waiting::ToSend => self.is_held(),
         };
         if is_held {
-            // The kernel would report the beginning of the switch marker as readable all the time. The rest is in
-            // flight.
+            // The kernel would report the beginning of the switch marker as readable all the time.
+            // Wait in short steps for the rest of the marker, which is in flight.
             let limit = Some(HELD_LOOK);
             return self.endpoint.wait_beside(&self.mark, &mut [], limit, &mut ready).map(drop);
         }
@@ -152,7 +153,7 @@ impl Connection {
     }
 }
 
-/// Calls that the kernel makes for a relayed connection.
+/// Kernel calls for a relayed connection.
 impl Connection {
     pub(crate) fn receive_relayed(
         fd: BorrowedFd<'_>,
@@ -183,5 +184,5 @@ impl Connection {
     }
 }
 
-/// How long a thread waits for the rest of what may be the switch marker before it checks again.
+/// The interval at which a thread checks whether the rest of a possible switch marker has come.
 const HELD_LOOK: Duration = Duration::from_millis(1);

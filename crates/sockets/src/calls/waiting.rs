@@ -1,4 +1,4 @@
-//! How calls of programs wait.
+//! Waiting within calls of the program.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use runtime::Mark;
 use crate::transport::held::HeldStreams;
 use crate::transport::non_blocking::is_non_blocking;
 
-/// Why a wait beside descriptors of the program has ended.
+/// The reason for which a wait has ended.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Waited {
     /// The condition holds.
     Ready,
-    /// One of the program's descriptors is ready, as its `revents` says.
+    /// One of the program's descriptors is ready. Its `revents` has the events.
     Others,
     /// The limit has passed.
     TimedOut,
 }
 
-/// How calls of programs wait: implemented by the endpoint of the process.
+/// Lets calls of the program wait. Implemented by the endpoint of the process.
 pub(crate) trait Waits: Send + Sync {
-    /// Makes progress, unless another thread does.
+    /// Makes progress, unless another thread is driving the engine.
     fn drive(&self);
 
-    /// Waits until `ready` returns true, one of `others` is ready, or `limit` has passed (`None`: never). Whatever may
-    /// change the result of `ready` raises `mark`.
+    /// Waits until `ready` returns true, one of `others` is ready, or `limit` has passed (`None`:
+    /// without a limit). Every event that may change the result of `ready` must raise `mark`.
     fn wait_beside(
         &self,
         mark: &Arc<Mark>,
@@ -37,10 +37,10 @@ pub(crate) trait Waits: Send + Sync {
         ready: &mut dyn FnMut() -> bool,
     ) -> Result<Waited, Errno>;
 
-    /// A connection was left to TCP. What was begun for it is cleaned up.
+    /// Cleans up after a connection that was left to TCP.
     fn on_left(&self, token: u64);
 
-    /// The first bytes have gone over an accepted connection.
+    /// Handles the first bytes that have gone over an accepted connection.
     fn on_first_bytes(&self, token: u64);
 
     /// Raises a mark from outside the engine.
@@ -50,14 +50,16 @@ pub(crate) trait Waits: Send + Sync {
     fn held(&self) -> &HeldStreams;
 }
 
-/// Whether a call may wait. Asks the program's descriptor when the call is about to wait, once per call.
+/// Decides whether a call may wait. Reads the mode of the program's descriptor once per call, when
+/// the call is about to wait.
 #[derive(Debug)]
 pub(crate) struct Blocking {
     may_wait: Option<bool>,
 }
 
 impl Blocking {
-    /// `dont_wait`: the program has asked the call not to wait.
+    /// Creates the decision for a call. With `dont_wait` the program has asked the call not to
+    /// wait.
     pub(crate) const fn new(dont_wait: bool) -> Self {
         Self { may_wait: if dont_wait { Some(false) } else { None } }
     }
@@ -75,7 +77,8 @@ pub(crate) enum Waiting {
 }
 
 impl Waiting {
-    /// Returns how long it may wait, by `SO_RCVTIMEO` or `SO_SNDTIMEO` of the TCP socket. `None` means for ever.
+    /// Returns how long the call may wait, as set by `SO_RCVTIMEO` or `SO_SNDTIMEO` on the TCP
+    /// socket; `None` without a limit.
     pub(crate) fn limit(self, tcp: BorrowedFd<'_>) -> Option<Duration> {
         let time = match self {
             Self::ToReceive => getsockopt(&tcp, sockopt::ReceiveTimeout),

@@ -1,9 +1,9 @@
-//! When to retry writing a switch marker, and when to give up.
+//! The schedule of attempts to write a switch marker, and the time at which they end.
 
 use delivery::Instant;
 
-/// The schedule of attempts to write one switch marker. An event that may make room triggers an attempt of its own.
-/// These attempts cover causes without an event.
+/// The schedule of attempts to write one switch marker. An event that may make room triggers a
+/// further attempt. The scheduled attempts cover causes without an event.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct Attempts {
     begun: Instant,
@@ -15,7 +15,7 @@ impl Attempts {
         Self { begun: now, wait_ns: FIRST_WAIT_NS }
     }
 
-    /// An attempt has failed. Returns when to try again; the intervals grow.
+    /// Returns the time of the next attempt after one has failed. The intervals grow.
     pub(crate) fn again(&mut self, now: Instant) -> Instant {
         let again = now.after_ns(self.wait_ns);
         self.wait_ns = (2 * self.wait_ns).min(LAST_WAIT_NS);
@@ -23,21 +23,22 @@ impl Attempts {
     }
 
     //= sockets-protocol.md: join.3
-    /// Returns whether the accepting side gives up, because the peer does not wait for much longer.
+    /// Returns whether the accepting side should give up, because the peer will soon stop waiting.
     pub(crate) fn have_ended(&self, now: Instant) -> bool {
         now >= self.begun.after_ns(MARKER_WITHIN_NS)
     }
 }
 
-/// The interval after the first attempt, in nanoseconds. Until then a call of the program has returned, or the peer's
-/// switch marker has followed its message.
+/// The interval after the first attempt, in nanoseconds. Within that time a call of the program
+/// returns, and the peer's switch marker follows its message.
 pub(crate) const FIRST_WAIT_NS: u64 = 100_000;
 
-/// The longest interval, in nanoseconds. Attempts at this rate cost nothing, and no program notices the delay.
+/// The longest interval, in nanoseconds. Attempts at this rate cost almost nothing, and the delay
+/// does not matter to programs.
 const LAST_WAIT_NS: u64 = 250_000_000;
 
-/// For how long a switch marker may wait for room in TCP, in nanoseconds: half of the time that the peer waits for an
-/// answer.
+/// The time for which a switch marker may wait for room in TCP, in nanoseconds: half of the time
+/// for which the peer waits for an answer.
 const MARKER_WITHIN_NS: u64 = 5_000_000_000;
 
 #[cfg(test)]

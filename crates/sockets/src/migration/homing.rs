@@ -72,8 +72,8 @@ pub(crate) enum HomeStep {
 }
 
 impl Homing {
-    /// Begins the return of an end whose program has read
-    /// `taken` bytes from the ring and written `written` bytes. Both numbers are final.
+    /// Begins the return of an end whose program has read `taken` bytes from the ring and written
+    /// `written` bytes. Both numbers are final.
     pub(crate) fn new(taken: u64, written: u64) -> Self {
         Self { record: Record { taken }.encode(), recorded: 0, next: None, written }
     }
@@ -110,9 +110,8 @@ impl Homing {
     }
 
     //= sockets-protocol.md: home.2
-    /// Handles the peer's record. The peer is known to have read at least
-    /// `known` bytes, and this end has posted `posted` bytes. A number outside that range is an
-    /// error.
+    /// Handles the peer's record. The peer is known to have read at least `known` bytes, and this
+    /// end has posted `posted` bytes. A number outside that range is an error.
     pub(crate) fn on_record(
         &mut self,
         record: Record,

@@ -1,4 +1,4 @@
-//! The state of a connection, for all threads.
+//! The state of a connection, shared by all threads.
 
 use std::net::Shutdown;
 use std::sync::Mutex;
@@ -11,30 +11,30 @@ use crate::lock::lock;
 use crate::reasons::Reason;
 use crate::settings::Role;
 
-/// The [`Migration`] of one end, and its course, which calls of the program read without a lock.
+/// The [`Migration`] of one end, and its course, which the program's calls read without a lock.
 ///
-/// The lock is the innermost one: it is held for one event, never during I/O.
+/// The lock is the innermost one: a thread holds it for one event, and never during I/O.
 #[derive(Debug)]
 pub(crate) struct Life {
     migration: Mutex<Migration>,
-    /// The course and [`WRITES_NO_MORE`] in the lower byte, the reason in the upper one.
+    /// The course and [`WRITES_NO_MORE`] in the lower byte, the reason in the upper byte.
     published: AtomicU16,
 }
 
-/// The route of bytes.
+/// The route that bytes take.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Course {
-    /// TCP, where a switch marker may come.
+    /// TCP. A switch marker may come.
     Tcp,
-    /// TCP, and nothing may be written before the switch marker.
+    /// TCP. The switch marker must be written before any other bytes.
     TcpHeld,
     /// The edge.
     Edge,
-    /// The edge, until the connection goes home.
+    /// The edge, until the connection can return to TCP.
     Returning,
-    /// None at the moment: calls of the program wait.
+    /// None, while the connection returns to TCP: calls of the program wait.
     GoingHome,
-    /// The kernel, for good.
+    /// The kernel, permanently.
     Kernel(Reason),
 }
 
@@ -45,7 +45,8 @@ impl Life {
         Self { migration: Mutex::new(migration), published }
     }
 
-    /// Handles an event, and returns the actions. A thread that sees the new course also sees what was done before.
+    /// Handles an event, and returns the actions. A thread that sees the new course also sees all
+    /// writes before this call.
     pub(crate) fn on(&self, event: Event, now: Instant) -> Vec<Action> {
         let mut migration = lock(&self.migration);
         let actions = migration.on(event, now);
@@ -58,7 +59,7 @@ impl Life {
         self.on(event, Instant(0))
     }
 
-    /// Returns the route of bytes. One atomic load.
+    /// Returns the route of bytes. Costs one atomic load.
     #[inline]
     pub(crate) fn course(&self) -> Course {
         let published = self.published.load(Ordering::SeqCst);
@@ -72,7 +73,7 @@ impl Life {
         }
     }
 
-    /// Returns whether the program has shut down writing before the connection has moved.
+    /// Returns whether the program has shut down writing before the move.
     pub(crate) fn writes_no_more(&self) -> bool {
         self.published.load(Ordering::SeqCst) & WRITES_NO_MORE != 0
     }

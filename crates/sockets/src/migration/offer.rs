@@ -63,8 +63,8 @@ impl Offer {
     }
 
     //= sockets-protocol.md: offer.2
-    /// Returns whether the offer is meant for the connecting side's connection from
-    /// `local` to `peer`, and was sent from the peer's address.
+    /// Returns whether the offer is meant for the connecting side's connection from `local` to
+    /// `peer`, and was sent from the peer's address.
     pub(crate) fn is_for(&self, local: SocketAddr, peer: SocketAddr, from: IpAddr) -> bool {
         let same = |one: SocketAddr, other: SocketAddr| {
             one.ip().to_canonical() == other.ip().to_canonical() && one.port() == other.port()

@@ -1,4 +1,5 @@
-//! The background thread does what may block: it starts the endpoint, opens links and deregisters memory.
+//! The background thread, which performs all that may block: it starts the endpoint, opens links
+//! and deregisters memory.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -28,7 +29,7 @@ use crate::rendezvous::hooks::EndpointHooks;
 use crate::settings::Settings;
 use crate::statistics::Statistics;
 
-/// Waits for the next job; `None` when all senders are dropped.
+/// Waits for the next job. Returns `None` when all senders are dropped.
 fn next(jobs: &Receiver<Job>, is_counting: bool) -> Option<Job> {
     if !is_counting {
         return jobs.recv().ok();
@@ -40,10 +41,10 @@ fn next(jobs: &Receiver<Job>, is_counting: bool) -> Option<Job> {
     }
 }
 
-/// How often the counters file is checked.
+/// The interval at which the counters file is checked.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Runs the thread.
+/// Runs the background thread.
 pub(crate) fn run(
     endpoint: &Arc<Endpoint>,
     settings: &Settings,
@@ -73,8 +74,8 @@ pub(crate) fn run(
                     deregistration.run(runtime.memory());
                 }
             }
-            // Not in a thread that drives the engine: such a thread may hold the last reference to the runtime, and
-            // cannot stop it from inside the engine.
+            // Stop the runtime here, and not in a thread that drives the engine: that thread may
+            // hold the last reference, and cannot stop the runtime from inside the engine.
             Job::Stop => return runtime.stop(),
         }
     }
@@ -90,8 +91,8 @@ fn start(
     let faults = endpoint.exchange.faults();
     let mut links: Vec<Box<dyn Link>> = Vec::new();
     if settings.links().is_empty() {
-        // Without shared memory a host uses its other links. Shared memory loses no frames, so it is left out where
-        // faults are to be injected.
+        // If shared memory is not available, the other links are used. Shared memory loses no
+        // frames, so it is left out if faults are to be injected.
         if !faults.is_any()
             && let Ok(shared) = ShmLink::open()
         {
@@ -113,10 +114,11 @@ fn start(
     }
     runtime.control(|engine, _, _| engine.listen(SERVICE))?;
     if let Some(statistics) = &statistics {
-        // Without this, clients that ask for statistics get no answer. Nothing else depends on it.
+        // Errors are ignored: without the watch, clients that ask for statistics get no answer, and
+        // nothing else fails.
         let _unwatched = statistics.watch(&runtime);
     }
-    // Without this, bytes that are held back are sent only when the program waits.
+    // Errors are ignored: without the timer, bytes held back are sent only when the program waits.
     let _unlimited = Waits::held(&*endpoint.exchange).limit(&runtime);
     // From now on the runtime polls the endpoint for work.
     let source = Arc::clone(endpoint) as Arc<dyn WorkSource>;
@@ -147,11 +149,11 @@ fn join(
         return connection.leave(Reason::NoEndpoint);
     }
     open(exchange, runtime, connection, rendezvous_socket);
-    // The program may have begun to wait before the connection was left for the connection table.
+    // Wake a thread of the program that began to wait before the connection was queued.
     exchange.ring();
 }
 
-/// Watches the rendezvous socket, and leaves it for the connection table.
+/// Watches the rendezvous socket, and queues the connection for the connection table.
 pub(crate) fn open(
     exchange: &Arc<Exchange>,
     runtime: &Runtime,
@@ -165,7 +167,7 @@ pub(crate) fn open(
     {
         return connection.leave(Reason::Descriptors);
     }
-    // This does not ask for a turn of the engine: the offer causes one, and so does the program when it waits. Until
+    // The engine need not run now: it runs when the offer arrives, or when the program waits. Until
     // then the rendezvous socket may stay open for longer.
     exchange.leave(Arrival::Joiner { connection, rendezvous_socket });
     if exchange.is_crowded() {
@@ -177,7 +179,7 @@ fn offer(exchange: &Arc<Exchange>, runtime: &Runtime, connection: &Arc<Connectio
     match site_at(exchange, runtime, connection.local()) {
         Ok(site) => {
             make_offer(exchange, &site, connection);
-            // As in `join`.
+            // As in `join`: wake a thread that began to wait before.
             exchange.ring();
         }
         Err(error) => {
@@ -198,15 +200,15 @@ pub(crate) fn make_offer(exchange: &Arc<Exchange>, site: &Site, connection: &Arc
     };
     let offers = Arc::clone(&site.offers);
     connection.offered(move || {
-        // The peer may have no socket there, or not yet. The offer is repeated.
+        // The peer may have no socket open there yet. The offer is repeated.
         let _refused = offers.send_to(&offer.encode(), offer.connecting);
     });
     exchange.leave(Arrival::Offered { offer, connection: Arc::clone(connection) });
-    // The answer causes a turn of the engine, and so does the program when it waits.
+    // The engine need not run now: it runs when the answer arrives, or when the program waits.
     connection.send_offer();
 }
 
-/// Returns the link at an address of this host. Opens it if there is none.
+/// Returns the link at an address of this host. Opens a link if there is none.
 fn site_at(exchange: &Exchange, runtime: &Runtime, local: SocketAddr) -> Result<Site, Failed> {
     if let Some(site) = exchange.site(local.ip()) {
         return Ok(site);
@@ -220,7 +222,7 @@ fn site_at(exchange: &Exchange, runtime: &Runtime, local: SocketAddr) -> Result<
     add_site(exchange, link, any_port)
 }
 
-/// Records that the endpoint is reached by this link at this address.
+/// Records that `link` is the endpoint's link at `address`.
 fn add_site(exchange: &Exchange, link: LinkId, address: SocketAddr) -> Result<Site, Failed> {
     let mut any_port = address;
     any_port.set_port(0);
@@ -240,7 +242,7 @@ fn misbehaving(link: Box<dyn Link>, faults: FaultShares) -> Result<Box<dyn Link>
     Ok(Box::new(Fault::new(link, faults.config(seed))?))
 }
 
-/// Why there is no endpoint, or no link at an address.
+/// The reason for which there is no endpoint, or no link at an address.
 #[derive(Debug, Error)]
 enum Failed {
     #[error(transparent)]

@@ -30,28 +30,29 @@ use crate::wire::{OfferToken, StreamEnd, StreamNumber};
 
 /// The connection table of a process.
 pub(crate) struct ConnectionTable {
-    /// State that it shares with all threads.
+    /// State shared with all threads of the process.
     exchange: Arc<Exchange>,
     groups: Groups,
     /// Undecided connections, by their tokens.
     undecided: HashMap<u64, Undecided>,
-    /// Tokens of connections, by the tokens of their offers.
+    /// Tokens of connections, by the tokens of the offers made for them.
     offers: HashMap<OfferToken, u64>,
     streams: StreamTable,
-    /// When timers are due. A timer that was moved later fires once more than needed.
+    /// Due times of timers. A timer that was postponed fires once at its old time, too.
     timers: BinaryHeap<Reverse<(Instant, Timer)>>,
-    /// Completions of all groups.
+    /// The completion queue of all groups.
     queue: Arc<CompletionQueue>,
-    /// Groups and streams that have something to post.
+    /// Groups and streams that have operations to post.
     round_robin: RoundRobin<ConnectionHandle, StreamNumber>,
     /// Scratch memory for the numbers of marked streams.
     marked: Vec<StreamNumber>,
+    /// Memory to deregister outside the engine.
     deferred: Vec<DeferredDeregistration>,
-    /// Something has happened that threads may wait for.
+    /// An event has happened for which threads may wait.
     has_changed: bool,
 }
 
-/// What a timer is for.
+/// The owner of a timer.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Timer {
     Undecided(u64),
@@ -60,14 +61,14 @@ enum Timer {
     Group(u32, u32),
 }
 
-/// A connection that is to move.
+/// A connection that is about to move.
 struct Undecided {
     connection: Arc<Connection>,
-    /// Receives offers, at the side that connected.
+    /// On the connecting side: the socket that receives offers.
     rendezvous_socket: Option<OwnedFd>,
-    /// The offer that was made or taken.
+    /// The offer that was made or accepted.
     offer: Option<Offer>,
-    /// The group over which it moves.
+    /// The group to which it moves.
     group: Option<ConnectionHandle>,
     /// This side's end of the stream.
     stream: Option<StreamNumber>,
@@ -102,12 +103,12 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns when [`ConnectionTable::on_due`] is to be called.
+    /// Returns the time at which [`ConnectionTable::on_due`] must be called.
     pub(crate) fn due(&self) -> Instant {
         self.timers.peek().map_or(Instant::NEVER, |Reverse((due, _))| *due)
     }
 
-    /// Handles what threads have left in the inbox.
+    /// Handles the arrivals that threads have queued in the inbox.
     pub(crate) fn take_arrivals(&mut self, turn: &mut EngineTurn<'_, '_>) {
         for arrival in turn.exchange.take_arrivals() {
             self.has_changed = true;
@@ -148,10 +149,11 @@ impl ConnectionTable {
             DescriptorKey::RendezvousSocket(id) => self.on_rendezvous_socket(turn, id),
             DescriptorKey::Stream(number, which) => {
                 self.has_changed = true;
-                // The peer closes TCP after its End, which may be among the completions.
+                // The peer closes TCP after its End, whose completion may be waiting. Handle
+                // completions first.
                 self.take_completions(turn);
                 let Some(entry) = self.streams.get(number) else { return };
-                // This side has hung up a broken stream.
+                // A broken stream was hung up by this side, so its readiness means nothing.
                 let was_whole = !entry.stream.state.is_broken();
                 entry.stream.on_descriptor(which, ready);
                 if was_whole && which == StreamDescriptor::End {
@@ -179,7 +181,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns whether something has happened since [`ConnectionTable::take_changed`].
+    /// Returns whether an event has happened since [`ConnectionTable::take_changed`].
     pub(crate) const fn has_changed(&self) -> bool {
         self.has_changed
     }
@@ -189,12 +191,12 @@ impl ConnectionTable {
         std::mem::take(&mut self.has_changed)
     }
 
-    /// Returns regions that are to be deregistered outside the engine.
+    /// Returns memory that must be deregistered outside the engine.
     pub(crate) fn take_deferred(&mut self) -> Vec<DeferredDeregistration> {
         std::mem::take(&mut self.deferred)
     }
 
-    /// Returns all connections that have moved or may move.
+    /// Returns all connections that have moved or may still move.
     pub(crate) fn connections(&self) -> Vec<Arc<Connection>> {
         let numbers = self.streams.numbers().into_iter();
         let moving =

@@ -1,4 +1,4 @@
-//! How a stream notifies its endpoint.
+//! Doorbells, by which streams notify their endpoint.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -12,7 +12,7 @@ use crate::transport::stream_doorbell::StreamDescriptor;
 use crate::transport::stream_doorbell::StreamDoorbell;
 use crate::wire::StreamNumber;
 
-/// The doorbell of a stream at the endpoint. Copies share their state.
+/// The doorbell of one stream. Clones share their state.
 #[derive(Clone)]
 pub(crate) struct Doorbell {
     exchange: Arc<Exchange>,
@@ -25,28 +25,29 @@ impl Doorbell {
         Self { exchange: Arc::clone(exchange), number, is_marked: Arc::default() }
     }
 
-    /// Notifies the endpoint that the stream has something to post, or has another due time. Called outside the engine,
-    /// and without locks that are taken inside it.
+    /// Notifies the endpoint that the stream has operations to post or a new due time. Must be
+    /// called outside the engine, and without locks that are taken inside it.
     pub(crate) fn ring(&self) {
         self.mark();
         self.exchange.ring();
     }
 
-    /// As [`Doorbell::ring`], inside the engine or under such a lock. The stream is served in this turn or the next. A
-    /// thread outside the engine then rings when it has released its locks.
+    /// Like [`Doorbell::ring`], but for callers inside the engine or with such a lock. The stream
+    /// is served in this turn or the next. A thread outside the engine must ring after it has
+    /// released its locks.
     pub(crate) fn mark(&self) {
         if !self.is_marked.swap(true, Ordering::AcqRel) {
             self.exchange.mark(self.number);
         }
     }
 
-    /// Clears the mark before the stream is served. What it has from now on needs another mark.
+    /// Clears the mark. Called before the stream is served, so that later work marks it again.
     pub(crate) fn unmark(&self) {
         self.is_marked.store(false, Ordering::Release);
     }
 
-    /// Watches a descriptor of the stream, which is notified when the descriptor is ready. It must be unwatched before
-    /// it is closed.
+    /// Watches a descriptor of the stream, and notifies the stream when the descriptor is ready.
+    /// The descriptor must be unwatched before it is closed.
     pub(crate) fn watch(
         &self,
         which: StreamDescriptor,
@@ -105,7 +106,7 @@ pub(crate) enum DescriptorKey {
 }
 
 impl DescriptorKey {
-    /// The key for the runtime: below 2^63.
+    /// Returns the key for the runtime, which is below 2^63.
     pub(crate) const fn bits(self) -> u64 {
         match self {
             Self::RendezvousSocket(id) => id & !OF_STREAM,

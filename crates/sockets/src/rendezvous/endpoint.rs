@@ -1,4 +1,5 @@
-//! The endpoint of a process: its connection table, and the calls of the runtime that work on it.
+//! The endpoint of a process: its connection table, and the functions with which the runtime works
+//! on it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -18,9 +19,11 @@ use crate::rendezvous::exchange::{Exchange, Job};
 pub(crate) struct Endpoint {
     pub(crate) exchange: Arc<Exchange>,
     doorbell: SourceDoorbell,
-    /// Locked only inside the engine, so no thread waits for it for long.
+    /// Locked only inside the engine, except when the process ends, so no thread waits for the lock
+    /// for long.
     table: Mutex<ConnectionTable>,
-    /// When a timer of the connection table is due, in nanoseconds of the runtime's clock.
+    /// The time at which a timer of the connection table is due, in nanoseconds of the runtime's
+    /// clock.
     due: AtomicU64,
 }
 
@@ -43,7 +46,7 @@ impl Endpoint {
         })
     }
 
-    /// Works in the connection table, inside the engine.
+    /// Runs `work` on the connection table, inside the engine.
     pub(crate) fn with_table<R>(
         &self,
         engine: &mut Engine,
@@ -66,12 +69,12 @@ impl Endpoint {
         result
     }
 
-    /// Locks the connection table outside the engine; only when the process ends.
+    /// Locks the connection table outside the engine. Must be called only when the process ends.
     pub(crate) fn table(&self) -> MutexGuard<'_, ConnectionTable> {
         lock(&self.table)
     }
 
-    /// Returns when a timer of the connection table is due.
+    /// Returns the time at which a timer of the connection table is due.
     pub(crate) fn due(&self) -> Instant {
         if self.exchange.has_arrivals() {
             return Instant(0);
@@ -98,8 +101,8 @@ impl WorkSource for Endpoint {
     ) -> Posted {
         self.with_table(engine, memory, now, |table, turn| {
             let mut posted = table.post(turn, limit);
-            // Marks were raised for what has changed. The runtime wakes the threads that wait for them only after a
-            // turn that has posted something.
+            // Count events as posted operations: they have raised marks, and the runtime wakes the
+            // threads that wait for marks only after a turn that has posted something.
             posted.count += u32::from(table.has_changed());
             posted
         })

@@ -1,4 +1,4 @@
-//! Hooks of the runtime for an endpoint.
+//! Hooks that the runtime calls for an endpoint.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,12 +16,12 @@ use crate::rendezvous::endpoint::Endpoint;
 use crate::statistics::{KEY, Statistics};
 use crate::transport::held;
 
-/// Passes events to the connection table, answers clients that ask for statistics, and keeps the counters file up to
-/// date.
+/// Passes events to the connection table, answers clients that ask for statistics, and has the
+/// counters file written when it is due.
 pub(crate) struct EndpointHooks {
     endpoint: Arc<Endpoint>,
     statistics: Option<Arc<Statistics>>,
-    /// When the counters file is due, in nanoseconds of the runtime's clock.
+    /// The time at which the counters file is due, in nanoseconds of the runtime's clock.
     counted: AtomicU64,
 }
 
@@ -49,7 +49,7 @@ impl Hooks for EndpointHooks {
             return statistics.answer();
         }
         if key == held::KEY {
-            // Streams that it marks are served at the end of the turn.
+            // The streams that it marks are served at the end of the turn.
             return self.endpoint.exchange.held().on_expired();
         }
         let key = DescriptorKey::of_bits(key);

@@ -1,18 +1,20 @@
-//! Round robin over link groups, and over the streams of each group: which one posts next.
+//! Round robin over link groups, and over the streams of each group: chooses which posts next.
 //!
-//! With one queue of all streams, a group with a thousand streams would be served a thousand times for each time of
-//! another group, and each of its streams would be tried in vain while its peer takes nothing. So each group has a
-//! queue of its streams. A group that was served goes behind the others. A group for which the engine has no room is
-//! set aside until it is [woken](RoundRobin::wake).
+//! Each group has a queue of its streams. After a group was served, it is queued behind the others.
+//! A group for which the engine has no room is set aside until it is [woken](RoundRobin::wake).
+//!
+//! A single queue of all streams would serve a group with a thousand streams a thousand times for
+//! each time of another group. It would also retry each stream of a group in vain while the peer of
+//! the group accepts nothing.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 
-/// Groups `G` that wait to be served, and the streams `S` of each.
+/// Groups `G` that wait to be served, and the waiting streams `S` of each.
 #[derive(Debug)]
 pub(crate) struct RoundRobin<G, S> {
     queues: HashMap<G, GroupQueue<S>>,
-    /// The groups whose state is [`GroupState::Queued`], each once.
+    /// The groups in state [`GroupState::Queued`], each once.
     order: VecDeque<G>,
 }
 
@@ -20,19 +22,20 @@ pub(crate) struct RoundRobin<G, S> {
 struct GroupQueue<S> {
     streams: VecDeque<S>,
     state: GroupState,
-    /// The group exists. Its queue stays when it is empty, so that adding a stream again allocates nothing.
+    /// The group exists. Its queue is kept even when empty, so that adding a stream allocates
+    /// nothing.
     is_open: bool,
 }
 
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum GroupState {
-    /// Nothing of it is to be served.
+    /// The group has nothing to be served.
     Idle,
-    /// Waits to be served.
+    /// The group waits to be served.
     Queued,
-    /// It is being served.
+    /// The group is being served.
     Served,
-    /// Set aside, because the engine has no room for it.
+    /// The group is set aside, because the engine has no room for it.
     Aside,
 }
 
@@ -46,7 +49,7 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         self.queues.entry(group).or_insert_with(GroupQueue::new).is_open = true;
     }
 
-    /// Removes a group. Its queued streams are still served, because they have to be closed.
+    /// Removes a group. Its queued streams are still served, because they must be closed.
     pub(crate) fn close(&mut self, group: G) {
         let Some(queue) = self.queues.get_mut(&group) else { return };
         queue.is_open = false;
@@ -57,12 +60,12 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         }
     }
 
-    /// Queues a stream behind the others of its group. The caller adds no stream twice.
+    /// Queues a stream behind the others of its group. The stream must not be queued already.
     pub(crate) fn add(&mut self, group: G, stream: S) {
         self.queued(group).streams.push_back(stream);
     }
 
-    /// Queues a group, even without streams: it has pending messages.
+    /// Queues a group, even if it has no queued streams, because it has pending messages.
     pub(crate) fn add_group(&mut self, group: G) {
         let _line = self.queued(group);
     }
@@ -76,8 +79,8 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         queue
     }
 
-    /// Takes the group to serve next. The caller calls [`RoundRobin::put_back`] or [`RoundRobin::set_aside`]
-    /// afterwards.
+    /// Removes the next group from the queue. The caller serves it, and then calls
+    /// [`RoundRobin::put_back`] or [`RoundRobin::set_aside`].
     pub(crate) fn next_group(&mut self) -> Option<G> {
         let group = self.order.pop_front()?;
         if let Some(queue) = self.queues.get_mut(&group) {
@@ -86,12 +89,12 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         Some(group)
     }
 
-    /// Takes the stream of a group to serve next.
+    /// Removes the next stream of a group from its queue.
     pub(crate) fn next_stream(&mut self, group: G) -> Option<S> {
         self.queues.get_mut(&group)?.streams.pop_front()
     }
 
-    /// The group was served. If it has more streams, queues it behind the other groups.
+    /// Ends the service of a group. Queues it behind the other groups if it has more streams.
     pub(crate) fn put_back(&mut self, group: G) {
         let Some(queue) = self.queues.get_mut(&group) else { return };
         if !queue.streams.is_empty() {
@@ -104,8 +107,8 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         }
     }
 
-    /// The engine has no room for the group: it is not served before it is woken. A stream that could not be served
-    /// stays first in its queue.
+    /// Sets a group aside until it is woken, because the engine has no room for it. A stream that
+    /// could not be served stays first in the group's queue.
     pub(crate) fn set_aside(&mut self, group: G, stream: Option<S>) {
         let Some(queue) = self.queues.get_mut(&group) else { return };
         queue.state = GroupState::Aside;
@@ -114,7 +117,7 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         }
     }
 
-    /// Queues a group that was set aside: there may be room again.
+    /// Queues a group that was set aside, because the engine may have room again.
     #[inline]
     pub(crate) fn wake(&mut self, group: G) {
         let Some(queue) = self.queues.get_mut(&group) else { return };
@@ -204,8 +207,9 @@ mod tests {
     }
 
     proptest! {
-        /// After any sequence of steps each stream is served once for each time that it was added, the streams of a
-        /// group in their order, and no group is left out once all were woken.
+        /// After any sequence of steps, each stream is served once for each time that it was added,
+        /// and the streams of a group in the order in which they were added. No group is left out
+        /// once all groups were woken.
         #[test]
         fn no_stream_is_lost_or_served_twice(
             steps in prop::collection::vec((0..6_u8, 0..4_u8), 0..200),

@@ -1,34 +1,38 @@
-//! Each peer's share of the resources of a process, and the arithmetic of the limits.
+//! The share that each peer has of the resources of a process, and the arithmetic of the limits.
 
 use semantics::OPERATION_SHARE;
 use work::COMPLETIONS_MAX;
 
 use crate::transport::arena::RECEIVE_BUFFERS;
 
-/// The most link groups of a process: one for each process that it has connections with.
+/// Maximum number of link groups of a process: one for each process with which it has connections.
 pub(crate) const GROUPS_MAX: u32 = 4096;
 
-/// Returns whether a host that has `own` of `all` link groups may have another: no host has more
-/// than are left for others. A single host gets half of all, two hosts get a third each.
+/// Returns whether a host that has `own` of `all` link groups may have another. No host may have
+/// more groups than are left for others: one host gets at most half of all, two hosts get a third
+/// each.
 pub(crate) const fn admits_group(own: u32, all: u32) -> bool {
     own < GROUPS_MAX.saturating_sub(all)
 }
 
-/// Operations of all groups that are posted and not complete, beyond the [`OPERATION_SHARE`] of each. One group gets
-/// half of them at most: 2048 writes of 64 KiB are more than the rings of 500 streams hold.
+/// Number of operations of all groups that may be in flight, beyond the [`OPERATION_SHARE`] of
+/// each. One group gets at most half of them: 2048 writes of 64 KiB are more than the rings of 500
+/// streams hold.
 pub(crate) const OPERATIONS: u32 = 4096;
 
-/// The most completions that the engine promises: of all receive buffers and of all operations.
+/// Maximum number of completions for which the engine reserves slots: those of all receive buffers
+/// and of all operations.
 const PROMISED: u32 = GROUPS_MAX * (RECEIVE_BUFFERS + OPERATION_SHARE) + OPERATIONS;
 
-/// Slots for notifications of data that has arrived. The engine promises none for them: while no slot is free, they
-/// wait until the next turn has read the others.
+/// Number of slots for notifications of arrived data. The engine reserves none for them: while no
+/// slot is free, notifications wait until the next turn has read the queue.
 const NOTIFICATIONS: u32 = 1 << 16;
 
-/// Capacity of the completion queue of all groups. The queue uses memory only for completions that it holds.
+/// Capacity of the completion queue of all groups. The queue uses memory only for the completions
+/// in it.
 pub(crate) const COMPLETIONS: usize = PROMISED as usize + NOTIFICATIONS as usize;
 
-// Without this, idle groups take all slots, and no group can post anything.
+// Without this, idle groups could take all slots, and then no group could post an operation.
 const _: () = assert!(COMPLETIONS <= COMPLETIONS_MAX);
 
 #[cfg(test)]
@@ -39,7 +43,7 @@ mod tests {
 
     proptest! {
         //= sockets-protocol.md: group.5
-        /// Hosts that take all the groups they can get leave one for another host.
+        /// Hosts that take all groups they can get leave at least one for another host.
         #[test]
         fn greedy_hosts_leave_room_for_another(order in prop::collection::vec(0..6_usize, 0..12_000)) {
             let mut hosts = [0_u32; 6];

@@ -16,20 +16,20 @@ pub(crate) struct StreamEntry {
     pub(crate) stream: Arc<Stream>,
     pub(crate) connection: Arc<Connection>,
     pub(crate) doorbell: Doorbell,
-    /// The link group.
+    /// The link group that carries the stream.
     pub(crate) group: ConnectionHandle,
     pub(crate) rings: Rings,
     /// The switch marker that the peer writes into the TCP connection.
     pub(crate) marker: SwitchMarker,
-    /// Its number at the peer, and the peer's ring, once it has moved.
+    /// The stream's number at the peer, and the peer's ring. `None` before the move.
     pub(crate) open: Option<(StreamNumber, RingLocation)>,
-    /// It waits to be served.
+    /// The stream is queued to be served.
     pub(crate) is_queued: bool,
-    /// The earliest pending entry in the timers.
+    /// The time of the earliest pending entry in the timers.
     pub(crate) timer: Instant,
 }
 
-/// Streams by number. A number is used again only after 2^16 other streams in its slot.
+/// Streams by number. A number is reused only after 2^16 other streams in its slot.
 #[derive(Default)]
 pub(crate) struct StreamTable {
     slots: Vec<Slot>,
@@ -43,7 +43,7 @@ struct Slot {
 }
 
 impl StreamTable {
-    /// Returns the number for the next stream; `None` if all 2^16 slots are used.
+    /// Returns the number for the next stream; `None` if all 2^16 slots are in use.
     pub(crate) fn next_number(&mut self) -> Option<StreamNumber> {
         if self.free.is_empty() {
             let index = u16::try_from(self.slots.len()).ok()?;
@@ -73,7 +73,7 @@ impl StreamTable {
         slot.entry.as_mut().filter(|_| generation == (number.0 >> 16) as u16)
     }
 
-    /// Returns the stream of a group with this number.
+    /// Returns the stream with this number, if it belongs to the group.
     pub(crate) fn of_group(
         &mut self,
         group: ConnectionHandle,

@@ -7,7 +7,8 @@ use mem::{Buffer, MemoryTable, ProtectionDomain, Region, RegionId, RegisterError
 use crate::transport::ring::RingPart;
 use crate::wire::{MESSAGE_BYTES_MAX, RingLocation};
 
-/// The rings of the streams of one group, all in one protection domain: no other peer reaches them.
+/// The rings of the streams of one group. They are in the group's protection domain, so no other
+/// peer can reach them.
 #[derive(Debug)]
 pub(crate) struct Arena {
     domain: ProtectionDomain,
@@ -15,12 +16,13 @@ pub(crate) struct Arena {
     chunks: Vec<Option<Chunk>>,
 }
 
-/// Rings of several streams, registered together: a region that peers write to, and one to send from.
+/// Rings of several streams, registered together: a region that peers write to, and a region to
+/// send from.
 #[derive(Debug)]
 struct Chunk {
     receive: (Arc<Buffer>, Region),
     send: (Arc<Buffer>, Region),
-    /// One bit for each free pair of rings.
+    /// A bit mask of the free pairs of rings.
     free: u32,
 }
 
@@ -29,7 +31,7 @@ struct Chunk {
 pub(crate) struct Rings {
     chunk: u32,
     slot: u32,
-    /// The ring to send from: region, and offset in it.
+    /// The ring to send from: its region, and its offset in the region.
     pub(crate) send: (RegionId, u64),
     /// The ring that the peer writes to.
     pub(crate) receive: RingLocation,
@@ -40,7 +42,7 @@ impl Arena {
         Self { domain, chunks: Vec::new() }
     }
 
-    /// Takes a free pair of rings.
+    /// Allocates a free pair of rings. Adds a chunk if none is free.
     pub(crate) fn take(&mut self, memory: &MemoryTable) -> Result<Rings, RegisterError> {
         let has_room = |chunk: &Option<Chunk>| chunk.as_ref().is_some_and(|chunk| chunk.free != 0);
         let index = match self.chunks.iter().position(has_room) {
@@ -65,7 +67,8 @@ impl Arena {
         })
     }
 
-    /// Returns the memory of a pair that was taken: the ring to send from, and the ring to receive in.
+    /// Returns the memory of an allocated pair: the ring to send from, and the ring to receive
+    /// into.
     pub(crate) fn parts(&self, rings: &Rings) -> (RingPart, RingPart) {
         let chunk = self.chunk(rings.chunk);
         let part = |memory: &Arc<Buffer>, bytes: u32| RingPart {
@@ -76,8 +79,9 @@ impl Arena {
         (part(&chunk.send.0, SEND_RING_BYTES), part(&chunk.receive.0, RING_BYTES))
     }
 
-    /// Returns a pair that neither this side nor the peer uses any more. If a chunk is unused then, returns its
-    /// regions, to be deregistered outside the engine. One unused chunk is kept for the next stream.
+    /// Frees a pair that neither this side nor the peer uses any more. If all pairs of its chunk and of
+    /// another chunk are then free, returns the regions of its chunk, which must be deregistered
+    /// outside the engine. One free chunk is kept for the next stream.
     pub(crate) fn give_back(&mut self, rings: &Rings) -> Option<[RegionId; 2]> {
         let chunk = self.chunk_mut(rings.chunk);
         assert!(chunk.free & 1 << rings.slot == 0, "rings are given back once");
@@ -113,7 +117,7 @@ impl Arena {
         chunk.expect("a chunk stays while a pair of its rings is used")
     }
 
-    /// Returns all regions, to be deregistered outside the engine.
+    /// Returns all regions, which must be deregistered outside the engine.
     pub(crate) fn regions(&self) -> impl Iterator<Item = RegionId> {
         self.chunks.iter().flatten().flat_map(|chunk| [chunk.receive.1.id, chunk.send.1.id])
     }
@@ -128,15 +132,15 @@ impl Chunk {
         };
         let receive = make(Rights::REMOTE_WRITE, RING_BYTES)?;
         let send = make(Rights::NONE, SEND_RING_BYTES).inspect_err(|_| {
-            // No peer knows the region yet. Inside the engine deregistration is refused; then the region ends with the
-            // table.
+            // No peer knows the region yet. Inside the engine, deregistration is refused; the
+            // region then ends with the table.
             let _refused = memory.deregister(receive.1.id);
         })?;
         Ok(Self { receive, send, free: FREE })
     }
 }
 
-/// Receive buffers for the messages of a group. All of them are always posted.
+/// Receive buffers for the messages of a group. All are posted at all times.
 #[derive(Debug)]
 pub(crate) struct ReceiveBuffers {
     buffer: Arc<Buffer>,
@@ -153,7 +157,8 @@ impl ReceiveBuffers {
         Ok(Self { buffer, region })
     }
 
-    /// Returns region, offset and length of a buffer; buffers are numbered from 0 to [`RECEIVE_BUFFERS`].
+    /// Returns the region, offset and length of a buffer. Buffers are numbered from 0 to
+    /// [`RECEIVE_BUFFERS`] exclusive.
     pub(crate) fn location(&self, index: u32) -> (RegionId, u64, u32) {
         (self.region.id, u64::from(index) * RECEIVE_BUFFER_BYTES, RECEIVE_BUFFER_BYTES as u32)
     }
@@ -174,24 +179,25 @@ impl ReceiveBuffers {
     }
 }
 
-/// Bytes of a ring: what 10 Gb/s carry in 200 us. After this time a reader on a busy host has read some.
+/// Size of a ring in bytes: the data of 200 µs at 10 Gb/s. Within that time a reader on a busy host
+/// has read some bytes.
 pub(crate) const RING_BYTES: u32 = 256 * 1024;
 
-/// Bytes of the ring to send from: the contents of the peer's ring, which may have to be sent a second time, and as
-/// many bytes that are not sent yet.
+/// Size of the ring to send from, in bytes. It must keep the contents of the peer's ring, which may
+/// have to be retransmitted, and has room for as many unsent bytes.
 const SEND_RING_BYTES: u32 = 2 * RING_BYTES;
 
-/// Pairs of rings that are registered together. 8 × 256 KiB are 2 MiB in each direction. The kernel allocates pages
-/// when they are first used.
+/// Number of pairs of rings that are registered together. 8 × 256 KiB are 2 MiB in each direction.
+/// The kernel allocates the pages when they are first used.
 const CHUNK_RINGS: u32 = 8;
 
 const FREE: u32 = (1 << CHUNK_RINGS) - 1;
 
-/// Messages of a peer that may be in flight: one for each quarter of a ring that it has read, and a few for each stream
-/// that begins or ends.
+/// Maximum number of messages of a peer in flight: one for each quarter of a ring that it has read,
+/// and a few for each stream that begins or ends.
 pub(crate) const RECEIVE_BUFFERS: u32 = 64;
 
-/// Size of a receive buffer: any message fits.
+/// Size of a receive buffer in bytes. Any message fits.
 const RECEIVE_BUFFER_BYTES: u64 = 64;
 
 const _: () = assert!(MESSAGE_BYTES_MAX as u64 <= RECEIVE_BUFFER_BYTES);

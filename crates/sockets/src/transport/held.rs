@@ -1,4 +1,5 @@
-//! Streams that hold bytes back until more are written or the program is about to wait.
+//! Streams that coalesce small writes: they hold bytes back until more are written or the program
+//! is about to wait.
 
 use std::fmt;
 use std::io;
@@ -12,7 +13,7 @@ use runtime::{Readiness, Runtime};
 
 use crate::lock::lock;
 
-/// The streams of a process that may hold bytes back. Checking that there are none costs one load.
+/// The streams of a process that may hold bytes back. If there are none, a check costs one load.
 #[derive(Default)]
 pub(crate) struct HeldStreams {
     count: AtomicUsize,
@@ -23,33 +24,33 @@ pub(crate) struct HeldStreams {
 
 #[derive(Default)]
 struct Streams {
-    /// Streams that were added since the timer last expired.
+    /// Streams added since the timer last expired.
     new: Vec<Weak<dyn HoldsBytes>>,
-    /// Streams that were added before. They are flushed when the timer expires next.
+    /// Streams added before that. They are flushed when the timer expires next.
     old: Vec<Weak<dyn HoldsBytes>>,
     is_timer_set: bool,
 }
 
-/// Whether a stream is in [`HeldStreams`].
+/// Records whether a stream is in [`HeldStreams`].
 #[derive(Debug, Default)]
 pub(crate) struct HeldFlag(AtomicBool);
 
 /// A stream that can hold bytes back.
 pub(crate) trait HoldsBytes: Send + Sync {
-    /// Returns whether it is in [`HeldStreams`].
+    /// Returns the flag that records whether the stream is in [`HeldStreams`].
     fn is_held(&self) -> &HeldFlag;
 
-    /// Sends what is held back. Outside the engine.
+    /// Sends the bytes held back. Must be called outside the engine.
     fn push(&self);
 
-    /// Sends what is held back. Inside the engine.
+    /// Sends the bytes held back. Must be called inside the engine.
     fn push_inside(&self);
 }
 
 impl HeldStreams {
-    /// Adds a stream that holds bytes back, unless it is there already. Bytes that wait for more of the program and not
-    /// for an acknowledgement (`is_corked`) are sent after [`CEILING_MS`] at the latest, even if the program never
-    /// waits.
+    /// Adds a stream that holds bytes back, unless it is added already. If its bytes wait for more
+    /// from the program and not for an acknowledgement (`is_corked`), they are sent after
+    /// [`CEILING_MS`] at the latest, even if the program never waits.
     pub(crate) fn add(
         &self,
         is_held: &HeldFlag,
@@ -70,7 +71,7 @@ impl HeldStreams {
         }
     }
 
-    /// Sends everything that is held back. The program is about to wait.
+    /// Sends all bytes held back, because the program is about to wait.
     #[inline]
     pub(crate) fn push_all(&self) {
         if self.count.load(Ordering::SeqCst) != 0 {
@@ -86,14 +87,14 @@ impl HeldStreams {
             [std::mem::take(&mut streams.new), std::mem::take(&mut streams.old)]
         };
         for stream in [new, old].iter().flatten().filter_map(Weak::upgrade) {
-            // A thread that adds bytes from now on adds the stream again.
+            // Clear the flag first: a thread that then holds bytes back adds the stream again.
             stream.is_held().0.store(false, Ordering::SeqCst);
             stream.push();
         }
     }
 
-    /// Creates the timer that limits how long bytes are held back. The hooks are called with [`KEY`], and call
-    /// [`HeldStreams::on_expired`].
+    /// Creates the timer that limits the time for which bytes are held back. When it expires, the
+    /// hooks are called with [`KEY`], and call [`HeldStreams::on_expired`].
     pub(crate) fn limit(&self, runtime: &Runtime) -> io::Result<()> {
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
@@ -101,16 +102,17 @@ impl HeldStreams {
         runtime.watch_descriptor(timer.as_fd(), KEY, Readiness::READABLE)
     }
 
-    /// Returns false if there is no timer.
+    /// Starts the timer. Returns false if there is none.
     fn set_timer(&self) -> bool {
         let period = Expiration::OneShot(TimeSpec::milliseconds(CEILING_MS / 2));
         let timer = self.timer.get();
         timer.is_some_and(|timer| timer.set(period, TimerSetTimeFlags::empty()).is_ok())
     }
 
-    /// The timer has expired: sends what was held back when it last expired. Inside the engine.
+    /// Sends the bytes of streams that were added before the timer last expired. Called inside the
+    /// engine, when the timer has expired.
     pub(crate) fn on_expired(&self) {
-        // Reads the expiration, if there is one.
+        // Read the expiration, so that the timer is no longer ready.
         let _expired = self.timer.get().map(TimerFd::wait);
         let due = {
             let mut streams = lock(&self.streams);
@@ -139,9 +141,9 @@ impl fmt::Debug for HeldStreams {
     }
 }
 
-/// Key with which the hooks are called when the timer has expired.
+/// Key of the timer in the runtime: the hooks are called with it when the timer has expired.
 pub(crate) const KEY: u64 = 1 << 62 | 1 << 41;
 
-/// How long bytes may wait for more of the program, in milliseconds, as in TCP (tcp(7), `TCP_CORK`). They wait for at
-/// least half of it.
+/// The maximum time for which bytes wait for more from the program, in milliseconds, as in TCP
+/// (tcp(7), `TCP_CORK`). They wait for at least half of it.
 const CEILING_MS: i64 = 200;

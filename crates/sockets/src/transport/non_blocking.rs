@@ -15,6 +15,6 @@ pub(crate) fn set_non_blocking(fd: BorrowedFd<'_>, is_set: bool) {
     let Ok(flags) = fcntl(fd, FcntlArg::F_GETFL) else { return };
     let mut flags = OFlag::from_bits_retain(flags);
     flags.set(OFlag::O_NONBLOCK, is_set);
-    // The kernel accepts this flag for any socket.
+    // The kernel accepts this flag for any socket, so the call succeeds.
     let _set = fcntl(fd, FcntlArg::F_SETFL(flags));
 }

@@ -1,4 +1,4 @@
-//! What threads of the program do with a stream: reads and writes.
+//! Reads and writes of a stream by threads of the program.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::{Arc, Weak};
@@ -12,11 +12,11 @@ use crate::transport::state::Bit;
 use crate::transport::stream::Stream;
 
 impl Stream {
-    /// Copies bytes of `from`, behind the first `done` of them, to the send ring: at most [`WRITTEN_BYTES_MAX`], and as
-    /// many as there is room for. Returns 0 if there is no room.
+    /// Copies bytes of `from`, behind the first `done` bytes, to the send ring: as many as there is
+    /// room for, but at most [`WRITTEN_BYTES_MAX`]. Returns 0 if there is no room.
     ///
     /// # Errors
-    /// As TCP for a connection that was reset or shut down.
+    /// As for TCP, if the connection was reset or shut down.
     #[inline]
     pub(crate) fn write(
         self: &Arc<Self>,
@@ -47,14 +47,15 @@ impl Stream {
         Ok(taken)
     }
 
-    /// Returns the error of a broken connection for a call that has transferred `done` bytes. A call that has
-    /// transferred some returns their number, and the next call gets the error.
+    /// Returns the error of a broken connection for a call that has transferred `done` bytes. A
+    /// call that has transferred bytes returns their number, and the next call gets the error.
     #[cold]
     fn error_for(&self, done: usize) -> Option<Errno> {
         if done > 0 { Some(Errno::EPIPE) } else { self.take_error() }
     }
 
-    /// Bytes were written: sends them, or holds them back for more.
+    /// Sends written bytes, or holds them back for more. Called by the program's thread after a
+    /// write.
     #[inline]
     pub(crate) fn on_written(self: &Arc<Self>, held: &HeldStreams) {
         if self.sending.is_due() {
@@ -67,10 +68,10 @@ impl Stream {
         }
     }
 
-    /// Reads what has come, as far as it fits. Returns 0 at the end.
+    /// Reads bytes that have arrived, as many as fit. Returns 0 at the end of the stream.
     ///
     /// # Errors
-    /// `EAGAIN` if nothing has come. Otherwise as TCP for a connection that was reset.
+    /// `EAGAIN` if no bytes have arrived. Otherwise as for TCP, if the connection was reset.
     #[inline]
     pub(crate) fn read(
         &self,
@@ -83,7 +84,8 @@ impl Stream {
             return Err(Errno::EAGAIN);
         }
         let (mut skipped, mut taken) = (done, 0);
-        // The call may be late: another thread has closed the descriptor, and the ring belongs to another stream.
+        // If another thread has closed the descriptor during this call, the ring may already belong
+        // to another stream.
         let is_retired = self.state.has(Bit::Retired);
         for slice in into.iter_mut().filter(|_| !is_retired) {
             let length = slice.len();
@@ -113,7 +115,8 @@ impl Stream {
     }
 
     //= sockets-protocol.md: marker.1
-    /// Takes bytes of the TCP part, and of the ring after that. One thread at a time.
+    /// Reads bytes of the TCP part, and then of the ring. The caller ensures that only one thread
+    /// reads at a time.
     #[inline]
     pub(crate) fn take(&self, out: &mut [u8], taking: Taking) -> usize {
         if self.tcp.has_ended() {
@@ -139,13 +142,13 @@ impl Stream {
         count
     }
 
-    /// Returns whether everything that the peer will ever send was read.
+    /// Returns whether the program has read all bytes up to the end of the stream.
     #[inline]
     pub(crate) fn is_at_end(&self) -> bool {
         self.tcp.has_ended() && self.receiving.is_at_end()
     }
 
-    /// Returns how many bytes can be read.
+    /// Returns the number of bytes that can be read.
     pub(crate) fn received(&self) -> u64 {
         let has_ring = self.tcp.is_switched() && !self.tcp.has_no_ring();
         let ring = if has_ring { self.receiving.available() } else { 0 };
@@ -153,6 +156,6 @@ impl Stream {
     }
 }
 
-/// The most bytes that are copied before the engine is notified. The wire is busy with them while the next ones are
-/// copied.
+/// Maximum number of bytes copied before the engine is notified. The link transmits them while the
+/// next ones are copied.
 const WRITTEN_BYTES_MAX: usize = 32 * 1024;

@@ -13,8 +13,8 @@ use crate::wire::Implausible;
 /// Tracks which bytes have arrived, which the program has read, and for which the peer has received
 /// credit.
 ///
-/// All positions count bytes of the stream. They satisfy `credited` ≤ `consumed` ≤
-/// `arrived` ≤ `credited` plus the size of the ring.
+/// All positions count bytes of the stream. They satisfy `credited` ≤ `consumed` ≤ `arrived` ≤
+/// `credited` plus the size of the ring.
 ///
 /// The program's threads update
 /// `consumed`, one thread at a time under the caller's lock. The thread inside the engine updates the other positions. The peer may write to the ring at any time, from `arrived`

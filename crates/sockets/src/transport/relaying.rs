@@ -1,8 +1,8 @@
-//! Relays bytes between a stream and its descriptor, for calls that go to the kernel.
+//! Relays bytes between a stream and the program's descriptor, for calls that go to the kernel.
 //!
-//! Other processes that have the program's descriptor, and functions of this process that the library does not
-//! interpose, read and write one end of the socket pair. The relay carries the bytes between the other end and the
-//! rings.
+//! Other processes that have the program's descriptor, and functions of this process that the
+//! library does not interpose, read and write one end of the socket pair. The relay carries the
+//! bytes between the rings and the other end of the pair.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -20,7 +20,7 @@ use crate::transport::stream_doorbell::StreamDescriptor;
 impl Stream {
     /// Starts the relay.
     pub(crate) fn start_relay(&self, program: BorrowedFd<'_>) {
-        // No reader or writer of this process uses the stream meanwhile.
+        // With both locks held, no thread of this process reads or writes the stream.
         let _writers = lock(&self.writers);
         let _readers = lock(&self.readers);
         if !self.relay.is_on() && !self.leaves_edge() && self.end.relay(program) {
@@ -29,7 +29,8 @@ impl Stream {
         }
     }
 
-    /// Bytes have come, or there is room, on either side.
+    /// Carries bytes if the relay is on. Called when bytes have arrived, or there is room, on
+    /// either side.
     #[inline]
     pub(super) fn on_relay_change(&self) {
         if self.relay.is_on() {
@@ -37,7 +38,7 @@ impl Stream {
         }
     }
 
-    /// Returns whether bytes may still come from the pair.
+    /// Returns whether the pair may still deliver bytes of the program.
     pub(crate) fn has_more_to_relay(&self) -> bool {
         let relay = &self.relay;
         relay.is_on() && !lock(&relay.carried).is_input_closed && !self.state.is_broken()
@@ -71,7 +72,7 @@ impl Carried {
                     has_written = true;
                 }
                 Err(Errno::EAGAIN | Errno::EINTR) => break,
-                // All copies of the descriptor are closed or shut down.
+                // All copies of the descriptor are closed, or were shut down for writing.
                 Ok(_) | Err(_) => {
                     self.is_input_closed = true;
                     if stream.end.is_abandoned() {
@@ -118,7 +119,7 @@ impl Carried {
         }
     }
 
-    /// Watches the end for what the relay waits for.
+    /// Watches the library's end of the pair for the events that the relay needs.
     fn watch(&mut self, stream: &Stream, end: BorrowedFd<'_>) {
         let wanted = Readiness {
             readable: !self.is_input_closed
@@ -126,7 +127,7 @@ impl Carried {
                 && !stream.state.is_broken(),
             writable: !self.is_output_closed && !self.left.is_empty(),
         };
-        // If the peer is lost after its end, the bytes that came before are still relayed.
+        // If the peer is lost after its end, the bytes that arrived earlier are still relayed.
         if self.watched != wanted && !stream.state.has_any(&[Bit::Broken, Bit::Released]) {
             self.watched = wanted;
             if stream.doorbell.watch(StreamDescriptor::End, end, wanted).is_err() {
@@ -136,5 +137,5 @@ impl Carried {
     }
 }
 
-/// Bytes carried at a time.
+/// Number of bytes carried at a time.
 const CARRIED_BYTES: usize = 16 * 1024;

@@ -1,4 +1,4 @@
-//! Rings of bytes in registered memory.
+//! Ring buffers in registered memory.
 
 use std::sync::Arc;
 
@@ -10,11 +10,12 @@ use mem::Buffer as Memory;
 
 /// A ring of bytes. Positions count the bytes of a stream from its beginning, and never wrap around.
 ///
-/// `SendHalf` and `ReceiveHalf` define which thread owns which positions and may copy there.
+/// The documentation of `SendHalf` and `ReceiveHalf` says which thread owns which positions and may
+/// copy there.
 #[derive(Clone, Debug)]
 pub(crate) struct Ring {
     memory: Arc<Memory>,
-    /// Where it begins in `memory`.
+    /// Offset of the ring in `memory`, in bytes.
     offset: u64,
     size: RingSize,
 }
@@ -25,7 +26,7 @@ pub(crate) struct RingPart {
     pub(crate) memory: Arc<Buffer>,
     /// Offset in `memory`, in bytes.
     pub(crate) offset: u64,
-    /// Bytes of the ring: a power of two from 4 KiB to 16 MiB.
+    /// Size of the ring in bytes: a power of two from 4 KiB to 16 MiB.
     pub(crate) bytes: u32,
 }
 
@@ -34,7 +35,7 @@ pub(crate) struct RingPart {
 pub(crate) struct RingSize(u32);
 
 impl RingSize {
-    /// Returns `None` if the size is not valid.
+    /// Returns a ring size; `None` if the number of bytes is not valid.
     pub(crate) const fn new(bytes: u32) -> Option<Self> {
         if bytes.is_power_of_two() && bytes >= BYTES_MIN && bytes <= BYTES_MAX {
             Some(Self(bytes))
@@ -55,7 +56,7 @@ impl RingSize {
         position as u32 & (self.0 - 1)
     }
 
-    /// Returns how many bytes follow a position before the ring wraps around.
+    /// Returns the number of bytes from a position to the point where the ring wraps around.
     #[inline]
     pub(crate) const fn to_the_end(self, position: u64) -> u32 {
         self.0 - self.offset(position)
@@ -63,10 +64,10 @@ impl RingSize {
 }
 
 impl Ring {
-    /// Returns the ring that begins at `offset` of `memory`.
+    /// Creates a ring that begins at `offset` of `memory`.
     ///
     /// # Panics
-    /// If it does not fit in the memory.
+    /// If the ring does not fit in the memory.
     pub(crate) fn new(memory: Arc<Buffer>, offset: u64, size: RingSize) -> Self {
         let end = offset.checked_add(u64::from(size.bytes()));
         assert!(end.is_some_and(|end| end <= memory.len()), "a ring leaves its memory");
@@ -80,7 +81,8 @@ impl Ring {
         self.size
     }
 
-    /// Copies bytes to a position; at most as many as the ring holds.
+    /// Copies `bytes` into the ring at `position`. There must be at most as many bytes as the ring
+    /// holds.
     #[inline]
     pub(crate) fn write(&self, position: u64, bytes: &[u8]) {
         let (first, second) = bytes.split_at(self.first_part(position, bytes.len()));
@@ -90,7 +92,7 @@ impl Ring {
         }
     }
 
-    /// Copies bytes from a position; at most as many as the ring holds.
+    /// Copies bytes from the ring at `position` into `out`, which must not be longer than the ring.
     #[inline]
     pub(crate) fn read(&self, position: u64, out: &mut [u8]) {
         let (first, second) = out.split_at_mut(self.first_part(position, out.len()));
@@ -107,14 +109,14 @@ impl Ring {
     }
 }
 
-/// The smallest ring: with a smaller one, peers would exchange credits more often than bytes. Models use fewer bytes,
-/// because they have fewer interleavings then.
+/// The smallest ring in bytes. With a smaller ring, peers would exchange credits more often than
+/// bytes. Models use a smaller one, because they then have fewer interleavings.
 const BYTES_MIN: u32 = if cfg!(loom) { 4 } else { 4096 };
 
-/// The largest ring that is accepted from a peer.
+/// The largest ring that is accepted from a peer, in bytes.
 const BYTES_MAX: u32 = 1 << 24;
 
-/// Memory in models: a load may return any value that the orderings of the halves allow.
+/// Memory in models, where a load may return any value that the orderings of the halves allow.
 #[cfg(loom)]
 mod tracked {
     use loom::sync::atomic::{AtomicU8, Ordering};
@@ -124,7 +126,7 @@ mod tracked {
     pub(super) struct Memory(Box<[AtomicU8]>);
 
     impl Memory {
-        /// Memory as long as a buffer, all zero.
+        /// Returns memory as long as `buffer`, all zero.
         pub(super) fn of(buffer: &Buffer) -> Self {
             Self((0..buffer.len()).map(|_| AtomicU8::new(0)).collect())
         }

@@ -13,8 +13,8 @@ use crate::wire::Implausible;
 /// Tracks which bytes the program has written, which were posted, and which the peer has
 /// acknowledged and consumed.
 ///
-/// All positions count bytes of the stream. They satisfy `consumed` ≤ `acknowledged` ≤
-/// `posted` ≤ `written`, and `posted` is at most `consumed` plus the size of the peer's ring.
+/// All positions count bytes of the stream. They satisfy `consumed` ≤ `acknowledged` ≤ `posted` ≤
+/// `written`, and `posted` is at most `consumed` plus the size of the peer's ring.
 ///
 /// The ring keeps the bytes from `consumed` to `written`. Until the peer's program has read them,
 /// they may have to be retransmitted over TCP ([`crate::migration::homing`]).
@@ -179,8 +179,8 @@ impl SendHalf {
         self.engine.posted.load(Ordering::SeqCst)
     }
 
-    /// Copies bytes again that the peer's program has not read, starting at position
-    /// `from`, as many as fit in `out`. Returns the number of bytes copied.
+    /// Copies bytes again that the peer's program has not read, starting at position `from`, as
+    /// many as fit in `out`. Returns the number of bytes copied.
     pub(crate) fn again(&self, from: u64, out: &mut [u8]) -> usize {
         let length = out.len().min((self.written() - from) as usize);
         self.ring.read(from, &mut out[..length]);

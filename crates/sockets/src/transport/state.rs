@@ -1,15 +1,15 @@
-//! State of a stream.
+//! State bits of a stream.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// State of a stream: bits that are set once.
+/// State of a stream: one bit for each event that has happened.
 #[derive(Debug, Default)]
 pub(crate) struct State(AtomicU32);
 
 /// Bits of [`State`].
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Bit {
-    /// This side's switch marker is in the TCP connection. Bytes go by the group.
+    /// This side's switch marker is in the TCP connection, and its bytes go over the link group.
     Open = 1,
     /// The program has shut down writing.
     WriteShut = 2,
@@ -19,38 +19,39 @@ pub(crate) enum Bit {
     EndAcknowledged = 8,
     /// The program has shut down reading.
     ReadShut = 16,
-    /// A Reset for the peer is due.
+    /// A Reset must be sent to the peer.
     ResetDue = 32,
     ResetPosted = 64,
     /// The peer has reset the connection, or has answered a Reset.
     PeerReset = 128,
-    /// The peer is lost, or the group is lost and the stream cannot go home.
+    /// The peer is lost, or the group is lost and the stream cannot return to TCP.
     Lost = 256,
-    /// No descriptor of the program is left.
+    /// The program has no descriptor of the stream left.
     Released = 512,
-    /// Nothing more comes by TCP, or nothing is expected.
+    /// No more bytes come by TCP, or none are expected.
     TcpDone = 1024,
-    /// It was broken off, for any reason.
+    /// The stream was broken off, for any reason.
     Broken = 2048,
     HomePosted = 4096,
-    /// The peer posts nothing more: it goes home.
+    /// The peer has returned to TCP, and posts no more over the link group.
     PeerHome = 8192,
     /// The group is lost.
     GroupLost = 16_384,
-    /// Its rings may belong to another stream.
+    /// The rings of the stream may belong to another stream.
     Retired = 32_768,
-    /// It has come home. TCP carries what follows.
+    /// The stream has returned to TCP, which carries all later bytes.
     AtHome = 65_536,
-    /// No byte of the ring is read or posted. The stream goes home from its switch marker.
+    /// This end neither reads nor posts bytes of the ring. The stream returns to TCP right behind
+    /// its switch marker.
     Ringless = 131_072,
 }
 
 /// A direction that a program shuts down.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Direction {
-    /// The program writes no more.
+    /// The direction in which the program writes.
     Write,
-    /// The program reads no more.
+    /// The direction in which the program reads.
     Read,
 }
 
@@ -76,21 +77,24 @@ impl State {
         self.0.fetch_or(bit as u32, Ordering::SeqCst) & bit as u32 == 0
     }
 
-    /// Shuts a direction of the stream. Returns false if the stream has come home, so that TCP is to be shut instead.
+    /// Shuts down a direction of the stream. Returns false if the stream has returned to TCP: the
+    /// caller must then shut down TCP.
     #[must_use]
     pub(crate) fn shut(&self, direction: Direction) -> bool {
         let before = self.0.fetch_or(direction.bit() as u32, Ordering::SeqCst);
         before & Bit::AtHome as u32 == 0
     }
 
-    /// The stream comes home. Returns the directions that the program has shut, which are to be shut in TCP. For later
-    /// ones [`State::shut`] returns false. Both change the same word atomically, so no direction is missed.
+    /// Records that the stream has returned to TCP. Returns the directions that the program has
+    /// shut down, which the caller must shut down in TCP. For directions shut down later,
+    /// [`State::shut`] returns false. No direction is missed, because both functions change the
+    /// same word atomically.
     pub(crate) fn come_home(&self) -> impl Iterator<Item = Direction> + use<> {
         let before = self.0.fetch_or(Bit::AtHome as u32, Ordering::SeqCst);
         Direction::BOTH.into_iter().filter(move |direction| before & direction.bit() as u32 != 0)
     }
 
-    /// Clears a bit whose message could not be posted.
+    /// Clears the bit of a message that could not be posted.
     pub(crate) fn clear(&self, bit: Bit) {
         self.0.fetch_and(!(bit as u32), Ordering::SeqCst);
     }
@@ -101,13 +105,14 @@ impl State {
         self.0.load(Ordering::SeqCst) & bits != 0
     }
 
-    /// Returns whether nothing is sent to the peer or received any more.
+    /// Returns whether the stream neither sends to the peer nor receives from it any more.
     #[inline]
     pub(crate) fn is_broken(&self) -> bool {
         self.has_any(&[Bit::ResetDue, Bit::PeerReset, Bit::Lost])
     }
 
-    /// Returns whether it is broken and has not ended in order: missing bytes never come.
+    /// Returns whether the stream is broken and has not ended in order, so that missing bytes never
+    /// arrive.
     #[inline]
     pub(crate) fn is_broken_off(&self) -> bool {
         self.is_broken() && self.has(Bit::Broken)

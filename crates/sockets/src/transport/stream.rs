@@ -133,8 +133,8 @@ pub(crate) enum HomeProgress {
 }
 
 impl Stream {
-    /// Creates a stream that expects its switch marker on the socket
-    /// `tcp`. It sends nothing over the link group before [`Stream::open`].
+    /// Creates a stream that expects its switch marker on the socket `tcp`. It sends nothing over
+    /// the link group before [`Stream::open`].
     ///
     /// # Panics
     /// If the size of a ring is invalid.

@@ -1,11 +1,11 @@
-//! How a stream notifies its endpoint.
+//! The doorbell by which a stream notifies its endpoint.
 
 use std::io;
 use std::os::fd::BorrowedFd;
 
 use runtime::Readiness;
 
-/// A descriptor that is watched for a stream.
+/// A descriptor that the runtime watches for a stream.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum StreamDescriptor {
     /// The TCP socket.
@@ -14,14 +14,14 @@ pub(crate) enum StreamDescriptor {
     End,
 }
 
-/// Notifies the endpoint of a stream.
+/// Notifies the endpoint that serves a stream.
 pub(crate) trait StreamDoorbell: Send + Sync {
-    /// Notifies the endpoint that there is something to post. Called outside the engine, and without locks that are
-    /// taken inside it.
+    /// Notifies the endpoint that the stream has operations to post. Must be called outside the
+    /// engine, and without locks that are taken inside it.
     fn ring(&self);
-    /// As [`StreamDoorbell::ring`], inside the engine or under such a lock.
+    /// Like [`StreamDoorbell::ring`], but for callers inside the engine or with such a lock.
     fn mark(&self);
-    /// Watches a descriptor. The stream is notified when it is ready.
+    /// Watches a descriptor, and notifies the stream when the descriptor is ready.
     fn watch(
         &self,
         which: StreamDescriptor,

@@ -1,18 +1,19 @@
-//! Finds the switch marker, which ends the TCP part of a stream, however TCP divides its bytes.
+//! Searches bytes for the switch marker, which ends the TCP part of a stream. The marker may be
+//! split over several reads of TCP.
 
 use crate::wire::SwitchMarker;
 
 /// Result of a scan for the switch marker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) struct Scan {
-    /// This many bytes at the beginning belong to the stream.
+    /// Number of bytes at the beginning that belong to the stream and can be shown to the program.
     pub(crate) shown: usize,
-    /// The switch marker follows them.
+    /// The switch marker follows these bytes.
     pub(crate) has_marker: bool,
 }
 
-/// Looks for the switch marker in bytes that were not scanned before, except a tail that was not shown. Bytes that are
-/// not shown may be the beginning of the marker: they must be scanned again together with what follows.
+/// Searches bytes for the switch marker. The bytes behind `shown` may be the beginning of the
+/// marker: the caller must scan them again together with the bytes that follow.
 pub(crate) fn scan(bytes: &[u8], marker: &SwitchMarker) -> Scan {
     if let Some(at) = find(bytes, marker) {
         return Scan { shown: at, has_marker: true };
@@ -22,7 +23,8 @@ pub(crate) fn scan(bytes: &[u8], marker: &SwitchMarker) -> Scan {
     Scan { shown: bytes.len() - held, has_marker: false }
 }
 
-/// Looks for the first of two switch markers, and returns whether it is the second of them.
+/// Searches bytes for the first of two switch markers. Returns the result, and whether the second
+/// marker was found.
 pub(crate) fn scan_for_either(
     bytes: &[u8],
     markers: (&SwitchMarker, Option<&SwitchMarker>),
@@ -49,11 +51,12 @@ fn find(bytes: &[u8], marker: &SwitchMarker) -> Option<usize> {
     None
 }
 
-/// Looks for the switch marker in bytes that are shown as they come, because it may never come.
+/// Searches for the switch marker in bytes that are shown as they arrive, because the marker may
+/// never come.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
     marker: SwitchMarker,
-    /// The last bytes that were shown, fewer than a switch marker has.
+    /// The last bytes shown, fewer than a switch marker has.
     tail: Vec<u8>,
 }
 
@@ -62,15 +65,15 @@ impl Watch {
         Self { marker, tail: Vec::new() }
     }
 
-    /// Looks for the switch marker in bytes that are not shown yet. A few bytes at the end may look like the beginning
-    /// of the marker although nothing follows them: those are shown.
+    /// Searches for the switch marker in bytes that are not shown yet. A few bytes at the end that
+    /// look like the beginning of the marker are shown, because no more may follow.
     pub(crate) fn scan(&self, bytes: &[u8]) -> Scan {
         let scan = scan(bytes, &self.marker);
         let is_short = !scan.has_marker && bytes.len() - scan.shown <= MARKER_BEGINNING_BYTES;
         if is_short { Scan { shown: bytes.len(), ..scan } } else { scan }
     }
 
-    /// Returns whether these bytes, which are shown, complete a switch marker.
+    /// Returns whether these bytes, which are about to be shown, complete a switch marker.
     pub(crate) fn completes(&mut self, bytes: &[u8]) -> bool {
         if scan(bytes, &self.marker).has_marker {
             return true;
@@ -89,8 +92,9 @@ impl Watch {
     }
 }
 
-/// More bytes than these that look like the beginning of a switch marker are one. A program's bytes match by chance
-/// once in 2^72 times.
+/// Number of bytes up to which a match with the beginning of a switch marker may be chance. A
+/// longer match is treated as a marker: a program's bytes match by chance with a probability of
+/// 2^-72.
 const MARKER_BEGINNING_BYTES: usize = 8;
 
 #[cfg(test)]
@@ -99,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes of few values, so that beginnings of the switch marker are frequent.
+    /// Returns bytes of few different values, so that beginnings of the switch marker are frequent.
     fn few_values(length: std::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> {
         proptest::collection::vec(0_u8..3, length)
     }

@@ -12,8 +12,8 @@ use crate::lock::lock;
 use crate::migration::machine::{Event, Phase};
 use crate::reasons::Reason;
 
-/// The accepting end has moved. Each end has written by TCP. The accepting end has written to the ring, where some
-/// bytes have arrived.
+/// Returns a world in which only the accepting end has moved. Each end has written bytes over TCP.
+/// The accepting end has also written to the ring, where some of its bytes have arrived.
 fn half_moved() -> World {
     let world = World::new();
     assert_eq!(world.send(0, b"ask "), Ok(4));
@@ -25,7 +25,7 @@ fn half_moved() -> World {
     world
 }
 
-/// Lets the connecting end look for the switch marker and write what is due.
+/// Lets the connecting end search for the switch marker, and write its own if that is due.
 fn answer(world: &World) -> Phase {
     let connection = &world.ends[0].connection;
     if let Some(event) = connection.look_for_marker() {
@@ -34,11 +34,11 @@ fn answer(world: &World) -> Phase {
     world.try_write_marker(0)
 }
 
-/// Checks that both ends are home and bytes pass in both directions.
+/// Checks that both ends have returned to TCP, and that bytes pass in both directions.
 fn expect_home(world: &World, questions: &[u8], is_shut: bool) {
     assert_eq!(world.send(1, b"later"), Ok(5));
     world.network.carry();
-    // A program reads what came by TCP before its end goes home.
+    // An end returns only after its program has read the bytes that came by TCP.
     assert_eq!(world.receive_all(0, 8), b"by TCP, ");
     assert_eq!(world.receive_all(1, questions.len()), questions);
     assert_eq!(world.receive_all(0, 18), b"by the ring, later");
@@ -87,7 +87,7 @@ fn a_join_whose_group_is_lost_before_the_answer_comes_home() {
     }
 }
 
-/// The accepting end learns from TCP that the group is lost, if no message reports it.
+/// If no message reports that the group is lost, the accepting end learns it from TCP.
 //= sockets-protocol.md: join.7
 #[test]
 fn a_marker_that_is_written_back_brings_a_peer_home_that_still_has_its_group() {
@@ -120,7 +120,7 @@ fn the_end_of_tcp_stands_for_the_marker_of_a_peer_that_can_write_none() {
         let world = half_moved();
         let connection = &world.ends[0].connection;
         if is_late {
-            // The peer's answer comes after the program has shut TCP down.
+            // The peer's answer is late: it comes after the program has shut TCP down.
             drop(connection.on(Event::Time, connection.due()));
         } else {
             world.lose_group(0);
@@ -130,7 +130,8 @@ fn the_end_of_tcp_stands_for_the_marker_of_a_peer_that_can_write_none() {
         world.network.carry();
         assert_eq!(world.receive(0, 8).as_deref(), Ok(&b"by TCP, "[..]));
         assert_eq!(answer(&world), Phase::Returning);
-        // The peer would not learn that these bytes were taken from the ring.
+        // The peer would not learn that these bytes were taken from the ring, so they must not be
+        // read.
         assert_eq!(world.receive(0, 100), Err(Errno::EAGAIN));
         assert_eq!(world.send(0, b"more"), Err(Errno::EPIPE));
         world.network.carry();
@@ -202,7 +203,7 @@ fn a_program_reads_no_byte_of_a_marker_that_cannot_be_answered() {
             assert!(world.move_on(0));
             assert_eq!(world.send(1, before.as_bytes()), Ok(before.len()));
             assert!(world.move_on(1));
-            // The peer has reported that it failed after a part of the marker.
+            // The peer has reported that it failed after writing a part of the marker.
             drop(world.ends[0].connection.on(Event::Forgotten, Instant(0)));
             assert_eq!(world.receive_all(0, before.len()), before.as_bytes());
             assert_eq!(world.receive(0, wanted), Err(Errno::ECONNRESET));

@@ -1,4 +1,5 @@
-//! A handmade peer: a program that uses the edge, and composes every message by the tables of docs/sockets-protocol.md.
+//! A handmade peer: a program that uses the edge, and composes each message from the tables of
+//! docs/sockets-protocol.md.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -12,22 +13,22 @@ use ethernot::{
 
 use crate::pair::Pair;
 
-/// Far longer than anything takes here.
+/// A limit far longer than any step of a test takes.
 pub(crate) const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
 
 /// The service of link groups.
 pub(crate) const SERVICE: u32 = 0x534f_434b;
 
-/// Size of its ring in bytes.
+/// Size of the handmade peer's ring in bytes.
 pub(crate) const RING: u32 = 1 << 16;
 
 /// Length of an offer in bytes.
 const OFFER: usize = 68;
 
-/// Size of a receive buffer.
+/// Size of a receive buffer in bytes.
 const RECEIVE_BUFFER_BYTES: u64 = 64;
 
-/// Messages that may come before they are read.
+/// Maximum number of messages that may arrive before they are read.
 const RECEIVE_BUFFERS: u64 = 32;
 
 /// The fields of an offer that tests use.
@@ -45,7 +46,7 @@ pub(crate) struct StreamEnd {
     pub(crate) ring: RemoteRegion,
 }
 
-/// Its end of a link group.
+/// The handmade peer's end of a link group.
 pub(crate) struct Hand {
     pub(crate) connection: Connection,
     ring: Arc<Buffer>,
@@ -56,11 +57,12 @@ pub(crate) struct Hand {
     _endpoint: Endpoint,
 }
 
-/// A TCP connection whose connecting side is this peer, its accepting side, and the rendezvous socket for offers.
+/// Returns a TCP connection (connecting side, accepting side) whose connecting side is the handmade
+/// peer, and its rendezvous socket.
 pub(crate) fn with_rendezvous_socket(pair: &Pair) -> (TcpStream, TcpStream, UdpSocket) {
     loop {
         let (tcp, server) = pair.tcp();
-        // Another socket may have the port.
+        // If another socket has the port, try the next connection.
         let Ok(rendezvous_socket) = UdpSocket::bind(tcp.local_addr().unwrap()) else { continue };
         rendezvous_socket.set_read_timeout(LIMIT).unwrap();
         return (tcp, server, rendezvous_socket);
@@ -76,7 +78,8 @@ pub(crate) fn offer_at(rendezvous_socket: &UdpSocket) -> Offer {
     Offer { port, token: u64::from_be_bytes(bytes[8..16].try_into().unwrap()) }
 }
 
-/// Encodes the offer of a peer with this incarnation that has accepted a connection between these addresses.
+/// Encodes the offer of a peer with this incarnation that has accepted a connection between these
+/// addresses.
 pub(crate) fn offer_bytes(
     offer: Offer,
     incarnation: u128,
@@ -104,7 +107,7 @@ pub(crate) fn endpoint() -> Endpoint {
 }
 
 impl Hand {
-    /// Asks for a link group at the endpoint of an offer.
+    /// Asks for a link group at the endpoint that an offer names.
     pub(crate) fn connect(offer: Offer, incarnation: u128) -> Self {
         let endpoint = endpoint();
         let options = ConnectOptions::new().service(SERVICE).private_data(greeting(incarnation));
@@ -161,7 +164,7 @@ impl Hand {
         message
     }
 
-    /// Encodes the stream end of this side: number, switch marker and ring.
+    /// Encodes this side's end of a stream: number, switch marker and ring.
     pub(crate) fn end(&self, number: u32, marker: &[u8; 16]) -> Vec<u8> {
         let ring = self.ring_region.remote();
         [
@@ -187,7 +190,7 @@ impl Hand {
         }
     }
 
-    /// Waits until this many bytes were written to its ring.
+    /// Waits until `length` bytes have been written to the ring of this peer. Returns them.
     pub(crate) fn ring_bytes(&self, length: usize) -> Vec<u8> {
         let mut arrived = 0;
         while arrived < length {
@@ -202,7 +205,8 @@ impl Hand {
     }
 }
 
-/// Decodes the stream end in a Join, behind its token, or in a Joined, behind the number of the receiver's end.
+/// Decodes the end of a stream, which follows the token in a Join, and the number of the receiver's
+/// end in a Joined.
 pub(crate) fn end_in(message: &[u8]) -> StreamEnd {
     let at = message.len() - 36;
     let field = |from: usize, to: usize| &message[at + from..at + to];

@@ -6,7 +6,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::pair::Pair;
 
-/// Connections, with both ends in this process.
+/// Number of connections. Both ends of each are in this process.
 const CONNECTIONS: u64 = 1000;
 
 #[test]
@@ -15,7 +15,7 @@ fn idle_connections_take_little_memory() {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).expect("there is a limit");
     setrlimit(Resource::RLIMIT_NOFILE, most, most).expect("it is allowed");
     let pair = Pair::new();
-    // What the first connection allocates serves all others.
+    // Exclude what the first connection allocates for all others.
     let _first = pair.moved();
     let before = resident_kib();
     let all: Vec<_> = (0..CONNECTIONS)

@@ -16,7 +16,7 @@ use sockets::{
 #[derive(Default)]
 pub(crate) struct Program {
     descriptors: Mutex<HashMap<u64, Arc<Mutex<OwnedFd>>>>,
-    /// Another process has the descriptors as well.
+    /// Another process has the descriptors, too.
     pub(crate) is_shared: AtomicBool,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Side {
     pub(crate) sockets: Sockets,
 }
 
-/// One end of a connection, as a program has it.
+/// One end of a connection, and its program's descriptor.
 pub(crate) struct End {
     program: Arc<Program>,
     pub(crate) connection: Arc<Connection>,
@@ -85,7 +85,7 @@ impl Side {
         make: impl FnOnce(&Sockets, u64, SocketAddr, SocketAddr) -> Arc<Connection>,
     ) -> End {
         let (local, peer) = (tcp.local_addr().unwrap(), tcp.peer_addr().unwrap());
-        // The program knows another number, whose descriptor stays the same after `put`.
+        // The program's own descriptor has another number, which `put` does not replace.
         let fd = OwnedFd::from(tcp);
         let known = Arc::new(Mutex::new(fd.try_clone().expect("a descriptor is left")));
         self.program.descriptors.lock().unwrap().insert(token, known);
@@ -94,7 +94,7 @@ impl Side {
     }
 }
 
-/// A connection that its program has not used yet.
+/// Calls `Sockets::accepted` for a connection that its program has not used yet.
 fn accepted(sockets: &Sockets, token: u64, local: SocketAddr, peer: SocketAddr) -> Arc<Connection> {
     sockets.accepted(token, local, peer, false)
 }
@@ -104,15 +104,15 @@ impl Pair {
         Self::with(&[], &[])
     }
 
-    /// Makes a pair with these variables set for each side.
+    /// Creates a pair with these environment variables set for each side.
     pub(crate) fn with(client: &[(&str, &str)], server: &[(&str, &str)]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("loopback is there");
         let tokens = AtomicU64::new(1);
         Self { client: Side::new(client), server: Side::new(server), listener, tokens }
     }
 
-    /// Makes a new TCP connection that neither endpoint knows. Its rendezvous socket can be opened: another socket may
-    /// have the port by chance.
+    /// Creates a TCP connection that neither endpoint knows. Ensures that its rendezvous socket can
+    /// be opened, because another socket may have the port by chance.
     pub(crate) fn tcp(&self) -> (TcpStream, TcpStream) {
         let address = self.listener.local_addr().unwrap();
         loop {
@@ -132,8 +132,8 @@ impl Pair {
         self.server.end(self.tokens.fetch_add(1, Ordering::Relaxed), tcp, accepted)
     }
 
-    /// Makes a connection of both endpoints. If another socket has the UDP port of the rendezvous socket, which the
-    /// kernel may give to any process, makes another one.
+    /// Creates a connection of both endpoints. Retries if another socket has the UDP port of the
+    /// rendezvous socket, which the kernel may give to any process.
     pub(crate) fn connect(&self) -> (End, End) {
         loop {
             let (client, server) = self.tcp();
@@ -144,7 +144,7 @@ impl Pair {
         }
     }
 
-    /// Makes a connection that has moved.
+    /// Creates a connection that has moved.
     pub(crate) fn moved(&self) -> (End, End) {
         let (client, server) = self.connect();
         client.wait_until(is_moved);
@@ -154,10 +154,10 @@ impl Pair {
 }
 
 impl Drop for End {
-    /// The program closes its descriptors.
+    /// Closes the program's descriptors.
     fn drop(&mut self) {
         self.program.descriptors.lock().unwrap().remove(&self.connection.token());
-        // Its last number.
+        // Replace the program's last descriptor.
         let nothing = std::fs::File::open("/dev/null").expect("it is there");
         nix::unistd::dup2(nothing, &mut self.fd).expect("it is closed");
         self.connection.released();
@@ -177,7 +177,7 @@ impl End {
         Ok(room[..length].to_vec())
     }
 
-    /// Checks that nothing can be received.
+    /// Checks that no bytes can be received.
     pub(crate) fn expect_nothing(&self) {
         let flags = ReceiveFlags { dont_wait: true, ..ReceiveFlags::default() };
         let mut room = [0; 16];
@@ -219,7 +219,7 @@ impl End {
     }
 }
 
-/// Returns whether it has moved, as it must in the end.
+/// Returns whether the connection has moved. Fails if it was left to TCP.
 pub(crate) fn is_moved(connection: &Connection) -> bool {
     let route = connection.route();
     assert!(!matches!(route, Route::Left(_)), "{route:?}");

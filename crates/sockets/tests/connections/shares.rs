@@ -1,4 +1,4 @@
-//! One peer cannot affect the connections of others.
+//! Tests that one peer cannot affect the connections of others.
 
 #![expect(clippy::disallowed_methods, reason = "one test measures")]
 
@@ -10,7 +10,7 @@ use ethernot::{ConnectOptions, Connection, Endpoint, OperationOptions};
 use crate::by_hand::{LIMIT, Offer, SERVICE, endpoint, greeting, offer_at, with_rendezvous_socket};
 use crate::pair::{End, Pair};
 
-/// A moved connection, and the port of its server's endpoint.
+/// A moved connection, and an offer that names its server's endpoint.
 struct Honest {
     pair: Pair,
     client: End,
@@ -22,7 +22,7 @@ impl Honest {
     fn new() -> Self {
         let pair = Pair::new();
         let (client, server) = pair.moved();
-        // Any client of the service gets an offer.
+        // Any client of the service receives an offer.
         let (_tcp, undecided, rendezvous_socket) = with_rendezvous_socket(&pair);
         let _undecided = pair.accepted(undecided);
         let offer = offer_at(&rendezvous_socket);
@@ -39,7 +39,7 @@ impl Honest {
         self.client.expect(b"answer");
     }
 
-    /// Measures a stream of [`STREAM`] bytes, in seconds: the least of several runs.
+    /// Measures the time of a stream of [`STREAM`] bytes, in seconds: the shortest of several runs.
     fn stream_seconds(&self) -> f64 {
         let part = vec![7; 1 << 16];
         let seconds = (0..9).map(|_| {
@@ -127,7 +127,7 @@ fn others_are_as_fast_beside_peers_that_take_nothing() {
     let groups: Vec<_> = (1000..1000 + GROUPS)
         .filter_map(|incarnation| honest.group_of(&peer, incarnation))
         .collect();
-    // As many answers as the engine takes, and some that are pending.
+    // The engine posts as many answers as it has room for, and some stay pending.
     let join = join_of_nothing();
     let asked = (0..2500).map(|_| groups[0].send_bytes(&join, OperationOptions::NONE));
     for sent in asked {
@@ -139,18 +139,18 @@ fn others_are_as_fast_beside_peers_that_take_nothing() {
     println!("figure: throughput beside peers that take nothing: {:.2}", alone / beside);
 }
 
-/// A Join with an unknown token.
+/// Returns a Join with an unknown token.
 fn join_of_nothing() -> Vec<u8> {
-    // The token; then number, switch marker, key, address and bytes of a valid ring.
+    // The token, then the number, switch marker, key, address and size of a valid ring.
     let ring = 65_536_u32.to_be_bytes();
     [&[1_u8][..], &[0xff; 8], &[7; 4], &[7; 16], &[7; 4], &[0; 8], &ring].concat()
 }
 
-/// Bytes of a stream that is measured.
+/// Length of a measured stream in bytes.
 const STREAM: usize = 1 << 28;
 
-/// Far more answers than a correct peer leaves pending.
+/// Number of answers, far more than a correct peer leaves pending.
 const ANSWERS: u32 = 20_000;
 
-/// More groups than once had slots for the completions of their messages.
+/// Number of groups. An earlier version had completion slots for fewer groups.
 const GROUPS: u128 = 1100;

@@ -1,22 +1,25 @@
-//! Explores every order of events while two ends go home: programs that read and write, a group that carries,
-//! acknowledges and is lost, a TCP with room for two tokens, and ends that begin at any time. The state of an end is
-//! the real [`Homing`]. What surrounds it is modelled here.
+//! Explores every order of events while the two ends of a stream return to TCP.
+//!
+//! The events are: programs that read and write; a group that carries, acknowledges and is lost; a
+//! TCP with room for two tokens; and ends that begin their return at any time. The state of an end
+//! is the real [`Homing`]. Everything else is modelled here.
 
 use std::collections::{HashSet, VecDeque};
 
 use super::{HomeStep, Homing, Record};
 
-/// Faults that are planted.
+/// Faults planted in the model, each of which the exploration must find.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Planted {
     Nothing,
-    /// A record counts what has arrived in the ring instead of what the program has taken.
+    /// A record has the number of bytes that have arrived in the ring instead of those that the
+    /// program has taken.
     NamesArrived,
-    /// A program takes bytes of the ring after the record was made.
+    /// A program takes bytes of the ring after the record was written.
     TakesOn,
-    /// Acknowledged bytes make room, although the peer's program has not taken them.
+    /// Acknowledged bytes leave the send ring, although the peer's program has not taken them.
     ForgetsAcknowledged,
-    /// An end that reads a record goes on by the group.
+    /// An end that reads a record continues to use the group.
     DoesNotFollow,
 }
 
@@ -31,13 +34,15 @@ enum Token {
 struct End {
     written: u64,
     posted: u64,
-    /// Bytes in the peer's ring, and how many this end knows of.
+    /// Number of bytes in the peer's ring (`arrived`), and of those that this end knows of
+    /// (`acknowledged`).
     arrived: u64,
     acknowledged: u64,
-    /// Bytes that the peer's program has taken from the ring, and how many this end knows of.
+    /// Number of bytes that the peer's program has taken from the ring, and of those that this end
+    /// knows of (`known`).
     taken: u64,
     known: u64,
-    /// All bytes that the peer's program has.
+    /// Total number of bytes that the peer's program has received.
     got: u64,
     tcp: VecDeque<Token>,
     homing: Option<Homing>,
@@ -83,23 +88,24 @@ const EVENTS: [Event; 11] = [
 /// Limits of the model.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Bytes that each program writes.
+    /// Number of bytes that each program writes.
     written: u64,
-    /// Bytes of a ring.
+    /// Size of a ring in bytes.
     ring: u64,
 }
 
-/// Some 70 000 states.
+/// Small limits, for some 70 000 states.
 const FEW: Limits = Limits { written: 2, ring: 1 };
 
-/// 1.6 million states.
+/// Larger limits, for 1.6 million states.
 const MANY: Limits = Limits { written: 3, ring: 2 };
 
-/// Tokens that TCP has room for.
+/// Number of tokens for which TCP has room.
 const TCP: usize = 2;
 
 impl State {
-    /// Returns the state after an event; `None` if it cannot happen now, an error if it breaks a promise to programs.
+    /// Returns the state after an event; `None` if the event cannot happen now; an error if it
+    /// breaks a promise to programs.
     fn after(
         &self,
         limits: Limits,
@@ -163,7 +169,7 @@ impl State {
                 (may && own.known < own.taken).then_some(())?;
                 own.known = own.taken;
             }
-            // Bytes that the peer has sent.
+            // The program reads bytes that the peer has written into TCP.
             Event::Take if own.is_home => {
                 let Some(Token::Byte(byte)) = peer.tcp.front().copied() else { return None };
                 peer.tcp.pop_front();
@@ -205,8 +211,8 @@ impl State {
         Some(Ok(()))
     }
 
-    /// Returns whether all bytes have come when only beginning to go home or losing the group is
-    /// left to happen.
+    /// Returns whether all bytes have arrived and both ends agree. Must hold when the only events
+    /// left are the begin of a return and the loss of the group.
     fn is_whole(&self, limits: Limits) -> bool {
         let is_agreed = self.ends[0].is_home == self.ends[1].is_home;
         is_agreed && self.ends.iter().all(|end| end.got == limits.written)
@@ -264,7 +270,7 @@ impl End {
     }
 }
 
-/// Explores all states that can be reached. Returns how many there are, or the first broken promise.
+/// Explores all reachable states. Returns their number, or the first broken promise.
 fn explore(limits: Limits, planted: Planted) -> Result<usize, String> {
     let start = State::default();
     let (mut seen, mut next) = (HashSet::from([start.clone()]), VecDeque::from([start]));

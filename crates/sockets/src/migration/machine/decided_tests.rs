@@ -1,4 +1,5 @@
-//! In any order of events a connection is decided once, and time alone decides it.
+//! Tests that a connection is decided exactly once, in any order of events, and that it is decided
+//! even if only time passes.
 
 use delivery::Instant;
 use proptest::prelude::*;
@@ -65,7 +66,8 @@ proptest! {
     }
 
     //= sockets-protocol.md: join.5, offer.4
-    /// No phase before the switch marker lasts longer than its limit, whatever the peer fails to do.
+    /// No phase before the switch marker lasts longer than its limit, even if the peer does
+    /// nothing.
     #[test]
     fn time_alone_decides(role in role(), events in prop::collection::vec(event(), 0..12)) {
         let mut end = Migration::new(role);
@@ -78,7 +80,7 @@ proptest! {
                 prop_assert!(end.due() <= now.after_ns(ANSWER_WITHIN_NS));
                 now = end.due().max(now);
                 for action in end.on(Event::Time, now) {
-                    // TCP takes nothing, because the peer does not read.
+                    // TCP has no room, because the peer does not read.
                     if action == Action::WriteMarker {
                         drop(end.on(Event::MarkerWaits { has_begun: false }, now));
                     }
@@ -154,7 +156,7 @@ fn a_marker_that_comes_when_the_group_is_lost_is_written_back() {
         drop(end.on(event, START));
     }
     assert_eq!(end.on(Event::GroupLost, START), [Action::Await, Action::LookForMarker]);
-    // Bytes for the program precede the switch marker.
+    // The switch marker is behind bytes for the program.
     assert_eq!(end.on(Event::MarkerEarly, START), []);
     assert_eq!(end.on(Event::Time, end.due()), [Action::LookForMarker]);
     assert_eq!(end.due(), Instant::NEVER);

@@ -100,8 +100,8 @@ struct End {
     reading: Reading,
     has_stream: bool,
     has_rings: bool,
-    /// Number of halves of the switch marker that this end has written
-    /// (`marker_written`) and received (`seen`).
+    /// Number of halves of the switch marker that this end has written (`marker_written`) and
+    /// received (`seen`).
     marker_written: u8,
     seen: u8,
     /// The end neither reads nor posts bytes of the ring.

@@ -1,4 +1,4 @@
-//! The table of transitions in `docs/sockets-protocol.md` is exactly what the code does.
+//! Checks that the table of transitions in `docs/sockets-protocol.md` describes the code exactly.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::wire::Refusal;
 
 const START: Instant = Instant(0);
 
-/// All events. Reasons and refusals stand for all others.
+/// All events. Each event with a reason or refusal appears with one of them, which stands for all.
 pub(super) const EVENTS: [Event; 27] = [
     Event::Begin,
     Event::Bytes,
@@ -44,7 +44,7 @@ pub(super) const EVENTS: [Event; 27] = [
     Event::PeerLost,
 ];
 
-/// The event of coming home, which only one phase handles.
+/// The event that completes the return to TCP, which only one phase handles.
 pub(super) const ARRIVED: Event = Event::Arrived;
 
 /// Returns an end for each phase and mark of the table.
@@ -90,7 +90,7 @@ fn ends(role: Role) -> Vec<Migration> {
     reached.collect()
 }
 
-/// Returns the phase and its marks.
+/// Returns the name of the phase, with its marks.
 fn name(end: &Migration) -> String {
     let phase = match end.phase {
         Phase::Ended(reason) => return format!("Ended ({})", reason.name()),
@@ -135,7 +135,7 @@ fn event_name(event: Event) -> String {
     }
 }
 
-/// Returns the rows of one role, only for events that change something.
+/// Returns the table rows of one role. Events that change nothing have no row.
 fn rows(role: Role) -> Vec<String> {
     let (mut seen, mut known) = (BTreeSet::new(), BTreeSet::new());
     let mut rows = Vec::new();
@@ -160,7 +160,7 @@ fn rows(role: Role) -> Vec<String> {
                     actions.iter().map(|action| format!("{action:?}")).collect();
                 let (event, actions) = (event_name(event), actions.join(", "));
                 let next = name(&after);
-                // Rows that are the same without the mark, or in time, are left out.
+                // Omit rows that equal the row without the mark, or the row before the due time.
                 let row = |phase: &str, is_late| {
                     (
                         plain(phase).to_owned(),
@@ -218,7 +218,7 @@ fn the_table_in_the_documentation_is_what_is_done() {
     );
 }
 
-/// Each phase can be reached, and each but the final ones can be left.
+/// Each phase can be reached, and each phase except the final ones can be left.
 #[test]
 fn every_phase_is_in_the_table() {
     for role in [Role::Connecting, Role::Accepting] {

@@ -1,4 +1,4 @@
-//! Link groups of the connection table: how they are established and end.
+//! Link groups of the connection table: how they are established and how they end.
 
 use std::cmp::Reverse;
 use std::fmt::Display;
@@ -19,7 +19,7 @@ use crate::wire::{Incarnation, decode_greeting, encode_greeting};
 
 impl ConnectionTable {
     //= sockets-protocol.md: group.1, group.2, group.3, group.5
-    /// Handles the request of a process for a group.
+    /// Handles the request of a peer's process for a group.
     pub(super) fn accept_group(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -29,7 +29,7 @@ impl ConnectionTable {
     ) {
         let peer = decode_greeting(greeting).ok().filter(|_| self.groups.admits(at));
         let Some(peer) = peer else {
-            // If it cannot be rejected, it has ended.
+            // If the request cannot be rejected, its connection has ended already.
             let _gone = turn.engine.reject(connection, &[]);
             return;
         };
@@ -50,7 +50,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns the group with a process, established or pending, or creates one.
+    /// Returns the group with a process, established or pending. Creates one if there is none.
     pub(super) fn group_with(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -96,7 +96,7 @@ impl ConnectionTable {
     }
 
     //= sockets-protocol.md: group.6
-    /// Checks whether a group is used.
+    /// Checks whether a group is used, and closes it if it is not.
     pub(super) fn on_group_due(&mut self, turn: &mut EngineTurn<'_, '_>, handle: ConnectionHandle) {
         let Some(group) = self.groups.get_mut(handle) else { return };
         if let Some(after_ns) = group.look() {
@@ -107,7 +107,7 @@ impl ConnectionTable {
         self.close_group(turn, handle);
     }
 
-    /// Closes a group. The event that follows removes it.
+    /// Starts to close a group. The event that follows removes it.
     fn close_group(&mut self, turn: &mut EngineTurn<'_, '_>, handle: ConnectionHandle) {
         self.groups.retire(handle);
         let _gone = turn.engine.close(turn.now, handle, &[]);
@@ -120,7 +120,7 @@ impl ConnectionTable {
     ) {
         let Some(group) = self.groups.get_mut(handle) else { return };
         group.is_established = true;
-        // Messages may be pending.
+        // Messages may be pending, which can be posted now.
         self.round_robin.wake(handle);
         let joiners = std::mem::take(&mut group.joiners);
         for id in joiners {
@@ -140,7 +140,7 @@ impl ConnectionTable {
             LogLevel::Debug,
             format_args!("the link group with {:032x} has ended: {reason}", peer.0),
         );
-        // Handle what completed before the group ended.
+        // Handle operations that completed before the group ended.
         self.take_completions(turn);
         let Some(group) = self.groups.remove(handle) else { return };
         self.round_robin.close(handle);
@@ -153,7 +153,7 @@ impl ConnectionTable {
         self.deferred.push(group.into_deregistration());
     }
 
-    /// Ends a group whose peer has broken a rule.
+    /// Ends a group whose peer has violated the protocol.
     pub(super) fn condemn(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,

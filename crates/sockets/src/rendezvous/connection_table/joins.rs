@@ -1,5 +1,5 @@
-//! Connections that join a group. Their [`Migration`](crate::migration::Migration) decides what happens; here its
-//! actions are performed.
+//! Connections that join a group. [`Migration`](crate::migration::Migration) decides what to do;
+//! this module performs its actions.
 
 use std::cmp::Reverse;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -20,7 +20,8 @@ use crate::transport::stream::StreamParts;
 use crate::wire::{Malformed, Message, OfferToken, Refusal, StreamEnd, StreamNumber};
 
 impl ConnectionTable {
-    /// Adds a connection that is to move: its rendezvous socket is open, or the first offer is sent.
+    /// Adds a connection that is about to move: its rendezvous socket is open, or its first offer
+    /// has been sent.
     pub(super) fn begin(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -44,7 +45,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Handles an event of a connection that is to move.
+    /// Handles an event of a connection that is about to move.
     pub(super) fn step(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64, event: Event) {
         let Some(undecided) = self.undecided.get(&id) else { return };
         let actions = undecided.connection.on(event, turn.now);
@@ -70,14 +71,14 @@ impl ConnectionTable {
                 }
             };
             if let Err(reason) = done {
-                // Without the group or the stream, the remaining actions are impossible.
+                // The remaining actions need the group and the stream.
                 return self.step(turn, id, Event::NoStream(reason));
             }
         }
         self.settle_undecided(turn, id);
     }
 
-    /// Performs actions that need only the peer, its group and the stream.
+    /// Performs an action that needs only the peer, its group and the stream.
     fn act_on_peer(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64, action: Action) {
         let Some(undecided) = self.undecided.get(&id) else { return };
         let &Undecided { group, stream, peer, offer, .. } = undecided;
@@ -108,7 +109,8 @@ impl ConnectionTable {
         }
     }
 
-    /// After an event: removes a connection that is decided, and sets the timer of any other.
+    /// Removes a connection if its route is decided, and otherwise sets its timer. Called after
+    /// each event.
     pub(super) fn settle_undecided(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) {
         let Some(undecided) = self.undecided.get_mut(&id) else { return };
         let is_undecided = matches!(
@@ -137,7 +139,7 @@ impl ConnectionTable {
     }
 
     pub(super) fn on_undecided_due(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) {
-        // An offer may have come while no thread polled the socket.
+        // An offer may have arrived while no thread polled the socket.
         self.on_rendezvous_socket(turn, id);
         if let Some(undecided) = self.undecided.get_mut(&id) {
             undecided.timer = delivery::Instant::NEVER;
@@ -146,7 +148,7 @@ impl ConnectionTable {
     }
 
     //= sockets-protocol.md: offer.2, offer.5, version.2
-    /// Handles datagrams that have come to a rendezvous socket.
+    /// Handles the datagrams that have arrived at a rendezvous socket.
     pub(super) fn on_rendezvous_socket(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) {
         let mut room = [0; OFFER_BYTES + 1];
         loop {
@@ -158,10 +160,10 @@ impl ConnectionTable {
                 return;
             };
             let (local, peer) = (undecided.connection.local(), undecided.connection.peer());
-            // Datagrams of strangers are ignored, even their version.
+            // Datagrams from other addresses are ignored, even if they have another version.
             let from = ip_of(&from).filter(|from| from.to_canonical() == peer.ip().to_canonical());
             let Some(from) = from else { continue };
-            // Until the link is open no offer is taken. Offers are repeated.
+            // No offer is accepted until the link is open. The peer repeats its offer.
             if turn.exchange.site(local.ip()).is_none() {
                 continue;
             }
@@ -195,8 +197,8 @@ impl ConnectionTable {
         Ok(())
     }
 
-    /// Creates the stream of a connection. From now on this library reads TCP, and looks for the switch marker that the
-    /// peer is to write.
+    /// Creates the stream of a connection. From now on the library reads TCP, and searches it for
+    /// the peer's switch marker.
     fn make_stream(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) -> Result<(), Reason> {
         let Some(undecided) = self.undecided.get_mut(&id) else { return Ok(()) };
         let handle = undecided.group.ok_or(Reason::NoGroup)?;
@@ -237,13 +239,14 @@ impl ConnectionTable {
     }
 
     //= sockets-protocol.md: join.6
-    /// Tries to write the peer's switch marker into the TCP connection, or this side's own if the peer's is not known.
+    /// Tries to write the peer's switch marker into the TCP connection, or this side's own if the
+    /// peer's is not known.
     pub(super) fn write_marker(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) {
         let Some(undecided) = self.undecided.get(&id) else { return };
         let Some(entry) = undecided.stream.and_then(|number| self.streams.get(number)) else {
             return;
         };
-        // A change of TCP from now on marks the stream again.
+        // Clear the mark first: a later change of TCP marks the stream again.
         entry.doorbell.unmark();
         let known = undecided.peer.map(|peer| (peer.marker, Some(peer.ring.bytes)));
         let known = known.filter(|_| !undecided.connection.is_echoing());
@@ -253,7 +256,7 @@ impl ConnectionTable {
     }
 
     //= sockets-protocol.md: join.6
-    /// Looks for the switch marker of a peer whose group was lost before the answer.
+    /// Searches TCP for the switch marker of a peer whose group was lost before its answer.
     pub(super) fn look_for_marker(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) {
         let seen =
             self.undecided.get(&id).and_then(|undecided| undecided.connection.look_for_marker());
@@ -296,7 +299,7 @@ impl ConnectionTable {
                 undecided.peer = Some(end);
                 self.step(turn, id, Event::Joined);
             }
-            // It was given up or answered before.
+            // This side has given up the join, or the peer has answered it before.
             _ => {
                 let reset = Message::Reset { to: end.number };
                 self.send(turn, handle, reset, Context::Message);
@@ -316,8 +319,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Handles the peer's answer that it has no such stream, so it does not write to the ring. This side may have given
-    /// up before.
+    /// Handles an answer which says that the peer has no such stream, so that it does not write to
+    /// the ring. This side may have given up the stream before.
     pub(super) fn on_answer(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,

@@ -1,4 +1,5 @@
-//! Streams of the connection table: posts what they have, and handles what has come for them.
+//! Streams of the connection table: posts their operations, and handles completions and messages
+//! for them.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::transport::stream::{HomeProgress, Misbehaved, Out};
 use crate::wire::{Message, StreamNumber};
 
 impl ConnectionTable {
-    /// Posts what streams have: at most `limit` operations.
+    /// Posts operations of streams and groups, about `limit` at most.
     pub(crate) fn post(&mut self, turn: &mut EngineTurn<'_, '_>, limit: u32) -> Posted {
         self.take_completions(turn);
         turn.exchange.take_marked(&mut self.marked);
@@ -33,7 +34,8 @@ impl ConnectionTable {
             let Some(handle) = self.round_robin.next_group() else { break };
             count += self.serve_group(turn, handle, &mut refused);
         }
-        // A stream that was marked while it was served is queued, even if nothing else happens.
+        // A stream that was marked while it was served must be queued, because no other event may
+        // follow.
         self.take_late_marks(turn);
         let rest = if self.round_robin.is_empty() { Rest::Blocked } else { Rest::More };
         for handle in refused {
@@ -46,7 +48,7 @@ impl ConnectionTable {
         turn.exchange.take_marked(&mut self.marked);
         for number in std::mem::take(&mut self.marked) {
             match self.streams.get(number) {
-                // The timer of the stream retries it.
+                // The stream is not open yet, and its timer retries it.
                 Some(entry) if !entry.stream.state.has(Bit::Open) => entry.doorbell.unmark(),
                 _ => self.enqueue(number),
             }
@@ -62,10 +64,12 @@ impl ConnectionTable {
         }
     }
 
-    /// Serves a group: posts pending messages, and some operations of one of its streams. Returns how many were posted.
+    /// Serves a group: posts its queued messages, and some operations of one of its streams.
+    /// Returns the number of operations posted.
     ///
-    /// If the engine has no room, the group is set aside until one of its operations completes. If none is in flight,
-    /// others have taken the room: the group is added to `refused`, and tried again with the next call.
+    /// If the engine has no room, the group is set aside until one of its operations completes. If
+    /// the group has no operation in flight, the room is used by other groups. It is then added to
+    /// `refused`, and retried at the next call.
     fn serve_group(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -96,7 +100,7 @@ impl ConnectionTable {
         count
     }
 
-    /// Posts pending messages of a group, and returns how many.
+    /// Posts queued messages of a group. Returns the number of messages posted.
     fn flush(&mut self, turn: &mut EngineTurn<'_, '_>, handle: ConnectionHandle) -> u32 {
         let Some(group) = self.groups.get_mut(handle) else { return 0 };
         let count = group.flush(turn.engine, turn.memory);
@@ -125,13 +129,14 @@ impl ConnectionTable {
         }
     }
 
-    /// Posts some operations of a stream. Returns how many, and whether the engine had no room for more.
+    /// Posts some operations of a stream. Returns their number, and whether the engine had no room
+    /// for more.
     fn serve(&mut self, turn: &mut EngineTurn<'_, '_>, number: StreamNumber) -> (u32, bool) {
         let Some(entry) = self.streams.get_mut(number) else { return (0, false) };
         entry.is_queued = false;
         entry.doorbell.unmark();
         if !entry.stream.state.has(Bit::Open) {
-            // Room for the switch marker, or the peer's marker, may have come.
+            // TCP may have room for the switch marker now, or the peer's marker may have come.
             let (id, is_lost) = (entry.connection.token(), entry.stream.state.has(Bit::GroupLost));
             if is_lost {
                 self.look_for_marker(turn, id);
@@ -156,7 +161,7 @@ impl ConnectionTable {
                 self.settle(turn, number);
                 return (count, false);
             };
-            // Without the peer's end of the stream there is no group either.
+            // The peer's end of the stream is unknown, so there is no group to post to.
             let Some((to, ring)) = open else { continue };
             match out {
                 Out::Data { at, length, to: offset } => {
@@ -191,10 +196,10 @@ impl ConnectionTable {
         (count, false)
     }
 
-    /// Removes a stream that has ended, after it was notified or served.
+    /// Removes a stream if it has ended. Called after the stream was notified or served.
     fn settle(&mut self, turn: &mut EngineTurn<'_, '_>, number: StreamNumber) {
         let Some(entry) = self.streams.get_mut(number) else { return };
-        // Until the peer has answered, it may move its direction and write to the ring.
+        // Until the peer has answered the join, it may move its direction and write to the ring.
         let is_answered =
             entry.open.is_some() || entry.stream.state.has_any(&[Bit::Lost, Bit::GroupLost]);
         if is_answered && entry.stream.has_ended() {
@@ -205,7 +210,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Ensures that a stream is served by this time.
+    /// Ensures that a stream is served at `due` or earlier.
     fn wake_stream(&mut self, number: StreamNumber, due: Instant) {
         let Some(entry) = self.streams.get_mut(number) else { return };
         if due < entry.timer {
@@ -214,7 +219,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Removes a stream that has ended on this side. The peer does not write to its ring any more.
+    /// Removes a stream that has ended on this side. The peer must no longer write to its ring.
     pub(super) fn forget_stream(&mut self, number: StreamNumber) {
         let Some(entry) = self.streams.remove(number) else { return };
         if let Some(group) = self.groups.get_mut(entry.group) {
@@ -222,7 +227,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Handles the loss of the group of a stream. The stream goes home, unless the peer has broken a rule.
+    /// Handles the loss of a stream's group. The stream returns to TCP, unless the peer has
+    /// violated the protocol (`is_condemned`).
     pub(super) fn lose_stream(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -258,7 +264,7 @@ impl ConnectionTable {
         self.enqueue(number);
     }
 
-    /// Takes completions and notifies their streams.
+    /// Handles all completions in the queue, and notifies their streams.
     pub(super) fn take_completions(&mut self, turn: &mut EngineTurn<'_, '_>) {
         while let Some(completion) = self.queue.poll() {
             self.has_changed = true;
@@ -275,14 +281,14 @@ impl ConnectionTable {
         }
     }
 
-    /// Handles data that the peer has written to a ring.
+    /// Handles the notification of data that the peer has written to a ring.
     fn on_arrived(
         &mut self,
         handle: ConnectionHandle,
         completion: &Completion,
     ) -> Result<(), Misbehaved> {
         let number = StreamNumber(completion.immediate.unwrap_or_default());
-        // Data that was in flight when the stream was reset.
+        // The stream is unknown if its data was in flight when it was reset.
         let Some(entry) = self.streams.of_group(handle, number) else { return Ok(()) };
         let ring = entry.rings.receive;
         let length = completion.bytes;
@@ -309,7 +315,7 @@ impl ConnectionTable {
             Context::Data(number) | Context::Last(number) => number,
             Context::Message | Context::ReceiveBuffer(_) => return,
         };
-        // A failed operation ends the group, which notifies its streams.
+        // A failed operation ends the group, and the streams are notified of that.
         if completion.result.is_err() {
             return;
         }
@@ -323,7 +329,7 @@ impl ConnectionTable {
     }
 
     //= sockets-protocol.md: message.2, message.4
-    /// Handles the completion of a receive buffer: a message has come.
+    /// Handles the completion of a receive buffer, which has a message.
     fn on_received(
         &mut self,
         turn: &mut EngineTurn<'_, '_>,
@@ -372,7 +378,7 @@ impl ConnectionTable {
             | Message::Reset { to }
             | Message::Home { to } => to,
         };
-        // Crossed a reset of this side.
+        // The stream is unknown if the message was in flight when this side reset it.
         let Some(entry) = self.streams.of_group(handle, number) else { return Ok(()) };
         match message {
             Message::Credit { consumed, .. } => entry.stream.on_credit(consumed)?,
@@ -386,7 +392,7 @@ impl ConnectionTable {
     }
 }
 
-/// Returns the message for the peer's stream `to`; `None` for data.
+/// Returns the message for the peer's stream `to`; `None` for data, which is written and not sent.
 const fn message_of(out: Out, to: StreamNumber) -> Option<Message> {
     match out {
         Out::Data { .. } => None,
@@ -397,5 +403,6 @@ const fn message_of(out: Out, to: StreamNumber) -> Option<Message> {
     }
 }
 
-/// The most operations of one stream that are posted before others are served: four of 64 KiB fill a ring.
+/// Maximum number of operations posted for one stream before others are served. Four of 64 KiB fill
+/// a ring.
 const POSTS_PER_TURN: u32 = 4;

@@ -1,12 +1,13 @@
-//! A thread that reads, writes or begins to watch against the thread inside the engine, in every interleaving: what the
-//! kernel says of the program's descriptor. To run them:
+//! Models a thread that reads, writes or begins to watch, and the thread inside the engine, in
+//! every interleaving. Checks the readiness that the kernel reports for the program's descriptor.
+//! To run the models:
 //!
 //! ```sh
 //! ./x loom
 //! ```
 //!
-//! With `--cfg loom_mutation` in RUSTFLAGS a writer looks for room before it says that it found none, and
-//! `a_writer_that_found_no_room_sees_that_there_is_some` must fail.
+//! With `--cfg loom_mutation` in RUSTFLAGS, a writer checks for room before it sets the flag which
+//! says that it found none, and `a_writer_that_found_no_room_sees_that_there_is_some` must fail.
 
 use std::os::unix::net::UnixStream;
 
@@ -20,9 +21,9 @@ use crate::atomics::AtomicU64;
 struct Shared {
     end: End,
     program: OwnedFd,
-    /// Positions, as the halves count them: bytes that have come, or room.
+    /// Number of bytes that have arrived, or of bytes of room that were made.
     came: AtomicU64,
-    /// How much of that the program has taken.
+    /// Number of those bytes that the program has used.
     gone: AtomicU64,
 }
 
@@ -39,19 +40,19 @@ impl Shared {
         self.came.load(Ordering::SeqCst) > self.gone.load(Ordering::SeqCst)
     }
 
-    /// As `Stream::on_arrived`.
+    /// Does what `Stream::on_arrived` does.
     fn arrive(&self) {
         self.come();
         self.end.on_arrived(|| self.has_some());
     }
 
-    /// Inside the engine.
+    /// Adds a byte. Called inside the engine.
     fn come(&self) {
         let came = self.came.load(Ordering::Relaxed);
         self.came.store(came + 1, Ordering::SeqCst);
     }
 
-    /// Reads everything, as `Connection::receive`.
+    /// Reads all bytes, as `Connection::receive` does.
     fn drain(&self) {
         self.gone.store(self.came.load(Ordering::SeqCst), Ordering::SeqCst);
         self.end.on_read(self.program.as_fd(), || self.has_some());

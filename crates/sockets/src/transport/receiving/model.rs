@@ -1,11 +1,12 @@
-//! A thread that reads against the thread inside the engine and the peer, in every interleaving. To run them:
+//! Models a thread that reads, the thread inside the engine, and the peer, in every interleaving.
+//! To run the models:
 //!
 //! ```sh
 //! ./x loom
 //! ```
 //!
-//! With `--cfg loom_mutation` in RUSTFLAGS the position of what has arrived is stored relaxed, and
-//! `bytes_are_read_once_and_in_order` must fail.
+//! With `--cfg loom_mutation` in RUSTFLAGS, the position `arrived` is stored with relaxed ordering,
+//! and `bytes_are_read_once_and_in_order` must fail.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, AtomicU64};
@@ -15,10 +16,10 @@ use mem::Buffer;
 use super::*;
 use crate::transport::ring::RingSize;
 
-/// The smallest ring.
+/// Size of the ring in bytes: the smallest valid size.
 const RING: u32 = 4;
 
-/// A half, its memory, and what else both threads share.
+/// The state that both threads share: a half, its memory, and the notifications.
 struct Shared {
     half: ReceiveHalf,
     memory: Ring,
@@ -36,7 +37,7 @@ impl Shared {
         Arc::new(Self { half, memory, is_called: AtomicBool::new(false), mark: AtomicU64::new(0) })
     }
 
-    /// Reads once from a position, and returns how many bytes.
+    /// Reads up to `most` bytes, which must be those from position `from` on. Returns their number.
     fn read(&self, from: u64, most: usize) -> u64 {
         let mut bytes = vec![0; most];
         let count = self.half.read(&mut bytes, Taking::Take);
@@ -49,7 +50,7 @@ impl Shared {
     }
 }
 
-/// The byte at a position. All are different.
+/// Returns the byte at a position. All bytes of a test differ.
 fn byte(position: u64) -> u8 {
     position as u8 + 1
 }
@@ -67,7 +68,7 @@ impl Engine {
         Self { shared: Arc::clone(shared), sent: 0, consumed: 0 }
     }
 
-    /// The peer writes as many bytes as its credit allows, up to `total` in all.
+    /// Writes as many bytes as the peer's credit allows, up to `total` in all.
     fn place(&mut self, total: u64) {
         while self.sent < total && self.sent < self.consumed + u64::from(RING) {
             self.shared.memory.write(self.sent, &[byte(self.sent)]);
@@ -85,8 +86,8 @@ impl Engine {
         }
     }
 
-    /// The thread has ended after it has read `read` bytes. Runs the engine if it was notified, until all bytes have
-    /// come.
+    /// Runs the engine whenever it was notified, until all bytes have arrived. Called when the
+    /// reading thread has ended, after it has read `read` bytes.
     fn settle(&mut self, mut read: u64, total: u64) {
         while read < total {
             if self.shared.is_called.swap(false, Ordering::AcqRel) {
@@ -173,7 +174,8 @@ fn the_end_comes_behind_the_last_byte() {
                 let mut read = 0;
                 for _ in 0..2 {
                     read += shared.read(read, 1);
-                    // The order of `Stream::read`: the end counts only if nothing was there to read.
+                    // As in `Stream::read`, check for the end only after a read that found no
+                    // bytes.
                     assert!(!shared.half.is_at_end() || read == 1, "an early end");
                 }
                 read

@@ -1,11 +1,13 @@
-//! A thread that writes against the thread inside the engine, in every interleaving. To run them:
+//! Models a thread that writes and the thread inside the engine, in every interleaving. To run the
+//! models:
 //!
 //! ```sh
 //! ./x loom
 //! ```
 //!
-//! With `--cfg loom_mutation` in RUSTFLAGS the position of what was written is stored with release semantics only, and
-//! `bytes_held_back_go_with_the_acknowledgement` must fail.
+//! With `--cfg loom_mutation` in RUSTFLAGS, the position
+//! `written` is stored with release semantics only, and `bytes_held_back_go_with_the_acknowledgement`
+//! must fail.
 
 use std::collections::VecDeque;
 
@@ -16,10 +18,10 @@ use mem::Buffer;
 
 use super::*;
 
-/// The smallest ring.
+/// Size of the ring in bytes: the smallest valid size.
 const RING: u32 = 4;
 
-/// A half, its memory, and what else both threads share.
+/// The state that both threads share: a half, its memory, and the notifications.
 struct Shared {
     half: SendHalf,
     memory: Ring,
@@ -39,14 +41,15 @@ impl Shared {
         Arc::new(Self { half, memory, is_called, mark })
     }
 
-    /// Writes the next bytes as a program does, and returns how many there was room for.
+    /// Writes the next `count` bytes as a program does. Returns the number of bytes for which there
+    /// was room.
     fn write(&self, count: usize) -> usize {
         let from = self.half.written();
         let bytes: Vec<u8> = (from..).take(count).map(byte).collect();
         self.half.write(&bytes)
     }
 
-    /// As `Stream::on_written`.
+    /// Does what `Stream::on_written` does.
     fn call_if_due(&self) {
         if self.half.is_due() {
             self.is_called.store(true, Ordering::Release);
@@ -54,7 +57,7 @@ impl Shared {
     }
 }
 
-/// The byte at a position. All are different.
+/// Returns the byte at a position. All bytes of a test differ.
 fn byte(position: u64) -> u8 {
     position as u8 + 1
 }
@@ -71,7 +74,7 @@ impl Engine {
         Self { shared: Arc::clone(shared), posted: 0, in_flight: VecDeque::new() }
     }
 
-    /// Posts what there is, and checks that it is the next bytes.
+    /// Posts all that is due, and checks that the segments have the next bytes.
     fn post(&mut self) {
         while let Some(Segment { at, length, .. }) = self.shared.half.next() {
             assert_eq!(at, self.shared.memory.size().offset(self.posted));
@@ -88,7 +91,7 @@ impl Engine {
         assert_eq!(bytes, expected, "bytes from {from} on");
     }
 
-    /// As `Stream::on_acknowledged`.
+    /// Does what `Stream::on_acknowledged` does.
     fn acknowledge(&mut self) {
         let Some(length) = self.in_flight.pop_front() else { return };
         self.shared.half.on_acknowledged(length);
@@ -97,14 +100,14 @@ impl Engine {
         }
     }
 
-    /// As `Stream::on_credit`: the peer's program has read this number of bytes in all.
+    /// Does what `Stream::on_credit` does: the peer's program has read `consumed` bytes in total.
     fn credit(&mut self, consumed: u64) {
         assert_eq!(self.shared.half.on_credit(consumed), Ok(true));
         self.post();
         self.shared.mark.fetch_add(1, Ordering::Release);
     }
 
-    /// Checks that bytes which may have to go by TCP are still there.
+    /// Checks that the ring still has the bytes that may have to be retransmitted over TCP.
     fn expect_kept(&self) {
         let from = self.shared.half.consumed();
         let mut bytes = [0; RING as usize];
@@ -112,8 +115,8 @@ impl Engine {
         self.expect(from, &bytes[..count]);
     }
 
-    /// Both threads have ended. Runs the engine if it was notified, and acknowledges everything. Then all written bytes
-    /// must have been posted.
+    /// Runs the engine if it was notified, and acknowledges everything. Called when both threads
+    /// have ended: all written bytes must have been posted.
     fn settle(&mut self) {
         if self.shared.is_called.load(Ordering::Acquire) {
             self.post();
