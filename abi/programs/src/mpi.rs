@@ -25,8 +25,8 @@ pub struct Mpi {
 }
 
 impl Mpi {
-    /// Runs a test client with `ranks` ranks over the device, with these options of `ethernot run`.
-    /// Returns its result and the traffic sent on each host meanwhile.
+    /// Runs a client of the tests with `ranks` ranks over Ethernot, with `options` for `ethernot run`. Returns how the
+    /// client ended, and what each host sent meanwhile.
     pub fn over_us(
         &self,
         hosts: &Hosts,

@@ -33,7 +33,7 @@ impl Network {
         Self::namespaces_with(1)
     }
 
-    /// Creates two hosts with `links` links. Programs reach the server by its address on the first.
+    /// Makes two hosts with `links` links between them. Programs find the server by the address of the first link.
     pub fn namespaces_with(links: u32) -> Option<Self> {
         if !are_possible() {
             println!("skipped: network namespaces need root");
@@ -106,7 +106,7 @@ impl Network {
         expect_run(&["ip", "-n", pair.client(), "link", "set", "link1", state]);
     }
 
-    /// Makes each host drop `per_cent` % of the packets that it sends from now on.
+    /// Drops `per_cent` per cent of the packets that each host sends from now on.
     ///
     /// # Panics
     /// On loopback, which other programs use too; and if `tc` fails.

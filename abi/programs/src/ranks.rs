@@ -70,9 +70,8 @@ impl Hosts {
         [self.pair.client(), self.pair.server()].map(Sent::by)
     }
 
-    /// Starts `ranks` ranks of `program`, half of them on each host, by a launcher with these
-    /// options, separated by spaces. To run them with the libraries, wrap the program with
-    /// [`over_us`].
+    /// Starts `ranks` ranks of `program` by a launcher, half of them on each host. The options of the launcher are
+    /// separated by spaces. To use the libraries, `program` begins with `ethernot run` ([`over_us`]).
     ///
     /// # Panics
     /// If the operating system cannot start the launcher.
@@ -206,8 +205,8 @@ impl Drop for Hosts {
 }
 
 impl Launcher {
-    /// Returns the launcher's path and the arguments that start `ranks` ranks, half of them on each
-    /// host, in order.
+    /// Returns the path of the launcher, and the arguments that start `ranks` ranks: the first half of them on the
+    /// first host, the others on the second.
     fn command(&self, ranks: u32, hosts: &Hosts) -> (PathBuf, String) {
         let [first, second] = hosts.addresses();
         let half = ranks / 2;

@@ -9,7 +9,7 @@ use crate::sockets_documents::Documents;
 /// A server of static documents.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum HttpServer {
-    /// Apache with one process per connection, and this number of processes.
+    /// Apache with a process for each connection, and this number of processes.
     ApachePrefork(u32),
     /// Apache with one thread per connection.
     ApacheWorker,

@@ -132,8 +132,8 @@ fn left(ended: &Finished) -> (i64, i64) {
     (descriptors, kib)
 }
 
-/// Opens and closes `connections` connections. Returns what the worse of both sides has not
-/// released for the last nine tenths of them: descriptors and KiB.
+/// Makes and ends `connections` connections. Returns the descriptors and the memory, in KiB, that remain of the
+/// connections after the first tenth, at the end where more remains.
 fn left_by(port: u16, connections: u32) -> Option<(i64, i64)> {
     let client = build_client("connections")?.display().to_string();
     let network = Network::Loopback;

@@ -15,7 +15,7 @@ fn built(name: &str) -> Option<PathBuf> {
     build_mpi_tool(Path::new("mpicc.mpich"), "mpich", name)
 }
 
-/// Runs the program with `ranks` ranks on two hosts.
+/// Runs a tool with `ranks` ranks on two hosts.
 fn run(name: &str, ranks: u32, words: &str) -> Option<Finished> {
     let program = built(name)?;
     let hosts = Hosts::two()?;

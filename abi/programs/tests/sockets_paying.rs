@@ -40,8 +40,7 @@ impl Run {
         Some(Self { ended, counters })
     }
 
-    /// Checks that `moved` connections have moved on each side, and that the others stayed for
-    /// these reasons.
+    /// Checks that `moved` connections have moved on each side, and that the others stayed for these reasons.
     #[track_caller]
     fn expect(&self, moved: u64, reasons: [&[(&str, u64)]; 2]) {
         let [server, client] = &self.ended;

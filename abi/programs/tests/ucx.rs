@@ -67,7 +67,7 @@ const TRANSPORTS: [&str; 2] = ["rc", "ud_verbs"];
 /// Other UCX names of the same transports.
 const OTHER_NAMES: [&str; 2] = ["rc_verbs,ud_verbs", "ud"];
 
-/// Returns a measurement of `count` operations, with these transports for UCX to choose from.
+/// Returns a measurement of `count` operations, with transports from which UCX may choose.
 fn measurement(transports: &str, kind: &str, count: u32) -> Program {
     let arguments = format!("-t {kind} -n {count} -w 10");
     Program::new("ucx_perftest", &arguments).variable("UCX_TLS", transports)

@@ -341,8 +341,8 @@ impl Connection {
     }
 
     /// Records that this connection asks its peer for a sign of life for all connections over the
-    /// same links. Returns false if the connection has no terms of its own: then it asks only for
-    /// itself.
+    /// same links. Returns false, and records nothing, if all settings of the connection are those
+    /// of the endpoint: then the connection asks only for itself.
     pub(crate) fn asks_for_all(&mut self) -> bool {
         self.terms.as_mut().map(|terms| terms.ask_for_all()).is_some()
     }
@@ -361,7 +361,8 @@ impl Connection {
             .map(|terms| terms.receive_wait_mut())
     }
 
-    /// Sets the timeouts in nanoseconds, if the connection has terms of its own.
+    /// Sets the timeouts, in nanoseconds, if the connection has settings other than those of the
+    /// endpoint. Otherwise does nothing.
     pub(crate) fn set_patience(&mut self, silence_ns: u64, not_ready_ns: Option<u64>) {
         let Some(terms) = &mut self.terms else { return };
         terms.set_patience(silence_ns, not_ready_ns);

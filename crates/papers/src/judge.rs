@@ -34,7 +34,7 @@ pub enum Verdict {
     Shown,
     /// The item was measured, but its document has no value for comparison.
     NotCovered,
-    /// The item was not measured.
+    /// The item of the paper was not measured.
     NotMeasured,
     /// No command measures the item yet.
     NoCode,

@@ -91,7 +91,7 @@ pub struct Value {
     pub manner: Manner,
     /// The number, if one is printed; the lower end of a range.
     pub value: Option<f64>,
-    /// The upper end of a range.
+    /// The upper end of a printed range.
     pub value_max: Option<f64>,
     /// A second number printed in the same place.
     pub also: Option<f64>,

@@ -150,8 +150,8 @@ pub enum SubmitError {
 pub enum Doorbell {
     /// In this call.
     Ring,
-    /// With the next call that drives the engine, waits, or posts with [`Doorbell::Ring`]. So many
-    /// small operations leave in one frame.
+    /// With the next call that drives the engine, waits, or posts with [`Doorbell::Ring`]. Then one
+    /// frame can carry many small operations.
     Later,
 }
 

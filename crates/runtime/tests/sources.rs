@@ -15,7 +15,7 @@ use pair::{Side, connect_with, small_write};
 use runtime::{Posted, Rest, RuntimeConfig, SourceDoorbell, WorkSource};
 use semantics::{CompletionQueue, Operation, PostError};
 
-/// So many connections that each posts [`EACH`] of 10 000 operations.
+/// Number of connections, and of operations that each connection posts: 10 000 in all.
 const CONNECTIONS: u32 = 16;
 const EACH: u64 = 625;
 

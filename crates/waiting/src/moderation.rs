@@ -10,8 +10,8 @@ use crate::wait_policy::SleepCost;
 /// frame, and a thread that spins takes a whole processor. Network adapters moderate their
 /// interrupts for the same reason.
 ///
-/// A stream is a run of frames without a pause of which none completes anything for the application
-/// yet: the middle of a long message, or acknowledgements. The thread leaves frames unread for a
+/// A stream is a run of frames without a pause, none of which completes anything for the application:
+/// frames in the middle of a long message, or acknowledgements. The thread leaves frames unread for a
 /// quarter of the time that the run has lasted, so that a message is delayed by at most a quarter,
 /// and for at most 56 µs.
 #[derive(Clone, Debug, Default)]

@@ -404,8 +404,8 @@ const SHORT_SLEEPS: u64 = 4;
 const SHORT_FACTOR: u64 = 64;
 
 /// Longest time for which a thread counts as descheduled, in nanoseconds: a time slice of the
-/// kernel. Without this, a host that was suspended for a minute would have short processors for an
-/// hour.
+/// kernel. Without this limit, the policy would consider processors short for an hour after the host
+/// was suspended for a minute.
 const AWAY_NS_MAX: u64 = 4_000_000;
 
 /// While an application polls, the progress thread stays away for the time that the application has

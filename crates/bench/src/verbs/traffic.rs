@@ -6,9 +6,10 @@ use std::process::Command;
 /// What all programs of a host, or of several, have sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Traffic {
-    /// Of UDP. Many that the kernel is given at once count once.
+    /// UDP datagrams that were sent. A batch that one system call passes to the kernel counts as one
+    /// datagram.
     pub(super) datagrams: u64,
-    /// Of TCP.
+    /// TCP segments that were sent.
     pub(super) segments: u64,
 }
 

@@ -99,7 +99,8 @@ impl Processors {
         self.number = self.renew();
     }
 
-    /// Orders the following requests by the work that the rank's processor has just finished.
+    /// Gives the following requests the sequence number of the task that the rank's processor has
+    /// just finished.
     pub(super) fn go_on(&mut self, rank: u32) {
         self.number = self.hosts[rank as usize].number;
     }

@@ -116,7 +116,7 @@ impl AuxiliarySocket {
     }
 }
 
-/// Lets a [`DoorSocket`](DoorSocket::bind) of the same user bind the address of a socket that only
+/// Lets a [`AuxiliarySocket`](AuxiliarySocket::bind) of the same user bind the address of a socket that only
 /// reserved it, before that socket is closed. Without this there would be a moment at which a peer
 /// finds no listener. No socket of another user can bind the address.
 ///

@@ -157,7 +157,8 @@ fn place_at(
     memory.place_tail(&target, 0, bytes)
 }
 
-/// Copies bytes of an answer to these pieces, which have the same total length.
+/// Copies bytes of an answer into the given parts of registered memory, whose total length is that
+/// of `bytes`.
 fn place_in_pieces(
     memory: &MemoryAccess<'_>,
     pieces: Cut<'_>,

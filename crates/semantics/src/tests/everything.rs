@@ -27,7 +27,7 @@ fn bind_at(side: &Side, index: usize) -> Window {
     let reach = Reach::Connection(Owner::new(7, 1).bits());
     let (region, rights) = (side.region.id, Rights::REMOTE_READ);
     let window = Window { region, offset: 0, len: 64, remote_start: 0, rights, reach };
-    // Bound now only if a message of the peer will invalidate it.
+    // For an operation that binds the window itself, the caller unbinds the window again.
     side.table.bind(key_of(index), window).unwrap();
     window
 }

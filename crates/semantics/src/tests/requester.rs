@@ -23,7 +23,8 @@ fn send(pair: &Pair, index: usize, length: u32) -> Operation {
     operation(Request::Send { source: source(pair, index, length) }, index, length, PLAIN)
 }
 
-/// Reports to a side that its peer has delivered so many operations and posted so many receives.
+/// Reports to a side that its peer has delivered all operations below `delivered` and has posted
+/// receives for all messages below `credit`.
 pub(super) fn acknowledge(side: &mut Side, delivered: u32, credit: u32) {
     let (delivered, credit) = (OperationNumber(delivered), MessageNumber(credit));
     assert!(side.outbound.on_delivered(&mut side.pools, delivered, credit));
