@@ -3,7 +3,7 @@
 use std::ops::{Add, Sub};
 use std::process::Command;
 
-/// What all programs of a host, or of several, have sent.
+/// Numbers of datagrams and segments that all programs of one host, or of several hosts, have sent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Traffic {
     /// UDP datagrams that were sent. A batch that one system call passes to the kernel counts as one

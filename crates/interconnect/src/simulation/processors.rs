@@ -94,7 +94,7 @@ impl Processors {
         self.next
     }
 
-    /// Orders the following requests after everything so far.
+    /// Gives the following requests a new sequence number, later than all earlier ones.
     pub(super) const fn begin_again(&mut self) {
         self.number = self.renew();
     }
