@@ -137,7 +137,7 @@ unsafe fn waited(
             epoll_wait(epoll: c_int, events: *mut epoll_event, room: c_int, limit: c_int) -> c_int,
             else -1
         );
-        // SAFETY: the kernel has put so many there.
+        // SAFETY: the kernel has written `found` events to `events`.
         unsafe { corrected(found, epoll, events, hiding) }
     };
     let mut others = [pollfd { fd: epoll, events: libc::POLLIN, revents: 0 }];
@@ -166,7 +166,7 @@ unsafe fn waited_masked(
                 mask: *const sigset_t) -> c_int,
             else -1
         );
-        // SAFETY: the kernel has put so many there.
+        // SAFETY: the kernel has written `found` events to `events`.
         unsafe { corrected(found, epoll, events, hiding) }
     }))
 }
@@ -199,7 +199,7 @@ unsafe fn waited_precisely(
                 limit: *const timespec, mask: *const sigset_t) -> c_int,
             else -1
         );
-        // SAFETY: the kernel has put so many there.
+        // SAFETY: the kernel has written `found` events to `events`.
         unsafe { corrected(found, epoll, events, hiding) }
     }))
 }

@@ -100,7 +100,7 @@ pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> 
 /// Returns whether the program has set `TCP_CORK`.
 fn is_corked(fd: c_int) -> bool {
     let (mut on, mut length) = (0, size_of::<c_int>() as libc::socklen_t);
-    // SAFETY: there is room for so many bytes.
+    // SAFETY: `length` is the size of `on`.
     let result = unsafe {
         let value = (&raw mut on).cast::<c_void>();
         libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, value, &raw mut length)

@@ -100,7 +100,7 @@ mod tests {
                 }
                 slices.len()
             };
-            // SAFETY: the list has so many entries, and each a byte.
+            // SAFETY: `list` has `count` entries, and each entry points to one byte of `bytes`.
             assert_eq!(unsafe { with_mut(list.as_ptr(), count, fill) }, Some(count));
             let sum =
                 |slices: &[IoSlice<'_>]| slices.iter().map(|slice| usize::from(slice[0])).sum();
@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn more_than_the_kernel_takes_are_refused() {
         for count in [MANY + 1, counted(-1)] {
-            // SAFETY: nothing is read of so many.
+            // SAFETY: the function rejects this count before it reads the list.
             assert!(unsafe { with(std::ptr::null(), count, |_| ()) }.is_none());
             // SAFETY: as above.
             assert!(unsafe { with_mut(std::ptr::null(), count, |_| ()) }.is_none());

@@ -130,7 +130,7 @@ unsafe fn connected(fd: c_int, address: *const sockaddr, length: socklen_t) -> O
     if table::kind(fd) == Kind::Private {
         return Some(fail(libc::EBADF, -1));
     }
-    // SAFETY: the caller's: so many bytes are there.
+    // SAFETY: the caller of `connect` provides `length` bytes at `address`.
     let peer = unsafe { addresses::parsed(address, length) };
     let connect = || {
         let result = call_next!(
@@ -219,7 +219,7 @@ fn begin(fd: c_int, role: Role, local: SocketAddr, peer: SocketAddr, is_connecti
 
 fn is_tcp(fd: c_int) -> bool {
     let (mut protocol, mut length) = (0, size_of::<c_int>() as socklen_t);
-    // SAFETY: there is room for so many bytes.
+    // SAFETY: `length` is the size of `protocol`.
     let result = unsafe {
         let value = (&raw mut protocol).cast();
         libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL, value, &raw mut length)

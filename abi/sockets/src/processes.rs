@@ -168,7 +168,7 @@ unsafe fn queued<T>(control: *const aiocb) -> Option<T> {
 /// As of `lio_listio`.
 unsafe fn all_queued<T>(list: *const *mut aiocb, count: c_int) -> Option<T> {
     for at in 0..usize::try_from(count).unwrap_or(0) {
-        // SAFETY: the caller's: there are so many, each null or valid.
+        // SAFETY: the caller of `lio_listio` provides `count` pointers, each null or valid.
         unsafe { queued::<T>(list.add(at).read()) };
     }
     None

@@ -128,7 +128,7 @@ unsafe fn many_messages(
 ) -> Option<c_int> {
     let mut flags = flags & !libc::MSG_WAITFORONE;
     for at in 0..count {
-        // SAFETY: the caller's: there are so many.
+        // SAFETY: the caller of `recvmmsg` provides `count` messages.
         let message = unsafe { &raw mut *messages.add(at as usize) };
         // SAFETY: the caller's.
         let answer = unsafe { one_message(fd, &raw mut (*message).msg_hdr, flags) };

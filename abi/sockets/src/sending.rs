@@ -82,7 +82,7 @@ unsafe fn many_messages(
 ) -> Option<c_int> {
     let mut is_answered = true;
     for at in 0..count {
-        // SAFETY: the caller's: there are so many.
+        // SAFETY: the caller of `sendmmsg` provides `count` messages.
         let message = unsafe { &raw mut *messages.add(at as usize) };
         // SAFETY: the caller's.
         match unsafe { one_message(fd, &raw const (*message).msg_hdr, flags) } {

@@ -546,8 +546,8 @@ mod tests {
         assert!(wheel.slot_shift < 18, "{}", wheel.slot_shift);
     }
 
-    /// With so many events that new ones are staged, the order and the time of the next event do
-    /// not change.
+    /// If there are many events, new events are staged. Staging does not change the order of events
+    /// and the time of the next event.
     #[test]
     fn very_many_events_come_in_order() {
         let mut random = Random::new(5);

@@ -120,7 +120,8 @@ impl Document {
 }
 
 impl DocumentRun {
-    /// Returns bytes a second, or, if it has rounds, which are so many messages each, the seconds of a message.
+    /// Returns the bytes per second; if the run counted no bytes, the seconds of a message. A round has `halves`
+    /// messages, and a run without rounds counts as one round.
     pub fn value(&self, halves: f64) -> f64 {
         match (self.bytes, self.rounds) {
             (Some(bytes), _) => bytes as f64 / self.seconds,

@@ -1,4 +1,5 @@
-//! What hosts have sent, by protocol: datagrams are those of the device, and a program that falls back sends segments of TCP.
+//! What hosts have sent, by protocol. The device sends UDP datagrams; a program that falls back to TCP sends TCP
+//! segments.
 
 use std::ops::{Add, Sub};
 use std::process::Command;
@@ -14,7 +15,7 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    /// What was sent in a network namespace; nothing if the kernel does not say.
+    /// Returns what was sent in a network namespace, or zeros if the kernel's counters cannot be read.
     pub(super) fn of(namespace: &str) -> Self {
         let words = ["netns", "exec", namespace, "cat", "/proc/net/snmp"];
         let output = Command::new("ip").args(words).output();
@@ -24,13 +25,13 @@ impl Traffic {
         )
     }
 
-    /// Whether the datagrams can have carried so many bytes, and so many messages that each waited for the one before. If
-    /// not, something else did.
+    /// Returns whether the datagrams can have carried `bytes` bytes and `messages` messages, each of which waited for
+    /// the message before. If they cannot, another transport carried some of the messages.
     pub(super) const fn can_have_carried(&self, bytes: u64, messages: u64) -> bool {
         self.datagrams.saturating_mul(DATAGRAM_BYTES_MAX) >= bytes && self.datagrams >= messages
     }
 
-    /// Two lines for each protocol: names and numbers.
+    /// Parses `/proc/net/snmp`, which has two lines for each protocol: names and numbers.
     fn parse(text: &str) -> Self {
         let counter = |protocol: &str, name: &str| -> Option<u64> {
             let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol));
