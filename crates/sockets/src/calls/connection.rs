@@ -616,7 +616,7 @@ impl Connection {
         self.watch_as(false);
     }
 
-    /// Like [`Connection::watch`], for edge-triggered sets (`EPOLLET`), which report each arrival.
+    /// Does what [`Connection::watch`] does, for edge-triggered sets (`EPOLLET`), which report each arrival.
     pub fn watch_edges(&self) {
         self.watch_as(true);
     }
