@@ -10,7 +10,7 @@ pub(crate) fn is_internet(address: *const sockaddr, length: socklen_t) -> bool {
     if address.is_null() || (length as usize) < size_of::<sockaddr_in>() {
         return false;
     }
-    // SAFETY: what the program passes to `connect` is that long.
+    // SAFETY: the address has `length` bytes, and they include the family.
     let family = c_int::from(unsafe { (*address).sa_family });
     matches!(family, libc::AF_INET | libc::AF_INET6)
 }
@@ -23,7 +23,7 @@ pub(crate) unsafe fn parsed(address: *const sockaddr, length: socklen_t) -> Opti
     if !is_internet(address, length) {
         return None;
     }
-    // SAFETY: the caller's; it is long enough.
+    // SAFETY: guaranteed by the caller; the address is long enough.
     if c_int::from(unsafe { (*address).sa_family }) == libc::AF_INET {
         // SAFETY: as above.
         let found = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
@@ -33,7 +33,7 @@ pub(crate) unsafe fn parsed(address: *const sockaddr, length: socklen_t) -> Opti
     if (length as usize) < size_of::<sockaddr_in6>() {
         return None;
     }
-    // SAFETY: the caller's; it is long enough.
+    // SAFETY: guaranteed by the caller; the address is long enough.
     let found = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
     let ip = Ipv6Addr::from(found.sin6_addr.s6_addr);
     let port = u16::from_be(found.sin6_port);
@@ -59,19 +59,20 @@ fn asked(
     let address = storage.as_mut_ptr().cast();
     // SAFETY: there is room for `length` bytes.
     let result = unsafe { ask(fd, address, &raw mut length) };
-    // SAFETY: it was filled as far as `length` says, and was zero before.
+    // SAFETY: the memory was zero before, and the kernel has written the first `length` bytes.
     if result == 0 { unsafe { parsed(address, length) } } else { None }
 }
 
-/// Writes an address to the memory of a C call as the kernel does: as much of it as fits, and its full length.
+/// Writes an address to memory of the program as the kernel does: as many bytes as fit, and the
+/// full length.
 ///
 /// # Safety
-/// As of `getsockname`.
+/// The contract of `getsockname`.
 pub(crate) unsafe fn give(of: SocketAddr, address: *mut sockaddr, length: *mut socklen_t) {
     let give = |from: *const u8, size: usize| {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let room = unsafe { *length } as usize;
-        // SAFETY: the caller's: there is that much room.
+        // SAFETY: guaranteed by the caller: there is room for `length` bytes.
         unsafe {
             std::ptr::copy_nonoverlapping(from, address.cast(), room.min(size));
             length.write(size as socklen_t);
@@ -122,11 +123,11 @@ mod tests {
     #[test]
     fn what_is_too_short_or_of_another_family_is_none() {
         let mut storage = MaybeUninit::<sockaddr_storage>::zeroed();
-        // SAFETY: all zero is a value of it.
+        // SAFETY: all zero is a valid value.
         let storage = unsafe { storage.assume_init_mut() };
         for (family, length) in [(libc::AF_UNIX, 128), (libc::AF_INET, 15), (libc::AF_INET6, 27)] {
             storage.ss_family = family as u16;
-            // SAFETY: there are that many bytes.
+            // SAFETY: `storage` has `length` bytes.
             let found = unsafe { parsed((&raw const *storage).cast(), length) };
             assert_eq!(found, None);
         }

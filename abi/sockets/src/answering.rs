@@ -1,4 +1,4 @@
-//! Which component handles a call of the program on a descriptor number.
+//! Determines which component handles a call of the program on a descriptor number.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use sockets::{Connection, Route};
 use crate::counted::Counted;
 use crate::table::{self, Kind};
 
-/// Which component handles a call of the program.
+/// The component that handles a call of the program.
 #[derive(Debug)]
 pub(crate) enum Answering {
     /// The kernel.
     Kernel,
-    /// None: the program has no such descriptor.
+    /// No component: the program has no such descriptor.
     NoDescriptor,
-    /// The kernel, and the transferred bytes are counted. The connection moves when that pays.
+    /// The kernel, while this library counts the bytes. The connection moves when that pays.
     Trial(Counted),
-    /// Its connection.
+    /// The connection of the number.
     Connection(Arc<Connection>),
 }
 
@@ -48,7 +48,8 @@ pub(crate) fn answering(fd: c_int) -> Answering {
 /// Borrows a number of the program for calls of this library.
 pub(crate) fn borrowed(fd: c_int) -> BorrowedFd<'static> {
     assert!(fd >= 0, "only numbers of the table are borrowed");
-    // SAFETY: the number is not -1. The program is inside a call on it; if another of its threads closes it
-    // meanwhile, the kernel refuses the number or takes what has it then, as with any call.
+    // SAFETY: the number is not -1. The program is inside a call on it. If another of its threads
+    // closes the number meanwhile, the kernel rejects it or uses the new descriptor there, as in
+    // any call.
     unsafe { BorrowedFd::borrow_raw(fd) }
 }

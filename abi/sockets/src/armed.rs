@@ -1,12 +1,12 @@
-//! Whether a one-shot registration of `epoll` is disarmed.
+//! Detects whether a one-shot registration of `epoll` is disarmed.
 
 use std::fs;
 
 use libc::c_int;
 
 /// Returns whether a one-shot registration has reported its event and was not armed again. The
-/// kernel shows that only in `/proc`. Without it, the program may get one event more than it asked
-/// for.
+/// kernel shows that only in `/proc`. If `/proc` is missing, returns false, and the program may get
+/// one event more than it asked for.
 pub(crate) fn is_disarmed(epoll: c_int, fd: c_int, events: u32) -> bool {
     if events & libc::EPOLLONESHOT as u32 == 0 {
         return false;
@@ -15,7 +15,8 @@ pub(crate) fn is_disarmed(epoll: c_int, fd: c_int, events: u32) -> bool {
     armed_events(&text, fd).is_some_and(|events| events & ASKED == 0)
 }
 
-/// Returns the events of a number, from a line such as `tfd:        5 events:       19 data:                5`.
+/// Returns the events of number `fd`, from a line such as
+/// `tfd:        5 events:       19 data:                5`.
 fn armed_events(text: &str, fd: c_int) -> Option<u32> {
     text.lines().find_map(|line| {
         let mut words = line.strip_prefix("tfd:")?.split_whitespace();
@@ -25,7 +26,8 @@ fn armed_events(text: &str, fd: c_int) -> Option<u32> {
     })
 }
 
-/// Events that a program asks for. The kernel adds the error events to each armed registration.
+/// Mask of the events that a program asks for. The kernel adds the error events to each armed
+/// registration.
 const ASKED: u32 = (libc::EPOLLIN
     | libc::EPOLLOUT
     | libc::EPOLLPRI

@@ -1,7 +1,8 @@
-//! Calls that query or set something of a connection and transfer no bytes.
+//! Calls that query or set properties of a connection, and transfer no bytes.
 //!
-//! Until the connection has moved, the kernel handles them at the program's number. When it moves, another descriptor
-//! replaces the TCP socket there. So it does not move while the kernel handles such a call.
+//! Until the connection has moved, the kernel handles these calls at the program's number. When the
+//! connection moves, another descriptor replaces the TCP socket there. Therefore it must not move
+//! while the kernel handles such a call.
 
 use std::sync::Arc;
 
@@ -11,20 +12,22 @@ use sockets::{Connection, Route};
 use crate::socket::Owner;
 use crate::table::{self, Kind};
 
-/// Which component handles such a call.
+/// The component that handles such a call.
 #[derive(Debug)]
 pub(crate) enum Asked<T> {
-    /// The kernel has handled it.
+    /// The kernel has handled the call, with this result.
     Answered(T),
-    /// The connection, which has moved.
+    /// The moved connection must handle the call.
     Moved(Arc<Connection>),
-    /// The kernel: the number is not that of a connection of this process, or the connection stays on TCP.
+    /// The kernel must handle the call: the number has no connection of this process, or the
+    /// connection stays on TCP.
     Kernel,
-    /// None: the program has no such descriptor.
+    /// No component: the program has no such descriptor.
     NoDescriptor,
 }
 
-/// Finds out which component handles a call, and lets the kernel handle it if the connection may still move.
+/// Determines which component handles a call. If the connection may still move, lets the kernel
+/// handle the call.
 pub(crate) fn ask<T>(fd: c_int, by_kernel: impl Fn() -> T) -> Asked<T> {
     loop {
         let Some(socket) = table::socket(fd) else {
@@ -37,7 +40,7 @@ pub(crate) fn ask<T>(fd: c_int, by_kernel: impl Fn() -> T) -> Asked<T> {
         if let Some(answer) = socket.before_it_begins(&by_kernel) {
             return Asked::Answered(answer);
         }
-        // A query does not count as a use.
+        // A query is not a use, so the connection does not begin to move.
         let Some(connection) = socket.begun() else { return Asked::Kernel };
         if matches!(connection.route(), Route::Left(_)) {
             return Asked::Kernel;

@@ -1,9 +1,9 @@
-//! Counts the connections of the program that have begun to move and are open. While there are none, the kernel does
-//! all waiting.
+//! Counts the open connections of the program that have begun to move. While there are none, the
+//! kernel does all waits.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Whether a connection is counted.
+/// Records whether a connection is counted.
 #[derive(Debug, Default)]
 pub(crate) struct Begun {
     is_counted: AtomicBool,
@@ -17,7 +17,8 @@ impl Begun {
         }
     }
 
-    /// Ends the count of a connection: it stays on TCP, or the program has closed its last number.
+    /// Stops counting a connection, because it stays on TCP, or the program has closed its last
+    /// number.
     pub(crate) fn end(&self) {
         if self.is_counted.swap(false, Ordering::SeqCst) {
             COUNT.fetch_sub(1, Ordering::SeqCst);

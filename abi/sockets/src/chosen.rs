@@ -16,12 +16,12 @@ pub(crate) fn begin() {
     SETTINGS.get_or_init(|| Arc::new(settings));
 }
 
-/// Returns the settings, once they were read.
+/// Returns the settings; `None` before they are read.
 pub(crate) fn settings() -> Option<&'static Arc<Settings>> {
     SETTINGS.get()
 }
 
-/// Returns when connections move.
+/// Returns the setting that decides when connections move.
 pub(crate) fn moving() -> Moving {
     SETTINGS.get().map_or(Moving::Never, |settings| settings.moving())
 }

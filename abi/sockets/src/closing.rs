@@ -49,7 +49,8 @@ unsafe extern "C" fn closefrom_of_ours(first: c_int) {
     call_next!(closefrom(first: c_int) -> (), else ());
 }
 
-/// Records that the program is about to close a number. Returns the connection, if the number is its last one.
+/// Records that the program is about to close a number. Returns the connection if this is its last
+/// number.
 pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
     if !this_process::is_home() {
         return None;
@@ -66,7 +67,7 @@ pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
         }
         Kind::Plain | Kind::Private => None,
     };
-    // Another thread may be executing a call on the connection.
+    // Another thread may be within a call on the connection.
     if let Some(connection) = last.as_ref().and_then(|last| last.begun()) {
         connection.closing();
     }
@@ -77,7 +78,7 @@ pub(crate) fn forgotten(fd: c_int) -> Option<Arc<Socket>> {
 pub(crate) fn released(last: Option<&Arc<Socket>>) {
     let Some(last) = last else { return };
     if last.is_shared() {
-        // The connection is still open in a forked child or in the parent.
+        // A forked child or the parent still has the connection open.
         last.trial.end();
     } else {
         last.stay(Reason::Short);
@@ -88,13 +89,12 @@ pub(crate) fn released(last: Option<&Arc<Socket>>) {
     }
 }
 
-/// Handles `fclose`. The C library closes the descriptor internally, so the interposed `close` does
-/// not see it.
+/// Handles `fclose`: the C library closes the number by a call that is not interposed.
 ///
 /// # Safety
-/// As of `fclose`.
+/// The contract of `fclose`.
 unsafe fn stream_closed(stream: *mut FILE) -> Option<c_int> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let fd = unsafe { libc::fileno(stream) };
     if !is_known(fd) {
         return None;
@@ -105,10 +105,10 @@ unsafe fn stream_closed(stream: *mut FILE) -> Option<c_int> {
     Some(result)
 }
 
-/// Closes a range for the program, except private descriptors in it.
+/// Closes a range for the program, except the private descriptors in it.
 ///
 /// # Safety
-/// As of `close_range`.
+/// The contract of `close_range`.
 #[expect(clippy::unnecessary_wraps, reason = "it always has the answer")]
 unsafe fn range(first: c_uint, last: c_uint, flags: c_int) -> Option<c_int> {
     if first > last {
@@ -142,7 +142,7 @@ fn of_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
 }
 
 fn of_kernel(first: c_uint, last: c_uint, flags: c_int) -> c_int {
-    // Not the C library's, as older ones have none.
-    // SAFETY: no pointers are passed; the program closes what is its own.
+    // Do not call the C library, because older ones lack the function.
+    // SAFETY: no pointers are passed, and the range has only descriptors of the program.
     unsafe { libc::syscall(libc::SYS_close_range, first, last, flags) as c_int }
 }

@@ -1,7 +1,9 @@
-//! The connection table: the numbers of each connection, and the `epoll` sets in which they are.
+//! The connection table: the descriptor numbers of each connection, and the `epoll` sets that
+//! contain them.
 //!
-//! Calls that change numbers hold its lock, so that a connection can replace its TCP socket at all numbers. Nothing
-//! that takes another lock of this library is called under it.
+//! Calls that change numbers hold the lock of the table, so that a connection can replace its TCP
+//! socket at all of its numbers. No function that takes another lock of this library may be called
+//! under it.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -33,7 +35,7 @@ struct HeldConnection {
     registrations: Vec<Registration>,
 }
 
-/// A number in an `epoll` set.
+/// A registration of a descriptor number in an `epoll` set.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 struct Registration {
     epoll: c_int,
@@ -42,14 +44,14 @@ struct Registration {
     data: u64,
 }
 
-/// As [`Registration`], for use without the lock of the table.
+/// Like [`Registration`], for use without the lock of the table.
 #[derive(Debug)]
 pub(crate) struct Registered {
     pub(crate) epoll: c_int,
     pub(crate) fd: c_int,
     pub(crate) events: u32,
     pub(crate) data: u64,
-    /// `None` if the number is that of another set.
+    /// `None` if `fd` is the number of another set.
     pub(crate) connection: Option<Arc<Connection>>,
 }
 
@@ -58,7 +60,7 @@ pub(crate) fn lock() -> MutexGuard<'static, ConnectionTable> {
     CONNECTION_TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Locks the connection table, unless another thread has locked it.
+/// Locks the connection table. Returns `None` if another thread has locked it.
 pub(crate) fn try_lock() -> Option<MutexGuard<'static, ConnectionTable>> {
     CONNECTION_TABLE.try_lock().ok()
 }
@@ -70,9 +72,9 @@ pub(crate) fn has_any() -> bool {
 }
 
 impl ConnectionTable {
-    /// Adds a number of a connection. Returns false if the number is too high to be tracked.
+    /// Adds a number to a connection. Returns false if the number is too high to be tracked.
     pub(crate) fn add(&mut self, fd: c_int, socket: &Arc<Socket>) -> bool {
-        // The previous descriptor was closed by a call that is not interposed.
+        // If the number has a connection, that was closed by a call that is not interposed.
         if let Some(closed) = self.remove(fd) {
             closed.trial.end();
         }
@@ -95,7 +97,7 @@ impl ConnectionTable {
         true
     }
 
-    /// Removes a number of a connection. Returns the connection, if the number was its last one.
+    /// Removes a number from its connection. Returns the connection if this was its last number.
     pub(crate) fn remove(&mut self, fd: c_int) -> Option<Arc<Socket>> {
         let socket = table::socket(fd)?;
         table::clear(fd);
@@ -111,7 +113,7 @@ impl ConnectionTable {
         Some(socket)
     }
 
-    /// Removes a connection: all its numbers are plain.
+    /// Removes a connection. The kernel handles all calls on its numbers from now on.
     pub(crate) fn forget(&mut self, token: u64) {
         if let Some(held) = self.held.remove(&token) {
             held.socket.trial.end();
@@ -122,7 +124,8 @@ impl ConnectionTable {
         self.count();
     }
 
-    /// Replaces a connection whose move has failed by one that begins again, with the same numbers and sets.
+    /// Replaces a connection whose move has failed by `again`, which has a new trial, and the same
+    /// numbers and sets.
     pub(crate) fn renew(&mut self, token: u64, again: &Arc<Socket>) {
         let Some(mut held) = self.held.remove(&token) else { return };
         held.socket.is_begun.end();
@@ -139,7 +142,7 @@ impl ConnectionTable {
         self.held.get(&token).map(|held| Arc::clone(&held.socket))
     }
 
-    /// Returns whether another process has the connection as well.
+    /// Returns whether another process has the connection, too.
     pub(crate) fn is_shared(&self, token: u64) -> bool {
         self.held.get(&token).is_some_and(|held| held.socket.is_shared())
     }
@@ -149,11 +152,11 @@ impl ConnectionTable {
         let &number = self.held.get(&token)?.numbers.first()?;
         // SAFETY: takes no pointers.
         let copy = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
-        // SAFETY: it was just made, and nothing else owns it.
+        // SAFETY: the descriptor was just created, and nothing else owns it.
         (copy >= 0).then(|| unsafe { OwnedFd::from_raw_fd(copy) })
     }
 
-    /// Puts a descriptor at all numbers of a connection, and replaces the old one in `epoll` sets.
+    /// Puts `end` at all numbers of a connection, and replaces the old descriptor in `epoll` sets.
     pub(crate) fn put(&mut self, token: u64, end: &OwnedFd) -> bool {
         let Some(held) = self.held.get(&token) else { return false };
         held.socket.reservation.release();
@@ -163,14 +166,14 @@ impl ConnectionTable {
             // SAFETY: takes no pointers.
             let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
             let close = if flags & libc::FD_CLOEXEC == 0 { 0 } else { libc::O_CLOEXEC };
-            // SAFETY: takes no pointers. The number is the program's, whose socket the library has a copy of.
+            // SAFETY: takes no pointers. The number is the program's, and the library has a copy of its socket.
             unsafe { libc::dup3(end.as_raw_fd(), number, close) };
             again.iter().for_each(Registration::put_in);
         }
         true
     }
 
-    /// Records a registration in a set, and replaces an earlier one.
+    /// Records a registration in a set. Replaces an earlier registration of the number.
     pub(crate) fn register(&mut self, epoll: c_int, fd: c_int, event: epoll_event) {
         self.unregister(epoll, fd);
         let registration = Registration { epoll, fd, events: event.events, data: event.u64 };
@@ -191,7 +194,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Marks a set that contains a connection, and the sets that contain it.
+    /// Marks a set that contains a connection, and all sets that contain that set.
     fn note_set(&self, epoll: c_int) {
         if matches!(table::kind(epoll), Kind::Plain | Kind::OtherEpoll) {
             table::set(epoll, Kind::Epoll);
@@ -202,7 +205,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns whether a connection is in any `epoll` set; true if one of them is edge-triggered.
+    /// Returns whether any registration of the connection in an `epoll` set is edge-triggered;
+    /// `None` if there is no registration.
     pub(crate) fn watching(&self, token: u64) -> Option<bool> {
         let registrations = &self.held.get(&token)?.registrations;
         let reports_edges = |known: &Registration| known.events & libc::EPOLLET as u32 != 0;
@@ -228,7 +232,7 @@ impl ConnectionTable {
         self.unconnected.retain(|known| known.fd != fd);
     }
 
-    /// Removes a set that was closed.
+    /// Removes a closed set.
     pub(crate) fn forget_set(&mut self, epoll: c_int) {
         table::clear(epoll);
         for held in self.held.values_mut() {
@@ -238,7 +242,8 @@ impl ConnectionTable {
         self.nested.retain(|known| known.epoll != epoll && known.fd != epoll);
     }
 
-    /// Returns the used connections and the sets in a set, with data that satisfies `is_wanted`.
+    /// Returns the members of a set whose data satisfies `is_wanted`: connections in use, and other
+    /// sets.
     pub(crate) fn members(&self, epoll: c_int, is_wanted: impl Fn(u64) -> bool) -> Vec<Registered> {
         let is_in_set = |known: &&Registration| known.epoll == epoll && is_wanted(known.data);
         let of_connections = self.held.values().filter_map(|held| {
@@ -250,7 +255,8 @@ impl ConnectionTable {
         of_connections.flatten().chain(of_sets).collect()
     }
 
-    /// Makes the kernel report a registration again, if it still exists and is reported only once.
+    /// Makes the kernel report a registration once more, if the registration still exists and the
+    /// kernel reports it only once.
     pub(crate) fn arm_again(&self, known: &Registered, is_dropped: bool) {
         let registration = known.registration();
         if self.has(&registration) && known.is_reported_once(is_dropped) {
@@ -258,7 +264,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Runs `work` while the kernel ignores some events of those registrations that still exist.
+    /// Runs `work` while the kernel ignores the events `without` of those registrations that still
+    /// exist.
     pub(crate) fn without_events<R>(
         &self,
         known: &[&Registered],
@@ -286,12 +293,13 @@ impl ConnectionTable {
             || of_connections.any(|known| known.contains(registration))
     }
 
-    /// Returns all connections with their numbers.
+    /// Returns all connections with their descriptor numbers.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&Arc<Socket>, &[c_int])> {
         self.held.values().map(|held| (&held.socket, held.numbers.as_slice()))
     }
 
-    /// Replaces a connection by another one with the same numbers, such as the same connection in a forked child.
+    /// Replaces a connection by another object with the same token, such as the connection in a
+    /// forked child.
     pub(crate) fn replace(&mut self, socket: &Arc<Socket>) {
         let Some(held) = self.held.get_mut(&socket.token) else { return };
         for &number in &held.numbers {
@@ -322,20 +330,20 @@ impl Registration {
         Registered { epoll, fd, events, data, connection }
     }
 
-    /// Sets the events that the kernel looks for.
+    /// Sets the events for which the kernel checks.
     fn change(&self, events: u32) {
         let mut event = epoll_event { events, u64: self.data };
         // SAFETY: the event is valid during the call. The set may be closed; then no thread waits for it.
         unsafe { libc::epoll_ctl(self.epoll, libc::EPOLL_CTL_MOD, self.fd, &raw mut event) };
     }
 
-    /// Removes it from its set. Returns the registration to add it again with.
+    /// Removes the registration from its set. Returns the registration with which to add it again.
     fn taken_out(&self) -> Self {
         let mut again = *self;
         if is_disarmed(self.epoll, self.fd, self.events) {
             again.events &= !REPORTED;
         }
-        // SAFETY: the event may be null.
+        // SAFETY: for a removal the event may be null.
         unsafe { libc::epoll_ctl(self.epoll, libc::EPOLL_CTL_DEL, self.fd, std::ptr::null_mut()) };
         again
     }
@@ -347,7 +355,7 @@ impl Registration {
     }
 }
 
-/// Events that a program asks for. The other bits are flags.
+/// Mask of the events that a program asks for. The other bits are flags.
 const REPORTED: u32 =
     !(libc::EPOLLET | libc::EPOLLONESHOT | libc::EPOLLWAKEUP | libc::EPOLLEXCLUSIVE) as u32;
 

@@ -11,8 +11,9 @@ use crate::next::{call_next, errno, fail, interpose, set_errno};
 use crate::passing::leave_to_kernel;
 use crate::table::{self, Kind, is_known};
 
-// On the supported architectures a variable argument is passed in the register of an ordinary one. If the caller passed
-// no third argument, the register holds anything, and the kernel ignores it.
+// On the supported architectures, a variable argument is passed in the same register as an ordinary
+// one. If the caller passed no third argument, the register has an arbitrary value, which the
+// kernel ignores.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("say how a third argument after `...` is passed on this architecture");
 
@@ -21,7 +22,7 @@ interpose! {
         else -1, if is_known(fd), by asked(fd, request, argument);
 }
 
-/// Both names are one function of the C library.
+/// Defines `fcntl` and `fcntl64`, which are one function in the C library.
 macro_rules! descriptor_control {
     ($($symbol:ident, $program:literal;)*) => {
         $(
@@ -33,7 +34,7 @@ macro_rules! descriptor_control {
                     );
                     if is_known(fd) || matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
                         let inside = Inside::enter();
-                        // SAFETY: arguments are as `fcntl` demands.
+                        // SAFETY: the caller passes the arguments that `fcntl` requires.
                         let answer = unsafe { controlled(fd, command, argument, next) };
                         let error = errno();
                         drop(inside);
@@ -55,7 +56,7 @@ descriptor_control! {
 }
 
 /// # Safety
-/// As of `fcntl`.
+/// The contract of `fcntl`.
 unsafe fn controlled(
     fd: c_int,
     command: c_int,
@@ -65,7 +66,7 @@ unsafe fn controlled(
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => anywhere(fd, next),
         _ if table::kind(fd) == Kind::Private => Some(fail(libc::EBADF, -1)),
-        // The kernel sends signals only for what it knows.
+        // The kernel sends these signals only for bytes that it handles itself.
         libc::F_SETOWN | F_SETOWN_EX | F_SETSIG => {
             stay(fd);
             None
@@ -82,13 +83,13 @@ unsafe fn controlled(
 }
 
 /// # Safety
-/// As of `ioctl`.
+/// The contract of `ioctl`.
 unsafe fn asked(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
     if matches!(request, libc::FIOASYNC | FIOSETOWN | SIOCSPGRP) {
         stay(fd);
     }
     if request == libc::FIONREAD
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         && let Some(result) = unsafe { received_undecided(fd, argument) }
     {
         return Some(result);
@@ -104,7 +105,7 @@ unsafe fn asked(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
     let answer = match request {
         libc::FIONREAD => received(&connection, fd)?,
         libc::TIOCOUTQ | SIOCOUTQNSD => connection.queued().unsent,
-        // The edge carries no out-of-band data, so no read is at the mark.
+        // The edge carries no out-of-band data, so no read is at the out-of-band mark.
         SIOCATMARK => 0,
         _ => return None,
     };
@@ -112,15 +113,16 @@ unsafe fn asked(fd: c_int, request: c_ulong, argument: usize) -> Option<c_int> {
     if into.is_null() {
         return Some(fail(libc::EFAULT, -1));
     }
-    // SAFETY: the caller's: these requests answer with a number.
+    // SAFETY: the caller passes a place for the number that these requests return.
     unsafe { into.write_unaligned(c_int::try_from(answer).unwrap_or(c_int::MAX)) };
     Some(0)
 }
 
-/// Lets the kernel count the bytes to read, without those of a switch marker. `None` if the route is decided.
+/// Lets the kernel count the bytes to read, and subtracts those of a switch marker. Returns `None`
+/// if the route is decided.
 ///
 /// # Safety
-/// As of `ioctl` with `FIONREAD`.
+/// The contract of `ioctl` with `FIONREAD`.
 unsafe fn received_undecided(fd: c_int, argument: usize) -> Option<c_int> {
     let socket = table::socket(fd)?;
     let connection = socket.begun()?;
@@ -135,16 +137,17 @@ unsafe fn received_undecided(fd: c_int, argument: usize) -> Option<c_int> {
         return Some(result);
     }
     let place = std::ptr::with_exposed_provenance_mut::<c_int>(argument);
-    // SAFETY: the kernel has written there.
+    // SAFETY: the kernel has written the number.
     let counted = usize::try_from(unsafe { place.read_unaligned() }).unwrap_or(0);
     let shown = connection.shown(borrowed(fd), counted);
     // SAFETY: as above.
     unsafe { place.write_unaligned(c_int::try_from(shown).unwrap_or(c_int::MAX)) };
-    // Otherwise another descriptor was queried, or may have been.
+    // If the route was decided meanwhile, the kernel may have queried another descriptor.
     (connection.route() == Route::Undecided).then_some(0)
 }
 
-/// Returns how many bytes a read would return; `None` if the bytes are relayed and thus in the kernel's queue.
+/// Returns the number of bytes to read; `None` if the connection is relayed, because the bytes are
+/// then in the kernel's queue.
 fn received(connection: &Connection, _fd: c_int) -> Option<u64> {
     if connection.is_relayed() { None } else { Some(connection.queued().received) }
 }

@@ -17,24 +17,24 @@ interpose! {
 }
 
 /// # Safety
-/// As of `dup`.
+/// The contract of `dup`.
 unsafe fn copied(fd: c_int) -> Option<c_int> {
     anywhere(fd, || call_next!(dup(fd: c_int) -> c_int, else -1))
 }
 
 /// # Safety
-/// As of `dup2`.
+/// The contract of `dup2`.
 unsafe fn copied_to(fd: c_int, to: c_int) -> Option<c_int> {
     to_number(fd, to, || call_next!(dup2(fd: c_int, to: c_int) -> c_int, else -1))
 }
 
 /// # Safety
-/// As of `dup3`.
+/// The contract of `dup3`.
 unsafe fn copied_with(fd: c_int, to: c_int, flags: c_int) -> Option<c_int> {
     to_number(fd, to, || call_next!(dup3(fd: c_int, to: c_int, flags: c_int) -> c_int, else -1))
 }
 
-/// Duplicates to a number that the kernel chooses.
+/// Duplicates a descriptor to a number that the kernel chooses.
 pub(crate) fn anywhere(fd: c_int, make: impl FnOnce() -> c_int) -> Option<c_int> {
     match table::kind(fd) {
         Kind::Private => Some(fail(libc::EBADF, -1)),
@@ -53,7 +53,8 @@ pub(crate) fn anywhere(fd: c_int, make: impl FnOnce() -> c_int) -> Option<c_int>
     }
 }
 
-/// Duplicates to a number that the program chooses. Fails for a private number, which the kernel may report as in use.
+/// Duplicates a descriptor to a number that the program chooses. Fails for a private number with
+/// `EBUSY`, as the kernel may.
 fn to_number(fd: c_int, to: c_int, make: impl FnOnce() -> c_int) -> Option<c_int> {
     if table::kind(fd) == Kind::Private {
         return Some(fail(libc::EBADF, -1));
@@ -64,15 +65,16 @@ fn to_number(fd: c_int, to: c_int, make: impl FnOnce() -> c_int) -> Option<c_int
     if fd == to {
         return None;
     }
-    // Standard input and output are used by functions of the C library that are not interposed. And a process that
-    // shares this memory duplicates descriptors for the program that it will execute.
+    // Leave the connection to the kernel in two cases. Functions of the C library that are not
+    // interposed use the numbers 0 to 2. And a process that shares this memory (`vfork`) duplicates
+    // descriptors for the program that it will execute.
     if table::kind(fd) == Kind::Socket && ((0..=2).contains(&to) || !this_process::is_home()) {
         passing::leave_to_kernel(fd);
     }
     if !this_process::is_home() {
         return None;
     }
-    // The kernel says whether there is such a number before it closes the other.
+    // The kernel checks that `fd` is open before it closes `to`.
     // SAFETY: takes no pointers.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return None;
@@ -90,7 +92,7 @@ fn to_number(fd: c_int, to: c_int, make: impl FnOnce() -> c_int) -> Option<c_int
     Some(copy)
 }
 
-/// Records that a number is a duplicate of another one.
+/// Records that `copy` is a duplicate of `fd`.
 fn note(connection_table: &mut connection_table::ConnectionTable, fd: c_int, copy: c_int) {
     match table::kind(fd) {
         Kind::Socket => {

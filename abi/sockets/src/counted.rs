@@ -1,4 +1,5 @@
-//! Calls on connections that are on trial. The kernel handles them, and the transferred bytes are counted.
+//! Calls on connections that are on trial. The kernel handles the calls, and this library counts
+//! the bytes.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -9,7 +10,8 @@ use sockets::{Direction, Reason};
 
 use crate::socket::Socket;
 
-/// A call on a connection on trial, which cannot begin to move before this is dropped.
+/// A call on a connection on trial. The connection cannot begin to move before this value is
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Counted {
     socket: Arc<Socket>,
@@ -19,15 +21,15 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// `None` if the connection is not on trial.
+    /// Counts a call. Returns `None` if the connection is not on trial.
     #[inline]
     pub(crate) fn enter(socket: &Arc<Socket>, fd: c_int) -> Option<Self> {
         let socket = socket.trial.enter().then(|| Arc::clone(socket))?;
         Some(Self { socket, fd, direction: None, bytes: 0 })
     }
 
-    /// Defers the end of the call: the kernel handles it after this library has returned, and transfers bytes in
-    /// `direction`, if in any.
+    /// Defers the end of the call until the kernel has handled it, after this library has returned.
+    /// The kernel transfers bytes in `direction`, or none.
     #[inline]
     pub(crate) fn pend(mut self, direction: Option<Direction>) {
         self.direction = direction;
@@ -36,7 +38,7 @@ impl Counted {
         pending.pend();
     }
 
-    /// The connection stays on TCP for good.
+    /// Keeps the connection on TCP permanently.
     pub(crate) fn stay(self, reason: Reason) {
         self.socket.stay(reason);
     }
@@ -44,7 +46,7 @@ impl Counted {
     #[inline]
     fn end(mut self, result: isize) {
         match (u64::try_from(result), self.direction) {
-            // The peer has ended its direction, so no switch marker can follow.
+            // The peer has ended its direction, so a switch marker cannot follow.
             (Ok(0), Some(Direction::Received)) => self.socket.stay(Reason::Short),
             (Ok(bytes), _) => self.bytes = bytes,
             (Err(_), _) => {}
@@ -62,7 +64,7 @@ impl Drop for Counted {
     }
 }
 
-/// Connections on trial that are in one call.
+/// The connections on trial that one call uses.
 #[derive(Debug, Default)]
 pub(crate) struct Counting {
     first: Option<Counted>,
@@ -87,7 +89,7 @@ impl Counting {
         });
     }
 
-    /// The kernel has handled the call.
+    /// Ends the call, which the kernel has handled with this result.
     #[inline]
     pub(crate) fn end(self, result: isize) {
         if let Some(first) = self.first {
@@ -96,7 +98,7 @@ impl Counting {
     }
 }
 
-/// Takes the pending call of the calling thread.
+/// Returns and clears the pending call of the calling thread.
 #[inline]
 pub(crate) fn take() -> Counting {
     PENDING.with(|pending| {
@@ -105,14 +107,14 @@ pub(crate) fn take() -> Counting {
 }
 
 thread_local! {
-    /// Never dropped, because it may be used until the thread has ended. It is empty between calls.
+    /// Never dropped, because it may be used until the thread has ended. Empty between calls.
     static PENDING: Cell<ManuallyDrop<Counting>> =
         const { Cell::new(ManuallyDrop::new(Counting::NOTHING)) };
 }
 
-/// Results of functions of the C library as numbers of bytes.
+/// A result type of the C library that is a number of bytes.
 pub(crate) trait Amount {
-    /// Returns the number of bytes, negative for a failure.
+    /// Returns the number of bytes; negative for a failure.
     fn amount(&self) -> isize;
 }
 

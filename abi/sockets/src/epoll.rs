@@ -1,4 +1,4 @@
-//! The `epoll` calls.
+//! The `epoll` functions.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ interpose! {
 }
 
 /// # Safety
-/// As of `epoll_ctl`.
+/// The contract of `epoll_ctl`.
 unsafe fn changed(
     epoll: c_int,
     operation: c_int,
@@ -40,15 +40,16 @@ unsafe fn changed(
         return Some(fail(libc::EBADF, -1));
     }
     if matches!(table::kind(fd), Kind::Unconnected | Kind::Epoll | Kind::OtherEpoll) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         return unsafe { changed_before(epoll, operation, fd, event) };
     }
     let connection = match answering(fd) {
         Answering::Kernel => return None,
         Answering::NoDescriptor => return Some(fail(libc::EBADF, -1)),
         Answering::Trial(_counted) => {
-            // What is noted before that is dropped is seen when the connection begins to move.
-            // SAFETY: the caller's.
+            // A registration made before `_counted` is dropped is seen when the connection begins
+            // to move.
+            // SAFETY: guaranteed by the caller.
             return unsafe { changed_before(epoll, operation, fd, event) };
         }
         Answering::Connection(connection) => connection,
@@ -56,7 +57,7 @@ unsafe fn changed(
     if !this_process::is_home() {
         return None;
     }
-    // SAFETY: the caller's: null or valid; its place need not be aligned.
+    // SAFETY: the caller passes null or a valid pointer, which need not be aligned.
     let wanted = if event.is_null() { None } else { Some(unsafe { event.read_unaligned() }) };
     if let Some(wanted) = wanted {
         if wanted.events & libc::EPOLLET as u32 == 0 {
@@ -65,14 +66,15 @@ unsafe fn changed(
             connection.watch_edges();
         }
     }
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     Some(unsafe { noted(epoll, operation, fd, event, wanted) })
 }
 
-/// Registers a socket that may be connected later, or a set that may contain a connection later.
+/// Changes the registration of a socket that may be connected later, or of a set that may contain a
+/// connection later.
 ///
 /// # Safety
-/// As of `epoll_ctl`.
+/// The contract of `epoll_ctl`.
 unsafe fn changed_before(
     epoll: c_int,
     operation: c_int,
@@ -82,16 +84,16 @@ unsafe fn changed_before(
     if !this_process::is_home() {
         return None;
     }
-    // SAFETY: the caller's: null or valid; its place need not be aligned.
+    // SAFETY: the caller passes null or a valid pointer, which need not be aligned.
     let wanted = if event.is_null() { None } else { Some(unsafe { event.read_unaligned() }) };
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     Some(unsafe { noted(epoll, operation, fd, event, wanted) })
 }
 
 /// Lets the kernel change a set, and records the change.
 ///
 /// # Safety
-/// As of `epoll_ctl`.
+/// The contract of `epoll_ctl`.
 unsafe fn noted(
     epoll: c_int,
     operation: c_int,
@@ -115,7 +117,7 @@ unsafe fn noted(
 }
 
 /// # Safety
-/// As of `epoll_wait`.
+/// The contract of `epoll_wait`.
 unsafe fn waited(
     epoll: c_int,
     events: *mut epoll_event,
@@ -123,8 +125,8 @@ unsafe fn waited(
     limit: Option<Duration>,
 ) -> Option<c_int> {
     match table::kind(epoll) {
-        // When a connection begins to move, its registration moves with it, so the thread that waits here gets all
-        // events.
+        // When a connection begins to move, its registration moves with it. So a thread that waits
+        // in the kernel gets all events.
         Kind::Epoll if !begun::is_any() => return None,
         Kind::Epoll => {}
         Kind::Private => return Some(fail(libc::EBADF, -1)),
@@ -137,16 +139,17 @@ unsafe fn waited(
             epoll_wait(epoll: c_int, events: *mut epoll_event, room: c_int, limit: c_int) -> c_int,
             else -1
         );
-        // SAFETY: the kernel has written `found` events to `events`.
+        // SAFETY: if `found` is positive, the kernel has written that many events.
         unsafe { corrected(found, epoll, events, hiding) }
     };
     let mut others = [pollfd { fd: epoll, events: libc::POLLIN, revents: 0 }];
-    // Registrations move with their connections, so a thread that sleeps on the set gets all events.
+    // Registrations move with their connections, so a thread that sleeps on the set gets all
+    // events.
     Some(wait(limit, &mut others, Vec::new, look))
 }
 
 /// # Safety
-/// As of `epoll_pwait`.
+/// The contract of `epoll_pwait`.
 unsafe fn waited_masked(
     epoll: c_int,
     events: *mut epoll_event,
@@ -155,7 +158,7 @@ unsafe fn waited_masked(
     mask: *const sigset_t,
 ) -> Option<c_int> {
     if mask.is_null() || table::kind(epoll) != Kind::Epoll || !begun::is_any() {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         return unsafe { waited(epoll, events, room, limit) };
     }
     Some(masked(limit, mask, |slice| {
@@ -166,13 +169,13 @@ unsafe fn waited_masked(
                 mask: *const sigset_t) -> c_int,
             else -1
         );
-        // SAFETY: the kernel has written `found` events to `events`.
+        // SAFETY: if `found` is positive, the kernel has written that many events.
         unsafe { corrected(found, epoll, events, hiding) }
     }))
 }
 
 /// # Safety
-/// As of `epoll_pwait2`.
+/// The contract of `epoll_pwait2`.
 unsafe fn waited_precisely(
     epoll: c_int,
     events: *mut epoll_event,
@@ -180,14 +183,14 @@ unsafe fn waited_precisely(
     limit: *const timespec,
     mask: *const sigset_t,
 ) -> Option<c_int> {
-    // SAFETY: the caller's: null or valid.
+    // SAFETY: the caller passes null or a valid pointer.
     let limit = match unsafe { limit.as_ref() }.map(|time| of_time(time.tv_sec, time.tv_nsec)) {
         None => None,
         Some(Ok(limit)) => Some(limit),
         Some(Err(error)) => return Some(fail(error as c_int, -1)),
     };
     if mask.is_null() || table::kind(epoll) != Kind::Epoll || !begun::is_any() {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         return unsafe { waited(epoll, events, room, limit) };
     }
     Some(masked(limit, mask, |slice| {
@@ -199,18 +202,18 @@ unsafe fn waited_precisely(
                 limit: *const timespec, mask: *const sigset_t) -> c_int,
             else -1
         );
-        // SAFETY: the kernel has written `found` events to `events`.
+        // SAFETY: if `found` is positive, the kernel has written that many events.
         unsafe { corrected(found, epoll, events, hiding) }
     }))
 }
 
-/// Removes events that are due to a switch marker.
+/// Removes events that the kernel reports because of a switch marker.
 ///
 /// # Safety
-/// There are `found` events, if it is more than 0.
+/// If `found` is greater than 0, there are as many events.
 unsafe fn corrected(found: c_int, epoll: c_int, events: *mut epoll_event, hiding: Hiding) -> Found {
     let Ok(count @ 1..) = usize::try_from(found) else { return Found::uncorrected(found) };
-    // SAFETY: the caller's. The type is packed where the kernel's is: then its place need not be aligned.
+    // SAFETY: guaranteed by the caller. Where the kernel's type is packed, so is this one, and needs no alignment.
     let list = unsafe { std::slice::from_raw_parts_mut(events, count) };
     Found::of_events(found, epoll, list, hiding)
 }

@@ -1,7 +1,8 @@
-//! Checks whether an exec call would succeed.
+//! Predicts whether an exec call will succeed.
 //!
-//! Before an exec, connections are ended or left to the kernel, which cannot be undone. A program whose exec fails, as
-//! in a search along a path, goes on and needs its connections. So failures are predicted.
+//! Before an exec, connections are ended or left to the kernel, which cannot be undone. If the exec
+//! fails, as in a search along a path, the program continues and needs its connections. Therefore
+//! failures must be predicted.
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -16,32 +17,33 @@ use nix::unistd::{AccessFlags, faccessat};
 /// Returns whether `execve` would start the program at a path.
 ///
 /// # Safety
-/// `path` is null or ends with a zero.
+/// `path` is null or ends with a zero byte.
 pub(crate) unsafe fn begins(path: *const c_char) -> bool {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     !path.is_null() && is_program(unsafe { CStr::from_ptr(path) }, false, INTERPRETERS_MAX)
 }
 
-/// Returns whether `execvp` would start a program of that name, which may be a shell script without
-/// an interpreter line.
+/// Returns whether `execvp` would start a program of that name. The program may be a shell script
+/// without an interpreter line.
 ///
 /// # Safety
-/// `file` is null or ends with a zero.
+/// `file` is null or ends with a zero byte.
 pub(crate) unsafe fn begins_on_path(file: *const c_char) -> bool {
     if file.is_null() {
         return false;
     }
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let file = unsafe { CStr::from_ptr(file) };
     if file.to_bytes().contains(&b'/') {
         return is_program(file, true, INTERPRETERS_MAX);
     }
-    // SAFETY: the name ends with a zero. What is there stays while the program does not change its environment.
+    // SAFETY: the name ends with a zero byte. The value stays valid while the program does not
+    // change its environment.
     let path = unsafe { libc::getenv(c"PATH".as_ptr()) };
     let path = if path.is_null() {
         USUAL_PATH
     } else {
-        // SAFETY: it ends with a zero.
+        // SAFETY: the string ends with a zero byte.
         unsafe { CStr::from_ptr(path) }
     };
     let folders = path.to_bytes().split(|&byte| byte == b':');
@@ -69,12 +71,12 @@ pub(crate) fn begins_open(fd: c_int) -> bool {
 /// Returns whether `execveat` would start a program.
 ///
 /// # Safety
-/// `path` is null or ends with a zero.
+/// `path` is null or ends with a zero byte.
 pub(crate) unsafe fn begins_at(folder: c_int, path: *const c_char) -> bool {
     if path.is_null() {
         return false;
     }
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let path = unsafe { CStr::from_ptr(path) };
     if path.is_empty() {
         return begins_open(folder);
@@ -93,7 +95,7 @@ fn is_program(path: &CStr, may_be_script: bool, interpreters: u32) -> bool {
     }
     let file = open(path, OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK, Mode::empty());
     let Ok(file) = file else {
-        // It can be executed but not read, so nothing more can be checked.
+        // The file can be executed but not read, so nothing more can be checked.
         return true;
     };
     let is_file = fstat(&file).is_ok_and(|found| {
@@ -102,7 +104,7 @@ fn is_program(path: &CStr, may_be_script: bool, interpreters: u32) -> bool {
     is_file && begins_with(file, may_be_script, interpreters)
 }
 
-/// Returns whether the kernel knows the format of a file.
+/// Returns whether the kernel can execute a file of this format.
 fn begins_with(file: OwnedFd, may_be_script: bool, interpreters: u32) -> bool {
     let mut first = [0; FIRST_BYTES];
     let count = File::from(file).read(&mut first).unwrap_or(0);
@@ -120,10 +122,10 @@ fn begins_with(file: OwnedFd, may_be_script: bool, interpreters: u32) -> bool {
 /// Search path of `execvp` if the environment has none.
 const USUAL_PATH: &CStr = c"/bin:/usr/bin";
 
-/// Bytes at the beginning of a file that the kernel reads.
+/// Number of bytes at the beginning of a file that the kernel reads.
 const FIRST_BYTES: usize = 256;
 
-/// How deep scripts may be nested as interpreters of scripts.
+/// Maximum depth of scripts that are interpreters of scripts.
 const INTERPRETERS_MAX: u32 = 5;
 
 #[cfg(test)]
@@ -148,7 +150,7 @@ mod tests {
             CString::new(path.as_os_str().as_bytes()).expect("no zero in it")
         };
         let begins_at = |path: &CStr| {
-            // SAFETY: it ends with a zero.
+            // SAFETY: the string ends with a zero byte.
             unsafe { (begins(path.as_ptr()), begins_on_path(path.as_ptr())) }
         };
         assert_eq!(begins_at(c"/bin/sh"), (true, true));
@@ -159,7 +161,7 @@ mod tests {
         assert_eq!(begins_at(&made("plain", "echo\n", 0o755)), (false, true));
         assert_eq!(begins_at(&made("forbidden", "#!/bin/sh\n", 0o644)), (false, false));
         assert_eq!(begins_at(&made("lost", "#!/there/is/none\n", 0o755)), (false, false));
-        // SAFETY: both end with a zero.
+        // SAFETY: both strings end with a zero byte.
         assert!(unsafe { begins_on_path(c"sh".as_ptr()) && !begins_on_path(c"no such".as_ptr()) });
         let open = File::open("/bin/sh").expect("a shell");
         assert!(begins_open(open.as_raw_fd()) && !begins_open(-1));

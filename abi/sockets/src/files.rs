@@ -1,4 +1,4 @@
-//! Calls that transfer bytes between descriptors: files and pipes.
+//! Functions that transfer bytes between descriptors, such as files and pipes.
 
 use libc::{c_int, c_uint, off_t, off64_t, size_t, ssize_t};
 use nix::errno::Errno;
@@ -21,7 +21,7 @@ interpose! {
 }
 
 /// # Safety
-/// As of `sendfile`.
+/// The contract of `sendfile`.
 unsafe fn file(to: c_int, from: c_int, at: *mut off64_t, size: size_t) -> Option<ssize_t> {
     let connection = match answering(to) {
         Answering::Kernel => return None,
@@ -35,7 +35,7 @@ unsafe fn file(to: c_int, from: c_int, at: *mut off64_t, size: size_t) -> Option
     if from < 0 {
         return Some(fail(libc::EBADF, -1));
     }
-    // SAFETY: the caller's: null or valid.
+    // SAFETY: the caller passes null or a valid pointer.
     let place = unsafe { at.as_mut() };
     let mut offset = match place.as_deref().map(|&at| u64::try_from(at)) {
         None => None,
@@ -53,10 +53,11 @@ unsafe fn file(to: c_int, from: c_int, at: *mut off64_t, size: size_t) -> Option
     Some(results::counted(result))
 }
 
-/// Leaves connections to the kernel: only the kernel moves bytes between a pipe and a connection.
+/// Leaves connections to the kernel, because only the kernel can move bytes between a pipe and a
+/// connection.
 ///
 /// # Safety
-/// As of `splice`.
+/// The contract of `splice`.
 unsafe fn spliced(from: c_int, to: c_int) -> Option<ssize_t> {
     for fd in [from, to].into_iter().filter(|&fd| is_known(fd)) {
         if matches!(answering(fd), Answering::NoDescriptor) {

@@ -1,4 +1,4 @@
-//! How a connection of the program begins to move: at its first use, or when a move pays.
+//! The begin of a move: at the first use of a connection, or when a move pays.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +14,7 @@ use crate::trial::OnTrial;
 use crate::{connection_table, inherited, instance, services};
 
 impl Socket {
-    /// Creates a connection that the program has not used.
+    /// Creates a connection that the program has not used yet.
     pub(crate) fn new(role: Role, local: SocketAddr, peer: SocketAddr) -> Arc<Self> {
         let is_early = instance::is_early(role, local, peer);
         let (token, trial) = (next_token(), instance::trial(is_early));
@@ -22,8 +22,8 @@ impl Socket {
         Arc::new(new.early(is_early))
     }
 
-    /// Returns the same connection on trial, if it began early and its peer did not answer. It moves only after a move
-    /// pays.
+    /// Returns a replacement for the connection with a new trial, if it began to move early and its
+    /// peer did not answer. The replacement moves only when a move pays.
     pub(crate) fn again(&self) -> Option<Arc<Self>> {
         if !self.is_early || self.is_shared() || !services::is_unanswered(self) {
             return None;
@@ -35,7 +35,7 @@ impl Socket {
         Some(Arc::new(again.after(before)))
     }
 
-    /// Begins to move: the connection has lasted, and no call on it is in the kernel.
+    /// Begins to move the connection, because it has lasted and no call on it is in the kernel.
     #[cold]
     pub(crate) fn begin(&self, fd: c_int) {
         let before = errno();
@@ -61,7 +61,8 @@ impl Socket {
         }
     }
 
-    /// Returns its connection. If it was on no trial, it begins to move with this use.
+    /// Returns the moving connection. If the connection is not on trial, it begins to move with
+    /// this use.
     #[inline]
     pub(crate) fn used(&self, fd: c_int) -> Option<&Arc<Connection>> {
         if self.is_decided() { self.begun() } else { self.first_used(fd) }

@@ -1,7 +1,9 @@
-//! Runs signal handlers between the program's calls and never within one: see [`sockets::handlers`].
+//! Runs signal handlers between the program's calls, and never within one: see
+//! [`sockets::handlers`].
 //!
-//! The kernel calls a function of this library for each signal that the program handles. If the thread is within a call
-//! on a connection, the signal is queued again with its data and stays blocked until the call ends.
+//! For each signal that the program handles, the kernel calls a function of this library. If the
+//! thread is within a call on a connection, that function queues the signal again with its data,
+//! and the signal stays blocked until the call ends.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -11,7 +13,7 @@ use sockets::handlers;
 
 use crate::next::{call_next, errno, set_errno};
 
-/// Marks the thread as within a call on a connection. Deferred handlers run when it is dropped.
+/// Marks the calling thread as within a call on a connection. When dropped, runs deferred handlers.
 #[derive(Debug)]
 pub(crate) struct Inside(());
 
@@ -33,7 +35,8 @@ impl Drop for Inside {
     }
 }
 
-/// Runs `work`, which may block, outside the call: handlers may run meanwhile. The caller holds no lock.
+/// Runs `work`, which may block, outside the current call, so that handlers may run meanwhile. The
+/// caller must hold no lock.
 pub(crate) fn outside<T>(work: impl FnOnce() -> T) -> T {
     let error = errno();
     let deferred = handlers::leave();
@@ -53,10 +56,11 @@ fn let_in(deferred: u64) {
     for signal in (1..64).filter(|signal| deferred >> signal & 1 == 1) {
         let set = only(signal);
         let mut mask = empty();
-        // SAFETY: both sets are valid. The handler runs before the call returns, and may not return.
+        // SAFETY: both sets are valid. The handler runs before the call returns, and may jump elsewhere.
         unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, &raw mut mask) };
         if WAS_BLOCKED.with(|blocked| take_bit(blocked, signal)) {
-            // The call had let it in for the time of its wait. SAFETY: as above.
+            // A wait with another mask had let the signal in, so block it again.
+            // SAFETY: as above.
             unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
         }
     }
@@ -64,13 +68,14 @@ fn let_in(deferred: u64) {
 }
 
 thread_local! {
-    /// Signals that the program had blocked and that arrived while it waited with another mask.
+    /// Signals that the program had blocked, and that arrived while it waited with another mask.
     static WAS_BLOCKED: Cell<u64> = const { Cell::new(0) };
-    /// The thread waits with a mask that the program has passed to the call.
+    /// The thread waits with a signal mask that the program has passed to the call.
     static HAS_OTHER_MASK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a wait with a mask that the program has passed: signals that it blocks otherwise may arrive.
+/// Runs a wait with a signal mask that the program has passed. During the wait, signals may arrive
+/// that the thread otherwise blocks.
 pub(crate) fn with_other_mask<T>(wait: impl FnOnce() -> T) -> T {
     HAS_OTHER_MASK.set(true);
     let result = wait();
@@ -84,11 +89,11 @@ fn take_bit(bits: &Cell<u64>, signal: c_int) -> bool {
     all >> signal & 1 == 1
 }
 
-/// The handler that the kernel calls.
+/// The handler that the kernel calls for all signals.
 unsafe extern "C" fn came(signal: c_int, about: *mut siginfo_t, context: *mut c_void) {
     let before = errno();
     if handlers::is_inside() {
-        // SAFETY: the kernel has given them.
+        // SAFETY: the kernel passes the arguments of a handler.
         unsafe { defer_signal(signal, about, context.cast()) };
     } else {
         // SAFETY: as above.
@@ -98,13 +103,14 @@ unsafe extern "C" fn came(signal: c_int, about: *mut siginfo_t, context: *mut c_
 }
 
 /// # Safety
-/// In a handler, which has these.
+/// The caller is a signal handler, and passes its arguments.
 unsafe fn defer_signal(signal: c_int, about: *mut siginfo_t, context: *mut ucontext_t) {
-    // SAFETY: the caller's: the mask is what the thread has when it goes on.
+    // SAFETY: guaranteed by the caller. The thread gets this mask when the handler returns.
     let mask = unsafe { &raw mut (*context).uc_sigmask };
     // SAFETY: as above.
     unsafe {
-        // A sleep unblocks signals that were deferred before it.
+        // Check the mask only the first time: a signal deferred earlier is blocked by the deferral,
+        // although a sleep may let the signal in again.
         let is_first = !handlers::is_deferred(signal.cast_unsigned());
         if is_first && HAS_OTHER_MASK.get() && libc::sigismember(mask, signal) == 1 {
             WAS_BLOCKED.with(|blocked| blocked.set(blocked.get() | 1 << signal));
@@ -112,20 +118,21 @@ unsafe fn defer_signal(signal: c_int, about: *mut siginfo_t, context: *mut ucont
         libc::sigaddset(mask, signal);
     }
     handlers::defer(signal.cast_unsigned());
-    // SAFETY: it is blocked while its handler runs, so that it is pending afterwards.
+    // SAFETY: passes the data of the signal. The signal is blocked while its handler runs, so it
+    // stays pending.
     unsafe {
         let (process, thread) = (libc::getpid(), libc::gettid());
         libc::syscall(libc::SYS_rt_tgsigqueueinfo, process, thread, signal, about);
     }
 }
 
-/// A signal handler. It may take only the number, and ignores the other arguments then.
+/// A signal handler. A handler that takes only the number ignores the other arguments.
 type Handler = unsafe extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 
 /// Runs the program's handler.
 ///
 /// # Safety
-/// In a handler, which has these.
+/// The caller is a signal handler, and passes its arguments.
 unsafe fn handled(signal: c_int, about: *mut siginfo_t, context: *mut c_void) {
     let Some(action) = action(signal) else { return };
     let handler = action.handler.load(Ordering::Acquire);
@@ -146,9 +153,9 @@ unsafe fn handled(signal: c_int, about: *mut siginfo_t, context: *mut c_void) {
             libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
         }
     }
-    // SAFETY: the program has given it as a handler.
+    // SAFETY: the program has installed this address as a handler.
     let handler = unsafe { std::mem::transmute::<usize, Handler>(handler) };
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { handler(signal, about, context) };
 }
 
@@ -159,12 +166,12 @@ unsafe extern "C" fn sigaction_of_program(
     old: *mut sigaction,
 ) -> c_int {
     let Some(known) = action(signal).filter(|_| is_deferred(signal)) else {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         return unsafe { next(signal, new, old) };
     };
     let before = (known.handler.load(Ordering::Acquire), known.flags.load(Ordering::Acquire));
     let mut replaced = as_usual();
-    // SAFETY: the caller's: null or valid.
+    // SAFETY: the caller passes null or a valid pointer.
     let given = unsafe { new.as_ref() }.map(|new| {
         let mut given = *new;
         if !matches!(new.sa_sigaction, libc::SIG_DFL | libc::SIG_IGN) {
@@ -178,7 +185,7 @@ unsafe extern "C" fn sigaction_of_program(
         given
     });
     let pointer = given.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: both are valid, or null.
+    // SAFETY: both pointers are valid or null.
     let result = unsafe { next(signal, pointer, &raw mut replaced) };
     if result != 0 {
         known.flags.store(before.1, Ordering::Release);
@@ -187,7 +194,7 @@ unsafe extern "C" fn sigaction_of_program(
         if replaced.sa_sigaction == came as *const () as usize {
             (replaced.sa_sigaction, replaced.sa_flags) = before;
         }
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { old.write(replaced) };
     }
     result
@@ -199,19 +206,20 @@ unsafe extern "C" fn sigaction_of_ours(
     new: *const sigaction,
     old: *mut sigaction,
 ) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { next(signal, new, old) }
 }
 
 /// # Safety
-/// As of `sigaction`.
+/// The contract of `sigaction`.
 unsafe fn next(signal: c_int, new: *const sigaction, old: *mut sigaction) -> c_int {
     call_next!(
         sigaction(signal: c_int, new: *const sigaction, old: *mut sigaction) -> c_int, else -1
     )
 }
 
-/// Defines the variants of `signal`: the flags of the handler, and whether its own signal is blocked meanwhile.
+/// Defines a variant of `signal`, with the flags of the handler, and whether its own signal is
+/// blocked while it runs.
 macro_rules! signal {
     ($($symbol:ident, $flags:expr, $blocks:expr;)*) => {
         $(
@@ -229,7 +237,7 @@ macro_rules! signal {
                         unsafe { libc::sigaddset(&raw mut new.sa_mask, signal) };
                     }
                     let mut old = as_usual();
-                    // SAFETY: both are valid; the handler is the caller's matter.
+                    // SAFETY: both actions are valid. The caller is responsible for the handler.
                     match unsafe { sigaction_of_program(signal, &raw const new, &raw mut old) } {
                         0 => old.sa_sigaction,
                         _ => libc::SIG_ERR,
@@ -259,7 +267,7 @@ signal! {
     __sysv_signal, libc::SA_RESETHAND | libc::SA_NODEFER, false;
 }
 
-/// The program's handler of a signal.
+/// The handler that the program has installed for a signal, and its flags.
 #[derive(Debug)]
 struct Action {
     handler: AtomicUsize,
@@ -270,8 +278,8 @@ fn action(signal: c_int) -> Option<&'static Action> {
     usize::try_from(signal).ok().and_then(|signal| ACTIONS.get(signal))
 }
 
-/// Returns whether handlers of a signal can be deferred. Not if an instruction causes the signal,
-/// or if the handler inspects where the thread is.
+/// Returns whether handlers of a signal can be deferred. They cannot if an instruction causes the
+/// signal, or if the handler inspects the position of the thread.
 fn is_deferred(signal: c_int) -> bool {
     signal > 0 && !AT_ONCE.contains(&signal)
 }
@@ -284,12 +292,12 @@ fn only(signal: c_int) -> sigset_t {
 }
 
 fn empty() -> sigset_t {
-    // SAFETY: all zero is a set without signals.
+    // SAFETY: all zero is a valid set: no signals.
     unsafe { std::mem::zeroed() }
 }
 
 fn as_usual() -> sigaction {
-    // SAFETY: all zero is an action without flags, which blocks nothing else.
+    // SAFETY: all zero is a valid action: no flags, and no signals to block.
     unsafe { std::mem::zeroed() }
 }
 

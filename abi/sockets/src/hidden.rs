@@ -1,4 +1,5 @@
-//! Corrects what the kernel reports of descriptors: it counts switch markers as bytes for the program.
+//! Corrects what the kernel reports of descriptors, because it counts switch markers as bytes for
+//! the program.
 
 use std::sync::Arc;
 
@@ -10,22 +11,23 @@ use crate::connection_table::{self, Registered};
 use crate::nested::{OF_BYTES, only_markers};
 use crate::table::{self, Kind};
 
-/// Result of a poll by the kernel, corrected.
+/// Corrected result of a poll by the kernel.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// Result of the kernel's call without wrong reports: descriptors or events, or -1.
+    /// The kernel's count of descriptors or events, without wrong reports; -1 for an error.
     pub(crate) count: c_int,
     /// Connections that the kernel has wrongly reported.
     pub(crate) hidden: Vec<Arc<Connection>>,
 }
 
 impl Found {
-    /// Takes the result of the kernel as it is.
+    /// Returns the kernel's count without correction.
     pub(crate) const fn uncorrected(count: c_int) -> Self {
         Self { count, hidden: Vec::new() }
     }
 
-    /// Returns whether all reports of the kernel were wrong. It would repeat them at once.
+    /// Returns whether all reports of the kernel were wrong. Another poll would return them again
+    /// at once.
     pub(crate) fn is_all_hidden(&self) -> bool {
         self.count == 0 && !self.hidden.is_empty()
     }
@@ -47,8 +49,8 @@ impl Found {
         found
     }
 
-    /// Corrects the result of `select`. `clear` removes a number from the set of readable ones, and returns whether it
-    /// was there.
+    /// Corrects the result of `select`. `clear` removes a number from the set of readable ones, and
+    /// returns whether the set contained it.
     pub(crate) fn of_numbers(
         count: c_int,
         numbers: impl Iterator<Item = c_int>,
@@ -69,7 +71,8 @@ impl Found {
         found
     }
 
-    /// Corrects the result of `epoll_wait` in `events`. The first `count` events are valid afterwards.
+    /// Corrects the result of `epoll_wait` in `events`. Afterwards the first `count` events of the
+    /// result are valid.
     pub(crate) fn of_events(
         count: c_int,
         epoll: c_int,
@@ -81,7 +84,8 @@ impl Found {
         }
         let about: Vec<u64> =
             events.iter().filter(|event| is_of_bytes(event)).map(|event| event.u64).collect();
-        // The lock of the table is not held while a connection is asked: a connection takes that lock under its own.
+        // Release the lock of the table before a connection is asked, because a connection takes
+        // that lock under its own.
         let known = connection_table::lock().members(epoll, |data| about.contains(&data));
         let mut hidden = Vec::new();
         let mut left = 0;
@@ -93,7 +97,7 @@ impl Found {
             if let Some(connections) = all_hidden(of_event.clone()) {
                 event.events &= !(OF_BYTES as u32);
                 let is_dropped = event.events & REPORTED == 0;
-                // The kernel has reported it, but the program does not get the report.
+                // The kernel has reported the event, but the program does not get it.
                 of_event.for_each(|known| connection_table::lock().arm_again(known, is_dropped));
                 hidden.extend(connections);
                 if is_dropped {
@@ -107,7 +111,7 @@ impl Found {
     }
 }
 
-/// Returns the connections of a number, if the kernel reports wrongly that there is something to read.
+/// Returns the connections of a number, if the kernel wrongly reports that there are bytes to read.
 fn hidden(fd: c_int) -> Vec<Arc<Connection>> {
     match table::kind(fd) {
         Kind::Socket => {
@@ -124,7 +128,8 @@ fn hidden(fd: c_int) -> Vec<Arc<Connection>> {
     }
 }
 
-/// Returns the connections of registrations, if the kernel reports all of them wrongly; `None` also if there are none.
+/// Returns the connections of registrations, if the kernel reports all of them wrongly. Returns
+/// `None` otherwise, or if there are no registrations.
 pub(crate) fn all_hidden<'a>(
     known: impl Iterator<Item = &'a Registered>,
 ) -> Option<Vec<Arc<Connection>>> {
@@ -148,7 +153,7 @@ const fn is_of_bytes(event: &epoll_event) -> bool {
 }
 
 impl Registered {
-    /// Returns the connections that the kernel reports wrongly as readable.
+    /// Returns the connections of the registration that the kernel wrongly reports as readable.
     pub(crate) fn hidden(&self) -> Vec<Arc<Connection>> {
         match &self.connection {
             Some(connection) if is_nothing(self.fd, connection) => vec![Arc::clone(connection)],
@@ -157,11 +162,12 @@ impl Registered {
         }
     }
 
-    /// Returns whether the kernel does not report it a second time by itself.
+    /// Returns whether the kernel reports the event only once, unless it is asked again.
     pub(crate) const fn is_reported_once(&self, is_dropped: bool) -> bool {
         let is_edge = self.events & libc::EPOLLET as u32 != 0;
         let is_one_shot = self.events & libc::EPOLLONESHOT as u32 != 0;
-        // A program that gets the other events of a one-shot registration arms it again itself.
+        // If the program gets other events of a one-shot registration, it arms the registration
+        // again itself.
         if is_one_shot { is_dropped } else { is_edge }
     }
 }

@@ -1,8 +1,9 @@
-//! Connections of the parent, in a forked child.
+//! Connections that a forked child has inherited from its parent.
 //!
-//! A moved connection stays in the parent. A child that begins to use it asks the parent to bring it home, through a
-//! Unix socket pair that was made before the fork. Then both processes call the kernel. Most children never do: they
-//! serve connections of their own, or write a snapshot and end. A parent that ends brings all connections home first.
+//! A moved connection stays in the parent. A child that begins to use the connection asks the
+//! parent to return it to TCP, through a Unix socket pair that was created before the fork. After
+//! that, both processes call the kernel. Most children never ask: they serve connections of their
+//! own, or write a snapshot and end. A parent that ends returns all such connections to TCP first.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -33,7 +34,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// Opens the pair before the fork.
+    /// Opens the socket pair. Called before the fork.
     pub(crate) fn open() -> Option<Self> {
         let made =
             socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC);
@@ -41,7 +42,8 @@ impl Channel {
     }
 }
 
-/// In the parent: answers a child and its children until all of them have ended.
+/// In the parent: starts to answer a child, and the children of that child, until all of them have
+/// ended.
 pub(crate) fn serve(channel: OwnedFd, connections: Vec<Arc<Socket>>) {
     let served = Arc::new(Served { channel, connections });
     lock(&SERVED).push(Arc::clone(&served));
@@ -62,17 +64,19 @@ pub(crate) fn serve(channel: OwnedFd, connections: Vec<Arc<Socket>>) {
     }
 }
 
-/// Brings connections of children home before the process ends or executes another program. The children go on by TCP.
+/// Returns the connections of children to TCP. Called before the process ends or executes another
+/// program; the children then continue on TCP.
 pub(crate) fn hand_over() {
     let all: Vec<_> = lock(&SERVED).clone();
     let sockets = || all.iter().flat_map(|served| &served.connections);
     let connections = || sockets().filter_map(|socket| socket.begun());
-    // All begin to go home before the first is waited for, so the waits overlap.
+    // Begin the return of all connections before waiting for the first, so that the waits overlap.
     for limit in [Duration::ZERO, HOME_LIMIT] {
         let mut limit = limit;
         for connection in connections() {
             if !connection.go_home(limit) && connection.is_going_home() {
-                // The peer is stopped or unreachable, and others may be as well.
+                // The peer is stopped or unreachable. Others may be, too, so wait for no more
+                // peers.
                 limit = Duration::ZERO;
             }
         }
@@ -88,40 +92,43 @@ pub(crate) fn hand_over() {
     }
 }
 
-/// A child, with the connections that it may ask for.
+/// A child, with the connections for which it may ask.
 #[derive(Debug)]
 struct Served {
     channel: OwnedFd,
     connections: Vec<Arc<Socket>>,
 }
 
-/// In a child: its parent.
+/// In a child: the channel to its parent.
 #[derive(Debug)]
 pub(crate) struct Parent {
     channel: OwnedFd,
-    /// Connections of which the parent has reported that they are home.
+    /// Tokens of connections of which the parent has reported that they are on TCP again.
     home: Vec<u64>,
 }
 
-/// In a child: sets the channel to its parent.
+/// In a child: sets the channel to the parent.
 pub(crate) fn begin_child(mut asking: Asking, channel: Option<OwnedFd>) {
     let parent = channel.map(|channel| Parent { channel, home: Vec::new() });
-    // The channel of the parent to its own parent is not used: everything was fetched before the fork. It is closed.
+    // The parent's channel to its own parent is closed, and not used: the parent has fetched all
+    // connections before the fork.
     std::mem::forget(std::mem::replace(&mut *asking, parent));
-    // Children of the parent are not children of this process. Another thread may have held the lock.
+    // The parent's children are not children of this process. Another thread of the parent may have
+    // held the lock.
     if let Ok(mut served) = SERVED.try_lock() {
         std::mem::forget(std::mem::take(&mut *served));
     }
 }
 
-/// Keeps other threads from asking the parent while the process forks.
+/// Locks the channel to the parent, so that no other thread asks while the process forks.
 pub(crate) fn hold() -> Asking {
     lock(&PARENT)
 }
 
-/// In a child: asks the parent to bring a connection home, because this process begins to use it.
+/// In a child: asks the parent to return a connection to TCP, because this process begins to use
+/// it.
 pub(crate) fn fetch(socket: &Socket, fd: c_int) {
-    // Other threads ask after this one.
+    // One thread asks at a time.
     let mut parent = hold();
     if let Some(now) = crate::table::socket(fd)
         && now.owner != Owner::Inherited
@@ -130,7 +137,7 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
     }
     let answer = match &mut *parent {
         Some(parent) => parent.ask(socket, fd),
-        // The parent had no descriptors left for a channel.
+        // The parent had no free descriptors for a channel when it forked.
         None if is_end(fd) => Err(Errno::EMFILE),
         None => Ok(Answer::Carried(None)),
     };
@@ -144,7 +151,7 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
             connection_table.forget(socket.token);
         }
         Ok(Answer::Carried(end)) => {
-            // It was on TCP at the fork.
+            // If there is no descriptor, the connection was on TCP at the fork.
             if let Some(end) = end {
                 connection_table.put(socket.token, &end);
             }
@@ -153,7 +160,8 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
         Err(error) => {
             let what = format_args!("the parent did not answer for a connection: {error}");
             note(LogLevel::Error, what);
-            // The parent was killed, and no other process uses the connection, so the peer gets an end.
+            // The parent was killed, and no other process uses the connection, so end it for the
+            // peer.
             if let (Errno::EPIPE | Errno::ECONNRESET, Some(tcp)) = (error, socket.tcp()) {
                 let _closed = shutdown(tcp.as_raw_fd(), Shutdown::Both);
             }
@@ -162,8 +170,8 @@ pub(crate) fn fetch(socket: &Socket, fd: c_int) {
     }
 }
 
-/// Makes all calls on a connection fail as if the peer had reset it. Its descriptor holds no bytes of the peer, only
-/// those that report readiness.
+/// Makes all calls on a connection fail as if the peer had reset it. The old descriptor must not be
+/// read: its bytes report readiness, and are not the peer's.
 fn break_off(connection_table: &mut ConnectionTable, socket: &Socket) {
     match reset_end() {
         Ok(end) => {
@@ -177,7 +185,7 @@ fn break_off(connection_table: &mut ConnectionTable, socket: &Socket) {
     connection_table.replace(&socket.of_other());
 }
 
-/// Makes a descriptor that reports a reset: its other end was closed with a byte unread.
+/// Creates a descriptor that reports a reset, because its other end was closed with an unread byte.
 fn reset_end() -> Result<OwnedFd, Errno> {
     let (end, other) =
         socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?;
@@ -186,24 +194,26 @@ fn reset_end() -> Result<OwnedFd, Errno> {
     Ok(end)
 }
 
-/// The lock for asking the parent, and the channel to it.
+/// The locked channel to the parent.
 pub(crate) type Asking = MutexGuard<'static, Option<Parent>>;
 
-/// What becomes of a connection that a child uses.
+/// The parent's answer about a connection that a child begins to use.
 #[derive(Debug)]
 enum Answer {
-    /// It is on TCP, and was at the fork.
+    /// The connection is on TCP, and was at the fork.
     Left,
-    /// It had moved, and is on TCP again.
+    /// The connection had moved, and has returned to TCP.
     Home,
-    /// The parent relays its bytes. The child is to use this descriptor, if there is one.
+    /// The parent relays the connection's bytes. The child must use this descriptor, if there is
+    /// one.
     Carried(Option<OwnedFd>),
 }
 
-/// Brings a connection home, or relays its bytes. `of_child` is its descriptor in the child.
+/// Returns a connection to TCP, or relays its bytes. `of_child` is the child's descriptor of the
+/// connection.
 fn of_parent(socket: &Socket, of_child: Option<OwnedFd>) -> Answer {
     let Some(connection) = socket.begun() else { return Answer::Left };
-    // The route will be decided soon, or was before the fork.
+    // The route was decided before the fork, or will be soon.
     for _ in 0..DECISION_LOOKS {
         if connection.route() != Route::Undecided {
             break;
@@ -230,7 +240,7 @@ fn of_parent(socket: &Socket, of_child: Option<OwnedFd>) -> Answer {
     }
 }
 
-/// Returns whether a descriptor is an end of a socket pair instead of TCP.
+/// Returns whether a descriptor is an end of a socket pair, and not a TCP socket.
 fn is_end(fd: RawFd) -> bool {
     let name = nix::sys::socket::getsockname::<nix::sys::socket::SockaddrStorage>(fd);
     name.is_ok_and(|name| name.as_sockaddr_in().is_none() && name.as_sockaddr_in6().is_none())
@@ -238,7 +248,7 @@ fn is_end(fd: RawFd) -> bool {
 
 impl Parent {
     fn ask(&mut self, socket: &Socket, fd: c_int) -> Result<Answer, Errno> {
-        // A parent that ends reports first which connections are home.
+        // A parent that ends first reports which connections are on TCP again.
         while self.is_ready(0)? {
             let Ok((of, Answer::Home)) = receive_answer(&self.channel) else { break };
             self.home.push(of);
@@ -254,7 +264,7 @@ impl Parent {
             match receive_answer(&self.channel)? {
                 (of, answer) if of == socket.token => return Ok(answer),
                 (of, Answer::Home) => self.home.push(of),
-                // The child has asked for it before and given up.
+                // A late answer: the child has given up waiting for it.
                 (_, Answer::Left | Answer::Carried(_)) => {}
             }
         }
@@ -325,7 +335,7 @@ fn receive(channel: &OwnedFd, into: &mut [u8]) -> Result<(usize, Option<OwnedFd>
         let mut end = None;
         for control in message.cmsgs()? {
             if let ControlMessageOwned::ScmRights(fds) = control {
-                // SAFETY: the kernel has just made them, and nothing else owns them.
+                // SAFETY: the kernel has just created the descriptors, and nothing else owns them.
                 let mut fds = fds.into_iter().map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
                 end = fds.next();
             }
@@ -338,27 +348,30 @@ fn as_borrowed(fd: &OwnedFd) -> BorrowedFd<'_> {
     std::os::fd::AsFd::as_fd(fd)
 }
 
-/// Locks a mutex even if a thread has panicked while it held it. The data under such locks is consistent at any time.
+/// Locks a mutex even if a thread has panicked while it held it. Data under such locks must be
+/// consistent at any time.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// In a child: its parent, which it asks.
+/// In a child: the channel to its parent.
 static PARENT: Mutex<Option<Parent>> = Mutex::new(None);
 
 /// In a parent: its children.
 static SERVED: Mutex<Vec<Arc<Served>>> = Mutex::new(Vec::new());
 
-/// Length of an answer: its kind, and the token of the connection.
+/// Length of an answer in bytes: its kind, and the token of the connection.
 const ANSWER_BYTES: usize = 9;
 
 const LEFT: u8 = 0;
 const CARRIED: u8 = 1;
 const HOME: u8 = 2;
 
-/// How long a child waits for its parent: longer than a connection stays undecided and then takes to go home.
+/// The time for which a child waits for its parent, in milliseconds: longer than a connection stays
+/// undecided and then takes to return to TCP.
 const ANSWER_MS: u16 = 5000;
 
-/// How often, and at which interval, the parent checks whether a connection is decided: for as long as that may take.
+/// The number of times, and the interval, at which the parent checks whether a route is decided.
+/// Together they cover the time that a decision may take.
 const DECISION_LOOKS: u32 = 1000;
 const DECISION_LOOK: Duration = Duration::from_millis(1);

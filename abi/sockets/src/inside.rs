@@ -1,4 +1,5 @@
-//! Calls of this library that create and close descriptors. The descriptors are [private](table::Kind::Private).
+//! Calls by this library that create and close descriptors. The descriptors are
+//! [private](table::Kind::Private).
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -12,7 +13,7 @@ unsafe extern "C" fn fcntl_of_ours(fd: c_int, command: c_int, argument: usize) -
     if !matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
         return control(fd, command, argument);
     }
-    // Duplicates to a high number directly, so that programs never find a low one in use.
+    // Duplicate directly to a high number, so that programs never find a low number in use.
     let lowest = LOWEST.load(Ordering::Relaxed).cast_unsigned() as usize;
     let high = control(fd, command, argument.max(lowest));
     kept(if high < 0 { control(fd, command, argument) } else { high })
@@ -20,20 +21,21 @@ unsafe extern "C" fn fcntl_of_ours(fd: c_int, command: c_int, argument: usize) -
 
 #[unsafe(export_name = "ethernot_inside_fcntl64")]
 unsafe extern "C" fn fcntl64_of_ours(fd: c_int, command: c_int, argument: usize) -> c_int {
-    // SAFETY: arguments are as `fcntl` demands.
+    // SAFETY: the caller passes the arguments that `fcntl` requires.
     unsafe { fcntl_of_ours(fd, command, argument) }
 }
 
 #[unsafe(export_name = "ethernot_inside_close")]
 unsafe extern "C" fn close_of_ours(fd: c_int) -> c_int {
     if table::kind(fd) == Kind::Private {
-        // Before the close, because another thread may get the number at once.
+        // Clear the number before the close, because another thread may get the number at once.
         table::set(fd, Kind::Plain);
     }
     call_next!(close(fd: c_int) -> c_int, else -1)
 }
 
-/// Moves a new descriptor of this library to a high number, because some programs count on the lowest free one.
+/// Moves a new descriptor of this library to a high number, because some programs expect to get the
+/// lowest free number. Makes it private.
 pub(crate) fn kept(fd: c_int) -> c_int {
     if fd < 0 {
         return fd;
@@ -62,11 +64,11 @@ fn control(fd: c_int, command: c_int, argument: usize) -> c_int {
     call_next!(fcntl(fd: c_int, command: c_int, argument: usize) -> c_int, else -1)
 }
 
-/// Chooses where private numbers begin: above three quarters of the numbers that the process may use, and at most at
+/// Chooses the lowest private number: three quarters of the process's limit, but at most
 /// [`LOWEST_MAX`].
 pub(crate) fn choose_numbers() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: fills `limit`.
+    // SAFETY: the kernel writes `limit`, which is valid during the call.
     if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0 {
         let lowest = (limit.rlim_cur / 4 * 3).min(LOWEST_MAX);
         LOWEST.store(c_int::try_from(lowest).unwrap_or(0), Ordering::Relaxed);
@@ -75,5 +77,6 @@ pub(crate) fn choose_numbers() {
 
 static LOWEST: AtomicI32 = AtomicI32::new(0);
 
-/// The kernel's table of descriptors is as long as the highest number: 64 KiB for this one.
+/// Upper limit for the lowest private number. The kernel's descriptor table grows with the highest
+/// number in use: to 64 KiB for this one.
 const LOWEST_MAX: u64 = 4096;

@@ -1,4 +1,4 @@
-//! The instance of [`Sockets`] of this process, started with the first connection that may move.
+//! The [`Sockets`] instance of this process, started with the first connection that may move.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ use crate::this_process::{self, is_home};
 use crate::trial::OnTrial;
 use crate::{begun, chosen, connection_table, inherited, reservation, services, table};
 
-/// Called once, before `main`.
+/// Prepares this module. Called once, before `main`.
 pub(crate) fn begin() {
     chosen::begin();
     this_process::begin();
@@ -26,7 +26,7 @@ pub(crate) fn begin() {
     unsafe { libc::atexit(at_end) };
 }
 
-/// Decides what becomes of a connection.
+/// Decides whether a connection may move.
 pub(crate) fn choice(role: Role, local: SocketAddr, peer: SocketAddr) -> Choice {
     let Some(settings) = chosen::settings() else { return Choice::Tcp(Reason::NoEndpoint) };
     match settings.choice(role, local, peer) {
@@ -35,7 +35,8 @@ pub(crate) fn choice(role: Role, local: SocketAddr, peer: SocketAddr) -> Choice 
     }
 }
 
-/// Returns whether a new connection moves at its first use only because its peer is known to pay.
+/// Returns whether a new connection moves at its first use, because earlier connections with the
+/// service have lasted.
 pub(crate) fn is_early(role: Role, local: SocketAddr, peer: SocketAddr) -> bool {
     chosen::moving() == Moving::WhenItPays && services::is_known_to_pay(role, local, peer)
 }
@@ -51,11 +52,12 @@ pub(crate) fn trial(is_early: bool) -> OnTrial {
 /// Returns the instance of this process, if it was started.
 #[inline]
 pub(crate) fn started() -> Option<&'static Sockets> {
-    // SAFETY: null, or what `start` has leaked; it is taken away in a forked child only, where no other thread is.
+    // SAFETY: null, or leaked by `start`. It is removed only in a forked child, which has one
+    // thread.
     unsafe { STARTED.load(Ordering::Acquire).as_ref() }
 }
 
-/// Makes a connection begin to move; `None` if it cannot.
+/// Makes a connection begin to move. Returns `None` if it cannot.
 pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> {
     let stays = match services::silence(socket.role, socket.local, socket.peer) {
         None if !socket.reservation.make(fd, table::count_private) => Some(Reason::Descriptors),
@@ -73,21 +75,21 @@ pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> 
     services::note_asked(socket);
     socket.is_begun.count();
     let (token, local, peer) = (socket.token, socket.local, socket.peer);
-    // Read before the move, because the number may not be that of the TCP socket afterwards.
+    // Read the options before the move: afterwards the number may not name the TCP socket any more.
     let is_prompt = getsockopt(&borrowed(fd), sockopt::TcpNoDelay) == Ok(true);
     let is_corked = is_corked(fd);
     let moving = match socket.role {
         Role::Connecting => sockets.connected(token, local, peer),
         Role::Accepting => sockets.accepted(token, local, peer, socket.trial.has_bytes()),
     };
-    // The program may have put the socket into sets before it connected.
+    // The program may have put the socket into `epoll` sets before it connected.
     let watching = connection_table::lock().watching(socket.token);
     match watching {
         Some(true) => moving.watch_edges(),
         Some(false) => moving.watch(),
         None => {}
     }
-    // The program may have set options before, on the socket or its listener.
+    // The program may have set these options earlier, on the socket or on its listener.
     if is_prompt {
         moving.set_no_delay(true);
     }
@@ -100,7 +102,7 @@ pub(crate) fn connection(socket: &Socket, fd: c_int) -> Option<Arc<Connection>> 
 /// Returns whether the program has set `TCP_CORK`.
 fn is_corked(fd: c_int) -> bool {
     let (mut on, mut length) = (0, size_of::<c_int>() as libc::socklen_t);
-    // SAFETY: `length` is the size of `on`.
+    // SAFETY: `value` has room for `length` bytes.
     let result = unsafe {
         let value = (&raw mut on).cast::<c_void>();
         libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, value, &raw mut length)
@@ -108,7 +110,8 @@ fn is_corked(fd: c_int) -> bool {
     result == 0 && on != 0
 }
 
-/// Sends what the program has written, because the process ends or executes another program.
+/// Sends the bytes that the program has written, because the process ends or executes another
+/// program.
 pub(crate) fn finish() {
     if !is_home() {
         return;
@@ -121,7 +124,7 @@ pub(crate) fn finish() {
     sockets::counters::finish();
 }
 
-/// Runs after everything that the program does at its end.
+/// Writes the last counters. Runs after all exit handlers of the program.
 extern "C" fn at_end() {
     if is_home() {
         note_short();
@@ -129,7 +132,7 @@ extern "C" fn at_end() {
     }
 }
 
-/// Counts connections that the process ends with before a move has paid.
+/// Counts the connections that the process ends before a move would have paid.
 fn note_short() {
     // A thread that no longer exists may hold the lock.
     let Some(connection_table) = connection_table::try_lock() else { return };
@@ -140,7 +143,7 @@ fn note_short() {
     }
 }
 
-/// Keeps other threads from starting an instance while the process forks.
+/// Locks the start, so that no other thread starts an instance while the process forks.
 pub(crate) fn hold() -> MutexGuard<'static, ()> {
     STARTING.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -153,7 +156,7 @@ pub(crate) fn forget_in_child() {
     begun::forget_in_child();
     let parents = STARTED.swap(std::ptr::null_mut(), Ordering::AcqRel);
     if !parents.is_null() {
-        // SAFETY: `start` has leaked it, and nothing else owns it: this process has one thread.
+        // SAFETY: `start` has leaked the instance, and nothing else uses it: this process has one thread.
         let parents = unsafe { Box::from_raw(parents) };
         parents.forget_in_child();
     }
@@ -169,8 +172,8 @@ fn start() -> Option<&'static Sockets> {
     match Sockets::start(settings, Arc::new(ProgramDescriptors)) {
         Ok(sockets) => {
             STARTED.store(Box::into_raw(Box::new(sockets)), Ordering::Release);
-            // After that of the runtime, so it is called before it. SAFETY: the handler is a
-            // function without captured state.
+            // Register after the runtime, so that this handler runs before the runtime's.
+            // SAFETY: the handler is a function without captured state.
             unsafe { libc::atexit(at_exit) };
             started()
         }
@@ -227,5 +230,5 @@ static STARTED: AtomicPtr<Sockets> = AtomicPtr::new(std::ptr::null_mut());
 static STARTING: Mutex<()> = Mutex::new(());
 static HAS_FAILED: AtomicBool = AtomicBool::new(false);
 
-/// How long the end of a program waits for peers to acknowledge what it has written.
+/// The time for which the end of a program waits until peers have acknowledged its bytes.
 const FINISH_LIMIT: Duration = Duration::from_secs(2);

@@ -1,37 +1,38 @@
-//! Scatter/gather lists of C calls.
+//! Scatter/gather lists of C functions.
 
 use std::io::{IoSlice, IoSliceMut};
 
 use libc::{c_int, c_void, iovec, size_t};
 
-/// Borrows memory to write to.
+/// Borrows memory for writing.
 ///
 /// # Safety
-/// There is room for `size` bytes, which nothing else uses as long as the slice exists.
+/// There is room for `size` bytes, which nothing else accesses while the slice exists.
 pub(crate) unsafe fn slice_mut<'a>(into: *mut c_void, size: size_t) -> IoSliceMut<'a> {
     if size == 0 || into.is_null() {
         return IoSliceMut::new(&mut []);
     }
-    // SAFETY: the caller's; it is not null.
+    // SAFETY: guaranteed by the caller; the pointer is not null.
     IoSliceMut::new(unsafe { std::slice::from_raw_parts_mut(into.cast(), size.min(SIZE_MAX)) })
 }
 
-/// Borrows memory to read from.
+/// Borrows memory for reading.
 ///
 /// # Safety
-/// There are `size` bytes, which nothing writes to as long as the slice exists.
+/// There are `size` bytes, which nothing writes to while the slice exists.
 pub(crate) unsafe fn slice<'a>(from: *const c_void, size: size_t) -> IoSlice<'a> {
     if size == 0 || from.is_null() {
         return IoSlice::new(&[]);
     }
-    // SAFETY: the caller's; it is not null.
+    // SAFETY: guaranteed by the caller; the pointer is not null.
     IoSlice::new(unsafe { std::slice::from_raw_parts(from.cast(), size.min(SIZE_MAX)) })
 }
 
-/// Calls `then` with slices to write to. `None` if there are more than the kernel takes.
+/// Calls `then` with slices for writing. Returns `None` if there are more entries than the kernel
+/// allows.
 ///
 /// # Safety
-/// As of `readv`.
+/// The contract of `readv`.
 pub(crate) unsafe fn with_mut<T>(
     list: *const iovec,
     count: usize,
@@ -49,10 +50,11 @@ pub(crate) unsafe fn with_mut<T>(
     (count <= MANY).then(|| then(&mut (0..count).map(made).collect::<Vec<_>>()))
 }
 
-/// Calls `then` with slices to read from. `None` if there are more than the kernel takes.
+/// Calls `then` with slices for reading. Returns `None` if there are more entries than the kernel
+/// allows.
 ///
 /// # Safety
-/// As of `writev`.
+/// The contract of `writev`.
 pub(crate) unsafe fn with<T>(
     list: *const iovec,
     count: usize,
@@ -70,12 +72,13 @@ pub(crate) unsafe fn with<T>(
     (count <= MANY).then(|| then(&(0..count).map(made).collect::<Vec<_>>()))
 }
 
-/// Converts the number of entries that `readv` and similar calls got. An invalid number becomes one that is too large.
+/// Converts the number of entries that a program passes to `readv` and similar functions. A
+/// negative number becomes one that is too large.
 pub(crate) fn counted(count: c_int) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX)
 }
 
-/// Lists up to this length need no allocation.
+/// Maximum length of a list that needs no allocation.
 const FEW: usize = 16;
 
 /// The longest list that the kernel takes: `IOV_MAX`.
@@ -100,7 +103,7 @@ mod tests {
                 }
                 slices.len()
             };
-            // SAFETY: `list` has `count` entries, and each entry points to one byte of `bytes`.
+            // SAFETY: the list has that many entries, each of one byte.
             assert_eq!(unsafe { with_mut(list.as_ptr(), count, fill) }, Some(count));
             let sum =
                 |slices: &[IoSlice<'_>]| slices.iter().map(|slice| usize::from(slice[0])).sum();
@@ -112,7 +115,7 @@ mod tests {
     #[test]
     fn more_than_the_kernel_takes_are_refused() {
         for count in [MANY + 1, counted(-1)] {
-            // SAFETY: the function rejects this count before it reads the list.
+            // SAFETY: the list is too long, so it is not read.
             assert!(unsafe { with(std::ptr::null(), count, |_| ()) }.is_none());
             // SAFETY: as above.
             assert!(unsafe { with_mut(std::ptr::null(), count, |_| ()) }.is_none());

@@ -43,10 +43,10 @@ unsafe extern "C" fn socket_of_ours(domain: c_int, kind: c_int, protocol: c_int)
     ))
 }
 
-/// Removes a socket that listens, because it will never be connected.
+/// Handles `listen`: forgets the socket, because it will never be connected.
 ///
 /// # Safety
-/// As of `listen`.
+/// The contract of `listen`.
 unsafe fn listening(fd: c_int) -> Option<c_int> {
     match table::kind(fd) {
         Kind::Private => return Some(fail(libc::EBADF, -1)),
@@ -106,7 +106,8 @@ unsafe extern "C" fn accept4_of_program(
     ))
 }
 
-/// Begins to track a connection that the kernel has just accepted. It may move once the program uses it.
+/// Begins to track a connection that the kernel has just accepted. It may move once the program
+/// uses it.
 fn accepted(fd: c_int) -> c_int {
     if fd >= 0 && this_process::is_home() {
         let before = errno();
@@ -121,16 +122,17 @@ fn accepted(fd: c_int) -> c_int {
     fd
 }
 
-/// Connects. The rendezvous socket opens only when the program uses the connection, so that `connect` stays cheap.
+/// Handles `connect`. The rendezvous socket opens only when the program uses the connection, so
+/// that `connect` stays cheap.
 ///
 /// # Safety
-/// As of `connect`.
+/// The contract of `connect`.
 #[expect(clippy::unnecessary_wraps, reason = "it always has the answer")]
 unsafe fn connected(fd: c_int, address: *const sockaddr, length: socklen_t) -> Option<c_int> {
     if table::kind(fd) == Kind::Private {
         return Some(fail(libc::EBADF, -1));
     }
-    // SAFETY: the caller of `connect` provides `length` bytes at `address`.
+    // SAFETY: the caller passes an address of `length` bytes.
     let peer = unsafe { addresses::parsed(address, length) };
     let connect = || {
         let result = call_next!(
@@ -154,14 +156,14 @@ unsafe fn connected(fd: c_int, address: *const sockaddr, length: socklen_t) -> O
     Some(if result == 0 { 0 } else { fail(errno, result) })
 }
 
-/// The answer to `connect` on a socket that may be connected.
+/// The answer to `connect` on a socket that may be connected already.
 enum Again {
-    /// None yet: the kernel may wait for the peer.
+    /// No answer yet: the kernel must connect, and may wait for the peer.
     First,
-    /// Result and `errno` of the kernel, which still has TCP.
+    /// The kernel's result and `errno`. The connection is still on TCP.
     Kernel((c_int, c_int)),
-    /// The result that the kernel would return for a moved connection, of which the kernel does not know that it is
-    /// one.
+    /// The result for a moved connection, as the kernel would return it for TCP. The kernel itself
+    /// would not know the connection.
     Moved(c_int),
 }
 
@@ -174,7 +176,7 @@ fn connected_again(fd: c_int, connect: impl Fn() -> (c_int, c_int)) -> Again {
     if socket.begun().is_none() {
         return Again::First;
     }
-    // A connection that begins to move is connected, so the kernel does not wait.
+    // A connection that begins to move is connected already, so the kernel does not wait.
     match ask(fd, connect) {
         Asked::Answered(answer) => Again::Kernel(answer),
         Asked::Moved(_) => Again::Moved(answer()),
@@ -183,26 +185,27 @@ fn connected_again(fd: c_int, connect: impl Fn() -> (c_int, c_int)) -> Again {
 }
 
 fn consider(fd: c_int, peer: SocketAddr, is_connecting: bool) {
-    // Other sockets are for datagrams or stay on TCP.
+    // Any other socket is for datagrams or stays on TCP.
     if !matches!(table::kind(fd), Kind::Unconnected | Kind::Socket) {
         return;
     }
     let Some(local) = addresses::local(fd) else { return };
     let known = table::socket(fd);
     if known.as_ref().is_some_and(|known| (known.local, known.peer) == (local, peer)) {
-        // The program asks a second time whether it is connected, and has its answer now.
+        // The program has repeated `connect` to ask whether it is connected, and has the answer
+        // now.
         let _first = known.is_some_and(|known| known.ends_to_connect());
         return;
     }
     if known.is_some() {
-        // The earlier connection has failed, and this is another one.
+        // The earlier connection of this socket has failed, and this is a new one.
         let known = connection_table::lock().remove(fd);
         closing::released(known.as_ref());
     }
     begin(fd, Role::Connecting, local, peer, is_connecting);
 }
 
-/// Begins to track a connection, unless it stays on TCP. That case must be cheap.
+/// Begins to track a connection, unless it stays on TCP. The latter case must be cheap.
 fn begin(fd: c_int, role: Role, local: SocketAddr, peer: SocketAddr, is_connecting: bool) {
     match instance::choice(role, local, peer) {
         Choice::Edge if is_tcp(fd) => {
@@ -219,7 +222,7 @@ fn begin(fd: c_int, role: Role, local: SocketAddr, peer: SocketAddr, is_connecti
 
 fn is_tcp(fd: c_int) -> bool {
     let (mut protocol, mut length) = (0, size_of::<c_int>() as socklen_t);
-    // SAFETY: `length` is the size of `protocol`.
+    // SAFETY: `value` has room for `length` bytes.
     let result = unsafe {
         let value = (&raw mut protocol).cast();
         libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL, value, &raw mut length)

@@ -7,8 +7,8 @@ use sockets::Connection;
 
 use crate::connection_table::{self, Registered};
 
-/// Returns the connections for which the kernel reports a set as ready, if it is ready only because TCP has a switch
-/// marker for each of them. Empty if the program has to look.
+/// Returns the connections for which the kernel reports a set as ready, if the set is ready only
+/// because of their switch markers. Returns an empty list if the program must check the set.
 pub(crate) fn only_markers(set: c_int) -> Vec<Arc<Connection>> {
     let members = connection_table::lock().members(set, |_| true);
     let mut hidden = Vec::new();
@@ -23,14 +23,15 @@ pub(crate) fn only_markers(set: c_int) -> Vec<Arc<Connection>> {
     if hidden.is_empty() {
         return of_markers;
     }
-    // The set may have other members, and waiting for it would consume edges of the program.
+    // The set may have other members. Waiting for it would consume edge-triggered events of the
+    // program.
     let is_ready =
         connection_table::lock().without_events(&hidden, OF_BYTES as u32, || is_ready(set));
     if is_ready { Vec::new() } else { of_markers }
 }
 
-/// Returns whether the kernel looks for bytes and reports them again on request. A one-shot
-/// registration may have reported its event, and would report it twice.
+/// Returns whether the kernel checks this registration for bytes and can report them again. A
+/// one-shot registration may have reported its event, and would report it twice.
 const fn can_be_hidden(known: &Registered) -> bool {
     known.events & OF_BYTES as u32 != 0 && known.events & libc::EPOLLONESHOT as u32 == 0
 }
@@ -41,5 +42,6 @@ fn is_ready(set: c_int) -> bool {
     unsafe { libc::poll(&raw mut entry, 1, 0) > 0 }
 }
 
-/// Events that the kernel reports for a switch marker, and for the end of TCP behind it. `epoll` uses the same bits.
+/// Events that the kernel reports for a switch marker, and for the end of TCP behind it. `epoll`
+/// uses the same bits.
 pub(crate) const OF_BYTES: c_short = libc::POLLIN | libc::POLLRDNORM | libc::POLLRDHUP;

@@ -1,18 +1,18 @@
-//! Functions that interpose those of the C library.
+//! Interposing functions, and calls of the functions that they interpose.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{c_int, c_void};
 
-/// A function of the C library, which is looked up once.
+/// A function of the C library. Its address is looked up once.
 pub(crate) struct Next {
     name: &'static CStr,
     found: AtomicPtr<c_void>,
 }
 
 impl Next {
-    /// Creates an entry for a name, which ends with a zero.
+    /// Creates an entry for a name, which must end with a zero byte.
     pub(crate) const fn named(name: &'static str) -> Self {
         match CStr::from_bytes_with_nul(name.as_bytes()) {
             Ok(name) => Self { name, found: AtomicPtr::new(std::ptr::null_mut()) },
@@ -20,7 +20,7 @@ impl Next {
         }
     }
 
-    /// Returns its address; null if there is none.
+    /// Returns the address of the function; null if there is none.
     #[inline]
     pub(crate) fn address(&self) -> *mut c_void {
         let known = self.found.load(Ordering::Relaxed);
@@ -29,7 +29,7 @@ impl Next {
 
     #[cold]
     fn look_up(&self) -> *mut c_void {
-        // SAFETY: the name ends with a zero.
+        // SAFETY: the name ends with a zero byte.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.found.store(found, Ordering::Relaxed);
         found
@@ -43,7 +43,7 @@ pub(crate) fn fail<T>(number: c_int, value: T) -> T {
     value
 }
 
-/// This thread's `errno`.
+/// Returns the `errno` of the calling thread.
 #[inline]
 pub(crate) fn errno() -> c_int {
     // SAFETY: the address is that of this thread's `errno`.
@@ -56,12 +56,12 @@ pub(crate) fn set_errno(number: c_int) {
     unsafe { *libc::__errno_location() = number };
 }
 
-/// Returns whether a call was answered with a failure.
+/// Returns whether the answer to a call is a failure.
 pub(crate) fn is_failure<T: PartialEq>(answer: Option<&T>, failed: &T) -> bool {
     answer == Some(failed)
 }
 
-/// Calls the next function with this name. Without one, the call fails with `ENOSYS`.
+/// Calls the next function with this name. If there is none, the call fails with `ENOSYS`.
 macro_rules! call_next {
     ($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty, else $failed:expr) => {{
         static NEXT: $crate::next::Next =
@@ -73,18 +73,18 @@ macro_rules! call_next {
             type Function = unsafe extern "C" fn($($kind),*) -> $result;
             // SAFETY: this is the function of the C library with that name, which has this type.
             let function = unsafe { std::mem::transmute::<*mut libc::c_void, Function>(address) };
-            // SAFETY: the caller keeps what the function asks for.
+            // SAFETY: the caller of the macro passes arguments as the function requires.
             unsafe { function($($argument),*) }
         }
     }};
 }
 
-/// Defines functions that interpose those of the C library with the same name. If the condition holds, the result is
-/// that of `by`, unless it is `None`; otherwise that of the C library. Calls of this library by the same name go to the
-/// C library.
+/// Defines functions that interpose those of the C library with the same name. If the condition
+/// holds and the expression after `by` returns a value, that is the result. Otherwise the C library
+/// is called. Calls by this library itself always go to the C library.
 ///
-/// `cargo xtask libraries` binds the names: programs call `ethernot_sockets_NAME`, this library calls
-/// `ethernot_inside_NAME`.
+/// `cargo xtask libraries` binds the names: programs call `ethernot_sockets_NAME`, this library
+/// calls `ethernot_inside_NAME`.
 macro_rules! interpose {
     ($($symbol:ident ($($argument:ident: $kind:ty),*) -> $result:ty,
         else $failed:expr, if $condition:expr, by $answer:expr;)*) => {
@@ -99,10 +99,10 @@ macro_rules! interpose {
                         }
                         let before = $crate::next::errno();
                         let inside = $crate::handling::Inside::enter();
-                        // SAFETY: arguments are as the function of this name demands.
+                        // SAFETY: the program passes the arguments that the function of this name requires.
                         let answer = unsafe { $answer };
                         let has_failed = $crate::next::is_failure(answer.as_ref(), &$failed);
-                        // Calls that succeed leave `errno` as it was.
+                        // Successful calls leave `errno` unchanged.
                         let error = if has_failed { $crate::next::errno() } else { before };
                         let is_restarted = $crate::signals::is_restarted();
                         if answer.is_none() {

@@ -1,8 +1,9 @@
-//! `syscall`: calls of the kernel by number.
+//! `syscall`: kernel calls by number.
 //!
-//! A call that acts on a descriptor or makes one behaves as the function of that name. A program that queries the
-//! address of a descriptor gets the kernel's answer. `io_uring` would bypass this library, so `io_uring_setup` fails as
-//! on a kernel without it, and programs fall back to `epoll`.
+//! A call that uses or creates a descriptor behaves as the C function of that name does. For a
+//! query of a descriptor's address, a program gets the kernel's answer. `io_uring` would bypass
+//! this library. Therefore `io_uring_setup` fails as on a kernel without it, and programs fall back
+//! to `epoll`.
 
 use std::arch::asm;
 
@@ -25,7 +26,7 @@ unsafe extern "C" fn of_program(
     sixth: usize,
 ) -> c_long {
     let registers = [first, second, third, fourth, fifth, sixth];
-    // SAFETY: arguments are as the call of this number demands.
+    // SAFETY: the program passes the arguments that the call of this number requires.
     match unsafe { by_name(number, registers).or_else(|| only_here(number, registers)) } {
         Some(result) => result,
         // SAFETY: as above.
@@ -33,7 +34,8 @@ unsafe extern "C" fn of_program(
     }
 }
 
-/// Calls the kernel without the C library: allocators call it before names can be looked up.
+/// Calls the kernel without the C library, because allocators use this function before names can be
+/// looked up.
 #[unsafe(export_name = "ethernot_inside_syscall")]
 unsafe extern "C" fn of_ours(
     number: c_long,
@@ -44,7 +46,7 @@ unsafe extern "C" fn of_ours(
     fifth: usize,
     sixth: usize,
 ) -> c_long {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let result = unsafe { of_kernel(number, [first, second, third, fourth, fifth, sixth]) };
     if (-ERRNO_MAX..0).contains(&result) {
         set_errno(-result as c_int);
@@ -54,14 +56,14 @@ unsafe extern "C" fn of_ours(
 }
 
 /// # Safety
-/// Arguments are as the call of this number demands.
+/// The arguments must be as the call of this number requires.
 #[cfg(target_arch = "x86_64")]
 unsafe fn of_kernel(
     number: c_long,
     [first, second, third, fourth, fifth, sixth]: [usize; 6],
 ) -> c_long {
     let result;
-    // SAFETY: the caller's; the kernel changes these two registers and the result.
+    // SAFETY: guaranteed by the caller. The kernel changes only these two registers and the result.
     unsafe {
         asm!(
             "syscall",
@@ -75,14 +77,14 @@ unsafe fn of_kernel(
 }
 
 /// # Safety
-/// Arguments are as the call of this number demands.
+/// The arguments must be as the call of this number requires.
 #[cfg(target_arch = "aarch64")]
 unsafe fn of_kernel(
     number: c_long,
     [first, second, third, fourth, fifth, sixth]: [usize; 6],
 ) -> c_long {
     let result;
-    // SAFETY: the caller's; the kernel changes the result only.
+    // SAFETY: guaranteed by the caller. The kernel changes only the result.
     unsafe {
         asm!(
             "svc 0",
@@ -95,7 +97,7 @@ unsafe fn of_kernel(
     result
 }
 
-/// An argument in a register.
+/// A type that can be passed as an argument in a register.
 trait Register {
     fn of(value: usize) -> Self;
 }
@@ -132,7 +134,8 @@ impl<T> Register for *mut T {
     }
 }
 
-/// Defines a function that maps the number of a call to the function that programs call by name.
+/// Defines a function that calls, for the number of a kernel call, the interposing function of that
+/// name.
 macro_rules! by_name {
     ($function:ident; $($number:ident => $symbol:ident($($kind:ty),*) -> $result:ty;)*) => {
         unsafe fn $function(number: c_long, registers: [usize; 6]) -> Option<c_long> {
@@ -146,7 +149,7 @@ macro_rules! by_name {
             let mut next = || registers.next().unwrap_or_default();
             let result = match number {
                 $(
-                    // SAFETY: the caller's: arguments are as the call demands.
+                    // SAFETY: the caller passes the arguments that the call requires.
                     libc::$number => unsafe { $symbol($(<$kind>::of(next())),*) as c_long },
                 )*
                 _ => return None,
@@ -204,20 +207,21 @@ by_name! { on_the_oldest;
 }
 
 /// # Safety
-/// Arguments are as the call of this number demands.
+/// The arguments must be as the call of this number requires.
 unsafe fn by_name(number: c_long, registers: [usize; 6]) -> Option<c_long> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let result = unsafe { on_every_architecture(number, registers) };
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let result = result.or_else(|| unsafe { on_the_oldest(number, registers) });
     result
 }
 
-/// Handles calls without a function, or with other arguments than it.
+/// Handles calls for which there is no C function, or whose arguments differ from those of the C
+/// function.
 ///
 /// # Safety
-/// Arguments are as the call of this number demands.
+/// The arguments must be as the call of this number requires.
 unsafe fn only_here(number: c_long, registers: [usize; 6]) -> Option<c_long> {
     if number == libc::SYS_io_uring_setup {
         return Some(fail(libc::ENOSYS, -1));
@@ -231,12 +235,12 @@ unsafe fn only_here(number: c_long, registers: [usize; 6]) -> Option<c_long> {
         _ => 0,
     };
     let [first, second, third, fourth, fifth, sixth] = registers;
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let result = unsafe { of_ours(number, first, second, third, fourth, fifth, sixth) };
     if place == 0 {
         made(c_int::try_from(result).unwrap_or(-1));
     } else {
-        // SAFETY: the kernel has put two numbers there, if it has not failed.
+        // SAFETY: if the call has succeeded, the kernel has written two numbers.
         unsafe { both(c_int::try_from(result).unwrap_or(-1), <*mut c_int>::of(place), made) };
     }
     Some(result)
@@ -282,5 +286,5 @@ fn is_opening(number: c_long) -> bool {
         )
 }
 
-/// The kernel returns errors as numbers from here to -1.
+/// The kernel returns errors as numbers from `-ERRNO_MAX` to -1.
 const ERRNO_MAX: c_long = 4095;

@@ -1,7 +1,8 @@
 //! Calls that create descriptors.
 //!
-//! A number of a new descriptor is not tracked, whatever it stood for before: the program has closed the old descriptor
-//! by a call that is not interposed. Descriptors that this library creates are [private](crate::table::Kind::Private).
+//! If the table knows the number of a new descriptor, the program has closed the old descriptor by
+//! a call that is not interposed, so the number is cleared. Descriptors that this library creates
+//! are [private](crate::table::Kind::Private).
 
 use libc::{DIR, FILE, c_char, c_int, c_uint, c_void, mode_t, pid_t};
 
@@ -11,7 +12,7 @@ use crate::next::{call_next, errno, set_errno};
 use crate::table::{self, Kind, is_known};
 use crate::{closing, this_process};
 
-/// Handles a new descriptor of the program.
+/// Clears the number of a new descriptor of the program.
 pub(crate) fn made(fd: c_int) -> c_int {
     if is_known(fd) {
         clear(fd);
@@ -21,7 +22,7 @@ pub(crate) fn made(fd: c_int) -> c_int {
 
 #[cold]
 fn clear(fd: c_int) {
-    // A process that shares this memory has descriptors of its own.
+    // A process that shares this memory (`vfork`) has its own descriptor table.
     if !this_process::is_home() {
         return;
     }
@@ -35,8 +36,8 @@ fn clear(fd: c_int) {
     set_errno(before);
 }
 
-/// Defines calls that return a descriptor. For the program its number is cleared; for this library the descriptor is
-/// kept private.
+/// Defines functions that return a descriptor. For the program, the number is cleared; for this
+/// library, the descriptor is made private.
 macro_rules! opening {
     ($($symbol:ident ($($argument:ident: $kind:ty),*);)*) => {
         $(
@@ -94,7 +95,7 @@ opening! {
     getpt();
 }
 
-/// Defines calls that create an `epoll` set.
+/// Defines functions that create an `epoll` set.
 macro_rules! opening_set {
     ($($symbol:ident ($argument:ident);)*) => {
         $(
@@ -122,7 +123,7 @@ opening_set! {
     epoll_create1(flags);
 }
 
-/// Defines calls that return a stream. The number of its descriptor is cleared.
+/// Defines functions that return a stream. The number of its descriptor is cleared.
 macro_rules! opening_stream {
     ($($symbol:ident ($($argument:ident: $kind:ty),*);)*) => {
         $(
@@ -133,7 +134,7 @@ macro_rules! opening_stream {
                         $symbol($($argument: $kind),*) -> *mut FILE, else std::ptr::null_mut()
                     );
                     if !stream.is_null() {
-                        // SAFETY: the C library has just made it.
+                        // SAFETY: the C library has just created the object.
                         made(unsafe { libc::fileno(stream) });
                     }
                     stream
@@ -163,7 +164,7 @@ opening_stream! {
 unsafe extern "C" fn opendir_of_program(path: *const c_char) -> *mut DIR {
     let folder = call_next!(opendir(path: *const c_char) -> *mut DIR, else std::ptr::null_mut());
     if !folder.is_null() {
-        // SAFETY: the C library has just made it.
+        // SAFETY: the C library has just created the object.
         made(unsafe { libc::dirfd(folder) });
     }
     folder
@@ -174,7 +175,7 @@ unsafe extern "C" fn opendir_of_ours(path: *const c_char) -> *mut DIR {
     call_next!(opendir(path: *const c_char) -> *mut DIR, else std::ptr::null_mut())
 }
 
-/// Defines calls that write two descriptors to memory.
+/// Defines functions that write two descriptors to memory.
 macro_rules! opening_two {
     ($($symbol:ident ($($argument:ident: $kind:ty),*);)*) => {
         $(
@@ -184,7 +185,7 @@ macro_rules! opening_two {
                     let result = call_next!(
                         $symbol($($argument: $kind,)* ends: *mut c_int) -> c_int, else -1
                     );
-                    // SAFETY: the caller's.
+                    // SAFETY: guaranteed by the caller.
                     unsafe { both(result, ends, made) }
                 }
 
@@ -193,7 +194,7 @@ macro_rules! opening_two {
                     let result = call_next!(
                         $symbol($($argument: $kind,)* ends: *mut c_int) -> c_int, else -1
                     );
-                    // SAFETY: the caller's.
+                    // SAFETY: guaranteed by the caller.
                     unsafe { both(result, ends, kept) }
                 }
             };
@@ -209,14 +210,14 @@ opening_two! {
 #[unsafe(export_name = "ethernot_sockets_pipe2")]
 unsafe extern "C" fn pipe2_of_program(ends: *mut c_int, flags: c_int) -> c_int {
     let result = call_next!(pipe2(ends: *mut c_int, flags: c_int) -> c_int, else -1);
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { both(result, ends, made) }
 }
 
 #[unsafe(export_name = "ethernot_inside_pipe2")]
 unsafe extern "C" fn pipe2_of_ours(ends: *mut c_int, flags: c_int) -> c_int {
     let result = call_next!(pipe2(ends: *mut c_int, flags: c_int) -> c_int, else -1);
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { both(result, ends, kept) }
 }
 
@@ -234,7 +235,7 @@ unsafe extern "C" fn openpty_of_program(
         else -1
     );
     if result == 0 {
-        // SAFETY: the C library has put a number at either place.
+        // SAFETY: the C library has written both numbers.
         let ends = unsafe { [first.read(), second.read()] };
         for end in ends {
             made(end);
@@ -271,7 +272,7 @@ unsafe extern "C" fn forkpty_of_program(
         else -1
     );
     if child > 0 {
-        // SAFETY: the C library has put a number there.
+        // SAFETY: the C library has written a number.
         made(unsafe { first.read() });
     }
     child
@@ -291,14 +292,14 @@ unsafe extern "C" fn forkpty_of_ours(
     )
 }
 
-/// Handles both descriptors that a successful call has written to memory.
+/// Calls `with` for both descriptors that a successful call has written to memory.
 ///
 /// # Safety
-/// If `result` is 0, there are two numbers at `ends`.
+/// If `result` is 0, `ends` is null or points to two numbers.
 pub(crate) unsafe fn both(result: c_int, ends: *mut c_int, with: fn(c_int) -> c_int) -> c_int {
     if result == 0 && !ends.is_null() {
         for at in 0..2 {
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             unsafe { ends.add(at).write(with(ends.add(at).read())) };
         }
     }

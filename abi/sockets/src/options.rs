@@ -29,7 +29,7 @@ interpose! {
 }
 
 /// # Safety
-/// As of `getsockopt`.
+/// The contract of `getsockopt`.
 unsafe fn asked(
     fd: c_int,
     level: c_int,
@@ -58,7 +58,7 @@ unsafe fn asked(
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_ERROR) => {
             let error = connection.take_error(borrowed(fd)).map_or(0, |error| error as c_int);
-            // SAFETY: the kernel has written there, as far as `length` says.
+            // SAFETY: the kernel has written `length` bytes.
             unsafe {
                 if *length as usize >= size_of::<c_int>()
                     && value.cast::<c_int>().read_unaligned() == 0
@@ -68,7 +68,7 @@ unsafe fn asked(
             }
         }
         (libc::IPPROTO_TCP, libc::TCP_INFO) => {
-            // SAFETY: the kernel has written there, as far as `length` says.
+            // SAFETY: the kernel has written `length` bytes.
             unsafe { information::correct(&connection, value, *length as usize) };
         }
         _ => {}
@@ -77,7 +77,7 @@ unsafe fn asked(
 }
 
 /// # Safety
-/// As of `setsockopt`.
+/// The contract of `setsockopt`.
 unsafe fn set(
     fd: c_int,
     level: c_int,
@@ -87,7 +87,7 @@ unsafe fn set(
 ) -> Option<c_int> {
     let on = || {
         let has_value = length as usize >= size_of::<c_int>() && !value.is_null();
-        // SAFETY: the caller's: there are that many bytes.
+        // SAFETY: the caller passes a value of `length` bytes.
         has_value.then(|| unsafe { value.cast::<c_int>().read_unaligned() } != 0)
     };
     if let Some(socket) = table::socket(fd).filter(|socket| socket.owner == Owner::Own) {
@@ -99,7 +99,7 @@ unsafe fn set(
             (libc::IPPROTO_TCP, libc::TCP_CORK) => {
                 begun.zip(on()).inspect(|(connection, on)| connection.set_cork(*on));
             }
-            // Only TCP has out-of-band data, and notifications in the error queue of the kernel.
+            // Only TCP has out-of-band data and notifications in the kernel's error queue.
             (libc::SOL_SOCKET, libc::SO_OOBINLINE | libc::SO_ZEROCOPY | libc::SO_TIMESTAMPING)
                 if on() == Some(true) =>
             {
@@ -130,7 +130,7 @@ unsafe fn set(
         return Some(fail(libc::EOPNOTSUPP, -1));
     }
     if (level, name) == (libc::IPPROTO_TCP, libc::TCP_CORK) && on().is_some() {
-        // Bytes that are held back are not in TCP.
+        // Corked bytes are in the ring and not in TCP, so TCP must not be corked.
         return Some(0);
     }
     let tcp = connection.tcp()?;
@@ -138,7 +138,7 @@ unsafe fn set(
 }
 
 /// # Safety
-/// As of `getsockname`.
+/// The contract of `getsockname`.
 unsafe fn local(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> Option<c_int> {
     let by_kernel = || {
         call_next!(
@@ -146,12 +146,12 @@ unsafe fn local(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> Op
             else -1
         )
     };
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { give_address(fd, address, length, by_kernel, |socket| socket.local) }
 }
 
 /// # Safety
-/// As of `getpeername`.
+/// The contract of `getpeername`.
 unsafe fn peer(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> Option<c_int> {
     let by_kernel = || {
         call_next!(
@@ -159,14 +159,14 @@ unsafe fn peer(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> Opt
             else -1
         )
     };
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { give_address(fd, address, length, by_kernel, |socket| socket.peer) }
 }
 
-/// Writes an address of a moved connection. The kernel writes those of others.
+/// Writes an address of a moved connection. For other connections the kernel writes it.
 ///
 /// # Safety
-/// As of `getsockname`.
+/// The contract of `getsockname`.
 unsafe fn give_address(
     fd: c_int,
     address: *mut sockaddr,
@@ -187,19 +187,19 @@ unsafe fn give_address(
     if address.is_null() || length.is_null() {
         return None;
     }
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { addresses::give(which(&socket), address, length) };
     Some(0)
 }
 
 /// # Safety
-/// As of `shutdown`.
+/// The contract of `shutdown`.
 unsafe fn shut_down(fd: c_int, how: c_int) -> Option<c_int> {
     let connection = match answering(fd) {
         Answering::Kernel => return None,
         Answering::NoDescriptor => return Some(fail(libc::EBADF, -1)),
         Answering::Trial(counted) => {
-            // No switch marker can follow the end of TCP.
+            // A switch marker cannot follow the end of TCP.
             counted.stay(Reason::Short);
             return None;
         }

@@ -33,12 +33,12 @@ fn is_within(count: nfds_t, room: size_t) -> bool {
 }
 
 /// # Safety
-/// As of `poll`.
+/// The contract of `poll`.
 unsafe fn polled(list: *mut pollfd, count: nfds_t, limit: Option<Duration>) -> Option<c_int> {
     if list.is_null() {
         return None;
     }
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let entries = unsafe { std::slice::from_raw_parts_mut(list, count as usize) };
     if !entries.iter().any(|entry| is_ours(entry.fd)) {
         return None;
@@ -59,27 +59,27 @@ unsafe fn polled(list: *mut pollfd, count: nfds_t, limit: Option<Duration>) -> O
 }
 
 /// # Safety
-/// As of `ppoll`.
+/// The contract of `ppoll`.
 unsafe fn polled_masked(
     list: *mut pollfd,
     count: nfds_t,
     limit: *const timespec,
     mask: *const sigset_t,
 ) -> Option<c_int> {
-    // SAFETY: the caller's: null or valid.
+    // SAFETY: the caller passes null or a valid pointer.
     let limit = match unsafe { limit.as_ref() }.map(|time| of_time(time.tv_sec, time.tv_nsec)) {
         None => None,
         Some(Ok(limit)) => Some(limit),
         Some(Err(error)) => return Some(fail(error as c_int, -1)),
     };
     if mask.is_null() {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         return unsafe { polled(list, count, limit) };
     }
     if list.is_null() {
         return None;
     }
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let entries = unsafe { std::slice::from_raw_parts_mut(list, count as usize) };
     if !entries.iter().any(|entry| is_ours(entry.fd)) {
         return None;
@@ -103,7 +103,7 @@ unsafe fn polled_masked(
     }))
 }
 
-/// Lets the kernel wait with another signal mask, in slices while connections may move.
+/// Lets the kernel wait with another signal mask, in time slices while connections may move.
 pub(crate) fn masked(
     limit: Option<Duration>,
     mask: *const sigset_t,
@@ -130,7 +130,8 @@ fn in_slices(
         if found.is_all_hidden() {
             slice = slice.min(MARKER_SLICE);
             let time = time_of(slice);
-            // SAFETY: there is no entry; the time is valid during the call, and so is the mask: the caller's.
+            // SAFETY: there are no entries; `time` is valid during the call. The caller guarantees
+            // that `mask` is.
             let slept = unsafe { libc::ppoll(std::ptr::null_mut(), 0, &raw const time, mask) };
             if slept < 0 {
                 return slept;
@@ -143,7 +144,7 @@ fn in_slices(
     }
 }
 
-/// Converts a duration for C calls.
+/// Converts a duration to the form of C.
 pub(crate) fn time_of(limit: Duration) -> timespec {
     timespec {
         tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
@@ -151,7 +152,7 @@ pub(crate) fn time_of(limit: Duration) -> timespec {
     }
 }
 
-/// Returns whether waiting for a number may concern the edge.
+/// Returns whether a wait for a number may concern the edge.
 pub(crate) fn is_ours(fd: c_int) -> bool {
     matches!(table::kind(fd), Kind::Socket | Kind::Epoll)
 }

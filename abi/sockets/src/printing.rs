@@ -1,4 +1,4 @@
-//! `dprintf` and similar functions, which write to a descriptor within the C library.
+//! `dprintf` and similar functions, which write to a descriptor inside the C library.
 
 use std::arch::naked_asm;
 
@@ -8,7 +8,7 @@ use crate::answering::{Answering, answering};
 use crate::next::{call_next, fail, set_errno};
 use crate::table::is_known;
 
-/// A `va_list` as an argument: on both architectures an address.
+/// A `va_list` as an argument. On both architectures it is passed as an address.
 type List = *mut c_void;
 
 #[unsafe(export_name = "ethernot_sockets_vdprintf")]
@@ -18,7 +18,7 @@ unsafe extern "C" fn vdprintf_of_program(fd: c_int, format: *const c_char, list:
             vasprintf(text: *mut *mut c_char, format: *const c_char, list: List) -> c_int, else -1
         )
     };
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     if let Some(answer) = unsafe { printed(fd, print) } {
         return answer;
     }
@@ -39,7 +39,7 @@ unsafe extern "C" fn vdprintf_chk_of_program(
             else -1
         )
     };
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     if let Some(answer) = unsafe { printed(fd, print) } {
         return answer;
     }
@@ -65,10 +65,11 @@ unsafe extern "C" fn vdprintf_chk_of_ours(
     )
 }
 
-/// Writes a text to a connection, as programs do; `None` if the C library is to write it.
+/// Writes a text to a connection. Returns `None` if the C library must write it.
 ///
 /// # Safety
-/// `print` returns a text that the C library has allocated, and its length, or a negative number.
+/// `print` stores a text that the C library has allocated, and returns its length or a negative
+/// number.
 unsafe fn printed(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int) -> Option<c_int> {
     if !is_known(fd) {
         return None;
@@ -81,16 +82,16 @@ unsafe fn printed(fd: c_int, print: impl FnOnce(*mut *mut c_char) -> c_int) -> O
     let mut text = std::ptr::null_mut::<c_char>();
     let length = print(&raw mut text);
     let Ok(size) = usize::try_from(length) else { return Some(length) };
-    // SAFETY: the text is that long.
+    // SAFETY: the text has `size` bytes.
     let result = unsafe { written(fd, text, size) };
     let error = crate::next::errno();
-    // SAFETY: the C library has allocated it, and nothing else has it.
+    // SAFETY: the C library has allocated the text, and nothing else refers to it.
     unsafe { libc::free(text.cast()) };
     set_errno(error);
     Some(if result { length } else { -1 })
 }
 
-/// Writes a text, and returns whether all of it was written.
+/// Writes a text. Returns whether all of it was written.
 ///
 /// # Safety
 /// There are `size` bytes at `text`.
@@ -101,7 +102,7 @@ unsafe fn written(fd: c_int, text: *const c_char, size: usize) -> bool {
     }
     let mut done = 0;
     while done < size {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let count = unsafe { write_of_program(fd, text.add(done).cast(), size - done) };
         match usize::try_from(count) {
             Ok(count @ 1..) => done += count,
@@ -111,7 +112,7 @@ unsafe fn written(fd: c_int, text: *const c_char, size: usize) -> bool {
     true
 }
 
-/// The register of the argument after this many.
+/// The register of the argument behind `$named` named ones.
 #[cfg(target_arch = "x86_64")]
 macro_rules! list_register {
     (2) => {
@@ -132,8 +133,8 @@ macro_rules! list_register {
     };
 }
 
-/// Defines a function with variable arguments: it makes a `va_list` of the arguments after the first `$named` ones, and
-/// calls `$handler` with it as the last argument.
+/// Defines a function with variable arguments. It builds a `va_list` of the arguments behind the
+/// first `$named` ones, and calls `$handler` with the named arguments and the list.
 macro_rules! variadic {
     ($($symbol:literal, $named:tt, $handler:literal;)*) => {
         $(
@@ -142,8 +143,8 @@ macro_rules! variadic {
                 #[unsafe(naked)]
                 #[unsafe(export_name = $symbol)]
                 unsafe extern "C" fn of_program() -> c_int {
-                    // The list is at the stack pointer. The registers are saved 32 bytes above it, as the list
-                    // requires.
+                    // The list is at the stack pointer. The registers are saved 32 bytes above it,
+                    // as the ABI of the list requires.
                     naked_asm!(
                         "sub rsp, 216",
                         "mov [rsp + 32], rdi",
@@ -181,7 +182,8 @@ macro_rules! variadic {
                 #[unsafe(naked)]
                 #[unsafe(export_name = $symbol)]
                 unsafe extern "C" fn of_program() -> c_int {
-                    // General registers are at 16, vector registers at 80, the list at 208.
+                    // Offsets from the stack pointer: general registers at 16, vector registers at
+                    // 80, the list at 208.
                     naked_asm!(
                         "stp x29, x30, [sp, #-240]!",
                         "mov x29, sp",

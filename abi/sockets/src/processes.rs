@@ -1,4 +1,4 @@
-//! Forks, exec calls and the end of the process.
+//! Forks, exec calls, and the end of the process.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ unsafe extern "C" fn popen_of_program(command: *const c_char, mode: *const c_cha
         popen(command: *const c_char, mode: *const c_char) -> *mut FILE, else std::ptr::null_mut()
     );
     if !stream.is_null() {
-        // SAFETY: the C library has just made it.
+        // SAFETY: the C library has just created the object.
         opening::made(unsafe { libc::fileno(stream) });
     }
     stream
@@ -84,30 +84,30 @@ unsafe extern "C" fn popen_of_ours(command: *const c_char, mode: *const c_char) 
     )
 }
 
-/// Returns whether something is to be done when the process ends.
+/// Returns whether connections or counters must be finished when the process ends.
 fn has_to_finish() -> bool {
     connection_table::has_any() || sockets::counters::is_kept()
 }
 
 /// Installs the fork handlers.
 pub(crate) fn begin() {
-    // SAFETY: the handlers are functions without captured state. Failure (no memory) leaves forked children as copies,
-    // which the comparison of process numbers finds out.
+    // SAFETY: the handlers are functions without captured state. If this fails (no memory), a
+    // forked child does not run them; it is detected by its process ID.
     unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
 }
 
 /// # Safety
-/// As of `_exit`.
+/// The contract of `_exit`.
 unsafe fn finished<T>() -> Option<T> {
     instance::finish();
     connection_table::lock().all().for_each(|(socket, _)| socket.end_share());
     None
 }
 
-/// Handles an exec call that would succeed. For one that would fail nothing is changed.
+/// Handles an exec call that would succeed (`begins`). For a call that would fail, changes nothing.
 ///
 /// # Safety
-/// As of `execve`.
+/// The contract of `execve`.
 unsafe fn replaced<T>(begins: bool) -> Option<T> {
     if begins {
         replace();
@@ -115,27 +115,28 @@ unsafe fn replaced<T>(begins: bool) -> Option<T> {
     None
 }
 
-/// Prepares for another program in this process: it uses open descriptors through the kernel.
+/// Prepares the connections for another program in this process. That program uses open descriptors
+/// through the kernel.
 pub(crate) fn replace() {
     let _inside = Inside::enter();
     leave_open_ones();
     instance::finish();
 }
 
-/// Prepares for another program that gets copies of open descriptors.
+/// Prepares the connections for another program that inherits copies of open descriptors.
 ///
 /// # Safety
-/// As of `posix_spawn`.
+/// The contract of `posix_spawn`.
 unsafe fn spawning<T>() -> Option<T> {
     leave_open_ones();
     None
 }
 
-/// Prepares for `daemon`: a child goes on with open descriptors, and the C library ends this process by its own
-/// `_exit`.
+/// Prepares the connections for `daemon`. A child continues with the open descriptors, and the C
+/// library ends this process by an `_exit` that is not interposed.
 ///
 /// # Safety
-/// As of `daemon`.
+/// The contract of `daemon`.
 unsafe fn daemonizing<T>() -> Option<T> {
     for (_, numbers) in all() {
         numbers.first().copied().inspect(|&fd| passing::leave_to_kernel(fd));
@@ -143,21 +144,22 @@ unsafe fn daemonizing<T>() -> Option<T> {
     None
 }
 
-/// Leaves a connection to the kernel, because functions of the C library that are not interposed use its number.
+/// Leaves a connection to the kernel, because functions of the C library that are not interposed
+/// will use its number.
 ///
 /// # Safety
-/// As of `fdopen`.
+/// The contract of `fdopen`.
 unsafe fn given<T>(fd: c_int) -> Option<T> {
     passing::leave_to_kernel(fd);
     None
 }
 
-/// Leaves a connection to the kernel, because threads of the C library read and write it.
+/// Leaves a connection to the kernel, because threads of the C library will read and write it.
 ///
 /// # Safety
-/// As of `aio_read`.
+/// The contract of `aio_read`.
 unsafe fn queued<T>(control: *const aiocb) -> Option<T> {
-    // SAFETY: the caller's: null or valid.
+    // SAFETY: the caller passes null or a valid pointer.
     if let Some(control) = unsafe { control.as_ref() } {
         passing::leave_to_kernel(control.aio_fildes);
     }
@@ -165,16 +167,16 @@ unsafe fn queued<T>(control: *const aiocb) -> Option<T> {
 }
 
 /// # Safety
-/// As of `lio_listio`.
+/// The contract of `lio_listio`.
 unsafe fn all_queued<T>(list: *const *mut aiocb, count: c_int) -> Option<T> {
     for at in 0..usize::try_from(count).unwrap_or(0) {
-        // SAFETY: the caller of `lio_listio` provides `count` pointers, each null or valid.
+        // SAFETY: the caller passes `count` pointers, each null or valid.
         unsafe { queued::<T>(list.add(at).read()) };
     }
     None
 }
 
-/// Leaves connections to the kernel that stay open across `exec`.
+/// Leaves to the kernel all connections that stay open across `exec`.
 fn leave_open_ones() {
     let all: Vec<c_int> =
         connection_table::lock().all().flat_map(|(_, numbers)| numbers.iter().copied()).collect();
@@ -187,15 +189,15 @@ fn leave_open_ones() {
     }
 }
 
-/// Locks that the forking thread holds, and the channel between child and parent.
+/// Locks that the forking thread holds, and the channel between parent and child.
 struct Forking {
     asking: Asking,
     starting: MutexGuard<'static, ()>,
     connection_table: MutexGuard<'static, ConnectionTable>,
     channel: Option<Channel>,
-    /// TCP sockets of connections that have moved, by their tokens.
+    /// TCP sockets of moved connections, with the tokens of the connections.
     tcp: Vec<(u64, OwnedFd)>,
-    /// Dropped last, because handlers run then.
+    /// Dropped last, because deferred signal handlers run then.
     inside: Inside,
 }
 
@@ -210,20 +212,21 @@ extern "C" fn before() {
     let mut tcp = Vec::new();
     for (socket, numbers) in &all {
         match (socket.owner, socket.begun()) {
-            // The child, or a child of it, may ask for it next.
+            // The child, or a child of it, may ask this process for the connection. So this process
+            // must have it.
             (Owner::Inherited, _) => {
                 numbers.first().inspect(|&&fd| inherited::fetch(socket, fd));
             }
             (Owner::Own, Some(connection)) => {
-                // If it forked during a move, two processes would have the connection, and neither could finish the
-                // move.
+                // If the process forked during a move, parent and child would both have the
+                // connection, and neither could finish the move.
                 let stays =
                     connection.route() == Route::Undecided && connection.stay(Reason::Forked);
                 is_any_begun |= !stays;
                 let moved = connection.tcp().and_then(|tcp| tcp.try_clone().ok());
                 tcp.extend(moved.map(|moved| (socket.token, moved)));
             }
-            // Either process may use it, but only one could have the rendezvous socket.
+            // Either process may use the connection, but only one could have the rendezvous socket.
             (Owner::Own, None) if socket.role == Role::Connecting => {
                 connection_table::lock().forget(socket.token);
                 note_left(socket.role, socket.local, socket.peer, Reason::Forked);
@@ -240,7 +243,8 @@ extern "C" fn before() {
     FORKING.with(|place| place.replace(Some(forking)));
 }
 
-/// Unused connections may be used by the child. The share shows each process whether the other still has them.
+/// Shares unused connections with the child, which may use them. The share shows each process
+/// whether the other still has the connection.
 fn share_with_child(connection_table: &mut ConnectionTable) {
     let all: Vec<_> = connection_table.all().map(|(socket, _)| Arc::clone(socket)).collect();
     let wanting: Vec<_> = all.iter().filter(|socket| socket.wants_share()).collect();
@@ -251,7 +255,7 @@ fn share_with_child(connection_table: &mut ConnectionTable) {
                     socket.give_share(counters.share(index));
                 }
             }
-            // Without memory for shares they stay on TCP.
+            // Without memory for shares, the connections stay on TCP.
             Err(_) => wanting.into_iter().for_each(|socket| connection_table.forget(socket.token)),
         }
     }
@@ -295,7 +299,8 @@ extern "C" fn in_child() {
     drop((connection_table, starting));
     instance::forget_in_child();
     sockets::counters::restart_in_child();
-    // Objects of the parent are not dropped, because that would involve threads that do not exist here.
+    // Leak the parent's objects: dropping them would involve threads that do not exist in the
+    // child.
     std::mem::forget(all);
     let channel = channel.map(|channel| {
         std::mem::forget(channel.parent);
@@ -315,11 +320,11 @@ fn owner_in_child(socket: &Socket) -> Owner {
     }
 }
 
-/// Returns all connections with their numbers.
+/// Returns all connections with their descriptor numbers.
 fn all() -> Vec<(Arc<Socket>, Vec<c_int>)> {
     let connection_table = connection_table::lock();
     connection_table.all().map(|(socket, numbers)| (Arc::clone(socket), numbers.to_vec())).collect()
 }
 
-/// The error of `wordexp` if there is no memory, or no such function.
+/// The error of `wordexp` if there is no memory. Also used if the function is missing.
 const WRDE_NOSPACE: c_int = 1;

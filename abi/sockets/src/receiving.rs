@@ -46,27 +46,27 @@ interpose! {
 }
 
 /// # Safety
-/// As of `recv`.
+/// The contract of `recv`.
 unsafe fn one(fd: c_int, into: *mut c_void, size: size_t, flags: c_int) -> Option<ssize_t> {
     receive(fd, flags, |connection, flags| {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let slice = unsafe { iovecs::slice_mut(into, size) };
         received(connection, fd, &mut [slice], flags)
     })
 }
 
 /// # Safety
-/// As of `readv`.
+/// The contract of `readv`.
 unsafe fn several(fd: c_int, into: *const iovec, count: usize, flags: c_int) -> Option<ssize_t> {
     receive(fd, flags, |connection, flags| {
         let fill = |slices: &mut [IoSliceMut<'_>]| received(connection, fd, slices, flags);
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { iovecs::with_mut(into, count, fill) }.unwrap_or(Err(Errno::EINVAL))
     })
 }
 
 /// # Safety
-/// As of `recvfrom`.
+/// The contract of `recvfrom`.
 unsafe fn one_from(
     fd: c_int,
     into: *mut c_void,
@@ -74,18 +74,18 @@ unsafe fn one_from(
     flags: c_int,
     length: *mut socklen_t,
 ) -> Option<ssize_t> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let answer = unsafe { one(fd, into, size, flags) };
     if answer.is_some_and(|count| count >= 0) && !length.is_null() {
-        // TCP returns no address.
-        // SAFETY: the caller's.
+        // TCP does not return an address.
+        // SAFETY: guaranteed by the caller.
         unsafe { length.write(0) };
     }
     answer
 }
 
 /// # Safety
-/// As of `recvmsg`.
+/// The contract of `recvmsg`.
 unsafe fn one_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Option<ssize_t> {
     if !is_known(fd) {
         let count = outside(|| {
@@ -94,7 +94,7 @@ unsafe fn one_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Option<s
             )
         });
         if count >= 0 {
-            // SAFETY: the kernel has filled it.
+            // SAFETY: the kernel has written the message.
             unsafe {
                 passing::of_message(message, |fd| {
                     opening::made(fd);
@@ -103,12 +103,12 @@ unsafe fn one_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Option<s
         }
         return Some(count);
     }
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let (list, count) = unsafe { ((*message).msg_iov, (*message).msg_iovlen) };
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let answer = unsafe { several(fd, list, count, flags) };
     if answer.is_some_and(|count| count >= 0) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             (*message).msg_namelen = 0;
             (*message).msg_controllen = 0;
@@ -119,7 +119,7 @@ unsafe fn one_message(fd: c_int, message: *mut msghdr, flags: c_int) -> Option<s
 }
 
 /// # Safety
-/// As of `recvmmsg`.
+/// The contract of `recvmmsg`.
 unsafe fn many_messages(
     fd: c_int,
     messages: *mut mmsghdr,
@@ -128,24 +128,24 @@ unsafe fn many_messages(
 ) -> Option<c_int> {
     let mut flags = flags & !libc::MSG_WAITFORONE;
     for at in 0..count {
-        // SAFETY: the caller of `recvmmsg` provides `count` messages.
+        // SAFETY: the caller passes `count` messages.
         let message = unsafe { &raw mut *messages.add(at as usize) };
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let answer = unsafe { one_message(fd, &raw mut (*message).msg_hdr, flags) };
         match answer {
             None if at == 0 => return None,
             Some(-1) if at == 0 => return Some(-1),
             None | Some(-1) => return Some(at.cast_signed()),
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             Some(received) => unsafe { (*message).msg_len = received as c_uint },
         }
-        // The first message gets all that has come.
+        // The first message gets all bytes that have arrived, so do not wait for more.
         flags |= libc::MSG_DONTWAIT;
     }
     Some(count.cast_signed())
 }
 
-/// Lets the connection handle the call, if it has moved or may move.
+/// Lets the connection handle a call, if it has moved or may move.
 #[inline]
 fn receive(
     fd: c_int,
@@ -164,10 +164,10 @@ fn receive(
     };
     if flags & (libc::MSG_OOB | libc::MSG_ERRQUEUE) != 0 {
         if connection.route() == Route::Undecided {
-            // The call does not concern bytes of the stream.
+            // The call does not concern the bytes of the stream.
             return None;
         }
-        // The edge carries no such data.
+        // The edge carries no out-of-band data and has no error queue.
         let has_none = if flags & libc::MSG_OOB != 0 { libc::EINVAL } else { libc::EAGAIN };
         return Some(fail(has_none, -1));
     }

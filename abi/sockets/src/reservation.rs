@@ -1,20 +1,21 @@
-//! Checks whether the process has enough descriptors for another connection to move. The library uses none of the upper
-//! half, so that they are left for the program.
+//! Checks whether the process has enough free descriptors for another connection to move. The
+//! library leaves half of the limit to the program.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use libc::c_int;
 
-/// Reserves the descriptors that a connection needs, until it has them or stays on TCP.
+/// Reserves the descriptors that a connection needs to move, until it has them or stays on TCP.
 #[derive(Debug, Default)]
 pub(crate) struct Reservation {
     is_held: AtomicBool,
 }
 
 impl Reservation {
-    /// Makes the reservation; returns false if there are not enough. `fd` is the program's number of the connection,
-    /// and `own` returns how many descriptors the library has.
+    /// Makes the reservation. Returns false if there are not enough descriptors. `fd` is the
+    /// program's number of the connection, and `own` returns the number of descriptors of this
+    /// library.
     pub(crate) fn make(&self, fd: c_int, own: impl FnOnce() -> u64) -> bool {
         let moving = MOVING.fetch_add(1, Ordering::SeqCst) + 1;
         let is_room = in_use(fd, own) + moving * EACH <= limit() / 2;
@@ -24,7 +25,7 @@ impl Reservation {
         is_room
     }
 
-    /// Ends the reservation: the connection has its descriptors, or needs none.
+    /// Ends the reservation, because the connection has its descriptors or needs none.
     pub(crate) fn release(&self) {
         if self.is_held.swap(false, Ordering::SeqCst) {
             MOVING.fetch_sub(1, Ordering::SeqCst);
@@ -38,31 +39,32 @@ impl Drop for Reservation {
     }
 }
 
-/// In a forked child: resets the reservations, which are those of the parent.
+/// In a forked child: clears the reservations, which belong to the parent.
 pub(crate) fn forget_in_child() {
     MOVING.store(0, Ordering::SeqCst);
 }
 
-/// Returns how many descriptors the process has.
+/// Returns the number of open descriptors of the process, or an estimate.
 fn in_use(fd: c_int, own: impl FnOnce() -> u64) -> u64 {
-    // Since Linux 6.2 the size of this folder is their number.
+    // Since Linux 6.2 the size of this folder is the number of open descriptors.
     match fs::metadata("/proc/self/fd").map(|found| found.len()) {
         Ok(count @ 1..) => count,
         _ => u64::try_from(fd).unwrap_or(0) + 1 + own(),
     }
 }
 
-/// Returns how many descriptors the process may have.
+/// Returns the maximum number of descriptors of the process.
 fn limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: fills `limit`.
+    // SAFETY: the kernel writes `limit`, which is valid during the call.
     let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
     if result == 0 { limit.rlim_cur } else { 0 }
 }
 
-/// Connections that are moving.
+/// Number of connections that are moving.
 static MOVING: AtomicU64 = AtomicU64::new(0);
 
-/// Descriptors of a moving connection beside the program's own: a duplicate of its TCP socket, the library's end of the
-/// pair, and for a moment the rendezvous socket or the program's end.
+/// Number of descriptors of a moving connection beside the program's own: a duplicate of its TCP
+/// socket, the library's end of the pair, and for a short time the rendezvous socket or the
+/// program's end.
 const EACH: u64 = 3;

@@ -21,22 +21,22 @@ interpose! {
 }
 
 /// # Safety
-/// As of `select`.
+/// The contract of `select`.
 unsafe fn selected(count: c_int, sets: [*mut fd_set; 3], limit: *mut timeval) -> Option<c_int> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let wanted = unsafe { wanted(count, sets) }?;
     let _on_trial = beside_kernel(wanted.iter().map(|entry| entry.fd))?;
-    // SAFETY: the caller's: null or valid.
+    // SAFETY: the caller passes null or a valid pointer.
     let time = unsafe { limit.as_mut() };
     let duration = match time.as_ref().map(|time| of_time(time.tv_sec, time.tv_usec * 1000)) {
         None => None,
         Some(Ok(limit)) => Some(limit),
         Some(Err(error)) => return Some(fail(error as c_int, -1)),
     };
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let found = unsafe { waited(count, sets, &wanted, duration) };
     if let Some(time) = time {
-        // Linux writes the time that is left. Here it is known only when it has run out.
+        // Linux writes the remaining time. Here it is known only if the time has run out.
         if found == 0 {
             (time.tv_sec, time.tv_usec) = (0, 0);
         }
@@ -45,34 +45,34 @@ unsafe fn selected(count: c_int, sets: [*mut fd_set; 3], limit: *mut timeval) ->
 }
 
 /// # Safety
-/// As of `pselect`.
+/// The contract of `pselect`.
 unsafe fn selected_masked(
     count: c_int,
     sets: [*mut fd_set; 3],
     limit: *const timespec,
     mask: *const sigset_t,
 ) -> Option<c_int> {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let wanted = unsafe { wanted(count, sets) }?;
     let _on_trial = beside_kernel(wanted.iter().map(|entry| entry.fd))?;
-    // SAFETY: the caller's: null or valid.
+    // SAFETY: the caller passes null or a valid pointer.
     let limit = match unsafe { limit.as_ref() }.map(|time| of_time(time.tv_sec, time.tv_nsec)) {
         None => None,
         Some(Ok(limit)) => Some(limit),
         Some(Err(error)) => return Some(fail(error as c_int, -1)),
     };
     if mask.is_null() {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         return Some(unsafe { waited(count, sets, &wanted, limit) });
     }
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let asked = unsafe { Copies::of(count, sets) };
     let [read, write, other] = sets;
     Some(masked(limit, mask, |slice| {
         for entry in &wanted {
             drop(Awaited::of(entry.fd, entry.events));
         }
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { asked.put(sets) };
         let hiding = Hiding::begin();
         let slice = time_of(slice);
@@ -82,27 +82,27 @@ unsafe fn selected_masked(
                 limit: *const timespec, mask: *const sigset_t) -> c_int,
             else -1
         );
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         Found::of_numbers(found, readers(&wanted), hiding, |fd| unsafe { taken_out(read, fd) })
     }))
 }
 
 /// # Safety
-/// As of `select`.
+/// The contract of `select`.
 unsafe fn waited(
     count: c_int,
     sets: [*mut fd_set; 3],
     wanted: &[pollfd],
     limit: Option<Duration>,
 ) -> c_int {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let asked = unsafe { Copies::of(count, sets) };
     let [read, write, other] = sets;
     let awaited = || {
         wanted.iter().filter_map(|entry| Awaited::of(entry.fd, entry.events)).collect::<Vec<_>>()
     };
     let look = || {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { asked.put(sets) };
         let hiding = Hiding::begin();
         let mut now = timeval { tv_sec: 0, tv_usec: 0 };
@@ -112,24 +112,25 @@ unsafe fn waited(
                 limit: *mut timeval) -> c_int,
             else -1
         );
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         Found::of_numbers(found, readers(wanted), hiding, |fd| unsafe { taken_out(read, fd) })
     };
     wait(limit, &mut wanted.to_vec(), awaited, look)
 }
 
-/// Converts the sets of a program to entries of `poll`; `None` if none of them concerns this library.
+/// Converts the sets of a program to entries of `poll`. Returns `None` if no number in them
+/// concerns this library.
 ///
 /// # Safety
-/// As of `select`.
+/// The contract of `select`.
 unsafe fn wanted(count: c_int, sets: [*mut fd_set; 3]) -> Option<Vec<pollfd>> {
     let mut wanted = Vec::new();
     let mut is_any_ours = false;
     for fd in 0..count {
         let mut events = 0;
         for (set, event) in sets.iter().zip([libc::POLLIN, libc::POLLOUT, libc::POLLPRI]) {
-            // A set may be longer than the type says.
-            // SAFETY: the caller's: null, or there are `count` bits.
+            // A set may be longer than its type says.
+            // SAFETY: the caller passes null or a set of `count` bits.
             if !set.is_null() && unsafe { bit(*set, fd) } {
                 events |= event;
             }
@@ -143,58 +144,58 @@ unsafe fn wanted(count: c_int, sets: [*mut fd_set; 3]) -> Option<Vec<pollfd>> {
 }
 
 /// # Safety
-/// There are more than `fd` bits.
+/// The set has more than `fd` bits.
 unsafe fn bit(set: *const fd_set, fd: c_int) -> bool {
     let (at, of_word) = (fd as usize / WORD_BITS, fd as usize % WORD_BITS);
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let word = unsafe { *set.cast::<usize>().add(at) };
     word >> of_word & 1 == 1
 }
 
-/// Returns the numbers that the program wants to read from.
+/// Returns the numbers that the program waits to read from.
 fn readers(wanted: &[pollfd]) -> impl Iterator<Item = c_int> + '_ {
     wanted.iter().filter(|entry| entry.events & libc::POLLIN != 0).map(|entry| entry.fd)
 }
 
-/// Removes a number from a set; returns whether it was there.
+/// Removes a number from a set. Returns whether the set contained it.
 ///
 /// # Safety
-/// There are more than `fd` bits.
+/// The set has more than `fd` bits.
 unsafe fn taken_out(set: *mut fd_set, fd: c_int) -> bool {
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let was_there = unsafe { bit(set, fd) };
     let (at, of_word) = (fd as usize / WORD_BITS, fd as usize % WORD_BITS);
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { *set.cast::<usize>().add(at) &= !(1 << of_word) };
     was_there
 }
 
-/// Copies of the program's sets: the kernel overwrites them with its answer.
+/// Copies of the program's sets, because the kernel overwrites the sets with its answer.
 struct Copies {
     words: [Vec<usize>; 3],
 }
 
 impl Copies {
     /// # Safety
-    /// As of `select`.
+    /// The contract of `select`.
     unsafe fn of(count: c_int, sets: [*mut fd_set; 3]) -> Self {
         let length = (count.max(0) as usize).div_ceil(WORD_BITS);
         let words = sets.map(|set| {
             if set.is_null() {
                 return Vec::new();
             }
-            // SAFETY: the caller's: the kernel reads and writes whole words.
+            // SAFETY: guaranteed by the caller, because the kernel reads and writes whole words, too.
             (0..length).map(|at| unsafe { *set.cast::<usize>().add(at) }).collect()
         });
         Self { words }
     }
 
     /// # Safety
-    /// As of `select`, with the sets it was made of.
+    /// The contract of `select`, with the sets that were copied.
     unsafe fn put(&self, sets: [*mut fd_set; 3]) {
         for (words, set) in self.words.iter().zip(sets) {
             for (at, &word) in words.iter().enumerate() {
-                // SAFETY: the caller's.
+                // SAFETY: guaranteed by the caller.
                 unsafe { set.cast::<usize>().add(at).write(word) };
             }
         }
@@ -212,7 +213,7 @@ mod tests {
         let mut words = [0_usize; 3];
         words[1] = 1 << 6;
         let set = words.as_mut_ptr().cast::<fd_set>();
-        // SAFETY: there are as many bits.
+        // SAFETY: the set has that many bits.
         unsafe {
             assert!(bit(set, 70));
             assert!(!bit(set, 69) && !bit(set, 6) && !bit(set, 134));

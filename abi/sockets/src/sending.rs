@@ -39,41 +39,41 @@ interpose! {
 }
 
 /// # Safety
-/// As of `send`.
+/// The contract of `send`.
 unsafe fn one(fd: c_int, from: *const c_void, size: size_t, flags: c_int) -> Option<ssize_t> {
     send(fd, flags, |connection, flags| {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let slice = unsafe { iovecs::slice(from, size) };
         sent(connection, fd, &[slice], flags)
     })
 }
 
 /// # Safety
-/// As of `writev`.
+/// The contract of `writev`.
 unsafe fn several(fd: c_int, from: *const iovec, count: usize, flags: c_int) -> Option<ssize_t> {
     send(fd, flags, |connection, flags| {
         let take = |slices: &[IoSlice<'_>]| sent(connection, fd, slices, flags);
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { iovecs::with(from, count, take) }.unwrap_or(Err(Errno::EINVAL))
     })
 }
 
 /// # Safety
-/// As of `sendmsg`.
+/// The contract of `sendmsg`.
 unsafe fn one_message(fd: c_int, message: *const msghdr, flags: c_int) -> Option<ssize_t> {
     if !is_known(fd) {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { passing::give_away(message) };
         return None;
     }
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     let (list, count) = unsafe { ((*message).msg_iov, (*message).msg_iovlen) };
-    // SAFETY: the caller's.
+    // SAFETY: guaranteed by the caller.
     unsafe { several(fd, list, count, flags) }
 }
 
 /// # Safety
-/// As of `sendmmsg`.
+/// The contract of `sendmmsg`.
 unsafe fn many_messages(
     fd: c_int,
     messages: *mut mmsghdr,
@@ -82,21 +82,21 @@ unsafe fn many_messages(
 ) -> Option<c_int> {
     let mut is_answered = true;
     for at in 0..count {
-        // SAFETY: the caller of `sendmmsg` provides `count` messages.
+        // SAFETY: the caller passes `count` messages.
         let message = unsafe { &raw mut *messages.add(at as usize) };
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         match unsafe { one_message(fd, &raw const (*message).msg_hdr, flags) } {
             None => is_answered = false,
             Some(-1) if at == 0 => return Some(-1),
             Some(-1) => return Some(at.cast_signed()),
-            // SAFETY: the caller's.
+            // SAFETY: guaranteed by the caller.
             Some(sent) => unsafe { (*message).msg_len = sent as c_uint },
         }
     }
     is_answered.then_some(count.cast_signed())
 }
 
-/// Lets the connection handle the call, if it has moved or may move.
+/// Lets the connection handle a call, if it has moved or may move.
 #[inline]
 fn send(
     fd: c_int,

@@ -1,5 +1,5 @@
-//! What this process has learned about its peers. Peers without the library are not asked for each connection. If
-//! connections with a peer are known to pay, a new one moves at its first use.
+//! Memory of earlier connections of this process. Peers without the library are not asked for each
+//! connection. If connections with a service usually last, a new one moves at its first use.
 
 #![expect(clippy::disallowed_methods, reason = "when a peer was silent")]
 
@@ -12,7 +12,7 @@ use sockets::{Moving, Peers, Reason, Role, Route, Service};
 use crate::chosen;
 use crate::socket::Socket;
 
-/// Returns why a connection stays on TCP, if its peer was silent a moment ago.
+/// Returns the reason for which a connection stays on TCP, if its peer was silent recently.
 pub(crate) fn silence(role: Role, local: SocketAddr, peer: SocketAddr) -> Option<Reason> {
     if chosen::moving() == Moving::Always {
         return None;
@@ -24,13 +24,14 @@ pub(crate) fn silence(role: Role, local: SocketAddr, peer: SocketAddr) -> Option
     })
 }
 
-/// Returns whether a connection moves at its first use, because earlier ones have lasted.
+/// Returns whether a connection moves at its first use, because earlier connections with the
+/// service have lasted.
 pub(crate) fn is_known_to_pay(role: Role, local: SocketAddr, peer: SocketAddr) -> bool {
     let service = Service::of(role, local, peer);
     with_service(service, |peers, _, service| peers.lasts(service)).unwrap_or(false)
 }
 
-/// Records that a connection has ended without having lasted.
+/// Records that a connection was short.
 pub(crate) fn note_short(socket: &Socket) {
     with(socket, Peers::on_short);
 }
@@ -40,7 +41,7 @@ pub(crate) fn note_asked(socket: &Socket) {
     socket.asked.get_or_init(Instant::now);
 }
 
-/// Records that a connection has moved. It has lasted before, unless it began early.
+/// Records that a connection has moved. Unless it began early, it has also lasted.
 pub(crate) fn note_moved(socket: &Socket) {
     with(socket, Peers::on_moved);
     if !socket.is_early {
@@ -48,7 +49,8 @@ pub(crate) fn note_moved(socket: &Socket) {
     }
 }
 
-/// Records that a connection is left to TCP, or was closed before that was decided.
+/// Records the end of a connection's move: it was left to TCP, or was closed before its route was
+/// decided.
 pub(crate) fn note_ended(socket: &Socket) {
     let route = socket.begun().map(|connection| connection.route());
     let has_lasted = socket.asked.get().is_some_and(|asked| asked.elapsed() >= LASTING);
@@ -56,7 +58,7 @@ pub(crate) fn note_ended(socket: &Socket) {
         note_short(socket);
     }
     match route {
-        // The peer may not know that the move pays.
+        // The peer may not expect the move, because it does not know that connections last.
         Some(Route::Left(Reason::NoOffer | Reason::NoAnswer) | Route::Undecided)
             if socket.is_early => {}
         Some(Route::Left(Reason::NoOffer | Reason::NoAnswer)) => {
@@ -70,14 +72,14 @@ pub(crate) fn note_ended(socket: &Socket) {
     }
 }
 
-/// Returns whether the peer of a connection did not answer.
+/// Returns whether the peer of a connection has not answered.
 pub(crate) fn is_unanswered(socket: &Socket) -> bool {
     let route = socket.begun().map(|connection| connection.route());
     matches!(route, Some(Route::Left(Reason::NoOffer | Reason::NoAnswer)))
 }
 
-/// Returns `None` if another thread holds the lock. Nothing depends on the result, and in a forked child that thread
-/// does not exist.
+/// Calls `ask` with the memory. Returns `None` if another thread holds the lock: the result is not
+/// essential, and in a forked child that thread may not exist.
 fn with<R>(socket: &Socket, ask: impl FnOnce(&mut Peers, Duration, Service) -> R) -> Option<R> {
     with_service(Service::of(socket.role, socket.local, socket.peer), ask)
 }
@@ -91,7 +93,7 @@ fn with_service<R>(
     Some(ask(peers.get_or_insert_default(), now, service))
 }
 
-/// How long a connection must last that has moved at its first use, for the move to have paid.
+/// The time that a connection which moved at its first use must last for the move to have paid.
 const LASTING: Duration = Duration::from_millis(100);
 
 static PEERS: Mutex<Option<Peers>> = Mutex::new(None);

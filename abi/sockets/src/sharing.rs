@@ -1,8 +1,9 @@
 //! Unused accepted connections that several processes have.
 //!
-//! After a fork both processes have the accepted connections of the parent. Usually one of them closes a connection,
-//! and the other goes on with it. A counter in shared memory shows how many still have it. If a process ends without
-//! closing it, the counter stays too high, and the connection stays on TCP.
+//! After a fork, both processes have the accepted connections of the parent. Usually one process
+//! closes a connection, and the other continues with it. A counter in shared memory shows how many
+//! processes still have the connection. If a process ends without closing it, the counter stays too
+//! high, and the connection stays on TCP.
 
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
@@ -19,7 +20,7 @@ pub(crate) struct Counters {
     count: NonZeroUsize,
 }
 
-/// The share of a process in a connection, until it ends or is dropped.
+/// The share of a process in a connection, until the share is ended or dropped.
 #[derive(Debug)]
 pub(crate) struct Share {
     counters: Arc<Counters>,
@@ -32,12 +33,13 @@ impl Counters {
     pub(crate) fn new(count: NonZeroUsize) -> Result<Arc<Self>, Errno> {
         let bytes = count.saturating_mul(COUNTER_BYTES);
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: new memory at a place that the kernel chooses: zeros, which are counters.
+        // SAFETY: new memory at an address that the kernel chooses. It is zero, which is valid for
+        // counters.
         let first = unsafe { mmap_anonymous(None, bytes, access, MapFlags::MAP_SHARED) }?;
         Ok(Arc::new(Self { first: first.cast(), count }))
     }
 
-    /// Creates the share of this process, the only one that has the connection.
+    /// Creates the share of this process, which is the only one that has the connection.
     pub(crate) fn share(self: &Arc<Self>, index: usize) -> Share {
         assert!(index < self.count.get(), "counter {index} of {}", self.count);
         let share = Share { counters: Arc::clone(self), index, has_ended: AtomicBool::new(false) };
@@ -46,7 +48,7 @@ impl Counters {
     }
 }
 
-// SAFETY: all of it is counters, which any thread may use.
+// SAFETY: the memory consists of atomic counters, which any thread may use.
 unsafe impl Send for Counters {}
 // SAFETY: as above.
 unsafe impl Sync for Counters {}
@@ -54,18 +56,18 @@ unsafe impl Sync for Counters {}
 impl Drop for Counters {
     fn drop(&mut self) {
         let bytes = self.count.get() * COUNTER_BYTES.get();
-        // SAFETY: it was mapped with this length, and no share is left that refers to it.
+        // SAFETY: the memory was mapped with this length, and no share refers to it any more.
         let _unmapped = unsafe { munmap(self.first.cast(), bytes) };
     }
 }
 
 impl Share {
-    /// Returns whether another process has the connection as well.
+    /// Returns whether another process has the connection, too.
     pub(crate) fn is_shared(&self) -> bool {
         self.counter().load(Ordering::SeqCst) > 1
     }
 
-    /// Adds a share for a child.
+    /// Adds a share for a child. Called before the fork.
     pub(crate) fn add(&self) {
         self.counter().fetch_add(1, Ordering::SeqCst);
     }
@@ -84,7 +86,7 @@ impl Share {
     }
 
     fn counter(&self) -> &AtomicU32 {
-        // SAFETY: there are more than `index`, and they stay as long as `counters` does.
+        // SAFETY: `index` is less than `count`, and `counters` keeps the memory mapped.
         unsafe { self.counters.first.add(self.index).as_ref() }
     }
 }

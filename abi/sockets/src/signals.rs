@@ -5,9 +5,10 @@ use std::cell::Cell;
 use libc::c_int;
 use nix::errno::Errno;
 
-/// Makes a call that is to be restarted after a handler has run, as the kernel does for handlers with `SA_RESTART`. The
-/// handler that has run is unknown, so a single handler without the flag is enough for `EINTR`. The handler runs after
-/// the thread has left the call, and [`is_restarted`] returns whether to call again.
+/// Makes a call that must be restarted after a signal handler has run, as the kernel does for
+/// handlers with `SA_RESTART`. It is unknown which handler has run, so the call is restarted only
+/// if all handlers have the flag. The handler runs after the thread has left the call. Then
+/// [`is_restarted`] returns whether to repeat the call.
 pub(crate) fn restarted<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     let result = call();
     if matches!(result, Err(Errno::EINTR)) {
@@ -16,7 +17,7 @@ pub(crate) fn restarted<T>(call: impl FnOnce() -> Result<T, Errno>) -> Result<T,
     result
 }
 
-/// Returns whether the last call of this thread is to be made again.
+/// Returns whether the last call of this thread must be repeated, and clears that.
 #[inline]
 pub(crate) fn is_restarted() -> bool {
     IS_RESTARTED.get() && IS_RESTARTED.replace(false)
@@ -26,7 +27,7 @@ thread_local! {
     static IS_RESTARTED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Raises the signal for a stream whose peer reads no more.
+/// Raises `SIGPIPE`, for a stream whose peer does not read any more.
 pub(crate) fn raise_broken_pipe() {
     // SAFETY: takes no pointers.
     unsafe { libc::raise(libc::SIGPIPE) };
@@ -41,7 +42,7 @@ fn all_restart() -> bool {
 /// Returns the flags of the program's handler, if it handles the signal.
 fn handler(signal: c_int) -> Option<c_int> {
     let mut found = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: nothing is changed, and `found` is filled. All zero is a value of it.
+    // SAFETY: the call changes no action and writes `found`, for which all zero is a valid value.
     let found = unsafe {
         libc::sigaction(signal, std::ptr::null(), found.as_mut_ptr());
         found.assume_init()

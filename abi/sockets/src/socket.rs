@@ -1,4 +1,4 @@
-//! A TCP connection of the program, whatever its numbers.
+//! A TCP connection of the program, independent of its descriptor numbers.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -16,64 +16,69 @@ use crate::trial::OnTrial;
 /// A TCP connection of the program that may move or has moved.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    /// Identifies it for the crate `sockets`. Unique in a process.
+    /// Identifies the connection for the crate `sockets`. Unique within a process.
     pub(crate) token: u64,
     pub(crate) role: Role,
-    /// This side's address, as TCP has it.
+    /// This side's address in TCP.
     pub(crate) local: SocketAddr,
-    /// The peer's address.
+    /// The peer's address in TCP.
     pub(crate) peer: SocketAddr,
-    /// Which process it belongs to.
+    /// The process to which the connection belongs.
     pub(crate) owner: Owner,
     /// `connect` has returned `EINPROGRESS`, and has not reported success yet.
     is_connecting: AtomicBool,
-    /// It moves at its first use only because its peer is known to pay.
+    /// The connection moves at its first use, but only because earlier connections with the service
+    /// have lasted.
     pub(crate) is_early: bool,
-    /// The same connection has begun early before, and the peer did not expect it to pay.
+    /// If the connection has begun early before, and the peer did not expect that: the connection
+    /// of that attempt.
     before: Option<Arc<Connection>>,
-    /// Its trial on TCP, before it begins to move.
+    /// The trial of the connection on TCP, before it begins to move.
     pub(crate) trial: OnTrial,
-    /// When it began to move.
+    /// The time at which the connection began to move.
     pub(crate) asked: OnceLock<Instant>,
-    /// Whether it is counted among those that have begun to move.
+    /// Records whether the connection is counted among those that have begun to move.
     pub(crate) is_begun: Begun,
-    /// Descriptors that it is about to take.
+    /// The reservation of the descriptors that the move needs.
     pub(crate) reservation: Reservation,
-    /// Made when it begins to move; `None` if it stays on TCP.
+    /// Created when the connection begins to move; `None` inside if it stays on TCP.
     connection: OnceLock<Option<Arc<Connection>>>,
-    /// Held while it begins to move, and while the kernel handles a query before that.
+    /// Locked while the connection begins to move, and while the kernel handles a query before
+    /// that.
     beginning: Mutex<()>,
-    /// Set at a fork before the connection was used.
+    /// Set if the process forked before the connection was used.
     share: OnceLock<Share>,
-    /// In a forked child: the TCP socket of a moved connection, for when the parent has brought it home.
+    /// In a forked child: the TCP socket of a moved connection, used after the parent has returned
+    /// the connection to TCP.
     tcp: OnceLock<OwnedFd>,
 }
 
-/// Which process a connection belongs to.
+/// The process to which a connection belongs.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Owner {
-    /// To this process, which moves it.
+    /// This process, which moves the connection.
     Own,
-    /// To the parent of this process, which has moved it and is asked at the first use.
+    /// The parent of this process, which has moved the connection. This process asks the parent at
+    /// the first use.
     Inherited,
-    /// To another process, which relays its bytes: calls go to the kernel.
+    /// Another process, which relays the bytes. Calls of this process go to the kernel.
     Other,
 }
 
 impl Socket {
-    /// Returns whether it may begin to move: no call that began before the trial is pending.
+    /// Returns whether the connection may begin to move: no call on its earlier attempt is pending.
     pub(crate) fn may_begin(&self) -> bool {
         self.before.as_ref().is_none_or(|before| Arc::strong_count(before) == 1)
     }
 
-    /// Returns the same connection as one of another process.
+    /// Returns the connection as one that belongs to another process.
     pub(crate) fn of_other(&self) -> Arc<Self> {
         let (owner, share, trial) = (Owner::Other, OnceLock::new(), OnTrial::none());
         let role = self.role;
         Arc::new(Self::of(self.token, role, self.local, self.peer, owner, share, trial))
     }
 
-    /// Returns the same connection for a forked child, with the share that was added for it.
+    /// Returns the connection for a forked child, with the share that was added for the child.
     pub(crate) fn of_child(&self, owner: Owner) -> Arc<Self> {
         let share = self.share.get().map(Share::of_child);
         let share = share.map(OnceLock::from).unwrap_or_default();
@@ -114,28 +119,28 @@ impl Socket {
         }
     }
 
-    /// In a forked child: keeps the TCP socket.
+    /// In a forked child: stores the TCP socket.
     pub(crate) fn keep_tcp(&self, tcp: OwnedFd) {
         self.tcp.get_or_init(|| tcp);
     }
 
-    /// In a forked child: the TCP socket.
+    /// In a forked child: returns the TCP socket.
     pub(crate) fn tcp(&self) -> Option<&OwnedFd> {
         self.tcp.get()
     }
 
-    /// Returns whether it needs a share before a fork: it is unused, and child and parent might
-    /// both move it.
+    /// Returns whether the connection needs a share before a fork: it is unused, so child and
+    /// parent might both move it.
     pub(crate) fn wants_share(&self) -> bool {
         self.share.get().is_none() && self.is_unused()
     }
 
-    /// Gives it a share.
+    /// Sets the share of this process.
     pub(crate) fn give_share(&self, share: Share) {
         self.share.get_or_init(|| share);
     }
 
-    /// Adds a share for a child before the fork.
+    /// Adds a share for a child. Called before the fork.
     pub(crate) fn share_with_child(&self) {
         self.share.get().inspect(|share| share.add());
     }
@@ -145,7 +150,7 @@ impl Socket {
         self.share.get().inspect(|share| share.end());
     }
 
-    /// Returns whether another process has it as well, so that it cannot move.
+    /// Returns whether another process has the connection, too, so that it cannot move.
     pub(crate) fn is_shared(&self) -> bool {
         self.share.get().is_some_and(Share::is_shared)
     }
@@ -155,28 +160,29 @@ impl Socket {
         self.is_connecting.store(true, Ordering::Relaxed);
     }
 
-    /// The program connects again to the same peer. Returns whether `connect` is to report success, which it does once.
+    /// Returns whether a repeated `connect` to the same peer must report success, which it does
+    /// once.
     pub(crate) fn ends_to_connect(&self) -> bool {
         self.is_connecting.swap(false, Ordering::Relaxed)
     }
 
-    /// Sets whether it moves at its first use only because its peer is known to pay.
+    /// Sets whether the connection moves at its first use because earlier ones have lasted.
     pub(crate) fn early(self, is_early: bool) -> Self {
         Self { is_early, ..self }
     }
 
-    /// Sets the connection with which it has begun early before.
+    /// Sets the connection of the earlier attempt, which began early.
     pub(crate) fn after(self, before: Arc<Connection>) -> Self {
         Self { before: Some(before), ..self }
     }
 
-    /// Returns whether it is decided if there is a connection.
+    /// Returns whether it is decided that the connection moves, or that it stays on TCP.
     #[inline]
     pub(crate) fn is_decided(&self) -> bool {
         self.connection.get().is_some()
     }
 
-    /// Returns its connection, which `make` creates if there is none.
+    /// Returns the moving connection. If that is not decided yet, calls `make`.
     pub(crate) fn connection_or(
         &self,
         make: impl FnOnce() -> Option<Arc<Connection>>,
@@ -189,8 +195,9 @@ impl Socket {
         self.beginning.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a kernel call before the connection begins to move; it does not begin until the call has returned. `None`
-    /// if it has begun, or does not move.
+    /// Runs a kernel call on a connection that has not begun to move, and keeps it from beginning
+    /// until the call has returned. Returns `None` if the connection has begun to move, or does not
+    /// move.
     pub(crate) fn before_it_begins<T>(&self, call: impl FnOnce() -> T) -> Option<T> {
         if !self.is_unused() {
             return None;
@@ -199,12 +206,12 @@ impl Socket {
         self.is_unused().then(call)
     }
 
-    /// Returns its connection, if it was used.
+    /// Returns the moving connection, if it has begun to move.
     pub(crate) fn begun(&self) -> Option<&Arc<Connection>> {
         self.connection.get()?.as_ref()
     }
 
-    /// Returns whether this process may move it and it has not begun.
+    /// Returns whether this process may move the connection and has not begun to.
     pub(crate) fn is_unused(&self) -> bool {
         self.owner == Owner::Own && self.connection.get().is_none()
     }

@@ -1,6 +1,7 @@
-//! The file-descriptor table: what each number of the process stands for.
+//! The file-descriptor table: the kind of each descriptor number of the process.
 //!
-//! Every call of a program on any descriptor looks here first, so a lookup is one load of a byte from a flat array.
+//! Every interposed call looks its number up here first. Therefore a lookup is a single load of a
+//! byte from a flat array.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
@@ -10,17 +11,17 @@ use libc::c_int;
 
 use crate::socket::Socket;
 
-/// What a number stands for.
+/// The kind of a descriptor number.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// Anything else: handled by the kernel alone.
+    /// Any other descriptor, or none: the kernel handles all calls.
     Plain = 0,
-    /// A descriptor of this library: for the program, the number is not open.
+    /// A descriptor of this library. For the program, the number is not open.
     Private = 1,
-    /// A TCP connection of the program that may move, or has.
+    /// A TCP connection of the program that may move or has moved.
     Socket = 2,
-    /// An `epoll` set that contains or contained such a connection, or another set with one.
+    /// An `epoll` set that contains or contained such a connection, or a set with one.
     Epoll = 3,
     /// A TCP socket of the program that is not connected yet. It may be in `epoll` sets already.
     Unconnected = 4,
@@ -41,19 +42,19 @@ impl Kind {
     }
 }
 
-/// Returns whether a number stands for anything but a plain descriptor.
+/// Returns whether a number has a kind other than `Plain`.
 #[inline]
 pub(crate) fn is_known(fd: c_int) -> bool {
     KINDS.get(fd as usize).is_some_and(|kind| kind.load(Ordering::Relaxed) != Kind::Plain as u8)
 }
 
-/// Returns what a number stands for.
+/// Returns the kind of a number.
 #[inline]
 pub(crate) fn kind(fd: c_int) -> Kind {
     KINDS.get(fd as usize).map_or(Kind::Plain, |kind| Kind::of(kind.load(Ordering::Acquire)))
 }
 
-/// Sets what a number stands for. Returns false if the number is too high to be tracked.
+/// Sets the kind of a number. Returns false if the number is too high to be tracked.
 pub(crate) fn set(fd: c_int, kind: Kind) -> bool {
     let known = KINDS.get(fd as usize);
     if kind != Kind::Plain && known.is_some() {
@@ -62,29 +63,30 @@ pub(crate) fn set(fd: c_int, kind: Kind) -> bool {
     known.inspect(|known| known.store(kind as u8, Ordering::Release)).is_some()
 }
 
-/// Returns the highest number that ever was anything but plain.
+/// Returns the highest number that ever had a kind other than `Plain`.
 pub(crate) fn highest() -> c_int {
     HIGHEST.load(Ordering::Relaxed)
 }
 
-/// Returns how many descriptors this library has.
+/// Returns the number of descriptors that this library has.
 pub(crate) fn count_private() -> u64 {
     (0..=highest()).filter(|&fd| kind(fd) == Kind::Private).count() as u64
 }
 
-/// Returns the connection of a number, if it stands for one.
+/// Returns the connection of a number, if there is one.
 #[inline]
 pub(crate) fn socket(fd: c_int) -> Option<Arc<Socket>> {
     if kind(fd) == Kind::Socket { SOCKETS.get(fd as usize)?.load_full() } else { None }
 }
 
-/// Makes a number stand for a connection. Returns false if the number is too high to be tracked.
+/// Records that a number is that of a connection. Returns false if the number is too high to be
+/// tracked.
 pub(crate) fn set_socket(fd: c_int, socket: Arc<Socket>) -> bool {
     let place = SOCKETS.get(fd as usize);
     place.inspect(|place| place.store(Some(socket))).is_some() && set(fd, Kind::Socket)
 }
 
-/// Makes a number plain.
+/// Sets the kind of a number to `Plain`.
 pub(crate) fn clear(fd: c_int) {
     set(fd, Kind::Plain);
     if let Some(place) = SOCKETS.get(fd as usize) {
@@ -92,27 +94,27 @@ pub(crate) fn clear(fd: c_int) {
     }
 }
 
-/// In a forked child: closes copies of the library's descriptors, except those in `kept`. Files, such as the log, stay
-/// open.
+/// In a forked child: closes the copies of the library's sockets, event descriptors and `epoll`
+/// sets, except those in `kept`. Files such as the log stay open.
 pub(crate) fn close_private(kept: &[c_int]) {
     let is_closed = |fd: &c_int| kind(*fd) == Kind::Private && !kept.contains(fd);
     for fd in (0..=highest()).filter(is_closed) {
         let mut found = std::mem::MaybeUninit::<libc::stat>::zeroed();
-        // SAFETY: there is room for it, and all zero is a value of it.
+        // SAFETY: there is room for the structure, for which all zero is a valid value.
         let found = unsafe {
             libc::fstat(fd, found.as_mut_ptr());
             found.assume_init()
         };
         // Event descriptors and `epoll` sets have no file type.
         if matches!(found.st_mode & libc::S_IFMT, libc::S_IFSOCK | 0) {
-            // SAFETY: takes no pointers. What had it in the parent is forgotten here.
+            // SAFETY: takes no pointers. The parent's owner of the descriptor is never dropped in the child.
             unsafe { libc::close(fd) };
         }
     }
 }
 
-/// How many numbers are tracked; descriptors with higher numbers are plain. Nine MiB of address space. The kernel
-/// allocates only pages that were written.
+/// Number of descriptor numbers that are tracked. Higher numbers count as `Plain`. The tables take
+/// nine MiB of address space, of which the kernel allocates only pages that were written.
 pub(crate) const NUMBERS: usize = 1 << 20;
 
 static HIGHEST: AtomicI32 = AtomicI32::new(-1);

@@ -1,9 +1,9 @@
-//! How calls that wait for several descriptors sleep: on links and descriptors at once, so that bytes from the edge
-//! wake the thread that waits for them.
+//! Calls that wait for several descriptors. They sleep on links and descriptors at once, so that
+//! bytes from the edge wake the waiting thread.
 //!
-//! The kernel knows what each descriptor is ready for, also those of moved connections. So a poll by the kernel
-//! decides, without the [switch markers](crate::hidden) that it counts as bytes. Everything else only makes sure that
-//! the poll happens in time.
+//! The kernel knows the readiness of each descriptor, including those of moved connections.
+//! Therefore a poll by the kernel decides, corrected for the [switch markers](crate::hidden) that
+//! the kernel counts as bytes. All other code here only makes sure that the poll happens in time.
 
 #![expect(clippy::disallowed_methods, reason = "programs say how long they wait")]
 
@@ -21,19 +21,20 @@ use crate::hidden::Found;
 use crate::next::fail;
 use crate::{begun, instance, table};
 
-/// A connection that a call waits for.
+/// A connection for which a call waits.
 #[derive(Debug)]
 pub(crate) struct Awaited {
-    /// `None` if it is on trial.
+    /// `None` if the connection is on trial.
     connection: Option<Arc<Connection>>,
-    /// It does not begin to move during the wait.
+    /// Keeps a connection on trial from beginning to move during the wait.
     _on_trial: Option<Counted>,
     events: c_short,
     was_undecided: bool,
 }
 
 impl Awaited {
-    /// Returns the connection of a number, if it has one. From now on the kernel reports its readiness.
+    /// Returns the connection of a number, if there is one. From now on the kernel reports its
+    /// readiness.
     pub(crate) fn of(fd: c_int, events: c_short) -> Option<Self> {
         if table::kind(fd) != table::Kind::Socket {
             return None;
@@ -54,7 +55,7 @@ impl Awaited {
         }
     }
 
-    /// Returns whether it is worth polling again.
+    /// Returns whether the connection may be ready, so that another poll is worth while.
     fn is_ready(&self) -> bool {
         let Some(connection) = &self.connection else { return false };
         if self.was_undecided {
@@ -69,8 +70,9 @@ impl Awaited {
     }
 }
 
-/// Returns the connections on trial among numbers that a call waits for: none of them begins to move meanwhile. `None`
-/// if the kernel can do all of the waiting, after this library has returned.
+/// Returns the connections on trial among the numbers for which a call waits. None of them begins
+/// to move while the result exists. Returns `None` if the kernel can do the whole wait, after this
+/// library has returned.
 pub(crate) fn beside_kernel(numbers: impl Iterator<Item = c_int>) -> Option<Counting> {
     let (mut counting, mut is_any_moving) = (Counting::NOTHING, false);
     for fd in numbers {
@@ -91,8 +93,8 @@ pub(crate) fn beside_kernel(numbers: impl Iterator<Item = c_int>) -> Option<Coun
     Some(counting)
 }
 
-/// Waits until `look` returns something else than 0, or for `limit` (`None`: for ever). Calls `awaited` before each
-/// sleep, because more connections may have moved.
+/// Waits until `look` returns a count other than 0, or for `limit` (`None`: without a limit). Calls
+/// `awaited` before each sleep, because further connections may have moved.
 pub(crate) fn wait(
     limit: Option<Duration>,
     others: &mut [pollfd],
@@ -108,7 +110,7 @@ pub(crate) fn wait(
     if found.count != 0 || limit == Some(Duration::ZERO) {
         return found.count;
     }
-    // A time beyond the range of the clock means for ever.
+    // A time beyond the range of the clock means no limit.
     let end = limit.and_then(|limit| Instant::now().checked_add(limit));
     let mut looks_in_vain = 0;
     loop {
@@ -141,19 +143,21 @@ fn sleep(
     looks_in_vain: u32,
 ) -> Result<(), Errno> {
     let is_any_undecided = connections.iter().any(|awaited| awaited.was_undecided);
-    // A thread that sleeps on the TCP socket does not notice that another descriptor has replaced it.
+    // While the thread sleeps on the TCP socket, it does not notice that another descriptor has
+    // replaced the socket. So it sleeps in slices.
     let rest = if is_any_undecided {
         Some(rest.map_or(UNDECIDED_SLICE, |rest| rest.min(UNDECIDED_SLICE)))
     } else {
         rest
     };
-    // Polling again at once would not show what the kernel does not report.
+    // If the kernel repeatedly reports nothing, do not poll again at once.
     let asks = looks_in_vain < LOOKS_IN_VAIN_MAX;
     let ready = || asks && connections.iter().any(Awaited::is_ready);
     sockets.wait_beside(others, rest, ready).map(drop)
 }
 
-/// Sleeps once while the kernel counts switch markers as bytes: each poll of their descriptors would return at once.
+/// Sleeps once while the kernel counts switch markers as bytes, because any poll of those
+/// descriptors would return at once.
 fn sleep_beside_markers(
     sockets: &Sockets,
     rest: Option<Duration>,
@@ -164,7 +168,7 @@ fn sleep_beside_markers(
     sockets.wait_beside(&mut [], Some(limit), ready).map(drop)
 }
 
-/// Lets the kernel do the waiting.
+/// Lets the kernel do the wait.
 fn without(
     limit: Option<Duration>,
     others: &mut [pollfd],
@@ -183,12 +187,12 @@ fn without(
     if found < 0 { found } else { look().count }
 }
 
-/// Converts a time in milliseconds; a negative one means for ever.
+/// Converts a time in milliseconds. Returns `None` for a negative one, which means no limit.
 pub(crate) fn of_milliseconds(limit: c_int) -> Option<Duration> {
     u64::try_from(limit).ok().map(Duration::from_millis)
 }
 
-/// Converts a time of C; `Err` if it is invalid.
+/// Returns a time in the form of C; an error if it is invalid.
 pub(crate) fn of_time(seconds: i64, nanoseconds: i64) -> Result<Duration, Errno> {
     let seconds = u64::try_from(seconds).map_err(|_| Errno::EINVAL)?;
     let nanoseconds = u32::try_from(nanoseconds).map_err(|_| Errno::EINVAL)?;
@@ -199,14 +203,15 @@ pub(crate) fn of_time(seconds: i64, nanoseconds: i64) -> Result<Duration, Errno>
     }
 }
 
-/// How long a thread sleeps at a time while the route of a connection is undecided.
+/// The longest time for which a thread sleeps at once while the route of a connection is undecided.
 pub(crate) const UNDECIDED_SLICE: Duration = Duration::from_millis(20);
 
-/// How long a thread sleeps at a time while a switch marker has come and the connection has not moved. That usually
-/// takes less.
+/// The longest time for which a thread sleeps at once between the arrival of a switch marker and
+/// the move, which usually follows sooner.
 pub(crate) const MARKER_SLICE: Duration = Duration::from_millis(1);
 
-/// How often a connection may claim to be ready while the kernel does not report it.
+/// Number of times that a connection may seem ready without a report of the kernel before the
+/// thread stops polling at once.
 const LOOKS_IN_VAIN_MAX: u32 = 3;
 
 #[cfg(test)]

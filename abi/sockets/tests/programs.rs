@@ -1,4 +1,5 @@
-//! Programs in C print the same with the library as without it, and their connections have moved.
+//! Checks that C programs print the same with the library as without it, and that their connections
+//! move.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -135,13 +136,14 @@ fn data_out_of_band_keeps_a_connection_on_tcp() {
     assert!(!counters.contains("\"moved\":1,"), "{counters}");
 }
 
-/// Runs a program without the library and with it. Each of its two ends has this number of connections that move. Two
-/// processes write to one output, so the order of lines does not count.
+/// Runs a program without and with the library. `connections` is the number of connections of each
+/// of its two ends that must move. The order of output lines is ignored, because two processes
+/// write to the same output.
 fn is_the_same(name: &str, arguments: &[&str], connections: u32) {
     is_the_same_with(name, arguments, connections, None);
 }
 
-/// As [`is_the_same`], with a variable for the library.
+/// Like [`is_the_same`], with an environment variable for the library.
 fn is_the_same_with(
     name: &str,
     arguments: &[&str],
@@ -154,7 +156,8 @@ fn is_the_same_with(
         expected.status.success(),
         "{name} {arguments:?} fails without the library: {expected:?}"
     );
-    // Another process of this host may have the UDP port of a rendezvous socket: then the connection stays on TCP.
+    // If another process has the UDP port of a rendezvous socket, the connection stays on TCP. Then
+    // run the program again.
     let had_rendezvous_socket =
         |(_, counters): &(Output, String)| !counters.contains("\"no-door\"");
     let mut runs = (0..3).map(|_| preloaded(&program, arguments, variable));
@@ -177,7 +180,7 @@ fn plain(program: &Path, arguments: &[&str]) -> Output {
     limited(program, arguments).output().expect("the program runs")
 }
 
-/// Returns what a program prints with the library, and what its processes have counted.
+/// Returns the output of a program with the library, and the counters of its processes.
 fn preloaded(
     program: &Path,
     arguments: &[&str],
@@ -185,7 +188,7 @@ fn preloaded(
 ) -> (Output, String) {
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     let folder = program.with_file_name(format!("{name}-{}", arguments.concat()));
-    // An earlier run may have left one.
+    // An earlier run may have left the folder.
     let _none = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).expect("a folder is made");
     let mut command = limited(program, arguments);
@@ -207,14 +210,14 @@ fn limited(program: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// Compiles a program; `None` and a printed reason if there is no compiler.
+/// Compiles a program. Returns `None` and prints the reason if there is no compiler.
 fn compiled(name: &str) -> Option<PathBuf> {
     static COMPILED: AtomicU32 = AtomicU32::new(0);
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
     let folder = target_folder().join("sockets-programs");
     fs::create_dir_all(&folder).expect("a folder is made");
     let program = folder.join(name);
-    // Another test may run the same program.
+    // Another test may run the same program, so compile to a new file.
     let fresh = folder.join(format!("{name}.{}", COMPILED.fetch_add(1, Ordering::Relaxed)));
     let mut command = Command::new("cc");
     command
@@ -251,7 +254,7 @@ const fn profile() -> &'static str {
     if cfg!(debug_assertions) { "debug" } else { "release" }
 }
 
-/// The target folder: test programs are in `PROFILE/deps` there.
+/// Returns the target folder, in which test programs are in `PROFILE/deps`.
 fn target_folder() -> PathBuf {
     let program = env::current_exe().expect("a program knows where it is");
     let folder = program.ancestors().nth(3).expect("test programs lie in target/PROFILE/deps");
