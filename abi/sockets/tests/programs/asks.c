@@ -1,4 +1,4 @@
-/* A thread asks of a connection, and sets options of it, while another one uses it, so that it moves in between. */
+/* One thread queries a connection and sets its options while another thread uses the connection, which moves meanwhile. */
 #include "pair.h"
 #include <pthread.h>
 
@@ -51,7 +51,7 @@ static void *asks(void *unused) {
     return unused;
 }
 
-/* One byte, whether or not the connection waits at the moment. */
+/* Transfers one byte. The connection may be non-blocking or blocking at the moment. */
 static void one(int writes) {
     char byte = 'x';
     for (;;) {

@@ -1,4 +1,4 @@
-/* A client that talks, and goes into the background by daemon(3): the child talks on, and the parent ends. */
+/* A client that sends and receives, and then calls daemon(3): the child continues, and the parent ends. */
 #include "pair.h"
 
 int main(void) {

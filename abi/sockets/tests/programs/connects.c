@@ -1,4 +1,4 @@
-/* A program that asks by connect() whether it has connected, long after. */
+/* A program that repeats connect() to ask whether it is connected, long after it is. */
 #include "pair.h"
 
 int main(void) {
@@ -14,7 +14,7 @@ int main(void) {
         printf("first %d %s\n", result, result == 0 ? "" : strerror(errno));
         struct pollfd entry = {fd, POLLOUT, 0};
         CHECK(poll(&entry, 1, 5000) == 1);
-        /* The accepting side begins to move at once. */
+        /* Wait: the accepting side begins to move at once. */
         usleep(300000);
         result = connect(fd, (struct sockaddr *)&address, length);
         printf("second %d %s\n", result, result == 0 ? "" : strerror(errno));

@@ -1,4 +1,4 @@
-/* A client that has put its socket into a set of epoll before it connects, as proxies do; it waits in the set only. */
+/* A client that puts its socket into an epoll set before it connects, as proxies do. It waits only with the set. */
 #include "pair.h"
 
 static void wait_for(int set, unsigned wanted) {
@@ -41,7 +41,7 @@ int main(int count, char **words) {
         return over(0);
     }
     int set = epoll_create1(EPOLL_CLOEXEC), fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    /* One that was in a set and is closed has left nothing behind. */
+    /* A socket that was in a set and was closed must leave no registration. */
     struct epoll_event event = {.events = events, .data.u64 = 66};
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
     CHECK(close(fd) == 0);

@@ -1,4 +1,4 @@
-/* Functions of the C library that use a descriptor inside, or start programs that do. */
+/* Functions of the C library that use a descriptor internally, or start programs that use it. */
 #include "pair.h"
 #include <aio.h>
 #include <spawn.h>

@@ -1,4 +1,4 @@
-/* Handlers of signals do what POSIX allows: they end the process, write, close, and jump out of calls that wait. */
+/* Signal handlers do what POSIX allows: end the process, write, close, and jump out of calls that wait. */
 #include "pair.h"
 #include <setjmp.h>
 #include <sys/time.h>
@@ -40,7 +40,7 @@ static void jump(int number) {
     siglongjmp(out, 1);
 }
 
-/* Until it ends, or the peer does. */
+/* Answers the peer until the peer closes the connection. */
 static void serve(int fd) {
     char text[4096];
     ssize_t count;

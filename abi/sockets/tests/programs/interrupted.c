@@ -1,4 +1,4 @@
-/* A handler without SA_RESTART ends a call that waits; one with it does not. */
+/* A handler without SA_RESTART interrupts a call that waits; a handler with SA_RESTART does not. */
 #include "pair.h"
 #include <sys/time.h>
 

@@ -1,8 +1,9 @@
-/* Calls by number: `syscall` as libuv and others make them, and calls that no library sees. What has the number next is itself. */
+/* Calls by number: `syscall`, as libuv and others use it, and calls that no library sees. After a close, the number must
+   name the next file opened there. */
 #include "pair.h"
 #include <sys/syscall.h>
 
-/* A call behind the back of every library. */
+/* Calls the kernel directly, so that no library sees the call. */
 static long by_kernel(long number, long first) {
 #if defined(__x86_64__)
     long result;
@@ -17,7 +18,7 @@ static long by_kernel(long number, long first) {
 #endif
 }
 
-/* A file at the number that was closed last. */
+/* Checks that the number that was closed last now names the file. */
 static void read_file_at(int fd, int made, const char *how) {
     char text[4] = "";
     printf("%s: same number %d\n", how, fd == made);
@@ -85,7 +86,7 @@ int main(int count, char **words) {
             read_file_at(fd, file(), how);
             return 0;
         }
-        /* The peer knows of the end, and nothing was made meanwhile that any library sees. */
+        /* The peer has seen the end. Meanwhile no descriptor was created by a call that a library sees. */
         int copied = has_ended[0];
         char byte;
         CHECK(read(copied, &byte, 1) == 1);

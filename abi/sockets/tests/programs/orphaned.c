@@ -1,5 +1,5 @@
-/* A child goes on with a connection of its parent that cannot be asked for it any more. It never reads other bytes than
-   those of the peer.
+/* A child continues with a connection of its parent, but can no longer ask the parent for it. The child must read no bytes
+   except those of the peer.
    `killed`: the parent was killed. `full`: the parent had no descriptor left when it forked. */
 #include "pair.h"
 #include <sys/resource.h>
@@ -19,7 +19,7 @@ static void child(int fd) {
     _exit(0);
 }
 
-/* Forks with the connection, of which bytes wait. */
+/* Forks while bytes of the connection wait to be read. */
 static void server(int fd, int is_full) {
     struct pollfd wait = {.fd = fd, .events = POLLIN};
     CHECK(poll(&wait, 1, 5000) == 1);
@@ -43,7 +43,7 @@ static void server(int fd, int is_full) {
 int main(int count, char **words) {
     CHECK(count == 2);
     int is_full = strcmp(words[1], "full") == 0, is_client, fd = settled(&is_client);
-    /* The listener's process: who connected is the child, which it does not wait for. */
+    /* The server is the parent of the client, and does not wait for it. */
     if (!is_client) server(fd, is_full);
     char bytes[64];
     CHECK(write(fd, "hello", 5) == 5);

@@ -1,4 +1,4 @@
-/* What the programs share: a connection between two processes, which is given the time to move. */
+/* Shared by the programs: creates a connection between two processes, and gives it time to move. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -28,7 +28,7 @@
 
 static pid_t peer;
 
-/* A socket that listens at a free port, which is entered in the address. */
+/* Returns a socket that listens at a free port. Writes the port to `address`. */
 static inline int listening(struct sockaddr_in *address) {
     socklen_t length = sizeof *address;
     int listener = socket(AF_INET, SOCK_STREAM, 0);
@@ -38,7 +38,7 @@ static inline int listening(struct sockaddr_in *address) {
     return listener;
 }
 
-/* Bytes to and fro until a connection that can move has moved. */
+/* Exchanges bytes until a connection that can move has moved. */
 static inline void settle(int fd, int begins) {
     char byte = 's';
     for (int i = 0; i < 40; i++) {
@@ -53,7 +53,7 @@ static inline void settle(int fd, int begins) {
     }
 }
 
-/* Listens, and has a child connect; returns the child's end in the child and the accepted one in the parent. */
+/* Listens, and forks a child that connects. Returns the connecting end in the child, and the accepted end in the parent. */
 static int connected(int *is_client) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     int listener = listening(&address);
@@ -73,14 +73,14 @@ static int connected(int *is_client) {
     return fd;
 }
 
-/* As above, and bytes have gone to and fro. */
+/* Like `connected`, and then exchanges bytes until the connection has moved. */
 static inline int settled(int *is_client) {
     int fd = connected(is_client);
     settle(fd, *is_client);
     return fd;
 }
 
-/* Waits for the other process; says how it ended. */
+/* In the parent: waits for the child, and prints how it ended. */
 static inline int over(int is_client) {
     if (is_client) return 0;
     int status;

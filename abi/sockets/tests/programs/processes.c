@@ -1,10 +1,10 @@
-/* Processes that share a connection: the mode is the argument. */
+/* Processes that share a connection. The argument is the mode. */
 #include "pair.h"
 #include <spawn.h>
 
 extern char **environ;
 
-/* The other process sends lines back until there are no more. */
+/* Echoes all bytes until the peer ends. */
 static void echo(int fd) {
     char text[4096];
     ssize_t count;
@@ -31,7 +31,7 @@ int main(int count, char **words) {
     const char *mode = words[1];
     int is_client, fd;
     if (strcmp(mode, "serve") == 0) {
-        /* A child serves what the parent has accepted. */
+        /* A child serves a connection that the parent has accepted. */
         fd = connected(&is_client);
         if (!is_client) {
             pid_t child = fork();
@@ -58,7 +58,7 @@ int main(int count, char **words) {
     }
     say(fd, "before");
     if (strcmp(mode, "snapshot") == 0) {
-        /* A child has it open and does not use it. */
+        /* A child has the connection open and does not use it. */
         pid_t child = fork();
         if (child == 0) {
             usleep(100000);
@@ -67,7 +67,7 @@ int main(int count, char **words) {
         for (int i = 0; i < 20; i++) say(fd, "meanwhile");
         wait_child(child);
     } else if (strcmp(mode, "child") == 0) {
-        /* A child goes on with it, and the parent after it. */
+        /* A child uses the connection, and after that the parent. */
         pid_t child = fork();
         if (child == 0) {
             say(fd, "from the child");

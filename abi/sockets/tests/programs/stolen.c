@@ -1,5 +1,5 @@
-/* A thread waits for bytes of a connection; another one closes its number, and the next connection gets it. The thread
-   may get bytes of its own connection, or an error, but none of the other connection. */
+/* A thread waits for bytes of a connection. Another thread closes its number, which the next connection gets. The thread
+   may get bytes of its own connection, or an error, but no bytes of the next connection. */
 #include "pair.h"
 #include <pthread.h>
 

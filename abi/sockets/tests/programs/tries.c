@@ -1,4 +1,4 @@
-/* A program tries to become others that are not there, and goes on; then it becomes one. */
+/* A program tries to execute programs that do not exist, and continues; then it executes one that exists. */
 #include "pair.h"
 #include <sys/stat.h>
 

@@ -1,4 +1,4 @@
-/* Data out of band: TCP has it, the edge has not. */
+/* Out-of-band data, which TCP has and the edge does not. */
 #include "pair.h"
 
 int main(void) {

@@ -1,9 +1,9 @@
-/* Every way to wait: the mode is the argument. */
+/* All functions that wait. The argument is the mode. */
 #include "pair.h"
 
 static int epoll, epoll_events;
 
-/* Waits for a descriptor to be readable; 1, or 0 after the time. */
+/* Waits until a descriptor is readable. Returns 1, or 0 after a timeout. */
 static int wait_for(const char *mode, int fd, int limit) {
     if (strcmp(mode, "poll") == 0) {
         struct pollfd entry = {fd, POLLIN, 0};
@@ -47,7 +47,7 @@ int main(int count, char **words) {
     int is_client, fd = connected(&is_client);
     char text[1000];
     if (is_client) {
-        /* From before the move until long after it. */
+        /* Exchange bytes from before the move until long after it. */
         for (int i = 0; i < 60; i++) {
             write_all(fd, "question", 8);
             read_all(fd, text, 6);

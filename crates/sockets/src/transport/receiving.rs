@@ -16,9 +16,9 @@ use crate::wire::Implausible;
 /// All positions count bytes of the stream. They satisfy `credited` ≤ `consumed` ≤ `arrived` ≤
 /// `credited` plus the size of the ring.
 ///
-/// The program's threads update
-/// `consumed`, one thread at a time under the caller's lock. The thread inside the engine updates the other positions. The peer may write to the ring at any time, from `arrived`
-/// to `credited` plus the size. A peer that writes elsewhere corrupts only its own stream.
+/// The program's threads update `consumed`, one thread at a time under the caller's lock. The thread
+/// inside the engine updates the other positions. The peer may write to the ring at any time, from
+/// `arrived` to `credited` plus the size. A peer that writes elsewhere corrupts only its own stream.
 #[derive(Debug)]
 pub(crate) struct ReceiveHalf {
     ring: Ring,
