@@ -210,7 +210,7 @@ unsafe fn waited_precisely(
 /// Removes events that the kernel reports because of a switch marker.
 ///
 /// # Safety
-/// If `found` is greater than 0, there are as many events.
+/// If `found` is greater than 0, `events` points to that many events.
 unsafe fn corrected(found: c_int, epoll: c_int, events: *mut epoll_event, hiding: Hiding) -> Found {
     let Ok(count @ 1..) = usize::try_from(found) else { return Found::uncorrected(found) };
     // SAFETY: guaranteed by the caller. Where the kernel's type is packed, so is this one, and needs no alignment.

@@ -1,4 +1,4 @@
-//! The begin of a move: at the first use of a connection, or when a move pays.
+//! Starts the move of a connection: at its first use, or when a move pays.
 
 use std::sync::{Arc, OnceLock};
 

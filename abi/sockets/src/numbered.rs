@@ -134,8 +134,8 @@ impl<T> Register for *mut T {
     }
 }
 
-/// Defines a function that calls, for the number of a kernel call, the interposing function of that
-/// name.
+/// Defines a function that maps the number of a kernel call to the interposing function of that
+/// name, and calls that function.
 macro_rules! by_name {
     ($function:ident; $($number:ident => $symbol:ident($($kind:ty),*) -> $result:ty;)*) => {
         unsafe fn $function(number: c_long, registers: [usize; 6]) -> Option<c_long> {

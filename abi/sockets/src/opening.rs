@@ -134,7 +134,7 @@ macro_rules! opening_stream {
                         $symbol($($argument: $kind),*) -> *mut FILE, else std::ptr::null_mut()
                     );
                     if !stream.is_null() {
-                        // SAFETY: the C library has just created the object.
+                        // SAFETY: the C library has just created the stream.
                         made(unsafe { libc::fileno(stream) });
                     }
                     stream
@@ -164,7 +164,7 @@ opening_stream! {
 unsafe extern "C" fn opendir_of_program(path: *const c_char) -> *mut DIR {
     let folder = call_next!(opendir(path: *const c_char) -> *mut DIR, else std::ptr::null_mut());
     if !folder.is_null() {
-        // SAFETY: the C library has just created the object.
+        // SAFETY: the C library has just opened the folder.
         made(unsafe { libc::dirfd(folder) });
     }
     folder

@@ -71,7 +71,7 @@ unsafe extern "C" fn popen_of_program(command: *const c_char, mode: *const c_cha
         popen(command: *const c_char, mode: *const c_char) -> *mut FILE, else std::ptr::null_mut()
     );
     if !stream.is_null() {
-        // SAFETY: the C library has just created the object.
+        // SAFETY: the C library has just created the stream.
         opening::made(unsafe { libc::fileno(stream) });
     }
     stream

@@ -1,5 +1,6 @@
-//! Memory of earlier connections of this process. Peers without the library are not asked for each
-//! connection. If connections with a service usually last, a new one moves at its first use.
+//! Records about earlier connections of this process. Because of them, peers without the library
+//! are not asked for each connection. If connections with a service usually last, a new one moves
+//! at its first use.
 
 #![expect(clippy::disallowed_methods, reason = "when a peer was silent")]
 
@@ -78,7 +79,7 @@ pub(crate) fn is_unanswered(socket: &Socket) -> bool {
     matches!(route, Some(Route::Left(Reason::NoOffer | Reason::NoAnswer)))
 }
 
-/// Calls `ask` with the memory. Returns `None` if another thread holds the lock: the result is not
+/// Calls `ask` with the records. Returns `None` if another thread holds the lock: the result is not
 /// essential, and in a forked child that thread may not exist.
 fn with<R>(socket: &Socket, ask: impl FnOnce(&mut Peers, Duration, Service) -> R) -> Option<R> {
     with_service(Service::of(socket.role, socket.local, socket.peer), ask)

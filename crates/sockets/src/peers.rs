@@ -1,7 +1,7 @@
-//! Memory of earlier connections: which services have silent peers, and which services have lasting
-//! connections.
+//! Records about earlier connections: which services have silent peers, and which services have
+//! lasting connections.
 //!
-//! With this memory, a peer without the library is asked once a minute, and not for each
+//! Because of these records, a peer without the library is asked once a minute, and not for each
 //! connection.
 
 use std::collections::HashMap;

@@ -7,8 +7,8 @@
 use thiserror::Error;
 use wire_edge::RemoteKey;
 
-/// The switch marker: a side writes it into the TCP connection behind its last byte there. The peer
-/// has chosen its bytes at random.
+/// The switch marker, which a side writes into the TCP connection behind its last byte there. The
+/// peer has chosen its bytes at random, and expects them.
 #[derive(Clone, Copy, Eq, PartialEq)]
 pub(crate) struct SwitchMarker(pub(crate) [u8; SwitchMarker::BYTES]);
 

@@ -57,7 +57,7 @@ type Known = (Arc<Stream>, [Arc<Buffer>; 2], Arc<Connection>);
 pub(crate) struct Network {
     streams: Mutex<Vec<Known>>,
     held: HeldStreams,
-    /// Arrived data is not acknowledged yet.
+    /// While set, arrived data is not acknowledged.
     pub(crate) is_slow: AtomicBool,
     unacknowledged: Mutex<Vec<(usize, u32)>>,
     /// The group is lost and carries nothing.

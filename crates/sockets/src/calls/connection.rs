@@ -308,7 +308,8 @@ impl Connection {
         }
     }
 
-    /// Returns whether this side echoes its own switch marker, because it does not know the peer's.
+    /// Returns whether this side echoes the switch marker that it expects, because it does not know
+    /// the one that the peer expects.
     pub(crate) fn is_echoing(&self) -> bool {
         self.life.is_echoing()
     }

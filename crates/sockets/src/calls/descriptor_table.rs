@@ -12,19 +12,19 @@ pub trait DescriptorTable: Send + Sync {
     /// Returns `None` if the program has closed the socket or no descriptor number is free.
     fn duplicate(&self, token: u64) -> Option<OwnedFd>;
 
-    /// Replaces the TCP socket by
-    /// `end` at all of its numbers, and in each epoll set. Returns false if the program has closed the socket; `end`
-    /// is then closed.
+    /// Replaces the TCP socket by `end` at all of its numbers, and in each epoll set. Returns false
+    /// if the program has closed the socket; `end` is then closed.
     fn put(&self, token: u64, end: OwnedFd) -> bool;
 
     /// Returns whether another process may still use the TCP socket, for example after a fork. If
     /// so, the connection cannot move.
     fn is_shared(&self, token: u64) -> bool;
 
-    /// Handles that the connection was left to TCP. The token is not used in later calls.
+    /// Notifies the table that the connection was left to TCP. The token is not used in later
+    /// calls.
     fn decided(&self, token: u64);
 
-    /// Handles that all descriptors of a moved connection are closed, perhaps by calls that are not
-    /// interposed. Its numbers are free or name other files.
+    /// Notifies the table that all descriptors of a moved connection are closed, perhaps by calls
+    /// that are not interposed. Its numbers are free or name other files.
     fn closed(&self, token: u64);
 }

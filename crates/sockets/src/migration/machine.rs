@@ -33,7 +33,7 @@ pub(crate) enum Phase {
     Grouping,
     /// The connecting side has sent a join. The peer's switch marker may come in TCP.
     Joining,
-    /// This side is about to write the peer's switch marker into the TCP connection.
+    /// This side is about to write its switch marker into the TCP connection.
     Switching,
     /// This side has written its switch marker. Its later bytes go over the link group.
     OnEdge,
@@ -147,7 +147,8 @@ pub(crate) enum Action {
     SendReset,
     /// Search TCP for the peer's switch marker. Search again when more bytes arrive.
     LookForMarker,
-    /// Try to write the peer's switch marker, or this side's own if the peer's is not known.
+    /// Try to write the switch marker that the peer expects. If that marker is not known, echo the
+    /// one that this side expects.
     WriteMarker,
     /// Replace the TCP socket by the stream.
     Switch,
@@ -195,7 +196,8 @@ pub(crate) struct Migration {
     is_group_lost: bool,
     /// The connection returns to TCP as soon as the switch marker is written.
     is_to_return: bool,
-    /// This side echoes its own switch marker, because it does not know the peer's.
+    /// This side echoes the switch marker that it expects, because it does not know the one that
+    /// the peer expects.
     is_echoing: bool,
     /// The reason why the connection stays on TCP if no switch marker comes.
     why: Reason,
@@ -244,7 +246,8 @@ impl Migration {
         self.is_closed
     }
 
-    /// Returns whether this side echoes its own switch marker instead of writing the peer's.
+    /// Returns whether this side echoes the switch marker that it expects, instead of writing the
+    /// one that the peer expects.
     pub(crate) const fn is_echoing(&self) -> bool {
         self.is_echoing
     }

@@ -213,8 +213,8 @@ impl Exchange {
 }
 
 impl Exchange {
-    /// Waits until the engine has made progress on `interest`, a descriptor in `others` is ready,
-    /// or `limit` has passed.
+    /// Waits until `ready` returns true, a descriptor in `others` is ready, or `limit` has passed.
+    /// `interest` names the events after which `ready` is called again.
     pub(crate) fn wait(
         &self,
         interest: Interest<'_>,

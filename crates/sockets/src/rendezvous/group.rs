@@ -167,7 +167,7 @@ impl Group {
 
     //= sockets-protocol.md: message.5
     /// Checks the number of queued messages. Without the limit, a peer that keeps sending requests
-    /// but receives no answers would exhaust the memory.
+    /// but does not accept the answers would exhaust the memory.
     pub(crate) fn check_outbox(&self) -> Result<(), TakesNoAnswers> {
         let limit = MESSAGES_MAX + MESSAGES_OF_STREAM * self.streams.len();
         let waiting = self.outbox.len();
@@ -205,9 +205,9 @@ impl Group {
     }
 }
 
-/// The peer keeps sending requests but receives no answers.
+/// The peer keeps sending requests but does not accept the answers.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
-#[error("it takes no answers: {0} are pending")]
+#[error("{0} answers are pending, because the peer accepts none")]
 pub(crate) struct TakesNoAnswers(usize);
 
 /// A write of data into the peer's ring.

@@ -272,7 +272,7 @@ fn of_sockets(mut config: RuntimeConfig, polling: Polling) -> RuntimeConfig {
 const REGIONS_MAX: u32 = 16 * GROUPS_MAX;
 
 /// The time for which a peer may be silent while operations are pending, in nanoseconds. A program
-/// should see an error within 5 s after a link was cut, and the silence may be noticed a second
+/// should get an error within 5 s after a link was cut, and the silence may be noticed a second
 /// late.
 const SILENCE_NS: u64 = 3_000_000_000;
 

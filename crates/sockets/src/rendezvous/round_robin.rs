@@ -94,7 +94,7 @@ impl<G: Copy + Eq + Hash, S> RoundRobin<G, S> {
         self.queues.get_mut(&group)?.streams.pop_front()
     }
 
-    /// Ends the service of a group. Queues it behind the other groups if it has more streams.
+    /// Queues a group that was served behind the other groups, if it has more streams.
     pub(crate) fn put_back(&mut self, group: G) {
         let Some(queue) = self.queues.get_mut(&group) else { return };
         if !queue.streams.is_empty() {

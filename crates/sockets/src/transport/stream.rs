@@ -39,8 +39,7 @@ pub(crate) struct StreamParts {
     /// The switch marker that the peer writes into the TCP connection, and for which this side
     /// waits.
     pub(crate) expected: SwitchMarker,
-    /// The switch marker of this side, which the peer waits for. The peer echoes it if it does not
-    /// know its own.
+    /// The switch marker that this side writes. The peer echoes it if it does not know `expected`.
     pub(crate) echo: Option<SwitchMarker>,
     /// Wakes the endpoint when the stream has something to post.
     pub(crate) doorbell: Box<dyn StreamDoorbell>,

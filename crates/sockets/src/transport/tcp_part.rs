@@ -22,7 +22,7 @@ pub(crate) struct TcpPart {
     socket: Mutex<Arc<OwnedFd>>,
     /// The switch marker that the peer writes behind its last byte.
     expected: SwitchMarker,
-    /// The switch marker of this side. The peer echoes it if it does not know its own.
+    /// The switch marker that this side writes. The peer echoes it if it does not know `expected`.
     echo: Option<SwitchMarker>,
     /// The program has read all bytes before the switch marker. The next bytes are in the ring.
     has_ended: AtomicBool,
@@ -46,7 +46,8 @@ struct Prefix {
 enum SwitchedBy {
     /// The switch marker.
     Marker,
-    /// The echo: the peer has written its own marker, because it does not know this side's.
+    /// The echo: the peer has written the marker that it expects, because it does not know the one
+    /// that this side expects.
     Echo,
     /// The end of TCP, in place of a marker.
     End,

@@ -211,8 +211,8 @@ impl State {
         Some(Ok(()))
     }
 
-    /// Returns whether all bytes have arrived and both ends agree. Must hold when the only events
-    /// left are the begin of a return and the loss of the group.
+    /// Returns whether all bytes have arrived and both ends agree. This must hold when the only
+    /// events left are the start of a return and the loss of the group.
     fn is_whole(&self, limits: Limits) -> bool {
         let is_agreed = self.ends[0].is_home == self.ends[1].is_home;
         is_agreed && self.ends.iter().all(|end| end.got == limits.written)

@@ -239,8 +239,8 @@ impl ConnectionTable {
     }
 
     //= sockets-protocol.md: join.6
-    /// Tries to write the peer's switch marker into the TCP connection, or this side's own if the
-    /// peer's is not known.
+    /// Tries to write into the TCP connection the switch marker that the peer expects. If that
+    /// marker is not known, echoes the one that this side expects.
     pub(super) fn write_marker(&mut self, turn: &mut EngineTurn<'_, '_>, id: u64) {
         let Some(undecided) = self.undecided.get(&id) else { return };
         let Some(entry) = undecided.stream.and_then(|number| self.streams.get(number)) else {

@@ -5,9 +5,8 @@
 //! ./x loom
 //! ```
 //!
-//! With `--cfg loom_mutation` in RUSTFLAGS, the position
-//! `written` is stored with release semantics only, and `bytes_held_back_go_with_the_acknowledgement`
-//! must fail.
+//! With `--cfg loom_mutation` in RUSTFLAGS, the position `written` is stored with release semantics
+//! only, and `bytes_held_back_go_with_the_acknowledgement` must fail.
 
 use std::collections::VecDeque;
 
