@@ -38,7 +38,7 @@ pub(crate) fn is_any() -> bool {
     COUNT.load(Ordering::SeqCst) != 0
 }
 
-/// In a forked child: resets the count, which is that of the parent.
+/// Resets the count in a forked child, where it is that of the parent.
 pub(crate) fn forget_in_child() {
     COUNT.store(0, Ordering::SeqCst);
 }

@@ -89,7 +89,7 @@ fn take_bit(bits: &Cell<u64>, signal: c_int) -> bool {
     all >> signal & 1 == 1
 }
 
-/// The handler that the kernel calls for all signals.
+/// Runs or defers the program's handler. The kernel calls this function for each signal.
 unsafe extern "C" fn came(signal: c_int, about: *mut siginfo_t, context: *mut c_void) {
     let before = errno();
     if handlers::is_inside() {

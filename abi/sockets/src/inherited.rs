@@ -42,8 +42,8 @@ impl Channel {
     }
 }
 
-/// In the parent: starts to answer a child, and the children of that child, until all of them have
-/// ended.
+/// Starts to answer a child, and the children of that child, until all of them have ended. Called
+/// in the parent.
 pub(crate) fn serve(channel: OwnedFd, connections: Vec<Arc<Socket>>) {
     let served = Arc::new(Served { channel, connections });
     lock(&SERVED).push(Arc::clone(&served));
@@ -107,7 +107,7 @@ pub(crate) struct Parent {
     home: Vec<u64>,
 }
 
-/// In a child: sets the channel to the parent.
+/// Sets the channel to the parent. Called in a child.
 pub(crate) fn begin_child(mut asking: Asking, channel: Option<OwnedFd>) {
     let parent = channel.map(|channel| Parent { channel, home: Vec::new() });
     // The parent's channel to its own parent is closed, and not used: the parent has fetched all
@@ -125,8 +125,8 @@ pub(crate) fn hold() -> Asking {
     lock(&PARENT)
 }
 
-/// In a child: asks the parent to return a connection to TCP, because this process begins to use
-/// it.
+/// Asks the parent to return a connection to TCP. Called in a child that begins to use the
+/// connection.
 pub(crate) fn fetch(socket: &Socket, fd: c_int) {
     // One thread asks at a time.
     let mut parent = hold();

@@ -148,7 +148,7 @@ pub(crate) fn hold() -> MutexGuard<'static, ()> {
     STARTING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// In a forked child: drops the instance of the parent.
+/// Drops the instance of the parent. Called in a forked child.
 pub(crate) fn forget_in_child() {
     this_process::begin();
     HAS_FAILED.store(false, Ordering::Relaxed);

@@ -39,7 +39,7 @@ impl Drop for Reservation {
     }
 }
 
-/// In a forked child: clears the reservations, which belong to the parent.
+/// Clears the reservations in a forked child, where they are those of the parent.
 pub(crate) fn forget_in_child() {
     MOVING.store(0, Ordering::SeqCst);
 }

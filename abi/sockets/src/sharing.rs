@@ -72,7 +72,7 @@ impl Share {
         self.counter().fetch_add(1, Ordering::SeqCst);
     }
 
-    /// In a child: returns the share that was [added](Self::add) for it.
+    /// Returns the share that was [added](Self::add) for a child. Called in the child.
     pub(crate) fn of_child(&self) -> Self {
         let has_ended = AtomicBool::new(false);
         Self { counters: Arc::clone(&self.counters), index: self.index, has_ended }

@@ -119,12 +119,12 @@ impl Socket {
         }
     }
 
-    /// In a forked child: stores the TCP socket.
+    /// Stores the TCP socket of a moved connection. Called in a forked child.
     pub(crate) fn keep_tcp(&self, tcp: OwnedFd) {
         self.tcp.get_or_init(|| tcp);
     }
 
-    /// In a forked child: returns the TCP socket.
+    /// Returns the TCP socket that [`Socket::keep_tcp`] has stored.
     pub(crate) fn tcp(&self) -> Option<&OwnedFd> {
         self.tcp.get()
     }

@@ -94,8 +94,8 @@ pub(crate) fn clear(fd: c_int) {
     }
 }
 
-/// In a forked child: closes the copies of the library's sockets, event descriptors and `epoll`
-/// sets, except those in `kept`. Files such as the log stay open.
+/// Closes the copies of the library's sockets, event descriptors and `epoll` sets in a forked
+/// child, except those in `kept`. Files such as the log stay open.
 pub(crate) fn close_private(kept: &[c_int]) {
     let is_closed = |fd: &c_int| kind(*fd) == Kind::Private && !kept.contains(fd);
     for fd in (0..=highest()).filter(is_closed) {

@@ -14,7 +14,7 @@ pub(crate) fn behind<'a>(into: &'a mut [IoSliceMut<'_>], done: usize) -> Vec<IoS
     rest.collect()
 }
 
-/// Like [`behind`], for bytes to send.
+/// Does the same as [`behind`] for bytes to send.
 pub(crate) fn rest_of<'a>(from: &'a [IoSlice<'_>], done: usize) -> Vec<IoSlice<'a>> {
     let mut skipped = done;
     let rest = from.iter().filter_map(|slice| {

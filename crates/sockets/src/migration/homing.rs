@@ -78,8 +78,8 @@ impl Homing {
         Self { record: Record { taken }.encode(), recorded: 0, next: None, written }
     }
 
-    /// Like [`Homing::new`], for an end that has shut TCP down for writing. The peer treats the end
-    /// of TCP as a record of 0 bytes.
+    /// Does the same as [`Homing::new`] for an end that has shut TCP down for writing. The peer
+    /// treats the end of TCP as a record of 0 bytes.
     pub(crate) fn without_record(written: u64) -> Self {
         Self { recorded: Record::BYTES, ..Self::new(0, written) }
     }

@@ -32,9 +32,9 @@ impl Doorbell {
         self.exchange.ring();
     }
 
-    /// Like [`Doorbell::ring`], but for callers inside the engine or with such a lock. The stream
-    /// is served in this turn or the next. A thread outside the engine must ring after it has
-    /// released its locks.
+    /// Does the same as [`Doorbell::ring`] for callers inside the engine or with such a lock. The
+    /// stream is served in this turn or the next. A thread outside the engine must ring after it
+    /// has released its locks.
     pub(crate) fn mark(&self) {
         if !self.is_marked.swap(true, Ordering::AcqRel) {
             self.exchange.mark(self.number);

@@ -19,7 +19,7 @@ pub(crate) trait StreamDoorbell: Send + Sync {
     /// Notifies the endpoint that the stream has operations to post. Must be called outside the
     /// engine, and without locks that are taken inside it.
     fn ring(&self);
-    /// Like [`StreamDoorbell::ring`], but for callers inside the engine or with such a lock.
+    /// Does the same as [`StreamDoorbell::ring`] for callers inside the engine or with such a lock.
     fn mark(&self);
     /// Watches a descriptor, and notifies the stream when the descriptor is ready.
     fn watch(

@@ -34,7 +34,7 @@ fn idle_connections_take_little_memory() {
     println!("figure: resident memory of an idle connection, KiB: {each:.1}");
 }
 
-/// Resident memory of this process, in KiB.
+/// Returns the resident memory of this process, in KiB.
 fn resident_kib() -> u64 {
     let status = fs::read_to_string("/proc/self/status").expect("procfs is mounted");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -28,15 +28,13 @@ enum Planted {
     ForgetsAnswer,
     /// The accepting end is reset if the group is lost before the switch marker has come.
     DoesNotWait,
-    /// The accepting end ends the connection if the group is lost while a part of the switch marker
-    /// is written.
+    /// The accepting end gives up if the group is lost while a part of the marker is written.
     LeavesRestOfMarker,
     /// The connecting end does not echo its switch marker.
     DoesNotEcho,
     /// The program of the connecting end continues to write behind the echo.
     WritesBehindEcho,
-    /// The program of the connecting end reads bytes of the ring, although the peer cannot learn of
-    /// that.
+    /// The connecting end's program reads the ring, although the peer cannot learn of that.
     ReadsRingBehindEnd,
     /// An end that waits for the switch marker is reset by the end of TCP.
     ResetsAtEnd,
@@ -100,8 +98,7 @@ struct End {
     reading: Reading,
     has_stream: bool,
     has_rings: bool,
-    /// Number of halves of the switch marker that this end has written (`marker_written`) and
-    /// received (`seen`).
+    /// Number of halves of the switch marker that this end has written, and received (`seen`).
     marker_written: u8,
     seen: u8,
     /// The end neither reads nor posts bytes of the ring.
@@ -413,8 +410,7 @@ impl State {
             end.by_tcp = end.written;
             end.reading = Reading::Plain;
             end.is_ringless |= is_echo || end.migration.has_ended_tcp();
-            // The stream reads TCP after the switch marker is written, and before the phase
-            // changes.
+            // The stream reads TCP after the marker is written, and before the phase changes.
             while self.pump(planted, index) {}
         }
         self.feed(planted, index, event, now);
@@ -914,8 +910,7 @@ const LOST: [(usize, Step); 8] = [
     (0, Step::SeeLoss),
 ];
 
-/// The answer arrives after the connecting end has stopped waiting and its program has shut TCP
-/// down.
+/// The answer arrives after the connecting end gave up and its program has shut TCP down.
 const LATE_ANSWER: [(usize, Step); 11] = [
     (0, Step::Begin),
     (1, Step::Begin),
