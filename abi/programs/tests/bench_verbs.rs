@@ -93,6 +93,7 @@ fn an_interrupted_bench_verbs_leaves_no_namespace_and_no_folder() {
 
 /// Ranks have their own process groups, and a daemon on another host starts one of them.
 #[test]
+#[ignore = "slow: run by `./x acceptance paper-001`"]
 fn an_interrupted_bench_verbs_leaves_no_rank_of_mpi() {
     if !are_installed(&["mpirun.openmpi", "mpicc.openmpi"]) {
         return;
@@ -122,6 +123,7 @@ fn is_missing(cannot_run: Option<&String>) -> bool {
 }
 
 #[test]
+#[ignore = "slow: run by `./x acceptance paper-001`"]
 fn availability_has_a_curve_of_each_method_and_carrier() {
     let words = "--quick --tests availability --runs 1 --seconds 0.1 --sizes 64K";
     let Some(report) = report(words) else { return };
@@ -158,6 +160,7 @@ fn availability_has_a_curve_of_each_method_and_carrier() {
 }
 
 #[test]
+#[ignore = "slow: run by `./x acceptance paper-001`"]
 fn registration_has_costs_of_sizes_kinds_regions_and_threads() {
     let words = "--quick --tests registration --runs 2 --seconds 0.01 --sizes 4K,1M";
     let Some(report) = report(words) else { return };
@@ -180,6 +183,7 @@ fn registration_has_costs_of_sizes_kinds_regions_and_threads() {
 }
 
 #[test]
+#[ignore = "slow: run by `./x acceptance paper-001`"]
 fn mpi_is_measured_over_the_device_and_over_its_own_tcp() {
     let words = "--quick --tests mpi --runs 1 --seconds 0.1 --sizes 64K --windows 4";
     let Some(report) = report(words) else { return };

@@ -152,7 +152,11 @@ pub(super) fn tests(package: &str, chosen: &str) -> Result<Found, Failure> {
     eprintln!("-- cargo test --package {package} {chosen}");
     let mut command = cargo();
     command.args(["test", "--package", &package, "--no-fail-fast"]);
-    command.args(chosen.split_whitespace()).args(["--", "--show-output"]);
+    command.args(chosen.split_whitespace());
+    if !chosen.contains(" -- ") {
+        command.arg("--");
+    }
+    command.arg("--show-output");
     let output = run(&mut command)?;
     match tested(&String::from_utf8_lossy(&output.stdout)) {
         Err(None) if output.status.success() => {

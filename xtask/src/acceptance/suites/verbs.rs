@@ -215,6 +215,12 @@ pub(super) const PAPER_001: &[Row] = &[
         "--test=bench_verbs --test=comb --test=memory_registration --test=mpi_tools",
         true,
     ),
+    super::none_fails(
+        "ethernot bench verbs: availability, registration, MPI; an interrupted run leaves no rank",
+        "programs",
+        "--test=bench_verbs -- --ignored",
+        false,
+    ),
     availability(
         "COMB, nothing sent: availability",
         Bound::AtLeast(0.99, "of the CPU"),
