@@ -1,8 +1,5 @@
 //! Checks the documentation of public functions. It begins with a verb in the third person, and for
 //! a function that returns a `Result` it has a section on errors.
-//!
-//! A crate has at most as many functions that break these rules as [`KNOWN`] says, and none if it
-//! is not listed there. The numbers only decrease.
 
 use syn::{Attribute, Expr, File, ImplItem, Item, Lit, Meta, ReturnType, Signature};
 use syn::{TraitItem, Type, Visibility};
@@ -73,9 +70,6 @@ const NO_VERBS: &[&str] = &[
     "Works",
 ];
 
-/// Crates with such functions: the maximum number without a verb, and without an errors section.
-const KNOWN: &[(&str, usize, usize)] = &[];
-
 /// Faults in the documentation of a crate's functions, one line each.
 #[derive(Default)]
 struct Found {
@@ -109,13 +103,11 @@ pub(super) fn check_item_docs(
             })?;
             found.take_file(&place, &file);
         }
-        let known = KNOWN.iter().find(|(name, ..)| *name == package.name);
-        let (_, verbs, errors) = known.copied().unwrap_or(("", 0, 0));
         let what = "functions whose documentation does not begin with a verb in the third person \
                     (\"Returns …\", \"Whether …\")";
-        violations.extend(violation(&package.name, &found.without_verb, verbs, what));
+        violations.extend(violation(&package.name, &found.without_verb, what));
         let what = "functions that return a `Result` have no section `# Errors`";
-        violations.extend(violation(&package.name, &found.without_errors, errors, what));
+        violations.extend(violation(&package.name, &found.without_errors, what));
         total.functions += found.functions;
         total.without_verb.append(&mut found.without_verb);
         total.without_errors.append(&mut found.without_errors);
@@ -129,19 +121,9 @@ pub(super) fn check_item_docs(
     Ok((violations, summary))
 }
 
-fn violation(package: &str, found: &[String], most: usize, what: &str) -> Option<Violation> {
-    if found.len() == most {
-        return None;
-    }
-    let what = if found.len() > most {
-        format!("{} {what}, {most} at most may: {}", found.len(), found.join(", "))
-    } else {
-        format!(
-            "only {} {what}, not {most}; say so in KNOWN of xtask/src/tidy/item_docs.rs",
-            found.len()
-        )
-    };
-    Some(Violation { place: package.to_owned(), what })
+fn violation(package: &str, found: &[String], what: &str) -> Option<Violation> {
+    let listed = || format!("{} {what}: {}", found.len(), found.join(", "));
+    (!found.is_empty()).then(|| Violation { place: package.to_owned(), what: listed() })
 }
 
 impl Found {
@@ -291,10 +273,9 @@ mod tests {
     }
 
     #[test]
-    fn known_numbers_only_fall() {
+    fn each_fault_is_refused() {
         let found = ["x".to_owned()];
-        assert!(violation("a", &found, 1, "f").is_none());
-        assert!(violation("a", &found, 0, "f").is_some());
-        assert!(violation("a", &found, 2, "f").is_some(), "the number must fall");
+        assert!(violation("a", &found, "f").is_some());
+        assert!(violation("a", &[], "f").is_none());
     }
 }

@@ -1,9 +1,7 @@
 //! Finds words in names that stop a reader who knows the field: in identifiers of Rust, C and
 //! Python, and in file names.
 //!
-//! A name counts once for each file that contains it. Each crate or folder has at most as many as
-//! [`KNOWN`] says, and none if it is not listed there. The numbers only decrease: a change that
-//! adds such a name is refused.
+//! No crate or folder may have one, apart from [`EXCEPTIONS`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -77,9 +75,6 @@ const LETTERS: &[&str] = &["letter", "letters"];
 
 const SEALS: &[&str] = &["seal", "seals", "sealed", "unsealed"];
 
-/// Crates and folders with such names, and their maximum number.
-const KNOWN: &[(&str, usize)] = &[];
-
 /// The names of each file of a crate or folder, with the words that they contain.
 type Found = BTreeMap<(String, String), BTreeSet<&'static str>>;
 
@@ -87,11 +82,7 @@ type Found = BTreeMap<(String, String), BTreeSet<&'static str>>;
 /// a reader.
 pub(super) fn check_names(workspace: &Workspace) -> Result<(Vec<Violation>, String), XtaskError> {
     let found = found(workspace)?;
-    let mut violations = Vec::new();
-    for (owner, names) in &found {
-        let most = KNOWN.iter().find(|(known, _)| known == owner).map_or(0, |(_, most)| *most);
-        violations.extend(check(owner, names, most));
-    }
+    let violations = found.iter().filter_map(|(owner, names)| check(owner, names)).collect();
     let left: usize = found.values().map(BTreeMap::len).sum();
     let owners = found.values().filter(|names| !names.is_empty()).count();
     let summary = format!(
@@ -139,8 +130,8 @@ fn owner_of(workspace: &Workspace, path: &Path) -> (String, String) {
     (folder.to_owned(), file.to_owned())
 }
 
-fn check(owner: &str, names: &Found, most: usize) -> Option<Violation> {
-    if names.len() <= most {
+fn check(owner: &str, names: &Found) -> Option<Violation> {
+    if names.is_empty() {
         return None;
     }
     let listed: Vec<_> = names
@@ -151,7 +142,7 @@ fn check(owner: &str, names: &Found, most: usize) -> Option<Violation> {
         })
         .collect();
     let what = format!(
-        "{} names stop a reader, {most} at most may; docs/glossary.md has the list:\n  {}",
+        "{} names stop a reader; docs/glossary.md has the list:\n  {}",
         names.len(),
         listed.join("\n  ")
     );
@@ -306,11 +297,11 @@ mod tests {
     }
 
     #[test]
-    fn more_than_is_known_is_refused_with_what_to_write() {
+    fn each_name_is_refused_with_what_to_write() {
         let mut names = Found::new();
+        assert_eq!(check("a", &names), None);
         add(&mut names, "a", "b.rs", "nobody_told");
-        assert_eq!(check("a", &names, 1), None);
-        let refused = check("a", &names, 0).unwrap().to_string();
+        let refused = check("a", &names).unwrap().to_string();
         assert!(refused.contains("`nobody_told` in b.rs: not \"nobody\" but no peer"), "{refused}");
     }
 }

@@ -1,7 +1,6 @@
 //! Finds words in comments and documents that stop a reader who knows the field.
 //!
-//! Each crate and each document has at most as many as [`KNOWN`] says, and none if it is not listed
-//! there. The numbers only decrease: a change that adds such a word is refused.
+//! No crate and no document may have one.
 
 use std::collections::BTreeMap;
 
@@ -44,20 +43,13 @@ pub(super) const PATTERNS: &[(&str, &str)] = &[
     ("seals", "switch markers"),
 ];
 
-/// Crates and documents with such words, and their maximum number.
-const KNOWN: &[(&str, usize)] = &[("docs/architecture.md", 4)];
-
 /// The number of occurrences of each pattern in the texts of a crate or document.
 type Found = BTreeMap<&'static str, usize>;
 
 /// Checks all crates and documents. Returns violations, and a summary of what is left for a reader.
 pub(super) fn check_words(workspace: &Workspace) -> Result<(Vec<Violation>, String), XtaskError> {
     let found = found(workspace)?;
-    let mut violations = Vec::new();
-    for (place, words) in &found {
-        let most = KNOWN.iter().find(|(name, _)| name == place).map_or(0, |(_, most)| *most);
-        violations.extend(check(place, words, most));
-    }
+    let violations = found.iter().filter_map(|(place, words)| check(place, words)).collect();
     let left: usize = found.values().flat_map(BTreeMap::values).sum();
     let places = found.values().filter(|words| !words.is_empty()).count();
     let summary = format!(
@@ -103,9 +95,9 @@ fn found(workspace: &Workspace) -> Result<BTreeMap<String, Found>, XtaskError> {
     Ok(found)
 }
 
-fn check(place: &str, words: &Found, most: usize) -> Option<Violation> {
+fn check(place: &str, words: &Found) -> Option<Violation> {
     let total: usize = words.values().sum();
-    if total <= most {
+    if total == 0 {
         return None;
     }
     let instead =
@@ -115,8 +107,7 @@ fn check(place: &str, words: &Found, most: usize) -> Option<Violation> {
         .map(|(word, count)| format!("\"{word}\" {count} times: write {}", instead(word)))
         .collect();
     let what = format!(
-        "{total} words of comments or text stop a reader, {most} at most may ({}); docs/glossary.md \
-         has the list",
+        "{total} words of comments or text stop a reader ({}); docs/glossary.md has the list",
         listed.join("; ")
     );
     Some(Violation { place: place.to_owned(), what })
@@ -203,10 +194,10 @@ mod tests {
     }
 
     #[test]
-    fn more_than_is_known_is_refused_with_what_to_write() {
+    fn each_word_is_refused_with_what_to_write() {
+        assert_eq!(check("a", &Found::new()), None);
         let words = of(&["nobody", "nobody"]);
-        assert_eq!(check("a", &words, 2), None);
-        let refused = check("a", &words, 1).unwrap().to_string();
+        let refused = check("a", &words).unwrap().to_string();
         assert!(refused.contains("\"nobody\" 2 times: write no peer"), "{refused}");
     }
 }

@@ -5,30 +5,12 @@ use std::time::Duration;
 use super::comb_document::CombDocument;
 use super::contender::{EDGE, TCP};
 use super::curves::{Availability, Carrier, Curve, Method, Taken};
-use super::document::DocumentError;
 use super::hosts::Hosts;
 use super::mpi::{Mpi, MpiError, Over, Tool};
-use super::pass::{LISTENS, NOT_ASKED_FOR, joined};
+use super::pass::{LISTENS, NOT_ASKED_FOR, SampleError, joined};
 use super::{DeviceRow, Wishes};
 use crate::run::Observer;
 use crate::unmodified::running::{ProgramError, ProgramPlace, Running};
-
-/// Why a sample does not count.
-#[derive(Debug, thiserror::Error)]
-enum CombError {
-    #[error(transparent)]
-    Program(#[from] ProgramError),
-    #[error(transparent)]
-    Mpi(#[from] MpiError),
-    #[error(transparent)]
-    Document(#[from] DocumentError),
-    #[error(
-        "the program measured {0} points where {1} were asked for; install it together with this command"
-    )]
-    Points(usize, usize),
-    #[error("the program ran on device {0} instead of {EDGE}")]
-    Device(String),
-}
 
 /// How many samples [`measure`] takes.
 pub(super) fn samples(wishes: &Wishes) -> u64 {
@@ -103,7 +85,7 @@ struct Combing<'a> {
 
 impl Combing<'_> {
     /// Measures all points once.
-    fn sample(&self) -> Result<CombDocument, CombError> {
+    fn sample(&self) -> Result<CombDocument, SampleError> {
         let document = match self.carrier {
             Carrier::Mpi(mpi, over) => {
                 let mpis = self.hosts.mpis().ok_or(MpiError::not_prepared())?;
@@ -119,10 +101,10 @@ impl Combing<'_> {
         };
         let expected = self.plan.sizes.len() * self.plan.intervals.len();
         if document.points.len() != expected {
-            return Err(CombError::Points(document.points.len(), expected));
+            return Err(SampleError::Points(document.points.len(), expected));
         }
         if self.carrier == Carrier::Edge && document.device.name != EDGE {
-            return Err(CombError::Device(document.device.name));
+            return Err(SampleError::Device(document.device.name, EDGE));
         }
         Ok(document)
     }

@@ -53,7 +53,7 @@ pub(super) struct Pass {
 
 /// Why a sample does not count.
 #[derive(Debug, thiserror::Error)]
-enum SampleError {
+pub(super) enum SampleError {
     #[error(transparent)]
     Program(#[from] ProgramError),
     #[error(transparent)]
