@@ -240,7 +240,7 @@ pub(super) const PAPER_001: &[Row] = &[
         "/value/median",
     ),
     availability(
-        "same, MPICH",
+        "same, MPICH over the device against over TCP",
         Bound::AtLeast(1.5, "x"),
         &curve_ratio!("polling-262144-mpich-edge0", "mpich-tcp"),
         "/value/median",
