@@ -188,7 +188,7 @@ mod tests {
     fn the_list_has_every_item_and_says_what_waits() {
         let papers: Vec<Chosen> = printed::all().iter().map(Chosen::whole).collect();
         let list = papers_list(&papers, &[], 200);
-        assert!(list.contains("no code yet: issue 36"), "{list}");
+        assert!(list.contains("no code yet: issue 38"), "{list}");
         assert!(list.contains("35 figures and tables"), "{list}");
     }
 
