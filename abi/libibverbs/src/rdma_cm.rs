@@ -4,6 +4,7 @@ mod addresses;
 mod calls;
 mod devices;
 mod endpoints;
+mod event_loop;
 mod events;
 mod groups;
 mod ids;

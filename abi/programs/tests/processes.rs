@@ -45,6 +45,11 @@ fn a_message_may_be_as_long_as_the_port_reports() {
 }
 
 #[test]
+fn an_event_loop_whose_channel_is_destroyed_waits_for_the_exit() {
+    run("event_loop", "");
+}
+
+#[test]
 fn a_program_may_unload_the_library() {
     run("process", "unload");
 }

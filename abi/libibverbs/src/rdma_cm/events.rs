@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use rdma_cm::{Details, Event, EventKind, Id};
 use verbs::Error;
 
+use super::event_loop;
 use super::ids::{self, Channel};
 use super::layout::{
     rdma_cm_event, rdma_cm_id, rdma_conn_param, rdma_event_channel, rdma_event_param, rdma_ud_param,
@@ -31,8 +32,15 @@ pub(crate) unsafe extern "C" fn rdma_get_cm_event(
         if event.is_null() {
             return invalid("the pointer for the event is null");
         }
-        // SAFETY: guaranteed by the caller.
-        unsafe { *event = take(channel)? };
+        // SAFETY: guaranteed by the caller; of a destroyed channel the shell is kept.
+        if event_loop::is_of(channel) && unsafe { Channel::ours(channel, "channel") }.is_err() {
+            event_loop::wait_for_exit();
+        }
+        // SAFETY: guaranteed by the caller. `take` succeeds only if the channel exists.
+        unsafe {
+            *event = take(channel)?;
+            event_loop::on_event(channel, (*channel).fd);
+        }
         Ok(0)
     })
 }

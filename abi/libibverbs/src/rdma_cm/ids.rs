@@ -11,6 +11,7 @@ use verbs::{Error, QueuePairType};
 
 use super::addresses::storage;
 use super::devices::shared;
+use super::event_loop;
 use super::events;
 use super::layout::{
     NO_GID, ibv_sa_path_rec, rdma_addr, rdma_cm_event, rdma_cm_id, rdma_event_channel,
@@ -95,6 +96,7 @@ pub(super) fn make_channel() -> Result<*mut rdma_event_channel, Error> {
 #[unsafe(export_name = "ethernot_rdma_destroy_event_channel")]
 pub(crate) unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     if !channel.is_null() {
+        event_loop::on_destroy(channel);
         // SAFETY: guaranteed by the caller.
         unsafe { Channel::free(channel) };
     }

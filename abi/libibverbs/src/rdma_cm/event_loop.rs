@@ -1,0 +1,51 @@
+//! Threads that wait for events in a loop while another thread destroys their channel.
+//!
+//! `rping` and programs like it end this way: one thread calls `rdma_get_cm_event` in a loop, and
+//! the main thread destroys the channel and exits. With a kernel device the loop is inside a system
+//! call at that moment, and stays there until the process exits. Here the loop may be between two
+//! calls. An error of the next call would end such a program with a failure, so the call waits
+//! until the process exits, as inside the kernel.
+
+use std::cell::Cell;
+use std::ptr;
+use std::thread;
+
+use super::layout::rdma_event_channel;
+use crate::failure::say;
+use verbs_edge::LogLevel;
+
+thread_local! {
+    /// The channel from which this thread got its last event, if the thread blocks for events.
+    static CHANNEL: Cell<*const rdma_event_channel> = const { Cell::new(ptr::null()) };
+}
+
+/// Records that the calling thread got an event from `channel`, whose descriptor is `fd`.
+pub(super) fn on_event(channel: *const rdma_event_channel, fd: libc::c_int) {
+    // SAFETY: the call only reads the flags of a descriptor.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    let blocks = flags >= 0 && flags & libc::O_NONBLOCK == 0;
+    CHANNEL.set(if blocks { channel } else { ptr::null() });
+}
+
+/// Records that the calling thread destroys `channel`: its later calls with the channel fail.
+pub(super) fn on_destroy(channel: *const rdma_event_channel) {
+    if CHANNEL.get() == channel {
+        CHANNEL.set(ptr::null());
+    }
+}
+
+/// Returns whether the calling thread waits for events of `channel` in a loop.
+pub(super) fn is_of(channel: *const rdma_event_channel) -> bool {
+    !channel.is_null() && CHANNEL.get() == channel
+}
+
+/// Blocks the calling thread until the process exits: another thread destroyed its channel.
+pub(super) fn wait_for_exit() -> ! {
+    say(
+        LogLevel::Info,
+        "rdma_get_cm_event: another thread destroyed the channel; waiting until the process exits",
+    );
+    loop {
+        thread::park();
+    }
+}
