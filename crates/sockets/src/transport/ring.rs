@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 #[cfg(loom)]
 use self::tracked::Memory;
+use crate::wire::RING_BYTES_MAX;
 use mem::Buffer;
 #[cfg(not(loom))]
 use mem::Buffer as Memory;
@@ -26,7 +27,7 @@ pub(crate) struct RingPart {
     pub(crate) memory: Arc<Buffer>,
     /// Offset in `memory`, in bytes.
     pub(crate) offset: u64,
-    /// Size of the ring in bytes: a power of two from 4 KiB to 16 MiB.
+    /// Size of the ring in bytes: a power of two from 4 KiB to 1 GiB.
     pub(crate) bytes: u32,
 }
 
@@ -37,7 +38,7 @@ pub(crate) struct RingSize(u32);
 impl RingSize {
     /// Returns a ring size; `None` if the number of bytes is not valid.
     pub(crate) const fn new(bytes: u32) -> Option<Self> {
-        if bytes.is_power_of_two() && bytes >= BYTES_MIN && bytes <= BYTES_MAX {
+        if bytes.is_power_of_two() && bytes >= BYTES_MIN && bytes <= RING_BYTES_MAX {
             Some(Self(bytes))
         } else {
             None
@@ -113,9 +114,6 @@ impl Ring {
 /// bytes. Models use a smaller one, because they then have fewer interleavings.
 const BYTES_MIN: u32 = if cfg!(loom) { 4 } else { 4096 };
 
-/// The largest ring that is accepted from a peer, in bytes.
-const BYTES_MAX: u32 = 1 << 24;
-
 /// Memory in models, where a load may return any value that the orderings of the halves allow.
 #[cfg(loom)]
 mod tracked {
@@ -152,8 +150,8 @@ mod tests {
     #[test]
     fn sizes_are_powers_of_two_within_limits() {
         let is_size = |bytes| RingSize::new(bytes).is_some();
-        assert!(is_size(4096) && is_size(1 << 18) && is_size(1 << 24));
-        assert!(!is_size(0) && !is_size(2048) && !is_size(5000) && !is_size(1 << 25));
+        assert!(is_size(4096) && is_size(1 << 18) && is_size(RING_BYTES_MAX));
+        assert!(!is_size(0) && !is_size(2048) && !is_size(5000) && !is_size(1 << 31));
     }
 
     #[test]
