@@ -224,7 +224,7 @@ def _report(failures: Sequence[tuple[Point, Exception]]) -> None:
     if not reported:
         return
     if len(reported) > FAILURES_REPORTED:
-        reported[FAILURES_REPORTED:] = [f"and {len(told) - FAILURES_REPORTED} points more"]
+        reported[FAILURES_REPORTED:] = [f"and {len(failures) - FAILURES_REPORTED} points more"]
     raise _native.SimulationError("\n".join(reported))
 
 

@@ -362,6 +362,15 @@ def test_points_that_cannot_be_simulated_do_not_keep_others_from_it(tmp_path: Pa
     assert list(results(grid, tmp_path)["run.events"]) == [1 << 20, 1 << 21]
 
 
+def test_of_many_points_that_cannot_be_simulated_ten_are_named(tmp_path: Path) -> None:
+    grid = to_toml(workload={"kind": "barrier"}, sweep={"run": {"events": list(range(1, 14))}})
+    with pytest.raises(SimulationError) as raised:
+        sweep(grid, tmp_path, jobs=1)
+    lines = str(raised.value).splitlines()
+    assert len(lines) == 11
+    assert lines[-1] == "and 3 points more"
+
+
 def test_a_full_disk_is_reported_with_the_file_and_the_point(tmp_path: Path) -> None:
     grid = to_toml(workload={"kind": "barrier"}, sweep={"run": {"seed": [1, 2, 3]}})
     chosen = points(grid)
