@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::error::XtaskError;
 use crate::floor;
-use crate::workspace::{Workspace, cargo};
+use crate::workspace::{Workspace, build_for_tests, cargo};
 
 /// Builds the `ethernot` program in the release profile. Returns its path.
 pub(crate) fn build_program(workspace: &Workspace) -> Result<PathBuf, XtaskError> {
@@ -21,8 +21,15 @@ pub(crate) fn build_program_in(
         .package_of_program("ethernot")
         .ok_or_else(|| XtaskError::NotBuilt { program: "ethernot".into() })?;
     let name = package.name.as_str();
-    let arguments = ["build", "--profile", profile, "--package", name];
-    checked(cargo().args(arguments).args(["--bin", "ethernot"]))?;
+    let target = ["--bin", "ethernot"];
+    let mut command = if profile == "dev" {
+        build_for_tests(&[name], &target)
+    } else {
+        let mut command = cargo();
+        command.args(["build", "--profile", profile, "--package", name]).args(target);
+        command
+    };
+    checked(&mut command)?;
     let program = workspace.program_in(profile, "ethernot");
     floor::check([program.clone()])?;
     Ok(program)

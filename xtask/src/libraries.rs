@@ -14,7 +14,7 @@ use crate::error::XtaskError;
 use crate::floor;
 use crate::libraries_sockets as sockets;
 use crate::perf_programs;
-use crate::workspace::{Workspace, cargo};
+use crate::workspace::{Workspace, build_for_tests, cargo};
 
 const PACKAGE: &str = "libibverbs-abi";
 const ARCHIVE: &str = "libethernot_verbs.a";
@@ -60,12 +60,15 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<ExitCod
 
 /// Builds the libraries and returns the folder they are in.
 pub(crate) fn build(workspace: &Workspace, is_release: bool) -> Result<PathBuf, XtaskError> {
-    let mut command = cargo();
-    command.args(["build", "--quiet", "--package", PACKAGE, "--package", PATHS_PACKAGE]);
-    command.args(["--package", C_PACKAGE, "--package", sockets::PACKAGE, "--lib"]);
-    if is_release {
-        command.arg("--release");
-    }
+    let packages = [PACKAGE, PATHS_PACKAGE, C_PACKAGE, sockets::PACKAGE];
+    let mut command = if is_release {
+        let mut command = cargo();
+        command.args(["build", "--quiet", "--release", "--lib"]);
+        command.args(packages.iter().flat_map(|package| ["--package", package]));
+        command
+    } else {
+        build_for_tests(&packages, &["--lib"])
+    };
     checked(&mut command)?;
     let profile = workspace.target_dir.join(if is_release { "release" } else { "debug" });
     let folder = profile.join("lib/ethernot");

@@ -25,6 +25,7 @@ mod python;
 mod skips;
 mod suite;
 mod test_output;
+mod test_programs;
 mod tidy;
 mod workspace;
 

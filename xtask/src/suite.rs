@@ -17,7 +17,7 @@ use crate::error::XtaskError;
 use crate::skips::Skips;
 use crate::test_output::TestReader;
 use crate::workspace::{Workspace, cargo};
-use crate::{c_abi, deny, known_failures, libraries, loom, public_api, python};
+use crate::{c_abi, deny, known_failures, libraries, loom, public_api, python, test_programs};
 
 /// Seeds of the torture in an ordinary test run.
 const TORTURE_SEEDS: &str = "0..500";
@@ -50,8 +50,8 @@ pub(crate) fn run(workspace: &Workspace) -> Result<ExitCode, XtaskError> {
     step("public API", &|| public_api::show(workspace))?;
     step("ABI of the C library", &|| c_abi::test(workspace))?;
     step("crates from outside", &deny::test)?;
-    step("C libraries", &|| build_libraries(workspace))?;
-    step(TESTS, &|| run_tests(&["--workspace".to_owned()], &skips))?;
+    step("programs and libraries", &|| build_libraries(workspace))?;
+    step(TESTS, &|| test_programs::run(workspace, &mut skips.borrow_mut()))?;
     step("known failures", &|| known_failures::test(workspace, &workspace.packages))?;
     step("models of threads", &|| loom::test(workspace))?;
     step("Python package", &|| python::test(workspace))?;
@@ -120,8 +120,8 @@ pub(crate) fn run_tests(chosen: &[String], skips: &RefCell<Skips>) -> Result<Cou
     Ok(count)
 }
 
-/// Builds the libraries that tests load into programs. This happens first, so that an error in them
-/// is shown only once.
+/// Builds all programs and tests, and the libraries that tests load into programs. This is a step of
+/// its own, so that an error in the sources is shown only once.
 fn build_libraries(workspace: &Workspace) -> Result<Count, XtaskError> {
     match libraries::build(workspace, false) {
         Ok(_) => Ok(Count::NONE),

@@ -152,6 +152,25 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
+/// Returns a command that builds `targets` of packages in the dev profile.
+///
+/// If [`BUILD_ALL`] is set, the command builds the whole workspace with its tests. Cargo builds a
+/// dependency once for each set of its features, and packages alone need fewer features than all
+/// packages together. Without this, a test run would build many crates several times.
+pub(crate) fn build_for_tests(packages: &[&str], targets: &[&str]) -> Command {
+    let mut command = cargo();
+    command.args(["build", "--quiet"]);
+    if std::env::var_os(BUILD_ALL).is_some() {
+        command.args(["--workspace", "--all-targets"]);
+    } else {
+        command.args(packages.iter().flat_map(|package| ["--package", package])).args(targets);
+    }
+    command
+}
+
+/// The environment variable that `./x test` sets for [`build_for_tests`].
+pub(crate) const BUILD_ALL: &str = "X_BUILD_ALL";
+
 /// Returns the root of the sources. Cargo's variable takes precedence, because cargo may run a
 /// program that it built in a folder of another name; otherwise it is the folder of the build.
 pub(crate) fn source_root() -> PathBuf {

@@ -71,7 +71,10 @@ impl Libraries {
 pub fn ethernot() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        cargo(&["build", "--quiet", "--package", "ethernot-cli"]);
+        // The build of all tests has built the program (`build_for_tests` of xtask).
+        if env::var_os("X_BUILD_ALL").is_none() || profile() == "release" {
+            cargo(&["build", "--quiet", "--package", "ethernot-cli"]);
+        }
         target_folder().join(profile()).join("ethernot")
     })
 }

@@ -1,0 +1,240 @@
+//! Runs the test programs of the workspace: builds them with cargo, then runs them in two lanes at
+//! the same time.
+//!
+//! Tests of the host lane use ports, network namespaces or processes of the host. Some look at all
+//! processes or namespaces of the host, so their programs run one after the other. They wait most
+//! of the time; the other lane uses the processors meanwhile. Its tests only compute: they run in
+//! virtual time, or they parse and check.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Sender};
+use std::thread;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::count::Count;
+use crate::error::XtaskError;
+use crate::skips::Skips;
+use crate::test_output::TestReader;
+use crate::workspace::{BUILD_ALL, Package, Workspace, cargo};
+
+/// Crates whose tests only compute.
+const COMPUTING: [&str; 16] = [
+    "delivery",
+    "dissector",
+    "engine",
+    "fabric",
+    "fuzz-cases",
+    "interconnect",
+    "mem",
+    "papers",
+    "report",
+    "semantics",
+    "verbs",
+    "waiting",
+    "wire-edge",
+    "work",
+    "xtask",
+    "links",
+];
+
+/// A program that cargo built from tests.
+#[derive(Debug, PartialEq, Eq)]
+struct TestProgram {
+    /// Its source, below the folder of its package.
+    source: String,
+    package: String,
+    /// The folder of its package, in which it runs.
+    folder: PathBuf,
+    executable: PathBuf,
+}
+
+/// A lane: commands with their titles, run one after the other.
+type Lane = Vec<(String, Command)>;
+
+/// The output and result of a finished command.
+struct Finished {
+    title: String,
+    reader: TestReader,
+    shown: Vec<String>,
+    is_success: bool,
+    seconds: f64,
+}
+
+/// Builds and runs all tests of the workspace. Prints failures, skips and the duration of each test
+/// program.
+pub(crate) fn run(workspace: &Workspace, skips: &mut Skips) -> Result<Count, XtaskError> {
+    let Some(programs) = build(workspace)? else { return Ok(Count::ONE_FAILED) };
+    let mut documented = cargo();
+    documented.args(["test", "--doc", "--workspace", "--no-fail-fast", "--", "--show-output"]);
+    let (mut computing, mut of_host): (Lane, Lane) = (Vec::new(), Vec::new());
+    for program in programs {
+        let computes = COMPUTING.contains(&program.package.as_str());
+        let lane = if computes { &mut computing } else { &mut of_host };
+        lane.push(program.into_command());
+    }
+    computing.push(("examples in the documentation".into(), documented));
+    run_lanes([of_host, computing], skips)
+}
+
+/// Builds the test programs. Returns `None` if that fails; cargo has printed why.
+fn build(workspace: &Workspace) -> Result<Option<Vec<TestProgram>>, XtaskError> {
+    let mut command = cargo();
+    command
+        .args(["build", "--workspace", "--all-targets"])
+        .args(["--message-format=json-render-diagnostics"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit());
+    let output = command
+        .output()
+        .map_err(|cause| XtaskError::Start { program: "cargo build".into(), cause })?;
+    if !output.status.success() {
+        return Ok(None);
+    }
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let found = messages.lines().filter_map(|line| from_message(&workspace.packages, line));
+    Ok(Some(found.collect()))
+}
+
+/// Returns the test program that a message of cargo announces, if it announces one.
+fn from_message(packages: &[Package], line: &str) -> Option<TestProgram> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    if message.pointer("/profile/test")?.as_bool() != Some(true) {
+        return None;
+    }
+    let executable = PathBuf::from(message.get("executable")?.as_str()?);
+    let folder = Path::new(message.get("manifest_path")?.as_str()?).parent()?.to_path_buf();
+    let source = Path::new(message.pointer("/target/src_path")?.as_str()?);
+    let source = source.strip_prefix(&folder).unwrap_or(source).display().to_string();
+    let package = packages.iter().find(|package| package.folder == folder)?.name.clone();
+    Some(TestProgram { source, package, folder, executable })
+}
+
+impl TestProgram {
+    /// Returns the title and the command of the program, in the environment that cargo gives it.
+    fn into_command(self) -> (String, Command) {
+        let mut command = Command::new(&self.executable);
+        command
+            .arg("--show-output")
+            .current_dir(&self.folder)
+            .env("CARGO_MANIFEST_DIR", &self.folder)
+            .env(BUILD_ALL, "1")
+            .stdin(Stdio::null());
+        (format!("{}: {}", self.package, self.source), command)
+    }
+}
+
+/// Runs the commands of each lane one after the other, and the lanes at the same time. Prints the
+/// output of each command when it has ended.
+fn run_lanes(lanes: [Lane; 2], skips: &mut Skips) -> Result<Count, XtaskError> {
+    let (sender, finished) = mpsc::channel();
+    let mut count = Count::NONE;
+    thread::scope(|scope| {
+        for lane in lanes {
+            let sender = sender.clone();
+            scope.spawn(move || run_lane(lane, &sender));
+        }
+        drop(sender);
+        for result in finished {
+            let Finished { title, reader, shown, is_success, seconds } = result?;
+            println!("   {title} ({seconds:.1} s)");
+            for line in shown {
+                println!("{line}");
+            }
+            let mut of_program = reader.count();
+            if !is_success && of_program.failed == 0 {
+                println!("{title}: ended without the result of its tests");
+                of_program.add(Count::ONE_FAILED);
+            }
+            count.add(of_program);
+            skips.append(reader.into_skipped());
+        }
+        Ok(count)
+    })
+}
+
+/// Runs commands one after the other and sends what they printed. Ends if nothing receives it.
+fn run_lane(lane: Lane, finished: &Sender<Result<Finished, XtaskError>>) {
+    for (title, command) in lane {
+        let program = title.clone();
+        let result = run_program(title, command);
+        let result = result.map_err(|cause| XtaskError::Start { program, cause });
+        if finished.send(result).is_err() {
+            return;
+        }
+    }
+}
+
+/// Runs a command and reads what it prints on both of its outputs.
+fn run_program(title: String, mut command: Command) -> std::io::Result<Finished> {
+    let start = Instant::now();
+    let (output, errors) = std::io::pipe()?;
+    let mut child = command.stdout(errors.try_clone()?).stderr(errors).spawn()?;
+    // The command holds the writing ends of the pipe, and reading would not end before it is dropped.
+    drop(command);
+    let mut reader = TestReader::default();
+    let mut shown = Vec::new();
+    for line in BufReader::new(output).split(b'\n') {
+        shown.extend(reader.handle_line(&String::from_utf8_lossy(&line?)));
+    }
+    let is_success = child.wait()?.success();
+    let seconds = start.elapsed().as_secs_f64();
+    Ok(Finished { title, reader, shown, is_success, seconds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, folder: &str) -> Package {
+        Package {
+            name: name.into(),
+            version: String::new(),
+            folder: folder.into(),
+            dependencies: Vec::new(),
+            targets: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_message_about_a_built_test_names_its_program() {
+        let packages = [package("mem", "/w/crates/mem")];
+        let message = |is_test: bool, executable: &str| {
+            format!(
+                r#"{{"reason":"compiler-artifact","manifest_path":"/w/crates/mem/Cargo.toml","target":{{"src_path":
+                "/w/crates/mem/tests/faults.rs"}},"profile":{{"test":{is_test}}},"executable":{executable}}}"#
+            )
+        };
+        let found = from_message(&packages, &message(true, "\"/w/target/debug/deps/faults-1\""));
+        let wanted = TestProgram {
+            source: "tests/faults.rs".into(),
+            package: "mem".into(),
+            folder: "/w/crates/mem".into(),
+            executable: "/w/target/debug/deps/faults-1".into(),
+        };
+        assert_eq!(found, Some(wanted));
+        assert_eq!(from_message(&packages, &message(false, "\"/w/target/debug/ethernot\"")), None);
+        assert_eq!(from_message(&packages, &message(true, "null")), None);
+        assert_eq!(from_message(&packages, "warning: not JSON"), None);
+    }
+
+    #[test]
+    fn the_results_of_both_lanes_add_up_and_a_program_that_crashes_fails() {
+        let shell = |script: &str| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            (script.to_owned(), command)
+        };
+        let passes = "echo 'test result: ok. 3 passed; 0 failed; 1 ignored'";
+        let fails = "echo 'test result: FAILED. 1 passed; 2 failed; 0 ignored'; exit 101";
+        let lanes = [vec![shell(passes), shell(fails)], vec![shell("kill $$"), shell(passes)]];
+        let count = run_lanes(lanes, &mut Skips::default()).expect("a shell");
+        assert_eq!(count, Count { passed: 7, failed: 3, skipped: 2 });
+        let missing = ("missing".into(), Command::new("/nowhere/program"));
+        let result = run_lanes([vec![missing], Vec::new()], &mut Skips::default());
+        assert!(matches!(result, Err(XtaskError::Start { .. })));
+    }
+}
