@@ -8,9 +8,10 @@ use wire_edge::{
 
 use crate::connection::Connection;
 
-/// An encoded ack section, and memory to build one. The memory is kept, because clearing all of it
-/// for each batch costs more than filling the part in use. If it was not allocated at first, it is
-/// allocated on first use.
+/// Holds one encoded ack section.
+///
+/// Keeps its memory for reuse, because clearing all of the memory for each batch costs more than
+/// filling the part in use. A default value allocates on first use.
 #[derive(Debug, Default)]
 pub(crate) struct AckBytes {
     blocks: Vec<AckBlock>,
@@ -19,7 +20,7 @@ pub(crate) struct AckBytes {
 }
 
 impl AckBytes {
-    /// Creates the section with all memory that it may need.
+    /// Creates an empty section and allocates memory for the longest one.
     pub(crate) fn allocated() -> Self {
         let mut acks = Self::default();
         acks.allocate();
@@ -32,8 +33,8 @@ impl AckBytes {
         self.bytes.resize(ACK_SECTION_BYTES_MAX, 0);
     }
 
-    /// Writes the pending acknowledgements of every link and reports deliveries. What does not fit
-    /// into `limit` bytes stays pending.
+    /// Writes the pending acknowledgements of every link and reports deliveries. Acknowledgements
+    /// beyond `limit` bytes stay pending.
     pub(crate) fn fill(&mut self, now: Instant, connection: &mut Connection, limit: usize) {
         if self.blocks.is_empty() {
             self.allocate();
@@ -61,7 +62,8 @@ impl AckBytes {
     }
 
     //= protocol.md: close.7
-    /// Reports what was delivered on a connection that has ended. Acknowledges no packet.
+    /// Writes a section that reports the deliveries of a connection that has ended. The section
+    /// acknowledges no packet.
     pub(crate) fn fill_last(&mut self, connection: &Connection) {
         if self.blocks.is_empty() {
             self.allocate();
@@ -84,7 +86,8 @@ impl AckBytes {
         core::mem::replace(&mut self.len, 0) > 0
     }
 
-    /// Takes the section; empty if there was none.
+    /// Returns the bytes of the section and drops the section. Returns no bytes if there is no
+    /// section.
     #[inline]
     pub(crate) fn take(&mut self) -> &[u8] {
         &self.bytes[..core::mem::replace(&mut self.len, 0)]
@@ -98,5 +101,5 @@ const ACK_BLOCK_BYTES_MAX: usize = 12 + 8 * ACK_BLOCK_WORDS_MAX;
 /// Bytes of a frame that acknowledgements must leave free: its headers and a few bytes of payload.
 pub(crate) const BESIDE_ACKS_BYTES: usize = HEADER_BYTES_MAX + 12;
 
-/// The smallest frame of the protocol has room for an ack section about two links.
+/// Checks that the smallest frame of the protocol has room for an ack section about two links.
 const _: () = assert!(256 - BESIDE_ACKS_BYTES >= ACK_SECTION_BYTES_MIN + 2 * ACK_BLOCK_BYTES_MAX);

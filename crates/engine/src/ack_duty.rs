@@ -1,29 +1,29 @@
-//! Decides whether acknowledgements are sent now. No other code decides that.
+//! Decides whether acknowledgements are sent now. No other code makes that decision.
 //!
-//! [`ReceivedPackets`] knows for one link when an acknowledgement is due, and whether it is worth
-//! its bytes on a data frame. The decision here also depends on the other links, and on what else
-//! is sent.
+//! [`ReceivedPackets`] computes for one link when an acknowledgement is due, and whether a data
+//! frame should carry it. The decision here also depends on the other links, and on the frames that
+//! this end is about to send.
 
 use delivery::{Instant, ReceivedPackets};
 
 /// What to do with a connection's pending acknowledgements.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum AckDuty {
-    /// The next data frame carries them.
+    /// Send them with the next data frame.
     Ride,
-    /// They are sent now, without data.
+    /// Send them now, in a frame without data.
     Alone,
-    /// They wait for data, for more to report, or for their deadline.
+    /// Send them later: with data, with more to report, or at their deadline.
     Later,
     /// No acknowledgement is pending.
     Nothing,
 }
 
-/// The situation in which acknowledgements are decided about.
+/// When the engine decides about acknowledgements.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Moment {
-    /// Data is about to leave. `has_news`: there are deliveries or credits that were not reported
-    /// yet, which every acknowledgement carries.
+    /// Data is about to leave. `has_news` says that some deliveries or credits were not reported
+    /// yet. Every acknowledgement reports them.
     DataLeaves { has_news: bool },
     /// No data can leave now.
     NoData,
@@ -32,9 +32,11 @@ pub(crate) enum Moment {
 }
 
 impl AckDuty {
-    /// Decides what to do with the pending acknowledgements of `links`. `must_report` says that the
-    /// peer must hear from this end in any case. `data_follows` returns whether data will follow
-    /// within [`RIDE_WAIT_NS`]; it is called only if that matters.
+    /// Decides what to do with the pending acknowledgements of `links`.
+    ///
+    /// If `must_report` is true, the peer must receive a report in any case. `data_follows` returns
+    /// whether data will follow within [`RIDE_WAIT_NS`]; this function calls it only if the answer
+    /// matters.
     #[inline]
     pub(crate) fn decide<'a>(
         now: Instant,
@@ -43,7 +45,8 @@ impl AckDuty {
         data_follows: impl FnOnce() -> bool,
         links: &(impl Iterator<Item = &'a ReceivedPackets> + Clone),
     ) -> Self {
-        // This runs in every turn, so each case is one pass over the links.
+        // This code runs in every turn. To keep it cheap, each case passes over the links few
+        // times.
         let mut links = links.clone();
         let is_now = must_report
             || match moment {
@@ -69,8 +72,9 @@ impl AckDuty {
 
     /// Returns when to decide again about a link's acknowledgement.
     ///
-    /// An acknowledgement that is due and was not sent waits for a full link. The connection is
-    /// served when there is room, and a timer would only keep the caller busy.
+    /// If an acknowledgement is overdue and was not sent, the link is full. The engine serves the
+    /// connection when the link has room, so no timer is needed: a timer would only keep the
+    /// calling thread busy.
     #[inline]
     pub(crate) fn again_at(now: Instant, received: &ReceivedPackets) -> Instant {
         let due = received.deadline();
@@ -79,9 +83,9 @@ impl AckDuty {
     }
 }
 
-/// How long a due acknowledgement waits for data that will be sent soon, in nanoseconds: two full
-/// frames at 1 Gb/s. The acknowledgement carries this delay, so that it does not distort the peer's
-/// measurements.
+/// How long a due acknowledgement waits for data that will be sent soon, in nanoseconds: the time
+/// of two full frames at 1 Gb/s. The acknowledgement reports this delay to the peer, which
+/// subtracts it from the round trip.
 pub(crate) const RIDE_WAIT_NS: u64 = 25_000;
 
 #[cfg(test)]
@@ -91,9 +95,15 @@ mod tests {
     use super::*;
     use AckDuty::{Alone, Later, Nothing, Ride};
 
-    /// The packets that a link received at time 0, and the decisions about their acknowledgement:
-    /// when data leaves at time 0, with and without news; without data at time 0, when due, when
-    /// due with data to follow, and when overdue; and before sleep.
+    /// A name, the packets that a link received at time 0, and seven expected decisions:
+    ///
+    /// 1. data leaves at time 0, without news
+    /// 2. data leaves at time 0, with news
+    /// 3. no data, at time 0
+    /// 4. no data, when the acknowledgement is due
+    /// 5. no data now but data to follow, when the acknowledgement is due
+    /// 6. no data, when the acknowledgement is overdue
+    /// 7. before the thread sleeps
     type Row = (&'static str, ReceivedPackets, [AckDuty; 7]);
 
     fn table() -> Vec<Row> {

@@ -13,8 +13,8 @@ use crate::path::Path;
 use crate::purpose::Purpose;
 
 impl Parts<'_> {
-    /// Sends acknowledgements without data, if they are due and no other frame carried them.
-    /// Returns false if they wait for a full link.
+    /// Sends acknowledgements without data, if they are due and no data frame carried them. Returns
+    /// false if some of them wait for a full link.
     pub(crate) fn send_due_acknowledgements(
         &mut self,
         now: Instant,
@@ -25,7 +25,8 @@ impl Parts<'_> {
         if connection.reported_mut().take_question() {
             return self.acknowledge_everywhere(now, connection, emit);
         }
-        // Acknowledgements that do not fit one small frame go into another.
+        // One small frame may not have room for all acknowledgements. The next frame carries the
+        // rest.
         for _ in 0..connection.paths().len() {
             if duty != AckDuty::Alone {
                 break;
@@ -61,7 +62,8 @@ impl Parts<'_> {
         sent
     }
 
-    /// Returns the position of the nearest link that is not full, if there is one.
+    /// Returns the position of the link with the shortest round trip among the links that are not
+    /// full.
     fn acknowledging_path(&self, connection: &Connection) -> Option<usize> {
         let nearest = connection.nearest_path();
         let free = |path: &Path| path.may_carry_data() && !self.is_full(path);
@@ -93,7 +95,7 @@ impl Parts<'_> {
 }
 
 impl Connection {
-    /// Returns what to do with pending acknowledgements if no data follows.
+    /// Returns what to do with pending acknowledgements if no data will follow them.
     #[inline]
     pub(crate) fn ack_duty(&self, now: Instant, moment: Moment) -> AckDuty {
         self.ack_duty_with(now, moment, self.reported().must_report(), || false)
@@ -106,7 +108,8 @@ impl Connection {
         self.ack_duty(now, Moment::DataLeaves { has_news }) == AckDuty::Ride
     }
 
-    /// Returns what to do with pending acknowledgements after all data that could leave has left.
+    /// Returns what to do with pending acknowledgements after the engine sent all data that it can
+    /// send now.
     #[inline]
     pub(crate) fn ack_duty_left(&self, now: Instant) -> AckDuty {
         let data_follows = || {

@@ -1,4 +1,4 @@
-//! Schedules connections: which are served next, and when.
+//! Schedules connections: lists the connections to serve next, and keeps their timers.
 
 use std::collections::VecDeque;
 
@@ -6,8 +6,9 @@ use delivery::{Instant, TimerQueue};
 
 /// Lists of connections, by index, to serve: at a time, in this turn, or before the thread sleeps.
 ///
-/// Each connection is on each list at most once. The ready list may still contain a connection that
-/// has ended. The turn then skips it, or serves the connection that got its index.
+/// Each connection is on each list at most once. The ready list may still contain the index of a
+/// connection that has ended. The turn then skips the index, or serves the connection that now has
+/// it.
 #[derive(Debug)]
 pub(crate) struct Agenda {
     timers: TimerQueue,
@@ -41,7 +42,8 @@ impl Agenda {
         self.listed.resize(entries, 0);
     }
 
-    /// Removes a connection that has ended from the lists. Its index may be reused.
+    /// Removes a connection that has ended from the lists, so that another connection may get its
+    /// index.
     pub(crate) fn forget(&mut self, index: u32) {
         for (list, listed) in [(&mut self.stalled, STALLED), (&mut self.owing, OWING)] {
             if note_off(&mut self.listed, index, listed)
@@ -138,7 +140,7 @@ impl Agenda {
         !self.ready.is_empty() || !self.stalled.is_empty()
     }
 
-    /// Returns whether the next turn will visit a connection.
+    /// Returns whether the next turn will visit the connection with this index.
     #[inline]
     pub(crate) fn awaits_turn(&self, index: u32) -> bool {
         self.is_listed(index, READY | STALLED)
@@ -165,13 +167,13 @@ impl Agenda {
         self.timers.next()
     }
 
-    /// Removes and returns the next connection whose timer has expired. Its timer is cleared.
+    /// Removes and returns the next connection whose timer has expired, and clears that timer.
     pub(crate) fn next_due(&mut self, now: Instant) -> Option<u32> {
         self.timers.pop_due(now)
     }
 }
 
-/// Sets a list bit of a connection. Returns false if it was set already.
+/// Sets a list bit of a connection. Returns false if the bit was set already.
 #[inline]
 fn note(listed: &mut [u8], index: u32, list: u8) -> bool {
     let Some(entry) = listed.get_mut(index as usize) else { return false };
@@ -180,7 +182,7 @@ fn note(listed: &mut [u8], index: u32, list: u8) -> bool {
     is_new
 }
 
-/// Clears a list bit of a connection. Returns false if it was not set.
+/// Clears a list bit of a connection. Returns false if the bit was not set.
 #[inline]
 fn note_off(listed: &mut [u8], index: u32, list: u8) -> bool {
     let Some(entry) = listed.get_mut(index as usize) else { return false };
@@ -232,7 +234,8 @@ mod tests {
         assert_eq!((agenda.next_stalled(), agenda.next_stalled()), (Some(1), None));
         assert_eq!((agenda.next_owing(), agenda.next_owing()), (Some(1), None));
         assert_eq!(agenda.next_deadline(), Instant(6));
-        // A later connection with this index is served once, in place of the forgotten one.
+        // The ready list may keep the index of the forgotten connection. A later connection with
+        // this index is then served once.
         agenda.mark_ready(0);
         assert_eq!((agenda.next_ready(), agenda.next_ready()), (Some(0), None));
     }

@@ -5,11 +5,11 @@ use wire_edge::LinkIndex;
 
 use crate::path::Path;
 
-/// Data frames since the peer was last asked for an acknowledgement, which covers all links. Each
-/// link also counts its own frames.
+/// Counts data frames since this end last asked the peer for an acknowledgement. One
+/// acknowledgement covers all links. Each link also counts its own frames.
 #[derive(Debug, Default)]
 pub(crate) struct Asks {
-    /// Number of data frames sent on all links since then.
+    /// Number of data frames sent on all links since the last question.
     unasked: u32,
     /// The link of the last question.
     asked_on: Option<LinkIndex>,
@@ -34,9 +34,11 @@ impl Asks {
     }
 
     /// Returns whether a frame of the link at `position` may ask for an acknowledgement of all
-    /// links. Two questions in a row should not use one link, because that link may have failed.
-    /// Nor should a link be used on which the question arrives so late that the peer has
-    /// acknowledged before.
+    /// links.
+    ///
+    /// * Two consecutive questions should use different links, because a link may have failed.
+    /// * A link with a long round trip should not be used: the peer would acknowledge before the
+    ///   question arrives.
     fn may_ask_for_all(&self, paths: &[Path], position: usize) -> bool {
         let [_, _, ..] = paths else { return true };
         let nearest = paths.iter().filter(|path| path.may_carry_data());
@@ -54,8 +56,9 @@ impl Asks {
         paths.iter_mut().for_each(Path::on_asked);
     }
 
-    /// Handles acknowledged frames of a link. If nothing is in flight on it, there is nothing to
-    /// ask for. So two ends that answer each other never ask.
+    /// Handles the acknowledgement of frames of a link. If no frame is in flight, this end needs no
+    /// further acknowledgement, and its count of frames starts again at 0. So two ends that answer
+    /// each other never ask.
     #[inline]
     pub(crate) fn on_acknowledged(&mut self, paths: &mut [Path], link: LinkIndex) {
         let mut is_idle = true;
@@ -72,11 +75,11 @@ impl Asks {
     }
 }
 
-/// How many frames a question waits for a link other than that of the last question.
+/// After this many more frames, a question may use the same link as the last question.
 const ASK_TURN_FRAMES: u32 = 16;
 
-/// A question is late on a link whose round trip exceeds twice the shortest one by this, in
-/// nanoseconds.
+/// A link is too slow for questions if its round trip exceeds twice the shortest one by this time,
+/// in nanoseconds.
 const ASK_LATE_NS: u64 = 100_000;
 
 #[cfg(test)]

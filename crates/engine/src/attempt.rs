@@ -10,7 +10,7 @@ pub(crate) struct Attempt {
     service: u32,
     /// Links and addresses to try, in order. The first that answers becomes link 0.
     places: Vec<(LinkId, PeerAddr)>,
-    /// Index of the next place in `places`, or 0.
+    /// Index in `places` of the next place to try.
     next: usize,
     /// The peer has redirected the attempt to another place.
     has_moved: bool,
@@ -19,8 +19,8 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Creates an attempt of the initiator to reach `service` at `places`, or that of a responder
-    /// with the initiator's place.
+    /// Creates an attempt to reach `service` at `places`. At a responder, `places` is the
+    /// initiator's place.
     pub(crate) fn new(
         now: Instant,
         service: u32,
@@ -31,7 +31,8 @@ impl Attempt {
         Self { started_at: now, service, places, next, has_moved, cookie, private_data }
     }
 
-    /// Records that the application accepts the request, with this private data.
+    /// Records that the application accepts the request, and stores the private data of the
+    /// application.
     pub(crate) fn on_accepted(&mut self, now: Instant, private_data: &[u8]) {
         self.private_data = private_data.to_vec();
         self.started_at = now;
@@ -72,14 +73,14 @@ impl Attempt {
         self.places.first().copied()
     }
 
-    /// Returns the place to try now, and moves on to the next.
+    /// Returns the place to try now, and selects the next place for the next call.
     pub(crate) fn poll_place(&mut self) -> Option<(LinkId, PeerAddr)> {
         let place = self.places.get(self.next).copied();
         self.next = (self.next + 1) % self.places.len().max(1);
         place
     }
 
-    /// Stores the cookie of a Retry. The place that sent it is asked next.
+    /// Stores the cookie of a Retry. The next Hello goes to the place that sent the Retry.
     pub(crate) fn on_cookie(&mut self, place: (LinkId, PeerAddr), cookie: [u8; COOKIE_BYTES]) {
         self.cookie = cookie;
         let answered = self.places.iter().position(|&other| other == place);
@@ -87,8 +88,8 @@ impl Attempt {
     }
 
     //= protocol.md: moved.2
-    /// Redirects the attempt to the place that the asked peer named. All other places are dropped.
-    /// Returns false if the attempt was redirected before.
+    /// Redirects the attempt to the place that the peer named, and drops all other places. Returns
+    /// false if the attempt was redirected before.
     pub(crate) fn on_moved(&mut self, place: (LinkId, PeerAddr), service: u32) -> bool {
         if core::mem::replace(&mut self.has_moved, true) {
             return false;

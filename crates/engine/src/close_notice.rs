@@ -19,7 +19,7 @@ impl Default for CloseNotice {
 }
 
 impl CloseNotice {
-    /// Stores private data of the application, as much as fits a frame.
+    /// Stores private data of the application. Private data that does not fit a frame is cut off.
     pub(crate) fn attach(&mut self, private_data: &[u8]) {
         let kept = private_data.len().min(CLOSE_PRIVATE_BYTES_MAX);
         self.private_data = private_data.get(..kept).unwrap_or_default().to_vec();
@@ -36,7 +36,7 @@ impl CloseNotice {
         Control::Close { reason: *reason, operation: *operation, private_data }
     }
 
-    /// Returns whether there is no private data.
+    /// Returns whether the Close has no private data.
     pub(crate) const fn is_empty(&self) -> bool {
         self.private_data.is_empty()
     }

@@ -11,35 +11,37 @@ use crate::reception::CONFIRM_NS;
 /// When the sender of data asks its peer for an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Asking {
-    /// Often enough that the sender's window does not close, but without wasting frames; and with
-    /// the last frame before the sender falls silent.
+    /// The sender asks so often that its window does not fill up, and with the last frame before it
+    /// has nothing more to send.
     #[default]
     Spaced,
-    /// Never: the peer alone decides when to acknowledge.
+    /// The sender never asks. The peer alone decides when to acknowledge.
     Never,
 }
 
-/// Sizes, limits and policies of one endpoint. The defaults work unchanged.
+/// Sizes, limits and policies of one endpoint. The defaults suit most programs.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct EngineConfig {
-    /// Maximum number of connections, at most 2^20. Only a table entry of 16 bytes per connection
-    /// is allocated ahead.
+    /// Maximum number of connections, at most 2^20. At the start, the endpoint allocates only a
+    /// table entry of 16 bytes for each.
     pub connections_max: u32,
-    /// Maximum number of requests of peers that the application has not answered.
+    /// Maximum number of connection requests that the application has not answered.
     pub requests_max: u32,
-    /// Time that a peer has to confirm an accepted connection while others wait for room, in
-    /// nanoseconds. Raise it if many processes of one host regularly wait with requests.
+    /// While other requests wait for room: the time that a peer has to confirm an accepted
+    /// connection, in nanoseconds. Raise this limit if many processes of one host often have
+    /// requests waiting.
     pub confirm_ns: u64,
     /// Maximum number of links of one connection, 1 to 16.
     pub links_max: u8,
     /// Limits of the operation records that all connections share.
     pub pools: PoolLimits,
-    /// Number of a peer's operations tracked beyond the last delivered one, 1 to 65536.
+    /// How many of a peer's operations the endpoint tracks beyond the last delivered one, 1 to
+    /// 65536.
     pub operation_window: u32,
-    /// Number of a peer's reads and atomics answered at a time, at most 4096.
+    /// How many of a peer's reads and atomics the endpoint answers at a time, at most 4096.
     pub read_depth: u16,
-    /// Bytes held per connection for operations that must wait.
+    /// Memory per connection for fragments of operations that must wait for earlier ones, in bytes.
     pub order_pool_bytes: u32,
     /// Maximum number of posted receives per connection.
     pub receives_max: u32,
@@ -49,36 +51,36 @@ pub struct EngineConfig {
     pub asking: Asking,
     /// Congestion control.
     pub congestion: CongestionAlgorithm,
-    /// Frames in flight on a link before it was measured.
+    /// Maximum number of frames in flight on a link whose rate was not measured yet.
     pub initial_window_frames: u32,
     /// Shortest time without an acknowledgement after which a probe is sent, in nanoseconds.
     pub probe_timeout_min_ns: u64,
     /// Longest time between probes, in nanoseconds.
     pub probe_timeout_max_ns: u64,
-    /// Time without any sign of life after which a peer counts as unreachable while something is
-    /// awaited, in nanoseconds. It also limits the set-up of a connection.
+    /// How long a peer may be silent while this end waits for it, in nanoseconds. After that time
+    /// the peer counts as unreachable. The same limit applies to the set-up of a connection.
     pub silence_budget_ns: u64,
-    /// Silence of the peer after which an idle connection asks whether the peer is still there and
-    /// which links it has, in nanoseconds; `u64::MAX` for never.
+    /// When the peer of an idle connection was silent for this time, in nanoseconds, this end asks
+    /// whether the peer still runs and which links it has. `u64::MAX` turns the question off.
     pub keep_alive_ns: u64,
-    /// Time without activity after which a connection is packed into a fifth of its memory, in
-    /// nanoseconds, at least 1; `u64::MAX` for never. Packing does not change what the connection
-    /// does.
+    /// A connection without activity for this time, in nanoseconds and at least 1, is compressed to
+    /// a fifth of its memory. `u64::MAX` turns this off. Compression does not change what the
+    /// connection does.
     pub rest_ns: u64,
     /// How data is spread over links.
     pub scheduling: SchedulingPolicy,
-    /// Number of connections that can have packets in flight, or wake up from rest, at a time
-    /// without an allocation.
+    /// How many connections can have packets in flight, or be expanded from their compressed state,
+    /// at one time without an allocation.
     pub active_connections: usize,
     /// Maximum number of packets in flight on one link of one connection, 256 to 4096.
     pub packets_max: u16,
-    /// Whether the endpoint allocates everything that the limits allow at the start, so that its
-    /// data path never allocates. Turn this off if thousands of endpoints live in one process: see
+    /// Whether the endpoint allocates all memory within its limits at the start, so that its data
+    /// path never allocates. Turn this off if thousands of endpoints live in one process: see
     /// [`Engine::exchange_scratch`](crate::Engine::exchange_scratch).
     pub allocates_ahead: bool,
-    /// Number of the first packet, operation and message of every connection: 0 by the protocol.
-    /// Simulations that test the wrap-around of numbers use another one, at least 2048 and equal at
-    /// both ends.
+    /// Number of the first packet, operation and message of every connection. The protocol demands
+    /// 0. Simulations that test the wrap-around of numbers set another value, at least 2048 and the
+    /// same at both ends.
     pub numbers_from: u32,
 }
 
@@ -109,7 +111,7 @@ delivery::setters!(EngineConfig {
 });
 
 impl EngineConfig {
-    /// Checks that an endpoint works with these settings, and uses each as it is given.
+    /// Checks that an endpoint works with these settings and can use each of them unchanged.
     ///
     /// # Errors
     /// [`SettingError`], with the setting and its range.
@@ -144,12 +146,17 @@ impl EngineConfig {
         }
     }
 
-    /// Returns settings that imitate `MultiEdge` (Karlsson, Passas, Kotsis, Bilas, IPDPS 2007), to
-    /// run it for comparison. Frames go round robin over the links. The window is fixed and counted
-    /// in frames. Positive acknowledgements ride on all data frames, and go out alone for every 24
-    /// frames or after 500 µs. A coarse timeout retransmits the oldest frame. The paper does not
-    /// state the window, the count and the timeouts. They are chosen so that one 1 Gb/s link is
-    /// filled and the number of extra frames is that of the paper.
+    /// Returns settings that imitate `MultiEdge` (Karlsson, Passas, Kotsis, Bilas, IPDPS 2007), for
+    /// comparisons.
+    ///
+    /// * The sender distributes frames round robin over the links.
+    /// * The window is fixed and counted in frames.
+    /// * All data frames carry positive acknowledgements. A separate acknowledgement follows every
+    ///   24 frames or after 500 µs.
+    /// * A coarse timeout retransmits the oldest frame.
+    ///
+    /// The paper does not state the window, the count and the timeouts. The values here fill one 1
+    /// Gb/s link and cause as many extra frames as the paper reports.
     ///
     /// Strict operations correspond to the paper's set-up "2L-1G", in which all frames are
     /// delivered in order; relaxed operations correspond to "2Lu-1G".
@@ -168,36 +175,38 @@ impl EngineConfig {
     }
 }
 
-// Every connection gets some records in any case, beyond the limits of the pools. For 16 384
-// connections, the default maximum, these take at most 256 MiB, if each uses its share.
+// Beyond the limits of the pools, every connection has some records of its own. For 16 384
+// connections, the default maximum, these records take at most 256 MiB.
 const _: () = assert!(16_384 * SHARE_BYTES <= 256 << 20);
 
-/// Maximum number of connections of any endpoint. With that many, one guessed id in 4096 is in use.
+/// Maximum number of connections of any endpoint. If an endpoint has this many, one in 4096 guessed
+/// ids belongs to a connection.
 pub(crate) const CONNECTIONS_MAX: u32 = 1 << 20;
 
 /// Largest window of operations that the protocol lets an end announce.
 pub(crate) const OPERATION_WINDOW_MAX: u32 = 65_536;
 
-/// Largest number of a peer's reads and atomics answered at a time, by the protocol.
+/// Maximum number of a peer's reads and atomics that an end answers at a time; the protocol sets
+/// this limit.
 pub(crate) const READ_DEPTH_MAX: u16 = 4096;
 
-/// Lowest first number other than 0. Numbers before the first must be older than any window.
+/// Lowest first number, apart from 0. Numbers below the first one must be older than any window.
 const NUMBERS_FROM_MIN: u64 = 2048;
 
-/// Default of [`EngineConfig::rest_ns`]. Going to rest and waking up take some microseconds
-/// together. A connection that does so all the time costs less than a thousandth of a processor,
-/// and one in use never rests.
+/// Default of [`EngineConfig::rest_ns`]. Compressing and expanding a connection take some
+/// microseconds together. So a connection that does both all the time costs less than a thousandth
+/// of a processor. A busy connection is never compressed.
 const REST_NS: u64 = 10_000_000;
 
-/// Frames of one link per explicit acknowledgement: 4.2 % extra frames. The paper has 5.5 %, of
-/// which a fifth are drops.
+/// Frames of one link per explicit acknowledgement: 4.2 % extra frames. The paper reports 5.5 %; a
+/// fifth of these are drops.
 const MULTIEDGE_FRAMES_PER_ACK: u16 = 24;
 
 /// Longest delay of an acknowledgement, in nanoseconds: 41 full frames at 1 Gb/s.
 const MULTIEDGE_ACK_DELAY_NS: u32 = 500_000;
 
-/// Window of each link, in frames: more than twice the frames acknowledged at a time, and less than
-/// a switch queues.
+/// Window of each link, in frames. The window exceeds twice the number of frames per
+/// acknowledgement, and is smaller than the queue of a switch.
 const MULTIEDGE_WINDOW_FRAMES: u32 = 64;
 
 /// Shortest time without an acknowledgement after which a frame is retransmitted, in nanoseconds.

@@ -1,4 +1,4 @@
-//! One connection: its names, its phase, its links and both directions of its operations.
+//! One connection: its names, its phase, its links, and the operations of both directions.
 
 use delivery::{Instant, Pack, Packer, Unpacker};
 use mem::ProtectionDomain;
@@ -25,8 +25,8 @@ use crate::retry::Retry;
 use crate::spreading::Spreading;
 use crate::terms::OwnTerms;
 
-/// One connection of an endpoint. It consists of parts, each with its own state, and of the steps
-/// from phase to phase, which concern several parts.
+/// One connection of an endpoint. It consists of parts, each with its own state, and of the changes
+/// of phase, which concern several parts.
 #[derive(Debug)]
 pub(crate) struct Connection {
     handle: ConnectionHandle,
@@ -47,23 +47,23 @@ pub(crate) struct Connection {
     requests: RequestOrder,
     reported: Reported,
     liveness: Liveness,
-    /// When to repeat a handshake frame, a Close or a question for news.
+    /// When to repeat a handshake frame, a Close or a question about a missing receive.
     retry: Retry,
-    /// Content of the Close, once this end closes.
+    /// Content of the Close that this end sends.
     close: CloseNotice,
     /// Settings of this connection; `None` if those of the endpoint apply.
     terms: Option<Box<OwnTerms>>,
 }
 
-/// Calls a macro with the parts of a connection, except the links, that are written when it rests.
-/// There is only one list, so they are read in the order of writing.
+/// Calls a macro with the parts of a connection, except the links, that are written when the
+/// connection is compressed. Writing and reading use this one list, so both have the same order.
 macro_rules! with_written_parts {
     ($callee:ident) => {
         $callee!(names, pairs, spreading, asks, requests, reported, liveness, retry)
     };
 }
 
-/// Defines accessors of parts. Callers use the parts directly, and each part does its own steps.
+/// Defines accessors of parts.
 macro_rules! lend {
     ($($part:ident: $type:ty),* $(,)?) => {
         $(#[inline]
@@ -162,7 +162,7 @@ impl Connection {
         self.attempt.as_deref()
     }
 
-    /// As [`Connection::attempt`], mutable.
+    /// Returns the state of the handshake, during the handshake, for changes.
     pub(crate) fn attempt_mut(&mut self) -> Option<&mut Attempt> {
         self.attempt.as_deref_mut()
     }
@@ -242,8 +242,8 @@ impl Connection {
         self.retry.begin(now);
     }
 
-    /// Makes the connection established, and ends the handshake. Returns the state of the
-    /// handshake.
+    /// Makes the connection established and ends the handshake. Returns the state of the handshake
+    /// to the caller.
     pub(crate) fn establish(
         &mut self,
         now: Instant,
@@ -262,7 +262,8 @@ impl Connection {
         self.retry.begin(now);
     }
 
-    /// Handles a Close of the peer. Repetitions of the Close are answered until `until`.
+    /// Handles a Close of the peer. Until the time `until`, this end answers repetitions of the
+    /// Close.
     pub(crate) fn drain(&mut self, until: Instant) {
         if self.phase != Phase::Drained {
             self.phase = self.phase.on_drained();
@@ -316,8 +317,8 @@ impl Connection {
         }
     }
 
-    /// Defers a refusal until the peer has all answers. Returns false, and does nothing, if the
-    /// connection is no queue pair.
+    /// On a queue pair: defers a refusal until the peer has received all answers. On any other
+    /// connection: returns false and does nothing.
     pub(crate) fn refuse_later(&mut self, close: (CloseReason, OperationNumber)) -> bool {
         match &mut self.terms {
             Some(terms) if terms.is_queue_pair() => {
@@ -340,20 +341,23 @@ impl Connection {
         self.terms.as_mut()?.take_refused()
     }
 
-    /// Records that this connection asks its peer for a sign of life for all connections over the
-    /// same links. Returns false, and records nothing, if all settings of the connection are those
-    /// of the endpoint: then the connection asks only for itself.
+    /// Records that this connection asks its peer for a sign of life on behalf of all connections
+    /// over the same links.
+    ///
+    /// If the connection uses only the settings of the endpoint, returns false and records nothing:
+    /// the connection then asks only for itself.
     pub(crate) fn asks_for_all(&mut self) -> bool {
         self.terms.as_mut().map(|terms| terms.ask_for_all()).is_some()
     }
 
-    /// Handles a sign of life of the peer. Returns whether this connection had asked for all.
+    /// Handles a sign of life of the peer. Returns whether this connection had asked on behalf of
+    /// all connections.
     #[inline]
     pub(crate) fn take_asking_for_all(&mut self) -> bool {
         self.terms.as_mut().is_some_and(|terms| terms.take_asking_for_all())
     }
 
-    /// Returns the timeout for missing receives of the peer, if this is a queue pair.
+    /// If this is a queue pair, returns the timeout for missing receives of the peer.
     pub(crate) fn receive_wait_mut(&mut self) -> Option<&mut ReceiveWait> {
         self.terms
             .as_mut()
@@ -361,8 +365,8 @@ impl Connection {
             .map(|terms| terms.receive_wait_mut())
     }
 
-    /// Sets the timeouts, in nanoseconds, if the connection has settings other than those of the
-    /// endpoint. Otherwise does nothing.
+    /// Sets the timeouts, in nanoseconds. Does nothing if the connection uses the settings of the
+    /// endpoint.
     pub(crate) fn set_patience(&mut self, silence_ns: u64, not_ready_ns: Option<u64>) {
         let Some(terms) = &mut self.terms else { return };
         terms.set_patience(silence_ns, not_ready_ns);
@@ -375,14 +379,18 @@ impl Connection {
     }
 }
 
-/// Resting.
+/// Compressed state of an idle connection.
 impl Connection {
-    /// Returns whether nothing is pending: the connection is established, nothing is in flight, to
-    /// be acknowledged or awaited, and there is nothing to report. Only a timer or something new
-    /// can change that.
+    /// Returns whether nothing is pending:
+    ///
+    /// * the connection is established,
+    /// * no packet is in flight, and no acknowledgement is pending,
+    /// * this end waits for nothing and has nothing to report.
+    ///
+    /// Only a timer or new work can change that.
     pub(crate) fn is_at_rest(&self) -> bool {
-        // The condition that fails most often comes first, because this runs whenever a connection
-        // was served.
+        // This code runs whenever a connection was served. The condition that fails most often
+        // comes first.
         self.outbound.is_at_rest()
             && self.paths.iter().all(Path::is_at_rest)
             && self.inbound.is_at_rest()
@@ -396,7 +404,7 @@ impl Connection {
             && self.close.is_empty()
     }
 
-    /// Writes the state that differs between connections at rest and is not kept elsewhere.
+    /// Writes the state that differs between idle connections and is not stored elsewhere.
     pub(crate) fn pack(&self) -> Box<[u8]> {
         let mut to = Packer::new(self.liveness.heard_at());
         macro_rules! pack {
@@ -422,9 +430,9 @@ impl Connection {
         to.finish()
     }
 
-    /// Reads what [`Connection::pack`] wrote. The links use the memory of `paths`, which is empty.
-    /// The operations are those of a connection at rest. The connection asks its peer for a sign of
-    /// life at `ask_at`.
+    /// Restores a connection from the bytes that [`Connection::pack`] wrote. The links use the
+    /// memory of `paths`, which is empty. No operation is pending. The connection asks its peer for
+    /// a sign of life at the time `ask_at`.
     pub(crate) fn unpack(
         bytes: &[u8],
         handle: ConnectionHandle,
@@ -462,17 +470,18 @@ impl Connection {
         self.queues.clone()
     }
 
-    /// Restores the state of the peer's operations from before the connection rested.
+    /// Restores the state of the peer's operations from before the connection was compressed.
     pub(crate) fn wake_inbound(&mut self, inbound: Inbound) {
         self.inbound = inbound;
     }
 
-    /// Takes the settings of the connection, which are stored apart while it rests.
+    /// Takes the settings of the connection, which are stored separately while the connection is
+    /// compressed.
     pub(crate) const fn take_terms(&mut self) -> Option<Box<OwnTerms>> {
         self.terms.take()
     }
 
-    /// See [`Connection::take_terms`].
+    /// Restores the settings that [`Connection::take_terms`] returned.
     pub(crate) fn set_terms(&mut self, terms: Option<Box<OwnTerms>>) {
         self.terms = terms;
     }
@@ -488,7 +497,7 @@ impl Connection {
         self.queues = queues.clone();
     }
 
-    /// Returns the memory of the links. The connection has no links any more.
+    /// Returns the memory of the links, and leaves the connection without links.
     pub(crate) fn take_memory(&mut self) -> LinkSet {
         assert!(self.paths.is_empty(), "it was cleared");
         core::mem::take(&mut self.paths)
@@ -502,18 +511,19 @@ impl Connection {
     }
 
     //= protocol.md: reset.2, index.3
-    /// Returns whether frames from the address of `path` come from the peer. They do if the peer
-    /// has answered on the link. If the peer answered only under an earlier use of the index,
-    /// another host may have the address now. But while no link is up, no other address can be
-    /// asked.
+    /// Returns whether frames from the address of `path` come from the peer.
+    ///
+    /// If the peer has answered on the link, they do. If the peer answered only under an earlier
+    /// use of the index, another host may have the address now. In that case, the address is
+    /// accepted only while no link is up, because this end then has no other address to ask.
     pub(crate) fn is_peer_at(&self, path: &Path) -> bool {
         let is_up = |path: &Path| path.may_carry_data();
         let was_link = || self.paths.was_link(path.pair());
         path.is_validated() || was_link() && !self.paths.iter().any(is_up)
     }
 
-    /// Returns the position of the usable link with the shortest round trip; if none is usable, of
-    /// a link on which the peer has answered.
+    /// Returns the position of the usable link with the shortest round trip. If no link is usable,
+    /// returns the position of a link on which the peer has answered.
     pub(crate) fn nearest_path(&self) -> usize {
         let mut best = self.paths.iter().position(Path::is_validated).unwrap_or(0);
         let mut best_ns = u64::MAX;
@@ -526,8 +536,9 @@ impl Connection {
     }
 
     //= protocol.md: ack.9
-    /// Reacts to a fragment that arrived twice. All our acknowledgements go over one link, and
-    /// perhaps the peer does not receive them. A frame in flight on each link reveals a dead one.
+    /// Handles a fragment that arrived twice. All our acknowledgements go over one link, which
+    /// perhaps loses them. So this end sends a frame on each link: a link without an answer has
+    /// failed.
     #[cold]
     pub(crate) fn doubt_links(&mut self) {
         if self.paths.len() > 1 {
@@ -551,12 +562,12 @@ impl Connection {
     }
 
     //= protocol.md: silence.2, silence.5
-    /// Returns when the silence of the peer begins to count, if it is silent from now on; `None` if
-    /// this end waits for nothing.
+    /// Returns the time from which the silence of the peer counts, if the peer sends nothing after
+    /// `now`; `None` if this end waits for nothing.
     ///
-    /// If this end has no outstanding operation, no application waits, and the peer may compute
-    /// without a thread that drives its endpoint. Then the silence counts only from the time at
-    /// which an idle connection would ask.
+    /// If this end has no outstanding operation, no application waits, and the peer may be
+    /// computing with no thread that drives its endpoint. Then the silence counts only from the
+    /// time at which an idle connection would ask.
     #[inline]
     pub(crate) fn silent_since(&self, now: Instant, config: &EngineConfig) -> Option<Instant> {
         if !self.awaits_peer() {
@@ -571,24 +582,24 @@ impl Connection {
         }
     }
 
-    /// See [`Asks::asks_with_next`].
+    /// Calls [`Asks::asks_with_next`] with the links of this connection.
     #[inline]
     pub(crate) fn asks_with_next(&mut self, position: usize) -> bool {
         self.asks.asks_with_next(&mut self.paths, position)
     }
 
-    /// See [`Asks::on_asked`].
+    /// Calls [`Asks::on_asked`] with the links of this connection.
     pub(crate) fn on_asked(&mut self) {
         self.asks.on_asked(&mut self.paths);
     }
 
-    /// See [`Asks::on_acknowledged`].
+    /// Calls [`Asks::on_acknowledged`] with the links of this connection.
     #[inline]
     pub(crate) fn on_acknowledged(&mut self, link: LinkIndex) {
         self.asks.on_acknowledged(&mut self.paths, link);
     }
 
-    /// Returns when pacing next lets a link transmit, if there is something to send.
+    /// Returns when pacing lets a link transmit next, if this end has something to send.
     #[inline]
     pub(crate) fn opens_at(&self, now: Instant, batches: bool) -> Instant {
         if !self.outbound.wants_to_send() {
@@ -600,7 +611,7 @@ impl Connection {
         opens.chain(spread_at).filter(|&at| at > now).min().unwrap_or(Instant::NEVER)
     }
 
-    /// Returns whether something has to be sent now.
+    /// Returns whether this end must send something now.
     #[inline]
     pub(crate) fn is_urgent(&self, now: Instant) -> bool {
         self.phase != Phase::Established
@@ -610,7 +621,8 @@ impl Connection {
             || self.paths.iter().any(|path| path.is_urgent(now))
     }
 
-    /// Sends a control message about the connection as a whole.
+    /// Queues a control message about the connection as a whole, on the link with the shortest
+    /// round trip.
     #[cold]
     pub(crate) fn say_on_nearest(&mut self, message: u16) {
         let nearest = self.nearest_path();
@@ -646,7 +658,7 @@ impl EngineConfig {
         inbound
     }
 
-    /// Creates the state of this end's operations on a new connection; `peer` are the limits that
+    /// Creates the state of this end's operations on a new connection. `peer` has the limits that
     /// the peer granted.
     pub(crate) fn outbound(
         &self,
@@ -661,7 +673,7 @@ impl EngineConfig {
     }
 }
 
-/// The limits of a peer before it has granted anything.
+/// Limits to use until the peer grants some.
 pub(crate) const NOTHING_GRANTED: PeerLimits = PeerLimits {
     operation_window: 0,
     read_depth: 0,

@@ -1,5 +1,5 @@
 //! Handles control messages of the peer and their effects: links that join, fail and leave, and the
-//! end of a connection. Messages to the peer are only queued here; `control_frames.rs` sends them.
+//! end of a connection. This file only queues messages to the peer; `control_frames.rs` sends them.
 
 use delivery::{Instant, LinkCaps, LinkEvent, LinkId, PathChange, PathState};
 use semantics::OperationError;
@@ -16,9 +16,11 @@ use crate::phase::Phase;
 
 impl Engine {
     //= protocol.md: join.8
-    /// Adds a link to an established connection. The link carries data once the peer has answered
-    /// on it. If the peer does not answer, the link is dropped, and the initiator tries it again
-    /// later. Returns the index of the link, also if the connection has the link already.
+    /// Adds a link to an established connection, and returns the index of the link. If the
+    /// connection has the link already, returns the index of that link.
+    ///
+    /// The link carries data after the peer has answered on it. If the peer does not answer, the
+    /// engine drops the link, and the initiator tries it again later.
     ///
     /// # Errors
     /// The connection does not exist or is not established, the link is not attached, or all link
@@ -50,7 +52,7 @@ impl Engine {
     }
 
     /// Removes a link from a connection. Packets in flight on it are retransmitted on the other
-    /// links. The last link on which the peer has answered stays.
+    /// links. Keeps the link if it is the last one on which the peer has answered.
     ///
     /// # Errors
     /// [`Unknown`] if there is no such connection.
@@ -70,8 +72,8 @@ impl Engine {
 
 impl Parts<'_> {
     //= protocol.md: remove.1
-    /// Removes a link and reports that to the peer. Returns false if there is no such link or if it
-    /// is the last one.
+    /// Removes a link and reports that to the peer. Returns false if the connection has no such
+    /// link or no other link.
     pub(crate) fn remove_path_of(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let is_gone = self.drop_path(connection, index);
         if is_gone && let Some(path) = connection.paths_mut().first_mut() {
@@ -80,9 +82,11 @@ impl Parts<'_> {
         is_gone
     }
 
-    /// Removes a link that the peer opened but on which the peer does not answer. A route may still
-    /// exist, later or to another link. This end does not try the address that the link came from,
-    /// because it may belong to another host. The peer announces its own addresses.
+    /// Removes a link that the peer opened but on which the peer does not answer.
+    ///
+    /// The two ends may still reach each other later, or over another link. This end does not try
+    /// the source address of the frames, because the address may belong to another host. The peer
+    /// announces its own addresses.
     pub(crate) fn doubt_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let Some(path) = connection.path_mut(index) else { return false };
         let link = path.link();
@@ -94,8 +98,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: remove.3
-    /// Handles the loss of a link's interface. The last link of a connection stays until another is
-    /// found.
+    /// Handles the loss of a link's interface. The connection keeps its last link until it finds
+    /// another one.
     pub(crate) fn lose_path(&mut self, connection: &mut Connection, index: LinkIndex) {
         if !self.remove_path_of(connection, index)
             && let Some(path) = connection.path_mut(index)
@@ -205,8 +209,8 @@ impl Parts<'_> {
         self.news.push(Event::Path { connection, index: index.0, link, state });
     }
 
-    /// Handles the news that a link works that did not work before. Its old measurements are not
-    /// valid any more.
+    /// Handles the first answer on a link, or the first one after a failure of the link. Old
+    /// measurements of the link are no longer valid.
     fn on_way_known(
         &self,
         now: Instant,
@@ -227,12 +231,13 @@ impl Parts<'_> {
     }
 
     //= protocol.md: compare.6
-    /// Handles the first answer on a link. The link replaces lost ones.
+    /// Handles the first answer on a link. The link replaces lost links.
     fn on_path_works(&mut self, connection: &mut Connection, index: LinkIndex) {
         let Some(path) = connection.path_mut(index) else { return };
         path.on_answered();
         let pair = path.pair();
-        // If two links are the same pair, only one stays. The initiator decides which.
+        // If two links of the connection are the same pair, only one of them stays. The initiator
+        // decides which one.
         let is_same = |path: &&Path| path.pair() == pair && path.index() != index;
         if connection.is_initiator()
             && let Some(other) = connection.paths().iter().find(is_same)
@@ -253,7 +258,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: state.2
-    /// Moves everything in flight on a link to the other links.
+    /// Declares all packets in flight on a link lost, so that other links retransmit their content.
     pub(crate) fn give_up(&mut self, connection: &mut Connection, index: LinkIndex) {
         let pools = &mut *self.pools;
         let (paths, outbound) = connection.paths_and_outbound();
@@ -276,7 +281,7 @@ impl Parts<'_> {
         if let LinkEvent::Changed(caps) = event {
             self.on_address_changed(connection, link, &caps);
         }
-        // Trials continue or end with their link.
+        // A link on trial may now work or fail, so look at the trials again.
         if matches!(event, LinkEvent::Changed(_) | LinkEvent::Down) {
             connection.pairs_mut().look();
         }
@@ -294,8 +299,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Handles a link that may have come back with another address. The peer drops frames from the
-    /// new address under the old link index.
+    /// Handles a change of a link's address. The peer drops frames from the new address under the
+    /// old link index, so links of the connection with the old address are lost.
     fn on_address_changed(&mut self, connection: &mut Connection, link: LinkId, caps: &LinkCaps) {
         let changed: Vec<LinkIndex> = connection
             .paths()
@@ -332,8 +337,11 @@ impl Parts<'_> {
     }
 
     //= protocol.md: overrun.1, queue-pair.3, fault.3
-    /// Closes a queue pair that cannot continue. Either a completion was lost, or an operation
-    /// failed on this side, or a refusal was deferred and the peer has all answers now.
+    /// Closes a queue pair that cannot continue. The causes are:
+    ///
+    /// * a completion was lost,
+    /// * an operation failed on this side, or
+    /// * a refusal was deferred, and the peer has received all answers now.
     #[inline]
     pub(crate) fn end_if_over(&mut self, now: Instant, connection: &mut Connection) {
         if connection.is_overrun() || connection.outbound().is_faulty() || connection.has_refused()
@@ -432,7 +440,7 @@ impl Parts<'_> {
             LinkStatus::Down if !sole => {
                 let change = path.on_said_broken(now);
                 self.on_path_change(now, connection, which, change);
-                // The peer knows the status already.
+                // The peer sent this report, so it knows the status already.
                 if let Some(path) = connection.path_mut(which) {
                     path.on_announced();
                 }
@@ -448,7 +456,8 @@ impl Parts<'_> {
                     connection.pairs_mut().forget(pair.1, None);
                 }
             }
-            // Ignored on the only link: its own timeouts will show whether it works.
+            // The report is about the only link. Ignore it, because the timeouts of the link will
+            // show whether the link works.
             LinkStatus::Down => {}
         }
     }
@@ -491,7 +500,7 @@ impl Parts<'_> {
         true
     }
 
-    /// Removes a link of which the peer does not know, or does not know any more.
+    /// Removes a link without a report to the peer, because the peer does not know the link.
     pub(crate) fn drop_unnoticed(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         let is_gone = self.drop_path(connection, index);
         if is_gone {
@@ -501,7 +510,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: set-up.17
-    /// Handles the report that an address that this end tries to connect to has no listener.
+    /// Handles a report of the network that the address `peer`, to which this end tries to connect,
+    /// has no listener.
     pub(crate) fn on_refused(&mut self, connection: &mut Connection, link: LinkId, peer: PeerAddr) {
         let Some(attempt) = connection.attempt_mut() else { return };
         if attempt.give_up((link, peer)) {
@@ -511,5 +521,6 @@ impl Parts<'_> {
     }
 }
 
-/// How long a connection that its peer closed answers repetitions of the Close, in nanoseconds.
+/// How long this end answers repetitions of a Close after the peer closed the connection, in
+/// nanoseconds.
 const DRAIN_NS: u64 = 200_000_000;

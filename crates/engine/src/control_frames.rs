@@ -40,8 +40,8 @@ impl Parts<'_> {
             if !challenged && !waits {
                 continue;
             }
-            // Count the challenge even if the link is full: a link that accepts no challenge does
-            // not work.
+            // Count the challenge even if the link is full: a link whose driver accepts no
+            // challenge does not work.
             if challenged {
                 path.count_challenge();
             }
@@ -54,7 +54,7 @@ impl Parts<'_> {
                 sent &= !waits;
                 continue;
             }
-            // The addresses of many new links need several frames.
+            // One frame may not have room for the addresses of all new links.
             while announces
                 && connection.paths()[position].pending().addresses() != 0
                 && may_report(&connection.paths()[position])
@@ -83,19 +83,19 @@ impl Parts<'_> {
         let statuses = statuses_of(connection, position, what.announces);
         let path = &connection.paths()[position];
         let addresses = what.announces.then(|| self.links_to_announce(path.pending().addresses()));
-        // Messages that must not be reported yet stay pending.
+        // If the link must not report yet, its messages stay pending.
         let control = if what.reports { path.pending().messages() } else { 0 };
         let carried = path.pending().carried(control, addresses);
         let mut body = Vec::with_capacity(64);
         gather_messages(&mut body, connection, position, control, what.challenge, &statuses);
         self.gather_addresses(&mut body, addresses.unwrap_or(0));
-        // Short frames are padded, because a peer that has forgotten the connection answers only
-        // frames that are at least as long as a Reset. A frame with one Ping may be the only frame
-        // ever sent to that peer.
+        // Short frames are padded. A peer that has forgotten the connection answers only a frame
+        // that is at least as long as a Reset. A frame with one Ping may be the only frame that
+        // this end ever sends to such a peer.
         let len = body.len();
         pad(&mut body, len);
-        // Loss detection does not repeat questions and answers about whether a link works. Nor does
-        // it repeat frames that end a connection: these have a timer of their own, or answer a
+        // Loss detection retransmits neither questions and answers about whether a link works, nor
+        // frames that end a connection. Frames that end a connection have a timer, or answer a
         // frame that the peer repeats.
         let is_repeated = carried.slot != 0 && connection.phase() == Phase::Established;
         let is_urgent = control & (PING | LINKS | CLOSE) != 0;
@@ -135,7 +135,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Returns those of the links (by bit) that are attached, at most as many as fit one frame.
+    /// Returns the attached links among `links` (by bit), at most as many as fit one frame.
     fn links_to_announce(&self, links: u16) -> u16 {
         let reported =
             self.links.iter().map(|(link, _)| 1 << link.0).filter(|bit| links & bit != 0);
@@ -152,9 +152,11 @@ struct What {
     announces: bool,
 }
 
-/// Appends messages to the body of a control frame: those in `control` ([`Pending::say`]), the
-/// challenge, the answer to the peer's challenge on the link at `position`, and the report about
-/// each link.
+/// Appends messages to the body of a control frame:
+///
+/// * the messages in `control` ([`Pending::say`]),
+/// * the challenge, and the answer to the peer's challenge, of the link at `position`,
+/// * the report about each link.
 fn gather_messages(
     body: &mut Vec<u8>,
     connection: &Connection,
@@ -175,7 +177,8 @@ fn gather_messages(
     if control & READY != 0 {
         add(body, Control::Ready);
     }
-    // Report the message that lacks a receive now; an earlier one may have got a receive meanwhile.
+    // Name the message that lacks a receive now. The message that lacked one before may have a
+    // receive since then.
     if control & NOT_READY != 0
         && let Some(message) = connection.inbound().lacks_receive()
     {
@@ -204,8 +207,8 @@ fn add(body: &mut Vec<u8>, message: Control<'_>) {
 }
 
 //= protocol.md: amplify.5
-/// Returns whether the challenge that is due on a link may be sent. For a link on trial, the number
-/// of challenges is limited elsewhere.
+/// Returns whether the challenge that is due on a link may be sent. For a link on trial,
+/// `Parts::join_links` limits the number of challenges.
 fn may_challenge(path: &Path) -> bool {
     let bytes = if path.pending().nonce().is_some() {
         CONTROL_FRAME_BYTES + NONCE_BYTES
@@ -216,7 +219,7 @@ fn may_challenge(path: &Path) -> bool {
 }
 
 //= protocol.md: status.1
-/// Collects the reports about all links on the nearest one.
+/// Moves the pending reports about all links to the link at position `nearest`.
 fn gather_status(connection: &mut Connection, nearest: usize) {
     if connection.paths().len() < 2 {
         return;
@@ -230,7 +233,7 @@ fn gather_status(connection: &mut Connection, nearest: usize) {
     }
 }
 
-/// Returns the status of each link index to report on the link at `position`.
+/// Returns the statuses that the link at `position` has to report, by link index.
 fn statuses_of(
     connection: &Connection,
     position: usize,
@@ -255,11 +258,11 @@ fn statuses_of(
     statuses
 }
 
-/// Bytes of a control frame with one message of at most 12 bytes, and of each further challenge or
-/// response.
+/// Bytes of a control frame with one message of at most 12 bytes; bytes of each further challenge
+/// or response.
 const CONTROL_FRAME_BYTES: u64 = wire_edge::COMMON_BYTES as u64 + CONTROL_BODY_MIN as u64;
 const NONCE_BYTES: u64 = 10;
 
-/// Addresses in one control frame, 22 bytes each. With all other possible messages, a frame of an
-/// open connection stays below 256 bytes.
+/// Maximum number of addresses in one control frame. Each takes 22 bytes. Together with all other
+/// possible messages, the frame of an open connection stays below 256 bytes.
 const ADDRESSES_PER_FRAME: usize = 6;

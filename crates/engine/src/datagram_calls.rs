@@ -1,4 +1,4 @@
-//! Datagrams: the calls of the application, and arriving frames.
+//! Datagrams: the calls of the application, and frames that arrive.
 
 use delivery::{Instant, LinkId, RxFrame};
 use mem::MemoryAccess;
@@ -21,16 +21,18 @@ impl Engine {
         self.lend_datagrams().0.open(request)
     }
 
-    /// Closes a port and removes it from its groups. Everything posted there completes as flushed.
+    /// Closes a port and removes it from its groups. All posted datagrams and receives of the port
+    /// complete as flushed.
     ///
     /// # Errors
-    /// [`DatagramError::Closed`], as for all calls with a closed port.
+    /// [`DatagramError::Closed`] if the port was closed before. All calls with a closed port return
+    /// this error.
     pub fn close_datagram_port(&mut self, port: DatagramPort) -> Result<(), DatagramError> {
         let (datagrams, around) = self.lend_datagrams();
         datagrams.close(around.pools, around.counters, port)
     }
 
-    /// Sets the queue key that datagrams to the port must carry from now on.
+    /// Sets the queue key of a port. The port then accepts only datagrams with this key.
     ///
     /// # Errors
     /// [`DatagramError::Closed`].
@@ -45,8 +47,8 @@ impl Engine {
         Some(datagram_payload_max(caps.frame_bytes_max))
     }
 
-    /// Adds a port to a group. The port then gets the group's datagrams, which the caller passes to
-    /// [`Engine::handle_group_frame`].
+    /// Adds a port to a group. The caller passes datagrams of the group to
+    /// [`Engine::handle_group_frame`], which gives them to the port.
     ///
     /// # Errors
     /// [`DatagramError::NotGroup`] or [`DatagramError::NoGroupLeft`].
@@ -109,7 +111,8 @@ impl Engine {
         let Receive { region, offset, length, context } = receive;
         let pieces = [Piece { region, offset, length }];
         let Ok(list) = PieceList::new(&pieces) else {
-            // The buffer ends beyond 2^64, where no region has bytes.
+            // The buffer would end beyond 2^64, where no region has bytes. Return the error of the
+            // access.
             memory.source(region, offset, length)?;
             return Ok(());
         };
@@ -120,7 +123,7 @@ impl Engine {
     /// buffer.
     ///
     /// # Errors
-    /// As for [`Engine::post_datagram_receive`].
+    /// The errors of [`Engine::post_datagram_receive`].
     pub fn post_datagram_receive_list(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -132,11 +135,11 @@ impl Engine {
         datagrams.post_receive(memory, &mut around, port, list, context)
     }
 
-    /// Posts a receive of `length` bytes whose memory is missing. It does not fail now, but when a
-    /// datagram consumes it.
+    /// Posts a receive of `length` bytes whose memory is missing. The call succeeds. The receive
+    /// fails when a datagram consumes it.
     ///
     /// # Errors
-    /// As for [`Engine::post_datagram_receive`], except those about memory.
+    /// The errors of [`Engine::post_datagram_receive`], except those about memory.
     pub fn post_failed_datagram_receive(
         &mut self,
         port: DatagramPort,
@@ -146,8 +149,8 @@ impl Engine {
         self.lend_datagrams().0.post_failed_receive(port, length, context)
     }
 
-    /// Sets the time for the datagram calls. Datagrams that wait for a receive are dropped after a
-    /// limited time.
+    /// Sets the time for the datagram calls. The engine needs the time because it drops datagrams
+    /// that wait too long for a receive.
     #[inline]
     pub fn note_time(&mut self, now: Instant) {
         self.begin_turn(now);
@@ -173,8 +176,8 @@ impl Engine {
         self.datagrams().map_or(0, Datagrams::waiting)
     }
 
-    /// Handles a frame that was sent to a group. It arrived on a multicast socket, which accepts
-    /// only datagrams.
+    /// Handles a frame that was sent to a group. Multicast sockets accept only datagrams, so all
+    /// other frames are dropped.
     #[expect(clippy::needless_pass_by_value, reason = "a frame is handed over, not lent")]
     pub fn handle_group_frame(
         &mut self,

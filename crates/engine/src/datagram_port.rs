@@ -1,4 +1,4 @@
-//! Datagram ports: requests of queue pairs without connections, and errors.
+//! Types for datagram ports, which serve queue pairs without connections: requests and errors.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ pub struct DatagramPort {
 }
 
 impl DatagramPort {
-    /// Returns the queue pair number, by which peers address the port.
+    /// Returns the queue pair number. Peers send datagrams to this number.
     pub const fn number(self) -> QueuePairNumber {
         self.number
     }
 
-    /// Returns the owner that the completions of the port carry. It is never that of a connection,
-    /// whose indices are smaller.
+    /// Returns the owner that the completions of the port carry. The owner of a port never equals
+    /// that of a connection, because connections have smaller indices.
     pub const fn owner(self) -> Owner {
         Owner::new(PORT_INDEX | self.number.get(), self.life)
     }
@@ -36,15 +36,15 @@ pub struct PortRequest {
     pub number: QueuePairNumber,
     /// The queue key that datagrams must carry.
     pub key: u32,
-    /// Queue for the completions of sent datagrams. No places in it are reserved, as for queue
-    /// pairs.
+    /// Queue for the completions of sent datagrams. The port reserves no places in the queue. Queue
+    /// pairs do not reserve places either.
     pub send: Arc<CompletionQueue>,
-    /// Queue for the completions of receives; it may be the queue of `send`.
+    /// Queue for the completions of receives; `send` may be the same queue.
     pub receive: Arc<CompletionQueue>,
-    /// Maximum number of posted receives, if the port has its own.
+    /// Maximum number of posted receives. Has no effect if `shared_receives` is set.
     pub receives_max: u32,
-    /// Shared queue from which the port takes its receives instead, together with other ports and
-    /// connections. A datagram does not take a receive that a connection waits for.
+    /// Shared queue from which the port takes its receives, together with other ports and
+    /// connections. If connections wait for a receive, datagrams do not take it.
     pub shared_receives: Option<Arc<SharedReceives>>,
 }
 
@@ -59,14 +59,14 @@ pub struct OutgoingDatagram {
     pub destination: QueuePairNumber,
     /// The queue key of the destination.
     pub key: u32,
-    /// Delivered with the payload.
+    /// 32 bits that are delivered with the payload.
     pub immediate: Option<u32>,
-    /// The completion of the receive wakes a waiting application.
+    /// Whether the completion of the receive wakes a waiting application.
     pub solicited: bool,
-    /// A completion is queued once the driver has accepted the datagram. If the datagram fails, a
-    /// completion is queued in any case.
+    /// Whether a completion is queued when the driver has accepted the datagram. A datagram that
+    /// fails has a completion in any case.
     pub signalled: bool,
-    /// Returned in the completion.
+    /// A value of the caller. The completion returns it.
     pub context: u64,
 }
 
@@ -74,7 +74,7 @@ pub struct OutgoingDatagram {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum DatagramError {
-    /// This number stands for all members of a group.
+    /// This number is not available: it stands for all members of a group.
     #[error("queue pair number 0xffffff names the members of a group, not a port")]
     NumberOfGroup,
     /// Another port has this number.
@@ -100,7 +100,7 @@ pub enum DatagramError {
     /// The local memory does not exist or must not be accessed.
     #[error("local memory: {0}")]
     LocalAccess(#[from] AccessError),
-    /// The maximum number of datagrams waits to be sent.
+    /// The maximum number of datagrams are waiting to be sent.
     #[error("{0} datagrams wait for their links, the most there can be; poll, and post again")]
     TooManyWaiting(usize),
     /// The port has the maximum number of posted receives.
@@ -115,12 +115,12 @@ pub enum DatagramError {
     /// The address is not a group address.
     #[error("{0} is not the address of a group")]
     NotGroup(PeerAddr),
-    /// The endpoint's ports have the maximum number of group memberships.
+    /// The ports of the endpoint have joined groups the maximum number of times.
     #[error(
         "the datagram ports of the endpoint have joined groups {0} times, the most there can be"
     )]
     NoGroupLeft(usize),
 }
 
-/// An index beyond those of all connections (protocol.md §9: `CONNECTIONS_MAX`).
+/// First index of a port. All connections have smaller indices (protocol.md §9: `CONNECTIONS_MAX`).
 const PORT_INDEX: u32 = 1 << 31;

@@ -21,20 +21,20 @@ use crate::scratch::{BATCH_BYTES_MAX, Scratch};
 
 /// The datagram ports of an endpoint, and the datagrams that wait for their links.
 ///
-/// An arriving datagram costs one look-up unless it has the number and key of a port; with both it
-/// consumes at most one receive posted there.
+/// If an arriving datagram does not have the number and key of a port, it costs only one look-up.
+/// Otherwise it consumes at most one posted receive of the port.
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
     ports: HashMap<QueuePairNumber, Port>,
     /// The ports in each group, by the group's address without a port.
     groups: HashMap<PeerAddr, Vec<QueuePairNumber>>,
     memberships: usize,
-    /// Datagrams to send, per link, in the order of their posts. A full link does not delay the
-    /// others.
+    /// Datagrams to send, for each link in the order in which they were posted. A full link does
+    /// not delay datagrams of other links.
     waiting: [VecDeque<Waiting>; LINKS_MAX],
     waiting_count: usize,
-    /// Buffers of earlier datagrams, for reuse. Nothing is allocated while no more datagrams wait
-    /// than once did.
+    /// Buffers of earlier datagrams, for reuse. Without this list, every datagram that waits would
+    /// need an allocation.
     spare: Vec<Vec<u8>>,
     /// Number of ports opened so far.
     lives: u32,
@@ -59,11 +59,11 @@ struct Port {
 #[derive(Debug)]
 enum Receives {
     Own(OwnReceives),
-    /// Receives of a shared queue, which others consume too.
+    /// A shared queue of receives, from which other ports and connections also take.
     Shared(Arc<SharedReceives>),
 }
 
-/// Receives posted at one port, for it alone.
+/// Receives that were posted at one port and serve only that port.
 #[derive(Debug)]
 struct OwnReceives {
     posted: VecDeque<Posted>,
@@ -173,8 +173,8 @@ impl Datagrams {
         Ok(name)
     }
 
-    /// Closes a port. Its posted receives and datagrams complete as flushed; shared receives stay
-    /// in their queue.
+    /// Closes a port. The posted receives and datagrams of the port complete as flushed. Receives
+    /// of a shared queue stay there.
     pub(crate) fn close(
         &mut self,
         pools: &mut Pools,
@@ -207,7 +207,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Sets the queue key that datagrams for this port must carry from now on.
+    /// Sets the queue key of a port. The port then accepts only datagrams with this key.
     pub(crate) fn set_key(&mut self, port: DatagramPort, key: u32) -> Result<(), DatagramError> {
         self.port(port)?.key = key;
         Ok(())
@@ -302,7 +302,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Posts a receive whose memory is missing. The datagram that consumes it makes it fail.
+    /// Posts a receive whose memory is missing. The receive fails when a datagram consumes it.
     pub(crate) fn post_failed_receive(
         &mut self,
         port: DatagramPort,
@@ -323,7 +323,8 @@ impl Datagrams {
         self.port(port)?;
         let Self { ports, store, .. } = self;
         let Some(port) = ports.get_mut(&port.number) else { return Ok(()) };
-        // The kept datagrams waited for receives that will not be posted.
+        // Drop the kept datagrams, because they wait for receives and no more receives will be
+        // posted.
         port.drop_kept(counters, store, |_| true);
         if let Receives::Own(own) = &mut port.receives {
             own.posted.clear();
@@ -333,8 +334,9 @@ impl Datagrams {
     }
 
     //= protocol.md: datagram.2
-    /// Posts a datagram with the bytes of a scatter/gather list. A short payload, or one of several
-    /// entries, is copied. Any other stays where it is until the datagram is passed to its link.
+    /// Posts a datagram with the bytes of a scatter/gather list. A payload that is short or has
+    /// several entries is copied. Any other payload stays in its region until the datagram is
+    /// passed to its link.
     pub(crate) fn post(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -377,8 +379,8 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Passes the waiting datagrams to the links, in batches. Returns whether some still wait for a
-    /// full link.
+    /// Passes the waiting datagrams to the links, in batches. Returns whether some datagrams still
+    /// wait for a full link.
     pub(crate) fn transmit(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -400,8 +402,8 @@ impl Datagrams {
                 }
                 let (taken, is_unmapped) = match scratch.emit(links, link, emit) {
                     Emitted::Taken(taken) => (taken, false),
-                    // A receiver cannot distinguish a datagram from a copy of it, so a datagram that may have left is
-                    // not retransmitted.
+                    // Do not retransmit a datagram that may have left, because a receiver cannot
+                    // distinguish a datagram from a copy of it.
                     Emitted::Doubtful { taken, doubtful } => (taken + doubtful, false),
                     Emitted::PayloadUnmapped(taken) => (taken, true),
                 };
@@ -423,8 +425,8 @@ impl Datagrams {
         self.waiting.get(index)?.front()
     }
 
-    /// Puts datagrams for one peer into a batch, at most as many as the link accepts at once.
-    /// Returns their number; 0 if the payload of the first is gone.
+    /// Puts datagrams for one peer into a batch, at most as many as the link accepts in one call.
+    /// Returns their number. Returns 0 if the payload of the first datagram is gone.
     fn fill(
         &self,
         memory: &MemoryAccess<'_>,
@@ -486,7 +488,7 @@ impl Datagrams {
         port.receive(memory, around, store, route, (datagram, payload));
     }
 
-    /// Delivers kept datagrams into receives that were posted to a shared queue.
+    /// Delivers kept datagrams after receives were posted to a shared queue.
     pub(crate) fn on_receives_posted(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -553,7 +555,7 @@ impl Port {
             immediate: datagram.immediate,
             solicited: datagram.solicited,
         };
-        // Datagrams that already wait for a receive come first.
+        // Datagrams that wait for a receive come before this one.
         if self.kept.is_empty() && self.deliver(memory, around, said, parts) {
             return;
         }
@@ -615,7 +617,7 @@ impl Port {
         true
     }
 
-    /// Puts waiting datagrams into receives, while there are receives.
+    /// Puts waiting datagrams into receives, until no receive or no datagram is left.
     #[cold]
     fn deliver_kept(
         &mut self,
@@ -648,7 +650,7 @@ impl Port {
         }
     }
 
-    /// Releases a datagram that was taken from the front of the waiting ones.
+    /// Releases the memory of a datagram that the caller removed from the front of the queue.
     fn let_go(&mut self, store: &mut Store, kept: Kept) {
         self.kept_bytes -= kept.cost();
         store.remove(kept);
@@ -699,7 +701,7 @@ impl OwnReceives {
 }
 
 impl DatagramPort {
-    /// Returns the completion of a receive without the fields that come from a datagram.
+    /// Returns the completion of a receive. Fields that come from the datagram have default values.
     const fn received(self, context: u64, result: Result<(), OperationError>) -> Completion {
         Completion {
             context,
@@ -724,8 +726,8 @@ impl Waiting {
     }
 }
 
-/// Appends the bytes of a list to a frame. If they are one large entry, returns the entry instead
-/// of copying it.
+/// Appends the bytes of a scatter/gather list to a frame. If the list is one large entry, copies
+/// nothing and returns that entry.
 fn append(
     memory: &MemoryAccess<'_>,
     frame: &mut Vec<u8>,
@@ -746,7 +748,8 @@ fn append(
     Ok(None)
 }
 
-/// Places `parts`, one after the other, in `pieces`, which have room for them.
+/// Places `parts`, one after the other, in the memory of `pieces`. The caller checks that the
+/// memory has room for all parts.
 fn scatter<'a>(
     memory: &MemoryAccess<'_>,
     pieces: impl Iterator<Item = &'a Piece>,
@@ -773,20 +776,21 @@ fn scatter<'a>(
     Ok(())
 }
 
-/// A frame whose payload is copied fits its buffer: a datagram header and the copied payload.
+/// Checks that a buffer has room for a datagram header and a copied payload.
 const _: () = assert!(DATAGRAM_HEADER_BYTES + COPIED_BYTES_MAX as usize <= 320);
 
-/// Longest payload that is copied behind the header, in bytes. For a short payload, a
-/// scatter/gather entry of its own costs the kernel more than the copy.
+/// Maximum length of a payload that is copied behind the header, in bytes. For such a short
+/// payload, a separate scatter/gather entry costs the kernel more than the copy.
 const COPIED_BYTES_MAX: u32 = 256;
 
 /// Maximum number of ports of an endpoint: sixteen slots of 4096 numbers each.
 const PORTS_MAX: usize = 1 << 16;
 
-/// Maximum sum of the members of all groups: 1024 take 8 KiB. Each datagram to a group is handled
-/// once per member.
+/// Maximum number of memberships in all groups together; 1024 memberships take 8 KiB. The engine
+/// handles each datagram to a group once per member.
 const MEMBERSHIPS_MAX: usize = 1024;
 
-/// Maximum number of datagrams that wait for their links: as many as a program may post at once.
-/// Each takes 96 bytes, and up to 4 KiB if gathered from several entries: at most 4 MiB.
+/// Maximum number of datagrams that wait for their links. A program may post this many at once.
+/// Each takes 96 bytes, and up to 4 KiB if its payload is gathered from several entries. All
+/// together take at most 4 MiB.
 const WAITING_MAX: usize = 1024;

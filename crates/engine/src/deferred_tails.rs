@@ -1,10 +1,13 @@
-//! Short last fragments of operations, deferred to the end of their batch.
+//! Defers the short last fragments of operations to the end of their batch.
 //!
-//! With segmentation offload, a driver sends frames of equal size for the price of one, and only
-//! the last of them may be shorter. So the short frame at the end of an operation would end the run
-//! in the middle of a batch. For example, 64 KiB are 46 frames, and each operation would need two
-//! or three calls although its frames fit little more than one. Instead, the frames of the next
-//! operation go first. Over several links, frames may overtake each other anyway.
+//! With segmentation offload, the driver passes many frames of equal size to the kernel in one
+//! call, for the cost of one frame. Only the last of these frames may be shorter. So a short frame
+//! at the end of an operation would end the call in the middle of a batch.
+//!
+//! For example, an operation of 64 KiB has 46 frames, little more than one call accepts. With short
+//! frames in between, each operation would need two or three calls. Instead, the full frames of the
+//! next operation go first. On connections with several links, the order of frames can change in
+//! any case.
 
 use delivery::Instant;
 use mem::MemoryAccess;
@@ -16,9 +19,14 @@ use crate::parts::Parts;
 use crate::spread::OFFLOADED_FRAMES;
 
 impl Parts<'_> {
-    /// Defers a fragment to the end of the batch. That happens if it ends an operation, the next
-    /// operation may overtake it, and batches of the link at `position` are long. Returns false if
-    /// the fragment has to be sent now. A full frame has `room` bytes for a fragment.
+    /// Defers a fragment to the end of the batch if all these conditions hold:
+    ///
+    /// * the fragment ends an operation,
+    /// * the next operation may overtake this one, and
+    /// * batches of the link at `position` are long.
+    ///
+    /// Returns false if the fragment has to be sent now. `room` is the size of a fragment that
+    /// fills a frame, in bytes.
     #[inline]
     pub(crate) fn defers(
         &mut self,
@@ -79,8 +87,7 @@ impl Parts<'_> {
         Ok(true)
     }
 
-    /// Queues the deferred fragments from this index on again. They are sent next, not in this
-    /// batch.
+    /// Queues the deferred fragments from `index` on again, for the next batch.
     #[cold]
     pub(crate) fn return_tails(&mut self, connection: &mut Connection, index: usize) {
         while let Some(carried) = self.scratch.tails.take_last(index) {

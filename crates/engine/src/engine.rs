@@ -94,13 +94,14 @@ fn close(parts: &mut Parts<'_>, connection: &mut Connection, now: Instant, priva
     }
 }
 
-/// Connections for which the lists of connections have room from the start.
+/// Number of connections for which the lists of connections have room from the start.
 const LISTED_AHEAD: u32 = 64;
 
 impl Engine {
     //= protocol.md: reset.4
     /// Creates an endpoint without links. `seed` must be unpredictable, except in a simulation.
-    /// Handles of operations read their state from `status`.
+    /// `status` is the table in which the engine stores the state of operations; handles of
+    /// operations read it.
     ///
     /// # Errors
     /// The errors of [`EngineConfig::check`].
@@ -148,14 +149,14 @@ impl Engine {
         })
     }
 
-    /// Swaps the engine's scratch memory with `scratch`. Call it before [`Engine::poll_transmit`]
-    /// and again after it.
+    /// Swaps the engine's scratch memory with `scratch`. Call this function before
+    /// [`Engine::poll_transmit`] and again after that call.
     pub fn exchange_scratch(&mut self, scratch: &mut Scratch) {
         core::mem::swap(&mut self.scratch, scratch);
     }
 
-    /// Adds a link to the endpoint, or replaces its capabilities. Established connections use the
-    /// link too, as soon as a link of the peer answers on it.
+    /// Adds a link to the endpoint, or replaces the capabilities of the link. Established
+    /// connections also use the link, after a link of the peer answers on it.
     ///
     /// # Errors
     /// [`EngineLinkError`], one variant for each cause.
@@ -177,8 +178,8 @@ impl Engine {
         });
     }
 
-    /// Returns the incarnation: a number, random at each start, by which peers distinguish the
-    /// lives of an endpoint.
+    /// Returns the incarnation: a random number that the endpoint chooses at its start. Peers
+    /// compare it to detect a restart of the endpoint.
     pub const fn incarnation(&self) -> u64 {
         self.incarnation
     }
@@ -230,9 +231,10 @@ impl Engine {
         Ok(handle)
     }
 
-    /// Closes a connection. Outstanding operations complete as flushed, the peer gets
-    /// `private_data` (at most 128 bytes, the rest is cut off), and [`Event::Closed`] follows. A
-    /// request that is not answered yet is rejected.
+    /// Closes a connection, or rejects a request that was not answered yet.
+    ///
+    /// Outstanding operations complete as flushed. The peer gets `private_data`: at most 128 bytes,
+    /// the rest is cut off. [`Event::Closed`] follows.
     ///
     /// # Errors
     /// [`Unknown`] if there is no such connection.
@@ -249,10 +251,12 @@ impl Engine {
     }
 
     /// Closes a connection because an operation that was not posted yet needs local memory that is
-    /// gone. The effect is as if the memory had disappeared after the post: outstanding operations
+    /// gone.
+    ///
+    /// The effect is the same as when the memory disappears after the post: outstanding operations
     /// are flushed, and [`Event::Closed`] follows with
-    /// [`Closed::LocalMemory`](crate::Closed::LocalMemory). Has no effect on a connection that is
-    /// closing.
+    /// [`Closed::LocalMemory`](crate::Closed::LocalMemory). If the connection is closing already,
+    /// does nothing.
     ///
     /// # Errors
     /// [`Unknown`] if there is no such connection.
@@ -322,8 +326,8 @@ impl Engine {
         self.post_by(handle, |outbound, pools| outbound.post_list(memory, pools, operation, list))
     }
 
-    /// Posts work of a queue pair that failed before it reached the engine. It completes with
-    /// `error` after all earlier work, and the connection ends.
+    /// Posts work of a queue pair that failed before the caller could pass it to the engine. The
+    /// work completes with `error` after all earlier work, and the connection ends.
     ///
     /// # Errors
     /// [`PostError`], one variant for each cause.
@@ -354,7 +358,7 @@ impl Engine {
     }
 
     //= protocol.md: credit.4
-    /// Posts a buffer for one message. Allowed before the connection is established.
+    /// Posts a buffer for one message. The connection need not be established.
     ///
     /// # Errors
     /// [`PostError`], one variant for each cause.
@@ -413,9 +417,8 @@ impl Engine {
         })
     }
 
-    /// Posts a receive of a queue pair that failed before it reached the engine, because its memory
-    /// is missing. A message that arrives for it ends the connection, and the receive completes
-    /// with an error.
+    /// Posts a receive of a queue pair whose memory is missing. If a message consumes the receive,
+    /// the receive completes with an error, and the connection ends.
     ///
     /// # Errors
     /// [`PostError`], one variant for each cause.
@@ -459,7 +462,7 @@ impl Engine {
         let mut event = event;
         match event {
             LinkEvent::Changed(caps) if self.links.on_changed(link, caps) => {}
-            // The new capabilities cannot be used, so the link carries nothing for this endpoint.
+            // The engine cannot use the new capabilities, so treat the link as down.
             LinkEvent::Changed(_) => event = LinkEvent::Down,
             LinkEvent::Down => self.links.on_down(link),
             LinkEvent::TooBig(peer, limit, evidence) => {
@@ -468,7 +471,7 @@ impl Engine {
             LinkEvent::Refused(peer, evidence) => {
                 return self.on_report(now, link, peer, Report::Refused, evidence);
             }
-            // Only the thread that sleeps on the links uses other events.
+            // Other events concern only the thread that sleeps on the links.
             _ => return,
         }
         self.with_each(|parts, connection| parts.on_link_event(now, connection, link, event));
@@ -479,7 +482,7 @@ impl Engine {
         self.agenda.next_deadline()
     }
 
-    /// Returns whether nothing is pending: only keep-alives of idle connections would still wake
+    /// Returns whether nothing is pending, so that only keep-alives of idle connections would wake
     /// the endpoint. Visits every connection.
     pub fn is_idle(&self) -> bool {
         let is_awake_at_rest = |connection: &Connection| {
@@ -512,9 +515,9 @@ impl Engine {
             || self.has_datagrams()
     }
 
-    /// Returns whether [`Engine::poll_transmit`] has something to send now. If not, the caller may
-    /// defer that call until after its next piece of work. Until then, [`Engine::poll_timeout`] is
-    /// out of date.
+    /// Returns whether [`Engine::poll_transmit`] has something to send now. If it has not, the
+    /// caller may do its next piece of work first and call [`Engine::poll_transmit`] after that.
+    /// Until that call, [`Engine::poll_timeout`] is out of date.
     #[inline]
     pub fn is_urgent(&self, now: Instant) -> bool {
         let mut ready = self.agenda.ready();
@@ -523,7 +526,7 @@ impl Engine {
             (Some(index), None) => {
                 self.connections.at(index).is_some_and(|connection| !connection.is_urgent(now))
             }
-            // With two or more connections a search does not pay.
+            // With two or more connections, a search would cost more than it saves.
             (Some(_), Some(_)) => false,
         };
         let is_quiet = is_quiet && self.replies.is_empty() && self.agenda.stalled() == 0;
@@ -569,16 +572,15 @@ impl Engine {
         self.pools.take_below_limit()
     }
 
-    /// Takes the next completion queue on which an application waits. Wake the application, or
-    /// signal the queue's descriptor, after the turn.
+    /// Takes the next completion queue for which an application waits. After the turn, the caller
+    /// wakes the application or signals the queue's descriptor.
     #[inline]
     pub fn take_fired(&mut self) -> Option<Arc<CompletionQueue>> {
         self.pools.take_fired()
     }
 
-    /// Returns how often something was reported to applications, by a completion or by a slot of
-    /// the status table. If the number differs from that of an earlier call, there is something
-    /// new.
+    /// Returns how many times the engine reported something to applications, by a completion or in
+    /// the status table. If the number has changed since an earlier call, there is something new.
     #[inline]
     pub const fn report_count(&self) -> u64 {
         self.pools.report_count()
@@ -603,13 +605,13 @@ impl Engine {
     /// there is no such connection.
     #[inline]
     pub fn outstanding(&self, handle: ConnectionHandle) -> u32 {
-        // A resting connection has no outstanding operations.
+        // A compressed connection has no outstanding operations.
         let connection = self.connections.at(handle.index).filter(|_| self.connections.has(handle));
         connection.map_or(0, |connection| connection.outbound().outstanding())
     }
 
-    /// Returns how many operations are posted on a connection, and whether more could begin.
-    /// Returns the default if there is no such connection.
+    /// Returns how many operations are posted on a connection, and whether the connection has room
+    /// for more. If there is no such connection, returns the default value.
     #[inline]
     pub fn posting_room(&self, handle: ConnectionHandle) -> PostingRoom {
         let room = |connection: &Connection| connection.outbound().posting_room();
@@ -622,14 +624,18 @@ impl Engine {
         }
     }
 
-    /// Requests a notification when this connection has room for waiting work of an application:
-    /// when one of its operations completes, its peer grants more messages, or one of its receives
-    /// is consumed. [`Engine::poll_room`] then returns the connection once.
+    /// Requests a notification when this connection has room for work of an application that waits:
+    ///
+    /// * one of its operations completes,
+    /// * its peer grants more messages, or
+    /// * a message consumes one of its receives.
+    ///
+    /// [`Engine::poll_room`] then returns the connection once.
     pub fn await_room(&mut self, handle: ConnectionHandle) {
         self.pools.await_room(handle.owner());
     }
 
-    /// Returns the next connection that has the [awaited](Engine::await_room) room or has ended.
+    /// Returns the next connection that has [room](Engine::await_room) again or has ended.
     pub fn poll_room(&mut self) -> Option<ConnectionHandle> {
         self.pools.take_room().map(ConnectionHandle::of)
     }
@@ -646,12 +652,12 @@ impl Engine {
         self.connections.iter().any(|connection| connection.outbound().outstanding() > 0)
     }
 
-    /// Returns the counters of the whole endpoint. [`Engine::info`] has those of links.
+    /// Returns the counters of the whole endpoint. [`Engine::info`] returns the counters of links.
     pub const fn counters(&self) -> &EndpointCounters {
         &self.counters
     }
 
-    /// Returns whether one more operation of a connection could begin.
+    /// Checks that a connection has room for one more operation.
     ///
     /// # Errors
     /// [`PostError::NoOperationLeft`].
@@ -664,7 +670,7 @@ impl Engine {
         self.pools.in_use()
     }
 
-    /// Returns the number of answers to reads and atomics of peers that were begun so far.
+    /// Returns how many answers to reads and atomics of peers this endpoint has begun so far.
     pub const fn answers_begun(&self) -> u64 {
         self.pools.answers_begun()
     }
@@ -748,7 +754,8 @@ impl Engine {
         Some(result)
     }
 
-    /// As [`Engine::with_index`], by handle.
+    /// Runs `work` on the connection with this handle, and adds the connection to the list of those
+    /// to serve.
     pub(crate) fn with_handle<R>(
         &mut self,
         handle: ConnectionHandle,

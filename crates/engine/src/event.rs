@@ -1,5 +1,5 @@
-//! Events that the engine reports to the application besides completions, reasons for the end of a
-//! connection, and errors of calls.
+//! What the engine reports to the application besides completions: events of connections, reasons
+//! for the end of a connection, and errors of calls.
 
 use delivery::{LinkCounters, LinkId, LinkState, SettingError};
 use semantics::{OperationError, Owner};
@@ -41,21 +41,22 @@ pub enum Event {
         connection: ConnectionHandle,
         /// The number of the listener.
         service: u32,
-        /// The address of the peer, which has proved that it receives there.
+        /// The address of the peer. The peer has proved that it receives frames at this address.
         peer: PeerAddr,
         /// The peer wants a queue pair ([`Terms::queue_pair`](crate::Terms::queue_pair)).
         queue_pair: bool,
         /// The private data that the peer sent with its request.
         private_data: Vec<u8>,
     },
-    /// The connection is usable. The initiator also gets the private data of the peer's Accept.
+    /// The connection is usable.
     Established {
         /// The connection.
         connection: ConnectionHandle,
         /// The private data that the peer sent with its Accept.
         private_data: Vec<u8>,
     },
-    /// The connection has ended, or could not be established. Everything outstanding was completed.
+    /// The connection has ended, or could not be established. All outstanding operations and
+    /// receives were completed before this event.
     Closed {
         /// The connection.
         connection: ConnectionHandle,
@@ -87,10 +88,10 @@ pub enum Closed {
     /// The peer closed the connection.
     #[error("closed by the peer; connect again if that was not meant")]
     ByPeer,
-    /// The peer ended the connection because of something that this side did.
+    /// The peer ended the connection because of an action of this side.
     #[error("ended by the peer: {0:?}; avoid what it refused, and connect again")]
     PeerRefused(CloseReason),
-    /// This side ended the connection because of something that the peer did.
+    /// This side ended the connection because of an action of the peer.
     #[error("ended because the peer broke a rule: {0:?}; report it, with a capture of the link")]
     PeerMisbehaved(CloseReason),
     /// Local memory of an operation is gone.
@@ -136,8 +137,8 @@ pub enum Closed {
     /// Nothing listens at the peer's address.
     #[error("nothing listens at {0} (port unreachable); start the peer, or correct the address")]
     Refused(PeerAddr),
-    /// The peer does not know the connection: it has restarted, or it has dropped the connection
-    /// because it heard nothing of this side for too long.
+    /// The peer does not know the connection. Either the peer has restarted, or it received nothing
+    /// from this side for too long and dropped the connection.
     #[error(
         "the peer does not know the connection: it restarted, or heard nothing of this side for too long; connect again"
     )]
@@ -145,8 +146,8 @@ pub enum Closed {
     /// An operation of this queue pair failed on this side. Its completion has the cause.
     #[error("an operation of this side failed; its completion says why")]
     OperationFailed,
-    /// A completion queue of the connection had no room for a completion, and no place in it was
-    /// reserved.
+    /// A completion queue of the connection had no room for a completion, and the connection had
+    /// reserved no place for it.
     #[error(
         "a completion of the connection was lost, as its completion queue was full; make it larger, or poll it \
          before more work is posted than it has room for"
@@ -203,7 +204,7 @@ pub enum AcceptError {
     /// There is more private data than a frame can carry.
     #[error("{0} bytes of private data are more than the {max} a handshake carries; send the rest as a message", max = wire_edge::PRIVATE_BYTES_MAX)]
     PrivateData(usize),
-    /// The terms are invalid. The request still waits.
+    /// The terms are invalid. The application can still answer the request.
     #[error(transparent)]
     Terms(#[from] SettingError),
 }
@@ -233,9 +234,10 @@ pub struct PathInfo {
     pub window_bytes: u32,
     /// Bytes in flight.
     pub in_flight_bytes: u32,
-    /// Packets that are in flight or remembered as lost.
+    /// Number of records of packets: packets in flight, and lost packets that may still be
+    /// acknowledged.
     pub packets: u16,
-    /// Size of the largest frame, in bytes.
+    /// Size of the largest frame that this end sends on the link, in bytes.
     pub frame_bytes: u16,
     /// Counters of the link.
     pub counters: LinkCounters,
@@ -247,12 +249,12 @@ pub struct PathInfo {
 pub struct ConnectionInfo {
     /// Whether operations may be posted.
     pub established: bool,
-    /// Whether the connection is a queue pair: both ends want one.
+    /// Whether the connection is a queue pair, because both ends asked for one.
     pub queue_pair: bool,
     /// Operations posted and not complete.
     pub outstanding: u32,
-    /// Number of further messages that the peer's credit allows, beside posted messages that
-    /// already wait for credit.
+    /// How many more messages this end may post before a message must wait for a receive of the
+    /// peer.
     pub credits: u32,
     /// Links of the connection.
     pub paths: Vec<PathInfo>,

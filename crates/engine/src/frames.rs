@@ -1,10 +1,14 @@
-//! Passes the frames of connections to drivers. All of these frames are counted and passed on here.
+//! Passes the frames of connections to drivers, and counts them. All frames of connections pass
+//! through this file.
 //!
-//! A frame that a driver does not accept was never sent. Its packet number goes to the next frame,
-//! and it is not counted. Its data and acknowledgements are queued again here; control messages
-//! stay pending until their frame is accepted. If the driver does not know whether a frame left the
-//! host, the packet number is not reused, because the peer may have received it. In all other
-//! respects, such a frame is treated like one that was not accepted.
+//! If a driver does not accept a frame:
+//!
+//! * the packet number goes to the next frame, and no counter counts the frame,
+//! * the data and acknowledgements of the frame are queued again,
+//! * control messages were not removed from their queue and stay pending.
+//!
+//! If the driver does not know whether a frame left the host, the same applies, except that the
+//! packet number is not reused: the peer may have received the frame.
 
 use delivery::{Instant, LinkId};
 use semantics::{Carried, LocalFault};
@@ -17,8 +21,8 @@ use crate::path::Path;
 use crate::purpose::Purpose;
 
 impl Parts<'_> {
-    /// Sends one frame in a batch of its own on the link at `position`. Returns false if the link
-    /// is full. A frame with the flag ACK carries the acknowledgements that were written.
+    /// Sends one frame in a separate batch on the link at `position`. Returns false if the link is
+    /// full. A frame with the flag ACK carries the acknowledgements in the scratch memory.
     pub(crate) fn send_alone(
         &mut self,
         now: Instant,
@@ -70,8 +74,8 @@ impl Parts<'_> {
     }
 
     /// Takes back the frames after the first `taken`, which the driver did not accept. Returns the
-    /// content of the first frame taken back. If the batch has no frame, because none could be
-    /// built, only the acknowledgements are queued again.
+    /// content of the first of them. If the batch is empty, because no frame could be built, only
+    /// queues the acknowledgements again.
     #[cold]
     pub(crate) fn take_back(
         &mut self,
@@ -98,9 +102,9 @@ impl Parts<'_> {
     }
 
     //= protocol.md: packet.1
-    /// Gives up the last `frames` frames of the batch that were not taken back: they may have left
-    /// the host. Their data is retransmitted under new packet numbers, and the acknowledgements
-    /// that they may have carried are repeated.
+    /// Handles the last `frames` frames of the batch that the driver may or may not have sent.
+    /// Their data is retransmitted under new packet numbers, and their acknowledgements are
+    /// repeated.
     #[cold]
     fn disown(
         &mut self,
@@ -120,27 +124,27 @@ impl Parts<'_> {
         connection.reported_mut().report_if(had_acks);
     }
 
-    /// Returns how many frames of a batch the driver accepts at once.
+    /// Returns how many frames of a batch the driver accepts in one call.
     pub(crate) fn segments(&self, link: LinkId) -> usize {
         let segments = self.links.caps(link).map_or(1, |caps| usize::from(caps.segments));
-        // Scratch memory that was lent without capacity grows.
+        // If the caller lent scratch memory without capacity, the memory grows as needed.
         segments.clamp(1, self.scratch.room().max(1))
     }
 
-    /// Returns whether the link has segmentation offload: many frames in one call then cost as
-    /// little as one.
+    /// Returns whether the link has segmentation offload. With it, a call for many frames costs as
+    /// little as a call for one.
     pub(crate) fn offloads(&self, link: LinkId) -> bool {
         self.links.caps(link).is_some_and(|caps| caps.offloads)
     }
 
-    /// Returns whether no frame can be sent on a link of a connection now.
+    /// Returns whether a link of a connection accepts no frame now.
     pub(crate) fn is_blocked(&self, path: &Path) -> bool {
         self.links.is_blocked(path.link(), path.peer())
     }
 
-    /// Returns whether a link of the connection is full: its driver will have room soon but does
-    /// not report that. A link that is down is not meant: its driver reports when the link is up
-    /// again.
+    /// Returns whether a link of the connection is full. The driver of a full link will have room
+    /// soon but does not report that. Returns false for a link that is down, because its driver
+    /// reports when it is up again.
     pub(crate) fn is_full(&self, path: &Path) -> bool {
         self.links.is_full(path.link(), path.peer())
     }

@@ -25,8 +25,10 @@ use crate::terms::{OwnTerms, Terms};
 
 impl Engine {
     /// Accepts a request. The peer may access the regions of `domain`, and completions go to
-    /// `queues`. [`Event::Established`] follows when a frame of the peer proves that it received
-    /// the Accept.
+    /// `queues`.
+    ///
+    /// When a frame of the peer proves that the peer received the Accept, [`Event::Established`]
+    /// follows.
     ///
     /// # Errors
     /// [`AcceptError`], one variant for each cause.
@@ -144,15 +146,15 @@ impl Parts<'_> {
             return;
         }
         let Some(attempt) = connection.attempt() else { return };
-        // The pauses grow only after each address was asked.
+        // The pause between frames grows only after each address received a Hello.
         let said = usize::from(connection.retry().count());
         let rounds = match connection.phase() {
             Phase::Connecting => said / attempt.places().len().max(1),
             _ => said,
         };
         let pause_ns = (HANDSHAKE_RETRY_NS << rounds.min(6)).min(HANDSHAKE_RETRY_NS_MAX);
-        // Without a random part, hosts that start together, for instance after a power failure,
-        // would repeat their frames together.
+        // The random part prevents that hosts that start together, for instance after a power
+        // failure, repeat their frames at the same times.
         let spread_ns = self.random() % (pause_ns / 4);
         connection.retry_mut().again(now.after_ns(pause_ns + spread_ns));
         let phase = connection.phase();
@@ -183,8 +185,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: amplify.1, reset.1
-    /// Answers a frame of an unknown connection by a Reset. The connection may be one from before
-    /// this endpoint started.
+    /// Answers a frame of an unknown connection by a Reset. The peer may still use a connection
+    /// from before this endpoint started.
     #[cold]
     pub(crate) fn reset(
         &mut self,
@@ -222,8 +224,8 @@ impl Parts<'_> {
         connection.end();
     }
 
-    /// Adds a link to a connection. Returns false if the link is not attached or the peer's
-    /// parameters are not known.
+    /// Adds a link to a connection. Returns false if the link is not attached or the parameters of
+    /// the peer are unknown.
     pub(crate) fn open_path(
         &mut self,
         now: Instant,
@@ -250,10 +252,12 @@ impl Parts<'_> {
     }
 
     //= protocol.md: set-up.18, join.3, join.8, index.2
-    /// Returns a free link index of a connection, within the limits of both sides. The initiator
-    /// takes the lowest and the responder the highest, so that they rarely open two links under one
-    /// index. An index that was not used lately is preferred. With `at_once`, returns only an index
-    /// that the peer accepts for a new link at that time.
+    /// Returns a free link index of a connection, within the limits of both sides.
+    ///
+    /// * The initiator takes low indices and the responder high ones, so that the two ends rarely
+    ///   open two links under one index.
+    /// * An index that was not used lately comes first.
+    /// * With `at_once`, returns only an index that the peer accepts for a new link at that time.
     pub(crate) fn free_index(
         &self,
         connection: &Connection,
@@ -317,8 +321,8 @@ impl Engine {
     }
 
     //= protocol.md: phase.4
-    /// Ends the waiting requests of a host that leaves connections unconfirmed while other requests
-    /// wait. An initiator that still wants its connection repeats its Hello.
+    /// Ends the waiting requests of a host that leaves connections unconfirmed while requests of
+    /// other hosts wait. An initiator that still wants its connection repeats its Hello.
     pub(crate) fn withdraw_requests(&mut self, from: PeerAddr) {
         if !self.parts().reception.has_requests_of(from) {
             return;
@@ -411,7 +415,8 @@ impl Engine {
             }
             let asked = connection.attempt().is_some_and(|attempt| attempt.asks_at((link, from)));
             if !asked {
-                // This end sent no Hello to that address, so the answer can only be a guess.
+                // This end sent no Hello to that address, so the sender of this answer guessed the
+                // ids.
                 parts.counters.wrong_address += 1;
                 return;
             }
@@ -488,8 +493,8 @@ impl Parts<'_> {
 
 impl Engine {
     //= protocol.md: close.6, reset.2, reset.3
-    /// Handles a Reset: the peer does not know the connection any more. A Reset counts only if it
-    /// names a packet that this end sent.
+    /// Handles a Reset: the peer does not know the connection. The Reset counts only if it names a
+    /// packet that this end sent.
     fn on_reset(
         &mut self,
         _memory: &MemoryAccess<'_>,
@@ -521,7 +526,7 @@ impl Engine {
 }
 
 impl Parts<'_> {
-    /// Queues a handshake frame for an address, with these connection ids.
+    /// Queues a handshake frame for an address, with the given connection ids.
     fn reply(
         &mut self,
         link: LinkId,
@@ -569,8 +574,8 @@ impl Parts<'_> {
 }
 
 //= protocol.md: moved.2
-/// Continues the attempt at the place to which the service has moved, according to the answer of
-/// `from`. Returns false if the attempt does not follow.
+/// Continues the attempt at the place to which the service has moved, as the answer of `from` says.
+/// Returns false if the attempt ignores the answer.
 fn follows(
     connection: &mut Connection,
     (link, from): (LinkId, PeerAddr),
@@ -598,7 +603,8 @@ const fn granted(parameters: &Parameters) -> PeerLimits {
 const HANDSHAKE_RETRY_NS: u64 = 10_000_000;
 /// Longest pause between repetitions, in nanoseconds.
 const HANDSHAKE_RETRY_NS_MAX: u64 = 500_000_000;
-/// Pause after a Pending, in nanoseconds: the peer's application has the request.
+/// Pause before the next Hello after a Pending, in nanoseconds. The peer's application already has
+/// the request, so there is no hurry.
 const PENDING_RETRY_NS: u64 = 500_000_000;
 /// Bytes of a Hello without addresses and private data. An Accept has fewer.
 const HELLO_BYTES: usize = 112;

@@ -8,8 +8,8 @@ pub(crate) enum Heard {
     /// No frame has arrived.
     #[default]
     Never,
-    /// Frames arrived only before the index was reused. The peer might not know yet that the earlier
-    /// link is gone.
+    /// Frames arrived only before the index was reused. The peer may not know that the earlier link
+    /// is gone.
     Before,
     /// A frame has arrived on the present link.
     Here,

@@ -21,7 +21,8 @@ impl Hello<'_> {
     }
 }
 
-/// The fields that are equal in every Hello of one attempt to connect, from whichever address.
+/// The fields that are equal in every Hello of one attempt to connect, whatever address sent the
+/// Hello.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub(crate) struct HelloKey {
     incarnation: u64,

@@ -1,12 +1,15 @@
-//! Finds out which links of the two ends reach each other, by trials of pairs (protocol.md §7.4).
+//! Finds out which links of the two ends reach each other, by trials of pairs (protocol.md §7.4). A
+//! pair is a link of this end and an address of the peer.
 //!
-//! Addresses say little about which links reach each other: the prefixes of IP addresses are a good
-//! guess, Ethernet addresses give none. So the initiator tries pairs of its links and the peer's
-//! addresses, likely ones first. Each link and each address is in one trial at a time. If a pair
-//! does not answer, its index is freed and the next pair is tried. When no pair is left, all are
-//! tried again after a pause that grows. The responder only announces its addresses, so that the
-//! two ends do not open one pair under two indices. But either end tries its remaining links if its
-//! last link is lost.
+//! Addresses say little about which links reach each other: prefixes of IP addresses are a good
+//! guess, Ethernet addresses give no hint. So the initiator tries pairs, likely ones first. Each
+//! link and each address is in one trial at a time.
+//!
+//! If a pair does not answer, its link index becomes free and the initiator tries the next pair.
+//! When no pair is left, a new round begins after a pause, which grows with each round.
+//!
+//! The responder only announces its addresses, so that the two ends do not open one pair under two
+//! indices. But if a connection has lost its last link, either end tries pairs.
 
 use delivery::{Instant, LinkId, PathState};
 use wire_edge::{LinkIndex, PeerAddr};
@@ -28,8 +31,8 @@ impl Connection {
         self.pairs().deadline(self.paths())
     }
 
-    /// Handles a link that can carry frames again and has no part in the connection. An unwanted
-    /// link is ignored.
+    /// Handles a link that can carry frames again and is not part of the connection. Does nothing
+    /// if the application does not want the link.
     pub(crate) fn welcome_back(&mut self, link: LinkId) {
         if self.pairs().unwanted() >> link.0 & 1 == 0 {
             self.pairs_mut().welcome(link);
@@ -39,7 +42,7 @@ impl Connection {
 
     //= protocol.md: join.6
     /// Announces the address of a link to the peer. Only a responder does so, because only the
-    /// initiator looks for pairs.
+    /// initiator tries pairs.
     pub(crate) fn announce_address(&mut self, link: LinkId) {
         if !self.is_initiator()
             && let Some(path) = self.paths_mut().first_mut()
@@ -49,13 +52,15 @@ impl Connection {
         }
     }
 
-    /// Records a pair that answers, whichever end opened it, so that it can be found again.
+    /// Records a pair that answers, whichever end opened it, so that this end can try it again
+    /// after a failure.
     pub(crate) fn keep_pair(&mut self, (link, peer): (LinkId, PeerAddr)) {
         let (pairs, paths) = self.pairs_and_paths();
         pairs.keep((link, peer), paths);
     }
 
-    /// Handles the peer's rejection of a pair that was on trial. The peer may want the pair later.
+    /// Handles the peer's rejection of a pair that was on trial. The peer may accept the pair
+    /// later.
     pub(crate) fn on_trial_refused(&mut self, pair: (LinkId, PeerAddr)) {
         self.pairs_mut().on_unwanted(pair);
         self.announce_address(pair.0);
@@ -71,8 +76,8 @@ impl Connection {
     }
 
     //= protocol.md: join.7
-    /// Announces addresses again after the peer has received a report about removed links. If it
-    /// received that report after the address of a link that is back, it has forgotten the address.
+    /// Announces addresses again after the peer has received a report about removed links. A peer
+    /// that received this report after the address of a link had forgotten that address.
     pub(crate) fn announce_addresses_again(&mut self, links: u16) {
         if self.is_initiator() {
             return;
@@ -85,7 +90,8 @@ impl Connection {
     }
 
     //= protocol.md: compare.4
-    /// Handles an address that the peer repeats. If it is known, the search does not start again.
+    /// Handles an address that the peer repeats. If this end knows the address already, the search
+    /// does not start again.
     pub(crate) fn remember_address(&mut self, address: PeerAddr) {
         if !self.pairs().knows(address) {
             self.learn_address(address);
@@ -109,8 +115,8 @@ impl Parts<'_> {
     pub(crate) fn join_links(&mut self, now: Instant, connection: &mut Connection) {
         let mut joining = match connection.pairs_mut().begin_step() {
             Some(joining) => joining,
-            // A responder tries pairs only if it has lost its last link, or if its application
-            // asked for one.
+            // A responder tries pairs only if it has lost its last link or its application asked
+            // for a pair.
             None if connection.paths().iter().any(|path| path.is_lost() || path.is_trial()) => {
                 Box::default()
             }
@@ -159,11 +165,11 @@ impl Parts<'_> {
             let (pair, was_heard) = (path.pair(), path.is_heard());
             if was_challenged {
                 joining.on_failed(pair);
-                // The initiator may know better where this link leads.
+                // The initiator may find a pair that works with this link.
                 connection.announce_address(pair.0);
             }
             if was_heard {
-                // The peer may believe that the link works, so report the removal.
+                // The peer may assume that the link works, so report the removal.
                 self.remove_path_of(connection, index);
             } else {
                 self.drop_unnoticed(connection, index);

@@ -1,4 +1,4 @@
-//! Pairs of links that may join a connection, ranked by how likely they reach one another.
+//! Pairs of links that may join a connection, ranked by how likely they reach each other.
 
 use core::cmp::Reverse;
 use core::net::IpAddr;
@@ -6,12 +6,12 @@ use core::net::IpAddr;
 use delivery::{Instant, LinkId};
 use wire_edge::{ADDRESSES_MAX, PeerAddr};
 
-/// State of the end that looks for pairs.
+/// State of the end that tries pairs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Joining {
     /// Known addresses of the peer.
     addresses: Vec<PeerAddr>,
-    /// Pairs named by the application, in its order. They are tried before all others.
+    /// Pairs named by the application, in its order. The engine tries them before all others.
     asked: Vec<(LinkId, PeerAddr)>,
     /// Pairs that did not answer in this round.
     failed: Vec<(LinkId, PeerAddr)>,
@@ -19,9 +19,9 @@ pub(crate) struct Joining {
     unwanted: u16,
     /// Number of rounds in a row that found nothing.
     rounds: u8,
-    /// When the next round begins; `None` during a round.
+    /// When the next round begins; `None` while a round runs.
     again_at: Option<Instant>,
-    /// When a link index becomes free for the next trial, if all are in use.
+    /// If all link indices are in use: when one becomes free for the next trial.
     index_at: Option<Instant>,
 }
 
@@ -44,7 +44,7 @@ impl Joining {
         has_other.then(|| Box::new(joining))
     }
 
-    /// Returns when to look for pairs again, apart from trials.
+    /// Returns when to try pairs again. Trials have their own deadlines.
     pub(crate) fn deadline(&self) -> Instant {
         let index_at = self.index_at.unwrap_or(Instant::NEVER);
         self.again_at.unwrap_or(Instant::NEVER).min(index_at)
@@ -65,8 +65,8 @@ impl Joining {
         self.failed.contains(&pair)
     }
 
-    /// Returns the wanted pairs of `links` and the peer's addresses, best first. `lost` are peer
-    /// addresses of lost links.
+    /// Returns the wanted pairs of `links` and the peer's addresses, best first. `lost` are the
+    /// peer's addresses of lost links.
     pub(crate) fn pairs(
         &self,
         links: &[(LinkId, PeerAddr)],
@@ -88,7 +88,7 @@ impl Joining {
         pairs
     }
 
-    /// Forgets an address at which the peer does not want to be reached any more.
+    /// Removes an address at which the peer does not want to receive frames.
     pub(crate) fn forget(&mut self, peer: PeerAddr) {
         self.addresses.retain(|&address| address != peer);
         self.asked.retain(|&(_, address)| address != peer);
@@ -149,8 +149,8 @@ impl Joining {
         self.index_at = at;
     }
 
-    /// Ends a step in which all possible pairs were tried. If pairs have failed and no trial is
-    /// pending, the next round begins after a pause.
+    /// Ends a step of the search, after all possible pairs were tried. If pairs have failed and no
+    /// trial is pending, the next round begins after a pause.
     pub(crate) fn end_step(&mut self, now: Instant, has_failed_pair: bool, is_trying: bool) {
         if !has_failed_pair {
             self.again_at = None;
@@ -164,7 +164,8 @@ impl Joining {
     fn learn(&mut self, address: PeerAddr, is_used: impl Fn(PeerAddr) -> bool) {
         if !self.addresses.contains(&address) {
             let full = self.addresses.len() >= ADDRESSES_MAX;
-            // An old announcement may not hold any more.
+            // The list is full. Remove an address that no link uses, because its announcement may
+            // be out of date.
             if let Some(old) = self.addresses.iter().position(|&old| full && !is_used(old)) {
                 let old = self.addresses.remove(old);
                 self.asked.retain(|&(_, asked)| asked != old);
@@ -177,28 +178,28 @@ impl Joining {
         self.failed.retain(|&(_, failed)| failed != address);
     }
 
-    /// Begins a new round at once, because the findings about a link or an address are out of date.
+    /// Begins a new round at once, because results about a link or an address are out of date.
     const fn refresh(&mut self) {
         self.rounds = 0;
         self.again_at = None;
     }
 
-    /// Returns after how many challenges a pair counts as dead. The number grows with each round,
-    /// for long routes.
+    /// Returns after how many unanswered challenges a trial ends. The number grows with each round,
+    /// because the route may have a long round trip.
     pub(crate) fn challenges_max(&self) -> u64 {
         (TRIAL_CHALLENGES + u64::from(self.rounds)).min(TRIAL_CHALLENGES_MAX)
     }
 }
 
 //= protocol.md: join.1
-/// Returns all pairs of a local link and a peer address that may reach one another, the likeliest
+/// Returns all pairs of a local link and a peer address that may reach each other, likely pairs
 /// first. `links` are local links with their addresses, `peers` the addresses that the peer
 /// announced, both in order.
 ///
 /// Both addresses of a pair have the same family. IP addresses are ranked by the length of their
-/// common prefix, then by their position. Ethernet addresses are ranked by position alone:
-/// identical hosts list their interfaces in the same order. For shared memory, the first 8 bytes,
-/// which name the host, must be equal.
+/// common prefix, then by their position. Ethernet addresses are ranked by position alone, because
+/// identical hosts list their interfaces in the same order. Addresses of shared memory form a pair
+/// if their first 8 bytes, which name the host, are equal.
 pub fn rank_pairs(links: &[(LinkId, PeerAddr)], peers: &[PeerAddr]) -> Vec<(LinkId, PeerAddr)> {
     let mut ranked = Vec::new();
     for (at, &(link, local)) in links.iter().enumerate() {
@@ -212,7 +213,8 @@ pub fn rank_pairs(links: &[(LinkId, PeerAddr)], peers: &[PeerAddr]) -> Vec<(Link
                 continue;
             }
             let place = peers[..to].iter().filter(|other| other.0[0] == peer.0[0]).count();
-            // For each shift, every link is paired with another address.
+            // Pairs with equal `shift` form one group, in which no address appears twice. So the
+            // first pairs use different addresses.
             let shift = (place + count - own_place % count) % count;
             ranked.push((Reverse(nearness), shift, at, (link, peer)));
         }
@@ -222,10 +224,10 @@ pub fn rank_pairs(links: &[(LinkId, PeerAddr)], peers: &[PeerAddr]) -> Vec<(Link
 }
 
 //= protocol.md: join.2
-/// Returns how likely two addresses reach one another, as the bits of their common prefix; `None`
-/// if they cannot.
+/// Returns how likely two addresses reach each other, as the number of bits in their common prefix;
+/// `None` if they cannot.
 fn nearness(local: &PeerAddr, peer: &PeerAddr) -> Option<u32> {
-    // A peer has an address of its own. A frame to a group would reach other hosts.
+    // A group address does not belong to one peer. A frame to a group would reach other hosts.
     if peer.is_group() {
         return None;
     }
@@ -257,13 +259,14 @@ fn nearness(local: &PeerAddr, peer: &PeerAddr) -> Option<u32> {
 const ETHERNET: u8 = 1;
 const SHARED_MEMORY: u8 = 2;
 
-/// Challenges of a pair in the first round: 150 ms in all.
+/// Number of challenges of a trial in the first round, which take 150 ms.
 pub(crate) const TRIAL_CHALLENGES: u64 = 4;
-/// Challenges of a pair in late rounds: 910 ms in all.
+/// Maximum number of challenges of a trial, in late rounds; they take 910 ms.
 const TRIAL_CHALLENGES_MAX: u64 = 8;
 /// Pause before failed pairs are tried again, in nanoseconds. It doubles with each round.
 const ROUND_PAUSE_NS: u64 = 1_000_000_000;
-/// Longest pause between rounds, in nanoseconds: eight small frames a minute for each pair.
+/// Longest pause between rounds, in nanoseconds. With this pause, each pair costs eight small
+/// frames a minute.
 const ROUND_PAUSE_NS_MAX: u64 = 60_000_000_000;
 /// Number of rounds after which the pause has its maximum.
 const ROUNDS_MAX: u8 = 6;
@@ -361,7 +364,7 @@ mod tests {
             joining.go_on(now);
         }
         assert_eq!(pauses, [1, 2, 4]);
-        // A new address starts the trials again.
+        // A peer that announces an address again starts the trials again.
         joining.on_failed(pair);
         joining.learn_again(pair.1, |_| true);
         assert_eq!(joining.deadline(), Instant::NEVER);

@@ -1,4 +1,4 @@
-//! Keep-alive: an idle connection checks whether its peer is still there, and whether both ends
+//! Keep-alive: on an idle connection, an end asks whether its peer still runs and whether both ends
 //! have the same links (protocol.md §4.3, §7.7).
 
 use delivery::Instant;
@@ -12,7 +12,7 @@ use crate::pending::LINKS;
 use crate::watch::Question;
 
 impl Connection {
-    /// Returns the indices (by bit) of the links that the peer should have too.
+    /// Returns the indices (by bit) of the links that the peer should also have.
     pub(crate) fn settled_links(&self) -> u16 {
         let settled = self.paths().iter().filter(|path| path.is_settled());
         settled.fold(0, |links, path| links | 1 << path.index().0)
@@ -24,8 +24,8 @@ impl Parts<'_> {
     /// Asks the peer for a sign of life on every link, if none arrived lately.
     #[cold]
     pub(crate) fn keep_alive(&mut self, now: Instant, connection: &mut Connection) {
-        // The peer may not know of a link that does not work, even if the peer is heard on other
-        // links.
+        // If a link does not work, the peer may not know the link, even if the peer answers on
+        // other links. Then this connection must ask.
         let is_doubtful = |path: &Path| path.is_settled() && !path.may_carry_data();
         let is_doubtful = connection.paths().iter().any(is_doubtful);
         if !is_doubtful && self.others_ask(now, connection) {
@@ -46,10 +46,12 @@ impl Parts<'_> {
     }
 
     //= protocol.md: silence.4
-    /// Returns whether a connection that asks often, as queue pairs do, need not ask, because
-    /// another connection asks at the same addresses. Each connection asks as often as its
-    /// endpoint's settings say in any case, because the peer may have forgotten only this
-    /// connection.
+    /// Returns whether this connection need not ask now, because another connection asks at the
+    /// same addresses.
+    ///
+    /// This applies only to connections with a shorter keep-alive time than their endpoint, such as
+    /// queue pairs. After the keep-alive time of the endpoint, each connection asks for itself,
+    /// because the peer may have forgotten only this connection.
     fn others_ask(&self, now: Instant, connection: &mut Connection) -> bool {
         let own_ns = connection.keep_alive_ns(self.config);
         let liveness = connection.liveness();
@@ -68,7 +70,7 @@ impl Parts<'_> {
         true
     }
 
-    /// Handles a sign of life of the peer of a connection that asked for all.
+    /// Handles a sign of life of the peer of a connection that asked on behalf of all connections.
     #[cold]
     pub(crate) fn on_answer_for_all(&mut self, now: Instant, connection: &Connection) {
         for path in connection.paths().iter().filter(|path| path.may_carry_data()) {
@@ -77,8 +79,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: compare.4
-    /// Announces on the nearest link which links this end has, and the addresses of links without a
-    /// part in the connection.
+    /// Announces on the link with the shortest round trip which links this end has, and the
+    /// addresses of links that are not part of the connection.
     fn announce_links(&self, connection: &mut Connection) {
         let idle = self.links_without_part(connection);
         let nearest = connection.nearest_path();
@@ -89,12 +91,12 @@ impl Parts<'_> {
     }
 
     //= protocol.md: compare.2, compare.3
-    /// Compares this end's links with those that the peer lists. A link that only one end has is
-    /// removed.
+    /// Compares this end's links with those that the peer lists. Removes links that only one end
+    /// has.
     #[cold]
     pub(crate) fn on_links(&mut self, now: Instant, connection: &mut Connection, theirs: u16) {
         let is_theirs = |index: LinkIndex| theirs >> index.0 & 1 != 0;
-        // The peer might not have learned of a new link yet.
+        // The peer may not know a new link yet.
         let is_new = |path: &Path| path.opened_at().after_ns(2 * RETIRED_NS) > now;
         let is_missing = |path: &Path| path.is_settled() && !is_theirs(path.index());
         let is_gone = |path: &Path| is_missing(path) && !is_new(path);
@@ -127,8 +129,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Returns the usable links (by bit) of this end that carry no data of the connection, if the
-    /// peer is the initiator, which tries them.
+    /// Returns the usable links (by bit) of this end that are not part of the connection. Returns
+    /// none at the initiator, because its peer tries no pairs.
     fn links_without_part(&self, connection: &Connection) -> u16 {
         if connection.is_initiator() {
             return 0;

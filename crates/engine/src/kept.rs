@@ -1,4 +1,4 @@
-//! Datagrams that wait for a receive: their storage, its limits, and the time limit.
+//! Datagrams that wait for a receive: their storage and its limits, and how long they wait.
 
 use delivery::Instant;
 use mem::Payload;
@@ -37,7 +37,7 @@ impl Store {
     }
 
     /// Stores a datagram for a port that has `kept_bytes` bytes stored already. Returns `None` if
-    /// there is no room.
+    /// the storage of the port or the endpoint is full.
     pub(crate) fn keep(
         &mut self,
         kept_bytes: usize,
@@ -68,7 +68,7 @@ impl Store {
 }
 
 impl Kept {
-    /// Returns the bytes that the datagram counts for.
+    /// Returns by how many bytes the datagram counts towards the storage limits.
     pub(crate) const fn cost(&self) -> usize {
         cost(self.bytes.len())
     }
@@ -83,14 +83,15 @@ const fn cost(bytes: usize) -> usize {
     bytes + size_of::<Kept>()
 }
 
-/// Maximum bytes stored for one port: a thousand small datagrams, or 60 of 4 KiB.
+/// Maximum number of bytes stored for one port: a thousand small datagrams, or 60 datagrams of 4
+/// KiB.
 const PORT_KEPT_BYTES_MAX: usize = 256 << 10;
 
-/// Maximum bytes stored for all ports of an endpoint: enough for sixteen full ports.
+/// Maximum number of bytes stored for all ports of an endpoint: enough for sixteen full ports.
 const KEPT_BYTES_MAX: usize = 4 << 20;
 
-/// How long a datagram waits for a receive, in nanoseconds. Even on a machine with ten times more
-/// work than processors, other programs do not keep a polling program waiting for longer.
+/// How long a datagram waits for a receive, in nanoseconds. A program that polls gets a processor
+/// within this time, even if the machine has ten times more work than processors.
 const DATAGRAM_KEPT_NS: u64 = 1_000_000_000;
 
 /// Maximum number of buffers kept for reuse, at most 4 KiB each.

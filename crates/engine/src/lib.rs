@@ -1,8 +1,9 @@
-//! One endpoint of the edge protocol: all its connections and links. Does no I/O and reads no
-//! clock.
+//! One endpoint of the edge protocol: all its connections and links. The engine does no I/O and
+//! reads no clock.
 //!
 //! [`Engine`] composes the handshake, [`delivery`] (packets, links) and [`semantics`] (operations).
-//! Inputs are `handle_*`, outputs are `poll_*`, and `now` is an argument, one value per turn. A turn is:
+//! Inputs are `handle_*` calls, and outputs are `poll_*` calls. Every call gets the time as the
+//! argument `now`; all calls of a turn get the same value. A turn is:
 //!
 //! 1. [`Engine::handle_frame`] for each frame that the links received,
 //! 2. [`Engine::handle_timeout`] if the time that [`Engine::poll_timeout`] returned has passed,

@@ -2,7 +2,7 @@
 
 use delivery::{Pack, Packer, Unpacker};
 
-/// The role of a link on its connection. Whether the link carries data is a separate state: see
+/// The role of a link on its connection. A separate state says whether the link carries data: see
 /// [`delivery::PathState`].
 ///
 /// | role    | answered | lost    | back    |
@@ -12,19 +12,20 @@ use delivery::{Pack, Packer, Unpacker};
 /// | Settled | –        | Lost    | –       |
 /// | Lost    | –        | –       | Settled |
 ///
-/// "(gone)": the link is removed, because only the last link on which the peer has answered stays.
-/// A removed link [retires](crate::link_set::Retired) its index.
+/// "(gone)" means that the link is removed: a connection keeps a link without an interface only if
+/// it is the last one on which the peer has answered. A removed link
+/// [retires](crate::link_set::Retired) its index.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Life {
-    /// This end tries whether the two links can reach one another. The peer has not answered yet.
+    /// This end tries whether the link reaches the peer. The peer has not answered yet.
     Trial,
-    /// The peer opened the link and has not answered on it yet, so it is not known where the link
-    /// leads.
+    /// The peer opened the link and has not answered on it yet. This end does not know whether the
+    /// peer or another host has the address.
     Offered,
     /// The peer has answered. Both ends should have the link.
     Settled,
-    /// The only link of the connection, and its interface is gone. Another link replaces it when
-    /// one is found.
+    /// The only link of the connection, and its interface is gone. Another link replaces this one
+    /// when the connection finds one.
     Lost,
 }
 
@@ -37,8 +38,8 @@ impl Life {
         }
     }
 
-    /// Returns the role after the interface is gone, for a link that stays because there is no
-    /// other.
+    /// Returns the role after the interface is gone, for a link that stays because the connection
+    /// has no other.
     pub(crate) const fn on_lost(self) -> Self {
         assert!(self.has_answered(), "the link that stays is one on which the peer has answered");
         Self::Lost
@@ -52,7 +53,7 @@ impl Life {
         }
     }
 
-    /// Returns whether a peer has answered at the peer's address.
+    /// Returns whether the peer has answered at the address of this link.
     #[inline]
     pub(crate) const fn has_answered(self) -> bool {
         matches!(self, Self::Settled | Self::Lost)

@@ -1,4 +1,4 @@
-//! The links of a connection, and the remaining state of removed ones.
+//! The links of a connection, and the state that remains of removed links.
 
 use core::ops::{Deref, DerefMut};
 
@@ -7,27 +7,28 @@ use wire_edge::{ADDRESSES_MAX, LinkIndex, PeerAddr};
 
 use crate::path::Path;
 
-/// The links of a connection. Derefs to a slice. Positions are valid until a link is
-/// [removed](LinkSet::remove); across removals, links are identified by their index.
+/// The links of a connection. Derefs to a slice.
 ///
-/// Unless the set is empty, the peer has answered on at least one link. No two links have equal
-/// indices.
+/// The position of a link may change when a link is [removed](LinkSet::remove); the index of a link
+/// does not change. No two links have equal indices. Unless the set is empty, the peer has answered
+/// on at least one link.
 #[derive(Debug, Default)]
 pub(crate) struct LinkSet {
     links: Vec<Path>,
-    /// Removed links. Their packet numbers must not be reused.
+    /// Removed links, kept so that their packet numbers are not reused.
     retired: Vec<Retired>,
-    /// Pairs of removed links on which the peer has answered, the newest last.
+    /// Pairs of removed links on which the peer had answered, the newest last.
     former: Vec<(LinkId, PeerAddr)>,
 }
 
 /// A link that was removed from a connection.
 #[derive(Debug)]
 pub(crate) struct Retired {
-    /// When it was removed.
+    /// When the link was removed.
     pub(crate) at: Instant,
-    /// The peer does not know of the link, or has itself replaced it by another under this index.
-    /// So neither end reports anything about it, and no later link can be mistaken for it.
+    /// The peer does not know the link, or has itself replaced the link by another one under this
+    /// index. So neither end reports anything about the link, and frames of a later link cannot
+    /// belong to this one.
     pub(crate) is_unnoticed: bool,
     pub(crate) path: Path,
 }
@@ -35,8 +36,10 @@ pub(crate) struct Retired {
 delivery::pack_fields!(Retired { at, is_unnoticed, path });
 
 impl Retired {
-    /// Returns when the index may be used for a trial. If the peer did not notice the link, that is
-    /// at once. Otherwise the peer must be sure that no earlier frame is in flight.
+    /// Returns when the index may be used for a trial.
+    ///
+    /// If the peer does not know the removed link, that is at once. Otherwise it is when the peer
+    /// can assume that no frame of the removed link is still in flight.
     pub(crate) fn reusable_at(&self) -> Instant {
         if self.is_unnoticed { Instant::default() } else { self.at.after_ns(2 * RETIRED_NS) }
     }
@@ -91,7 +94,7 @@ impl LinkSet {
         self.links.iter().find(|path| path.index() == index)
     }
 
-    /// As [`LinkSet::with`], mutable.
+    /// Returns the link with this index, if there is one, for changes.
     #[inline]
     pub(crate) fn with_mut(&mut self, index: LinkIndex) -> Option<&mut Path> {
         self.links.iter_mut().find(|path| path.index() == index)
@@ -110,8 +113,8 @@ impl LinkSet {
         self.links.push(path);
     }
 
-    /// Returns whether the peer has answered on a link other than `index`. If not, `index` must
-    /// stay.
+    /// Returns whether the peer has answered on a link other than `index`. If it has not, the link
+    /// `index` must stay.
     pub(crate) fn has_answer_beside(&self, index: LinkIndex) -> bool {
         self.links.iter().any(|path| path.is_validated() && path.index() != index)
     }
@@ -123,8 +126,8 @@ impl LinkSet {
         path
     }
 
-    /// Keeps a removed link for the next one with its index. If the peer has answered on it, its
-    /// pair is remembered.
+    /// Stores a removed link, whose packet numbers the next link with this index continues. If the
+    /// peer has answered on the link, also stores its pair.
     pub(crate) fn retire(&mut self, at: Instant, path: Path) {
         if path.is_validated() {
             let pair = path.pair();
@@ -160,7 +163,7 @@ impl LinkSet {
         self.retired.iter().map(Retired::reusable_at).min()
     }
 
-    /// Returns whether this pair was a link of the connection once, on which the peer answered.
+    /// Returns whether this pair was a link of the connection, on which the peer had answered.
     pub(crate) fn was_link(&self, pair: (LinkId, PeerAddr)) -> bool {
         self.former.contains(&pair)
     }
@@ -180,7 +183,8 @@ impl LinkSet {
         former.pack(to);
     }
 
-    /// Reads what [`LinkSet::pack`] wrote, using the memory of this set, which is empty.
+    /// Restores a set that [`LinkSet::pack`] wrote. Uses the memory of this set, which must be
+    /// empty.
     pub(crate) fn unpack(mut self, from: &mut Unpacker<'_>) -> Self {
         let links = usize::unpack(from);
         self.links.reserve_exact(links);
@@ -190,5 +194,5 @@ impl LinkSet {
 }
 
 /// How long frames of a removed link may still arrive, in nanoseconds. A challenge that arrives
-/// within this time does not open the link again; the peer's next challenge does.
+/// within this time does not open the link again. A challenge that the peer repeats later opens it.
 pub(crate) const RETIRED_NS: u64 = 1_000_000_000;

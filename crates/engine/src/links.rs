@@ -10,9 +10,10 @@ use wire_edge::PeerAddr;
 #[derive(Debug)]
 pub(crate) struct Links {
     attached: [Option<Attached>; LINKS_MAX],
-    /// Links (by bit) whose driver had no room in this turn.
+    /// Links (by bit) whose driver refused frames in this turn.
     full: u16,
-    /// Peers for which a driver had no room in this turn, although it may have room for others.
+    /// Links and peers for which a driver refused frames in this turn. The driver may have room for
+    /// other peers.
     full_for: Vec<(LinkId, PeerAddr)>,
 }
 
@@ -36,7 +37,7 @@ pub enum EngineLinkError {
     FrameTooSmall {
         /// The link.
         link: u8,
-        /// The largest frame that it carries, in bytes.
+        /// The largest frame that the link carries, in bytes.
         frame_bytes: u16,
     },
 }
@@ -47,7 +48,7 @@ impl Links {
         Self { attached: [None; LINKS_MAX], full: 0, full_for: Vec::with_capacity(peers) }
     }
 
-    /// Adds a link, which is up, or replaces its capabilities.
+    /// Adds a link that is up, or replaces the capabilities of the link.
     pub(crate) fn attach(&mut self, link: LinkId, caps: LinkCaps) -> Result<(), EngineLinkError> {
         if caps.frame_bytes_max < FRAME_BYTES_MIN {
             let frame_bytes = caps.frame_bytes_max;
@@ -65,8 +66,8 @@ impl Links {
         }
     }
 
-    /// Handles new capabilities of a link. A link whose frames are too small counts as down.
-    /// Returns whether the link is up.
+    /// Handles new capabilities of a link. A link with too small frames counts as down. Returns
+    /// whether the link is up.
     pub(crate) fn on_changed(&mut self, link: LinkId, caps: LinkCaps) -> bool {
         let is_up = caps.frame_bytes_max >= FRAME_BYTES_MIN;
         if let Some(Some(known)) = self.attached.get_mut(usize::from(link.0)) {
@@ -141,14 +142,15 @@ impl Links {
         self.full != 0 || !self.full_for.is_empty()
     }
 
-    /// Returns whether no frame can be sent to a peer on a link now.
+    /// Returns whether a link accepts no frame for a peer now.
     #[inline]
     pub(crate) fn is_blocked(&self, link: LinkId, to: PeerAddr) -> bool {
         !self.is_usable(link) || self.has_no_room(link, to)
     }
 
-    /// Returns whether a link is full: its driver will have room soon but does not report that. A
-    /// link that is down is not meant: its driver reports when the link is up again.
+    /// Returns whether a link is full. The driver of a full link will have room soon but does not
+    /// report that. Returns false for a link that is down, because its driver reports when it is up
+    /// again.
     #[inline]
     pub(crate) fn is_full(&self, link: LinkId, to: PeerAddr) -> bool {
         self.is_usable(link) && self.has_no_room(link, to)
@@ -161,9 +163,9 @@ impl Links {
     }
 }
 
-/// Returns whether the driver has separate room for this peer. Over shared memory each peer has its
-/// own ring, and a peer that does not read fills only its own. Other drivers have one queue for all
-/// peers.
+/// Returns whether the driver has separate room for this peer. Over shared memory, each peer has
+/// its own ring, and a peer that does not read fills only its own ring. Other drivers have one
+/// queue for all peers.
 pub(crate) const fn is_full_alone(to: PeerAddr) -> bool {
     to.is_shared_memory()
 }

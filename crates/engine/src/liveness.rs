@@ -1,5 +1,5 @@
-//! Liveness of the peer: when it was last heard, how long it may be silent, and when it is asked
-//! for a sign of life.
+//! Liveness of the peer: when its last frame arrived, how long it may be silent, and when this end
+//! asks it for a sign of life.
 
 use delivery::{Instant, SilenceBudget};
 
@@ -7,24 +7,24 @@ use delivery::{Instant, SilenceBudget};
 #[derive(Debug)]
 pub(crate) struct Liveness {
     silence: SilenceBudget,
-    /// A new packet of the peer arrived since the connection was last served.
+    /// Whether a new packet of the peer has arrived since the connection was last served.
     is_heard: bool,
-    /// When the connection was last served after a new packet of the peer had arrived.
+    /// When a new packet of the peer last arrived, as noticed when the connection was served.
     heard_at: Instant,
-    /// When to check whether the peer was heard lately, and to ask it if not. [`Instant::NEVER`]
-    /// before the connection is established.
+    /// When to check whether a frame of the peer arrived lately, and to ask the peer if none did.
+    /// [`Instant::NEVER`] until the connection is established.
     ask_at: Instant,
-    /// Links were added or removed: the peer is asked at `ask_at` in any case.
+    /// Whether to ask the peer at `ask_at` in any case, because links were added or removed.
     compares_links: bool,
 }
 
-// A resting connection keeps `ask_at` outside, so that it can be read without waking the
-// connection.
+// A compressed connection stores `ask_at` separately, because the engine reads this time without
+// expanding the connection.
 delivery::pack_fields!(Liveness { silence, heard_at, compares_links }
     is_heard = false, ask_at = Instant::NEVER);
 
 impl Liveness {
-    /// Creates the state for a peer that was not heard yet. The peer may be silent for
+    /// Creates the state for a peer from which nothing has arrived yet. The peer may be silent for
     /// `silence_budget_ns` nanoseconds.
     pub(crate) fn new(silence_budget_ns: u64) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl Liveness {
         self.ask_at = now.after_ns(keep_alive_ns);
     }
 
-    /// Restores the time of the next question, for a connection that wakes up.
+    /// Restores the time of the next question, for a compressed connection that is expanded.
     pub(crate) const fn wake(&mut self, ask_at: Instant) {
         self.ask_at = ask_at;
     }
@@ -58,7 +58,7 @@ impl Liveness {
         self.is_heard = true;
     }
 
-    /// Returns whether the peer was heard since the last call.
+    /// Returns whether a packet of the peer has arrived since the last call.
     #[inline]
     pub(crate) const fn poll_heard(&mut self, now: Instant) -> bool {
         if self.is_heard {
@@ -67,32 +67,35 @@ impl Liveness {
         core::mem::replace(&mut self.is_heard, false)
     }
 
-    /// Records that the peer is awaited. Its silence counts from `since` on.
+    /// Records that this end waits for the peer, whose silence counts from `since`.
     #[inline]
     pub(crate) fn on_waiting(&mut self, since: Instant) {
         self.silence.on_waiting(since);
     }
 
-    /// Records a sign of life, or that the peer is not awaited any more. If it is still awaited,
-    /// its silence counts from `silent_since` on.
+    /// Records a sign of life, or that this end stopped waiting for the peer.
+    ///
+    /// If `silent_since` is a time, this end waits for the peer, whose silence counts from that
+    /// time.
     #[inline]
     pub(crate) const fn on_progress(&mut self, silent_since: Option<Instant>) {
         self.silence.on_progress(silent_since);
     }
 
-    /// Returns whether the peer counts as unreachable. If the application computed for long, a
-    /// packet that arrived meanwhile counts although it was not handled in time.
+    /// Returns whether the peer counts as unreachable. If the application computed for long,
+    /// packets of the peer may have arrived without being handled. Such packets count as signs of
+    /// life.
     pub(crate) fn is_exhausted(&self, now: Instant) -> bool {
         !self.is_heard && self.silence.is_exhausted(now)
     }
 
-    /// Returns when the peer counts as unreachable, unless it is heard before.
+    /// Returns when the peer counts as unreachable if no frame of it arrives before that time.
     #[inline]
     pub(crate) const fn exhausted_at(&self) -> Instant {
         self.silence.deadline()
     }
 
-    /// Returns when the peer was last heard.
+    /// Returns when a packet of the peer last arrived.
     pub(crate) const fn heard_at(&self) -> Instant {
         self.heard_at
     }
@@ -130,8 +133,7 @@ impl Liveness {
     }
 
     //= protocol.md: compare.1
-    /// Schedules a comparison of the links of both ends, some time after links were added or
-    /// removed.
+    /// Schedules a comparison of the links of both ends, because links were added or removed.
     pub(crate) fn compare_links_soon(&mut self, now: Instant) {
         if self.ask_at != Instant::NEVER {
             self.compares_links = true;
@@ -139,14 +141,14 @@ impl Liveness {
         }
     }
 
-    /// Returns whether nothing is awaited, and no packet has arrived that was not handled.
+    /// Returns whether this end waits for nothing, and all packets that arrived were handled.
     pub(crate) fn is_at_rest(&self) -> bool {
         !self.is_heard && self.silence.deadline() == Instant::NEVER
     }
 }
 
-/// How long after a change of its links a connection compares them with the peer's, in nanoseconds:
-/// longer than a removed link keeps its index.
+/// How long after a change of its links this end compares them with the peer's links, in
+/// nanoseconds. This time exceeds the time for which a removed link keeps its index.
 const COMPARE_NS: u64 = 3_000_000_000;
 
 #[cfg(test)]

@@ -1,23 +1,23 @@
-//! The names by which the two ends of a connection identify it.
+//! The ids and epochs by which the two ends of a connection identify it.
 
 use wire_edge::{ConnectionId, Epoch, Parameters};
 
 use crate::hello::{Hello, HelloKey};
 
-/// The names of a connection. This end's names never change; the peer's do not change once they are
-/// known.
+/// The names of a connection. This end's names never change; the names of the peer do not change
+/// after the handshake.
 #[derive(Debug)]
 pub(crate) struct Names {
     /// The id that the peer puts into frames to this end.
     id: ConnectionId,
     /// The epoch that frames to this end must carry.
     epoch: Epoch,
-    /// The id to put into frames to the peer; 0 while it is not known.
+    /// The id to put into frames to the peer; 0 until the peer sends it.
     peer_id: ConnectionId,
-    /// The peer's parameters from the handshake. Frames to the peer carry the epoch in them.
+    /// The peer's parameters from the handshake. They include the epoch for frames to the peer.
     peer: Option<Parameters>,
-    /// The key under which repetitions of the peer's Hello find this connection, if the peer is the
-    /// initiator.
+    /// If the peer is the initiator: the key by which repetitions of its Hello find this
+    /// connection.
     hello_key: Option<HelloKey>,
 }
 

@@ -10,19 +10,20 @@ use crate::purpose::Purpose;
 /// What a driver did with a batch of frames.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Emitted {
-    /// The link accepted this many frames from the start of the batch. If it accepted fewer than
-    /// all, it is full: over shared memory for this peer, otherwise for all.
+    /// The number of frames, from the start of the batch, that the link accepted. If the link did
+    /// not accept all frames, it is full: over shared memory for this peer, otherwise for all
+    /// peers.
     Taken(usize),
-    /// As [`Taken`](Self::Taken), but further frames may have left the host. The kernel reported
-    /// that an interface has no room, which it also does if the interface got a part of them.
+    /// The link accepted some frames, and further frames may have left the host. The kernel reports
+    /// a full interface in the same way when the interface got some of the frames.
     Doubtful {
         /// Number of frames, from the start, that the link accepted.
         taken: usize,
         /// Number of frames after these that may have left the host.
         doubtful: usize,
     },
-    /// The payload of the frame with this index is not mapped: the application unmapped registered
-    /// memory. The link accepted the frames before it.
+    /// The payload of the frame with this index is not mapped, because the application unmapped
+    /// registered memory. The link accepted the frames before it.
     PayloadUnmapped(usize),
 }
 
@@ -35,7 +36,7 @@ pub(crate) struct NewFrame<'a> {
     pub(crate) header: &'a Header,
     pub(crate) flags: Flags,
     pub(crate) body: Body<'a>,
-    /// The record that is returned if the frame is lost.
+    /// The record of the content. The engine gets it back if the frame is lost.
     pub(crate) carried: Carried,
 }
 
@@ -57,8 +58,8 @@ pub(crate) enum Sent {
     Failed,
 }
 
-/// Appends a small body after the headers, or returns where the bytes of a large one are. Returns
-/// `None` if its memory is gone. The frame begins at `start`.
+/// Appends a small body after the headers. For a large body, returns where its bytes are. Returns
+/// `None` if the memory of the body is gone. The frame begins at `start`.
 #[inline]
 pub(crate) fn append_body<'a>(
     out: &mut Vec<u8>,
@@ -105,7 +106,7 @@ pub(crate) fn append_body<'a>(
 }
 
 //= protocol.md: news.2
-/// Pads the body of a control frame, the last `len` bytes of `out`, to the minimum length.
+/// Pads the body of a control frame, which is the last `len` bytes of `out`, to the minimum length.
 pub(crate) fn pad(out: &mut Vec<u8>, len: usize) {
     if let Some(missing) = CONTROL_BODY_MIN.checked_sub(len).filter(|&bytes| bytes > 0) {
         out.extend_from_slice(&[PADDING, missing as u8]);
@@ -116,8 +117,8 @@ pub(crate) fn pad(out: &mut Vec<u8>, len: usize) {
 /// Bytes of the common header.
 pub(crate) const COMMON_BYTES: u32 = wire_edge::COMMON_BYTES as u32;
 
-/// Shortest body of a control frame, in bytes. With the common header it has the 24 bytes of a
-/// Reset.
+/// Shortest body of a control frame, in bytes. With the common header, the frame has 24 bytes, as
+/// many as a Reset.
 pub(crate) const CONTROL_BODY_MIN: usize = 12;
 
 /// Type of the control message without effect (protocol.md §3.5).

@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 
 use crate::event::Event;
 
-/// Events of connections, oldest first. Each is returned once.
+/// Events of connections, oldest first. Each event is returned once.
 #[derive(Debug)]
 pub(crate) struct News {
     events: VecDeque<Event>,
-    /// Capacity that is kept after many events were queued.
+    /// How many events the queue keeps memory for when it is empty.
     kept: usize,
 }
 
 impl News {
-    /// Creates an empty queue. It keeps some capacity if `allocates_ahead`.
+    /// Creates an empty queue. Allocates memory at once if `allocates_ahead`.
     pub(crate) fn new(allocates_ahead: bool) -> Self {
         Self { events: VecDeque::new(), kept: if allocates_ahead { EVENTS_KEPT } else { 0 } }
     }
@@ -28,7 +28,7 @@ impl News {
         self.events.pop_front()
     }
 
-    /// Releases memory after many events were queued.
+    /// Releases the memory that a burst of events left behind.
     pub(crate) fn trim(&mut self) {
         if self.events.is_empty() && self.events.capacity() > self.kept {
             self.events.shrink_to(self.kept);
@@ -36,7 +36,8 @@ impl News {
     }
 }
 
-/// Number of events that an endpoint with few connections has at a time.
+/// Number of events for which an endpoint keeps memory. With few connections, it rarely has more at
+/// one time.
 const EVENTS_KEPT: usize = 64;
 
 #[cfg(test)]

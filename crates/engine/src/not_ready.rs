@@ -1,4 +1,4 @@
-//! Messages for which the peer has no receive: what happens meanwhile, and for how long
+//! Messages for which the peer has no receive: when they are retransmitted, and how long they wait
 //! (protocol.md §5.8).
 
 use delivery::Instant;
@@ -9,8 +9,8 @@ use crate::parts::Parts;
 
 impl Parts<'_> {
     //= protocol.md: queue-pair.4
-    /// Handles the report that the peer has no receive for a message. Takes back the message, and
-    /// everything after it, from all links.
+    /// Handles the report that the peer has no receive for a message. Takes back the message and
+    /// all later operations from all links.
     #[cold]
     pub(crate) fn on_not_ready(
         &mut self,
@@ -35,7 +35,7 @@ impl Parts<'_> {
                 },
             );
         }
-        // The fragments are retransmitted in order, before everything that was not sent yet.
+        // Retransmit the fragments in order, before data that was not sent yet.
         let first = outbound.delivered();
         refused.sort_unstable_by_key(|carried| (carried.number.since(first), carried.offset));
         for &carried in refused.iter().rev() {
@@ -55,7 +55,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: queue-pair.5
-    /// Retransmits a message that waits for a receive of the peer, or gives up, if it is time.
+    /// Retransmits a message that waits for a receive of the peer, or gives the message up, if that
+    /// is due.
     pub(crate) fn wait_for_receive(&mut self, now: Instant, connection: &mut Connection) {
         if !connection.is_open() || !connection.is_queue_pair() {
             return;

@@ -1,4 +1,4 @@
-//! The pairs of links that may join a connection, and the addresses announced for them.
+//! The pairs of links that may join a connection, and the addresses that this end announced.
 
 use delivery::{Instant, LinkId};
 use wire_edge::PeerAddr;
@@ -9,15 +9,16 @@ use crate::path::Path;
 /// State about pairs that may join a connection, and about links of this end that the peer may try.
 #[derive(Debug, Default)]
 pub(crate) struct Pairs {
-    /// The known addresses and pairs; `None` while there is nothing to try.
+    /// The known addresses and pairs; `None` if this end knows no pair to try.
     joining: Option<Box<Joining>>,
-    /// Links (by bit) without a part in the connection whose address was announced to the peer.
+    /// Links (by bit) that are not part of the connection and whose address was announced to the
+    /// peer.
     announced_addresses: u16,
     /// Whether to look for pairs that may join.
     is_due: bool,
 }
 
-// A connection that has to look for pairs does not rest.
+// A connection with a search due is not compressed, so the flag is false after expansion.
 delivery::pack_fields!(Pairs { joining, announced_addresses } is_due = false);
 
 impl Pairs {
@@ -32,8 +33,8 @@ impl Pairs {
         self.is_due
     }
 
-    /// Takes the known addresses and pairs for a step of the search. [`Pairs::go_on_with`] returns
-    /// them.
+    /// Takes the known addresses and pairs for a step of the search. The caller returns them by
+    /// [`Pairs::go_on_with`].
     pub(crate) const fn begin_step(&mut self) -> Option<Box<Joining>> {
         self.is_due = false;
         self.joining.take()
@@ -65,8 +66,8 @@ impl Pairs {
     }
 
     //= protocol.md: remove.2
-    /// Forgets an address at which the peer does not want to be reached any more. `unwanted` is a
-    /// link that the application of this end does not want.
+    /// Removes an address at which the peer does not want to receive frames. `unwanted` is a link
+    /// that the application of this end does not want.
     pub(crate) fn forget(&mut self, peer: PeerAddr, unwanted: Option<LinkId>) {
         if let Some(joining) = &mut self.joining {
             joining.forget(peer);
@@ -104,7 +105,7 @@ impl Pairs {
         }
     }
 
-    /// Records that the peer rejected a pair that was on trial. It may want the pair later.
+    /// Records that the peer rejected a pair that was on trial. The peer may accept the pair later.
     pub(crate) fn on_unwanted(&mut self, pair: (LinkId, PeerAddr)) {
         if let Some(joining) = &mut self.joining {
             joining.on_failed(pair);

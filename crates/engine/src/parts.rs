@@ -1,4 +1,5 @@
-//! The state that the connections of an endpoint share, borrowed for a step on one of them.
+//! The state that the connections of an endpoint share, borrowed while the engine works on one
+//! connection.
 
 use delivery::{EndpointCounters, Instant, SentPool};
 use rand_chacha::ChaCha8Rng;
@@ -21,12 +22,13 @@ use crate::watch::Watch;
 
 /// The parts of an [`Engine`](crate::Engine) that its connections share.
 ///
-/// A step works on these parts and on one connection, which is out of the table meanwhile. It
-/// cannot reach another connection.
+/// A step works on these parts and on one connection. The connection is out of the table during the
+/// step, and the step cannot reach any other connection.
 #[derive(Debug)]
 pub(crate) struct Parts<'a> {
     pub(crate) config: &'a EngineConfig,
-    /// A number, random at each start, by which peers distinguish the lives of an endpoint.
+    /// A random number that the endpoint chooses at its start. Peers compare it to detect a
+    /// restart.
     pub(crate) incarnation: u64,
     /// When the last turn began.
     pub(crate) turn_at: Instant,
@@ -41,7 +43,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) replies: &'a mut Replies,
     pub(crate) questions: &'a mut Questions,
     pub(crate) news: &'a mut News,
-    /// Counters. No decision depends on them.
+    /// Counters, which influence no decision.
     pub(crate) counters: &'a mut EndpointCounters,
     pub(crate) scratch: &'a mut Scratch,
 }
@@ -52,14 +54,14 @@ impl Parts<'_> {
         self.entropy.next_u64()
     }
 
-    /// Returns whether a connection may be packed: nothing is pending, and the next turn will not
-    /// visit it.
+    /// Returns whether a connection may be compressed: nothing is pending, and the next turn will
+    /// not visit it.
     pub(crate) fn may_rest(&self, connection: &Connection) -> bool {
         connection.is_at_rest() && !self.agenda.awaits_turn(connection.handle().index)
     }
 
-    /// Puts a connection back into the table and on the list of those to serve. A connection that
-    /// has ended is dropped instead.
+    /// Puts a connection back into the table and on the list of those to serve. Drops a connection
+    /// that has ended.
     #[inline]
     pub(crate) fn put_back(
         &mut self,

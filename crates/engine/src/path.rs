@@ -1,5 +1,5 @@
-//! A path: one link of one connection. It holds the local link, the peer's address on that link, the packets in both
-//! directions, the measurements, and the pending control messages.
+//! A path: one link of one connection. A path consists of the local link, the peer's address on
+//! that link, the packets in both directions, the measurements, and the pending control messages.
 
 use delivery::{
     Arrival, Eliciting, Fate, Instant, LinkCaps, LinkCounters, LinkId, LinkState, LinkView,
@@ -25,7 +25,8 @@ pub(crate) struct Path {
     index: LinkIndex,
     link: LinkId,
     peer: PeerAddr,
-    /// This end's address when the link was opened. The peer accepts frames on this link only from there.
+    /// This end's address when the link was opened. The peer accepts frames on this link only from
+    /// this address.
     local: PeerAddr,
     sending: Sending,
     received: ReceivedPackets,
@@ -33,12 +34,12 @@ pub(crate) struct Path {
     counters: LinkCounters,
     /// Control messages to send on this link.
     pending: Pending,
-    /// Refusals in a row that report no listener at the peer's address.
+    /// Consecutive refusals, which say that the peer's address has no listener.
     refusals: Refusals,
     /// The role of this link on the connection: on trial, offered, settled or lost.
     life: Life,
     heard: Heard,
-    /// The peer asked to use this link only while no other works.
+    /// Whether the peer asked to use this link only while no other link works.
     is_backup: bool,
     opened_at: Instant,
     /// When the last new packet arrived on this link; at first, when the link was opened.
@@ -108,14 +109,15 @@ impl Path {
             is_backup: false,
             opened_at: now,
             heard_at: now,
-            // The path has made no progress yet, so its silence says nothing about other links.
+            // A path without progress says nothing about other links, so this time lies in the
+            // past.
             progress_at: Instant::default(),
         }
     }
 
     //= protocol.md: index.1
-    /// Reuses the link index for `fresh`, which may use any local link. Packet numbers continue, because they are
-    /// never reused. All other state starts from the beginning.
+    /// Reuses the link index for `fresh`, which may use any local link. Packet numbers continue,
+    /// because the protocol never reuses them. All other state is that of `fresh`.
     pub(crate) fn renew(
         self,
         fresh: Self,
@@ -135,7 +137,7 @@ impl Path {
     }
 
     //= protocol.md: state.3
-    /// Discards the measurements, because the link that came back may use another route.
+    /// Discards the measurements, because the restored link may use another route.
     pub(crate) fn restart(
         &mut self,
         now: Instant,
@@ -242,16 +244,18 @@ impl Path {
     }
 
     //= protocol.md: amplify.6
-    /// Returns whether one more control frame that the peer must acknowledge may be sent. Control frames need no
-    /// window, and the peer often causes them. So their number in flight is limited: further messages wait, as a few
-    /// bits, until the peer acknowledges earlier ones or a probe is due.
+    /// Returns whether this link may send one more control frame that the peer must acknowledge.
     ///
-    /// Returns false while the peer has not answered on this link.
+    /// The window does not limit control frames, and the peer causes many of them. So their number
+    /// in flight has a separate limit. Further messages wait, as a few bits, until the peer
+    /// acknowledges earlier ones or a probe is due. Returns false while the peer has not answered
+    /// on this link.
     pub(crate) const fn may_report(&self) -> bool {
         self.is_validated() && (self.pending.may_report() || self.sending.may_probe())
     }
 
-    /// Returns whether nothing on this link is in flight, to be reported or to be acknowledged.
+    /// Returns whether this link has nothing in flight, nothing to report and nothing to
+    /// acknowledge.
     pub(crate) fn is_at_rest(&self) -> bool {
         let is_at_rest = self.send().is_at_rest();
         let is_all_heard = self.pending.is_all_heard();
@@ -264,20 +268,20 @@ impl Path {
             && self.refusals.deadline() == Instant::NEVER
     }
 
-    /// Returns whether the peer may know of a link under this index.
+    /// Returns whether the peer may know a link with this index.
     pub(crate) fn is_heard(&self) -> bool {
         self.heard != Heard::Never
     }
 
-    /// Returns whether a peer has answered at the peer's address. Until then the address may belong to another host,
-    /// so it gets no data and only a few small frames.
+    /// Returns whether the peer has answered at its address. Before that, the address may belong to
+    /// another host, so it gets no data and only a few small frames.
     pub(crate) const fn is_validated(&self) -> bool {
         self.life.has_answered()
     }
 
     //= protocol.md: amplify.5
-    /// Returns whether `bytes` bytes may go to the peer's address. While the address is not validated, at most
-    /// [`UNPROVEN_FACTOR`] times the bytes received from there may go to it in all.
+    /// Returns whether `bytes` bytes may go to the peer's address. An address that is not validated
+    /// may get at most [`UNPROVEN_FACTOR`] times the bytes that were received from it.
     pub(crate) const fn may_answer(&self, bytes: u64) -> bool {
         let most = UNPROVEN_FACTOR * self.counters.bytes_received;
         self.is_validated() || self.counters.bytes_sent + bytes <= most
@@ -309,24 +313,26 @@ impl Path {
         matches!(self.life, Life::Lost)
     }
 
-    /// Sets the role of the link, and what is known of its state, at the start.
+    /// Sets the role and the state of a new link.
     pub(crate) fn begin(&mut self, life: Life, state: PathState) {
         (self.life, self.state) = (life, state);
     }
 
-    /// Settles the link: the peer has answered on it.
+    /// Makes the link settled, because the peer has answered on it.
     pub(crate) const fn on_answered(&mut self) {
         self.life = self.life.on_answered();
     }
 
-    /// Marks the link as lost: its interface is gone. The link stays because the connection has no other.
+    /// Marks the link as lost, because its interface is gone. The link stays, because the
+    /// connection has no other.
     #[must_use]
     pub(crate) fn on_lost(&mut self) -> Option<PathChange> {
         self.life = self.life.on_lost();
         self.state.on_link_down()
     }
 
-    /// Puts the link back in use: its interface has returned. Data and messages that waited for it go out.
+    /// Puts the link back in use, because its interface has returned. Data and messages that waited
+    /// for the link can leave.
     pub(crate) fn on_back(&mut self, now: Instant) {
         self.life = self.life.on_back();
         self.state.on_link_up(now);
@@ -347,8 +353,8 @@ impl Path {
         }
     }
 
-    /// Returns when pacing next allows a burst, or a batch if `batches`. [`Instant::NEVER`] if the link may not carry
-    /// data.
+    /// Returns when pacing next allows a burst, or a batch if `batches` is true. Returns
+    /// [`Instant::NEVER`] if the link may not carry data.
     pub(crate) fn opens_at(&self, now: Instant, batches: bool) -> Instant {
         let send = self.send();
         if self.state.may_carry_data() {
@@ -378,8 +384,8 @@ impl Path {
         }
     }
 
-    /// Returns the earliest deadline of this link. The timer of the path MTU is excluded, because it matters only
-    /// while data flows.
+    /// Returns the earliest deadline of this link. Excludes the timer of the path MTU, which
+    /// matters only while data flows.
     pub(crate) fn deadline(&self, now: Instant) -> Instant {
         let acknowledgement_at = AckDuty::again_at(now, &self.received);
         let asked_at = self.state.deadline().min(self.refusals.deadline());
@@ -389,7 +395,7 @@ impl Path {
 
 /// Sending.
 impl Path {
-    /// Records a frame that goes out. `has_acks` says whether it carries acknowledgements.
+    /// Records a frame that is sent. `has_acks` says whether it carries acknowledgements.
     #[inline]
     pub(crate) fn on_sent(
         &mut self,
@@ -409,8 +415,9 @@ impl Path {
         counters.piggybacked_acks_sent += u64::from(has_acks && purpose != Purpose::Acknowledge);
     }
 
-    /// Takes back the last `frames` frames, of `bytes` bytes in all, which the driver did not accept and which were
-    /// sent for `purpose`. They count as never sent. Passes their contents to `back`, newest first.
+    /// Takes back the last `frames` frames, which the driver did not accept. They have `bytes`
+    /// bytes in all and were sent for `purpose`. They count as never sent. Passes their contents to
+    /// `back`, newest first.
     pub(crate) fn unsend(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -432,9 +439,8 @@ impl Path {
         counters.piggybacked_acks_sent -= u64::from(has_acks && purpose != Purpose::Acknowledge);
     }
 
-    /// Gives up the last `frames` frames, sent for `purpose`: the driver did not accept them, and it is unknown
-    /// whether they left the host. They count as sent. Passes their contents to `back`, newest first, for
-    /// retransmission.
+    /// Handles the last `frames` frames, sent for `purpose`, that the driver may or may not have
+    /// sent. They count as sent. Passes their contents to `back`, newest first, for retransmission.
     pub(crate) fn disown(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -449,13 +455,13 @@ impl Path {
         });
     }
 
-    /// Uses up the frame that may be sent although the window is closed, if one was allowed.
+    /// Records that the link used the frame that it might send although the window is closed.
     #[inline]
     pub(crate) const fn use_probe(&mut self) {
         self.sending.use_probe();
     }
 
-    /// Records a control frame that reports, asks or answers something.
+    /// Records a control frame with reports, questions or answers.
     pub(crate) const fn on_control_sent(
         &mut self,
         messages: u16,
@@ -468,14 +474,15 @@ impl Path {
         self.pending.on_sent(messages, of_links, is_acknowledged);
     }
 
-    /// Returns whether the window has room for a full frame, or one may be sent as a probe although the window is
-    /// closed.
+    /// Returns whether the window has room for a full frame, or the link may send one frame as a
+    /// probe although the window is closed.
     #[inline]
     pub(crate) fn has_room(&self, now: Instant) -> bool {
         self.sending.has_room(now)
     }
 
-    /// As [`Path::has_room`], beside `bytes` bytes of frames that are still to be built.
+    /// Returns [`Path::has_room`], after subtracting `bytes` bytes for frames that are still to be
+    /// built.
     #[inline]
     pub(crate) fn has_room_beside(&self, now: Instant, bytes: u32) -> bool {
         if bytes == 0 {
@@ -484,35 +491,35 @@ impl Path {
         self.send().has_room(now, bytes + u32::from(self.frame_bytes()))
     }
 
-    /// Returns whether a frame may be sent although the window is closed.
+    /// Returns whether the link may send a frame although the window is closed.
     #[inline]
     pub(crate) const fn may_probe(&self) -> bool {
         self.sending.may_probe()
     }
 
-    /// See [`Sending::asks_with_next`].
+    /// Calls [`Sending::asks_with_next`].
     #[inline]
     pub(crate) fn asks_with_next(&mut self) -> bool {
         self.sending.asks_with_next()
     }
 
-    /// See [`Sending::on_asked`].
+    /// Calls [`Sending::on_asked`].
     #[inline]
     pub(crate) const fn on_asked(&mut self) {
         self.sending.on_asked();
     }
 
-    /// See [`SendHalf::begin_train`].
+    /// Calls [`SendHalf::begin_train`].
     pub(crate) const fn begin_train(&mut self, now: Instant) {
         self.sending.begin_train(now);
     }
 
-    /// See [`SendHalf::compare_with`].
+    /// Calls [`SendHalf::compare_with`].
     pub(crate) fn compare_with(&mut self, fastest: u64) {
         self.sending.compare_with(fastest);
     }
 
-    /// See [`SendHalf::set_application_limited`].
+    /// Calls [`SendHalf::set_application_limited`].
     #[inline]
     pub(crate) fn set_application_limited(&mut self, is_limited: bool) {
         self.sending.set_application_limited(is_limited);
@@ -534,17 +541,18 @@ impl Path {
         self.sending.poll_mtu_probe(now)
     }
 
-    /// See [`Sending::on_too_big`].
+    /// Calls [`Sending::on_too_big`].
     pub(crate) fn on_too_big(&mut self, limit: u16, is_proven: bool) {
         self.sending.on_too_big(limit, is_proven);
     }
 
-    /// Handles new limits of the link, which is up.
+    /// Handles a new frame size limit of the link, in bytes. The link is up.
     pub(crate) fn on_link_changed(&mut self, now: Instant, limit: u16) {
         self.sending.set_limit(limit);
         self.state.on_link_up(now);
         if self.send().in_flight_bytes() > 0 {
-            // While no frame passed, the probe timeout may have grown long. A Ping gets an answer sooner.
+            // While no frame passed, the probe timeout may have grown long. The answer to a Ping
+            // arrives earlier than that timeout.
             self.say(PING);
         }
     }
@@ -552,8 +560,9 @@ impl Path {
 
 /// Acknowledgements, losses and timeouts.
 impl Path {
-    /// Handles an acknowledgement by the peer. Passes the operation contents of acknowledged and lost packets to
-    /// `operations`. Returns `None` if the peer cannot have received these packets.
+    /// Handles an acknowledgement by the peer. Passes the contents of acknowledged and lost packets
+    /// to `operations`. Returns `None` if the acknowledgement is invalid: it covers packets that
+    /// the peer cannot have received.
     pub(crate) fn on_ack(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -595,8 +604,8 @@ impl Path {
         self.counters.mtu_probes_lost += u64::from(matches!(returned.probe, Some((Fate::Lost, _))));
     }
 
-    /// Returns since when a packet has waited for an acknowledgement without any progress; `now` if no packet is in
-    /// flight.
+    /// Returns when this end began to wait for an acknowledgement without progress. Returns `now`
+    /// if no packet is in flight.
     pub(crate) fn waits_since(&self, now: Instant) -> Instant {
         self.send().oldest_sent_at().unwrap_or(now).max(self.progress_at)
     }
@@ -607,8 +616,9 @@ impl Path {
     }
 
     //= protocol.md: again.2
-    /// Takes the oldest content in flight for retransmission, after a probe timeout. If it is not data, a Ping asks
-    /// the peer instead. Returns `None` if only a probe of the path MTU was in flight.
+    /// Takes the oldest content in flight for retransmission, after a probe timeout. If the content
+    /// is not data, queues a Ping instead. Returns `None` if only a probe of the path MTU was in
+    /// flight.
     pub(crate) fn probe(&mut self, now: Instant) -> Option<Probe> {
         let Some((carried, may_be_size)) = self.sending.probe(now) else {
             self.say(PING);
@@ -625,7 +635,8 @@ impl Path {
         Some(Probe { data: Some(carried), may_be_size })
     }
 
-    /// Handles a probe timeout. If other links progressed meanwhile, this link becomes suspect.
+    /// Handles a probe timeout. If other links made progress in the same time, this link becomes
+    /// suspect.
     #[must_use]
     pub(crate) fn on_probe_timeout(
         &mut self,
@@ -636,8 +647,8 @@ impl Path {
     }
 
     //= protocol.md: state.2
-    /// Takes back everything in flight, for other links. Passes data to `operations`, and returns the control
-    /// messages.
+    /// Takes back everything in flight, so that other links retransmit it. Passes data to
+    /// `operations`, and returns the control messages.
     pub(crate) fn give_up(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -657,8 +668,8 @@ impl Path {
         lost
     }
 
-    /// Takes back the content in flight that the peer has refused, and passes it to `operations`. The refusal is no
-    /// sign of congestion.
+    /// Takes back the content in flight that the peer has refused, and passes it to `operations`.
+    /// The refusal does not count as congestion.
     pub(crate) fn take_refused(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -672,7 +683,7 @@ impl Path {
         });
     }
 
-    /// Drops everything in flight, because its result is not needed any more.
+    /// Drops the records of everything in flight. The caller no longer needs the results.
     pub(crate) fn let_go(&mut self, pool: &mut SentPool<Carried>) {
         self.sending.drain(pool, &mut |_| {});
         self.pending.on_given_up();
@@ -681,8 +692,8 @@ impl Path {
 
 /// Receiving.
 impl Path {
-    /// Handles the arrival of a frame with a packet. Returns whether the packet is new; the caller drops the content
-    /// of any other.
+    /// Handles the arrival of a frame with a packet. Returns whether the packet is new. If it is
+    /// not, the caller drops its content.
     #[inline]
     pub(crate) fn on_frame(&mut self, now: Instant, frame_bytes: usize, packet: &Packet) -> bool {
         let arrival = self.received.classify(packet.number);
@@ -727,7 +738,8 @@ impl Path {
         self.counters.control_frames_received += 1;
     }
 
-    /// Counts a frame with acknowledgements. `are_alone` says whether the frame carries nothing else.
+    /// Counts a frame with acknowledgements. `are_alone` says whether the frame contains only
+    /// acknowledgements.
     pub(crate) const fn on_acks(&mut self, are_alone: bool) {
         if are_alone {
             self.counters.explicit_acks_received += 1;
@@ -780,17 +792,17 @@ impl Path {
 
 /// Control messages to send.
 impl Path {
-    /// See [`Pending::say`].
+    /// Calls [`Pending::say`].
     pub(crate) const fn say(&mut self, messages: u16) {
         self.pending.say(messages);
     }
 
-    /// See [`Pending::say_again`].
+    /// Calls [`Pending::say_again`].
     pub(crate) const fn say_again(&mut self, lost: LostControl) {
         self.pending.say_again(lost);
     }
 
-    /// See [`Pending::say_again_of_links`].
+    /// Calls [`Pending::say_again_of_links`].
     pub(crate) const fn say_again_of_links(&mut self, lost: LostControl) {
         self.pending.say_again_of_links(lost);
     }
@@ -808,22 +820,22 @@ impl Path {
         }
     }
 
-    /// Takes over all pending reports about links from `all`.
+    /// Moves all pending reports about links from `all` to this link.
     pub(crate) const fn take_news_of_links(&mut self, all: &mut Pending) {
         self.pending.inherit_of_links(all);
     }
 
-    /// See [`Pending::report_statuses`].
+    /// Calls [`Pending::report_statuses`].
     pub(crate) const fn report_statuses(&mut self, links: u32) {
         self.pending.report_statuses(links);
     }
 
-    /// See [`Pending::announce_addresses`].
+    /// Calls [`Pending::announce_addresses`].
     pub(crate) const fn announce_addresses(&mut self, links: u16) {
         self.pending.announce_addresses(links);
     }
 
-    /// Withdraws the report of this link's status: the peer has heard it, or knows it.
+    /// Withdraws the report of this link's status, because the peer knows the status.
     pub(crate) const fn on_announced(&mut self) {
         self.pending.announce(false);
     }
@@ -842,8 +854,8 @@ impl Path {
         }
     }
 
-    /// Handles the report that the peer's host refused `packet`; `None` means the newest packet. Returns whether this
-    /// refusal proves that the address has no listener.
+    /// Handles a report that the peer's host refused `packet`; `None` stands for the newest packet.
+    /// Returns whether this refusal proves that the address has no listener.
     pub(crate) fn on_refused_packet(&mut self, now: Instant, packet: Option<u32>) -> bool {
         let newest = self.send().next_packet().truncate().wrapping_sub(1);
         let has_failed = self.refusals.on_refused(now, packet.unwrap_or(newest));
@@ -851,8 +863,9 @@ impl Path {
         has_failed
     }
 
-    /// Handles the finding of another connection that the address has no listener. Returns whether that is new here.
-    /// A peer that was heard while the other connection asked is present, so the finding is ignored.
+    /// Handles the finding of another connection that the address has no listener. Returns whether
+    /// the finding is new for this link. If the peer sent something on this link while the other
+    /// connection asked, ignores the finding.
     pub(crate) fn on_no_listener_found(&mut self, now: Instant) -> bool {
         let is_heard = self.heard_at.after_ns(2 * QUESTION_NS) > now;
         let is_news = !is_heard && !self.refusals.have_failed();
@@ -862,19 +875,20 @@ impl Path {
         is_news
     }
 
-    /// Asks by a Ping whether a listener is at the peer's address, if a question is due after a refusal.
+    /// If a question is due after a refusal, asks by a Ping whether the peer's address has a
+    /// listener.
     pub(crate) fn ask_after_refusal(&mut self, now: Instant) {
         if self.refusals.poll_question(now, self.send().next_packet()) {
             self.say(PING);
         }
     }
 
-    /// Returns whether a frame was refused and a question to the peer is still due.
+    /// Returns whether a frame was refused and this end has not asked the peer yet.
     pub(crate) fn is_question_due(&self) -> bool {
         self.refusals.deadline() != Instant::NEVER
     }
 
-    /// Returns whether the peer's address may have a listener, as far as reports say.
+    /// Returns whether the peer's address may have a listener, according to the reports so far.
     pub(crate) const fn may_be_listened_at(&self) -> bool {
         !self.refusals.have_failed()
     }
@@ -894,7 +908,7 @@ impl Path {
         self.state.on_challenge_due(now)
     }
 
-    /// Returns whether a challenge has to be sent now.
+    /// Returns whether this end has to send a challenge now.
     pub(crate) fn poll_challenge(&mut self, now: Instant) -> bool {
         self.state.deadline() <= now && self.state.poll_challenge(now)
     }
@@ -915,19 +929,19 @@ impl Path {
         self.state.on_challenge_answered(now, nonce)
     }
 
-    /// Returns how many challenges in a row got no answer.
+    /// Returns the number of consecutive challenges without an answer.
     pub(crate) const fn unanswered(&self) -> u8 {
         self.state.unanswered()
     }
 
-    /// Handles the failure of the local link, which carries nothing now.
+    /// Handles the failure of the local link, which carries no frames now.
     #[must_use]
     pub(crate) fn on_link_down(&mut self) -> Option<PathChange> {
         self.state.on_link_down()
     }
 
-    /// Handles the report that the link is broken, by the peer or by the host that has its address now. The link is
-    /// probed at once.
+    /// Handles a report that the link is broken. The report comes from the peer, or from the host
+    /// that has the peer's address now. A challenge follows at once.
     #[must_use]
     pub(crate) fn on_said_broken(&mut self, now: Instant) -> Option<PathChange> {
         let change = self.state.on_link_down();
@@ -941,7 +955,7 @@ impl Path {
         self.state.on_link_up(now);
     }
 
-    /// Handles the peer's request to use the link only while no other works.
+    /// Handles the peer's request to use the link only while no other link works.
     pub(crate) const fn on_said_backup(&mut self) {
         self.is_backup = true;
     }
@@ -965,9 +979,9 @@ impl Path {
 /// The result of an acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acknowledged {
-    /// The acknowledgement covers a packet that was not acknowledged before.
+    /// Whether the acknowledgement covers a packet that was not acknowledged before.
     pub(crate) is_progress: bool,
-    /// The acknowledgement covers a report of link statuses.
+    /// Whether the acknowledgement covers a report of link statuses.
     pub(crate) has_reported_statuses: bool,
     pub(crate) change: Option<PathChange>,
 }
@@ -975,21 +989,21 @@ pub(crate) struct Acknowledged {
 /// The probe to send after a probe timeout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
-    /// The content of the oldest data frame, to retransmit. If there is none, the peer is asked by a Ping.
+    /// The content of the oldest data frame, to retransmit. If there is none, a Ping is queued.
     pub(crate) data: Option<Carried>,
-    /// The cause may be the size of frames instead of a broken link.
+    /// Whether the cause may be the size of frames instead of a broken link.
     pub(crate) may_be_size: bool,
 }
 
-/// An address that is not validated gets at most this many times the bytes received from there.
+/// How many times the bytes received from an address that is not validated may be sent to it.
 const UNPROVEN_FACTOR: u64 = 3;
 
-/// How many of the latest packets a reset or report may name. A host that names one of them sees our frames: a guess
-/// of the 32-bit number almost never hits.
+/// How many of the latest packets a reset or report may name. A host that names one of them has
+/// seen our frames, because a guess of the 32-bit number almost never hits.
 const RESET_PACKETS_MAX: u32 = 4096;
 
-/// Silence on a link that carries no data, in nanoseconds, after which the peer may have reused the link index: five
-/// challenges.
+/// How long a link that carries no data may be silent, in nanoseconds: the time of five challenges.
+/// After that time, the peer may have reused the link index.
 const STALE_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use wire_edge::{ConnectionId, Epoch};
 
-/// Connections by the id and epoch in frames of this end. Resets and reports quote these. Peers
-/// choose them; if two peers choose equal names, the names belong to the newest connection.
+/// Maps the id and epoch in frames of this end to a connection. Resets and reports quote the two.
+/// Peers choose them; if two peers choose equal names, the names belong to the newest connection.
 #[derive(Debug, Default)]
 pub(crate) struct PeerNames {
     connections: HashMap<(ConnectionId, Epoch), u32>,
@@ -22,7 +22,8 @@ impl PeerNames {
         self.connections.get(&names).copied()
     }
 
-    /// Removes the names of a connection that has ended, unless a newer one has them.
+    /// Removes the names of a connection that has ended. Keeps names that now belong to a newer
+    /// connection.
     pub(crate) fn forget(&mut self, names: (ConnectionId, Epoch), index: u32) {
         if self.find(names) == Some(index) {
             self.connections.remove(&names);

@@ -18,12 +18,12 @@ pub(crate) const NOT_READY: u16 = 16;
 /// Bit of [`Pending::say`]: report that this end has receives again.
 pub(crate) const READY: u16 = 32;
 
-/// Bit of [`semantics::Carried::slot`] that marks a path MTU probe; the low 16 bits are its size in
-/// bytes.
+/// Bit of [`semantics::Carried::slot`] that marks a path MTU probe. The low 16 bits are the size of
+/// the probe in bytes.
 pub(crate) const MTU_PROBE: u32 = 1 << 31;
 /// Bit of [`semantics::Carried::slot`] that marks a report about links. In the frame's `offset`,
-/// the low half has a bit for each link whose status was sent, the high half for each link whose
-/// address was sent.
+/// the low half has a bit for each link whose status was sent. The high half has a bit for each
+/// link whose address was sent.
 pub(crate) const STATUS: u32 = 1 << 30;
 
 /// Control messages of one link of a connection that have not been sent yet.
@@ -33,7 +33,7 @@ pub(crate) struct Pending {
     messages: u16,
     /// Nonce of the peer's challenge to answer on this link.
     answer: Option<u64>,
-    /// The status of this link has to be reported, over any link that works.
+    /// Whether the status of this link has to be reported, on any link that works.
     announces: bool,
     /// Links (by bit) whose status or removal has to be reported on this link.
     statuses: u32,
@@ -51,7 +51,7 @@ impl Pending {
         self.messages |= messages;
     }
 
-    /// Answers the peer's challenge with this nonce.
+    /// Queues the answer to the peer's challenge with this nonce.
     pub(crate) const fn answer(&mut self, nonce: u64) {
         self.answer = Some(nonce);
     }
@@ -61,17 +61,17 @@ impl Pending {
         self.answer = None;
     }
 
-    /// Sets whether the status of this link has to be reported, over any link that works.
+    /// Sets whether the status of this link has to be reported, on any link that works.
     pub(crate) const fn announce(&mut self, announces: bool) {
         self.announces = announces;
     }
 
-    /// Reports the status of these links (by bit), which may be gone.
+    /// Queues reports of the status of these links (by bit). A link may have been removed.
     pub(crate) const fn report_statuses(&mut self, links: u32) {
         self.statuses |= links;
     }
 
-    /// Announces the addresses of these links (by bit) of this endpoint.
+    /// Queues announcements of the addresses of these links (by bit) of this endpoint.
     pub(crate) const fn announce_addresses(&mut self, links: u16) {
         self.addresses |= links;
     }
@@ -86,22 +86,22 @@ impl Pending {
         self.answer
     }
 
-    /// See [`Pending::announce`].
+    /// Returns whether the status of this link has to be reported, on any link that works.
     pub(crate) const fn announces(&self) -> bool {
         self.announces
     }
 
-    /// See [`Pending::report_statuses`].
+    /// Returns the links (by bit) whose status or removal has to be reported on this link.
     pub(crate) const fn statuses(&self) -> u32 {
         self.statuses
     }
 
-    /// See [`Pending::announce_addresses`].
+    /// Returns the links (by bit) of this endpoint whose address has to be announced on this link.
     pub(crate) const fn addresses(&self) -> u16 {
         self.addresses
     }
 
-    /// Returns whether anything but an answer has to be sent.
+    /// Returns whether this link has anything to send, apart from an answer to a challenge.
     #[inline]
     pub(crate) const fn has_news(&self) -> bool {
         self.messages != 0 || self.announces || self.has_news_of_links()
@@ -118,13 +118,13 @@ impl Pending {
         self.reports < REPORTS_MAX
     }
 
-    /// Returns whether every control frame that reported something was acknowledged.
+    /// Returns whether the peer has acknowledged every control frame with a report.
     pub(crate) const fn is_all_heard(&self) -> bool {
         self.reports == 0
     }
 
-    /// Returns the record of a frame with these messages. If the frame is lost, the record shows
-    /// what to repeat. With `of_links`, the frame also has the addresses of those links and all
+    /// Returns the record of a frame with these messages. If the frame is lost, the record says
+    /// what to retransmit. With `of_links`, the frame also has the addresses of those links and all
     /// pending statuses.
     pub(crate) fn carried(&self, messages: u16, of_links: Option<u16>) -> Carried {
         let (slot, offset) = match of_links {
@@ -135,9 +135,10 @@ impl Pending {
         Carried { slot, offset, kind: CarriedKind::Control, ..Carried::default() }
     }
 
-    /// Records that a frame with these messages, and with the pending answer, was sent.
-    /// `is_acknowledged` says whether the peer must acknowledge the frame; otherwise the end that
-    /// asks repeats its question.
+    /// Records that a frame with these messages and the pending answer was sent.
+    ///
+    /// `is_acknowledged` says whether the peer must acknowledge the frame. If it is false, the end
+    /// that asks repeats its question.
     pub(crate) const fn on_sent(
         &mut self,
         messages: u16,
@@ -149,10 +150,10 @@ impl Pending {
         self.reports += is_acknowledged as u16;
         let Some(addresses) = of_links else { return };
         self.statuses = 0;
-        // No address in the frame means that these links are detached now.
+        // A frame without addresses means that all links to announce are detached now.
         self.addresses = if addresses == 0 { 0 } else { self.addresses & !addresses };
         if self.addresses != 0 {
-            // The remaining addresses need another frame with the same question.
+            // The remaining addresses go into another frame with the same question.
             self.messages |= messages & LINKS;
         }
     }
@@ -164,14 +165,14 @@ impl Pending {
         self.say_again(lost);
     }
 
-    /// Queues the messages of lost frames for retransmission. The frames may have been sent on
-    /// another link.
+    /// Queues the messages of lost frames for retransmission. Another link may have sent the
+    /// frames.
     pub(crate) const fn say_again(&mut self, lost: LostControl) {
         self.messages |= lost.messages;
         self.say_again_of_links(lost);
     }
 
-    /// As [`Pending::say_again`], for reports about links only.
+    /// Queues reports about links of lost frames for retransmission. Ignores other messages.
     pub(crate) const fn say_again_of_links(&mut self, lost: LostControl) {
         self.statuses |= lost.statuses;
         self.addresses |= lost.addresses;
@@ -182,13 +183,13 @@ impl Pending {
         self.reports = 0;
     }
 
-    /// Takes over the pending messages of another link, except its answer to a challenge.
+    /// Moves the pending messages of another link to this one, except the answer to a challenge.
     pub(crate) const fn inherit(&mut self, other: &mut Self) {
         self.messages |= core::mem::replace(&mut other.messages, 0);
         self.inherit_of_links(other);
     }
 
-    /// As [`Pending::inherit`], for reports about links only.
+    /// Moves the pending reports about links of another link to this one.
     pub(crate) const fn inherit_of_links(&mut self, other: &mut Self) {
         self.statuses |= core::mem::replace(&mut other.statuses, 0);
         self.addresses |= core::mem::replace(&mut other.addresses, 0);
@@ -206,7 +207,7 @@ pub(crate) struct LostControl {
 }
 
 impl LostControl {
-    /// Adds a frame that was lost, or whose link was given up.
+    /// Adds a frame that was lost, or that was in flight on a link that was given up.
     pub(crate) fn add(&mut self, carried: &Carried) {
         if carried.kind != CarriedKind::Control || carried.slot & MTU_PROBE != 0 {
             return;
@@ -219,13 +220,13 @@ impl LostControl {
         }
     }
 
-    /// Counts a control frame that arrived; not for probes.
+    /// Counts a control frame that arrived. Not called for probes.
     pub(crate) const fn add_arrived(&mut self) {
         self.frames += 1;
     }
 }
 
-/// Maximum number of control frames in flight on a link that report something to the peer. Three
-/// carry the addresses of 16 links, and one the status of all. With at most 256 bytes each they
-/// take 2 KiB.
+/// Maximum number of control frames with reports in flight on a link. Three frames carry the
+/// addresses of 16 links, and one frame the status of all links. Each frame has at most 256 bytes,
+/// so all together have at most 2 KiB.
 const REPORTS_MAX: u16 = 8;

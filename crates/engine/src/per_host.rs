@@ -1,11 +1,12 @@
-//! Counts per host of peers, so that no host uses more than its share of a common limit.
+//! Counts things for each host of peers, so that no host uses more than its share of a common
+//! limit.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use wire_edge::PeerAddr;
 
-/// Counts for each host ([`PeerAddr::host`]), and their sum. Hosts with count 0 take no memory.
+/// Counts for each host ([`PeerAddr::host`]), and their sum. Hosts with count 0 have no entry.
 #[derive(Debug, Default)]
 pub(crate) struct PerHost {
     all: u32,

@@ -14,17 +14,17 @@
 /// Every phase can also change to `Gone` directly.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Phase {
-    /// Hello was sent. There is no answer yet.
+    /// This end has sent Hello and waits for an answer.
     Connecting,
     /// The application decides about the peer's Hello.
     Requested,
-    /// Accept was sent. It is not known yet whether it arrived.
+    /// This end has sent Accept. A frame of the peer has yet to prove that the Accept arrived.
     Accepted,
     /// Operations can be posted.
     Established,
-    /// Close was sent. Its acknowledgement is awaited.
+    /// This end has sent Close and waits for the acknowledgement.
     Closing,
-    /// The peer closed. This end only answers repetitions of the Close.
+    /// The peer has closed the connection. This end only answers repetitions of the Close.
     Drained,
     /// The connection has ended. The engine drops it instead of returning it to the table.
     Gone,
@@ -37,8 +37,8 @@ impl Phase {
         Self::Accepted
     }
 
-    /// Returns the phase after the peer accepted, or after a frame proved that it received our
-    /// Accept.
+    /// Returns the phase after the peer accepted, or after a frame proved that the peer received
+    /// our Accept.
     pub(crate) const fn on_established(self) -> Self {
         assert!(matches!(self, Self::Connecting | Self::Accepted), "it is established once");
         Self::Established

@@ -9,11 +9,11 @@ pub(crate) enum Purpose {
     Data,
     /// An acknowledgement and nothing else.
     Acknowledge,
-    /// A report that the peer must receive: it is repeated if it is lost.
+    /// A report that the peer must receive. A lost report is retransmitted.
     Report,
-    /// A question or an answer: the end that asks repeats its question.
+    /// A question or an answer. If one is lost, the end that asks repeats its question.
     Ask,
-    /// A probe of whether frames of this size arrive.
+    /// A probe that tests whether frames of this size arrive.
     ProbeMtu,
 }
 

@@ -1,10 +1,11 @@
-//! Limits how often peers are asked for news, over all connections of an endpoint.
+//! Limits how often the connections of an endpoint ask their peers for news.
 
 use delivery::{Instant, RateLimiter};
 
-/// Rate limits for the questions of connections that wait for their peers. Each connection repeats
-/// its question, because the answer may be lost. Without a limit, thousands of waiting connections
-/// would leave no time for active ones.
+/// Rate limits for the questions of connections that wait for their peers.
+///
+/// Each waiting connection repeats its question, because the answer may be lost. Without a limit,
+/// the questions of thousands of waiting connections would leave no time for active ones.
 #[derive(Debug)]
 pub(crate) struct Questions {
     news: RateLimiter,
@@ -12,7 +13,7 @@ pub(crate) struct Questions {
 }
 
 impl Questions {
-    /// Creates the limits before any question.
+    /// Creates the limits, of which nothing is used.
     pub(crate) fn new() -> Self {
         Self {
             news: RateLimiter::new(NEWS_PER_S, NEWS_AT_ONCE),
@@ -34,21 +35,22 @@ impl Questions {
     }
 }
 
-/// Questions for news per second. At 10 µs per question and answer at both ends, they take 2 % of a
-/// processor.
+/// How many questions for news the endpoint may send per second. Each question and its answer take
+/// 10 µs at both ends, so all together take 2 % of a processor.
 const NEWS_PER_S: u32 = 2000;
 
-/// Questions for news at once: for connections whose operations all wait for one peer process.
+/// How many questions for news the endpoint may send in one burst. A burst comes from connections
+/// that all wait for the same peer process.
 const NEWS_AT_ONCE: u32 = 256;
 
-/// Unrequested retransmissions per second of messages for which the peer had no receive: 16 frames
-/// each.
+/// How many messages per second the endpoint may retransmit without a Ready, after the peer had no
+/// receive for them. Each message takes up to 16 frames.
 const TRIES_PER_S: u32 = 500;
 
-/// Number of such retransmissions that may be sent at once.
+/// How many such messages the endpoint may retransmit in one burst.
 const TRIES_AT_ONCE: u32 = 64;
 
-/// Pause of a connection that may not ask now, in nanoseconds.
+/// How long a connection waits if it may not ask now, in nanoseconds.
 const CROWDED_NS: u64 = 320_000_000;
 
 #[cfg(test)]
@@ -58,8 +60,8 @@ mod tests {
     //= protocol.md: news.3
     #[test]
     fn a_few_that_wait_ask_as_often_as_they_like_and_thousands_in_turn() {
-        // Waiting connections, each of which asks every 20 ms, and whether all their questions in
-        // 10 s are asked.
+        // The number of waiting connections, each of which asks every 20 ms; and whether the limits
+        // allow all their questions for 10 s.
         for (connections, all_are_asked) in [(1, true), (30, true), (4000, false)] {
             let mut questions = Questions::new();
             let mut due = vec![Instant(0); connections];

@@ -1,5 +1,5 @@
-//! Handles arriving frames of connections: the steps of protocol.md §3.4, from the connection id to
-//! the acknowledgement.
+//! Handles frames of connections that arrive: the steps of protocol.md §3.4, from the connection id
+//! to the acknowledgement.
 
 use delivery::{Eliciting, Fate, Instant, LinkId, LinkState, PathState, RxFrame};
 use mem::{MemoryAccess, Payload};
@@ -108,20 +108,20 @@ impl Parts<'_> {
         connection.liveness_mut().on_heard();
         if let Some(acks) = &decoded.acks {
             self.handle_acks(now, memory, connection, position, decoded, acks, frame.received_at);
-            // Handling the acknowledgements may have restored a link and so removed others, perhaps
-            // this one.
+            // The acknowledgements in the frame may have restored a link. A restored link can cause
+            // the removal of others, perhaps of this one.
             let still = connection.paths().iter().position(|path| path.index() == index);
             let Some(still) = still else { return };
             position = still;
         }
         let delivered = connection.inbound().delivered();
         if self.handle_body(now, memory, connection, position, decoded, payload) {
-            // A frame from the middle completes its operation if the later frames arrived earlier,
-            // over other links. Then it counts as the last frame, because no later frame of the
-            // operation will ask for an acknowledgement.
+            // If the later frames of an operation arrived first, over other links, a frame from the
+            // middle completes the operation. Treat it like the last frame, because no later frame
+            // of the operation will ask for an acknowledgement.
             let completes = connection.inbound().delivered() != delivered;
             let eliciting = if completes { packet.eliciting.as_last() } else { packet.eliciting };
-            // Handling the content may have changed the links of the connection.
+            // The content of the frame may have removed the link.
             if let Some(path) = connection.path_mut(index) {
                 path.observe(now, &Packet { eliciting, ..packet });
             }
@@ -129,8 +129,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: receive.3, link.1, join.3, join.11, index.2
-    /// Returns the position of the link that the frame belongs to. A challenge on an unknown link
-    /// opens it.
+    /// Returns the position of the link that the frame belongs to. If the link is unknown, a
+    /// challenge opens it.
     #[inline]
     fn position(
         &mut self,
@@ -163,15 +163,15 @@ impl Parts<'_> {
             let is_next = retired.is_unnoticed && retired.path.is_ahead(decoded.prefix.packet);
             is_next || now >= retired.at.after_ns(RETIRED_NS)
         });
-        // In phase Accepted, a challenge proves as well as any other frame that the peer has our
-        // Accept. If the peer has removed the link of the handshake, no other frame may ever
-        // arrive.
+        // In phase Accepted, a challenge proves like any other frame that the peer has our Accept.
+        // If the peer has removed the link of the handshake, the challenge may be the only frame
+        // that arrives.
         let open = matches!(connection.phase(), Phase::Accepted | Phase::Established);
         if !challenge || !settled || !open || frame.from.is_group() {
             return None;
         }
         if !room || !self.gives_way(connection, place) {
-            // The peer has a link under this index that this end does not have.
+            // The peer has a link with this index, but this end has none. Report that to the peer.
             if let Some(path) = connection.paths_mut().first_mut() {
                 path.report_statuses(1 << index.0);
             }
@@ -183,8 +183,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: join.9, join.10
-    /// Frees an index under which the peer opens another link, if this end may give the index up.
-    /// Returns whether it did.
+    /// Frees an index under which the peer opens another link, if this end can give up its own
+    /// link. Returns whether the index is free.
     #[cold]
     fn vacates(
         &mut self,
@@ -196,26 +196,27 @@ impl Parts<'_> {
         let Some(path) = connection.path_mut(index) else { return true };
         let link = path.link();
         if path.is_offered() {
-            // The peer gave that pair up and tries another one.
+            // The peer gave up the pair of this link and tries another one.
             return path.is_ahead(frame.prefix.packet) && self.drop_unnoticed(connection, index);
         }
         if path.is_settled() && path.is_stale(now) && path.is_ahead(frame.prefix.packet) {
             return self.replaces_stale(connection, index);
         }
-        // Both ends opened a link under one index. The initiator's link keeps the index.
+        // Both ends opened a link with this index. The link of the initiator keeps the index.
         let is_new = path.is_trial() && path.is_unheard();
         if connection.is_initiator() || !is_new || !self.drop_unnoticed(connection, index) {
             return false;
         }
-        // The peer, as initiator, looks for the pair that was given up here, if that pair works.
+        // This end gave its trial up. The peer is the initiator and will try the pair if it knows
+        // the address.
         connection.announce_address(link);
         true
     }
 
     //= protocol.md: compare.5
-    /// Resolves an index that the two ends use for different links, so that neither hears the other
-    /// on it. The initiator removes its link; the responder replaces its own by the link that the
-    /// peer opens. Returns whether the peer's link replaces the one here.
+    /// Resolves an index that the two ends use for different links, on which neither end receives
+    /// frames of the other. The initiator removes its link. The responder replaces its link by the
+    /// one that the peer opens. Returns whether the peer's link replaces the link of this end.
     #[cold]
     fn replaces_stale(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         if connection.is_initiator() {
@@ -242,7 +243,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: receive.5
-    /// Confirms the connection: the first frame of the peer proves that it has our Accept.
+    /// Confirms the connection, because the first frame of the peer proves that the peer has our
+    /// Accept.
     #[cold]
     fn confirm(&mut self, now: Instant, connection: &mut Connection) {
         self.forget_unconfirmed(connection);
@@ -286,7 +288,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Handles the acknowledgement of one link's packets. Returns false if it breaks the protocol.
+    /// Handles the acknowledgement of one link's packets. Returns false if the acknowledgement
+    /// violates the protocol.
     fn handle_block(
         &mut self,
         now: Instant,
@@ -296,7 +299,7 @@ impl Parts<'_> {
     ) -> bool {
         let (paths, outbound) = connection.paths_and_outbound();
         let Some(path) = paths.iter_mut().find(|path| path.index() == block.link) else {
-            // The link may have been removed a moment ago.
+            // An earlier step for this frame may have removed the link.
             return true;
         };
         let pools = &mut *self.pools;
@@ -452,7 +455,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Resumes deliveries that had to wait.
+    /// Resumes deliveries that waited for room in a completion queue or for a receive.
     pub(crate) fn resume(
         &mut self,
         now: Instant,
@@ -465,7 +468,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: shared.3
-    /// Resumes the message that lacked a receive: there is one now.
+    /// Resumes the message that lacked a receive, because a receive was posted.
     pub(crate) fn on_receive_there(
         &mut self,
         now: Instant,
@@ -502,7 +505,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: shared.4
-    /// Remembers a connection whose deliveries wait until the application polls. If a receive is
+    /// Records a connection whose deliveries wait until the application polls. If a receive is
     /// missing instead, reports that to the peer.
     #[inline]
     fn note_stall(&mut self, connection: &mut Connection) {
@@ -517,8 +520,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: violation.1, fault.3
-    /// Closes a connection whose peer asked for an access that it may not have. A queue pair first
-    /// sends the answers to the peer's earlier requests.
+    /// Closes a connection whose peer asked for a forbidden access. A queue pair first sends the
+    /// answers to the peer's earlier requests.
     #[cold]
     pub(crate) fn refuse_access(
         &mut self,
@@ -555,8 +558,8 @@ impl Parts<'_> {
 
     //= protocol.md: answer.9, violation.6, queue-pair.3, fault.3
     /// Closes a connection because local memory is gone. The fault is reported for the local
-    /// operation that needed the memory. If a read of the peer needed it, the peer gets the same
-    /// error as for an unknown key.
+    /// operation that needed the memory. If a read of the peer needed the memory, the peer gets the
+    /// error for an unknown key.
     #[cold]
     pub(crate) fn local_memory_gone(
         &mut self,
@@ -587,7 +590,7 @@ impl Parts<'_> {
 }
 
 impl Parts<'_> {
-    /// Closes a connection because an operation could not be posted: its memory is gone.
+    /// Closes a connection because the memory of an operation to post is gone.
     #[cold]
     pub(crate) fn lose_local_memory(&mut self, now: Instant, connection: &mut Connection) {
         let close = (CloseReason::LocalMemoryGone, OperationNumber(0));
@@ -595,8 +598,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: answer.8, queue-pair.3
-    /// Handles the report that the peer cannot retransmit a part of an answer, because its memory
-    /// is gone. This matters only if a part of the answer is missing here.
+    /// Handles the report that the peer cannot retransmit a part of an answer, because the memory
+    /// of the answer is gone. Does nothing if this end has all parts of the answer.
     #[cold]
     pub(crate) fn on_answer_gone(
         &mut self,
@@ -622,10 +625,12 @@ impl Parts<'_> {
 }
 
 //= protocol.md: remove.4
-/// Returns whether a removed link has to be opened again for this frame. If one end removes a link
-/// while the peer removes all others, the two ends could no longer hear each other. The initiator's
-/// removal wins; but if the peer does not hear of it, the initiator reopens the link after half of
-/// `RETIRED_NS`.
+/// Returns whether this end must open a removed link again, because of a frame in which the peer
+/// removes all others.
+///
+/// If one end removes a link while its peer removes all others, no common link is left. Then the
+/// initiator's removal applies, and the responder reopens its removed link. But if the peer does
+/// not receive the initiator's removal, the initiator reopens the link after half of `RETIRED_NS`.
 fn takes_back(
     now: Instant,
     connection: &Connection,
@@ -649,7 +654,8 @@ fn takes_back(
             matches!(message, Ok(Control::LinkStatus(which, LinkStatus::Removed)) if which == path.index())
         })
     };
-    // A link on which the peer has not answered yet could not be the last one.
+    // Links on which the peer has not answered do not count, because such a link is never the last
+    // one.
     was_here && connection.paths().iter().all(|path| !path.is_validated() || is_removed(path))
 }
 
@@ -675,8 +681,8 @@ fn eliciting(frame: &Frame<'_>) -> Eliciting {
         {
             Eliciting::Midway
         }
-        // No program answers these frames, so their acknowledgement need not wait for an answer to
-        // ride with.
+        // No program answers these frames, so no data will follow that could carry their
+        // acknowledgement. Do not wait for it.
         Header::Probe | Header::Control if frame.prefix.flags.contains(Flags::ACK_NOW) => {
             Eliciting::Midway
         }

@@ -10,7 +10,7 @@ pub(crate) struct ReceiveWait {
     budget_ns: Option<u64>,
     /// The operation that waits, or was just retransmitted, and when its wait began.
     waiting: Option<(OperationNumber, Instant)>,
-    /// When a refused message is retransmitted without a Ready from the peer.
+    /// When to retransmit a refused message even if the peer has sent no Ready.
     try_at: Instant,
 }
 
@@ -20,8 +20,8 @@ impl ReceiveWait {
         Self { budget_ns, waiting: None, try_at: Instant::NEVER }
     }
 
-    /// Sets how long an operation waits, in nanoseconds. This applies to an operation that waits
-    /// already.
+    /// Sets how long an operation waits, in nanoseconds. The new limit also applies to an operation
+    /// that already waits.
     pub(crate) const fn set_budget(&mut self, budget_ns: Option<u64>) {
         self.budget_ns = budget_ns;
     }
@@ -36,7 +36,7 @@ impl ReceiveWait {
         self.try_at = until;
     }
 
-    /// Returns when to call [`Patience::poll_try`].
+    /// Returns when to call [`ReceiveWait::poll_try`].
     pub(crate) const fn try_at(&self) -> Instant {
         self.try_at
     }
@@ -51,7 +51,7 @@ impl ReceiveWait {
     }
 
     /// Updates the wait. `waits` is the operation that waits now, if any. All operations before
-    /// `delivered` are done.
+    /// `delivered` are complete.
     pub(crate) fn look(
         &mut self,
         now: Instant,
@@ -61,14 +61,15 @@ impl ReceiveWait {
         let known = self.waiting.map(|(operation, _)| operation);
         match waits {
             Some(operation) if known != waits => self.waiting = Some((operation, now)),
-            // The operation was just retransmitted, and may have to wait again.
+            // The operation was just retransmitted and may have to wait again, so its wait
+            // continues.
             None if known.is_some_and(|operation| delivered.since(operation) <= 0) => {}
             None => self.waiting = None,
             Some(_) => {}
         }
     }
 
-    /// Returns when the waiting operation has reached its time limit.
+    /// Returns when the waiting operation reaches its time limit.
     pub(crate) fn ends_at(&self) -> Instant {
         match (self.waiting, self.budget_ns) {
             (Some((_, since)), Some(budget_ns)) => since.after_ns(budget_ns),
@@ -77,6 +78,7 @@ impl ReceiveWait {
     }
 }
 
-/// Pause before a message is retransmitted for which the peer had no receive, in nanoseconds.
-/// Usually a Ready comes earlier. This covers a Ready that overtook its `NotReady` on another link.
+/// Pause before a message for which the peer had no receive is retransmitted, in nanoseconds.
+/// Usually a Ready arrives earlier. The retransmission is needed if a Ready overtook its `NotReady`
+/// on another link.
 const TRY_NS: u64 = 100_000_000;

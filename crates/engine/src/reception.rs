@@ -1,5 +1,5 @@
-//! Requests for connections: which services listen, which Hellos are admitted, and how many replies
-//! strangers get.
+//! Requests for connections: which services listen, which Hellos the endpoint admits, and how many
+//! replies strangers get.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,8 +9,8 @@ use wire_edge::{COOKIE_BYTES, PeerAddr, RejectReason};
 use crate::hello::{Hello, HelloKey};
 use crate::per_host::PerHost;
 
-/// State about peers that ask for connections, until they have confirmed them, and limits for
-/// strangers, about whom nothing is stored.
+/// State of connection requests until the peer has confirmed the connection, and rate limits for
+/// strangers. The endpoint stores nothing about strangers.
 ///
 /// Each Hello belongs to at most one connection. No host has more requests or unconfirmed
 /// connections than its share.
@@ -19,21 +19,21 @@ pub(crate) struct Reception {
     listeners: HashSet<u32>,
     cookies: CookieJar,
     /// Connections by the fields that all repetitions of a Hello share. So a repeated Hello finds
-    /// its connection, from whichever address of the peer it comes.
+    /// its connection, whatever address of the peer sent it.
     hellos: HashMap<HelloKey, u32>,
     /// Number of requests per host that the application has not answered.
     requests: PerHost,
     requests_max: u32,
-    /// Number of connections per host that were accepted here but not confirmed by a frame of the
-    /// peer.
+    /// Number of connections per host that this end accepted but no frame of the peer has
+    /// confirmed.
     unconfirmed: PerHost,
     /// Maximum number of connections.
     connections_max: u32,
-    /// Time to confirm a connection while others wait, in nanoseconds.
+    /// How long a peer has to confirm a connection while other requests wait, in nanoseconds.
     confirm_ns: u64,
     answers: RateLimiter,
     resets: RateLimiter,
-    /// Limits reports without proof, because each costs a visit to every connection.
+    /// Limits the rate of reports without proof, because each costs a visit to every connection.
     hearsay: RateLimiter,
 }
 
@@ -44,7 +44,7 @@ pub(crate) enum Admission {
     Welcome,
     /// The Hello repeats that of the connection with this index.
     Repeated(u32),
-    /// The initiator must repeat its Hello with this cookie.
+    /// Not admitted. The initiator must repeat its Hello with this cookie.
     Prove([u8; COOKIE_BYTES]),
     /// The request is rejected.
     Refused(RejectReason),
@@ -53,9 +53,11 @@ pub(crate) enum Admission {
 }
 
 impl Reception {
-    /// Creates the state without listeners and requests. At most `requests_max` requests may wait
-    /// for the application. The endpoint has at most `connections_max` connections. While others
-    /// wait, peers have `confirm_ns` nanoseconds to confirm theirs.
+    /// Creates the state without listeners and requests.
+    ///
+    /// * At most `requests_max` requests may wait for the application.
+    /// * The endpoint has at most `connections_max` connections.
+    /// * While other requests wait, a peer has `confirm_ns` nanoseconds to confirm its connection.
     pub(crate) fn new(
         cookie_key: [u8; 16],
         requests_max: u32,
@@ -71,8 +73,8 @@ impl Reception {
             unconfirmed: PerHost::default(),
             connections_max,
             confirm_ns,
-            // A cluster of 10 000 hosts that all connect within a second sends four times that many
-            // Hellos. At 3 µs each, the answers take an eighth of a processor.
+            // If a cluster of 10 000 hosts connects within a second, 40 000 Hellos arrive. Each
+            // answer takes 3 µs, so all answers take an eighth of a processor.
             answers: RateLimiter::new(40_000, 8000),
             resets: RateLimiter::new(1000, 100),
             hearsay: RateLimiter::new(10, 10),
@@ -121,7 +123,7 @@ impl Reception {
             return Admission::Repeated(index);
         }
         if self.unconfirmed.of(from) >= self.unconfirmed_share() {
-            // The host may ask again: each connection that it confirms makes room.
+            // The host may ask again later, because each connection that it confirms makes room.
             counters.rate_limited += 1;
             return Admission::Ignored;
         }
@@ -133,8 +135,8 @@ impl Reception {
     }
 
     //= protocol.md: phase.1
-    /// Returns whether one more request of the host at `from` may wait. The share of each host
-    /// leaves room for other hosts.
+    /// Returns whether one more request of the host at `from` may wait. Each host is limited to a
+    /// share, which leaves room for other hosts.
     fn has_room_for_request(&self, from: PeerAddr) -> bool {
         let share = (self.requests_max / HOST_SHARE).max(1);
         self.requests.all() < self.requests_max && self.requests.of(from) < share
@@ -146,7 +148,8 @@ impl Reception {
         (self.connections_max / HOST_SHARE).max(1)
     }
 
-    /// Records that a Hello became the request with this index, which waits for the application.
+    /// Records that a Hello became a request, which waits for the application. `index` is that of
+    /// the connection.
     pub(crate) fn on_requested(&mut self, from: PeerAddr, key: HelloKey, index: u32) {
         self.hellos.insert(key, index);
         self.requests.add(from);
@@ -158,8 +161,8 @@ impl Reception {
         self.unconfirmed.add(peer);
     }
 
-    /// Records the end of a request of the peer: the application rejected it, or it gave way to
-    /// others.
+    /// Records the end of a request of the peer: the application rejected the request, or the
+    /// endpoint ended it to make room for others.
     pub(crate) fn on_request_over(&mut self, peer: PeerAddr) {
         self.requests.remove(peer);
     }
@@ -170,8 +173,8 @@ impl Reception {
         self.unconfirmed.remove(peer);
     }
 
-    /// Forgets the Hello of a connection that has ended. The same Hello would ask for another
-    /// connection.
+    /// Removes the Hello of a connection that has ended. After that, the same Hello would request
+    /// another connection.
     pub(crate) fn forget(&mut self, key: &HelloKey) {
         self.hellos.remove(key);
     }
@@ -182,8 +185,9 @@ impl Reception {
     }
 
     //= protocol.md: phase.3
-    /// Returns whether an accepted connection has been unconfirmed for too long while others need
-    /// its place: waiting requests, or future connections. `connections` is the number in use.
+    /// Returns whether an accepted connection was unconfirmed for too long while its place is
+    /// needed for waiting requests or future connections. `connections` is the number of
+    /// connections in use.
     pub(crate) fn is_overdue(
         &self,
         now: Instant,
@@ -208,18 +212,19 @@ impl Reception {
         self.resets.allow(now)
     }
 
-    /// Returns whether the rate limit allows the handling of a report without proof now.
+    /// Returns whether the rate limit allows this end to handle a report without proof now.
     pub(crate) fn may_heed_hearsay(&mut self, now: Instant) -> bool {
         self.hearsay.allow(now)
     }
 }
 
-/// Divisor for a host's share of all waiting requests, and of all unconfirmed connections. Four
-/// hosts must cooperate to shut out others.
+/// Each host may have this fraction (one in four) of all waiting requests, and of all unconfirmed
+/// connections. So only four hosts together can shut out other hosts.
 const HOST_SHARE: u32 = 4;
 
-/// Time to confirm a connection while others wait, in nanoseconds. It allows four Accepts, three of
-/// which may be lost, with the round trip of a continent.
+/// How long a peer has to confirm a connection while other requests wait, in nanoseconds. With the
+/// round trip of a continent, this end can send four Accepts in this time, of which three may be
+/// lost.
 pub(crate) const CONFIRM_NS: u64 = 200_000_000;
 
 #[cfg(test)]
@@ -231,7 +236,8 @@ mod tests {
     const SERVICE: u32 = 7;
     const NOW: Instant = Instant(1_000_000);
 
-    /// Returns a reception for 8 requests, 2 per host, and 16 connections, 4 unconfirmed per host.
+    /// Returns a reception with limits of 8 requests, 2 per host, and of 16 connections, 4
+    /// unconfirmed ones per host.
     fn reception() -> (Reception, EndpointCounters) {
         let mut reception = Reception::new([5; 16], 8, 16, CONFIRM_NS);
         reception.listen(SERVICE);
@@ -260,8 +266,8 @@ mod tests {
         PeerAddr::from(core::net::SocketAddr::from(([10, 0, 0, last], 1)))
     }
 
-    /// Sends a Hello, then repeats it with its cookie. Returns the decision; a welcome Hello
-    /// becomes a request.
+    /// Sends a Hello, then repeats it with its cookie. Returns the decision. A Hello that is
+    /// admitted becomes a request.
     fn ask(reception: &mut Reception, from: PeerAddr, source: u32) -> Admission {
         let mut counters = EndpointCounters::default();
         let Admission::Prove(cookie) =
@@ -297,7 +303,7 @@ mod tests {
         let (mut reception, _) = reception();
         assert_eq!(ask(&mut reception, host(1), 3), Admission::Welcome);
         assert_eq!(ask(&mut reception, host(1), 3), Admission::Repeated(3));
-        // The same Hello from another address of the peer.
+        // The peer repeats the Hello from another address.
         assert_eq!(ask(&mut reception, host(2), 3), Admission::Repeated(3));
         reception.on_request_over(host(1));
         reception.forget(&hello(3, [0; COOKIE_BYTES]).key());

@@ -1,4 +1,4 @@
-//! Doors (redirect ports): they answer at an address where peers ask for services of other
+//! Redirect ports. A redirect port answers at an address where peers ask for services of other
 //! endpoints.
 
 use delivery::{Instant, RateLimiter};
@@ -9,8 +9,8 @@ use wire_edge::{
 
 /// A redirect port. It answers at an address where peers ask for services of other endpoints.
 ///
-/// It answers each Hello with the place of the service. It stores nothing about peers and their
-/// connections, and established connections do not need it.
+/// The answer to each Hello names the place of the service. A redirect port stores nothing about
+/// peers and their connections. Established connections do not use it.
 #[derive(Debug)]
 pub struct RedirectPort {
     /// The place of each service.
@@ -22,15 +22,15 @@ pub struct RedirectPort {
 pub const REDIRECT_ANSWER_BYTES_MAX: usize = PREAMBLE_BYTES + REJECT_BYTES + MOVED_BYTES;
 
 impl RedirectPort {
-    /// Creates a door for these services, each with its place.
+    /// Creates a redirect port for these services, each with its place.
     pub fn new(moved: Vec<(u32, Moved)>) -> Self {
         // The limits are those of an endpoint: protocol.md §4.2.
         Self { moved, answers: RateLimiter::new(40_000, 8000) }
     }
 
     //= protocol.md: moved.3, amplify.1, amplify.2, amplify.3
-    /// Answers a frame from this address. Writes the answer to the start of `out` and returns its
-    /// bytes; `None` if there is no answer.
+    /// Answers a frame from the address `from`. Writes the answer to the start of `out` and returns
+    /// its bytes; `None` if there is no answer.
     pub fn answer(
         &mut self,
         now: Instant,
@@ -70,7 +70,7 @@ impl RedirectPort {
     }
 }
 
-/// Step of a Hello, in all versions.
+/// The step number of a Hello, which is the same in all versions.
 const HELLO: u8 = 1;
 
 const PREAMBLE_BYTES: usize = 16;
@@ -116,7 +116,8 @@ mod tests {
         bytes
     }
 
-    /// Returns the door's answer to a frame, at a time at which the rate limit allows one.
+    /// Returns the answer of a redirect port to a frame. The rate limit allows an answer at the
+    /// time used.
     fn said(
         redirect_port: &mut RedirectPort,
         from: &str,

@@ -1,10 +1,10 @@
-//! Refusals by a peer's host: how often an address was found to have no listener, and when to ask
-//! there.
+//! Refusals by a peer's host: how often it refused frames because an address has no listener, and
+//! when to ask at that address.
 
 use delivery::Instant;
 use wire_edge::PacketNumber;
 
-/// A report about frames that did not arrive.
+/// A report of the network about frames that did not arrive.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Report {
     /// Frames of more than this many bytes do not pass.
@@ -13,15 +13,16 @@ pub(crate) enum Report {
     Refused,
 }
 
-/// The number of refusals in a row by the address of a link.
+/// Counts consecutive refusals by the address of a link.
 ///
-/// A process may be about to start again, and a report may be late. So after a refusal the address
-/// is asked [`QUESTIONS`] times, and only the refusal of a packet sent after the latest question
-/// counts.
+/// A process may be about to restart, and a report may be late. So after a refusal, this end asks
+/// the address [`QUESTIONS`] times. Only the refusal of a packet that was sent after the latest
+/// question counts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refusals {
     count: u8,
-    /// The packet number of the last question; `None` while the next question waits.
+    /// The packet number of the last question; `None` if no question was sent since the last
+    /// refusal.
     asked: Option<u32>,
     ask_at: Instant,
 }
@@ -76,8 +77,8 @@ impl Refusals {
     }
 }
 
-/// Refused questions after which the peer counts as gone.
+/// How many refused questions it takes until the peer counts as gone.
 const QUESTIONS: u8 = 3;
-/// Pause before the second and the third question, in nanoseconds. A live peer answers within that
-/// time.
+/// Pause before the second and the third question, in nanoseconds. A running peer answers within
+/// this time.
 pub(crate) const QUESTION_NS: u64 = 20_000_000;

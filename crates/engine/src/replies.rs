@@ -5,12 +5,12 @@ use std::collections::VecDeque;
 use delivery::{EndpointCounters, LinkId};
 use wire_edge::{ConnectionId, HANDSHAKE_BYTES_MAX, Handshake, HandshakeFrame, PeerAddr, VERSION};
 
-/// Handshake frames that wait, oldest first, at most [`REPLIES_MAX`]. The number is limited because
-/// strangers cause them.
+/// Handshake frames that wait, oldest first, at most [`REPLIES_MAX`]. Their number is limited,
+/// because strangers cause them.
 #[derive(Debug)]
 pub(crate) struct Replies {
     waiting: VecDeque<Reply>,
-    /// The capacity kept while nothing waits.
+    /// The capacity to keep while no frame waits.
     kept: usize,
 }
 
@@ -40,7 +40,7 @@ impl Replies {
     }
 
     //= protocol.md: amplify.3, amplify.4
-    /// Queues a frame with these connection ids, unless it must not be sent.
+    /// Queues a frame with these connection ids. Drops a frame that must not be sent.
     pub(crate) fn push(
         &mut self,
         counters: &mut EndpointCounters,
@@ -50,7 +50,7 @@ impl Replies {
         body: Handshake<'_>,
     ) {
         if to.is_group() {
-            // This end asked no peer at that address.
+            // No peer sends from a group address, so do not answer.
             counters.wrong_address += 1;
             return;
         }
@@ -91,8 +91,9 @@ impl Replies {
     }
 }
 
-/// Maximum number of waiting answers to strangers. Further ones are dropped, and the strangers ask
-/// again. At most 944 bytes each: 240 KB in all, for a burst of requests in one turn.
+/// Maximum number of waiting answers to strangers, for a burst of requests in one turn. Further
+/// answers are dropped, and the strangers ask again. Each has at most 944 bytes, so all together
+/// take 240 KB.
 const REPLIES_MAX: usize = 256;
 
 #[cfg(test)]

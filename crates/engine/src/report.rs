@@ -1,9 +1,9 @@
 //! Reports of the network about the addresses of peers: a frame was too big, or the address has no
 //! listener (protocol.md §7.8).
 //!
-//! An attacker that knows two addresses can forge such reports. A report is believed if it quotes a
-//! frame that was sent, because no host off the path knows the frame's numbers. Other reports are
-//! limited in rate, and only make this end ask the peer itself.
+//! An attacker that knows two addresses can forge such reports. If a report quotes a frame that
+//! this end sent, the report counts as proven, because no host off the path knows the frame's
+//! numbers. Other reports are limited in rate, and only cause this end to ask the peer.
 
 use delivery::{Evidence, Instant, LinkId};
 use wire_edge::PeerAddr;
@@ -48,7 +48,8 @@ impl Engine {
                 on_hearsay(connection, (link, peer), report);
             }),
             Evidence::Local => {
-                // An idle connection has no other way to learn that its peer has ended.
+                // An idle connection sends no frames that could be refused, so only this report
+                // shows that its peer has ended.
                 let which = if report == Report::Refused { Which::All } else { Which::Awake };
                 let mut is_dead = false;
                 self.each_at((link, peer), which, |parts, connection| {
@@ -62,8 +63,8 @@ impl Engine {
     }
 
     //= protocol.md: report.6
-    /// Spreads the finding of one connection that an address has no listener. Networks report only
-    /// a few refusals a second, so the other connections do not ask themselves.
+    /// Spreads the finding of one connection that an address has no listener. The other connections
+    /// do not ask, because networks report only a few refusals a second.
     #[cold]
     fn on_address_dead(&mut self, now: Instant, place: (LinkId, PeerAddr)) {
         self.each_at(place, Which::All, |parts, connection| {
@@ -95,14 +96,14 @@ impl Engine {
             return connection.attempt()?.asks_at((link, peer)).then_some((index, None));
         };
         let index = parts.peers.find((prefix.connection, prefix.epoch))?;
-        // A resting connection has no frame in flight.
+        // A compressed connection has no frame in flight.
         let connection = connections.at(index)?;
         let path = connection.paths().iter().find(|path| path.index() == prefix.link)?;
         let is_sent = path.pair() == (link, peer) && path.has_sent_lately(prefix.packet);
         is_sent.then_some((index, Some(prefix.packet)))
     }
 
-    /// Runs `work` on each connection that has a link to this address or tries one.
+    /// Runs `work` on each connection that has a link to this address or a trial of one.
     fn each_at(
         &mut self,
         place: (LinkId, PeerAddr),
@@ -129,13 +130,13 @@ impl Engine {
 #[derive(Clone, Copy, Debug)]
 enum Which {
     All,
-    /// Only those that do not rest.
+    /// Only connections that are not compressed.
     Awake,
 }
 
 impl Parts<'_> {
     //= protocol.md: report.3
-    /// Handles a report with proof about `packet`, or about the newest packet. Returns whether an
+    /// Handles a proven report about `packet`, or about the newest packet. Returns whether an
     /// established connection has just found that the address has no listener.
     fn on_proven(
         &mut self,
@@ -174,7 +175,7 @@ impl Parts<'_> {
 
     //= protocol.md: report.4
     /// Handles the finding that the address of a link has no listener, after repeated refusals. If
-    /// that is so on all links, the peer is gone.
+    /// the peer's addresses on all links have no listener, the peer is gone.
     fn on_no_listener(
         &mut self,
         now: Instant,
@@ -198,13 +199,13 @@ impl Parts<'_> {
 }
 
 //= protocol.md: report.5
-/// Handles a report without proof, which may be forged: this end only asks the peer itself.
+/// Handles a report without proof, which may be forged. So this end only asks the peer.
 fn on_hearsay(connection: &mut Connection, place: (LinkId, PeerAddr), report: Report) {
     let is_it = |path: &&mut Path| path.pair() == place && path.is_validated();
     let Some(path) = connection.paths_mut().iter_mut().find(is_it) else { return };
     match report {
         Report::TooBig(limit) => path.on_too_big(limit, false),
-        // A packet in flight is question enough.
+        // The acknowledgement of a packet in flight answers the question, so no Ping is needed.
         Report::Refused if path.send().in_flight_bytes() == 0 => path.say(PING),
         Report::Refused => {}
     }

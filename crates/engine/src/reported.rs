@@ -1,27 +1,27 @@
-//! What this end reported to its peer about deliveries and receives, and whether there is more to
+//! What this end has reported to its peer about deliveries and receives, and what it has still to
 //! report.
 
 use semantics::Inbound;
 use wire_edge::{MessageNumber, OperationNumber};
 
-/// What ack sections reported to the peer, apart from packets.
+/// What this end has reported in ack sections, apart from packets.
 #[derive(Debug)]
 pub(crate) struct Reported {
     /// The number of the first operation not reported as delivered.
     delivered: OperationNumber,
     /// The credit that was last reported.
     credit: MessageNumber,
-    /// A report must be sent even if there is no packet to acknowledge.
+    /// Whether this end must send a report even if it has no packet to acknowledge.
     must_report: bool,
-    /// The peer asked for news. The answer goes over every link, because the peer may not receive
-    /// frames on the nearest one.
+    /// Whether the peer has asked for news. The answer goes over every link, because one link may
+    /// lose the frames to the peer.
     is_asked: bool,
 }
 
 delivery::pack_fields!(Reported { delivered, credit } must_report = false, is_asked = false);
 
 impl Reported {
-    /// Creates the state before any report. Operations and messages are numbered from `first` on.
+    /// Creates the state before any report. Operations and messages are numbered from `first`.
     pub(crate) const fn new(first: u32) -> Self {
         Self {
             delivered: OperationNumber(first),
@@ -36,31 +36,31 @@ impl Reported {
         self.must_report = true;
     }
 
-    /// As [`Reported::report_now`], if `must_report`.
+    /// Calls [`Reported::report_now`] if `must_report` is true.
     pub(crate) const fn report_if(&mut self, must_report: bool) {
         self.must_report |= must_report;
     }
 
-    /// See [`Reported::report_now`].
+    /// Returns whether a report is due, even if there is no packet to acknowledge.
     #[inline]
     pub(crate) const fn must_report(&self) -> bool {
         self.must_report
     }
 
-    /// Handles a question of the peer for news. Only if the connection has several links, the
-    /// answer goes over all of them.
+    /// Handles a question of the peer for news. If the connection has several links, the answer
+    /// goes over all of them.
     pub(crate) const fn on_question(&mut self, has_several: bool) {
         self.is_asked = has_several;
     }
 
-    /// Returns whether the peer has asked and the answer must go over every link.
+    /// Returns whether the peer has asked for news and the answer must go over every link.
     #[inline]
     pub(crate) const fn is_asked(&self) -> bool {
         self.is_asked
     }
 
-    /// Returns whether the peer asked for news, and clears the question, because the answer is
-    /// about to be sent.
+    /// Returns whether the answer to the peer must go over every link, and clears the question,
+    /// because the caller is about to send the answer.
     #[inline]
     pub(crate) const fn take_question(&mut self) -> bool {
         core::mem::replace(&mut self.is_asked, false)
@@ -77,8 +77,8 @@ impl Reported {
         self.credit
     }
 
-    /// Returns whether the peer may be waiting for a receive: at least half of its credit is used
-    /// up. Before that, other acknowledgements report new receives.
+    /// Returns whether the peer may soon wait for a receive, because at least half of its credit is
+    /// used up. Before that, other acknowledgements report new receives.
     pub(crate) fn lacks_credit(&self, inbound: &Inbound) -> bool {
         let posted = inbound.credit().since(self.credit);
         posted > 0 && self.credit.since(inbound.next_message()) <= posted

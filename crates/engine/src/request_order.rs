@@ -1,8 +1,8 @@
-//! The furthest byte of the peer's requests so far. A fragment before it is out of order.
+//! The furthest byte in the peer's requests so far. A fragment before this byte is out of order.
 
 use wire_edge::OperationNumber;
 
-/// The furthest byte of the peer's requests so far.
+/// The furthest byte in the peer's requests so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestOrder {
     operation: OperationNumber,

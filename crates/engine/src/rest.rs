@@ -1,12 +1,13 @@
-//! Resting connections: packed into little memory.
+//! Compressed connections: idle connections in little memory.
 //!
-//! A connection takes 550 bytes and each of its links 1160, most of which is needed only while
-//! frames are exchanged. Packed, a connection with one link takes about 400. A connection is packed
-//! when nothing has happened on it for [`EngineConfig::rest_ns`](crate::EngineConfig::rest_ns).
-//! Packing loses and rounds nothing, so the connection continues as if it had never rested. Any
-//! access that takes it out of the table unpacks it. Its unpacked memory serves the next connection
-//! that wakes up. So connections that rest and wake allocate only the packed form, and only when
-//! they start to rest.
+//! A connection takes 550 bytes and each of its links 1160. Most of these are needed only while the
+//! ends exchange frames. In compressed form, a connection with one link takes about 400 bytes. The
+//! engine compresses a connection when nothing has happened on it for
+//! [`EngineConfig::rest_ns`](crate::EngineConfig::rest_ns).
+//!
+//! The compressed form is exact, so the connection later continues with the same state. When a
+//! connection is taken out of the table, it is expanded again. The next connection to be expanded
+//! uses its old memory. So only compression allocates, and only the compressed form.
 
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::link_set::LinkSet;
 use crate::path::Path;
 use crate::terms::OwnTerms;
 
-/// A resting connection.
+/// A compressed connection.
 #[derive(Debug)]
 pub(crate) struct Resting {
     queue: Arc<CompletionQueue>,
@@ -28,14 +29,14 @@ pub(crate) struct Resting {
     rare: Option<Box<Rare>>,
     inbound: InboundAtRest,
     outbound: OutboundAtRest,
-    /// As [`Liveness::ask_at`](crate::liveness::Liveness::ask_at).
+    /// The value of [`Liveness::ask_at`](crate::liveness::Liveness::ask_at).
     pub(crate) keep_alive_at: Instant,
-    /// All other state, packed.
+    /// All other state, compressed.
     bytes: Box<[u8]>,
 }
 
-/// State that few connections have: their own settings, or other queues than a single one that
-/// reserves places.
+/// State that few connections have: their own settings, or queues that differ from the usual single
+/// one that reserves places.
 #[derive(Debug)]
 struct Rare {
     terms: Option<Box<OwnTerms>>,
@@ -43,14 +44,15 @@ struct Rare {
 }
 
 impl Connection {
-    /// Returns when a timer ends the rest of a connection [at rest](Connection::is_at_rest).
+    /// Returns the first timer of a connection [at rest](Connection::is_at_rest). The timer ends
+    /// the compressed state.
     pub(crate) fn rest_ends_at(&self) -> Instant {
         let challenges = self.paths().iter().map(Path::challenge_at);
         challenges.fold(self.liveness().ask_at().min(self.join_deadline()), Instant::min)
     }
 
-    /// Packs a connection [at rest](Connection::is_at_rest). Afterwards only the connection's
-    /// memory may be used.
+    /// Compresses a connection [at rest](Connection::is_at_rest). After that, the caller may use
+    /// only the memory of the connection.
     pub(crate) fn rest(&mut self, limits: InboundLimits) -> Resting {
         debug_assert!(self.is_at_rest(), "packing loses nothing that is pending");
         let bytes = self.pack();
@@ -70,8 +72,9 @@ impl Connection {
 }
 
 impl Resting {
-    /// Returns the connection as it was before the rest, except its receives, which stay here until
-    /// [`Resting::wake`]. Its links use the memory of `paths`, which is empty.
+    /// Returns the connection as before the compression, but without its receives, which stay here
+    /// until [`Resting::wake`]. The links of the connection use the memory of `paths`, which is
+    /// empty.
     pub(crate) fn read(
         &self,
         handle: ConnectionHandle,
@@ -84,8 +87,8 @@ impl Resting {
         connection
     }
 
-    /// Returns the connection as it was before the rest. Its links use the memory of `paths`, which
-    /// is empty.
+    /// Returns the connection as before the compression. The links of the connection use the memory
+    /// of `paths`, which is empty.
     pub(crate) fn wake(
         mut self,
         handle: ConnectionHandle,
@@ -101,7 +104,7 @@ impl Resting {
         connection
     }
 
-    /// Returns the packed state of the peer's operations.
+    /// Returns the compressed state of the peer's operations.
     pub(crate) const fn inbound(&self) -> &InboundAtRest {
         &self.inbound
     }

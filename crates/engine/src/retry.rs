@@ -1,4 +1,4 @@
-//! Repetitions while no answer arrives: of a handshake frame, a Close, or a question for news.
+//! Repetitions of a handshake frame, a Close or a question for news, while no answer arrives.
 
 use delivery::Instant;
 
@@ -9,11 +9,11 @@ pub(crate) struct Retry {
     count: u8,
 }
 
-// A resting connection repeats nothing.
+// A compressed connection repeats nothing.
 delivery::pack_fields!(Retry { count } at = Instant::NEVER);
 
 impl Retry {
-    /// Nothing to send.
+    /// The state in which nothing is to be sent.
     pub(crate) const NONE: Self = Self { at: Instant::NEVER, count: 0 };
 
     /// Schedules the first transmission at this time.
@@ -27,17 +27,17 @@ impl Retry {
         *self = Self { at, count: self.count.saturating_add(1) };
     }
 
-    /// Changes the time of the next transmission. The count stays.
+    /// Changes the time of the next transmission. Does not change the count.
     pub(crate) const fn set(&mut self, at: Instant) {
         self.at = at;
     }
 
-    /// Defers the next transmission at least until this time.
+    /// Defers the next transmission: it happens at this time or later.
     pub(crate) fn defer(&mut self, until: Instant) {
         self.at = self.at.max(until);
     }
 
-    /// Suspends the repetition until another event. The count stays.
+    /// Suspends the repetition until an event schedules it again. Does not change the count.
     pub(crate) const fn pause(&mut self) {
         self.at = Instant::NEVER;
     }
@@ -62,7 +62,7 @@ impl Retry {
         self.at == Instant::NEVER
     }
 
-    /// Returns the number of transmissions.
+    /// Returns the number of transmissions since the last success.
     pub(crate) const fn count(&self) -> u8 {
         self.count
     }

@@ -1,34 +1,37 @@
-//! Collects the fate of a link's frames after an acknowledgement or a timeout.
+//! Collects what happened to the frames of a link: which of them an acknowledgement or a timeout
+//! found acknowledged or lost.
 
 use delivery::Fate;
 use semantics::{Carried, CarriedKind};
 
 use crate::pending::{LostControl, MTU_PROBE, STATUS};
 
-/// The fate of a link's frames after an acknowledgement or a timeout.
+/// What an acknowledgement or a timeout found about the frames of a link.
 #[derive(Debug, Default)]
 pub(crate) struct Returned {
-    /// Control messages to retransmit, and the number of control frames no longer in flight.
+    /// Control messages to retransmit, and the number of control frames that are no longer in
+    /// flight.
     pub(crate) control: LostControl,
-    /// Number of data frames lost.
+    /// Number of data frames declared lost.
     pub(crate) data_lost: u64,
-    /// Number of packets declared lost, and of packets declared lost earlier that arrived after
-    /// all.
+    /// Number of packets declared lost, and number of packets that arrived although they had been
+    /// declared lost.
     pub(crate) packets_lost: u64,
     pub(crate) spurious_losses: u64,
-    /// A packet was acknowledged that was not acknowledged before.
+    /// Whether the acknowledgement covers a packet that was not acknowledged before.
     pub(crate) is_progress: bool,
-    /// The peer has received a report of link statuses.
+    /// Whether the peer has received a report of link statuses.
     pub(crate) has_reported_statuses: bool,
-    /// Lower bounds, in bytes, for the largest data frame acknowledged and the largest lost.
+    /// Lower bound for the size of the largest acknowledged data frame, and that of the largest
+    /// lost one, in bytes.
     pub(crate) acked_bytes: u32,
     pub(crate) lost_bytes: u32,
-    /// The size of the path MTU probe, and its fate.
+    /// The fate of the path MTU probe, and its size in bytes.
     pub(crate) probe: Option<(Fate, u16)>,
 }
 
 impl Returned {
-    /// Records the fate of a frame. Passes content of operations on to `operations`.
+    /// Records the fate of a frame. Passes the content of a data frame to `operations`.
     pub(crate) fn take(
         &mut self,
         fate: Fate,
@@ -58,8 +61,8 @@ impl Returned {
     }
 }
 
-/// Returns a lower bound for the size of a data frame, in bytes: the shortest headers and the
-/// payload.
+/// Returns a lower bound for the size of a data frame, in bytes: the size of its payload with the
+/// shortest headers.
 const fn frame_bytes_min(carried: &Carried) -> u32 {
     OPERATION_HEADER_BYTES + carried.length as u32
 }

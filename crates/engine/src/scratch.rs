@@ -1,4 +1,4 @@
-//! Builds the frames of connections. All of these frames are encoded and numbered here.
+//! Builds the frames of connections. All of these frames get their encoding and their numbers here.
 
 use delivery::{Instant, LinkId, SentPool, TxBatch};
 use mem::PayloadSlice;
@@ -17,10 +17,11 @@ use crate::tails::Tails;
 
 /// Scratch memory in which frames are built, about 50 KiB. It holds no state between two calls.
 ///
-/// An engine that [allocates ahead](crate::EngineConfig::allocates_ahead) has its own. Several
-/// engines in one process can share one if they are called one at a time.
+/// An engine that [allocates ahead](crate::EngineConfig::allocates_ahead) has its own scratch
+/// memory. Several engines in one process can share one scratch memory if the process calls one
+/// engine at a time.
 ///
-/// Acknowledgements that were written go with the next frame, and only with it.
+/// The next frame carries the acknowledgements that were written. Later frames do not carry them.
 #[derive(Debug)]
 pub struct Scratch {
     batch: Batch,
@@ -43,7 +44,7 @@ impl Default for Scratch {
 }
 
 impl Scratch {
-    /// Creates scratch memory without allocating. It allocates on first use.
+    /// Creates scratch memory without allocating. The first use allocates.
     pub(crate) fn without_room() -> Self {
         let batch = Batch::new(0, 0);
         Self {
@@ -83,7 +84,7 @@ impl Scratch {
         self.batch.purpose
     }
 
-    /// Returns the bytes of the frames from index `first` on.
+    /// Returns the bytes of the frames with index `first` and higher.
     pub(crate) fn bytes_from(&self, first: usize) -> u64 {
         (first..self.len()).map(|index| self.batch.frames.frame(index).len() as u64).sum()
     }
@@ -107,7 +108,7 @@ impl Scratch {
         self.acks.fill(now, connection, limit);
     }
 
-    /// Writes what was delivered on a connection that has ended, for the next frame.
+    /// Writes a report of what was delivered on a connection that has ended, for the next frame.
     pub(crate) fn write_last_acks(&mut self, connection: &Connection) {
         self.acks.fill_last(connection);
     }
@@ -118,16 +119,18 @@ impl Scratch {
         self.acks.len()
     }
 
-    /// Drops the acknowledgements written for the next frame. Returns whether there were any; they
-    /// remain to be reported.
+    /// Drops the acknowledgements written for the next frame. Returns whether there were any. If
+    /// so, the caller must report them later.
     #[inline]
     pub(crate) const fn drop_acks(&mut self) -> bool {
         self.acks.clear()
     }
 
-    /// Appends a frame, with the acknowledgements written for it, as the next packet of the link.
-    /// `connection` and `epoch` are the peer's names of the connection. Returns the bytes of the
-    /// frame. Returns `None` if the memory of its payload is gone; the batch is unusable then.
+    /// Appends a frame as the next packet of the link. The frame carries the acknowledgements that
+    /// were written for it. `connection` and `epoch` are the id and epoch that the peer chose.
+    ///
+    /// Returns the bytes of the frame. If the memory of the payload is gone, returns `None`, and
+    /// the caller must discard the batch.
     #[inline]
     pub(crate) fn push(
         &mut self,
@@ -153,7 +156,7 @@ impl Scratch {
         let len = encode_header(&prefix, frame.header, &mut bytes);
         let out = batch.frames.header_mut();
         let start = out.len();
-        // Copying a fixed length takes only a few stores.
+        // Copy a fixed length and truncate, because a copy of fixed length takes only a few stores.
         out.extend_from_slice(&bytes);
         out.truncate(start + len);
         if has_acks {
@@ -163,8 +166,8 @@ impl Scratch {
         batch.purpose = frame.purpose;
         let outside = append_body(out, start, &frame.body)?;
         let bytes = (out.len() - start) as u32 + outside.len;
-        // The source of a local operation does not change until the operation is complete. Memory
-        // that a peer reads may change as soon as it was read.
+        // The source of a local operation does not change until the operation is complete. The
+        // memory that a peer reads may change right after the read.
         if matches!(
             frame.header,
             Header::Write { .. } | Header::Send { .. } | Header::SendInvalidate { .. }
@@ -191,8 +194,8 @@ impl Scratch {
         self.batch.frames.finish_frame(outside);
     }
 
-    /// Passes one encoded frame of no connection to a driver. Returns false if the driver has no
-    /// room for it.
+    /// Passes one encoded frame that belongs to no connection to a driver. Returns false if the
+    /// driver has no room for it.
     pub(crate) fn send_encoded(
         &mut self,
         links: &mut Links,
@@ -210,8 +213,8 @@ impl Scratch {
         )
     }
 
-    /// Passes the batch to the driver of a link. If the link is down, the frames count as lost on
-    /// the network.
+    /// Passes the batch to the driver of a link. If the link is down, drops the frames as if the
+    /// network had lost them.
     pub(crate) fn emit(&mut self, links: &mut Links, link: LinkId, emit: Emit<'_>) -> Emitted {
         self.batch.close();
         let (to, frames) = (self.batch.frames.to(), self.len());
@@ -233,8 +236,8 @@ impl Scratch {
             unmapped @ Emitted::PayloadUnmapped(_) if self.batch.purpose == Purpose::Data => {
                 unmapped
             }
-            // Other frames have no payload that could be unmapped. If a driver reports that anyway,
-            // the frames count as lost.
+            // These frames have no payload that could be unmapped. If a driver reports an unmapped
+            // payload in spite of that, treat the frames as lost.
             Emitted::Taken(_) | Emitted::Doubtful { .. } | Emitted::PayloadUnmapped(_) => {
                 Emitted::Taken(frames)
             }
@@ -244,8 +247,8 @@ impl Scratch {
 
 /// Frames that are passed to a driver together.
 ///
-/// The last frame stays open until the next one begins or the batch is passed on. Only then is it
-/// known which frame is the last, and so which flags to encode. A closed frame does not change.
+/// The flags of a frame depend on whether it is the last one of its batch. So the last frame stays
+/// open until the next frame begins or the batch is passed on. A closed frame does not change.
 #[derive(Debug)]
 struct Batch {
     frames: TxBatch,
@@ -279,21 +282,21 @@ impl Batch {
     }
 }
 
-/// Maximum bytes of a batch: the largest UDP payload, so that segmentation offload accepts the
-/// batch whole.
+/// Maximum bytes of a batch. This is the largest UDP payload, so segmentation offload accepts the
+/// whole batch.
 pub(crate) const BATCH_BYTES_MAX: u32 = 65_507;
 
-/// Maximum frames of a batch: every kernel with UDP GSO accepts 64 segments.
+/// Maximum number of frames in a batch. Every kernel with UDP GSO accepts 64 segments.
 const BATCH_FRAMES: usize = 64;
 
-/// Header bytes of a batch: per frame at most 52 bytes of header and 256 bytes copied, and one ack
-/// section.
+/// Header bytes of a batch: at most 52 bytes of header and 256 copied bytes for each frame, and one
+/// ack section.
 const BATCH_HEADER_BYTES: usize = BATCH_FRAMES * 320 + 1400;
 
 /// Offset of the flags in a frame.
 const FLAGS_OFFSET: usize = 1;
 
-/// An offset beyond all headers of a batch.
+/// Value of `open_at` without an open frame: an offset beyond all headers of a batch.
 const NONE_OPEN: u32 = u32::MAX;
 
 #[cfg(test)]
@@ -343,7 +346,7 @@ mod tests {
         links
     }
 
-    /// Calls `look` with each frame, decoded, that the driver of a link that is up gets.
+    /// Calls `look` with each frame, decoded, that the driver of the link gets. The link is up.
     fn emitted(scratch: &mut Scratch, mut look: impl FnMut(usize, &Frame<'_>)) {
         let emit: Emit<'_> = &mut |_, batch| {
             for index in 0..batch.len() {
@@ -404,7 +407,7 @@ mod tests {
         assert!(!send(&mut links, &mut scratch, 1));
         links.begin_turn();
         assert!(send(&mut links, &mut scratch, 1));
-        // Frames for a link that is down count as lost on the network.
+        // Frames for a link that is down are dropped without a call of the driver.
         links.on_down(LINK);
         assert!(send(&mut links, &mut scratch, 0));
         assert_eq!(calls, 2);

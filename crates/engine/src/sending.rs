@@ -1,5 +1,5 @@
-//! The sending half of one link: its packets in flight, the size of its frames, and when frames ask
-//! for an acknowledgement.
+//! The sending half of one link: its packets in flight, the size of its frames, and when its frames
+//! ask for an acknowledgement.
 
 use delivery::{
     CongestionAlgorithm, Fate, Instant, LinkCaps, PathMtu, SendConfig, SendHalf, SentPool,
@@ -15,15 +15,16 @@ use crate::returned::Returned;
 
 /// The sending half of a link, and the size of its frames.
 ///
-/// Congestion control counts in frames of that size, so both `half` and `mtu` must know every
-/// change.
+/// Congestion control counts in frames of this size, so every change of the size must reach both
+/// `half` and `mtu`.
 #[derive(Debug)]
 pub(crate) struct Sending {
     half: SendHalf<Carried>,
     mtu: PathMtu,
-    /// Frames that may be sent although the window is closed: probes after a timeout.
+    /// Number of frames that the link may send although the window is closed: probes after a
+    /// timeout.
     probes_allowed: u8,
-    /// Data frames sent since the peer was last asked for an acknowledgement.
+    /// Number of data frames sent since this end last asked the peer for an acknowledgement.
     unasked: u32,
 }
 
@@ -46,8 +47,8 @@ impl Sending {
     }
 
     //= protocol.md: index.1
-    /// Continues the packet numbers of `before`, which are never reused. All other state is that of
-    /// `self`.
+    /// Continues the packet numbers of `before`, which the protocol never reuses. All other state
+    /// is that of `self`.
     pub(crate) fn after(self, before: Self) -> Self {
         let mut after = Self { half: before.half, ..self };
         after.follow_mtu();
@@ -55,7 +56,7 @@ impl Sending {
     }
 
     //= protocol.md: state.3
-    /// Discards the measurements, because the link that came back may use another route.
+    /// Discards the measurements, because the restored link may use another route.
     pub(crate) fn restart(
         &mut self,
         now: Instant,
@@ -78,69 +79,70 @@ impl Sending {
         self.mtu.current()
     }
 
-    /// Returns whether a frame may be sent although the window is closed.
+    /// Returns whether the link may send a frame although the window is closed.
     #[inline]
     pub(crate) const fn may_probe(&self) -> bool {
         self.probes_allowed > 0
     }
 
-    /// Allows one frame, in all, to be sent although the window is closed.
+    /// Allows the link to send one frame although the window is closed. Several calls together
+    /// allow only one frame.
     pub(crate) fn allow_probe(&mut self) {
         self.probes_allowed = self.probes_allowed.max(1);
     }
 
-    /// Uses up the frame that may be sent although the window is closed, if one was allowed.
+    /// Records that the link used the frame that it might send although the window is closed.
     #[inline]
     pub(crate) const fn use_probe(&mut self) {
         self.probes_allowed = self.probes_allowed.saturating_sub(1);
     }
 
     //= protocol.md: amplify.6, state.5
-    /// Returns whether a full frame may be sent.
+    /// Returns whether the link may send a full frame now.
     #[inline]
     pub(crate) fn has_room(&self, now: Instant) -> bool {
         self.may_probe() || self.half.has_room(now, u32::from(self.frame_bytes()))
     }
 
-    /// Counts the next data frame. Returns whether it should ask for an acknowledgement because of
-    /// this link.
+    /// Counts the next data frame. Returns whether the frame should ask for an acknowledgement of
+    /// this link's packets.
     #[inline]
     pub(crate) fn asks_with_next(&mut self) -> bool {
         self.unasked += 1;
         self.half.asks_after(self.unasked)
     }
 
-    /// Restarts the count of data frames: the peer was asked for an acknowledgement, or nothing is
-    /// in flight that it could acknowledge.
+    /// Restarts the count of data frames, because this end has asked the peer for an
+    /// acknowledgement or nothing is in flight.
     #[inline]
     pub(crate) const fn on_asked(&mut self) {
         self.unasked = 0;
     }
 
-    /// Begins a train: data frames follow a silence, or the peer answers with data. See
-    /// [`SendHalf::begin_train`].
+    /// Calls [`SendHalf::begin_train`], because data follows a silence or the peer answers with
+    /// data.
     pub(crate) const fn begin_train(&mut self, now: Instant) {
         self.half.begin_train(now);
     }
 
-    /// See [`SendHalf::end_train`].
+    /// Calls [`SendHalf::end_train`].
     #[inline]
     pub(crate) const fn end_train(&mut self) {
         self.half.end_train();
     }
 
-    /// See [`SendHalf::compare_with`].
+    /// Calls [`SendHalf::compare_with`].
     pub(crate) fn compare_with(&mut self, fastest: u64) {
         self.half.compare_with(fastest);
     }
 
-    /// See [`SendHalf::set_application_limited`].
+    /// Calls [`SendHalf::set_application_limited`].
     #[inline]
     pub(crate) fn set_application_limited(&mut self, is_limited: bool) {
         self.half.set_application_limited(is_limited);
     }
 
-    /// Records a frame that goes out.
+    /// Records a frame that is sent.
     #[inline]
     pub(crate) fn on_sent(
         &mut self,
@@ -169,7 +171,8 @@ impl Sending {
         }
     }
 
-    /// As [`Sending::unsend`], for frames that may have left the host.
+    /// Handles the last `frames` frames, which the driver may or may not have sent. Passes their
+    /// contents to `back`, newest first.
     pub(crate) fn disown(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -183,8 +186,8 @@ impl Sending {
         }
     }
 
-    /// Handles an acknowledgement by the peer. Returns `None`, and changes nothing, if the peer
-    /// cannot have received these packets.
+    /// Handles an acknowledgement by the peer. If the acknowledgement covers packets that the peer
+    /// cannot have received, returns `None` and changes nothing.
     pub(crate) fn on_ack(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -241,8 +244,10 @@ impl Sending {
 
     //= protocol.md: again.2
     /// Returns the content of the oldest frame in flight, for retransmission after a probe timeout,
-    /// and whether the size of frames may be the cause. Returns `None` if no such frame is in
-    /// flight: then only a probe of the path MTU got no answer, which is normal.
+    /// and whether the size of frames may be the cause.
+    ///
+    /// Returns `None` if only a probe of the path MTU was in flight. Such a probe often gets no
+    /// answer, because it may be too big for the path.
     pub(crate) fn probe(&mut self, now: Instant) -> Option<(Carried, bool)> {
         let carried = self.half.retire_oldest_for_probe()?;
         let is_large = self.mtu.current() > self.mtu.safe();
@@ -253,7 +258,7 @@ impl Sending {
         Some((carried, is_large))
     }
 
-    /// See [`SendHalf::retire`].
+    /// Calls [`SendHalf::retire`].
     pub(crate) fn retire(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -263,8 +268,8 @@ impl Sending {
         self.half.retire(pool, is_refused, back);
     }
 
-    /// Takes back everything in flight, and passes it to `back`, oldest first, for other links.
-    /// Packet numbers continue.
+    /// Takes back everything in flight, so that other links retransmit it. Passes the contents to
+    /// `back`, oldest first. Packet numbers continue.
     pub(crate) fn drain(&mut self, pool: &mut SentPool<Carried>, back: &mut impl FnMut(Carried)) {
         self.half.drain(pool, back);
     }
@@ -325,9 +330,9 @@ fn send_config(
         packets_max: config.packets_max,
         ..SendConfig::default()
     };
-    // Shared memory loses nothing: no queue overflows, and a full ring makes the sender wait. A
-    // delay that would mean congestion elsewhere means here that the peer's processor does
-    // something else for a while.
+    // Shared memory loses nothing: no queue overflows, because the sender waits when a ring is
+    // full. On a network, a long delay means congestion. Here it means that the processor of the
+    // peer does something else for a while.
     if caps.local.is_shared_memory() {
         return SendConfig {
             algorithm: CongestionAlgorithm::Fixed { frames: MEMORY_WINDOW_FRAMES },
@@ -339,12 +344,13 @@ fn send_config(
     own
 }
 
-/// Window over shared memory, in frames: four times the number after which an acknowledgement is
-/// asked for. So the sender never waits for one.
+/// Window over shared memory, in frames. This is four times the number of frames after which the
+/// sender asks for an acknowledgement, so the sender never waits for one.
 const MEMORY_WINDOW_FRAMES: u32 = 256;
 
 /// Shortest probe timeout over shared memory, in nanoseconds. The kernel may give the processor to
-/// other processes for some milliseconds at a time. If the peer ends, its socket reports that.
+/// other processes for some milliseconds at a time. If the peer's process ends, its socket reports
+/// that at once.
 const MEMORY_PROBE_NS: u64 = 50_000_000;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! Spreads the data frames of one connection over several links: chooses a link for each frame, and
-//! limits the frames of each link in a turn (sender.md, 8).
+//! limits the frames that each link gets in a turn (sender.md, 8).
 
 use delivery::{Instant, LINKS_MAX, LinkView, QUANTUM_NS, SchedulingPolicy};
 use mem::MemoryAccess;
@@ -17,9 +17,9 @@ use crate::transmit::may_send;
 struct Share {
     frames: usize,
     bytes: u32,
-    /// Number of frames cut, for any link, before the first one of this share.
+    /// Number of frames, of all links, that were cut before the first frame of this share.
     first: usize,
-    /// The first frame of this share carries the acknowledgements.
+    /// Whether the first frame of this share carries the acknowledgements.
     acks: bool,
 }
 
@@ -29,30 +29,31 @@ struct Spread {
     views: [LinkView; LINKS_MAX],
     shares: [Share; LINKS_MAX],
     rtt_min_ns: u64,
-    /// Duration in which a link should carry its share of one turn, in nanoseconds.
+    /// How long a link should take to carry its share of one turn, in nanoseconds.
     turn_ns: u64,
-    /// The round trips of the links differ by more than [`LONGER_NS`].
+    /// Whether the round trips of the links differ by more than [`LONGER_NS`].
     has_long: bool,
-    /// Position of the link with the last frame.
+    /// Position of the link that got the last frame.
     last: usize,
-    /// The last frame is a whole operation.
+    /// Whether the last frame is a whole operation.
     alone: bool,
 }
 
 impl Spread {
     /// Returns the maximum bytes of one link's share.
     ///
-    /// A long burst delays the processor's work for the other links, and queued frames cannot be
-    /// scheduled any more. If frames pass at once, as a burst passes a token bucket, all of them
-    /// arrive before the frames that another link got at the same time. If one link is much longer
-    /// than another, frames arrive out of order anyway, and each run of frames leaves only one gap.
+    /// Small shares suit links without segmentation offload. While the processor sends a long burst
+    /// on one link, it cannot serve the other links, and frames in a queue can no longer move to
+    /// another link. If the network lets the burst pass at once, as a token bucket does, its frames
+    /// overtake those of the other links. If the round trips of the links differ much, frames
+    /// arrive out of order in any case. Then larger shares leave fewer gaps.
     ///
-    /// With segmentation offload, the cost is per batch. With small shares, two unshaped links
-    /// would carry less than one of them.
+    /// With segmentation offload, the cost is per batch, so shares are large. With small shares,
+    /// two unshaped links would carry less than one of them.
     ///
-    /// Shares follow the long-term rates of the links. The largest recent rate is that of a burst:
-    /// it can by chance be twice that of an equally fast link. If the host is the bottleneck, such
-    /// rates would make each link get the share that it has already.
+    /// Shares follow the long-term rates of the links. The largest recent rate may come from a
+    /// burst: it can by chance be twice that of an equally fast link. If the host is the
+    /// bottleneck, such rates would also keep the shares as they are.
     fn share_bytes(&self, path: &Path, path_offloads: bool, frame_bytes: u32) -> u32 {
         let rate = path.send().estimate().carried().unwrap_or(0);
         let burst = rate.saturating_mul(self.turn_ns) / 1_000_000_000;
@@ -68,7 +69,7 @@ impl Spread {
         burst.max(least).min(BATCH_BYTES_MAX)
     }
 
-    /// Returns the position of the share that was begun first, if there is any.
+    /// Returns the position of the share whose first frame was cut first, if there is any.
     fn first_share(&self) -> Option<usize> {
         let shares = self.shares.iter().enumerate().filter(|(_, share)| share.frames > 0);
         shares.min_by_key(|(_, share)| share.first).map(|(position, _)| position)
@@ -79,8 +80,8 @@ impl Parts<'_> {
     /// Cuts frames for all links, each for the link that would deliver it first, and passes each
     /// link its batch.
     ///
-    /// The frames of a turn are cut in the order in which they should arrive, whichever batch they
-    /// join. So large batches do not make frames overtake each other.
+    /// The frames of a turn are cut in the order in which they should arrive, in whichever batch
+    /// they are. So large batches do not cause frames to overtake each other.
     #[inline(never)]
     pub(crate) fn spread(
         &mut self,
@@ -123,7 +124,8 @@ impl Parts<'_> {
             Ok(()) => self.emit_shares(now, connection, spread, emit),
             Err(fault) => {
                 self.take_back_shares(connection, spread);
-                // Perhaps no frame was cut that could carry the acknowledgements written here.
+                // Perhaps no frame was cut that could carry the acknowledgements written above, so
+                // report them later.
                 connection.reported_mut().report_if(true);
                 self.local_memory_gone(now, connection, fault);
                 Sent::Failed
@@ -131,7 +133,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Takes back all frames of the turn. None was sent.
+    /// Takes back all frames of the turn. The engine has not passed any of them to a driver.
     #[cold]
     fn take_back_shares(&mut self, connection: &mut Connection, mut spread: Spread) {
         while let Some(position) = spread.first_share() {
@@ -142,7 +144,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Cuts frames until the scheduler waits, a batch is full, or nothing is left to send.
+    /// Cuts frames until the scheduler wants to wait, a batch is full, or nothing is left to send.
     fn fill(
         &mut self,
         now: Instant,
@@ -197,7 +199,7 @@ impl Parts<'_> {
             let view = &spread.views[position];
             connection.spreading_mut().on_cut(position, view);
         }
-        // If no frame carried the written acknowledgements, they remain to be reported.
+        // If no frame carried the written acknowledgements, report them later.
         connection.reported_mut().report_if(self.scratch.drop_acks());
         count_idle(now, connection, spread);
         Ok(())
@@ -211,7 +213,7 @@ impl Parts<'_> {
         spread: &mut Spread,
     ) -> Option<usize> {
         let paths = connection.paths();
-        // A probe after a timeout goes out on its own link.
+        // A probe after a timeout must use the link that it tests.
         let probes = |path: &Path| path.may_probe();
         let views = &mut spread.views[..paths.len()];
         if let Some(position) =
@@ -234,21 +236,22 @@ impl Parts<'_> {
     ) -> Sent {
         let mut outcome = Sent::Nothing;
         let nothing_left = !connection.outbound().wants_to_send();
-        // If a link has room left, the scheduler held it back or it had its full share. Then its
-        // deliveries show how much it was given, not its rate. But if frames have waited on it for
-        // long, the link is the bottleneck. This applies to all links, because this turn may have
-        // left one out.
+        // If a link has room left, the scheduler held it back or it had its full share. Then the
+        // frames that it delivers show how much it was given, not its rate.
+        //
+        // But if frames have waited on a link for long, that link is the bottleneck. Check all
+        // links, because this turn may have given some of them no frame.
         for path in connection.paths_mut() {
             let full = path.send().window_left(now) < u32::from(path.frame_bytes());
             let waits = path.send().estimate().waits_long(u32::from(path.frame_bytes()));
             path.set_application_limited(nothing_left || !full && !waits);
         }
-        // The batch that was begun first is passed on first.
+        // Pass the batches on in the order of their first frames.
         while let Some(position) = spread.first_share() {
             let share = core::mem::take(&mut spread.shares[position]);
             self.scratch.exchange(position);
-            // The last frame on each link asks for an acknowledgement, because each may be the last
-            // to arrive.
+            // The last frame on each link asks for an acknowledgement, because any of these frames
+            // may be the last to arrive.
             if !spread.alone {
                 self.ask_if_last(connection);
             }
@@ -279,11 +282,11 @@ fn count_idle(now: Instant, connection: &mut Connection, spread: &Spread) {
     }
 }
 
-/// Returns how long the batches of one turn keep the links busy, in nanoseconds.
+/// Returns how long the batches of one turn should keep the links busy, in nanoseconds.
 ///
-/// A turn costs a host the same for any number of frames, and sends at least one frame per link. If
-/// a frame takes long on a slow link that has a queue already, the other links get what they carry
-/// in that time.
+/// A turn costs a host the same for any number of frames, and sends at least one frame per link. On
+/// a slow link that has a queue already, one frame takes long. The other links then get the bytes
+/// that they carry in that time.
 fn turn_ns(paths: &[Path]) -> u64 {
     let frame_ns = |path: &Path| {
         let (estimate, frame_bytes) = (path.send().estimate(), path.frame_bytes());
@@ -293,17 +296,17 @@ fn turn_ns(paths: &[Path]) -> u64 {
     paths.iter().filter_map(frame_ns).max().unwrap_or(0).clamp(QUANTUM_NS, TURN_NS_MAX)
 }
 
-/// Maximum duration of one turn on the links, in nanoseconds: the time of a frame of 9000 bytes at
-/// 1 Gb/s, with some margin.
+/// Maximum duration of one turn on the links, in nanoseconds. This is the time of a frame of 9000
+/// bytes at 1 Gb/s, and some margin.
 const TURN_NS_MAX: u64 = 100_000;
 
-/// Difference from which a round trip counts as much longer, in nanoseconds, and the number of
-/// frames that each link then gets in a row.
+/// If two round trips differ by more than this, in nanoseconds, one counts as much longer. Each
+/// link then gets `RUN_FRAMES` consecutive frames.
 const LONGER_NS: u64 = 1_000_000;
 const RUN_FRAMES: u32 = 4;
 
-/// Share of a link with segmentation offload: its bytes in 190 µs, which fill a batch from 2.75
-/// Gb/s on; but at least this many frames.
+/// Share of a link with segmentation offload: the bytes that it carries in 190 µs, but at least
+/// `OFFLOADED_FRAMES` frames. From 2.75 Gb/s, such a share fills a batch.
 const OFFLOADED_SHARES_PER_SECOND: u64 = 5_250;
 pub(crate) const OFFLOADED_FRAMES: u32 = 16;
 

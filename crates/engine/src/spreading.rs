@@ -1,19 +1,20 @@
-//! State of a connection's spreading of data over its links (sender.md, 8).
+//! State for spreading the data of a connection over its links (sender.md, 8).
 
 use delivery::{Instant, LINKS_MAX, LinkView, Next, SchedulerState, SchedulingPolicy, next};
 
-/// The scheduler of a connection, and its record of earlier frames. Links are known by their
-/// position, which is valid until a link is [removed](Self::on_positions_shifted).
+/// The scheduler of a connection, and its record of earlier frames. Identifies a link by its
+/// position, which stays valid until a link is [removed](Self::on_positions_shifted).
 #[derive(Debug)]
 pub(crate) struct Spreading {
-    /// Present on a connection with several links.
+    /// The scheduler; only a connection with several links has one.
     scheduler: Option<Box<SchedulerState>>,
-    /// When to check again whether a link that leaves data to better ones should have some.
+    /// When to check again whether a link that leaves data to better links should get some.
     again_at: Instant,
-    /// Position of the link of the newest data frame ([`LINKS_MAX`] if that link was removed), and
-    /// when the frame should arrive, without the delay that all links share.
+    /// Position of the link of the newest data frame, and the time at which the frame should
+    /// arrive. The position is [`LINKS_MAX`] if that link was removed. The time does not include
+    /// the delay that all links share.
     arrives_at: (usize, Instant),
-    /// Number of data frames since two links were last brought out of step.
+    /// Number of data frames since [`Spreading::falls_together`] last returned true.
     in_step: u32,
 }
 
@@ -27,22 +28,22 @@ impl Default for Spreading {
 }
 
 impl Spreading {
-    /// Handles an opened link. `links` is the number of links with it.
+    /// Handles a link that was opened. `links` is the number of links, including the new one.
     pub(crate) fn on_opened(&mut self, links: usize) {
         if links > 1 {
             self.scheduler.get_or_insert_default();
         }
     }
 
-    /// Discards what was learnt about the link at `position`.
+    /// Discards what the scheduler learnt about the link at `position`.
     pub(crate) fn forget(&mut self, position: usize) {
         if let Some(scheduler) = &mut self.scheduler {
             scheduler.forget(position);
         }
     }
 
-    /// Handles the removal of a link. Positions have changed, so everything learnt about them is
-    /// discarded.
+    /// Handles the removal of a link. Discards everything that the scheduler learnt, because
+    /// positions have changed.
     pub(crate) fn on_positions_shifted(&mut self) {
         self.arrives_at = (LINKS_MAX, Instant::default());
         if let Some(scheduler) = &mut self.scheduler {
@@ -50,14 +51,14 @@ impl Spreading {
         }
     }
 
-    /// Returns when to check again whether a waiting link should have data.
+    /// Returns when to check again whether a waiting link should get data.
     #[inline]
     pub(crate) const fn again_at(&self) -> Instant {
         self.again_at
     }
 
-    /// Returns the position of the link for the next frame; `None` if no link should have data now.
-    /// `backlog_bytes` bytes wait to be sent.
+    /// Returns the position of the link for the next frame; `None` if no link should get data now.
+    /// `backlog_bytes` is the number of bytes that wait to be sent.
     pub(crate) fn choose(
         &mut self,
         policy: SchedulingPolicy,
@@ -74,17 +75,19 @@ impl Spreading {
         }
     }
 
-    /// Records a frame cut for the link at `position`. `view` is the state of the link with the
-    /// frame.
+    /// Records a frame that was cut for the link at `position`. `view` is the state of the link
+    /// after the frame.
     pub(crate) fn on_cut(&mut self, position: usize, view: &LinkView) {
         debug_assert!(position < LINKS_MAX, "there is such a link");
         self.arrives_at = (position, view.idle_at.after_ns(view.one_way_ns));
     }
 
     /// Returns whether the next frame of the link at `position` would arrive at the time of the
-    /// newest frame of another, equally fast link. Then chance decides which arrives first, and the
-    /// frames that follow meet in the same way. The caller sends half a frame, which brings the
-    /// links out of step for long.
+    /// newest frame of another, equally fast link.
+    ///
+    /// Then chance decides which of the two frames arrives first, and the following frames meet in
+    /// the same way. If this function returns true, the caller sends half a frame. After that,
+    /// frames of the two links arrive at different times for long.
     pub(crate) fn falls_together(
         &mut self,
         views: &[LinkView; LINKS_MAX],
@@ -115,7 +118,7 @@ impl Spreading {
     }
 }
 
-/// Number of frames after which links may again be brought out of step.
+/// Number of frames that must pass until [`Spreading::falls_together`] may return true again.
 const STEP_FRAMES: u32 = 32;
 
 #[cfg(test)]
@@ -134,7 +137,8 @@ mod tests {
         has_share: false,
     };
 
-    /// Returns after which frames the second of two equal links falls together with the first.
+    /// Returns the numbers of the frames after which a frame of the second of two equal links falls
+    /// together with one of the first.
     fn found(mut spreading: Spreading, frames: u32) -> Vec<u32> {
         let mut views = [VIEW; LINKS_MAX];
         views[0].idle_at = VIEW.idle_at.after_ns(1400 * 8);

@@ -15,31 +15,31 @@ use crate::rest::Resting;
 
 /// Connections by index, by handle, and by the id in their frames.
 ///
-/// Ids are drawn at random from all 32 bits for each connection. The ids that a peer knows say
-/// nothing about earlier or later ids of other connections.
+/// For each connection, the id is drawn at random from all 32 bits. So the ids that a peer knows
+/// reveal nothing about ids of other connections.
 #[derive(Debug)]
 pub(crate) struct ConnectionTable {
     slots: Vec<Slot>,
     free: Vec<u32>,
     limit: u32,
     used: u32,
-    /// The slot of each id.
+    /// Maps each id to the slot of its connection.
     ids: HashMap<ConnectionId, u32, BuildHasherDefault<IdHasher>>,
-    /// The id that was looked up last, and its index. Frames of one connection often arrive in a
-    /// row.
+    /// The id of the last look-up, and its index. Consecutive frames often belong to the same
+    /// connection.
     last: (ConnectionId, u32),
-    /// Memory for connections that wake up, at most `spare_max` entries.
+    /// Memory for compressed connections that are expanded, at most `spare_max` entries.
     #[expect(clippy::vec_box, reason = "the box is what is kept")]
     spare: Vec<Box<Connection>>,
     spare_max: usize,
     /// The limits that connections grant by default.
     limits: InboundLimits,
-    /// The queue of connections for which the application has chosen none. It has no room for
+    /// The queue of connections for which the application has not chosen one. It has no room for
     /// completions.
     unowned_queue: Queues,
 }
 
-/// Hashes ids. They are random already, and no other host chooses them.
+/// Hashes ids. A simple function suffices, because ids are random and no other host chooses them.
 #[derive(Debug, Default)]
 struct IdHasher(u64);
 
@@ -61,7 +61,8 @@ impl Hasher for IdHasher {
     }
 }
 
-/// 2^64 divided by the golden ratio, made odd. Its multiples are well spread.
+/// 2^64 divided by the golden ratio, rounded to an odd number. Its multiples are evenly
+/// distributed.
 const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[derive(Debug)]
@@ -73,7 +74,7 @@ struct Slot {
 /// The content of a slot.
 #[derive(Debug)]
 enum Content {
-    /// The slot is free, or its connection is taken out.
+    /// The slot is free, or its connection is taken out of the table.
     Nothing,
     Awake(Box<Connection>),
     Resting(Box<Resting>),
@@ -130,8 +131,9 @@ impl ConnectionTable {
         }
     }
 
-    /// Takes a connection out of the table and wakes it if it rests. Afterwards,
-    /// [`ConnectionTable::put`] it back or [`ConnectionTable::release`] its slot.
+    /// Takes a connection out of the table, and expands it if it is compressed. After that, the
+    /// caller [puts it back](ConnectionTable::put) or [releases](ConnectionTable::release) its
+    /// slot.
     #[inline]
     pub(crate) fn take(&mut self, index: u32) -> Option<Box<Connection>> {
         let slot = self.slots.get_mut(index as usize)?;
@@ -145,19 +147,20 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns whether there is a connection with this handle. It may be taken out.
+    /// Returns whether a connection with this handle exists. The connection may be taken out of the
+    /// table.
     pub(crate) fn has(&self, handle: ConnectionHandle) -> bool {
         let slot = self.slots.get(handle.index as usize);
         slot.is_some_and(|slot| slot.generation == handle.generation)
     }
 
-    /// Returns the queue of connections for which the application has chosen none yet. It has no
-    /// room.
+    /// Returns the queue of connections for which the application has not chosen one. It has no
+    /// room for completions.
     pub(crate) const fn unowned_queue(&self) -> &Queues {
         &self.unowned_queue
     }
 
-    /// As [`ConnectionTable::take`], by handle.
+    /// Takes the connection with this handle out of the table, as [`ConnectionTable::take`] does.
     pub(crate) fn take_handle(&mut self, handle: ConnectionHandle) -> Option<Box<Connection>> {
         if self.has(handle) { self.take(handle.index) } else { None }
     }
@@ -174,7 +177,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Packs a connection that is awake and [at rest](Connection::is_at_rest).
+    /// Compresses a connection [at rest](Connection::is_at_rest) that is not compressed yet.
     #[cold]
     pub(crate) fn rest(&mut self, index: u32) {
         let Some(slot) = self.slots.get_mut(index as usize) else { return };
@@ -189,7 +192,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Calls `look` with a connection, without waking it.
+    /// Calls `look` with the connection that has this handle. Does not expand a compressed
+    /// connection in the table.
     pub(crate) fn look<R>(
         &self,
         handle: ConnectionHandle,
@@ -198,7 +202,7 @@ impl ConnectionTable {
         if self.has(handle) { self.look_at(handle.index, look) } else { None }
     }
 
-    /// As [`ConnectionTable::look`], by index.
+    /// Calls `look` with the connection that has this index, as [`ConnectionTable::look`] does.
     pub(crate) fn look_at<R>(&self, index: u32, look: impl FnOnce(&Connection) -> R) -> Option<R> {
         let slot = self.slots.get(index as usize)?;
         match &slot.content {
@@ -211,7 +215,8 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns the connection with this index, unless it is taken out or rests.
+    /// Returns the connection with this index. Returns `None` if the connection is taken out of the
+    /// table or compressed.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> Option<&Connection> {
         match &self.slots.get(index as usize)?.content {
@@ -220,12 +225,12 @@ impl ConnectionTable {
         }
     }
 
-    /// Returns all connections that do not rest.
+    /// Returns all connections that are not compressed.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
         (0..self.slots.len() as u32).filter_map(|index| self.at(index))
     }
 
-    /// Returns all resting connections, with their indices.
+    /// Returns all compressed connections, with their indices.
     pub(crate) fn resting(&self) -> impl Iterator<Item = (u32, &Resting)> {
         self.slots.iter().enumerate().filter_map(|(index, slot)| match &slot.content {
             Content::Resting(resting) => Some((index as u32, &**resting)),

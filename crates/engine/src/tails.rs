@@ -1,8 +1,8 @@
-//! Fragments that were cut and go to the end of their batch.
+//! Fragments that were cut and wait for the end of their batch.
 
 use semantics::Carried;
 
-/// Fragments that were cut and are not frames yet.
+/// Fragments that were cut but are not in frames yet.
 #[derive(Debug, Default)]
 pub(crate) struct Tails {
     list: Vec<Carried>,
@@ -40,7 +40,7 @@ impl Tails {
         self.bytes += frame_bytes;
     }
 
-    /// Returns the fragment at `index`, in the order of cutting.
+    /// Returns the fragment at `index`. Fragments have the order in which they were cut.
     #[inline]
     pub(crate) fn get(&self, index: usize) -> Option<Carried> {
         self.list.get(index).copied()
@@ -60,6 +60,6 @@ impl Tails {
     }
 }
 
-/// Maximum number of operations in one batch whose ends are deferred. In a batch of 44 frames, that
-/// suffices for operations of 4 KiB and more.
+/// Maximum number of operations in one batch whose last fragments are deferred. In a batch of 44
+/// frames, that suffices for operations of 4 KiB or more.
 const TAILS_MAX: usize = 16;

@@ -10,40 +10,43 @@ use wire_edge::{CloseReason, OperationNumber};
 use crate::config::{EngineConfig, READ_DEPTH_MAX};
 use crate::receive_wait::ReceiveWait;
 
-/// Settings of one end of a connection. The defaults are those of the endpoint.
+/// Settings of one end of a connection. A setting without a value takes the value of the endpoint.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Terms {
-    /// This end wants a verbs queue pair. The connection is one if the peer wants that too
-    /// (protocol.md §5.8). A queue pair asks its peer for a sign of life every half second, unless
-    /// the grants say otherwise.
+    /// Whether this end wants a verbs queue pair. If both ends do, the connection is a queue pair
+    /// (protocol.md §5.8). A queue pair asks its peer for a sign of life every half second, or as
+    /// often as the grants say.
     pub queue_pair: bool,
     /// Limits that this end grants its peer.
     pub grants: Grants,
-    /// Shared queue from which a queue pair takes its receives. Then its completion queues reserve
-    /// no places. If the peer wants no queue pair, receives are not shared.
+    /// Shared queue from which a queue pair takes its receives. With such a queue, its completion
+    /// queues reserve no places. If the peer wants no queue pair, the connection does not use the
+    /// shared queue.
     pub shared_receives: Option<Arc<SharedReceives>>,
     /// How long the oldest operation of a queue pair waits for a receive of the peer before it
     /// fails, in nanoseconds; `None` for no limit.
     pub not_ready_ns: Option<u64>,
 }
 
-/// Limits that one end of a connection grants its peer; `None` for the endpoint's.
+/// Limits that one end of a connection grants its peer; `None` for the limits of the endpoint.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Grants {
-    /// Reads and atomics of the peer answered at a time: see [`EngineConfig::read_depth`].
+    /// How many reads and atomics of the peer this end answers at a time: see
+    /// [`EngineConfig::read_depth`].
     pub read_depth: Option<u16>,
-    /// See [`EngineConfig::receives_max`].
+    /// Maximum number of posted receives: see [`EngineConfig::receives_max`].
     pub receives: Option<u32>,
-    /// See [`EngineConfig::silence_budget_ns`].
+    /// How long the peer may be silent, in nanoseconds: see [`EngineConfig::silence_budget_ns`].
     pub silence_ns: Option<u64>,
-    /// See [`EngineConfig::keep_alive_ns`].
+    /// Silence after which an idle connection asks its peer, in nanoseconds: see
+    /// [`EngineConfig::keep_alive_ns`].
     pub keep_alive_ns: Option<u64>,
-    /// See [`EngineConfig::order_pool_bytes`].
+    /// Memory for fragments that must wait, in bytes: see [`EngineConfig::order_pool_bytes`].
     pub order_pool_bytes: Option<u32>,
-    /// The most that the peer may do with memory, even if a region allows more; `None` for
-    /// everything that a region allows.
+    /// Rights of the peer on this connection. They limit the rights that a region grants; `None`
+    /// sets no limit.
     pub rights: Option<Rights>,
 }
 
@@ -75,21 +78,23 @@ impl Terms {
     }
 }
 
-/// Settings of one connection. A connection with the endpoint's settings has none.
+/// Settings of one connection. A connection that uses the settings of its endpoint has no such
+/// value.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnTerms {
     limits: InboundLimits,
     silence_ns: u64,
     keep_alive_ns: u64,
-    /// This end wants a queue pair.
+    /// Whether this end wants a queue pair.
     wants_queue_pair: bool,
-    /// The peer wants a queue pair too.
+    /// Whether the connection is a queue pair, because the peer also wants one.
     is_queue_pair: bool,
     /// Shared queue of the receives, until the connection becomes a queue pair.
     shared_receives: Option<Arc<SharedReceives>>,
-    /// This connection asked for all connections to its peer, and the peer was not heard since.
+    /// Whether this connection has asked on behalf of all connections to its peer, and no frame of
+    /// the peer has arrived since.
     asks_for_all: bool,
-    /// How long operations wait for receives of the peer.
+    /// The wait of operations for receives of the peer.
     receive_wait: ReceiveWait,
     /// Reason and operation of a refusal that waits until the peer has all earlier answers.
     refused: Option<(CloseReason, OperationNumber)>,
@@ -97,7 +102,8 @@ pub(crate) struct OwnTerms {
 
 impl OwnTerms {
     //= protocol.md: silence.4
-    /// Creates the settings of a new connection; `None` if they are those of the endpoint.
+    /// Creates the settings of a new connection; `None` if the connection uses the settings of the
+    /// endpoint.
     pub(crate) fn new(config: &EngineConfig, terms: &Terms) -> Option<Box<Self>> {
         if !terms.queue_pair && terms.grants == Grants::default() {
             return None;
@@ -132,12 +138,12 @@ impl OwnTerms {
         self.limits
     }
 
-    /// Returns how long the peer may be silent while something is awaited, in nanoseconds.
+    /// Returns how long the peer may be silent while this end waits for it, in nanoseconds.
     pub(crate) const fn silence_ns(&self) -> u64 {
         self.silence_ns
     }
 
-    /// Returns after how much silence the peer is asked for a sign of life, in nanoseconds.
+    /// Returns after how much silence this end asks the peer for a sign of life, in nanoseconds.
     pub(crate) const fn keep_alive_ns(&self) -> u64 {
         self.keep_alive_ns
     }
@@ -147,12 +153,13 @@ impl OwnTerms {
         self.wants_queue_pair
     }
 
-    /// Returns whether the connection is a queue pair: both ends want one.
+    /// Returns whether the connection is a queue pair, because both ends want one.
     pub(crate) const fn is_queue_pair(&self) -> bool {
         self.is_queue_pair
     }
 
-    /// Handles that the peer wants a queue pair. Returns whether the connection becomes one.
+    /// Records that the peer wants a queue pair. Returns whether the connection becomes a queue
+    /// pair.
     pub(crate) const fn on_peer_wants(&mut self) -> bool {
         self.is_queue_pair = self.wants_queue_pair;
         self.is_queue_pair
@@ -163,23 +170,25 @@ impl OwnTerms {
         self.shared_receives.take()
     }
 
-    /// Records that this connection asks for all connections to its peer.
+    /// Records that this connection asks on behalf of all connections to its peer.
     pub(crate) const fn ask_for_all(&mut self) {
         self.asks_for_all = true;
     }
 
-    /// Ends that question: the peer was heard. Returns whether there was one.
+    /// Ends the question on behalf of all connections, because a frame of the peer has arrived.
+    /// Returns whether there was such a question.
     #[inline]
     pub(crate) const fn take_asking_for_all(&mut self) -> bool {
         core::mem::replace(&mut self.asks_for_all, false)
     }
 
-    /// Returns how long operations wait for receives of the peer.
+    /// Returns the wait of operations for receives of the peer.
     pub(crate) const fn receive_wait_mut(&mut self) -> &mut ReceiveWait {
         &mut self.receive_wait
     }
 
-    /// Sets the timeouts in nanoseconds: for the silence of the peer, and for a missing receive.
+    /// Sets the timeouts in nanoseconds: `silence_ns` for the silence of the peer, `not_ready_ns`
+    /// for a missing receive.
     pub(crate) const fn set_patience(&mut self, silence_ns: u64, not_ready_ns: Option<u64>) {
         self.silence_ns = silence_ns;
         self.receive_wait.set_budget(not_ready_ns);
@@ -202,7 +211,7 @@ impl OwnTerms {
     }
 }
 
-/// Silence after which a queue pair asks its peer, in nanoseconds. With it, verbs programs notice
-/// within a second that their peer was killed. A network adapter is as fast, because the peer's
-/// kernel reports the end.
+/// Silence after which a queue pair asks its peer, in nanoseconds. With this value, a verbs program
+/// notices within a second that its peer was killed. With a network adapter, it notices as fast,
+/// because the peer's kernel reports the end.
 const QUEUE_PAIR_KEEP_ALIVE_NS: u64 = 500_000_000;

@@ -1,5 +1,5 @@
 //! Handles timers: probe timeouts, repetitions of handshake and Close frames, questions for news,
-//! peers that are silent for too long, and connections that start to rest.
+//! peers that are silent for too long, and idle connections to compress.
 
 use delivery::{Fate, Instant};
 use mem::MemoryAccess;
@@ -13,8 +13,8 @@ use crate::pending::{CLOSE, PING};
 use crate::phase::Phase;
 
 impl Engine {
-    /// Handles everything due at `now`. Call it when the time that [`Engine::poll_timeout`]
-    /// returned has passed, and call [`Engine::poll_transmit`] afterwards.
+    /// Handles everything due at `now`. The caller calls this function when the time from
+    /// [`Engine::poll_timeout`] has passed, and calls [`Engine::poll_transmit`] after it.
     pub fn handle_timeout(&mut self, now: Instant, memory: &MemoryAccess<'_>) {
         let _ = memory;
         while let Some(index) = self.parts().agenda.next_due(now) {
@@ -35,8 +35,8 @@ impl Engine {
         }
     }
 
-    /// Packs all idle connections at once, for a caller that knows that nothing will happen on them
-    /// for a while. Visits every connection.
+    /// Compresses all idle connections at once, for a caller that knows that nothing will happen on
+    /// them for a while. Visits every connection.
     pub fn rest(&mut self) {
         let (connections, mut parts) = self.lend();
         for index in connections.indices() {
@@ -50,7 +50,8 @@ impl Engine {
         parts.trim();
     }
 
-    /// Packs a connection whose timer has fired, if it is at rest and nothing else is due.
+    /// Compresses a connection whose timer has expired, if nothing is pending on it and nothing
+    /// else is due.
     fn come_to_rest(&mut self, now: Instant, index: u32) -> bool {
         let (connections, mut parts) = self.lend();
         let Some(connection) = connections.at(index) else { return false };
@@ -74,7 +75,7 @@ impl Parts<'_> {
         if self.agenda.is_ready(index)
             && matches!(connection.phase(), Phase::Connecting | Phase::Accepted)
         {
-            // The handshake frame waits for room on a link, not for a time.
+            // The handshake frame waits for room on a link, so no timer is needed.
             deadline = Instant::NEVER;
         }
         if !matches!(connection.phase(), Phase::Closing | Phase::Drained) {
@@ -85,7 +86,8 @@ impl Parts<'_> {
             for path in connection.paths() {
                 deadline = deadline.min(path.deadline(now));
             }
-            // With several links, frames that wait for a batch would go over another link.
+            // With several links, other links would send the frames that wait for a batch, so do
+            // not wait.
             let batches = match connection.paths().as_slice() {
                 [only] => self.offloads(only.link()),
                 _ => false,
@@ -103,7 +105,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: close.2
-    /// Repeats the Close, or gives up, if it is time.
+    /// If it is time, repeats the Close, or gives up after the last repetition.
     pub(crate) fn serve_close(now: Instant, connection: &mut Connection) {
         if !connection.retry().is_due(now) {
             return;
@@ -171,8 +173,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: challenge.2, join.10
-    /// Drops links that the peer opened and never answered on. The peer decides where such a link
-    /// leads, and the host at that address did not ask for challenges.
+    /// Drops links that the peer opened but on which it never answered. The peer chose the address
+    /// of such a link, and the host at that address may be another one that wants no challenges.
     fn drop_unanswered(&mut self, connection: &mut Connection) {
         let unanswered = |path: &Path| path.is_offered() && path.unanswered() >= CHALLENGES_MAX;
         while let Some(index) =
@@ -195,8 +197,7 @@ impl Parts<'_> {
         if path.send().deadline() > now {
             return;
         }
-        // The progress of another link says something about this one only if this one has made none
-        // since.
+        // Compare with other links only if they made progress after this link last did.
         let others_progress = others_at > path.waits_since(now);
         let pools = &mut *self.pools;
         let is_probe_due = path.on_timeout(self.sent, now, &mut |fate, carried| {
@@ -204,13 +205,13 @@ impl Parts<'_> {
                 outbound.on_lost(pools, carried);
             }
         });
-        // The network reports only a few refusals a second. Frames without new information must not
-        // use them up.
+        // If a question is due after a refusal, send that question instead of a probe. The network
+        // reports only a few refusals a second, and a refused probe would use up one of them.
         let is_question_due = connection.paths()[position].is_question_due();
         if is_probe_due && !is_question_due {
             self.probe(now, connection, position, others_progress);
-            // Pings on the other links show whether this link or the peer is silent. The peer needs
-            // no room to answer them.
+            // The answers to Pings on the other links show whether only this link is silent or the
+            // peer as a whole. The peer needs no memory to answer a Ping.
             for (other, path) in connection.paths_mut().iter_mut().enumerate() {
                 if other != position && path.may_carry_data() {
                     path.say(PING);
@@ -220,8 +221,9 @@ impl Parts<'_> {
     }
 
     //= protocol.md: again.2
-    /// Handles a probe timeout. The oldest unacknowledged bytes go out again, on the best link. If
-    /// this link stays silent while others answer, everything in flight on it moves to the others.
+    /// Handles a probe timeout. The best link retransmits the oldest unacknowledged bytes. If this
+    /// link stays silent while others answer, the other links retransmit everything in flight on
+    /// it.
     fn probe(
         &mut self,
         now: Instant,
@@ -233,18 +235,18 @@ impl Parts<'_> {
         let (paths, outbound) = connection.paths_and_outbound();
         let path = &mut paths[position];
         let Some(probe) = path.probe(now) else { return };
-        // As long as the size of the frames may be the cause, the link is not suspected.
+        // While the size of the frames may be the cause, the link does not become suspect.
         let others_progress = others_progress && !probe.may_be_size;
         if let Some(carried) = probe.data {
             outbound.on_returned(self.pools, carried);
             if !outbound.wants_to_send() {
-                // The bytes are not needed any more, but a question must still go out.
+                // The operation no longer needs these bytes, but this end must still ask the peer.
                 path.say(PING);
             }
         }
         let index = path.index();
         if !path.may_carry_data() && !sole_hope {
-            // The link got data while no link was up. Links that are up now are faster.
+            // The link got data while no link was up. Other links are up now and are faster.
             self.give_up(connection, index);
             return;
         }
@@ -254,7 +256,7 @@ impl Parts<'_> {
 
     //= protocol.md: news.1
     /// Schedules a question for news. If operations are outstanding and no packet is in flight,
-    /// this end depends on a frame of the peer, which may have been lost.
+    /// this end waits for a frame of the peer, which may be lost.
     fn ask_for_news(now: Instant, connection: &mut Connection) {
         if connection.phase() != Phase::Established {
             return;
@@ -274,7 +276,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: news.1, news.3
-    /// Asks the peer for news, unless too many connections ask.
+    /// Asks the peer for news. If too many connections ask, tries again later.
     fn ask_now(&mut self, now: Instant, connection: &mut Connection) {
         if let Err(until) = self.questions.may_ask(now) {
             return connection.retry_mut().set(until);
@@ -286,14 +288,14 @@ impl Parts<'_> {
         }
     }
 
-    /// Releases memory of control-path lists that grew while many connections were made or lost.
+    /// Releases memory of control-path lists that grew while many connections were opened or lost.
     fn trim(&mut self) {
         self.news.trim();
         self.replies.trim();
     }
 
-    /// Lets a connection rest again after it was taken out of the table for something that needs no
-    /// turn.
+    /// Sets the timer that compresses a connection again. The connection was taken out of the table
+    /// for a step after which it needs no turn.
     pub(crate) fn rest_later(&mut self, connection: &Connection) {
         let index = connection.handle().index;
         let rests_at = self.turn_at.after_ns(self.config.rest_ns);
@@ -303,15 +305,15 @@ impl Parts<'_> {
     }
 }
 
-/// Number of unanswered challenges after which a link that the peer opened is dropped. At 10, 20,
-/// 40, 80 and 160 ms apart they survive a few losses.
+/// Number of unanswered challenges after which this end drops a link that the peer opened. The
+/// challenges are 10, 20, 40, 80 and 160 ms apart, so the link survives a few losses.
 const CHALLENGES_MAX: u8 = 6;
-/// Pause before the Close is repeated, in nanoseconds. It doubles each time.
+/// Pause before the Close is repeated, in nanoseconds. The pause doubles with each repetition.
 const CLOSE_RETRY_NS: u64 = 20_000_000;
-/// How often the Close is sent before the peer counts as gone: 620 ms in all.
+/// How many times this end sends the Close before the peer counts as gone: 620 ms in all.
 const CLOSE_TRIES: u8 = 5;
-/// Pause before a peer is asked for news, in nanoseconds. It doubles with each question that brings
-/// none.
+/// Pause before this end asks the peer for news, in nanoseconds. The pause doubles with each
+/// question that brings no news.
 const NEWS_NS: u64 = 1_000_000;
 /// Longest pause between questions for news, in nanoseconds (protocol.md §5.5: receiver not ready).
 const NEWS_NS_MAX: u64 = 20_000_000;

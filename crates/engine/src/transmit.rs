@@ -1,5 +1,5 @@
-//! Sends the frames of one connection after the other: control frames, data with acknowledgements,
-//! and probes of the path MTU. Then sends handshake frames to peers without a connection.
+//! Sends frames, one connection after the other: control frames, data with acknowledgements, and
+//! probes of the path MTU. After that, sends handshake frames to peers without a connection.
 
 use delivery::{Instant, LinkId, TxBatch};
 use mem::MemoryAccess;
@@ -23,20 +23,21 @@ use crate::scratch::BATCH_BYTES_MAX;
 /// The work left for a connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Served {
-    /// No work until something happens.
+    /// The connection has nothing to send until something happens.
     Done,
-    /// More can be sent at once.
+    /// The connection can send more at once.
     More,
-    /// More is to be sent, but the link is full.
+    /// The connection has more to send, but the link is full.
     Blocked,
 }
 
-/// Batches that a connection may send before other connections are served.
+/// Number of batches that a connection may send before the engine serves other connections.
 const BATCHES_PER_TURN: u32 = 4;
 
 impl Engine {
-    /// Passes the frames to send now to `emit`, in batches. Call it after every other call. If it
-    /// returns true, call it again soon: one turn was not enough, or a link is full.
+    /// Passes the frames to send now to `emit`, in batches. Call this function after every other
+    /// call. If it returns true, call it again soon, because one turn was not enough or a link is
+    /// full.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -72,8 +73,8 @@ impl Engine {
             }
         }
         if parts.links.has_refused() {
-            // The connection served first used the room that the link had. The next turn begins
-            // with another connection.
+            // The connection that is served first can use all room of a link. So the next turn
+            // begins with another connection.
             parts.agenda.rotate();
         }
         more |= parts.send_replies(emit);
@@ -84,15 +85,15 @@ impl Engine {
         more
     }
 
-    /// Makes all pending acknowledgements due. A thread calls this before it sleeps, and
-    /// [`Engine::poll_transmit`] afterwards.
+    /// Makes all pending acknowledgements due. A thread calls this function before it sleeps, and
+    /// calls [`Engine::poll_transmit`] after it.
     pub fn hasten_acknowledgements(&mut self) {
         let (connections, parts) = self.lend();
         let (now, agenda) = (parts.turn_at, parts.agenda);
         let owes_last = |connection: &Connection| {
             connection.ack_duty(now, Moment::BeforeSleep) == AckDuty::Alone
         };
-        // Connections that have not been served yet may have pending acknowledgements too.
+        // Connections that have not been served yet may also have pending acknowledgements.
         for index in agenda.ready() {
             if let Some(mut connection) = connections.take(index) {
                 let owes_last = owes_last(&connection);
@@ -101,7 +102,7 @@ impl Engine {
             }
         }
         while let Some(index) = agenda.next_owing() {
-            // A resting connection has no pending acknowledgement.
+            // A compressed connection has no pending acknowledgement.
             if connections.at(index).is_none_or(|connection| !owes_last(connection)) {
                 continue;
             }
@@ -141,12 +142,13 @@ impl Parts<'_> {
                 self.on_answer_for_all(now, connection);
             }
         }
-        // A posted operation may have completed at once.
+        // A posted operation may have completed at once, and a queue pair may have to close because
+        // of it.
         self.end_if_over(now, connection);
         match connection.phase() {
             Phase::Connecting | Phase::Accepted => {
-                // Many connections may be in set-up at once. Their frames must not be dropped
-                // because the list of replies is full.
+                // Many connections may be in set-up at the same time. Send replies when their list
+                // is full, because a full list drops further frames.
                 if self.replies.is_full() && self.send_replies(emit) {
                     return Served::Blocked;
                 }
@@ -172,8 +174,8 @@ impl Parts<'_> {
         }
         match connection.silent_since(now, self.config) {
             Some(since) => connection.liveness_mut().on_waiting(since),
-            // The engine may have given up waiting without an answer, for instance for a lost probe
-            // of the path MTU. Then nothing is awaited any more.
+            // The engine may have stopped waiting without an answer, for instance for a lost probe
+            // of the path MTU. Then this end waits for nothing.
             None => connection.liveness_mut().on_progress(None),
         }
         if sent { served } else { Served::Blocked }
@@ -208,7 +210,7 @@ impl Parts<'_> {
             };
             match sent {
                 Sent::All => {}
-                // Earlier operations of a queue pair continue.
+                // The operation failed, but earlier operations of the queue pair continue.
                 Sent::Failed if connection.is_open() => {}
                 Sent::Nothing if self.any_full(connection) => return Served::Blocked,
                 Sent::Nothing | Sent::Failed => return Served::Done,
@@ -312,7 +314,8 @@ impl Parts<'_> {
         }
     }
 
-    /// Appends one data frame to the batch and records it as in flight. Returns its bytes.
+    /// Appends one data frame to the batch and records it as in flight. Returns the size of the
+    /// frame, in bytes.
     #[inline]
     pub(crate) fn push_data(
         &mut self,
@@ -371,27 +374,27 @@ impl Parts<'_> {
         }
     }
 
-    /// Sends answers to strangers. Returns true if some wait for a full link.
+    /// Sends answers to strangers. Returns true if some answers wait for a full link.
     fn send_replies(&mut self, emit: Emit<'_>) -> bool {
         let Self { replies, scratch, links, .. } = self;
         replies.offer(|reply| {
             let is_sent = scratch.send_encoded(links, reply.link, reply.to, &reply.bytes, emit);
-            // A peer that reads nothing must not block answers to all others. That peer will ask
-            // again.
+            // A peer that does not read must not block answers to other peers. Drop the answer to
+            // such a peer, which will ask again.
             is_sent || is_full_alone(reply.to)
         })
     }
 
-    /// Returns whether a link of the connection is full. Its driver will have room soon but does
-    /// not report that. A link that is down is not meant: its driver reports when the link is up
-    /// again.
+    /// Returns whether a link of the connection is full. The driver of a full link will have room
+    /// soon but does not report that. A link that is down does not count, because its driver
+    /// reports when it is up again.
     fn any_full(&self, connection: &Connection) -> bool {
         connection.paths().iter().any(|path| self.is_full(path))
     }
 }
 
-/// Returns the link that carries all data, if there is only one choice: the only link, or shared
-/// memory. Shared memory is never slower than links through the kernel, and all links between two
+/// Returns the link that carries all data if there is no choice: the only link, or shared memory.
+/// Shared memory is never slower than links through the kernel, because all links between two
 /// processes of one host use the same processors.
 #[inline]
 fn only_position(connection: &Connection) -> Option<usize> {

@@ -1,13 +1,13 @@
-//! Lists the regions that pending work uses, for a scan before a region is deregistered.
+//! Lists the regions that pending work uses, so that a region in use is not deregistered.
 
 use mem::RegionId;
 
 use crate::engine::Engine;
 
 impl Engine {
-    /// Calls `visit` with each region that operations, receives and datagrams use. A region may be
-    /// visited several times. Receives of shared queues that no connection has taken are not
-    /// included.
+    /// Calls `visit` with each region that operations, receives and datagrams use. The same region
+    /// may be visited several times. Does not visit the receives of shared queues that no
+    /// connection has taken yet.
     ///
     /// Visits every record and every connection. [`Engine::visited_count`] returns their number.
     pub fn visit_regions(&self, visit: &mut dyn FnMut(RegionId)) {
@@ -24,8 +24,8 @@ impl Engine {
         }
     }
 
-    /// Returns the number of records and connections that [`Engine::visit_regions`] visits, without
-    /// their receives.
+    /// Returns the number of records and connections that [`Engine::visit_regions`] visits.
+    /// Receives are not counted.
     pub fn visited_count(&self) -> u32 {
         let (connections, pools, _) = self.users_of_regions();
         connections.used() + pools.visited_count()

@@ -1,8 +1,9 @@
-//! Records which peer addresses were asked for a sign of life lately, and which answered.
+//! Records at which peer addresses this end has asked for a sign of life lately, and which of them
+//! answered.
 //!
-//! Queue pairs ask often, and many lead to one peer, so one of them asks for all. If that one finds
-//! that the peer is gone, all of them are informed (protocol.md: report.6). Networks would not
-//! report the refusal to each.
+//! Queue pairs ask often, and many of them have the same peer. So one of them asks on behalf of
+//! all. If that one finds that the peer is gone, the engine informs all of them (protocol.md:
+//! report.6), because networks do not report a refusal to each.
 
 use std::collections::HashMap;
 
@@ -26,20 +27,20 @@ struct Watched {
     answered_at: Option<Instant>,
 }
 
-/// What a connection does after its peer was silent for a while.
+/// What a connection does when its peer was silent for a while.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Question {
     /// The connection asks.
     Ask,
-    /// Another connection asks now, or has got an answer. This connection decides again at that
-    /// time.
+    /// Another connection asks now, or has received an answer. This connection decides again at the
+    /// given time.
     Await(Instant),
 }
 
 impl Watch {
     //= protocol.md: silence.4
-    /// Decides for a connection with links to these places, which would ask. An answer is valid for
-    /// `lasts_ns`.
+    /// Decides what a connection with links to these places does when it wants to ask. An answer
+    /// that another connection has received is valid for `lasts_ns` nanoseconds.
     pub(crate) fn judge(
         &self,
         now: Instant,
@@ -63,7 +64,7 @@ impl Watch {
     pub(crate) fn on_asked(&mut self, now: Instant, place: PeerLink) {
         let is_new = !self.places.contains_key(&place);
         if is_new && self.places.len() == self.places.capacity() {
-            // Places at which no connection asks any more are dropped.
+            // Drop places at which no connection has asked lately.
             self.places.retain(|_, watched| {
                 let last = watched.asked_at.max(watched.answered_at).unwrap_or_default();
                 last.after_ns(FORGET_NS) > now
@@ -72,7 +73,7 @@ impl Watch {
         self.places.entry(place).or_default().asked_at.get_or_insert(now);
     }
 
-    /// Records that a connection which asked at `place` has heard its peer.
+    /// Records that the peer of a connection that asked at `place` has answered.
     pub(crate) fn on_answered(&mut self, now: Instant, place: PeerLink) {
         if let Some(watched) = self.places.get_mut(&place) {
             *watched = Watched { asked_at: None, answered_at: Some(now) };
@@ -80,11 +81,11 @@ impl Watch {
     }
 }
 
-/// How long other connections wait for an answer, in nanoseconds: long enough to detect an address
-/// without a listener, and for a round trip of a continent.
+/// How long other connections wait for an answer, in nanoseconds. This time is long enough to
+/// detect an address without a listener, and for the round trip of a continent.
 const ANSWER_WAIT_NS: u64 = 100_000_000;
 
-/// How long a place is remembered at which no connection asks, in nanoseconds.
+/// How long a place without questions stays in the list, in nanoseconds.
 const FORGET_NS: u64 = 60_000_000_000;
 
 #[cfg(test)]
