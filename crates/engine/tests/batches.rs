@@ -1,4 +1,5 @@
-//! Batches for drivers with segmentation offload, which send many frames for the price of one.
+//! Batches for drivers with segmentation offload. Such a driver sends many frames in one call, for
+//! the cost of one frame.
 
 mod pair;
 
@@ -8,13 +9,13 @@ use engine::{Closed, Emitted, EngineConfig};
 use pair::{LinkPlan, Pair};
 use semantics::OperationError;
 
-/// Bytes of an operation: 46 frames, the last of which is short.
+/// Bytes of an operation. They fill 46 frames, of which the last is short.
 const MESSAGE_BYTES: u32 = 65_536;
 
-/// Number of outstanding operations.
+/// Number of operations that are outstanding at a time.
 const IN_FLIGHT: u64 = 32;
 
-/// Number of places in memory that are written in turn.
+/// Number of places in memory. Consecutive operations write to different places.
 const PLACES: u64 = 32;
 
 /// Returns a connection over one link with segmentation offload and this rate, in bits per second.
@@ -28,8 +29,8 @@ fn offloading(rate: u64) -> Pair {
     pair
 }
 
-/// Posts `count` writes on the first host, with [`UNDER_WAY`] outstanding at a time, and waits for
-/// them.
+/// Posts `count` writes on the first host, with [`IN_FLIGHT`] outstanding at a time, and waits
+/// until all are complete.
 fn stream(pair: &mut Pair, count: u64) {
     let (mut posted, mut done) = (0, 0);
     while done < count {
@@ -46,8 +47,8 @@ fn stream(pair: &mut Pair, count: u64) {
     }
 }
 
-/// Returns how many messages the driver sends per 44 full frames, in a long stream over a link of
-/// this rate.
+/// Returns the number of driver messages per 44 full frames, in a long stream over a link with this
+/// rate. A driver message is what the driver sends in one system call.
 fn driver_messages(rate: u64) -> f64 {
     let mut pair = offloading(rate);
     stream(&mut pair, 200);
@@ -60,11 +61,12 @@ fn driver_messages(rate: u64) -> f64 {
 
 #[test]
 fn the_end_of_an_operation_does_not_divide_what_an_offloading_driver_sends_at_once() {
-    // The rates of hosts with 0.5 to 4 times the speed of a host that reaches 40 Gb/s. On slower
-    // hosts a batch is short anyway.
+    // These rates belong to hosts with 0.5 to 4 times the speed of a host that reaches 40 Gb/s. On
+    // slower hosts, batches are always short.
     for gigabits in [20, 40, 80, 160] {
         let messages = driver_messages(gigabits * 1_000_000_000);
-        // 2.3 to 2.9 if ends are not deferred, 1.5 to 2.1 if they are.
+        // Without deferred ends of operations, the value is 2.3 to 2.9. With them, it is 1.5 to
+        // 2.1.
         assert!(messages < 2.2, "{gigabits} Gb/s: {messages:.2} messages for 44 frames");
     }
 }
@@ -85,8 +87,8 @@ fn deferred_ends_arrive_where_frames_are_lost_and_drivers_are_full() {
 }
 
 //= protocol.md: packet.1
-/// A driver reports that it has no room, but the frames leave. Their numbers must not be reused,
-/// because the peer would take the later frames for duplicates.
+/// A driver reports that it has no room, but the frames leave. The sender must not reuse their
+/// numbers, because the peer would treat the later frames as duplicates.
 #[test]
 fn frames_that_leave_although_their_driver_had_no_room_do_no_harm() {
     let mut pair = offloading(40_000_000_000);
@@ -114,7 +116,7 @@ fn frames_that_leave_although_their_driver_had_no_room_do_no_harm() {
 }
 
 /// Asserts that all operations of a stream complete in order after its memory is gone, and that
-/// exactly one is at fault.
+/// exactly one of them reports the missing memory.
 fn assert_the_stream_ends(pair: &mut Pair, first: u64) {
     pair.run_for(5_000_000_000);
     let done = pair.done(0);
@@ -126,7 +128,8 @@ fn assert_the_stream_ends(pair: &mut Pair, first: u64) {
     pair.assert_idle();
 }
 
-/// Returns a stream that has found its rate, with the maximum number of operations outstanding.
+/// Returns a pair with a stream whose rate the sender has measured. The stream has the maximum
+/// number of operations outstanding.
 fn busy_stream() -> Pair {
     let mut pair = offloading(40_000_000_000);
     stream(&mut pair, 200);
@@ -143,7 +146,7 @@ fn deferred_ends_are_given_back_where_payload_is_unmapped() {
         let mut calls = 0;
         pair.take = Box::new(move |host, _, frames| {
             calls += u32::from(host == 0);
-            // A batch of one frame may be the Close.
+            // A batch of one frame may be the Close, which has no payload.
             if host == 0 && calls >= 3 && frames > frame.max(1) {
                 return Emitted::PayloadUnmapped(frame);
             }

@@ -1,5 +1,5 @@
-//! Tests that connections end as protocol.md §4.6 says, and that everything outstanding completes
-//! exactly once.
+//! Tests that connections end as protocol.md §4.6 says, and that every outstanding operation and
+//! receive completes exactly once.
 
 mod pair;
 
@@ -24,7 +24,7 @@ fn close(pair: &mut Pair, host: usize) {
     pair.hosts[host].engine.close(now, handle, b"bye").unwrap();
 }
 
-/// Posts operations of every kind in both directions, too many to be done at once.
+/// Posts operations of every kind in both directions, more than can complete at once.
 fn post_everything(pair: &mut Pair) {
     for host in 0..2 {
         for context in 0..4 {
@@ -90,9 +90,9 @@ fn what_is_outstanding_when_a_connection_closes_completes_once() {
     }
 }
 
-/// Sends `messages` messages from the first host to the second, which closes as soon as it has the
-/// last one. Each frame is lost with a probability of `lost` percent. Returns the results of the
-/// sends.
+/// Sends `messages` messages from the first host to the second, which closes the connection as soon
+/// as it has the last message. Each frame is lost with a probability of `lost` percent. Returns the
+/// results of the sends.
 fn sends_to_a_peer_that_closes_at_once(
     pair: &mut Pair,
     seed: u64,
@@ -165,7 +165,7 @@ fn a_close_that_does_not_report_what_was_delivered_is_a_close_all_the_same() {
     pair.turn(0);
     pair.filter = Box::new(|_, flight| {
         if flight.to == 0 && carries(&flight.bytes, |m| matches!(m, Control::Close { .. })) {
-            // The ack section follows the common header.
+            // Remove the ack section, which follows the common header.
             flight.bytes[1] &= !Flags::ACK.bits();
             flight.bytes.drain(12..24);
         }
@@ -217,7 +217,7 @@ fn closing_ends_although_no_answer_comes() {
     pair.run_for(1_000_000_000);
     assert_eq!(pair.hosts[0].engine.connection_count(), 0);
     assert!(pair.channels[0][0].frames - before <= 6);
-    // The other end notices by its own timeouts, or gets a Reset.
+    // The other end detects the close by its own timeouts, or gets a Reset.
     pair.set_up(0, 0, true);
     pair.run_for(10_000_000_000);
     assert_completed_once(&pair);
@@ -291,8 +291,8 @@ fn closing_while_accepting_leaves_nothing() {
 fn a_peer_that_acknowledges_what_was_not_sent_is_refused() {
     let mut pair = Pair::connected(1);
     pair.filter = Box::new(|_, flight| {
-        // In an Ack, the ack section follows the common header. Its first link block follows, with
-        // the packet number at offset 8.
+        // In an Ack, the ack section follows the common header, and the first link block follows
+        // the ack section's start. The packet number is at offset 8 of the block.
         let is_ack = decode(&flight.bytes).is_ok_and(|frame| {
             matches!(frame.header, Header::Ack)
                 && frame.acks.is_some_and(|a| a.blocks().count() > 0)

@@ -1,5 +1,5 @@
-//! Sending and receiving datagrams allocates nothing, once the maximum number of datagrams has
-//! waited.
+//! Sending and receiving datagrams does not allocate after the maximum number of datagrams has
+//! waited once.
 
 #[path = "../../runtime/tests/counting/mod.rs"]
 mod counting;
@@ -15,7 +15,7 @@ use pair::{Host, Pair, address};
 use semantics::{Piece, PieceList, Receive};
 use wire_edge::QueuePairNumber;
 
-/// Receives and datagrams per turn.
+/// Number of receives and datagrams per turn.
 const BURST: u64 = 64;
 
 fn open(host: &mut Host, number: u32) -> DatagramPort {
@@ -30,7 +30,8 @@ fn open(host: &mut Host, number: u32) -> DatagramPort {
     host.engine.open_datagram_port(request).expect("a port")
 }
 
-/// Sends a burst that the other host receives at once. Returns the number of datagrams received.
+/// Sends a burst of datagrams, which the other host receives at once. Returns the number of
+/// datagrams received.
 fn exchange(pair: &mut Pair, ports: [DatagramPort; 2], frame: &mut Vec<u8>) -> u64 {
     let now = pair.now;
     let [sender, receiver] = &mut pair.hosts;
@@ -72,7 +73,7 @@ fn exchange(pair: &mut Pair, ports: [DatagramPort; 2], frame: &mut Vec<u8>) -> u
     std::iter::from_fn(|| receiver.queue.poll()).count() as u64
 }
 
-/// This file has only one test, because allocations of other tests would be counted too.
+/// This file has only one test, because the test would also count allocations of other tests.
 #[test]
 fn ten_thousand_datagrams_allocate_nothing() {
     let mut pair = Pair::new(1);

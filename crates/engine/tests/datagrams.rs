@@ -1,4 +1,5 @@
-//! Datagrams between ports of two endpoints: what arrives, what is dropped, and what waits.
+//! Datagrams between ports of two endpoints: which of them arrive, which are dropped, and which
+//! wait.
 
 mod pair;
 
@@ -47,7 +48,7 @@ fn open(pair: &mut Pair, host: usize, own: u32) -> DatagramPort {
     pair.hosts[host].engine.open_datagram_port(request).expect("a port")
 }
 
-/// A datagram from the first host to the port of the second.
+/// Returns a datagram from the first host to the port of the second.
 fn to_other(context: u64) -> OutgoingDatagram {
     OutgoingDatagram {
         link: LinkId(0),
@@ -190,7 +191,7 @@ fn datagrams_that_find_no_receive_wait_for_one_in_their_order() {
     for context in 0..2 {
         receive(&mut pair, to, context * 200, 100, context);
     }
-    // A datagram that arrives now does not overtake the waiting ones.
+    // A datagram that arrives now does not overtake the ones that wait.
     deliver(&mut pair, GOOD(), b"3");
     for context in 2..5 {
         receive(&mut pair, to, context * 200, 100, context);
@@ -279,7 +280,7 @@ fn a_post_of_a_shared_receive_returns_that_a_datagram_waits() {
     assert_eq!(bodies, b"01");
     assert_eq!(contexts(&pair.done(1)), [0, 1]);
     share(&pair, &shared, 0, 100, 2);
-    // Datagrams that wait for a closed port are dropped.
+    // When a port is closed, the datagrams that wait for its receives are dropped.
     deliver(&mut pair, GOOD(), b"takes it");
     deliver(&mut pair, GOOD(), b"waits");
     pair.hosts[1].engine.close_datagram_port(ports[0]).expect("open");
@@ -489,7 +490,7 @@ fn memory_that_is_gone_fails_its_own_datagram_and_no_other() {
         post(&mut pair, from, &to_other(3), &two),
         Err(DatagramError::LocalAccess(_))
     ));
-    // A datagram whose payload the driver finds unmapped fails too.
+    // A datagram also fails if the driver finds its payload unmapped.
     send(&mut pair, from, 900, 4);
     send(&mut pair, from, 900, 5);
     let first = Rc::new(RefCell::new(true));
@@ -499,7 +500,7 @@ fn memory_that_is_gone_fails_its_own_datagram_and_no_other() {
     pair.turn(0);
     let results: Vec<_> = pair.done(0).iter().map(|done| (done.context, done.result)).collect();
     assert_eq!(results, [(4, Ok(())), (5, Err(OperationError::LocalAccess))]);
-    // A receive whose memory is gone completes with that error.
+    // A receive completes with an error if its memory is gone.
     let Host { engine, memory, domain, .. } = &mut pair.hosts[1];
     let sink = memory.register(*domain, mem::Buffer::new(4096), mem::Rights::ALL).expect("memory");
     let posted = Receive { region: sink.id, offset: 0, length: 100, context: 9 };

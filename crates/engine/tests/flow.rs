@@ -1,5 +1,5 @@
-//! Flow control, access to memory that is refused or gone, and drivers that accept only a part of a
-//! batch.
+//! Flow control, operations whose memory is gone or not accessible, and drivers that accept only a
+//! part of a batch.
 
 mod pair;
 
@@ -254,7 +254,7 @@ fn a_driver_may_take_any_part_of_a_batch_or_nothing_for_a_while() {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
             let dice = (state >> 33) as usize;
             if dice.is_multiple_of(50) {
-                // The driver is now and then full for longer than the shortest probe timeout.
+                // From time to time, the driver is full for longer than the shortest probe timeout.
                 full_until = clock.get().after_ns(dice as u64 % 2_000_000);
             }
             if clock.get() < full_until {
@@ -277,7 +277,7 @@ fn a_driver_may_take_any_part_of_a_batch_or_nothing_for_a_while() {
             (sum.0 + path.counters.frames_sent, sum.1 + path.counters.bytes_sent)
         });
         let seen: u64 = pair.channels[0].iter().map(|channel| channel.frames).sum();
-        // Handshake frames and frames refused by a full driver are not counted.
+        // The counters omit handshake frames, and frames that a full driver refused.
         let counted = counters.0;
         assert!(
             counted.abs_diff(seen) <= HANDSHAKE_FRAMES,
@@ -419,7 +419,7 @@ fn notifications_wait_for_an_application_that_does_not_poll() {
     pair.assert_idle();
 }
 
-/// Each answer acknowledges the frame that it answers, so a ping-pong takes one frame in each
+/// Each answer acknowledges the frame that it answers, so a ping-pong needs only one frame in each
 /// direction.
 #[test]
 fn two_ends_that_answer_each_other_send_nothing_but_answers() {
@@ -444,5 +444,5 @@ fn two_ends_that_answer_each_other_send_nothing_but_answers() {
     }
 }
 
-/// More frames than a handshake takes on two links.
+/// An upper limit for the frames of a handshake on two links.
 const HANDSHAKE_FRAMES: u64 = 8;

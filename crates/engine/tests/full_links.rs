@@ -16,11 +16,11 @@ fn an_acknowledgement_that_waits_for_a_full_link_leaves_no_timer_in_the_past() {
     let mut pair = Pair::connected(1);
     pair.take = Box::new(|host, _, frames| Emitted::Taken(if host == 1 { 0 } else { frames }));
     pair.write(0, 0, 100_000, 1);
-    // In each turn, the attempt to send this write finds the link full before acknowledgements are
-    // sent.
+    // In each turn, the engine tries to send this write before it sends acknowledgements, and finds
+    // the link full.
     pair.write(1, 200_000, 8, 2);
     pair.run_until(1_000_000, "the other host cannot send its frames", |pair| pair.hosts[1].more);
-    // The test network panics if a timer in the past makes time stand still.
+    // The test network panics if time stops because a timer lies in the past.
     pair.run_for(500_000);
     assert!(pair.hosts[1].engine.poll_timeout() > pair.now, "its driver would spin");
     pair.take = Box::new(|_, _, frames| Emitted::Taken(frames));
@@ -33,23 +33,23 @@ fn an_acknowledgement_that_waits_for_a_full_link_leaves_no_timer_in_the_past() {
 fn questions_that_wait_for_a_full_link_leave_no_timer_in_the_past() {
     let mut pair = Pair::new(1);
     pair.take = Box::new(|_, _, _| Emitted::Taken(0));
-    // More connections than replies may wait.
+    // The number of connections exceeds the number of replies that may wait.
     for _ in 0..QUESTIONS {
         pair.connect();
     }
-    // Each connection has to repeat its Hello now.
+    // At this time, each connection has to repeat its Hello.
     pair.turn(0);
     pair.now = pair.now.after_ns(100_000_000);
     pair.turn(0);
     assert!(pair.hosts[0].more && pair.frames == 0);
     assert!(pair.hosts[0].engine.poll_timeout() > pair.now, "its driver would spin");
-    // All Hellos go out as soon as there is room, without a timer.
+    // When the link has room, all Hellos leave at once, without a timer.
     pair.take = Box::new(|_, _, frames| Emitted::Taken(frames));
     pair.turn(0);
     assert!(pair.frames >= QUESTIONS, "{} frames", pair.frames);
 }
 
-/// More than the number of replies that may wait for links.
+/// A number of frames above the number of replies that may wait for links.
 const QUESTIONS: u64 = 300;
 
 #[test]
@@ -114,7 +114,8 @@ fn probes_of_the_path_mtu_that_a_full_driver_refuses_are_not_taken_for_lost() {
     let plan =
         LinkPlan { frame_bytes_max: 9000, frame_bytes_safe: 1200, rate: None, offloads: false };
     let mut pair = Pair::with(&[plan], EngineConfig::default());
-    // Each probe goes out in a batch of its own.
+    // The engine sends each probe in a separate batch. The driver refuses every second batch of one
+    // frame.
     let mut refuses = false;
     pair.take = Box::new(move |host, _, frames| {
         refuses = host == 0 && frames == 1 && !refuses;
@@ -136,8 +137,8 @@ struct Star {
     hosts: Vec<Host>,
     /// Frames in flight, with receiver and sender. They arrive in the next turn.
     wire: VecDeque<(usize, usize, Vec<u8>)>,
-    /// Decides how many of the frames for a host the driver of the first host accepts. Arguments:
-    /// host, frames.
+    /// Decides how many of the frames for a host the driver of the first host accepts. The
+    /// arguments are the host and the number of frames.
     take: Box<dyn FnMut(usize, usize) -> usize>,
     /// Number of frames that the first host sent to each host.
     sent: Vec<u64>,
@@ -261,7 +262,8 @@ fn a_peer_that_reads_no_more_of_its_memory_holds_up_no_other() {
         star.run(100);
         assert_eq!(star.done(), [10 + round]);
     }
-    // The stopped peer sends more Hellos than replies may wait. They hold up no other host either.
+    // The stopped peer sends more Hellos than replies may wait. These Hellos do not delay other
+    // hosts either.
     for _ in 0..300 {
         star.connect(1, 0);
     }

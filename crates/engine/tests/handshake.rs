@@ -39,7 +39,7 @@ fn frame(destination: u32, source: u32, version: u16, body: Handshake<'_>) -> Fl
     Flight { to: 1, link: 0, from: address(0, 0), bytes }
 }
 
-/// Returns the second host's answers to a frame.
+/// Returns the answers of the second host to a frame.
 fn answers(pair: &mut Pair, mut flight: Flight) -> Vec<Vec<u8>> {
     pair.deliver(&mut flight);
     pair.turn(1);
@@ -127,8 +127,8 @@ fn one_host_cannot_take_the_place_of_all_requests() {
     let mut pair = Pair::with(&[LinkPlan::default(); 6], config);
     pair.hosts[1].engine.listen(0);
     pair.hosts[1].accepts = false;
-    // Sends one more request from the address on this link. Returns whether it reaches the
-    // application.
+    // Sends one more request from the address on the given link. Returns whether the request
+    // reaches the application.
     let mut source = 0;
     let mut request = |pair: &mut Pair, link: u8| {
         source += 1;
@@ -145,7 +145,7 @@ fn one_host_cannot_take_the_place_of_all_requests() {
         |pair: &mut Pair, link, count| (0..count).filter(|_| request(pair, link)).count();
     assert_eq!(requests(&mut pair, 0, 20), 4);
     assert_eq!(requests(&mut pair, 1, 1), 1, "another host has its own share");
-    // Any answer of the application makes room.
+    // Any decision of the application makes room for another request.
     let waiting = |event: &Event| match event {
         Event::Requested { connection, .. } => Some(*connection),
         _ => None,
@@ -183,7 +183,8 @@ fn another_version_gets_ours_and_sends_its_own() {
     assert!(replies.len() == 1 && replies[0].len() <= 3 * length);
     let body = decode_handshake(&replies[0]).unwrap().body;
     assert_eq!(body, Handshake::VersionMismatch { lowest: 1, highest: 1 });
-    // For an initiator, the first answer is replaced by one of a peer with versions 2 and 3.
+    // Replace the first answer to an initiator by the answer of a peer that speaks versions 2 and
+    // 3.
     pair.filter = Box::new(|_, flight| {
         if flight.to == 0 {
             let id = decode_handshake(&flight.bytes).unwrap().destination;
@@ -350,7 +351,7 @@ fn a_restarted_peer_is_noticed_at_the_next_frame() {
     }
 }
 
-/// Nothing is in flight, so only the question for news is left to send.
+/// No packet is in flight, so only a question for news is left to send.
 #[test]
 fn a_peer_that_restarts_before_its_answer_arrives_is_noticed() {
     let mut pair = Pair::connected(1);
@@ -367,7 +368,7 @@ fn a_peer_that_restarts_before_its_answer_arrives_is_noticed() {
         pair.hosts[0].info().paths[0].in_flight_bytes == 0
     });
     pair.restart(1, 77);
-    // The first question must suffice, without a probe timeout.
+    // The first question must suffice to detect the restart, without a probe timeout.
     pair.run_for(2_500_000);
     assert_eq!(pair.hosts[0].closed(), [Closed::PeerRestarted]);
     let results: Vec<_> = pair.done(0).iter().map(|done| done.result).collect();

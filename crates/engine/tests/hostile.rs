@@ -1,5 +1,4 @@
-//! What peers and strangers can do to an endpoint, and what they cannot do (protocol.md §4.5, §7.3,
-//! §8).
+//! Attacks by peers and strangers, and the limits of their effects (protocol.md §4.5, §7.3, §8).
 
 mod pair;
 
@@ -17,14 +16,14 @@ use wire_edge::{
     decode, encode_acks, encode_header,
 };
 
-/// An attacker that replaces the first host and sends any frames in its name.
+/// An attacker that replaces the first host and sends arbitrary frames in its name.
 struct Rogue {
     /// The prefix of the last frame sent.
     prefix: Prefix,
 }
 
 impl Rogue {
-    /// Replaces the first host of a connected pair, which sends nothing from now on.
+    /// Replaces the first host of a connected pair. That host sends nothing after this call.
     fn replace(pair: &mut Pair) -> Self {
         let prefix = Rc::new(RefCell::new(None));
         let spied = Rc::clone(&prefix);
@@ -44,7 +43,7 @@ impl Rogue {
         Self { prefix: prefix.expect("the write was sent") }
     }
 
-    /// Returns a frame to the second host with these control messages on a link.
+    /// Returns a frame to the second host with these control messages, on the given link.
     fn control(&mut self, link: u8, from: PeerAddr, messages: &[Control<'_>]) -> Flight {
         let mut flight = self.frame(link, from, &Header::Control);
         for message in messages {
@@ -84,12 +83,12 @@ fn questions_that_are_asked_again_and_again_have_few_answers_in_flight() {
     assert!(most <= 4096, "{most} bytes without an acknowledgement");
 }
 
-/// The address of a host that sends nothing and answers nothing.
+/// Returns the address of a host that sends nothing and answers nothing.
 fn victim() -> PeerAddr {
     address(0, 9)
 }
 
-/// Lets time pass; all frames to the first host are lost.
+/// Advances time by `ms` milliseconds, during which all frames to the first host are lost.
 fn pass(pair: &mut Pair, ms: u32) {
     for _ in 0..ms {
         pair.wire.clear();
@@ -124,7 +123,7 @@ fn data_goes_to_no_address_that_has_not_answered() {
             pair.turn(1);
         }
         assert_eq!(pair.hosts[1].info().paths.len(), 2, "the link that has answered stays");
-        // The peer is still heard on its own link.
+        // The attacker still sends frames on its own link.
         for _ in 0..3000 {
             pass(&mut pair, 1);
             pair.deliver(&mut rogue.control(0, own, &[Control::Ping]));
@@ -174,7 +173,7 @@ fn an_address_that_has_not_answered_gets_three_times_what_it_sent() {
 }
 
 /// An attacker that asks for connections to the second host, over its first link, and never
-/// confirms one.
+/// confirms any of them.
 #[derive(Default)]
 struct Flood {
     asked: u32,
@@ -262,7 +261,7 @@ fn a_peer_that_never_confirms_leaves_room_for_others() {
         assert!(pair.hosts[1].engine.connection_count() <= 64 / 4 + 1);
     }
     assert_eq!(pair.hosts[0].established(), 1);
-    // Connections that were given up make room.
+    // When connections without confirmation end, they make room for others.
     pair.run_for(10_000_000_000);
     assert_eq!(pair.hosts[1].engine.connection_count(), 1);
 }
@@ -282,7 +281,7 @@ fn a_peer_that_never_confirms_holds_up_no_listener_for_long() {
             connect(&mut pair);
         }
         pair.run_for(1_000_000);
-        // The listener accepts requests one after the other, each when the one before is decided.
+        // The listener decides about one request at a time, and accepts each.
         for event in core::mem::take(&mut pair.hosts[1].events) {
             match event {
                 Event::Requested { connection, .. } => waiting.push(connection),
@@ -326,7 +325,7 @@ fn an_answer_does_not_reveal_whether_a_connection_lives() {
             rogue.prefix = Prefix { connection, epoch, ..prefix };
             let mut answer =
                 answer_to(&mut pair, rogue.control(0, from, &[Control::PathChallenge(1); 2]));
-            // These bytes name the connection.
+            // These bytes are the connection id, which is random.
             if let Some(id) = answer.get_mut(12..16) {
                 id.fill(0);
             }
@@ -389,7 +388,7 @@ fn requests_that_differ_in_epoch_or_service_are_two() {
 fn an_acknowledgement_may_take_away_the_link_on_which_it_came() {
     let config = EngineConfig::default().keep_alive_ns(3_000_000_000);
     let mut pair = Pair::connected_with(&[LinkPlan::default(); 2], config);
-    // The last frame of each end on each link.
+    // The prefix of the last frame that each end sent on each link.
     let sent: Rc<RefCell<[[Option<Prefix>; 3]; 2]>> = Rc::default();
     let is_cut = Rc::new(RefCell::new(false));
     let (spied, cut) = (Rc::clone(&sent), Rc::clone(&is_cut));
@@ -401,7 +400,7 @@ fn an_acknowledgement_may_take_away_the_link_on_which_it_came() {
         !*cut.borrow() || flight.link == 0
     });
     pair.run_for(4_000_000_000);
-    // A new link replaces one over the same pair.
+    // Replace a link by a new one over the same pair.
     let handle = pair.hosts[0].connection.unwrap();
     pair.hosts[0].engine.remove_path(handle, 1).unwrap();
     let now = pair.now;
@@ -412,13 +411,13 @@ fn an_acknowledgement_may_take_away_the_link_on_which_it_came() {
         paths.iter().map(|path| (path.index, path.state)).collect::<Vec<_>>()
     };
     assert_eq!(states(&pair), [(0, LinkState::Up), (2, LinkState::Up)]);
-    // The new link is suspected, and packets are in flight on it.
+    // Wait until the new link is suspect and packets are in flight on it.
     *is_cut.borrow_mut() = true;
     pair.run_until(10_000_000_000, "the link is suspected", |pair| {
         states(pair)[1].1 == LinkState::Suspect && pair.hosts[0].info().paths[1].in_flight_bytes > 0
     });
-    // The peer sends on the old link, as if it had removed all others, and acknowledges the packets
-    // in flight.
+    // The peer sends on the old link, as if it had removed all other links. The frame also
+    // acknowledges the packets in flight on the new link.
     let largest = sent.borrow()[0][2].unwrap().packet;
     let before = sent.borrow()[1][1].unwrap();
     let prefix = Prefix {

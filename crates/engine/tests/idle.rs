@@ -1,4 +1,4 @@
-//! The memory and work that an idle connection costs.
+//! The memory and the processor time that an idle connection costs.
 
 mod pair;
 
@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pair::Pair;
 
-/// Maximum heap bytes of an idle connection at one end, after it was used.
+/// Maximum heap bytes of an idle connection at one end, after the connection was used.
 const BYTES_MAX: usize = 1024;
 
 const CONNECTIONS: usize = 10_000;
 
-/// The system's allocator, with counts.
+/// The allocator of the system, with counts of its calls and bytes.
 struct Counted;
 
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: passes everything on to the system's allocator.
+// SAFETY: this type passes every call to the system's allocator.
 unsafe impl GlobalAlloc for Counted {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         BYTES.fetch_add(layout.size(), Ordering::Relaxed);
@@ -39,7 +39,7 @@ unsafe impl GlobalAlloc for Counted {
 #[global_allocator]
 static ALLOCATOR: Counted = Counted;
 
-// This file has only one test, because the counts are those of the process.
+// This file has only one test, because the counts cover the whole process.
 #[test]
 fn idle_connections_cost_little_memory_and_no_work() {
     let mut pair = Pair::connected(1);
@@ -74,7 +74,8 @@ fn idle_connections_cost_little_memory_and_no_work() {
     pair.assert_idle();
     assert!(each <= BYTES_MAX, "{each} bytes");
 
-    // While one connection works, the others are not visited, and nothing is allocated.
+    // While one connection works, the engine does not visit the other connections and does not
+    // allocate.
     pair.write(0, 0, 4_000_000, 1);
     pair.run_for(1_000_000_000);
     assert_eq!(pair.done(0).len(), 1);

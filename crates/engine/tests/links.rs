@@ -46,7 +46,8 @@ fn a_link_that_is_cut_one_way_in_a_transfer_costs_nothing_but_time_and_comes_bac
             let start = pair.now;
             println!("host {cut_host} is not heard on link {cut_link}");
             finish(&mut pair, 4_000_000, 1);
-            // One gigabit link takes 34 ms. A cut may delay that to at most a second.
+            // Over one gigabit link, the transfer takes 34 ms. If a link is cut, the transfer may
+            // take up to one second.
             assert!(pair.now.since_ns(start) < 1_000_000_000, "{cut_host} {cut_link}");
             pair.run_for(1_000_000_000);
             pair.set_up(cut_host, cut_link, true);
@@ -94,7 +95,7 @@ fn the_only_link_may_be_down_for_a_while_and_no_thread_spins() {
     let up = LinkEvent::Changed(caps(0, 0, &LinkPlan::default()));
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), up);
     finish(&mut pair, 1_000_000, 1);
-    // As before, but in the middle of a transfer: the loss is detected at once.
+    // Cut the link in the middle of a transfer: the loss is detected at once.
     pair.write(0, 0, 1_000_000, 1);
     pair.turn(0);
     pair.wire.clear();
@@ -148,8 +149,8 @@ fn links_are_added_and_removed_under_load_again_and_again() {
 fn the_link_of_the_handshake_may_go_before_the_target_knows_that_it_is_accepted() {
     let mut pair = Pair::new(2);
     pair.hosts[1].engine.listen(0);
-    // No connection frame passes on the first link, so the target never learns that its Accept
-    // arrived.
+    // The first link carries only handshake frames, so the target never learns there that its
+    // Accept arrived.
     pair.filter = Box::new(|_, flight| {
         let kind = wire_edge::peek(&flight.bytes).map(|(kind, ..)| kind);
         flight.link != 0 || kind == Ok(wire_edge::Kind::Handshake)
@@ -277,7 +278,7 @@ fn the_frame_size_is_found_and_given_up_again_when_large_frames_vanish() {
         assert!(found <= truth, "{found} bytes where {truth} pass");
         println!("frames of {truth} bytes pass, {found} found");
     }
-    // A report of the driver replaces what was measured.
+    // A report of the driver replaces the measured size.
     let larger =
         LinkPlan { frame_bytes_max: 1472, frame_bytes_safe: 1200, rate: None, offloads: false };
     let event = LinkEvent::Changed(caps(0, 0, &larger));
@@ -378,7 +379,7 @@ fn both_ends_may_take_away_different_links_at_the_same_time() {
             let plans = vec![GIGABIT; usize::from(links)];
             let mut pair = Pair::connected_with(&plans, EngineConfig::default());
             let handles = pair.hosts.each_ref().map(|host| host.connection.unwrap());
-            // Together, the two hosts remove all links.
+            // Each host removes some of the links, and the two hosts together remove all of them.
             for link in 0..links {
                 let host = removed[usize::from(link % 2)];
                 pair.hosts[host].engine.remove_path(handles[host], link).unwrap();
@@ -447,7 +448,7 @@ fn both_ends_may_add_the_same_link_at_the_same_time() {
 fn a_peer_that_restarts_while_its_only_link_is_down_says_so_on_one_that_was_taken_away_and_is_back()
 {
     let mut pair = Pair::with(&[GIGABIT; 3], EngineConfig::default());
-    // The third pair of links stays on trial, because no answer passes there.
+    // The third pair of links stays on trial, because no answer arrives on it.
     pair.set_up(1, 2, false);
     pair.establish();
     let handle = pair.hosts[0].connection.unwrap();
@@ -460,7 +461,7 @@ fn a_peer_that_restarts_while_its_only_link_is_down_says_so_on_one_that_was_take
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(0), LinkEvent::Down);
     pair.run_for(1_000_000);
     pair.restart(1, 9);
-    // A Reset from an address that has not answered says nothing about the peer.
+    // A Reset from an address that has not answered is no proof that the peer has restarted.
     pair.set_up(1, 2, true);
     pair.run_for(1_000_000_000);
     assert!(pair.hosts[0].closed().is_empty());
@@ -472,7 +473,8 @@ fn a_peer_that_restarts_while_its_only_link_is_down_says_so_on_one_that_was_take
     });
 }
 
-/// Acknowledgements of small frames postpone every timeout.
+/// Acknowledgements of small frames restart every timeout, so only their contents can show that
+/// large frames are lost.
 #[test]
 fn large_frames_that_vanish_among_small_ones_become_smaller_within_some_round_trips() {
     for truth in [1472, 4100] {
@@ -489,8 +491,8 @@ fn large_frames_that_vanish_among_small_ones_become_smaller_within_some_round_tr
         let begun = pair.now;
         let mut asked = 0;
         let mut done = Vec::new();
-        // The other host keeps posting reads of 8 and of 1250 bytes. So answers of all sizes that
-        // still pass are acknowledged all the time.
+        // The other host keeps posting reads of 8 and of 1250 bytes. So answers of small and of
+        // medium size arrive and are acknowledged all the time.
         while done.is_empty() {
             let (key, address) = pair.remote(0, 0);
             let sink = pair.hosts[1].region.id;
@@ -521,7 +523,7 @@ fn losses_by_chance_leave_the_frame_size_as_it_is() {
     pair.write(0, 0, 4_000_000, 1);
     finish(&mut pair, 4_000_000, 1);
     let probes = pair.hosts[0].info().paths[0].counters.mtu_probes_sent;
-    // Bursts of losses that affect large frames but not small ones.
+    // In bursts, large frames are lost but small ones are not.
     pair.filter = Box::new(|frame, flight| flight.bytes.len() < 1200 || frame % 16 > 1);
     for context in 0..20 {
         pair.write(0, 0, 4_000_000, context);

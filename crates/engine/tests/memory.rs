@@ -1,12 +1,12 @@
-//! Links over shared memory, which lose nothing: what is acknowledged on them, and when.
+//! Links over shared memory, which lose nothing: which packets are acknowledged on them, and when.
 
 mod pair;
 
 use engine::EngineConfig;
 use pair::{LinkPlan, Pair, share_memory};
 
-/// A ping-pong of small writes. Each answer reports deliveries. Packets are acknowledged only now
-/// and then, and all of them at the end.
+/// A ping-pong of small writes. Each answer reports deliveries. Acknowledgements of packets are
+/// rare, but at the end all packets are acknowledged.
 #[test]
 fn an_answer_reports_deliveries_at_once_and_packets_in_time() {
     let mut pair = near_pair();
@@ -72,7 +72,7 @@ fn near_pair() -> Pair {
     pair
 }
 
-/// Delay of a frame, in nanoseconds.
+/// Delay of a frame over shared memory, in nanoseconds.
 const NEAR_NS: u64 = 500;
 
 const ROUNDS: u64 = 200;

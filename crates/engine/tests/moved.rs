@@ -1,4 +1,4 @@
-//! Services that have moved: a peer that learns the new place asks there, once.
+//! Services that have moved: a peer that gets the new place of a service asks at that place, once.
 
 mod pair;
 
@@ -17,7 +17,7 @@ fn redirect_address() -> PeerAddr {
     PeerAddr::from(std::net::SocketAddr::from(([10, 0, 0, 2], 4000)))
 }
 
-/// Asks for a service at these places.
+/// Asks for a connection to a service at these places.
 fn connect(pair: &mut Pair, service: u32, places: &[PeerAddr]) {
     let Host { engine, domain, queue, .. } = &mut pair.hosts[0];
     let request = ConnectRequest {
@@ -31,7 +31,8 @@ fn connect(pair: &mut Pair, service: u32, places: &[PeerAddr]) {
     pair.hosts[0].connection = Some(engine.connect(pair.now, request).expect("asked for"));
 }
 
-/// Passes the last Hello of the first host to a door, and the door's answer back to the host.
+/// Passes the last Hello of the first host to a redirect port, and passes the answer of the
+/// redirect port to the host.
 fn answer(pair: &mut Pair, moved: Moved) {
     let hello = {
         let mut seen = None;
@@ -62,7 +63,7 @@ fn a_connection_is_made_where_the_service_is() {
     pair.write(0, 0, 100, 1);
     pair.run_for(10_000_000);
     assert_eq!(pair.done(0).len(), 1);
-    // All frames to the door were sent before its answer.
+    // The host sent all its frames to the redirect port before the answer arrived.
     assert!(pair.strays.is_empty());
 }
 

@@ -20,7 +20,8 @@ use wire_edge::{
 /// Frames that a test keeps for later use.
 type Kept = Rc<RefCell<Vec<Flight>>>;
 
-/// Keeps frames for which `is_kept` returns true. They are also delivered if `go_on`.
+/// Keeps frames for which `is_kept` returns true. If `go_on` is true, these frames also reach their
+/// receiver.
 fn keep(pair: &mut Pair, go_on: bool, is_kept: impl Fn(&Flight) -> bool + 'static) -> Kept {
     let kept = Kept::default();
     let keeps = Rc::clone(&kept);
@@ -43,7 +44,7 @@ fn is_accept(flight: &Flight) -> bool {
         .is_ok_and(|frame| matches!(frame.body, Handshake::Accept { .. }))
 }
 
-/// Returns the prefix of the last frame to host `to`, after a write with a long pause.
+/// Makes a write and a long pause. Returns the prefix of the last frame to host `to`.
 fn last_prefix(pair: &mut Pair, to: usize) -> Prefix {
     let frames = keep(pair, true, move |flight| flight.to == to && decode(&flight.bytes).is_ok());
     pair.write(1 - to, 0, 8, 0);
@@ -53,7 +54,7 @@ fn last_prefix(pair: &mut Pair, to: usize) -> Prefix {
     last.expect("a write has frames both ways")
 }
 
-/// A challenge in the name of the first host that opens a link.
+/// Returns a challenge that opens a link in the name of the first host.
 fn challenge(prefix: Prefix, link: u8, from: PeerAddr) -> Flight {
     let prefix =
         Prefix { link: LinkIndex(link), kind: Kind::Control, flags: Flags::NONE, ..prefix };
@@ -98,7 +99,8 @@ fn a_frame_from_another_address_than_that_of_its_link_is_dropped() {
 //= protocol.md: control.3
 #[test]
 fn the_responder_ignores_addresses_that_the_initiator_sends() {
-    // The responder has a spare link, on which it could try the addresses announced to it.
+    // The responder has an unused link, on which it could try the addresses that the initiator
+    // announced.
     let mut pair = Pair::new(2);
     pair.hosts[0].engine.detach_link(LinkId(1));
     pair.hosts[1].engine.listen(0);
@@ -128,7 +130,8 @@ fn a_reason_that_is_not_known_ends_a_connection_as_an_error() {
         let mut pair = Pair::connected(1);
         pair.filter = Box::new(move |_, flight| {
             if holds(&flight.bytes, |message| matches!(message, Control::Close { .. })) {
-                // The code follows the common header, the ack section, the type and the length.
+                // The reason code follows the common header, the ack section, the type and the
+                // length.
                 flight.bytes[26..28].copy_from_slice(&u16::to_le_bytes(code));
             }
             true
@@ -179,7 +182,7 @@ fn a_storm_of_first_hellos_has_few_answers() {
         pair.wire.clear();
     }
     assert_eq!(answers, 8_000);
-    // After 10 ms, a few more are answered.
+    // After 10 ms, the rate limit allows a few more answers.
     pair.now = pair.now.after_ns(10_000_000);
     for _ in 0..1_000 {
         pair.deliver(&mut hello.clone());
@@ -199,7 +202,7 @@ fn an_initiator_that_knows_that_its_request_waits_asks_seldom_and_does_not_give_
     pair.connect();
     pair.run_for(100_000_000);
     let hellos = keep(&mut pair, true, is_hello);
-    // Three times the silence budget.
+    // Wait for three times the silence budget.
     pair.run_for(15_000_000_000);
     let asked = hellos.borrow().len();
     assert!((15..=31).contains(&asked), "{asked} times, each half second or a quarter later");
@@ -306,13 +309,14 @@ fn a_reset_from_an_address_that_has_not_answered_is_ignored() {
         let from = if link == 0 { address(0, 0) } else { victim };
         Flight { to: 1, link: 0, from, bytes }
     };
-    // At least one challenge went to that address. Try all packet numbers that may have been used.
+    // At least one challenge was sent to that address. Try all packet numbers that the challenge
+    // may have had.
     for packet in 0..16 {
         pair.deliver(&mut reset(1, packet));
     }
     assert_eq!(pair.hosts[1].engine.counters().resets_ignored, 16);
     assert!(pair.hosts[1].closed().is_empty());
-    // A Reset for the link on which the peer has answered is believed.
+    // A Reset for the link on which the peer has answered ends the connection.
     pair.deliver(&mut reset(0, to_peer.packet));
     pair.turn(1);
     assert_eq!(pair.hosts[1].closed(), [Closed::PeerRestarted]);
@@ -437,8 +441,8 @@ fn of_two_pairs_under_one_index_that_of_the_initiator_stays() {
     for to in 0..2 {
         let mut pair = Pair::connected(2);
         let prefix = last_prefix(&mut pair, to);
-        // The real host must not run. It would end the connection because of acknowledgements of
-        // packets that it has not sent.
+        // The real host must not run. It would receive acknowledgements of packets that it has not
+        // sent, and end the connection.
         pair.hosts[1 - to].paused = true;
         let elsewhere = address(1 - to, 5);
         let forged = |pair: &mut Pair, packet: u32| {

@@ -1,4 +1,4 @@
-//! Queue pairs: the order of faults among operations, and receives that connections share
+//! Queue pairs: the order in which operations fail, and receives that connections share
 //! (protocol.md §5.8).
 
 mod pair;
@@ -26,7 +26,7 @@ impl Random {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// Returns a number from 0 up to, but not including, `below`.
+    /// Returns a number that is at least 0 and less than `below`.
     fn below(&mut self, below: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -55,7 +55,7 @@ fn results(done: &[Completion]) -> Vec<Result<(), OperationError>> {
     done.iter().map(|done| done.result).collect()
 }
 
-/// Returns a request that a peer may refuse, with this key.
+/// Returns a request with this key, which a peer may refuse.
 fn request(pair: &Pair, what: u64, key: RemoteKey) -> (Request, u32) {
     let (_, address) = pair.remote(1, 1 << 20);
     let sink = pair.hosts[0].region.id;
@@ -173,8 +173,8 @@ fn local_memory_that_goes_fails_its_operation_in_its_turn() {
     }
 }
 
-/// A connection has a pending acknowledgement, and cannot send its next operation because the
-/// memory is gone. A frame of another connection must not carry the acknowledgement.
+/// The memory of a connection's next operation is gone, while the connection has a pending
+/// acknowledgement. A frame of another connection must not carry that acknowledgement.
 #[test]
 fn acknowledgements_do_not_change_connections_where_memory_is_gone() {
     for (links, length) in [(1, 8), (1, 1000), (2, 8), (2, 1000)] {
@@ -183,12 +183,13 @@ fn acknowledgements_do_not_change_connections_where_memory_is_gone() {
         let second = [Some(pair.connect()), None];
         pair.run_for(SECOND_NS / 100);
         let second = [second[0], pair.hosts[1].connection];
-        // The first connection has a pending acknowledgement.
+        // Leave a pending acknowledgement on the first connection.
         (pair.hosts[0].connection, pair.hosts[1].connection) = (first[0], first[1]);
         pair.hosts[1].buffer.store_u64(64, 7);
         pair.write(1, 64, 8, 0);
         pair.turn(1);
-        // An outstanding operation of the connection itself keeps it from ending at once.
+        // This operation of the first connection stays outstanding, so the connection does not end
+        // at once.
         pair.write(0, 128, 8, 0);
         pair.turn(0);
         pair.run_until(SECOND_NS, "a write", |pair| pair.hosts[0].buffer.load_u64(64) == 7);
@@ -337,7 +338,7 @@ fn no_connection_of_a_thousand_starves_at_a_shared_queue() {
     pair.run_for(SECOND_NS);
     sent += pair.done(0).iter().filter(|done| done.result.is_ok()).count() as u64;
     let lost = CONNECTIONS as u64 * EACH - received.min(sent);
-    // When half of all messages were received, each connection had two or three turns.
+    // When half of all messages have arrived, every connection should have received some.
     let starved = starved.unwrap_or(CONNECTIONS);
     println!("figure: starved or lost: {}", starved as u64 + lost);
     assert_eq!((starved, lost), (0, 0));
@@ -350,8 +351,8 @@ fn a_peer_without_a_receive_is_no_sign_of_congestion() {
     let windows = [true, false].map(|shares| {
         let (mut pair, shared, _) = sharing(1, 1);
         if !shares {
-            // For comparison, with receives of the connection's own: without credit, no message is
-            // sent.
+            // For comparison: with receives of its own, a connection without credit sends no
+            // message.
             pair.hosts[1].terms.shared_receives = None;
             pair.connect();
             pair.run_for(SECOND_NS / 20);
@@ -434,7 +435,7 @@ fn a_message_that_waits_too_long_for_a_receive_fails_and_earlier_ones_do_not() {
         for context in 0..5 {
             pair.post(0, Request::Send { source }, 4000, context);
         }
-        // Each message waits for less than the limit, all together for longer.
+        // Each message waits for less than the limit, and all messages together wait for longer.
         for _ in 0..3 {
             pair.run_for(SECOND_NS * 8 / 10);
             post(&mut pair);
@@ -481,8 +482,8 @@ fn a_receive_without_memory_fails_when_a_message_comes_for_it_and_not_before() {
     let expected = [OperationError::RemoteOperation, OperationError::EndedByPeer].map(Err);
     assert_eq!(results(&pair.done(0)), expected);
 }
-/// Measures retransmissions while receives of a shared queue are posted one after the other:
-/// performance-notes, 47.
+/// Measures retransmissions while the test posts the receives of a shared queue one after the
+/// other: performance-notes, 47.
 #[test]
 #[ignore = "slow: run by hand, with --ignored --nocapture; prints the table of performance-notes, 47"]
 fn resends_where_shared_receives_run_dry() {
@@ -520,5 +521,5 @@ fn resends_where_shared_receives_run_dry() {
     }
 }
 
-/// Messages of one measurement.
+/// Number of messages of one measurement.
 const MESSAGES: u64 = 1000;

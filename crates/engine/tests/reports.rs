@@ -12,8 +12,7 @@ use semantics::OperationError;
 
 type Heads = Rc<RefCell<Vec<(u8, Evidence)>>>;
 
-/// Records each frame of the first host from now on: its link, and the part that a report would
-/// quote.
+/// Records each later frame of the first host: its link, and the part that a report would quote.
 fn spy(pair: &mut Pair, passes: bool) -> Heads {
     let heads = Heads::default();
     let noted = Rc::clone(&heads);
@@ -26,7 +25,7 @@ fn spy(pair: &mut Pair, passes: bool) -> Heads {
     heads
 }
 
-/// Removes the listener at all addresses of the second host.
+/// Ends the second host: no address of it has a listener any more.
 fn kill(pair: &mut Pair) -> Heads {
     let heads = spy(pair, false);
     pair.hosts[1].paused = true;
@@ -39,7 +38,7 @@ fn refuse(pair: &mut Pair, link: u8, evidence: Evidence) {
     pair.hosts[0].engine.handle_link_event(pair.now, LinkId(link), event);
 }
 
-/// Lets time pass, while the network refuses every frame.
+/// Advances time by `ns` nanoseconds, while the network refuses every frame.
 fn refuse_for(pair: &mut Pair, heads: &Heads, ns: u64) {
     let until = pair.now.after_ns(ns);
     loop {
@@ -81,7 +80,7 @@ fn a_peer_that_was_killed_is_noticed_within_a_second() {
     }
 }
 
-/// Creates resting connections of the first host to the second.
+/// Creates idle connections of the first host to the second, in compressed form.
 fn resting(connections: usize) -> Pair {
     let mut pair = Pair::connected(1);
     for _ in 1..connections {
@@ -122,7 +121,7 @@ fn a_peer_that_shares_memory_notices_at_once_that_the_other_was_killed_however_i
 fn what_one_connection_finds_out_of_an_address_holds_for_all_others() {
     let mut pair = resting(3);
     let heads = kill(&mut pair);
-    // The network reports only a few refusals. One connection uses them up.
+    // The network reports only a few refusals, and one connection causes all of them.
     pair.write(0, 0, 8, 1);
     refuse_for(&mut pair, &heads, SECOND_NS);
     assert_eq!(pair.hosts[0].closed(), [Closed::Refused(address(1, 0)); 3]);
@@ -199,7 +198,7 @@ fn no_report_ends_a_connection_whose_peer_answers() {
         pair.fill(0, 1 << 20);
         for round in 0..20 {
             pair.write(0, 0, if round % 4 == 0 { 8 } else { 1 << 20 }, round);
-            // Not even reports of an attacker that sees all frames end the connection.
+            // Even forged reports of an attacker that sees all frames do not end the connection.
             refuse_for(&mut pair, &heads, 10_000_000);
             for count in 0..100 {
                 let evidence = [Evidence::Hearsay, Evidence::Quoted([count; 16])];
@@ -312,7 +311,7 @@ fn a_forged_size_of_frames_holds_until_it_is_probed() {
     assert_eq!(size(&pair), 9000, "it quotes nothing that was sent");
     let heads = spy(&mut pair, true);
     for _ in 0..30 {
-        // Send the report while the connection is awake.
+        // Send the report while the connection is not compressed.
         pair.write(0, 0, 8, 1);
         pair.turn(0);
         too_big(&mut pair, Evidence::Hearsay);

@@ -1,4 +1,4 @@
-//! Resting connections take little memory and lose nothing.
+//! Compressed connections take little memory, and compression loses no state.
 
 mod pair;
 
@@ -9,19 +9,19 @@ use semantics::Request;
 
 const NEVER: u64 = u64::MAX;
 
-/// Creates a connection over `links` links that rests after `rest_ns` nanoseconds.
+/// Creates a connection over `links` links that is compressed after `rest_ns` idle nanoseconds.
 fn resting_after(rest_ns: u64, links: u8) -> Pair {
     let config = EngineConfig::default().rest_ns(rest_ns);
     Pair::connected_with(&vec![LinkPlan::default(); usize::from(links)], config)
 }
 
-/// Returns everything that both ends show of their connection.
+/// Returns the state of the connection, as both ends report it.
 fn state_of(pair: &Pair) -> String {
     format!("{:?} {:?}", pair.hosts[0].info(), pair.hosts[1].info())
 }
 
-/// Runs writes, reads and messages with pauses and lost frames. Returns what both ends show after
-/// each pause.
+/// Runs writes, reads and messages with pauses and lost frames. Returns the state that both ends
+/// report after each pause.
 fn history(rest_ns: u64, links: u8) -> Vec<String> {
     let mut pair = resting_after(rest_ns, links);
     let mut frames = 0_u32;

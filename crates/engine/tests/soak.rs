@@ -1,4 +1,5 @@
-//! Random faults for a while, then none. Each posted operation must have happened exactly once.
+//! Random faults for some time, then a period without faults. At the end, each posted operation
+//! must have happened exactly once.
 
 mod pair;
 
@@ -7,7 +8,7 @@ use engine::{Emitted, EngineConfig};
 use pair::{Host, LinkPlan, Pair, address, caps};
 use semantics::{CompletionKind, OperationFlags, Order, Request};
 
-/// Bytes of memory that each operation has for itself.
+/// Bytes of memory that each operation uses alone; number of operations of each host.
 const PLACE_BYTES: u64 = 16_384;
 const OPERATIONS: u64 = 100;
 
@@ -41,7 +42,7 @@ fn post(pair: &mut Pair, dice: &mut Dice, host: usize, context: u64) -> Completi
     let (request, length, kind) = match dice.roll(5) {
         0 | 1 => (Request::Write { source, key, address }, length, CompletionKind::Write),
         2 => {
-            // Bytes that are equal on both hosts from the start.
+            // At this offset, both hosts have equal bytes from the start.
             let same = 3_600_000;
             let address = pair.remote(1 - host, same).1;
             let read = Request::Read { sink, sink_offset: same, key, address };
@@ -83,7 +84,7 @@ fn disturb(pair: &mut Pair, dice: &mut Dice, links: u8) {
                 engine.add_path(now, connection.unwrap(), LinkId(link), address(1 - host, link));
         }
         6 => pair.hosts[host].paused ^= true,
-        // Frames sent from now on may overtake others or be overtaken.
+        // After this change, frames may overtake others or be overtaken.
         7 | 8 => {
             pair.channels[host][usize::from(link)].delay_ns = 1_000 + dice.roll(200_000);
         }
@@ -122,7 +123,7 @@ fn disturbed_pair(seed: u64, dice: &mut Dice, links: u8) -> Pair {
         .read_depth(1 + dice.roll(8) as u16)
         .operation_window([2, 16, 1024][dice.roll(3) as usize])
         .rest_ns([1, 1_000_000, u64::MAX][seed as usize % 3])
-        // Faults must not end the connection in this test.
+        // A long budget, because faults must not end the connection in this test.
         .silence_budget_ns(600_000_000_000);
     let mut pair = Pair::connected_with(&vec![plan; usize::from(links)], config);
     pair.hosts[0].buffer.write(3_600_000, &[0xee; 16_000]);
@@ -143,7 +144,7 @@ fn disturbed_pair(seed: u64, dice: &mut Dice, links: u8) -> Pair {
     pair
 }
 
-/// The operations that each host posted, in order.
+/// The kinds of the operations that each host posted, in order.
 type Posted = [Vec<CompletionKind>; 2];
 
 fn post_and_disturb(pair: &mut Pair, dice: &mut Dice, links: u8) -> Posted {
@@ -176,7 +177,8 @@ fn sends(kinds: &[CompletionKind]) -> u64 {
     kinds.iter().filter(|kind| **kind == CompletionKind::Send).count() as u64
 }
 
-/// Runs until everything is complete. Returns the completions of each host, with their contexts.
+/// Runs until all operations are complete. Returns the completions of each host, with their
+/// contexts.
 fn complete(pair: &mut Pair, seed: u64, kinds: &Posted) -> [Vec<(u64, CompletionKind)>; 2] {
     let mut done = [Vec::new(), Vec::new()];
     let mut received = [0, 0];

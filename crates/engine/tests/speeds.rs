@@ -1,5 +1,5 @@
-//! Measures costs for the acceptance table: two engines in one thread, with frames copied from one
-//! to the other.
+//! Measures costs for the acceptance table: two engines run in one thread, which copies the frames
+//! from one to the other.
 
 mod pair;
 
@@ -12,17 +12,18 @@ use mem::Payload;
 use pair::{Host, Pair, address};
 use semantics::{OperationFlags, Receive, Request, SharedReceives};
 
-/// Connections between the two engines. There are more connections than outstanding messages, so
-/// that each has at most one.
+/// Number of connections between the two engines. It exceeds the number of outstanding messages, so
+/// that each connection has at most one outstanding message.
 const CONNECTIONS: usize = 1000;
 
-/// Messages per connection in a round, and the number of outstanding messages.
+/// Messages per connection in a round; number of outstanding messages.
 const MESSAGES: u64 = 40;
 const IN_FLIGHT: u64 = 256;
 
 const MESSAGE_BYTES: u32 = 64;
 
-/// Connections that share one receive per outstanding message, or have one receive each.
+/// Many connections between two hosts. Either they share a queue with one receive per outstanding
+/// message, or each has one receive of its own.
 struct Setting {
     pair: Pair,
     shared: Option<Arc<SharedReceives>>,
@@ -35,7 +36,7 @@ impl Setting {
         let mut pair = Pair::new(1);
         for host in &mut pair.hosts {
             host.terms.queue_pair = true;
-            // Only messages may take time.
+            // Turn keep-alives off, because the test measures only messages.
             host.terms.grants.keep_alive_ns = Some(u64::MAX);
         }
         let shared = shares.then(|| Arc::new(SharedReceives::new(IN_FLIGHT as usize)));
@@ -81,7 +82,7 @@ impl Setting {
         }
     }
 
-    /// Runs a turn of both hosts at one time. Frames arrive at once.
+    /// Runs a turn of both hosts at the same time. Frames arrive at once.
     fn turn(&mut self) {
         self.pair.now = self.pair.now.after_ns(1_000);
         let now: Instant = self.pair.now;
@@ -119,7 +120,7 @@ impl Setting {
         }
     }
 
-    /// Sends messages to all connections in turn. Returns the nanoseconds per message.
+    /// Sends messages on all connections, one after the other. Returns the nanoseconds per message.
     #[expect(clippy::disallowed_methods, reason = "it measures")]
     fn round(&mut self) -> f64 {
         let flags = OperationFlags { signalled: true, ..OperationFlags::default() };

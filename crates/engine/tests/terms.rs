@@ -1,4 +1,4 @@
-//! Settings of a connection: whether it is a queue pair, and what it grants.
+//! Settings of a connection: whether the connection is a queue pair, and which limits it grants.
 
 mod pair;
 
@@ -38,7 +38,7 @@ fn a_connection_is_a_queue_pair_if_both_ends_want_that() {
             for host in &pair.hosts {
                 assert_eq!(host.info().queue_pair, wanted == [true, true], "{wanted:?}");
             }
-            // The result must not change when the connections rest.
+            // The result must be the same after the connections were compressed.
             pair.run_for(100_000_000);
             pair.hosts.iter_mut().for_each(|host| host.engine.rest());
         }
@@ -222,7 +222,8 @@ fn a_completion_that_finds_no_room_ends_its_queue_pair() {
     for receives in [false, true] {
         let mut pair = queue_pairs_with_room_for(if receives { [64, 4] } else { [4, 64] });
         let overrun = usize::from(receives);
-        // Another connection between the same endpoints, with room for completions.
+        // This is another connection between the same endpoints. Its queues have room for
+        // completions.
         let first = pair.hosts.each_ref().map(|host| host.connection);
         let queues = pair
             .hosts
@@ -249,7 +250,7 @@ fn a_completion_that_finds_no_room_ends_its_queue_pair() {
         let refused = Closed::PeerRefused(CloseReason::ResourceLimit);
         assert_eq!(pair.hosts[1 - overrun].closed(), [refused]);
         assert!(queues[overrun].is_overrun() && !queues[1 - overrun].is_overrun());
-        // The completions for which the queue had room are there.
+        // The queue still has the completions for which it had room.
         let kept: Vec<_> = std::iter::from_fn(|| queues[overrun].poll()).collect();
         assert_eq!(kept.iter().map(|done| done.context).collect::<Vec<_>>(), [0, 1, 2, 3]);
         assert!(kept.iter().all(|done| done.result.is_ok()));

@@ -1,7 +1,9 @@
 //! Two engines with real memory, and a network in virtual time between them.
 //!
-//! Every turn of a host checks two conditions: the host's timer is in the future unless the host
-//! has more to send, and time moves on.
+//! Every turn of a host checks two conditions:
+//!
+//! * The timer of the host is in the future, or the host has more to send.
+//! * Time advances.
 
 #![expect(dead_code, reason = "every test takes what it needs")]
 
@@ -33,9 +35,10 @@ pub(crate) const DELAY_NS: u64 = 20_000;
 pub(crate) struct LinkPlan {
     pub(crate) frame_bytes_max: u16,
     pub(crate) frame_bytes_safe: u16,
-    /// The rate of the network, in bits per second. The engine does not know it.
+    /// The rate of the network, in bits per second; `None` for no limit. The engine does not know
+    /// this rate.
     pub(crate) rate: Option<u64>,
-    /// Segmentation offload: many frames cost as little as one.
+    /// Whether the link has segmentation offload, with which many frames cost as little as one.
     pub(crate) offloads: bool,
 }
 
@@ -45,7 +48,7 @@ impl Default for LinkPlan {
     }
 }
 
-/// One end.
+/// One of the two hosts, and its end of the connection.
 pub(crate) struct Host {
     pub(crate) engine: Engine,
     pub(crate) memory: Arc<MemoryTable>,
@@ -56,13 +59,13 @@ pub(crate) struct Host {
     pub(crate) connection: Option<ConnectionHandle>,
     /// Events in the order of their arrival, including requests.
     pub(crate) events: Vec<Event>,
-    /// The last turn ended with more to send.
+    /// Whether the last turn ended with more to send.
     pub(crate) more: bool,
-    /// Whether requests are accepted at once.
+    /// Whether the host accepts requests at once.
     pub(crate) accepts: bool,
     /// Whether the host is suspended.
     pub(crate) paused: bool,
-    /// Terms for connecting and accepting.
+    /// Terms with which the host connects and accepts.
     pub(crate) terms: Terms,
 }
 
@@ -70,9 +73,9 @@ pub(crate) struct Host {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Channel {
     pub(crate) delay_ns: u64,
-    /// In bits per second.
+    /// Rate in bits per second; `None` for no limit.
     pub(crate) rate: Option<u64>,
-    /// Longer frames are lost.
+    /// Maximum bytes of a frame; longer frames are lost.
     pub(crate) frame_bytes_max: usize,
     pub(crate) up: bool,
     /// Maximum bytes that wait for the wire; further frames are dropped.
@@ -92,10 +95,11 @@ pub(crate) struct Flight {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Decides about a frame, which it may change: false drops it.
+/// Decides whether a frame is delivered: false drops it. May change the frame.
 pub(crate) type Filter = Box<dyn FnMut(u64, &mut Flight) -> bool>;
 
-/// Decides how many frames of a batch a driver accepts. Arguments: host, link, frames.
+/// Decides how many frames of a batch a driver accepts. The arguments are the host, the link and
+/// the number of frames.
 pub(crate) type Take = Box<dyn FnMut(usize, u8, usize) -> Emitted>;
 
 /// Two hosts and the network between them.
@@ -105,18 +109,18 @@ pub(crate) struct Pair {
     pub(crate) clock: Rc<Cell<Instant>>,
     pub(crate) hosts: [Host; 2],
     pub(crate) wire: BTreeMap<(Instant, u64), Flight>,
-    /// By sending host and link.
+    /// The channels of each host, by link.
     pub(crate) channels: [Vec<Channel>; 2],
     pub(crate) frames: u64,
-    /// Number of messages per sending host, as a driver with segmentation offload would send them:
-    /// equal frames, and a shorter one at the end.
+    /// Number of messages that a driver with segmentation offload would send, for each sending
+    /// host. One message carries frames of equal size, and at its end possibly a shorter one.
     pub(crate) messages: [u64; 2],
     pub(crate) filter: Filter,
     pub(crate) take: Take,
-    /// Frames and bytes to addresses of neither host.
+    /// Number of frames and bytes sent to addresses that belong to neither host.
     pub(crate) strays: BTreeMap<[u8; 20], (u64, u64)>,
     plans: Vec<LinkPlan>,
-    /// Number of turns since time last moved.
+    /// Number of turns since time last advanced.
     turns: u32,
 }
 
@@ -292,7 +296,7 @@ impl Pair {
         handle
     }
 
-    /// Replaces a host by one without any state.
+    /// Replaces a host by a new one without any state.
     pub(crate) fn restart(&mut self, host: usize, seed: u8) {
         self.hosts[host] = Host::new(host, seed, &self.plans, EngineConfig::default());
         if host == 1 {
@@ -300,14 +304,14 @@ impl Pair {
         }
     }
 
-    /// Runs one turn of a host: timers, outgoing frames, events.
+    /// Runs one turn of a host: timers, frames to send, events.
     pub(crate) fn turn(&mut self, host: usize) {
         if self.hosts[host].paused {
             return;
         }
         self.news(host);
         let now = self.now;
-        // An input may have made something due for which no timer is set yet.
+        // An input may have made some work due at once, before the engine sets a timer for it.
         for _ in 0..3 {
             let Host { engine, memory, .. } = &mut self.hosts[host];
             if engine.poll_timeout() <= now {
@@ -336,7 +340,7 @@ impl Pair {
             let mut full = false;
             *more = engine.poll_transmit(now, &access, &mut |link, batch: &TxBatch| {
                 let verdict = take(host, link.0, batch.len());
-                // Frames of which the driver does not know whether they left do leave here.
+                // If the driver does not know whether frames left, they do leave in this test.
                 let (taken, leaving) = match verdict {
                     Emitted::Taken(taken) => (taken, taken),
                     Emitted::Doubtful { taken, doubtful } => (taken, taken + doubtful),
@@ -419,8 +423,8 @@ impl Pair {
         engine.handle_frame(self.now, &memory.access(), LinkId(flight.link), frame);
     }
 
-    /// Runs one turn of both hosts, and advances time to the next event. Returns false if that is
-    /// after `until`.
+    /// Runs one turn of both hosts, and advances time to the next event. Returns false if the next
+    /// event is after `until`.
     pub(crate) fn step(&mut self, until: Instant) -> bool {
         self.turn(0);
         self.turn(1);
@@ -448,7 +452,7 @@ impl Pair {
             let number = entry.key().1;
             let mut flight = entry.remove();
             if self.hosts[flight.to].paused {
-                // The frame waits in the host's buffers.
+                // The host is suspended, so the frame waits in its buffers.
                 self.wire.insert((self.now.after_ns(PAUSE_NS), number), flight);
             } else {
                 self.deliver(&mut flight);
@@ -496,7 +500,7 @@ impl Pair {
         self.try_post(host, request, length, context, flags).unwrap();
     }
 
-    /// Posts a request, with an immediate if one is given.
+    /// Posts a request, with the immediate `immediate` if there is one.
     pub(crate) fn post_with(
         &mut self,
         host: usize,
@@ -511,7 +515,8 @@ impl Pair {
         engine.post(&memory.access(), connection.unwrap(), &operation).unwrap();
     }
 
-    /// Posts a write of bytes to the same offset in the other host's memory.
+    /// Posts a write of bytes to the other host's memory, at the offset that the bytes have at this
+    /// host.
     pub(crate) fn write(&mut self, host: usize, offset: u64, length: u32, context: u64) {
         let (key, address) = self.remote(1 - host, offset);
         let source = self.source(host, offset);
@@ -541,7 +546,7 @@ impl Pair {
         self.hosts[host].buffer.write(0, &pattern);
     }
 
-    /// Returns whether the first bytes of both memories are equal.
+    /// Returns whether the first `bytes` bytes of both memories are equal.
     pub(crate) fn same(&self, bytes: u64) -> bool {
         let read = |host: usize| {
             let mut out = vec![0; bytes as usize];
@@ -604,5 +609,5 @@ impl Channel {
 /// Pause between checks of a suspended host's buffers, in nanoseconds.
 const PAUSE_NS: u64 = 100_000;
 
-/// Pause before a full driver is tried again, in nanoseconds.
+/// Pause before the engine tries a full driver again, in nanoseconds.
 const RETRY_NS: u64 = 10_000;
