@@ -8,8 +8,8 @@ use crate::{DecodeError, PeerAddr};
 pub(crate) const ADDRESS_BYTES: usize = layout_end(Layout::Address);
 
 //= protocol.md: address.1
-/// Decodes an address. Rejects unknown families, and bytes other than 0 where the family has none,
-/// so that equal addresses have equal bytes.
+/// Decodes an address. Rejects unknown families. Rejects nonzero values in bytes that the family
+/// does not use, so that equal addresses have equal bytes.
 pub(crate) fn decode_address(bytes: &[u8; ADDRESS_BYTES]) -> Result<PeerAddr, DecodeError> {
     let host = get!(bytes, fields::HOST);
     let used = match u8::from_le_bytes(get!(bytes, fields::FAMILY)) {
@@ -23,8 +23,8 @@ pub(crate) fn decode_address(bytes: &[u8; ADDRESS_BYTES]) -> Result<PeerAddr, De
     if zero { Ok(PeerAddr(*bytes)) } else { Err(DecodeError::Address(*bytes)) }
 }
 
-/// The addresses of an endpoint's links, in the order of link identifiers. Either a slice to
-/// encode, or checked and borrowed from a frame.
+/// The addresses of an endpoint's links, in the order of link identifiers. The list is either a
+/// slice to encode, or checked bytes of a frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses<'a>(AddressSource<'a>);
 

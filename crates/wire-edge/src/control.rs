@@ -21,24 +21,24 @@ const GONE_BYTES: usize = layout_end(Layout::Gone);
 const NOT_READY_BYTES: usize = layout_end(Layout::NotReady);
 const _: () = assert!(CLOSE_BYTES + CLOSE_PRIVATE_BYTES_MAX <= u8::MAX as usize);
 
-/// The use that may be made of a link.
+/// How the peer may use a link.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum LinkStatus {
-    /// The link may be used for all frames.
+    /// The link may carry all frames.
     Available = 1,
-    /// The link may be used only while no available link works.
+    /// The link may carry data only while no available link works.
     Backup = 2,
-    /// The link must not be used at present.
+    /// The link must not carry data at present.
     Down = 3,
-    /// The link is removed, and its index is free.
+    /// The sender has removed the link, and the index is free.
     Removed = 4,
 }
 
 /// A control message, borrowed from its frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Control<'a> {
-    /// Padding: received with a body of any bytes, sent without a body.
+    /// Padding. The receiver ignores the body; the sender writes no body.
     Padding,
     /// Asks for an acknowledgement.
     Ping,
@@ -46,13 +46,13 @@ pub enum Control<'a> {
     PathChallenge(u64),
     /// The answer to a [`Control::PathChallenge`].
     PathResponse(u64),
-    /// Announces the new status of a link.
+    /// Reports the status of a link.
     LinkStatus(LinkIndex, LinkStatus),
     /// Ends the connection.
     Close {
         /// Why the connection ends.
         reason: CloseReason,
-        /// The operation that caused the error, or 0.
+        /// The operation that caused the close, or 0.
         operation: OperationNumber,
         /// Data of the application, at most [`CLOSE_PRIVATE_BYTES_MAX`] bytes.
         private_data: &'a [u8],
@@ -64,11 +64,11 @@ pub enum Control<'a> {
     /// A bit mask of link indices: the links that the sender has and on which the peer has
     /// answered. Asks for an acknowledgement.
     Links(u16),
-    /// The answer to this read cannot be retransmitted, because its memory is gone.
+    /// Reports that the answer to this read cannot be retransmitted, because its memory is gone.
     Gone(OperationNumber),
-    /// No receive is posted for this message now, so its frames were refused.
+    /// Reports that no receive is posted for this message, and that its frames were refused.
     NotReady(MessageNumber),
-    /// Receives are posted again, after [`Control::NotReady`].
+    /// Reports that receives are posted again, after [`Control::NotReady`].
     Ready,
 }
 
@@ -112,8 +112,8 @@ fn fill(body: &mut [u8], fields: &[u8], tail: &[u8]) -> usize {
     length
 }
 
-/// Returns an iterator over the messages in the payload of a control frame. It skips messages of
-/// unknown type and ends after the first error.
+/// Returns an iterator over the messages in the payload of a control frame. The iterator skips
+/// messages of unknown type and ends after the first error.
 pub const fn control_messages(payload: &[u8]) -> ControlMessages<'_> {
     ControlMessages { rest: payload }
 }

@@ -1,4 +1,5 @@
-//! Datagrams: frames from queue pair to queue pair, without a connection (protocol.md §10).
+//! Datagrams: frames from one queue pair to another or to a group, without a connection
+//! (protocol.md §10).
 
 use crate::fields::{self, Layout, layout_end};
 use crate::octets::{get, put};
@@ -15,7 +16,7 @@ pub struct Datagram {
     pub destination: QueuePairNumber,
     /// Queue pair number of the sender.
     pub source: QueuePairNumber,
-    /// Queue key; it must equal the receiver's.
+    /// Queue key. The receiver accepts the datagram only if this key equals its own.
     pub key: u32,
     /// Immediate data, delivered with the completion.
     pub immediate: Option<u32>,
@@ -42,8 +43,8 @@ impl Datagram {
 }
 
 //= protocol.md: datagram.1
-/// Decodes the header of a datagram; returns it and the payload after it. If the payload is
-/// elsewhere, `bytes` must end with the header.
+/// Decodes the header of a datagram; returns the header and the payload after it. If the payload is
+/// stored elsewhere, `bytes` must end with the header.
 ///
 /// # Errors
 /// The frame is malformed.
@@ -105,7 +106,7 @@ pub fn route_header(from: PeerAddr, to: PeerAddr, payload_bytes: u16) -> [u8; RO
 /// Next-header value of an `InfiniBand` packet (volume 1, 8.3).
 const NEXT_HEADER: u8 = 0x1b;
 
-/// Largest possible hop limit, because routers are not counted.
+/// The largest hop limit, because routers on the route are not counted.
 const HOP_LIMIT: u8 = 0xff;
 
 #[cfg(test)]
@@ -173,7 +174,8 @@ mod tests {
             0xad, 0xde,
         ];
         assert_eq!(datagram.encode(), bytes);
-        // Other flags are ignored, and so is the immediate if its flag is not set.
+        // Other flags are ignored. If the flag of the immediate is not set, the bytes of the
+        // immediate are ignored too.
         let mut odd = bytes;
         odd[1] = 0x6f;
         let plain = Datagram { immediate: None, solicited: false, ..datagram };

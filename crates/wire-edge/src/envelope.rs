@@ -1,10 +1,11 @@
-//! The envelope of a frame on raw Ethernet. It has the fields that UDP and IP provide elsewhere.
+//! The envelope of a frame on raw Ethernet. It has the fields that a frame in a UDP datagram gets
+//! from UDP and IP.
 
 use crate::DecodeError;
 use crate::fields::{self, Field, Layout, layout_end};
 use crate::octets::{get, put};
 
-/// Size of an envelope in bytes. It is between the `EtherType` and the frame.
+/// Size of an envelope in bytes. The envelope is between the `EtherType` and the frame.
 pub const ENVELOPE_BYTES: usize = layout_end(Layout::Envelope);
 
 /// The default `EtherType`: the first one that IEEE 802 reserves for local experiments.
@@ -16,16 +17,16 @@ pub const ETHERTYPE_DEFAULT: u16 = 0x88b5;
 pub enum EnvelopeKind {
     /// An edge frame.
     Frame = 1,
-    /// No content: asks by broadcast which station receives at the destination port.
+    /// Has no content. Asks by broadcast which station receives at the destination port.
     Discover = 2,
-    /// No content: answers a Discover, to the port and station that sent it.
+    /// Has no content. Answers a Discover, to the port and station that sent it.
     Here = 3,
 }
 
 /// The start of every edge frame and message on raw Ethernet.
 ///
-/// An Ethernet header contains neither the length of a short frame nor the endpoint on the host,
-/// and virtual Ethernet has no check sequence.
+/// An Ethernet header contains neither the length of a short frame nor the number of the endpoint
+/// on the host. On virtual Ethernet, frames have no check sequence. The envelope adds these fields.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Envelope {
     /// The kind of the content.
@@ -41,7 +42,8 @@ pub struct Envelope {
     pub checksum: u32,
 }
 
-/// Number of bytes of an envelope that the checksum covers: all before the checksum.
+/// Number of bytes of an envelope that the checksum covers. These are all bytes before the
+/// checksum.
 pub const ENVELOPE_BYTES_COVERED: usize = fields::ENVELOPE_CHECKSUM.offset;
 
 impl Envelope {
@@ -58,7 +60,7 @@ impl Envelope {
         bytes
     }
 
-    /// Decodes the bytes after the `EtherType`; returns the envelope and its content without
+    /// Decodes the bytes after the `EtherType`; returns the envelope and its content, without
     /// padding. Does not verify the checksum.
     ///
     /// # Errors

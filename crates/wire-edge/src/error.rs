@@ -2,8 +2,8 @@
 
 use crate::{Flags, Kind, LinkIndex};
 
-/// Why bytes from a peer are malformed, one variant per cause. The bytes are dropped and the cause
-/// is counted.
+/// Why bytes from a peer are malformed, one variant per cause. The receiver drops the bytes and
+/// counts the cause.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -17,7 +17,7 @@ pub enum DecodeError {
         /// Number of bytes left.
         found: usize,
     },
-    /// Bytes follow the last part of a frame whose fields determine its length.
+    /// Bytes follow the last part of a frame, although its fields say that it ends there.
     #[error("{bytes} bytes follow the end of {part}")]
     Trailing {
         /// The last part.
@@ -28,28 +28,29 @@ pub enum DecodeError {
     /// The kind nibble has a reserved value.
     #[error("frame of reserved kind {0}")]
     Kind(u8),
-    /// A handshake frame where a connection frame was expected.
+    /// The frame is a handshake frame, but a connection frame was expected.
     #[error("a handshake frame is not a connection frame")]
     Handshake,
-    /// A datagram where a connection frame was expected.
+    /// The frame is a datagram, but a connection frame was expected.
     #[error("a datagram is not a connection frame")]
     Datagram,
-    /// Another frame where a datagram was expected.
+    /// The frame is of this kind, but a datagram was expected.
     #[error("a frame of kind {0:?} is not a datagram")]
     NotDatagram(Kind),
-    /// A datagram with a link index in the high nibble of its first byte.
+    /// The first byte of a datagram has a link index in its high nibble.
     #[error("datagram with link index {0}, not 0")]
     DatagramLink(u8),
-    /// A connection frame where a handshake frame was expected.
+    /// The frame is of this kind, but a handshake frame was expected.
     #[error("a frame of kind {0:?} is not a handshake frame")]
     NotHandshake(Kind),
-    /// A handshake frame with a link index in the high nibble of its first byte.
+    /// The first byte of a handshake frame has a link index in its high nibble.
     #[error("handshake frame with link index {0}, not 0")]
     HandshakeLink(u8),
     /// The magic of the preamble is not "ETHN".
     #[error("handshake frame with magic {0:02x?}")]
     Magic([u8; 4]),
-    /// The frame has another version; [`crate::preamble`] returns the address to answer.
+    /// The frame has this version, which the receiver does not support. [`crate::preamble`] returns
+    /// the ids for an answer.
     #[error("handshake frame of version {0}, not {own}", own = crate::VERSION)]
     Version(u16),
     /// The step of the handshake is unknown.
@@ -101,13 +102,13 @@ pub enum DecodeError {
         /// Number of bytes.
         length: u64,
     },
-    /// A Write, Send or `ReadResponse` frame without payload that is not an empty operation.
+    /// A Write, Send or `ReadResponse` frame has no payload, and its operation is not empty.
     #[error("frame without payload at offset {offset}")]
     PayloadEmpty {
         /// The frame's offset.
         offset: u32,
     },
-    /// Two blocks of an ack section name one link.
+    /// Two blocks of an ack section have the same link.
     #[error("ack section with two blocks for link {0:?}")]
     AckLinkTwice(LinkIndex),
     /// A Control frame contains no message.
@@ -121,7 +122,7 @@ pub enum DecodeError {
         /// Length of the body in bytes.
         found: usize,
     },
-    /// An address has an unknown family, or bytes that its family does not use are not 0.
+    /// An address has an unknown family, or a nonzero value in a byte that its family does not use.
     #[error("malformed address {0:02x?}")]
     Address([u8; 20]),
 }

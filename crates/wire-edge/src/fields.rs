@@ -1,9 +1,10 @@
 //! A table of every field of every frame.
 //!
-//! The codec uses offsets, sizes and ranges from these constants at compile time. The Wireshark
-//! dissector is generated from the same table. Offsets in layouts of connection headers count from
-//! the start of the frame, as in protocol.md. Offsets in all other layouts count from the start of
-//! the layout.
+//! At compile time, the codec takes offsets, sizes and ranges from these constants. The same table
+//! generates the Wireshark dissector.
+//!
+//! In layouts of connection headers, offsets count from the start of the frame, as in protocol.md.
+//! In all other layouts, offsets count from the start of the layout.
 
 use crate::{
     AtomicOpcode, CloseReason, EnvelopeKind, Features, Flags, Kind, LinkStatus, RejectReason,
@@ -21,9 +22,9 @@ pub enum Layout {
     Operation,
     /// Offset of the payload within the operation.
     Offset,
-    /// Length of a read: in a `ReadRequest`, at the position of the offset.
+    /// Length of a read. In a `ReadRequest`, this field has the position of the offset.
     Length,
-    /// Atomic operation: in an Atomic, at the position of the offset.
+    /// Atomic operation. In an Atomic, this field has the position of the offset.
     Opcode,
     /// Message number of a Send.
     Message,
@@ -31,7 +32,7 @@ pub enum Layout {
     Tagged,
     /// Immediate data, after the headers.
     Immediate,
-    /// Key in the last frame of a `SendInvalidate`, at the position of the immediate.
+    /// Key in the last frame of a `SendInvalidate`. It has the position of the immediate.
     Invalidated,
     /// Operands of an Atomic.
     Operands,
@@ -67,7 +68,7 @@ pub enum Layout {
     Counts,
     /// Body of Reject; private data follows.
     Reject,
-    /// Private data of a Reject that names the endpoint with the service.
+    /// Private data of a Reject that redirects to the endpoint with the service.
     Moved,
     /// Body of Reset.
     Reset,
@@ -77,7 +78,7 @@ pub enum Layout {
     Datagram,
 }
 
-/// The interpretation of a field's bytes.
+/// How to interpret the bytes of a field.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Value {
     /// An unsigned number.
@@ -118,11 +119,11 @@ pub struct Field {
     pub layout: Layout,
     /// The field's name in protocol.md.
     pub name: &'static str,
-    /// Offset of the first byte, in bytes; [`fields`](self) describes its origin.
+    /// Offset of the first byte, in bytes. [`fields`](self) says from where offsets count.
     pub offset: usize,
     /// Size in bytes.
     pub size: usize,
-    /// The interpretation of the bytes.
+    /// How to interpret the bytes.
     pub value: Value,
     /// Smallest and largest number that a decoder accepts.
     pub range: (u64, u64),
@@ -143,18 +144,19 @@ impl Field {
     }
 }
 
-/// The parts of a kind of frame: common header, headers, ack section, rest.
+/// The parts of a connection frame of one kind: common header, headers, ack section, rest.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct KindLayout {
     /// The kind.
     pub kind: Kind,
     /// Layouts after the common header.
     pub headers: &'static [Layout],
-    /// Flags that must be set.
+    /// Flags that a frame of this kind must have.
     pub required: Flags,
-    /// Flags that must not be set, because they announce parts that the kind does not have.
+    /// Flags that a frame of this kind must not have, because they announce parts that the kind
+    /// lacks.
     pub forbidden: Flags,
-    /// Flags that must be set if LAST is.
+    /// Flags that a frame with LAST must have.
     pub with_last: Flags,
     /// The layout that the flag IMMEDIATE announces; it follows the headers.
     pub immediate: Layout,
@@ -171,7 +173,7 @@ pub enum Rest {
     Payload,
     /// Control messages, at least one.
     Messages,
-    /// Padding, ignored.
+    /// Padding, which the receiver ignores.
     Padding,
 }
 
@@ -336,7 +338,7 @@ pub const fn layout_end(layout: Layout) -> usize {
     end
 }
 
-/// "ETHN", the magic number of handshake frames. It follows kind, step and version.
+/// "ETHN", the magic number of handshake frames. It follows the kind, the step and the version.
 pub const MAGIC_BYTES: [u8; 4] = *b"ETHN";
 
 const fn name(value: u64, name: &'static str) -> Name {

@@ -66,24 +66,26 @@ impl Kind {
     }
 }
 
-/// Flags of a connection frame (protocol.md §3.1). A flag without meaning for a kind is sent as 0
-/// and ignored, unless a header or section depends on it.
+/// Flags of a connection frame (protocol.md §3.1). If a flag has no meaning for a kind, senders
+/// clear it and receivers ignore it. But a flag that announces a part which the kind lacks is an
+/// error.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Flags(pub u8);
 
 impl Flags {
     /// The frame contains the last byte of the operation.
     pub const LAST: Self = Self(1 << 0);
-    /// No byte of this operation is placed or delivered before all earlier operations are
-    /// delivered.
+    /// Before all earlier operations are delivered, the receiver neither places nor delivers this
+    /// operation.
     pub const FENCE_BEFORE: Self = Self(1 << 1);
-    /// Later operations carry `FENCE_BEFORE` until this one is delivered and answered; informative.
+    /// Informs the receiver that later operations carry `FENCE_BEFORE` until this operation is
+    /// delivered and answered.
     pub const FENCE_AFTER: Self = Self(1 << 2);
     /// The strict ordering rules apply to this operation.
     pub const STRICT: Self = Self(1 << 3);
-    /// An immediate follows the operation's header; in a `SendInvalidate`, a key.
+    /// An immediate follows the header of the operation. In a `SendInvalidate`, a key follows.
     pub const IMMEDIATE: Self = Self(1 << 4);
-    /// The receiver acknowledges at once.
+    /// The receiver must acknowledge soon (protocol.md §6.2).
     pub const ACK_NOW: Self = Self(1 << 5);
     /// An ack section follows the headers.
     pub const ACK: Self = Self(1 << 6);

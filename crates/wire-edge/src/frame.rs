@@ -12,7 +12,7 @@ use crate::{
 pub const COMMON_BYTES: usize = layout_end(Layout::Common);
 /// Size of the largest header of any kind, in bytes from the start of the frame.
 pub const HEADER_BYTES_MAX: usize = ATOMIC_BYTES;
-/// Maximum number of bytes of one operation.
+/// Maximum length of one operation, in bytes.
 pub const OPERATION_BYTES_MAX: u64 = 1 << 31;
 
 const OFFSET_BYTES: usize = layout_end(Layout::Offset);
@@ -42,11 +42,11 @@ pub struct Prefix {
     pub kind: Kind,
     /// The link of the packet number, 0 to 15.
     pub link: LinkIndex,
-    /// The flags. [`encode_header`] sets and clears those that follow from the header.
+    /// The flags. [`encode_header`] replaces flags that the header determines.
     pub flags: Flags,
-    /// The number that the receiver chose for this life of the connection.
+    /// The epoch that the receiver chose for this life of the connection.
     pub epoch: Epoch,
-    /// The receiver's number for the connection.
+    /// The connection id that the receiver chose.
     pub connection: ConnectionId,
     /// Low 32 bits of the packet number.
     pub packet: u32,
@@ -65,7 +65,7 @@ pub enum AtomicOpcode {
 /// The header of a connection frame after the common header.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Header {
-    /// No header: an ack section follows.
+    /// No header. An ack section follows.
     Ack,
     /// Control messages.
     Control,
@@ -81,7 +81,8 @@ pub enum Header {
         key: RemoteKey,
         /// Remote address of the payload's first byte.
         address: u64,
-        /// Delivered with the completion; only with [`Flags::LAST`].
+        /// 32 bits that are delivered with the completion. Only a frame with [`Flags::LAST`] has
+        /// them.
         immediate: Option<u32>,
     },
     /// A request for bytes of a memory region of the receiver.
@@ -110,7 +111,8 @@ pub enum Header {
         offset: u32,
         /// Number of the receive that the message consumes.
         message: MessageNumber,
-        /// Delivered with the completion; only with [`Flags::LAST`].
+        /// 32 bits that are delivered with the completion. Only a frame with [`Flags::LAST`] has
+        /// them.
         immediate: Option<u32>,
     },
     /// Bytes for a posted receive. The last frame also invalidates a key of the receiver.
@@ -121,8 +123,8 @@ pub enum Header {
         offset: u32,
         /// Number of the receive that the message consumes.
         message: MessageNumber,
-        /// Key that is invalidated when the message is delivered; present exactly with
-        /// [`Flags::LAST`].
+        /// Key that the receiver invalidates when it delivers the message. A frame has the key
+        /// exactly if it has [`Flags::LAST`].
         key: Option<RemoteKey>,
     },
     /// A request for an atomic operation.
@@ -168,7 +170,7 @@ impl Header {
     }
 }
 
-/// A connection frame: checked, and borrowed from the received bytes.
+/// A connection frame. Its fields were checked. It borrows the received bytes.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Frame<'a> {
     /// The common header.
@@ -177,7 +179,8 @@ pub struct Frame<'a> {
     pub header: Header,
     /// The ack section, if present.
     pub acks: Option<AckSection<'a>>,
-    /// The bytes after them: payload of the operation, control messages, or the padding of a Probe.
+    /// The bytes after the headers and the ack section: payload of the operation, control messages,
+    /// or the padding of a Probe.
     pub payload: &'a [u8],
 }
 
@@ -185,10 +188,14 @@ pub struct Frame<'a> {
 /// Writes the common header and the header of a frame to the start of `out`; returns their length
 /// in bytes.
 ///
-/// The kind and some flags follow from `header`. [`Flags::IMMEDIATE`] is set exactly if there is an
-/// immediate, or a key at its position. [`Flags::LAST`] is set for requests and answers that are
-/// always one frame (`ReadRequest`, `Atomic`, `AtomicResponse`). [`Flags::ACK`] is set for Ack. If
-/// [`Flags::ACK`] is set, the caller must append an ack section.
+/// `header` determines the kind and some flags:
+///
+/// * [`Flags::IMMEDIATE`] is set exactly if the header has an immediate, or a key at its position.
+/// * [`Flags::LAST`] is set for requests and answers that always have one frame (`ReadRequest`,
+///   `Atomic`, `AtomicResponse`).
+/// * [`Flags::ACK`] is set for Ack.
+///
+/// If [`Flags::ACK`] is set, the caller must append an ack section.
 #[inline]
 pub fn encode_header(prefix: &Prefix, header: &Header, out: &mut [u8; HEADER_BYTES_MAX]) -> usize {
     let mut flags = prefix.flags.without(Flags::IMMEDIATE);
@@ -262,11 +269,11 @@ pub fn encode_header(prefix: &Prefix, header: &Header, out: &mut [u8; HEADER_BYT
     length
 }
 
-/// Returns the values that identify the connection of a frame: kind, connection id and epoch.
+/// Returns the values that identify the connection of a frame: kind, connection id and epoch. Reads
+/// no other bytes of the frame.
 ///
-/// For a handshake frame, the connection id is the destination in its preamble, 0 if the sender
-/// knows none, and the epoch is 0. For a datagram, both are 0. The other bytes of the frame are not
-/// read.
+/// For a handshake frame, the connection id is the destination in its preamble, which is 0 if the
+/// sender knows none, and the epoch is 0. For a datagram, both are 0.
 ///
 /// # Errors
 /// There are too few bytes, or the kind is reserved.
@@ -287,7 +294,7 @@ pub fn peek(bytes: &[u8]) -> Result<(Kind, ConnectionId, Epoch), DecodeError> {
     Ok((kind, prefix.connection, prefix.epoch))
 }
 
-/// Decodes the common header of a connection frame. `bytes` may end after it.
+/// Decodes the common header of a connection frame. `bytes` may end after that header.
 ///
 /// # Errors
 /// There are too few bytes, the kind is reserved, or the frame is a handshake frame or a datagram.
@@ -308,22 +315,24 @@ pub fn peek_prefix(bytes: &[u8]) -> Result<Prefix, DecodeError> {
 /// [`crate::control_messages`] checks the messages in the payload of a control frame.
 ///
 /// # Errors
-/// The frame is malformed; the error says which rule it breaks.
+/// The frame is malformed; the error says which rule the frame breaks.
 #[inline]
 pub fn decode(bytes: &[u8]) -> Result<Frame<'_>, DecodeError> {
     decode_split(bytes, 0)
 }
 
-/// Decodes a connection frame as [`decode`] does, with `outside` bytes of payload that are
-/// elsewhere. If `outside` is not 0, only frames with bytes of an operation are accepted, and
-/// `bytes` must end with their headers.
+/// Decodes a connection frame as [`decode`] does, with `outside` bytes of payload that are stored
+/// elsewhere.
+///
+/// If `outside` is not 0, accepts only frames with bytes of an operation, and `bytes` must end with
+/// the headers.
 ///
 /// # Errors
 /// The errors of [`decode`].
 #[inline]
 pub fn decode_split(bytes: &[u8], outside: usize) -> Result<Frame<'_>, DecodeError> {
-    // Fast path for a Write without an immediate: nearly all frames of large transfers, and those
-    // of small ones.
+    // This is a fast path for a Write without an immediate. Nearly all frames of large transfers
+    // take it, and most frames of small ones.
     if let Some((header, payload)) = bytes.split_first_chunk::<TAGGED_BYTES>()
         && header[0] & 0x0f == Kind::Write as u8
         && header[1] & Flags::IMMEDIATE.0 == 0
@@ -371,7 +380,7 @@ fn decode_any(bytes: &[u8], outside: usize) -> Result<Frame<'_>, DecodeError> {
     Ok(Frame { prefix, header, acks, payload })
 }
 
-/// Decodes the header of a frame of this kind; returns it and the bytes after it.
+/// Decodes the header of a frame of this kind; returns the header and the bytes after it.
 fn decode_header(kind: Kind, flags: Flags, bytes: &[u8]) -> Result<(Header, &[u8]), DecodeError> {
     let error = |part, needed| truncated(part, needed, bytes);
     Ok(match kind {
@@ -444,7 +453,7 @@ fn decode_immediate(flags: Flags, bytes: &[u8]) -> Result<(Option<u32>, &[u8]), 
     Ok((Some(u32::from_le_bytes(get!(immediate, fields::IMMEDIATE))), rest))
 }
 
-/// Decodes the common header, with which every longer header starts.
+/// Decodes the common header. Every longer header starts with it.
 #[inline]
 fn prefix<const N: usize>(kind: Kind, header: &[u8; N]) -> Prefix {
     Prefix {
@@ -537,7 +546,7 @@ mod tests {
             prop_assert_eq!(decode(&bytes), decode_any(&bytes, 0));
         }
 
-        /// A split frame decodes like the whole, wherever its payload is.
+        /// A split frame decodes like the whole frame, at whatever point the payload begins.
         #[test]
         fn a_split_frame_decodes_as_the_whole(
             parts in frame_parts(),

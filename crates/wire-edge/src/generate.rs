@@ -279,7 +279,7 @@ pub(crate) fn reject_reason() -> impl Strategy<Value = RejectReason> {
     prop_oneof![0..7_u16, any::<u16>()].prop_map(RejectReason::from_code)
 }
 
-/// A change that turns a valid frame into another frame.
+/// A change to the bytes of a valid frame.
 #[derive(Clone, Debug)]
 pub(crate) enum Mutation {
     Set(proptest::sample::Index, u8),

@@ -32,7 +32,7 @@ const _: () = assert!(fields::PRIVATE_LENGTH.range.1 == PRIVATE_BYTES_MAX as u64
 /// The start of every handshake frame of every version.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Preamble {
-    /// Step of the handshake; in a known version, one of [`fields::STEPS`].
+    /// Step of the handshake. In a known version, this is one of [`fields::STEPS`].
     pub step: u8,
     /// Version of the protocol.
     pub version: u16,
@@ -45,7 +45,7 @@ pub struct Preamble {
 /// A handshake frame.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct HandshakeFrame<'a> {
-    /// Version of the protocol. After decoding it is [`VERSION`], except in
+    /// Version of the protocol. In a decoded frame, the version is [`VERSION`], except in a
     /// [`Handshake::VersionMismatch`].
     pub version: u16,
     /// Connection id that the receiver chose, or 0.
@@ -72,12 +72,13 @@ pub enum Handshake<'a> {
     },
     /// Asks the initiator to repeat the Hello with this cookie.
     Retry {
-        /// The cookie. Repeating it proves that the initiator receives at its address.
+        /// The cookie. An initiator that repeats the cookie has proved that it receives frames at
+        /// its address.
         cookie: [u8; 24],
     },
     /// Accepts the connection, which now exists.
     Accept {
-        /// The responder's parameters; their service is sent as 0.
+        /// The responder's parameters; the sender sets their service to 0.
         parameters: Parameters,
         /// Addresses of the responder's links.
         addresses: Addresses<'a>,
@@ -91,16 +92,16 @@ pub enum Handshake<'a> {
         /// Data of the application, at most [`PRIVATE_BYTES_MAX`] bytes.
         private_data: &'a [u8],
     },
-    /// The listener has received the request and has not decided yet.
+    /// Reports that the listener has received the request and has not decided yet.
     Pending,
-    /// A connection frame found no connection.
+    /// Reports that the sender has no connection for a connection frame.
     Reset {
         /// Epoch of the connection frame.
         epoch: Epoch,
         /// Packet number of the connection frame.
         packet: u32,
     },
-    /// The sender does not support the version of the receiver's Hello. This body is identical in
+    /// The sender does not support the version of the receiver's Hello. This body is the same in
     /// all versions.
     VersionMismatch {
         /// Lowest version that the sender supports.
@@ -129,9 +130,9 @@ impl HandshakeFrame<'_> {
     /// Writes the frame to the start of `out` and returns its length in bytes.
     ///
     /// # Panics
-    ///
-    /// If `out` is too short ([`HANDSHAKE_BYTES_MAX`] is always enough), or there are more than
-    /// [`ADDRESSES_MAX`] addresses or [`PRIVATE_BYTES_MAX`] bytes of private data.
+    /// If `out` is too short, or if there are more than [`ADDRESSES_MAX`] addresses or
+    /// [`PRIVATE_BYTES_MAX`] bytes of private data. A length of [`HANDSHAKE_BYTES_MAX`] is always
+    /// enough.
     pub fn encode(&self, out: &mut [u8]) -> usize {
         let mut preamble = [0; PREAMBLE_BYTES];
         put!(&mut preamble, fields::PREAMBLE_KIND, [Kind::Handshake as u8]);
@@ -182,7 +183,7 @@ impl HandshakeFrame<'_> {
 
 /// Decodes the preamble of a handshake frame of any version.
 ///
-/// If a receiver does not support the version, it answers only a Hello, with a
+/// A receiver that does not support the version answers only a Hello, by a
 /// [`Handshake::VersionMismatch`] to the preamble's source. Therefore two endpoints never answer
 /// each other's answers.
 ///
@@ -197,11 +198,11 @@ pub fn preamble(bytes: &[u8]) -> Result<Preamble, DecodeError> {
 /// Decodes a handshake frame. Checks all rules of protocol.md §2 that do not depend on the state of
 /// the connection.
 ///
-/// A frame of another version gives [`DecodeError::Version`], unless it is a `VersionMismatch`.
-/// [`preamble`] returns the address to answer.
+/// If the frame has another version and is not a `VersionMismatch`, returns
+/// [`DecodeError::Version`]. Then [`preamble`] returns the ids for an answer.
 ///
 /// # Errors
-/// The frame is malformed; [`DecodeError::Version`] if it has another version.
+/// The frame is malformed, or has another version ([`DecodeError::Version`]).
 pub fn decode_handshake(bytes: &[u8]) -> Result<HandshakeFrame<'_>, DecodeError> {
     let (preamble, rest) = split_preamble(bytes)?;
     if preamble.version != VERSION && preamble.step != 7 {

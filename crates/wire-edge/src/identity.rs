@@ -1,27 +1,29 @@
-//! Identifiers on the wire, each with only the arithmetic that is meaningful.
+//! Identifiers on the wire. Each type has only the arithmetic that is meaningful for its
+//! identifier.
 
 use core::fmt;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// A connection, numbered by the endpoint that chose the id; unguessable.
+/// The id of a connection at the endpoint that chose the id. Other hosts cannot guess it.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct ConnectionId(pub u32);
 
-/// Sixteen random bits that a receiver chose for one life of one connection. Every frame carries
-/// them.
+/// Sixteen random bits that the receiver chose for one life of one connection. Every frame carries
+/// the epoch of its receiver.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Epoch(pub u16);
 
-/// Index of a link within one connection, 0 to [`LinkIndex::MAX`]. Both ends agree on it.
+/// Index of a link within one connection, 0 to [`LinkIndex::MAX`]. Both ends use the same index for
+/// a link.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct LinkIndex(pub u8);
 
 impl LinkIndex {
-    /// The largest index: the wire has four bits.
+    /// The largest index, because the wire has four bits for it.
     pub const MAX: u8 = 15;
 }
 
-/// Number of a packet on one link of one connection in one direction; never reused.
+/// Number of a packet on one link of one connection in one direction. A number is never reused.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct PacketNumber(pub u64);
 
@@ -34,7 +36,7 @@ impl PacketNumber {
     //= protocol.md: packet.2
     /// Returns the packet number nearest to `expected` whose low 32 bits are `wire`.
     ///
-    /// Correct if the true number is within 2^31 of `expected`.
+    /// The result is correct if the true number is within 2^31 of `expected`.
     pub const fn expand(wire: u32, expected: Self) -> Self {
         let distance = wire.wrapping_sub(expected.0 as u32).cast_signed();
         Self(expected.0.wrapping_add_signed(distance as i64))
@@ -47,8 +49,9 @@ impl PacketNumber {
     }
 }
 
-/// Sequence number of an operation, modulo 2^32: its position among the operations that one side of
-/// a connection requested from the other. Compared only within a window far smaller than 2^31.
+/// Sequence number of an operation, modulo 2^32. The operations that one side of a connection
+/// requests from the other have consecutive numbers. Compare two numbers only if they lie within a
+/// window far smaller than 2^31.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct OperationNumber(pub u32);
 
@@ -83,18 +86,17 @@ impl MessageNumber {
     }
 }
 
-/// The key of a memory region for peers (iWARP: `STag`); unguessable, and new for each
-/// registration.
+/// The key of a memory region for peers (iWARP: `STag`). Other hosts cannot guess it, and each
+/// registration has a new key.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct RemoteKey(pub u32);
 
-/// Number of a queue pair at its address: 24 bits.
+/// Number of a queue pair at its address, 24 bits.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct QueuePairNumber(u32);
 
 impl QueuePairNumber {
-    /// The largest number. It addresses all queue pairs that joined the group to which a datagram
-    /// was sent.
+    /// The largest number. It addresses all queue pairs in the group to which a datagram was sent.
     pub const GROUP: Self = Self((1 << 24) - 1);
 
     /// Returns the queue pair with this number; `None` if the number has more than 24 bits.
@@ -103,15 +105,15 @@ impl QueuePairNumber {
     }
 
     //= protocol.md: slot.1
-    /// Returns the queue pair at an index of a slot, 12 bits each. Returns `None` for a number with
-    /// another meaning: a group, or 0 and 1.
+    /// Returns the queue pair with this slot and this index within the slot, 12 bits each. Returns
+    /// `None` if the number has another meaning: a group, or 0 and 1.
     pub const fn at(slot: u16, index: u16) -> Option<Self> {
         let number = (slot as u32) << 12 | index as u32;
         let is_own = slot < 1 << 12 && index < 1 << 12 && number > 1 && number != Self::GROUP.0;
         if is_own { Some(Self(number)) } else { None }
     }
 
-    /// Returns the slot: it determines the queue pair's port on its host.
+    /// Returns the slot. It determines the port of the queue pair on its host.
     pub const fn slot(self) -> u16 {
         (self.0 >> 12) as u16
     }
@@ -127,23 +129,26 @@ impl QueuePairNumber {
         self.0
     }
 
-    /// Returns the number in the encoding of a frame.
+    /// Returns the number as encoded in a frame.
     #[inline]
     pub(crate) const fn to_le_bytes(self) -> [u8; 3] {
         let [low, middle, high, _] = self.0.to_le_bytes();
         [low, middle, high]
     }
 
-    /// Decodes the number of a frame.
+    /// Decodes the number in a frame.
     #[inline]
     pub(crate) const fn from_le_bytes([low, middle, high]: [u8; 3]) -> Self {
         Self(u32::from_le_bytes([low, middle, high, 0]))
     }
 }
 
-/// Address of a peer on one link. It is a UDP socket address, or a MAC address with the port of an
-/// endpoint, or a host with the number of an endpoint that shares memory with other processes of
-/// that host.
+/// Address of a peer on one link, one of:
+///
+/// * a UDP socket address,
+/// * a MAC address and the port of an endpoint,
+/// * the identity of a host and the number of an endpoint, which shares memory with other processes
+///   of that host.
 ///
 /// Layout, 20 bytes: family (4, 6, 1 for a MAC or 2 for shared memory), one zero byte, port
 /// big-endian, then 16 address bytes; unused address bytes are zero.
@@ -160,7 +165,7 @@ impl PeerAddr {
         Self(bytes)
     }
 
-    /// Returns station and port, if this is an address on raw Ethernet.
+    /// Returns the MAC address and the port, if this is an address on raw Ethernet.
     pub const fn to_mac(self) -> Option<([u8; 6], u16)> {
         let a = &self.0;
         if a[0] != 1 {
@@ -169,8 +174,8 @@ impl PeerAddr {
         Some(([a[4], a[5], a[6], a[7], a[8], a[9]], u16::from_be_bytes([a[2], a[3]])))
     }
 
-    /// Creates the address of endpoint number `endpoint` on the host with identity `host`, for
-    /// peers on that host.
+    /// Creates the address of endpoint number `endpoint` on the host with identity `host`. Only
+    /// peers on that host can use it.
     pub const fn shared_memory(host: u64, endpoint: u64) -> Self {
         let mut bytes = [0; 20];
         bytes[0] = 2;
@@ -215,9 +220,9 @@ impl PeerAddr {
         }
     }
 
-    /// Returns the address as a global identifier (GID) of 16 bytes: the IPv6 address, or the IPv4
-    /// address mapped to IPv6. For a station and for a shared-memory endpoint it is a link-local
-    /// address derived from their numbers.
+    /// Returns the address as a global identifier (GID) of 16 bytes. An IPv6 address stays as it
+    /// is, and an IPv4 address is mapped to IPv6. A MAC address or a shared-memory address becomes
+    /// a link-local address derived from its numbers.
     pub fn to_gid(self) -> [u8; 16] {
         let mut gid = [0; 16];
         match self.0[0] {

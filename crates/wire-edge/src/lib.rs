@@ -1,8 +1,8 @@
 //! Frame formats of the edge protocol: encoding, and decoding with all checks.
 //!
-//! The normative text is `docs/protocol.md`. Numbers in this crate equal the numbers in that text,
-//! and a commit changes both. Offsets, sizes, ranges and names come from one table, [`fields`],
-//! from which the Wireshark dissector is generated too.
+//! The normative text is `docs/protocol.md`. Numbers in this crate equal the numbers in that text;
+//! change both in one commit. Offsets, sizes, ranges and names come from one table, [`fields`]. The
+//! Wireshark dissector is generated from the same table.
 //!
 //! * Connection frames: [`peek`] finds the connection and [`decode`] decodes the frame. To send
 //!   one, call [`encode_header`], then [`encode_acks`] if [`Flags::ACK`] is set, then append the
@@ -12,7 +12,7 @@
 //! * Envelopes of frames on raw Ethernet: [`Envelope`].
 //! * Payloads of control frames: [`control_messages`] and [`Control::encode`].
 //!
-//! A decoded frame obeys every rule of the text that does not depend on the state of the
+//! A decoded frame obeys every rule of that text that does not depend on the state of the
 //! connection.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -8,7 +8,7 @@ use crate::{DecodeError, PeerAddr};
 /// The endpoint that now has the service.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Moved {
-    /// The endpoint's address. A host of zeroes means the sender's host.
+    /// The address of the endpoint. If all bytes of the host are 0, the host is that of the sender.
     pub address: PeerAddr,
     /// The number of the service at that endpoint.
     pub service: u32,
@@ -42,8 +42,9 @@ impl Moved {
     }
 
     //= protocol.md: moved.1, moved.2
-    /// Returns the address to connect to next, for a message received from `from`. Returns `None`
-    /// if the address must not be trusted: a group address, or one of another family.
+    /// Returns the address to connect to next, for a message that arrived from `from`. Returns
+    /// `None` if the address must not be used: a group address, or an address of another family
+    /// than `from`.
     pub fn seen_from(&self, from: PeerAddr) -> Option<PeerAddr> {
         let mut address = self.address;
         if address.0[4..] == [0; 16] {

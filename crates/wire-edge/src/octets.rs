@@ -1,20 +1,20 @@
-//! Loads and stores of table fields in arrays of known length. The compiler checks the bounds.
+//! Loads and stores of table fields in arrays of known length. The compiler checks all bounds.
 
-/// Returns the `SIZE` bytes at offset `AT`. Does not compile if they exceed the array.
+/// Returns the `SIZE` bytes at offset `AT`. Fails to compile if the bytes exceed the array.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "one load after constant folding, in every decoder")]
 pub(crate) const fn load<const AT: usize, const SIZE: usize, const N: usize>(
     bytes: &[u8; N],
 ) -> [u8; SIZE] {
     const { assert!(AT + SIZE <= N) }
-    // `copy_from_slice` would remain a call of `memcpy` if crates are compiled separately.
+    // `copy_from_slice` would remain a call of `memcpy` when crates are compiled separately.
     match bytes.split_at(AT).1.first_chunk() {
         Some(value) => *value,
         None => [0; SIZE],
     }
 }
 
-/// Stores `value` at offset `AT`. Does not compile if it exceeds the array.
+/// Stores `value` at offset `AT`. Fails to compile if the value exceeds the array.
 #[inline(always)]
 #[expect(clippy::inline_always, reason = "one store after constant folding, in every encoder")]
 pub(crate) const fn store<const AT: usize, const SIZE: usize, const N: usize>(
@@ -27,7 +27,7 @@ pub(crate) const fn store<const AT: usize, const SIZE: usize, const N: usize>(
     }
 }
 
-/// Returns the bytes of a field of [`crate::fields`] in an array reference, as an array of the
+/// Returns the bytes of a field of [`crate::fields`] from an array reference, as an array of the
 /// field's size.
 macro_rules! get {
     ($bytes:expr, $field:expr) => {
@@ -35,7 +35,7 @@ macro_rules! get {
     };
 }
 
-/// Stores an array of exactly the field's size at the field's offset.
+/// Stores an array that has exactly the field's size at the field's offset.
 macro_rules! put {
     ($bytes:expr, $field:expr, $value:expr) => {
         $crate::octets::store::<{ $field.offset }, { $field.size }, _>($bytes, $value)

@@ -13,9 +13,10 @@ const _: () = assert!(PARAMETERS_BYTES == 64);
 pub struct Features(pub u64);
 
 impl Features {
-    /// Frames end with a 16-byte authentication tag. Reserved; never negotiated in version 1.
+    /// Frames end with a 16-byte authentication tag. This bit is reserved: no end of version 1
+    /// offers the feature.
     pub const PSK: Self = Self(1 << 0);
-    /// The sender exposes its whole address space under remote key `0xffff_ffff`.
+    /// The sender gives access to its whole address space under the remote key `0xffff_ffff`.
     pub const WHOLE_ADDRESS_SPACE: Self = Self(1 << 1);
     /// The connection is a queue pair in the sense of verbs (protocol.md §5.8).
     pub const QUEUE_PAIR: Self = Self(1 << 2);
@@ -40,12 +41,12 @@ impl Features {
     }
 }
 
-/// The announcement in a Hello or an Accept (protocol.md §2.2).
+/// What an endpoint announces in a Hello or an Accept (protocol.md §2.2).
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Parameters {
-    /// Random number, chosen at each start of the sending endpoint.
+    /// Random number that the sending endpoint chose at its start.
     pub incarnation: u64,
-    /// Features of the sender; unknown bits are kept.
+    /// Features of the sender; decoding keeps unknown bits.
     pub features: Features,
     /// The epoch that the peer must put into every frame to the sender.
     pub epoch: Epoch,
@@ -57,13 +58,13 @@ pub struct Parameters {
     pub read_depth: u16,
     /// Number of operations that the sender tracks beyond the last delivered one, 1 to 65536.
     pub operation_window: u32,
-    /// Number of bytes that the sender can hold for operations that must wait.
+    /// Memory of the sender for fragments of operations that must wait for earlier ones, in bytes.
     pub order_pool_bytes: u32,
-    /// Number of bytes of frames in flight on one link that the sender's driver can buffer.
+    /// How many bytes in flight on one link the driver of the sender can buffer.
     pub receive_buffer_bytes: u32,
     /// Longest time for which the sender delays an acknowledgement, in nanoseconds.
     pub ack_delay_max_ns: u32,
-    /// Message number up to which (exclusive) receives are posted.
+    /// Number of the first message for which the sender has posted no receive.
     pub receive_credit: MessageNumber,
     /// Number of the listener at the receiving endpoint; 0 by default, and always in Accept.
     pub service: u32,

@@ -1,12 +1,13 @@
-//! A keyed permutation of 32-bit numbers. With it, tables hand out unguessable names from which the
-//! entry is found in constant time.
+//! A keyed permutation of 32-bit numbers. Tables use it to create unguessable names, from which
+//! they find an entry in constant time.
 
 /// A keyed permutation of the 32-bit numbers: each key selects a different bijection.
 ///
-/// A balanced Feistel network over 16-bit halves. The round function is the multiply-shift hash
-/// `(a·x + b) >> 48`, with its own pair of 64-bit subkeys in every round. One such round is strongly
-/// universal; eight rounds leave no visible structure of the table index and the counter in a name.
-/// A Feistel network is a bijection for any round function.
+/// The permutation is a balanced Feistel network over 16-bit halves. A Feistel network is a
+/// bijection for any round function. The round function here is the multiply-shift hash
+/// `(a·x + b) >> 48`, with a separate pair of 64-bit subkeys in every round. One such round is
+/// strongly universal. After eight rounds, a name shows no structure of the table index and the
+/// counter from which it was made.
 ///
 /// The permutation hides which names are in use. It is not a cipher for secrets. An attacker has
 /// one guess per connection, because a wrong name ends the connection.
@@ -41,7 +42,7 @@ impl KeyedPermutation {
         ((left as u32) << 16) | right as u32
     }
 
-    /// Returns the number that the permutation maps to `sealed`. This is the inverse of
+    /// Returns the number that the permutation maps to `encrypted`. This is the inverse of
     /// [`KeyedPermutation::encrypt`].
     #[inline]
     pub const fn decrypt(&self, encrypted: u32) -> u32 {
@@ -83,11 +84,11 @@ const fn mix(mut word: u64) -> u64 {
 }
 
 /// Number of rounds. Four rounds turn pseudorandom functions into a pseudorandom permutation (Luby
-/// and Rackoff). The round function here is weaker, so the number is doubled.
+/// and Rackoff). The round function here is weaker, so there are eight rounds.
 const ROUNDS: usize = 8;
 
-/// 2^64 divided by the golden ratio, odd: its multiples visit all 64-bit numbers and are well
-/// spread.
+/// 2^64 divided by the golden ratio, rounded to an odd number. Its multiples are evenly distributed
+/// and reach all 64-bit numbers.
 const GOLDEN_RATIO: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
@@ -125,7 +126,8 @@ mod tests {
                 let distance = permutation.encrypt(value) ^ permutation.encrypt(value + 1);
                 flipped += u64::from(distance.count_ones());
             }
-            // On average 16 of 32 bits differ; with 4096 pairs, a random deviation is negligible.
+            // On average, 16 of 32 bits differ. With 4096 pairs, the random deviation is below the
+            // limits of this test.
             let mean_in_tenths = flipped * 10 / 4096;
             assert!((155..=165).contains(&mean_in_tenths), "{mean_in_tenths} tenths of a bit");
         }

@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// Both sides have finished.
+    /// Both sides have finished their work.
     Finished,
     /// The application closed the connection.
     Application,
@@ -80,7 +80,8 @@ pub enum RejectReason {
     ConnectionLimit,
     /// The parameters are unacceptable.
     Parameters,
-    /// Another endpoint has the service; [`crate::Moved`] names it.
+    /// Another endpoint has the service; the private data is a [`crate::Moved`] that names this
+    /// endpoint.
     Moved,
     /// A reason that this version does not know.
     Other(u16),

@@ -3,8 +3,8 @@
 use crate::{DecodeError, Flags, Header, Kind, OPERATION_BYTES_MAX};
 
 //= protocol.md: flag.1, send-invalidate.1
-/// Checks that the flags fit the kind: flags that announce parts, and flags that mark a whole
-/// operation.
+/// Checks that the kind permits the flags: those that announce parts of a frame, and those that
+/// mark a whole operation.
 pub(crate) fn check_flags(kind: Kind, flags: Flags) -> Result<(), DecodeError> {
     let (required, forbidden) = match kind {
         Kind::Handshake => return Err(DecodeError::Handshake),
@@ -59,7 +59,8 @@ pub(crate) fn check_ranges(
 }
 
 //= protocol.md: length.2
-/// Checks that a Write stays within the operation, and the operation within the address space.
+/// Checks that the bytes of a Write are within the operation, and the operation within the address
+/// space.
 #[inline]
 pub(crate) fn check_write(
     flags: Flags,

@@ -1,5 +1,5 @@
-//! Frames that no sender of this version produces: what a decoder must ignore in them, and what it
-//! must reject.
+//! Frames that no sender of this version produces. A decoder must ignore some of their fields and
+//! reject others.
 
 use wire_edge::{
     Addresses, ConnectionId, DecodeError, Epoch, Features, Flags, HANDSHAKE_BYTES_MAX,
@@ -91,7 +91,7 @@ fn unknown_features_are_no_error() {
 fn an_address_with_bytes_that_its_family_has_not_is_malformed() {
     let good = ethernet().0;
     assert!(decode_handshake(&hello(PeerAddr(good))).is_ok());
-    // Changes the family, the zero byte, and bytes after the six of a station.
+    // Change the family, the zero byte, and bytes after the six bytes of a MAC address.
     for (at, value) in [(0, 3), (1, 1), (10, 1), (19, 1)] {
         let mut odd = good;
         odd[at] = value;
