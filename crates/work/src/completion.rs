@@ -1,4 +1,4 @@
-//! The report of a finished operation, receive or notification.
+//! The report that an operation, receive or notification is finished.
 
 use wire_edge::RemoteKey;
 
@@ -9,7 +9,7 @@ use crate::{CompletionStatus, OperationError};
 pub struct Completion {
     /// The value that the application passed when it posted; 0 for a notification.
     pub context: u64,
-    /// The connection it belongs to.
+    /// The connection to which the work belongs.
     pub owner: Owner,
     /// Kind of the finished work.
     pub kind: CompletionKind,
@@ -21,13 +21,17 @@ pub struct Completion {
     pub immediate: Option<u32>,
     /// Whether the peer asked to wake a waiting application.
     pub solicited: bool,
-    /// For an atomic the old value of the memory; for a notification the address written to; for a
-    /// receive see [`Completion::is_of_write`] and [`Completion::invalidated`]; else 0.
+    /// A value that depends on the kind of work:
+    ///
+    /// * atomic: the old value of the memory,
+    /// * notification: the address that the peer wrote to,
+    /// * receive: see [`Completion::is_of_write`] and [`Completion::invalidated`],
+    /// * otherwise: 0.
     pub value: u64,
 }
 
 impl Completion {
-    /// Returns the result in the terms of verbs.
+    /// Returns the result as a status of verbs.
     pub const fn status(&self) -> CompletionStatus {
         match self.result {
             Ok(()) => CompletionStatus::Success,
@@ -35,10 +39,11 @@ impl Completion {
         }
     }
 
-    /// [`Completion::value`] of a receive that a write with an immediate consumed.
+    /// Value of [`Completion::value`] if a write with an immediate consumed the receive.
     pub const OF_WRITE: u64 = 1 << 32;
 
-    /// Returns the key of this side that the message invalidated, if any.
+    /// Returns the key of this side that the message invalidated. Returns `None` if it invalidated
+    /// no key.
     pub const fn invalidated(&self) -> Option<RemoteKey> {
         let is_key = 0 < self.value && self.value < Self::OF_WRITE;
         if is_key && matches!(self.kind, CompletionKind::Receive) {
@@ -47,16 +52,16 @@ impl Completion {
         None
     }
 
-    /// Returns whether it is a receive that a write consumed. The bytes are where the write placed
-    /// them, and the memory of the receive is unchanged.
+    /// Returns whether this completion is that of a receive which a write consumed. In that case,
+    /// the bytes are where the write placed them, and the memory of the receive is unchanged.
     pub const fn is_of_write(&self) -> bool {
         matches!(self.kind, CompletionKind::Receive) && self.value == Self::OF_WRITE
     }
 }
 
 /// The connection that a completion belongs to: its slot at the endpoint, and the number of this
-/// use of the slot. Slots are reused, so the slot alone would confuse late completions of one
-/// connection with those of the next.
+/// use of the slot. Connections reuse slots, so a slot alone could not distinguish late completions
+/// of one connection from completions of the next.
 #[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
 pub struct Owner(u64);
 
@@ -76,7 +81,7 @@ impl Owner {
         self.0 as u32
     }
 
-    /// Returns the number of the connection among those that used its slot one after the other.
+    /// Returns the number of this use of the slot.
     pub const fn life(self) -> u32 {
         (self.0 >> 32) as u32
     }
@@ -85,17 +90,17 @@ impl Owner {
 /// Kind of the work that finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompletionKind {
-    /// A remote write: every byte is in the peer's memory.
+    /// A remote write. Every byte is in the peer's memory.
     Write,
-    /// A remote read: every byte is in local memory.
+    /// A remote read. Every byte is in local memory.
     Read,
     /// A remote fetch-and-add.
     FetchAdd,
     /// A remote compare-and-swap.
     CompareSwap,
-    /// A send: the peer's receive is complete.
+    /// A send. The peer's receive is complete.
     Send,
-    /// A posted receive: it contains a message, or a write on a queue pair has consumed it.
+    /// A posted receive. It contains a message, or a write on a queue pair has consumed it.
     Receive,
     /// The peer wrote to local memory and asked for a notification (`MultiEdge`'s notification).
     Notification,
@@ -119,20 +124,20 @@ impl CompletionKind {
     ];
 }
 
-/// Words of a packed completion.
+/// Number of words of a packed completion.
 pub(crate) const WORDS: usize = 5;
 
 const CODE_SHIFT: u32 = 8;
 const HAS_IMMEDIATE: u64 = 1 << 16;
 const IS_SOLICITED: u64 = 1 << 17;
-/// In the last word: the completion counts against the depth of its queue.
+/// Bit of the last word: the completion counts against the depth of its queue.
 pub(crate) const TAKES_PLACE: u64 = 1 << 18;
-/// In the last word, from this bit on: the low bits of the time of the push, in nanoseconds. The 45
-/// bits cover nine hours.
+/// Position in the last word of the low bits of the time of the push, in nanoseconds. There are 45
+/// such bits, which cover nine hours.
 pub(crate) const STAMP_SHIFT: u32 = 19;
 
 impl Completion {
-    /// Packs the completion into words, which threads can write and read without a lock.
+    /// Packs the completion into words, which threads can write and read without locking.
     #[inline]
     pub(crate) const fn pack(&self) -> [u64; WORDS] {
         let code = match self.result {

@@ -23,30 +23,34 @@ use crate::limits::COMPLETIONS_MAX;
 use crate::ring::OnceLock;
 use crate::ring::{CHUNK_SLOTS, Ring, Seen};
 
-/// A bounded queue of completions: the thread inside the engine fills it, any thread empties it.
+/// A bounded queue of completions. The thread inside the engine fills the queue, and any thread may
+/// empty it.
 ///
 /// Any number of connections fill one queue, with completions of operations, receives and
-/// notifications. Memory is allocated for the completions in the queue, not for its capacity, and
-/// is kept. Completions go to a ring; if that is full, they go to a new ring twice as large, and
-/// the old ring is no longer filled. A queue allocates no memory while it holds no more completions
-/// than it once did.
+/// notifications. The queue allocates memory for the completions in it, not for its capacity, and
+/// keeps that memory. Completions go to a ring. If the ring is full, they go to a new ring of twice
+/// the size, and the old ring is no longer filled. So a queue allocates only if it holds more
+/// completions than ever before.
 ///
-/// There are two ways to fill it. [`CompletionQueue::push`] reserves no room: if it finds none, the
-/// queue is overrun. That error ends the connections that use the queue, so a program of verbs must
-/// not post more work than the queue has room for. An application that prefers to be refused when
-/// it posts has a place [reserved](CompletionQueue::promise) for each completion.
+/// There are two ways to fill a queue:
+///
+/// * [`CompletionQueue::push`] reserves no room. If there is no room, the queue is overrun, and the
+///   connections that use the queue end. So a program of verbs must not post more work than the
+///   queue has room for.
+/// * With a [reserved place](CompletionQueue::promise) for each completion, a post fails if the
+///   queue has no room.
 ///
 /// Only the thread inside the engine may call functions that fill the queue, reserve room or change
-/// its size; a program enters the engine for that. One thread at a time is inside the engine, and
-/// the next one sees everything that it has done.
+/// its size. One thread at a time is inside the engine, and the next one sees all changes that the
+/// previous one made.
 #[derive(Debug)]
 pub struct CompletionQueue {
-    /// Rings, each with twice the slots of the one before, allocated when needed.
+    /// Rings. Each has twice the slots of the one before, and is allocated when needed.
     rings: [OnceLock<Ring>; RINGS],
     taking: Taking,
     filling: Filling,
-    /// The completion that the application waits for: a number of [`Arm`], or 0 for none. `None` if
-    /// the queue cannot be armed.
+    /// The kind of completion that the application waits for: a number of [`Arm`], or 0 for none.
+    /// `None` if the queue cannot be armed.
     armed: Option<AtomicU8>,
     /// Features that most queues do not use.
     more: Option<Box<More>>,
@@ -61,19 +65,19 @@ struct More {
     clock: Option<Clock>,
 }
 
-/// Returns nanoseconds since a fixed time.
+/// A function that returns nanoseconds since a fixed time.
 type Clock = fn() -> u64;
 
-/// The limit for completions that count against the depth that a program asked for, and how many
-/// there are.
+/// A limit for some completions, which the program set as the depth of its queue, and counts of
+/// these completions.
 struct Depth {
     entries: AtomicUsize,
     takes_place: Box<dyn Fn(&Completion) -> bool + Send + Sync>,
-    /// Completions of the depth pushed so far.
+    /// Number of completions pushed so far that count against the depth.
     added: AtomicU64,
-    /// Completions of the depth polled so far.
+    /// Number of completions polled so far that count against the depth.
     taken: AtomicU64,
-    /// Polled completions that still count against the depth.
+    /// Number of polled completions that still count against the depth.
     kept: AtomicUsize,
 }
 
@@ -81,10 +85,11 @@ struct Depth {
 #[derive(Debug)]
 #[repr(align(64))]
 struct Taking {
-    /// Completions taken so far, which is the position of the oldest one in the queue.
+    /// Number of completions taken so far. It is the position of the oldest completion in the
+    /// queue.
     head: AtomicU64,
-    /// Index of the ring with the oldest completion, or of an earlier ring whose end was just
-    /// reached.
+    /// Index of the ring with the oldest completion, or of an earlier ring from which all
+    /// completions were taken.
     ring: AtomicUsize,
 }
 
@@ -92,21 +97,21 @@ struct Taking {
 #[derive(Debug)]
 #[repr(align(64))]
 struct Filling {
-    /// Completions pushed so far, which is the position of the next one.
+    /// Number of completions pushed so far. It is the position of the next one.
     tail: AtomicU64,
-    /// Last known value of `Taking::head`. Loading that is expensive, because another thread writes
-    /// it.
+    /// Last known value of `Taking::head`. Loading `Taking::head` itself is expensive, because
+    /// another thread writes it.
     head: AtomicU64,
     /// Index of the ring that is filled.
     ring: AtomicUsize,
     capacity: AtomicUsize,
-    /// Places reserved for later completions.
+    /// Number of places reserved for later completions.
     promised: AtomicUsize,
     overrun: AtomicBool,
-    /// Position after the last completion that is solicited or has failed. Maintained only in a
-    /// queue that can be armed.
+    /// Position after the last completion that is solicited or has failed. Only a queue that can be
+    /// armed updates it.
     solicited_tail: AtomicU64,
-    /// The endpoint that fills the queue; 0 if none does yet.
+    /// The endpoint that fills the queue; 0 if no endpoint does yet.
     endpoint: AtomicU64,
     /// Number of slots of the first ring.
     first_slots: u64,
@@ -117,11 +122,13 @@ struct Filling {
 pub struct Queues {
     /// Queue for completions of operations.
     pub send: Arc<CompletionQueue>,
-    /// Queue for completions of receives and for notifications; may be the queue for operations.
+    /// Queue for completions of receives and for notifications; `send` may be the same queue.
     pub receive: Arc<CompletionQueue>,
-    /// Whether room is reserved when work is posted. If so, posting is refused without room, and
-    /// notifications wait for room. If not, unsignalled work uses no room, and an application that
-    /// posts more work than there is room for overruns the queue.
+    /// Whether the engine reserves room when work is posted.
+    ///
+    /// If it does, a post without room fails, and notifications wait for room. If it does not,
+    /// unsignalled work uses no room, and an application that posts more work than there is room
+    /// for overruns the queue.
     pub promises: bool,
 }
 
@@ -139,7 +146,7 @@ impl From<Arc<CompletionQueue>> for Queues {
     }
 }
 
-/// Number of rings, each twice as large as the one before, from one slot to [`COMPLETIONS_MAX`].
+/// Number of rings. Each is twice as large as the one before, from one slot to [`COMPLETIONS_MAX`].
 const RINGS: usize = COMPLETIONS_MAX.ilog2() as usize + 1;
 
 /// The result of adding a completion.
@@ -148,28 +155,29 @@ const RINGS: usize = COMPLETIONS_MAX.ilog2() as usize + 1;
 pub enum Push {
     /// The completion is in the queue.
     Added,
-    /// The completion is in the queue, and the application waits for it: wake the application. The
-    /// queue is disarmed.
+    /// The completion is in the queue, and the application waits for it. The caller must wake the
+    /// application. The queue is disarmed.
     Fired,
-    /// There is no room. Nothing has changed, except possibly [`CompletionQueue::is_overrun`].
+    /// The queue has no room for the completion. Nothing has changed, except possibly
+    /// [`CompletionQueue::is_overrun`].
     NoRoom,
 }
 
-/// The completions for which an application waits.
+/// The kind of completion for which an application waits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[repr(u8)]
 pub enum Arm {
-    /// A completion whose sender asked to wake the application, or one that failed.
+    /// A completion whose sender asked to wake the application, or a failed one.
     Solicited = 1,
     /// The next completion of any kind.
     Next = 2,
 }
 
-/// Why the size of a queue cannot be changed. The queue is unchanged.
+/// Why the size of a queue could not be changed. The queue keeps its size.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum ResizeError {
-    /// The queue holds more completions than would fit.
+    /// The queue holds or has promised places for more completions than the requested capacity.
     #[error(
         "{capacity} places are too few for the {held} completions that are there or were promised a place; poll \
          it first"
@@ -177,10 +185,10 @@ pub enum ResizeError {
     TooSmall {
         /// Requested capacity.
         capacity: usize,
-        /// Completions in the queue, and reserved places.
+        /// Number of completions in the queue and of reserved places.
         held: usize,
     },
-    /// A queue cannot be that large.
+    /// No queue can have the requested capacity.
     #[error(
         "{0} places are more than a completion queue can have ({COMPLETIONS_MAX}); make several"
     )]
@@ -188,14 +196,14 @@ pub enum ResizeError {
 }
 
 impl CompletionQueue {
-    /// Creates a queue of `capacity` completions, from 1 to [`COMPLETIONS_MAX`], that cannot be
-    /// armed.
+    /// Creates a queue of `capacity` completions, from 1 to [`COMPLETIONS_MAX`]. The queue cannot
+    /// be armed.
     pub fn new(capacity: usize) -> Self {
         Self::make(capacity, None)
     }
 
-    /// Creates a queue that can be [armed](CompletionQueue::arm). This costs the filling thread
-    /// some nanoseconds for each completion.
+    /// Creates a queue that can be [armed](CompletionQueue::arm). The filling thread takes some
+    /// nanoseconds more for each completion.
     pub fn with_events(capacity: usize) -> Self {
         Self::make(capacity, Some(AtomicU8::new(0)))
     }
@@ -221,9 +229,9 @@ impl CompletionQueue {
         }
     }
 
-    /// Limits the completions for which `takes_place` returns true to `entries`, independent of
-    /// other completions. One more of them [overruns](CompletionQueue::is_overrun) the queue. The
-    /// thread inside the engine calls `takes_place`.
+    /// Limits the number of completions in the queue for which `takes_place` returns true to
+    /// `entries`. Other completions do not count. If one more of them is pushed, the queue is
+    /// [overrun](CompletionQueue::is_overrun). The thread inside the engine calls `takes_place`.
     ///
     /// ```
     /// # use work::{Completion, CompletionKind, CompletionQueue, Owner, Push};
@@ -257,7 +265,7 @@ impl CompletionQueue {
         self
     }
 
-    /// Stamps each completion with the time of a clock, in nanoseconds, when it is pushed.
+    /// Stamps each completion that is pushed with the time of `clock`, in nanoseconds.
     /// [`CompletionQueue::poll_stamped`] returns the stamp.
     ///
     /// ```
@@ -319,14 +327,14 @@ impl CompletionQueue {
         Some(Completion::unpack(self.take()?))
     }
 
-    /// Removes and returns the oldest completion and the time of its push: 0 if the queue has no
-    /// [clock](CompletionQueue::with_clock). The time is right if the completion was in the queue
-    /// for less than nine hours.
+    /// Removes the oldest completion, and returns it with the time of its push in nanoseconds. The
+    /// time is 0 if the queue has no [clock](CompletionQueue::with_clock). The time is correct if
+    /// the completion was in the queue for less than nine hours.
     pub fn poll_stamped(&self) -> Option<(Completion, u64)> {
         let words = self.take()?;
         let stamp = words[WORDS - 1] >> STAMP_SHIFT;
-        // The stamp has only the low bits of the time; the time is the latest with these bits that
-        // is not after now.
+        // The stamp has only the low bits of the time. The time of the push is the latest past time
+        // with these low bits.
         let ago_ns = |now_ns: u64| now_ns.wrapping_sub(stamp) & (u64::MAX >> STAMP_SHIFT);
         let at_ns = self.now_ns().map_or(0, |now_ns| now_ns.saturating_sub(ago_ns(now_ns)));
         Some((Completion::unpack(words), at_ns))
@@ -335,16 +343,16 @@ impl CompletionQueue {
     #[inline]
     fn take(&self) -> Option<[u64; WORDS]> {
         loop {
-            // Load the ring before the head. A thread advances the ring only after it saw a head
-            // beyond that ring, and the head only grows.
+            // Load the ring before the head. A thread advances the ring only after it has seen a
+            // head beyond that ring, and the head never decreases.
             let index = self.taking.ring.load(Acquire);
             let ring = self.rings[index].get()?;
             let head = self.taking.head.load(Acquire);
             match ring.read(head) {
                 Seen::Words(words) => {
                     let taken = self.taking.head.compare_exchange(head, head + 1, AcqRel, Relaxed);
-                    // The filling thread reuses a slot only once the head is beyond it. The head
-                    // was here, so the words are intact.
+                    // The filling thread reuses a slot only after the head has passed it. The head
+                    // was still at this slot, so the words are intact.
                     if taken.is_ok() {
                         if let Some(depth) = self.depth() {
                             depth.on_taken(&words);
@@ -372,21 +380,22 @@ impl CompletionQueue {
         self.len() == 0
     }
 
-    /// Returns whether a completion that is solicited or has failed waits to be polled. Always
-    /// false if the queue cannot be armed. A completion that this misses after
-    /// [`CompletionQueue::arm`] fires.
+    /// Returns whether a completion that is solicited or has failed waits to be polled. Returns
+    /// false if the queue cannot be armed. If this function misses a completion that is added after
+    /// [`CompletionQueue::arm`], that completion fires.
     pub fn has_solicited(&self) -> bool {
         let head = self.taking.head.load(Acquire);
         self.filling.solicited_tail.load(Acquire) > head
     }
 
-    /// Returns the capacity: the most completions in the queue, reserved places included.
+    /// Returns the capacity: the maximum number of completions in the queue, including reserved
+    /// places.
     pub fn capacity(&self) -> usize {
         self.filling.capacity.load(Relaxed)
     }
 
-    /// Returns whether a completion was lost because there was no room. The queue then accepts no
-    /// more completions; those in the queue can still be polled.
+    /// Returns whether a completion was lost because the queue had no room. After that, the queue
+    /// accepts no more completions. The completions in it can still be polled.
     pub fn is_overrun(&self) -> bool {
         self.filling.overrun.load(Relaxed)
     }
@@ -397,22 +406,23 @@ impl CompletionQueue {
         size_of::<Self>() + rings
     }
 
-    /// Makes the next completion of that kind return [`Push::Fired`], once. Completions already in
-    /// the queue do not fire, so poll after arming and before waiting. Returns false if the queue
-    /// was created without events.
+    /// Makes the next completion of that kind return [`Push::Fired`], once. Completions that are
+    /// already in the queue do not fire, so the caller must poll after arming and before waiting.
+    /// Returns false if the queue was created without events.
     #[must_use]
     pub fn arm(&self, what: Arm) -> bool {
         let Some(armed) = &self.armed else { return false };
-        // An application armed for any completion also waits for a solicited one.
+        // If the application is armed for any completion already, keep that: it includes solicited
+        // ones.
         armed.fetch_max(what as u8, AcqRel);
-        // Pairs with the fence in `fires`.
+        // This fence pairs with the one in `fires`.
         fence(SeqCst);
         true
     }
 
-    /// Undoes [`CompletionQueue::arm`]. Returns false if the queue was not armed, or if
-    /// [`Push::Fired`] was already returned: then the thread that added the completion is about to
-    /// notify.
+    /// Undoes [`CompletionQueue::arm`]. Returns false if the queue is not armed. The reason may be
+    /// that a thread has added a completion, got [`Push::Fired`], and is about to notify the
+    /// application.
     ///
     /// ```
     /// # use work::{Arm, CompletionQueue};
@@ -427,8 +437,8 @@ impl CompletionQueue {
     }
 
     /// Claims the queue for an endpoint, whose number must not be 0. Returns false if another
-    /// endpoint has claimed it: only one thread at a time may fill the queue, and two endpoints
-    /// have two threads.
+    /// endpoint has claimed the queue. Two endpoints have two threads, but only one thread at a
+    /// time may fill a queue.
     #[must_use]
     pub fn claim(&self, endpoint: u64) -> bool {
         let claimed = self.filling.endpoint.compare_exchange(0, endpoint, Relaxed, Relaxed);
@@ -451,7 +461,8 @@ impl CompletionQueue {
         pushed
     }
 
-    /// Adds a completion if there is room that is not reserved. A lack of room is no error.
+    /// Adds a completion if there is room that is not reserved. A queue without such room is not
+    /// overrun by this call.
     #[inline]
     pub fn offer(&self, completion: &Completion) -> Push {
         if self.is_overrun() || !self.has_room() {
@@ -493,12 +504,12 @@ impl CompletionQueue {
         self.add(completion, words)
     }
 
-    /// Changes the capacity of the queue. If no room is ever reserved in it, any thread may call
-    /// this; the filling thread then uses the old or the new capacity.
+    /// Changes the capacity of the queue. If no place of the queue is ever reserved, any thread may
+    /// call this function. The filling thread may use the old capacity for a moment.
     ///
     /// # Errors
-    /// [`ResizeError::TooSmall`] if the queue holds more completions than that,
-    /// [`ResizeError::TooLarge`].
+    /// [`ResizeError::TooSmall`] if the queue holds more completions than the new capacity,
+    /// [`ResizeError::TooLarge`] if no queue can have the new capacity.
     pub fn resize(&self, capacity: usize) -> Result<(), ResizeError> {
         let held = self.len() + self.filling.promised.load(Relaxed);
         if capacity < held.max(1) {
@@ -530,7 +541,7 @@ impl CompletionQueue {
         tail - head < count
     }
 
-    /// Adds a completion, packed into `words`, for which there is room.
+    /// Adds a completion, packed into `words`. The caller has checked that there is room.
     #[inline]
     fn add(&self, completion: &Completion, words: [u64; WORDS]) -> Push {
         let tail = self.filling.tail.load(Relaxed);
@@ -555,8 +566,8 @@ impl CompletionQueue {
         self.begin_ring(index, tail)
     }
 
-    /// Ends a full ring and begins the next, which has twice the slots. The last ring has at least
-    /// as many slots as any queue has places, so it is never full.
+    /// Ends a full ring and begins the next one, which has twice the slots. The last ring never
+    /// gets full, because it has at least as many slots as any queue has places.
     #[cold]
     fn begin_ring(&self, index: usize, tail: u64) -> &Ring {
         let slots = self.filling.first_slots << (index + 1);
@@ -570,8 +581,8 @@ impl CompletionQueue {
 }
 
 impl More {
-    /// Adds the stamp and the mark of the depth to the words of a completion. Returns false if it
-    /// finds no place.
+    /// Adds the stamp and the mark of the depth to the words of a completion. Returns false if the
+    /// limit of the depth is reached.
     #[cold]
     fn admit(&self, completion: &Completion, words: &mut [u64; WORDS]) -> bool {
         self.stamp(words);
@@ -586,8 +597,8 @@ impl More {
 }
 
 impl Depth {
-    /// Marks the words of a completion if it counts against the depth. Returns false if no place is
-    /// left.
+    /// If a completion counts against the depth, marks its words. Returns false if the limit of the
+    /// depth is reached.
     fn admit(&self, completion: &Completion, words: &mut [u64; WORDS]) -> bool {
         if !(self.takes_place)(completion) {
             return true;
@@ -618,11 +629,12 @@ impl core::fmt::Debug for Depth {
     }
 }
 
-/// Returns whether the application waits for the completion just added, and disarms the queue then.
+/// Returns whether the application waits for the completion that was just added. If it does,
+/// disarms the queue.
 ///
-/// No completion is missed. This side writes the completion before it reads the mark;
-/// [`CompletionQueue::arm`] writes the mark before the caller polls the queue. A fence between
-/// these steps on each side ensures that at least one side sees what the other wrote.
+/// No completion is missed. This thread writes the completion before it reads the mark. The other
+/// thread writes the mark in [`CompletionQueue::arm`] before it polls the queue. Each thread has a
+/// fence between its two steps, so at least one of them sees what the other wrote.
 #[inline]
 fn fires(armed: &AtomicU8, is_solicited: bool) -> bool {
     if !cfg!(loom_mutation) {

@@ -1,8 +1,8 @@
-//! The result of work in the terms of verbs.
+//! The result of work as a status of verbs.
 
 use crate::{AccessFault, CompletionKind, OperationError};
 
-/// The statuses of a work completion, named and numbered as in verbs.
+/// The statuses of a work completion, with the names and numbers of verbs.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[repr(u8)]
 pub enum CompletionStatus {
@@ -11,11 +11,11 @@ pub enum CompletionStatus {
     /// The message is longer than the receive, or the operation is longer than the connection
     /// supports.
     LocalLength = 1,
-    /// The work request is inconsistent in itself or with its queue pair.
+    /// The work request is invalid, or its queue pair does not permit it.
     LocalQueuePairOperation = 2,
-    /// The work may not use its local memory.
+    /// The work has no right to use its local memory.
     LocalProtection = 4,
-    /// The queue pair had failed or was closed before.
+    /// The queue pair failed or was closed before the work was complete.
     Flushed = 5,
     /// A memory window could not be bound.
     WindowBind = 6,
@@ -23,11 +23,12 @@ pub enum CompletionStatus {
     BadResponse = 7,
     /// The local memory of a receive could not be written while a message arrived.
     LocalAccess = 8,
-    /// The peer found the request invalid: the message is too long, or an atomic is misaligned.
+    /// The peer found the request invalid, because the message is too long or an atomic is
+    /// misaligned.
     RemoteInvalidRequest = 9,
     /// The peer does not allow the access.
     RemoteAccess = 10,
-    /// The peer could not perform the operation for a fault on its side.
+    /// The peer could not perform the operation because of a fault on its side.
     RemoteOperation = 11,
     /// The peer does not answer.
     TransportRetryExceeded = 12,
@@ -42,8 +43,8 @@ pub enum CompletionStatus {
 }
 
 impl OperationError {
-    /// Returns the status of a completion of this `kind` that failed with this error. The two sides
-    /// report one fault by different statuses.
+    /// Returns the status of a completion of this `kind` that failed with this error. The requester
+    /// and the receiver can report one fault by different statuses.
     pub const fn status(self, kind: CompletionKind) -> CompletionStatus {
         let is_receive = matches!(kind, CompletionKind::Receive);
         match self {

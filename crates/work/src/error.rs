@@ -1,16 +1,17 @@
-//! Errors of posting operations, and errors of operations.
+//! Errors of posting operations, and errors with which operations complete.
 
 use mem::AccessError;
 use thiserror::Error;
 
 use crate::limits::{INLINE_BYTES_MAX, OPERATION_BYTES_MAX};
 
-/// Why an operation could not be posted. Nothing has changed.
+/// Why an operation could not be posted. The call had no effect.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum PostError {
-    /// Every place of the queue is used by a completion that was not polled, or reserved for an
-    /// operation or receive in flight. Unsignalled operations with a handle need no place.
+    /// All places of the queue are in use. A place is used by a completion that was not polled, or
+    /// is reserved for an operation or receive in flight. Unsignalled operations with a handle need
+    /// no place.
     #[error(
         "all {0} places of the completion queue hold completions or are reserved for operations and \
          receives in flight; poll it, wait until some are complete, or make a larger queue"
@@ -21,13 +22,13 @@ pub enum PostError {
         "the connection is not established; wait until it is, or connect again if it was closed"
     )]
     NotConnected,
-    /// The operation may not use its local memory.
+    /// The operation has no right to use its local memory.
     #[error("local memory of the operation: {0}")]
     LocalAccess(#[from] AccessError),
-    /// Operations carry at most 2^31 bytes.
+    /// The operation has more than 2^31 bytes.
     #[error("length {0} is more than an operation carries ({OPERATION_BYTES_MAX}); post several")]
     TooLong(u64),
-    /// Inline payloads have at most [`INLINE_BYTES_MAX`] bytes.
+    /// The inline payload has more than [`INLINE_BYTES_MAX`] bytes.
     #[error(
         "{0} inline bytes are more than the {INLINE_BYTES_MAX} an operation carries by value; register them"
     )]
@@ -42,19 +43,19 @@ pub enum PostError {
         /// Length in bytes.
         length: u32,
     },
-    /// Atomics work on 8 aligned bytes.
+    /// The address of an atomic is not a multiple of 8.
     #[error(
         "an atomic needs an address that is a multiple of 8, not {0:#x}; let words begin at one"
     )]
     Misaligned(u64),
-    /// The number of operations of the connection in flight, which is its share of the endpoint's
-    /// records; wait for completions.
+    /// The connection has the maximum number of operations in flight, which is its share of the
+    /// endpoint's records. Wait for completions.
     #[error(
         "{0} operations of the connection are in flight, its share of those of the endpoint; wait for completions"
     )]
     NoOperationLeft(u32),
-    /// The number of lists of pieces that the connection uses, which is its share of the endpoint's
-    /// lists; wait for completions.
+    /// The connection has the maximum number of scatter/gather lists in use, which is its share of
+    /// the endpoint's lists. Wait for completions.
     #[error(
         "{0} lists of pieces of the connection are in use, its share of those of the endpoint; wait for completions"
     )]
@@ -64,15 +65,15 @@ pub enum PostError {
         "all {0} receives of the connection are posted; wait for messages, or raise `receives_max`"
     )]
     ReceiveQueueFull(u32),
-    /// The peer must be the other end of a queue pair for this request.
+    /// The request is possible only on a queue pair.
     #[error(
         "only queue pairs have this kind of work, and the connection is none; set `Terms::queue_pair` on both sides"
     )]
     QueuePairOnly,
-    /// The connection takes its receives from a queue shared with other connections.
+    /// The connection takes its receives from a queue that connections share.
     #[error("the connection takes its receives from a shared queue; post them there")]
     ReceivesShared,
-    /// The peer grants no reads and atomics.
+    /// The peer allows no reads and atomics.
     #[error(
         "the peer serves no reads and atomics on this connection; have it grant a read depth above 0"
     )]
@@ -96,9 +97,9 @@ pub enum AccessFault {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// This side ended the connection before the operation was complete: the application closed it,
-    /// or another operation failed here. The operation may or may not have been performed, as with
-    /// every operation that ends with its connection.
+    /// This side ended the connection before the operation was complete, because the application
+    /// closed it or another operation failed here. The peer may or may not have performed the
+    /// operation.
     #[error("flushed: this side ended the connection before the operation was complete")]
     Flushed,
     /// The application of the peer closed the connection before the operation was complete.
@@ -106,8 +107,8 @@ pub enum OperationError {
         "the peer closed the connection before the operation was complete; connect again if that was not meant"
     )]
     ClosedByPeer,
-    /// The peer ended or rejected the connection for a reason that the connection reports, such as
-    /// another operation, which fails with its own error.
+    /// The peer ended or rejected the connection for a reason that the connection reports. For
+    /// example, another operation failed, which completes with its own error.
     #[error(
         "the peer ended the connection, for another reason than this operation; the connection says which"
     )]
@@ -116,7 +117,7 @@ pub enum OperationError {
     /// the connection closed.
     #[error("the connection was closed before the operation could be posted; connect again")]
     NotConnected,
-    /// The peer refused the access, and the connection is closed.
+    /// The peer refused the access and closed the connection.
     #[error("the peer refused the remote access: {}", match .0 {
         AccessFault::Key => "no region has this key; was it deregistered?",
         AccessFault::Range => "part of the range lies outside the region; access less of it",
@@ -133,34 +134,33 @@ pub enum OperationError {
     /// this error.
     #[error("the message is longer than the receive posted for it; post larger ones, or send less")]
     MessageTooLong,
-    /// No link reached the peer for the whole silence budget, or no process listens at its address
-    /// any more.
+    /// No link reached the peer during the whole silence budget, or no process listens at its
+    /// address.
     #[error(
         "the peer is not reached: it was silent for the whole silence budget, or nothing listens at its \
          address any more; is it running?"
     )]
     Unreachable,
-    /// The peer does not know the connection. It restarted, or it closed the connection because it
-    /// heard nothing from this side for too long.
+    /// The peer does not know the connection. Either the peer has restarted, or it received nothing
+    /// from this side for too long and closed the connection.
     #[error(
         "the peer does not know the connection: it restarted, or heard nothing of this side for too long; connect again"
     )]
     PeerRestarted,
-    /// The operation was posted while another thread was inside the engine, and that thread found
-    /// the operation impossible.
+    /// The operation was posted while another thread was inside the engine. That thread found the
+    /// operation invalid.
     #[error(
         "the operation could not be posted: its range, length or alignment is impossible; the same call by one thread \
          says which"
     )]
     NotPosted,
-    /// The peer posted no receive for the message during the time that the operation was allowed to
-    /// wait.
+    /// The peer posted no receive for the message within the time limit of the operation.
     #[error(
         "the peer posted no receive for the message in time; have it post more of them, or wait longer"
     )]
     ReceiverNotReady,
-    /// The peer could not perform the operation for a fault on its side: the memory of the receive
-    /// is gone.
+    /// The peer could not perform the operation because of a fault on its side: the memory of the
+    /// receive is gone.
     #[error(
         "the peer could not do it: the memory of its receive is no longer registered or mapped; have it keep \
          that until a message came"
@@ -176,7 +176,7 @@ pub enum OperationError {
     /// grant its rights, or the window cannot have this key.
     #[error("the memory window could not be bound so; look at its key, range and rights")]
     WindowBind,
-    /// This side or the peer broke a rule of the protocol.
+    /// This side or the peer violated the protocol.
     #[error(
         "the connection ended because a rule of the protocol was broken; report it, with a capture of the link"
     )]
@@ -184,7 +184,8 @@ pub enum OperationError {
 }
 
 impl OperationError {
-    /// Returns a stable small number for the status table, never 0.
+    /// Returns the number of this error in the status table. The number is stable, small and never
+    /// 0.
     #[inline]
     pub const fn code(self) -> u8 {
         match self {
@@ -209,7 +210,7 @@ impl OperationError {
         }
     }
 
-    /// Returns the error with this code, or [`OperationError::Flushed`] if the code is unknown.
+    /// Returns the error with this number, or [`OperationError::Flushed`] if the number is unknown.
     #[inline]
     pub const fn from_code(code: u8) -> Self {
         match code {

@@ -1,9 +1,9 @@
-//! The requests of applications and the reports to them, independent of the wire: operations and
-//! receives on one side, completions and their queues on the other. The crate does no I/O, reads no
+//! The requests of applications and the reports to them, independent of the frame format:
+//! operations and receives, completions and completion queues. The crate does no I/O, reads no
 //! clock and starts no thread.
 //!
-//! The crate does not know how an operation is performed. The code that performs operations takes
-//! an [`Operation`] or a [`Receive`], and finally adds a [`Completion`] to a [`CompletionQueue`].
+//! The crate does not perform operations. The code that does takes an [`Operation`] or a
+//! [`Receive`], and in the end adds a [`Completion`] to a [`CompletionQueue`].
 #![forbid(unsafe_code)]
 
 mod completion;

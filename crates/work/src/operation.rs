@@ -9,23 +9,24 @@ use crate::{CompletionKind, Piece, PieceList, PostError};
 /// An operation to post.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
-    /// What to do.
+    /// The request: what the operation does.
     pub request: Request,
     /// Length in bytes, 0 to 2^31 (8 for atomics).
     pub length: u32,
-    /// Order and notification.
+    /// The order and the notifications of the operation.
     pub flags: OperationFlags,
-    /// Delivered to the peer with a message, or with a write, which then causes a notification.
+    /// 32 bits for the peer, which get there with a message or a write. A write with an immediate
+    /// causes a notification.
     pub immediate: Option<u32>,
-    /// Returned in the completion.
+    /// A value of the caller. The completion returns it.
     pub context: u64,
     /// Slot of the status table for this operation, if the application has a handle.
     pub status: Option<u32>,
 }
 
 impl Operation {
-    /// Checks the operation as far as this is possible without its connection: lengths, ranges,
-    /// alignment, local memory.
+    /// Checks the parts of the operation that do not depend on its connection: lengths, ranges,
+    /// alignment and local memory.
     ///
     /// # Errors
     /// [`PostError::TooLong`], [`PostError::InlineTooLong`], [`PostError::RemoteRange`],
@@ -41,11 +42,12 @@ impl Operation {
         }
     }
 
-    /// Checks an operation of a queue pair as [`Operation::check`] does, except for alignment. The
-    /// peer detects a misaligned atomic, and both ends report the errors that adapters report.
+    /// Checks an operation of a queue pair as [`Operation::check`] does, but does not check
+    /// alignment. On a queue pair, the peer detects a misaligned atomic, and both ends report the
+    /// same errors as network adapters.
     ///
     /// # Errors
-    /// As for [`Operation::check`], without [`PostError::Misaligned`].
+    /// The errors of [`Operation::check`], except [`PostError::Misaligned`].
     pub fn check_of_queue_pair(&self, memory: &MemoryAccess<'_>) -> Result<(), PostError> {
         let length = self.length;
         self.check_peer()?;
@@ -81,11 +83,11 @@ impl Operation {
         }
     }
 
-    /// Checks a write, read or send with its local bytes in the pieces of `list`, as
-    /// [`Operation::check`] does. Ignores the local memory named in the request.
+    /// Checks a write, read or send as [`Operation::check`] does. The local bytes are those of the
+    /// entries of `list`; the local memory in the request is ignored.
     ///
     /// # Errors
-    /// As for [`Operation::check`].
+    /// The errors of [`Operation::check`].
     pub fn check_list(
         &self,
         memory: &MemoryAccess<'_>,
@@ -103,7 +105,7 @@ impl Operation {
         Ok(())
     }
 
-    /// Checks the length and the range at the peer.
+    /// Checks the length, and the range of bytes at the peer.
     fn check_peer(&self) -> Result<(), PostError> {
         let length = self.length;
         let check_remote = |address: u64, length: u32| {
@@ -128,7 +130,7 @@ impl Operation {
     }
 }
 
-/// The kind and the parameters of an operation.
+/// What an operation does, and its parameters.
 #[derive(Clone, Copy, Debug)]
 pub enum Request {
     /// Copies local bytes to the peer's memory.
@@ -142,7 +144,7 @@ pub enum Request {
     },
     /// Copies bytes of the peer's memory to local memory.
     Read {
-        /// Local region for the bytes; for a read of zero bytes any region, or [`RegionId::NONE`].
+        /// Local region for the bytes. For a read of zero bytes, any region or [`RegionId::NONE`].
         sink: RegionId,
         /// Offset in that region, in bytes.
         sink_offset: u64,
@@ -151,7 +153,7 @@ pub enum Request {
         /// Address in the peer's memory.
         address: u64,
     },
-    /// Adds to 8 bytes of the peer's memory. The completion carries their old value.
+    /// Adds to 8 bytes of the peer's memory. The completion has the old value.
     FetchAdd {
         /// Key of the peer's region.
         key: RemoteKey,
@@ -159,7 +161,8 @@ pub enum Request {
         address: u64,
         /// Number to add, modulo 2^64.
         operand: u64,
-        /// Local memory in which the old value is stored before the completion is reported, if any.
+        /// Local memory in which the old value is stored before the completion is reported; `None`
+        /// for no such memory.
         sink: Option<Sink>,
     },
     /// Stores `swap` in 8 bytes of the peer's memory if their value is `compare`.
@@ -172,7 +175,7 @@ pub enum Request {
         compare: u64,
         /// New value.
         swap: u64,
-        /// As in [`Request::FetchAdd`].
+        /// Local memory for the old value, as in [`Request::FetchAdd`].
         sink: Option<Sink>,
     },
     /// Sends a message to the next receive of the peer.
@@ -180,29 +183,31 @@ pub enum Request {
         /// Source of the bytes.
         source: Source,
     },
-    /// Sends a message as [`Request::Send`] does, and invalidates a key of the peer: once the peer
-    /// gets the completion of its receive, no access with that key succeeds. On queue pairs only,
-    /// and without an immediate.
+    /// Sends a message as [`Request::Send`] does, and invalidates a key of the peer. After the peer
+    /// gets the completion of its receive, every access with that key fails. Possible only on queue
+    /// pairs, and without an immediate.
     SendInvalidate {
         /// Source of the bytes.
         source: Source,
         /// Key of one of the peer's memory windows.
         key: RemoteKey,
     },
-    /// Binds a memory window of this side, in the order of posting: after earlier operations have
-    /// begun, and before later ones begin. Sends nothing to the peer. On queue pairs only.
+    /// Binds a memory window of this side and sends nothing to the peer. The binding happens after
+    /// earlier operations have begun and before later operations begin. Possible only on queue
+    /// pairs.
     BindWindow {
-        /// Previous key of the window, which is invalidated first.
+        /// Previous key of the window, which the operation invalidates first.
         replaced: Option<RemoteKey>,
         /// New key of the window.
         key: RemoteKey,
         /// Memory that the window covers; `None` to bind the window to no memory.
         window: Option<Window>,
     },
-    /// Invalidates the key of a memory window of this side that was bound for this connection, in
-    /// the order of posting as with [`Request::BindWindow`]. On queue pairs only.
+    /// Invalidates the key of a memory window of this side that was bound for this connection. This
+    /// happens after earlier operations have begun and before later operations begin. Possible only
+    /// on queue pairs.
     Invalidate {
-        /// The domain of the connection.
+        /// The protection domain of the connection.
         domain: ProtectionDomain,
         /// Key of the window.
         key: RemoteKey,
@@ -210,7 +215,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// Returns the kind of its completion.
+    /// Returns the kind of the completion that this request has.
     pub const fn completion_kind(&self) -> CompletionKind {
         match self {
             Self::Write { .. } => CompletionKind::Write,
@@ -224,7 +229,7 @@ impl Request {
     }
 }
 
-/// Destination of the result of an atomic: 8 bytes of a region, in the byte order of this
+/// Where the result of an atomic is stored: 8 bytes of a region, in the byte order of this
 /// processor.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Sink {
@@ -244,22 +249,23 @@ pub enum Source {
         /// Offset in the region, in bytes.
         offset: u64,
     },
-    /// Inline bytes: the first `length` of these.
+    /// Inline bytes. The operation uses the first `length` of them.
     Inline([u8; INLINE_BYTES_MAX]),
 }
 
-/// How operations of one connection may overtake one another at the target.
+/// How operations of one connection may overtake each other at the target.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Order {
-    /// Bytes are placed as they arrive (`MultiEdge`'s default).
+    /// The target places bytes as they arrive (`MultiEdge`'s default).
     #[default]
     Relaxed,
-    /// Order of a reliable connection of verbs: a thread that sees the last byte of an operation
-    /// sees every byte of all earlier ones, and of two writes to the same bytes the later one wins.
+    /// Order of a reliable connection of verbs. A thread that sees the last byte of an operation
+    /// sees every byte of all earlier operations. Of two writes to the same bytes, the later one
+    /// prevails.
     Strict,
 }
 
-/// Order and notification of an operation.
+/// The order and the notifications of an operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OperationFlags {
     /// Perform the operation only after all earlier operations of this connection (backward fence).
@@ -267,28 +273,29 @@ pub struct OperationFlags {
     /// Perform later operations only after this one (forward fence).
     pub fence_after: bool,
     /// Begin the operation only when all earlier reads and atomics of this connection are complete
-    /// (the fence of verbs). Earlier writes and sends may be in flight; no fence is sent to the
-    /// peer.
+    /// (the fence of verbs). Earlier writes and sends may still be in flight. The peer does not see
+    /// this fence.
     pub waits_for_answers: bool,
     /// Relaxed or strict order.
     pub order: Order,
-    /// Wake an application that waits at the peer. A completion is queued there for a message, and
+    /// Wake an application that waits at the peer. The peer queues a completion for a message, and
     /// for a write with an immediate.
     pub notify: bool,
-    /// Queue a completion when the operation succeeds. A failure always queues a completion, except
-    /// that an operation with a slot of the status table queues one only if the queue has room.
+    /// Queue a completion if the operation succeeds. If it fails, a completion is queued in any
+    /// case, except for an operation with a slot of the status table: its failure is queued only if
+    /// the queue has room.
     pub signalled: bool,
 }
 
 /// A buffer for one message.
 #[derive(Clone, Copy, Debug)]
 pub struct Receive {
-    /// Region for the message; for a receive of zero bytes any region, or [`RegionId::NONE`].
+    /// Region for the message. For a receive of zero bytes, any region or [`RegionId::NONE`].
     pub region: RegionId,
     /// Offset in the region, in bytes.
     pub offset: u64,
-    /// Longest message, in bytes.
+    /// Length of the longest message that fits, in bytes.
     pub length: u32,
-    /// Returned in the completion.
+    /// A value of the caller. The completion returns it.
     pub context: u64,
 }

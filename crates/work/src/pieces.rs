@@ -1,11 +1,12 @@
-//! Lists of pieces of local memory: the source or the destination of the bytes of one operation.
+//! Scatter/gather lists. A list names the local memory from which an operation takes its bytes, or
+//! to which it stores them.
 
 use mem::RegionId;
 use thiserror::Error;
 
 use crate::limits::{OPERATION_BYTES_MAX, PIECES_MAX};
 
-/// A range of bytes in a region (a scatter/gather entry).
+/// A scatter/gather entry (SGE): a range of bytes in a region.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Piece {
     /// The region of the bytes.
@@ -17,44 +18,46 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// A piece of zero bytes in no region.
+    /// An entry of zero bytes in no region.
     pub const NOTHING: Self = Self { region: RegionId::NONE, offset: 0, length: 0 };
 }
 
-/// A list of pieces. Together, in this order, they are the bytes of an operation or a receive.
+/// A scatter/gather list. The bytes of its entries, one after the other, are the bytes of an
+/// operation or a receive.
 ///
-/// It has at most [`PIECES_MAX`] pieces, and together at most the bytes of the largest operation.
+/// The list has at most [`PIECES_MAX`] entries. Together, they have at most the bytes of the
+/// largest operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct PieceList<'a> {
     pieces: &'a [Piece],
     length: u32,
 }
 
-/// Why pieces do not form a list.
+/// Why entries do not form a valid list.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum PieceListError {
-    /// There are too many pieces.
+    /// There are too many entries.
     #[error(
         "{0} pieces are more than an operation is made of ({PIECES_MAX}); post several operations"
     )]
     TooMany(usize),
-    /// Together the pieces are too long.
+    /// All entries together are too long.
     #[error(
         "the pieces have {0} bytes together, and an operation carries {OPERATION_BYTES_MAX}; post several"
     )]
     TooLong(u64),
-    /// A piece ends at an offset beyond 2^64, which no region has.
+    /// The entry with this index ends at an offset beyond 2^64, which no region has.
     #[error("piece {0} ends beyond 2^64; name bytes that its region has")]
     Range(usize),
 }
 
 impl<'a> PieceList<'a> {
-    /// Creates a list of these pieces; any of them, even all, may be empty. Does not check whether
+    /// Creates a list of these entries. Some or all of them may be empty. Does not check whether
     /// the regions have these bytes.
     ///
     /// # Errors
-    /// A [`PieceListError`] for each rule.
+    /// A [`PieceListError`], one variant for each rule.
     pub fn new(pieces: &'a [Piece]) -> Result<Self, PieceListError> {
         if pieces.len() > PIECES_MAX {
             return Err(PieceListError::TooMany(pieces.len()));
@@ -63,7 +66,7 @@ impl<'a> PieceList<'a> {
         if let Some(index) = pieces.iter().position(|piece| !ends(piece)) {
             return Err(PieceListError::Range(index));
         }
-        // The sum of 32 lengths below 2^32 is below 2^37.
+        // The sum cannot overflow: 32 lengths below 2^32 have a sum below 2^37.
         let total = pieces.iter().map(|piece| u64::from(piece.length)).sum();
         match u32::try_from(total) {
             Ok(length) if length <= OPERATION_BYTES_MAX => Ok(Self { pieces, length }),
@@ -71,18 +74,18 @@ impl<'a> PieceList<'a> {
         }
     }
 
-    /// Returns the pieces.
+    /// Returns the entries.
     pub const fn pieces(&self) -> &'a [Piece] {
         self.pieces
     }
 
-    /// Returns the length of all pieces together, in bytes.
+    /// Returns the length of all entries together, in bytes.
     pub const fn length(&self) -> u32 {
         self.length
     }
 
-    /// Returns the pieces for the bytes `[offset, offset + length)` of the list, in order. A range
-    /// beyond the end of the list is cut off there. No returned piece is empty.
+    /// Returns entries for the bytes `[offset, offset + length)` of the list, in order. If the
+    /// range exceeds the list, the result ends with the list. No returned entry is empty.
     #[inline]
     pub fn cut(&self, offset: u32, length: u32) -> Cut<'a> {
         let inside = self.length.saturating_sub(offset);
@@ -90,7 +93,7 @@ impl<'a> PieceList<'a> {
     }
 }
 
-/// A stored copy of a list, with room for the longest.
+/// A stored copy of a list. It has room for the longest list.
 #[derive(Clone, Debug)]
 pub struct StoredPieces {
     pieces: [Piece; PIECES_MAX],
@@ -120,13 +123,13 @@ impl StoredPieces {
     }
 }
 
-/// The pieces of a range of a list; see [`PieceList::cut`].
+/// The entries for a range of a list, as [`PieceList::cut`] returns them.
 #[derive(Clone, Debug)]
 pub struct Cut<'a> {
     pieces: &'a [Piece],
-    /// Bytes to skip in the remaining pieces, before the range begins.
+    /// Number of bytes to skip in the remaining entries before the range begins.
     skip: u32,
-    /// Bytes of the range not yet returned.
+    /// Number of bytes of the range that were not returned yet.
     left: u32,
 }
 
@@ -160,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns pieces of a region with these lengths, ten bytes apart.
+    /// Returns entries of a region with these lengths, ten bytes apart.
     fn pieces(lengths: &[u32]) -> Vec<Piece> {
         let table = MemoryTable::new(TableLimits::default().regions_max(1).domains_max(1), [7, 8]);
         let domain = table.allocate_domain();

@@ -1,4 +1,4 @@
-//! A ring of completions in chunks that are allocated when first used.
+//! A ring of completions. It consists of chunks that are allocated on first use.
 
 #[cfg(not(loom))]
 use core::sync::atomic::AtomicU64;
@@ -13,26 +13,29 @@ use crate::completion::WORDS;
 #[cfg(loom)]
 pub(crate) use seen_by_loom::OnceLock;
 
-/// Completions in a chunk: 256 × 64 B = 16 KiB. The thread inside the engine clears this much at a
-/// time when a queue is filled for the first time.
+/// Number of completions in a chunk: 256 × 64 B = 16 KiB. When a queue is filled for the first
+/// time, the thread inside the engine clears one chunk at a time.
 pub(crate) const CHUNK_SLOTS: u64 = if cfg!(loom) { 1 } else { 256 };
 
-/// Slots by position: completions are numbered, and the number determines the slot.
+/// Slots for completions. Each completion has a position, which determines its slot.
 ///
-/// One thread writes, any number of threads read. The stamp of a slot is one more than the position
-/// of its content. It is written last, so a thread that reads a stamp sees the words that belong to
-/// it. The words that a thread has read are valid only if no other thread took the completion
-/// meanwhile. The queue checks that by its head, the position of the oldest completion not taken.
+/// One thread writes, and any number of threads read. The stamp of a slot is one more than the
+/// position of its content. The writer stores the stamp last, so a thread that reads a stamp sees
+/// the words that belong to it.
+///
+/// The words that a thread has read are valid only if no other thread has taken the completion
+/// since the read began. The queue checks that by its head, the position of the oldest completion
+/// that was not taken.
 #[derive(Debug)]
 pub(crate) struct Ring {
     chunks: Box<[OnceLock<Box<[Slot]>>]>,
     /// Number of slots; a power of two.
     slots: u64,
-    /// Completions from this position on are in the next ring.
+    /// Completions with this position or a higher one are in the next ring.
     end: AtomicU64,
 }
 
-/// A slot on its own cache line, so that writing one slot does not disturb a thread that reads
+/// A slot. It fills a cache line, so that writing one slot does not slow down a thread that reads
 /// another.
 #[derive(Debug)]
 #[repr(align(64))]
@@ -41,25 +44,26 @@ struct Slot {
     words: [AtomicU64; WORDS],
 }
 
-/// The content of a position.
+/// What a thread reads at a position.
 pub(crate) enum Seen {
-    /// These words, unless another thread took the completion meanwhile.
+    /// These words. They are valid if no other thread has taken the completion since the read
+    /// began.
     Words([u64; WORDS]),
-    /// No completion yet.
+    /// No completion was written there yet.
     Nothing,
-    /// A newer completion: the one at this position was taken.
+    /// A newer completion, so the completion at this position was taken.
     Newer,
 }
 
 impl Ring {
-    /// Creates a ring of `slots` slots, a power of two.
+    /// Creates a ring with `slots` slots. The number must be a power of two.
     pub(crate) fn new(slots: u64) -> Self {
         let chunks = (0..slots.div_ceil(CHUNK_SLOTS)).map(|_| OnceLock::new()).collect();
         Self { chunks, slots, end: AtomicU64::new(u64::MAX) }
     }
 
-    /// Writes the completion at `position`. The previous content of its slot must have been taken.
-    /// For one thread at a time.
+    /// Writes the completion at `position`. The previous completion in its slot must have been
+    /// taken. Only one thread at a time may call this function.
     #[inline]
     pub(crate) fn write(&self, position: u64, words: [u64; WORDS]) {
         let (chunk, slot) = self.place(position);
@@ -87,7 +91,8 @@ impl Ring {
         }
     }
 
-    /// Makes completions from `position` on go to the next ring, which must exist.
+    /// Ends this ring: the completion at `position` and all later ones go to the next ring, which
+    /// must exist.
     pub(crate) fn end_at(&self, position: u64) {
         self.end.store(position, Release);
     }
@@ -120,8 +125,8 @@ impl Ring {
     }
 }
 
-/// The lock of the standard library, with a flag that loom models: a thread that finds the flag set
-/// sees the content.
+/// Replaces the lock of the standard library by a flag that loom models. A thread that finds the
+/// flag set sees the content.
 #[cfg(loom)]
 mod seen_by_loom {
     use loom::sync::atomic::{AtomicBool, Ordering};
@@ -141,7 +146,7 @@ mod seen_by_loom {
             self.is_set.load(Ordering::Acquire).then(|| self.lock.get())?
         }
 
-        /// Only one thread may call it.
+        /// Only one thread may call this function.
         pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
             let content = self.lock.get_or_init(make);
             self.is_set.store(true, Ordering::Release);

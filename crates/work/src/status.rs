@@ -1,4 +1,4 @@
-//! The progress of operations and receives, as seen through their handles.
+//! The progress of operations and receives, which handles read.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -23,24 +23,26 @@ use crate::{OperationError, Wakeups};
 /// The progress of an operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum OperationStatus {
-    /// In flight.
+    /// The operation is in flight.
     Pending {
-        /// Bytes acknowledged, or for a read received, so far; never decreases.
+        /// Number of bytes acknowledged so far; for a read, number of bytes received so far. Never
+        /// decreases.
         bytes: u32,
     },
-    /// Complete.
+    /// The operation is complete.
     Done {
-        /// Old value for an atomic; for a receive the value that [`Arrival`] is made from; else 0.
+        /// For an atomic, the old value of the memory; for a receive, the value from which
+        /// [`Arrival`] is computed; otherwise 0.
         value: u64,
     },
-    /// Failed.
+    /// The operation has failed.
     Failed(OperationError),
 }
 
-/// Slots through which the engine reports the progress of operations to their handles.
+/// Slots by which the engine reports the progress of operations to their handles.
 ///
-/// A slot is free again when its operation is finished and its handle is dropped, in any order and
-/// on any threads. Nothing is allocated after construction, and no lock is taken unless a task
+/// A slot is free again after its operation is finished and its handle is dropped, in any order and
+/// on any threads. After its creation, the table does not allocate. It takes a lock only if a task
 /// waits.
 #[derive(Debug)]
 pub struct StatusTable {
@@ -54,26 +56,26 @@ pub struct StatusTable {
 pub struct Arrival {
     /// Bytes of the message.
     pub bytes: u32,
-    /// Immediate of the message, if it has one.
+    /// Immediate of the message, if the message has one.
     pub immediate: Option<u32>,
 }
 
 #[derive(Debug)]
 struct Slot {
-    /// [`FINISHED`], [`RELEASED`] and [`WATCHED`]; the error code from bit 8 on.
+    /// The bits [`FINISHED`], [`RELEASED`] and [`WATCHED`]; the error code, from bit 8.
     state: AtomicU32,
     bytes: AtomicU32,
     value: AtomicU64,
-    /// The waiting task, if any. Only the holder of the handle stores one here.
+    /// The waiting task, if any. Only the holder of the handle stores a task here.
     waker: Mutex<Option<Waker>>,
 }
 
 const FINISHED: u32 = 1;
 const RELEASED: u32 = 2;
-/// A task waits, or has waited.
+/// Bit of the state: a task waits, or has waited.
 const WATCHED: u32 = 4;
 const CODE_SHIFT: u32 = 8;
-/// In the value of a receive: the lower half is an immediate.
+/// Bit of the value of a receive: the lower half of the value is an immediate.
 const HAS_IMMEDIATE: u64 = 1 << 32;
 
 impl StatusTable {
@@ -88,8 +90,8 @@ impl StatusTable {
         Self { slots: (0..capacity).map(|_| Slot::new()).collect(), free, wakeups: Wakeups::new() }
     }
 
-    /// Returns the tasks to wake: those that wait for operations with these slots, and others that
-    /// the caller adds.
+    /// Returns the list of tasks to wake: those that wait for operations with these slots, and
+    /// others that the caller adds.
     #[inline]
     pub fn wakeups(&self) -> &Wakeups {
         &self.wakeups
@@ -120,7 +122,8 @@ impl StatusTable {
         }
     }
 
-    /// Returns the message that arrived for the receive in `slot`, once its status is done.
+    /// Returns the message that arrived for the receive in `slot`. The caller has seen that the
+    /// status is [`OperationStatus::Done`]; before that, the result is meaningless.
     pub fn arrival(&self, slot: u32) -> Option<Arrival> {
         let slot = self.slots.get(slot as usize)?;
         let value = slot.value.load(Ordering::Relaxed);
@@ -128,15 +131,15 @@ impl StatusTable {
         Some(Arrival { bytes: slot.bytes.load(Ordering::Relaxed), immediate })
     }
 
-    /// Registers a task to wake when the operation in `slot` finishes, instead of any earlier task.
-    /// Returns false if it has already finished. Only the holder of the handle may call it, from
-    /// one thread at a time.
+    /// Registers a task to wake when the operation in `slot` finishes. Replaces any earlier task.
+    /// Returns false if the operation has already finished. Only the holder of the handle may call
+    /// this function, from one thread at a time.
     #[must_use]
     pub fn watch(&self, slot: u32, waker: &Waker) -> bool {
         self.slots.get(slot as usize).is_some_and(|slot| slot.watch(waker))
     }
 
-    /// Drops the waiting task, if any. Only the holder of the handle may call it.
+    /// Removes the waiting task, if any. Only the holder of the handle may call this function.
     pub fn forget(&self, slot: u32) {
         if let Some(slot) = self.slots.get(slot as usize) {
             slot.forget_waker();
@@ -154,7 +157,7 @@ impl StatusTable {
         self.finish_or_release(slot, FINISHED);
     }
 
-    /// Finishes an operation that the engine never accepted, as failed.
+    /// Finishes an operation that the engine never accepted, with this error.
     pub fn fail(&self, slot: u32, error: OperationError) {
         self.finish(slot, Err(error));
     }
@@ -166,7 +169,7 @@ impl StatusTable {
         }
     }
 
-    /// Finishes the operation in `slot`; the value of an atomic is the old value of the memory.
+    /// Finishes the operation in `slot`. For an atomic, the result is the old value of the memory.
     pub fn finish(&self, index: u32, result: Result<u64, OperationError>) {
         let Some(slot) = self.slots.get(index as usize) else { return };
         let code = match result {
@@ -209,7 +212,7 @@ impl Slot {
         }
     }
 
-    /// See [`StatusTable::watch`].
+    /// Registers a task, as [`StatusTable::watch`] documents.
     fn watch(&self, waker: &Waker) -> bool {
         let old = {
             let mut place = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
@@ -223,23 +226,23 @@ impl Slot {
         if before & FINISHED == 0 || cfg!(loom_mutation) {
             return true;
         }
-        // The finishing thread either did not see the task, or has already woken it.
+        // The thread that finished the operation did not see this task, or has already woken it.
         self.forget_waker();
         false
     }
 
-    /// Sets bits of the state. Returns the state before, and the task to wake if this finished the
-    /// operation.
+    /// Sets bits of the state. Returns the state before. If this call finished the operation, also
+    /// returns the task to wake.
     ///
-    /// If this thread is delayed in between, the task may belong to the next user of the slot. That
-    /// task is woken spuriously, and waits again.
+    /// If this thread is delayed between its two steps, the task may belong to the next user of the
+    /// slot. That task then wakes up without a reason and waits again.
     fn end(&self, bits: u32) -> (u32, Option<Waker>) {
         let before = self.state.fetch_or(bits, Ordering::AcqRel);
         let ends = bits & FINISHED != 0 && before & WATCHED != 0;
         (before, if ends { self.take_waker() } else { None })
     }
 
-    /// Drops the task before the handle is released, because after that the slot may have another
+    /// Drops the task before the handle is released. After the release, the slot may have another
     /// user.
     fn forget_waker(&self) {
         if self.state.load(Ordering::Acquire) & WATCHED != 0 {

@@ -1,4 +1,4 @@
-//! Tasks to wake, collected inside the engine and woken outside it.
+//! Tasks to wake. A thread collects them inside the engine and wakes them outside.
 
 use std::collections::VecDeque;
 use std::sync::PoisonError;
@@ -15,13 +15,15 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-/// Tasks to wake. The thread inside the engine finds that a task can continue, but must not run the
-/// code of an executor there, because that code may call the engine. So the thread adds the task
-/// here, and wakes it after leaving the engine.
+/// Tasks to wake.
+///
+/// The thread inside the engine finds that a task can continue. It must not run the code of an
+/// executor there, because that code may call the engine. So the thread adds the task to this list,
+/// and wakes it after leaving the engine.
 #[derive(Debug)]
 pub struct Wakeups {
     due: Mutex<VecDeque<Waker>>,
-    /// False only if `due` is empty.
+    /// Whether `due` may have tasks. If this is false, `due` is empty.
     has_any: AtomicBool,
 }
 
@@ -39,13 +41,14 @@ impl Wakeups {
         self.has_any.store(true, Ordering::Release);
     }
 
-    /// Returns whether there are tasks to wake. A thread that has added a task sees true.
+    /// Returns whether there are tasks to wake. If the calling thread has added a task, it sees
+    /// that task.
     #[inline]
     pub fn has_any(&self) -> bool {
         self.has_any.load(Ordering::Relaxed)
     }
 
-    /// Wakes all tasks. Call outside the engine.
+    /// Wakes all tasks. The caller must not be inside the engine.
     #[cold]
     pub fn wake(&self) {
         loop {
@@ -61,5 +64,5 @@ impl Wakeups {
     }
 }
 
-/// Number of tasks that need no further allocation.
+/// Number of tasks for which memory is allocated at the start.
 const EXPECTED: usize = 64;

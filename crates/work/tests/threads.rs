@@ -1,4 +1,5 @@
-//! Real threads at one completion queue. The loom models cover every interleaving of few steps.
+//! Several threads use one completion queue. The loom models cover every interleaving, but only of
+//! few steps.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

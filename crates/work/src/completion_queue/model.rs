@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Chunks have one slot here, so that rings end soon. With `--cfg loom_mutation` in RUSTFLAGS, the
-//! filling thread reads the mark without a fence, and
+//! filling thread reads the mark without a fence. Then
 //! `a_thread_that_arms_and_finds_nothing_is_woken` must fail.
 
 use loom::sync::Arc;

@@ -1,4 +1,4 @@
-//! Tests on one thread: a queue against a model made of a list.
+//! Tests on one thread, which compare a queue with a model made of a list.
 
 use std::collections::VecDeque;
 
@@ -94,7 +94,7 @@ fn a_queue_that_held_as_much_before_takes_no_more_memory() {
         (0..count).for_each(|context| assert_eq!(queue.push(&numbered(context)), Push::Added));
         (0..count).for_each(|context| assert_eq!(queue.poll(), Some(numbered(context))));
     };
-    // Enough turns to use each slot of the last ring.
+    // These turns use each slot of the last ring.
     (0..8).for_each(|_| turn(3000));
     let taken = queue.bytes();
     assert!(taken < 4 * 3000 * 64, "{taken} bytes");
@@ -221,8 +221,8 @@ proptest! {
         for step in steps {
             match step {
                 Step::Push(count) => {
-                    // Pushes beyond the capacity are rare, because an overrun queue accepts no more
-                    // completions.
+                    // Make pushes beyond the capacity rare, because an overrun queue accepts no
+                    // more completions.
                     for _ in 0..count {
                         let fits = model.has_room();
                         if !fits && count % 16 > 0 {

@@ -4,8 +4,8 @@
 //! ./x loom
 //! ```
 //!
-//! With `--cfg loom_mutation` in RUSTFLAGS, the task does not check again after it has registered,
-//! and the model must fail.
+//! With `--cfg loom_mutation` in RUSTFLAGS, the task does not check again after it has registered.
+//! Then the model must fail.
 
 use std::task::Wake;
 
@@ -14,7 +14,7 @@ use loom::thread as modelled;
 
 use super::*;
 
-/// A waker that counts how often it is called.
+/// A waker that counts its calls.
 #[derive(Debug, Default)]
 struct Count(std::sync::atomic::AtomicUsize);
 
@@ -67,8 +67,8 @@ fn a_task_that_changes_is_woken_as_it_is_last() {
     });
 }
 
-/// The finishing thread is delayed while the handle is released, the slot is reused and another
-/// task waits.
+/// The thread that finishes the operation is delayed. Before it continues, the handle is released,
+/// the slot is reused and another task waits.
 #[test]
 fn a_task_of_the_next_life_is_not_lost() {
     loom::model(|| {
