@@ -1,10 +1,10 @@
-//! Decides when a waiting thread spins, and when and until when it sleeps.
+//! Decides when a waiting thread spins and when it sleeps, and what ends the sleep.
 //!
-//! A *look* is one pass of a thread through the engine, which reads the links.
+//! A *look* is one pass of a thread through the engine, in which the thread reads the links.
 //!
-//! Pure functions of their input: no clock, no thread, no lock. The runtime drives threads by this
-//! policy, the simulator simulated hosts. The table of situations and outcomes is in
-//! `docs/waiting.md`.
+//! All functions here depend only on their input and on earlier calls: they use no clock, no thread
+//! and no lock. The runtime applies this policy to threads, and the simulator applies it to
+//! simulated hosts. `docs/waiting.md` has the table of situations and outcomes.
 
 #![forbid(unsafe_code)]
 
@@ -16,5 +16,5 @@ pub use moderation::Moderation;
 pub use standby::Standby;
 pub use wait_policy::{Application, Outcome, SleepCost, Spinning, WaitPolicy, WakeUp};
 
-/// Number of wake-ups that are remembered, and measured when a progress thread starts.
+/// Number of wake-ups that the policy remembers. A progress thread measures as many when it starts.
 pub use wait_policy::WAKE_UPS;

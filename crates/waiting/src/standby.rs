@@ -2,21 +2,23 @@
 
 use delivery::Instant;
 
-/// For how long the progress thread has found another thread on watch.
+/// Measures how long the progress thread has found another thread on watch (looking and sleeping on
+/// the links).
 ///
-/// A thread that blocks for each operation is on watch again and again. Between these times it is
-/// inside the engine or has just posted, and the progress thread leaves the links to it for that
-/// reason. Looks at such moments do not show whether the thread continues, so they do not reset the
-/// time.
+/// A thread that blocks for each operation is on watch for many short times. Between them, the
+/// thread is inside the engine or has just posted, so the progress thread leaves the links to it.
+/// Looks at such moments do not show whether the thread is still on watch, so they do not reset the
+/// measurement.
 #[derive(Clone, Debug, Default)]
 pub struct Standby {
     since: Option<Instant>,
 }
 
 impl Standby {
-    /// Records that another thread is on watch. Returns until when the progress thread sleeps: the
-    /// longer another thread has been on watch, the longer. `None`: until the thread on watch calls
-    /// it. A sleep costs `sleep_cost_ns` nanoseconds.
+    /// Records that another thread is on watch. Returns until when the progress thread should
+    /// sleep: for as long as another thread has been on watch, but at least for `sleep_cost_ns`
+    /// nanoseconds, the cost of a sleep. Returns `None` if the progress thread should sleep until
+    /// the thread on watch calls it.
     pub fn on_watched(&mut self, now: Instant, sleep_cost_ns: u64) -> Option<Instant> {
         let watched_ns = now.since_ns(*self.since.get_or_insert(now));
         if watched_ns < REST_NS {
@@ -33,8 +35,9 @@ impl Standby {
     }
 }
 
-/// Time in nanoseconds after which the progress thread relies on a call by the thread on watch. The
-/// call is a system call, which a thread that blocks for each operation should not make each time.
+/// Time on watch, in nanoseconds, after which the progress thread relies on a call by the thread on
+/// watch. Such a call is a system call. A thread that blocks for each operation should not pay for
+/// one per operation.
 const REST_NS: u64 = 16_000_000;
 
 #[cfg(test)]
@@ -43,8 +46,8 @@ mod tests {
     use crate::{Application, Outcome, Spinning, WaitPolicy, WakeUp};
 
     /// Simulates the progress thread beside an application that waits in a call for each answer.
-    /// Returns how often the progress thread wakes up in a second, and how often the application
-    /// has to call it.
+    /// Returns how many times per second the progress thread wakes up, and how many times the
+    /// application calls it.
     fn beside_blocking(sleep_ns: u64, answer_ns: u64) -> (u64, u64) {
         let mut policy = WaitPolicy::new(Spinning::AtMost(0), sleep_ns);
         policy.on_wake_up(WakeUp { late_ns: sleep_ns / 2, spent_ns: sleep_ns / 2 });
@@ -52,7 +55,7 @@ mod tests {
         let (mut now, mut looks, mut calls) = (Instant(1), 0, 0);
         while now.0 < 1_000_000_000 {
             looks += 1;
-            // The application posts, and is then on watch until the answer arrives.
+            // The application posts, and after that is on watch until the answer arrives.
             let polled_ns_ago = now.0 % answer_ns;
             let application = Application { is_inside: false, polled_ns_ago };
             now = match policy.while_serving(now, sleep_ns, application) {

@@ -1,5 +1,5 @@
-//! Streams over links of several rates, to hosts from a quarter to four times as fast as the one
-//! measured first.
+//! Streams over links of several rates. The simulated hosts are from a quarter to four times as
+//! fast as the host that was measured first.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -9,9 +9,9 @@ use super::*;
 /// Costs on a host, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
-    /// Latency from a frame or a timer to the thread that sleeps until then.
+    /// Latency from a frame or a timer until the thread runs that slept until then.
     wake_up: u64,
-    /// Processor time of going to sleep, waking up and looking.
+    /// Processor time that a thread takes to go to sleep, wake up and look at the links.
     spent: u64,
     /// Processor time of a frame.
     frame: u64,
@@ -30,7 +30,7 @@ fn hosts() -> [Costs; 5] {
     })
 }
 
-/// Costs of receiving a stream of messages.
+/// Measured costs of receiving a stream of messages.
 #[derive(Debug, Default)]
 struct Bill {
     wake_ups: u64,
@@ -40,9 +40,9 @@ struct Bill {
     total_ns: u64,
 }
 
-/// Simulates messages of `frames` frames each, `gap_ns` between frames and `pause_ns` between
-/// messages, received by a thread that sleeps between looks. With `moderates`, the thread sleeps
-/// for intervals.
+/// Simulates the reception of messages by a thread that sleeps between looks. A message has
+/// `frames` frames, `gap_ns` apart; there is a pause of `pause_ns` between messages. If `moderates`
+/// is true, the thread sleeps for intervals.
 fn receive(costs: Costs, gap_ns: u64, frames: u64, pause_ns: u64, moderates: bool) -> Bill {
     const MESSAGES: u64 = 50;
     let cost_ns = costs.wake_up + costs.spent;
@@ -90,7 +90,7 @@ fn a_stream_at_1_gb_is_taken_at_intervals_on_every_host() {
     for costs in hosts() {
         let [with, without] =
             [true, false].map(|moderates| receive(costs, AT_1_GB, 700, 0, moderates));
-        // Slow hosts find several frames with each wake-up anyway.
+        // Slow hosts find several frames with each wake-up in any case.
         if costs.wake_up + costs.spent < AT_1_GB {
             assert!(with.wake_ups * 4 < without.wake_ups, "{costs:?}: {with:?} {without:?}");
         }
@@ -104,7 +104,7 @@ fn messages_come_later_by_a_quarter_at_most_and_by_less_than_100_us() {
         for frames in [1, 2, 11, 44, 700] {
             for pause_ns in [0, 50_000, 2_000_000] {
                 let bill = receive(costs, AT_1_GB, frames, pause_ns, true);
-                // A short pause looks like a slow link.
+                // The thread cannot distinguish a short pause from a slow link.
                 let message_ns = frames * AT_1_GB + pause_ns.min(PAUSE_NS);
                 let undisturbed_ns = 2 * (costs.wake_up + costs.spent) + 8 * costs.frame;
                 let most_ns = undisturbed_ns + (message_ns / 4).min(INTERVAL_NS_MAX);
@@ -192,8 +192,8 @@ fn a_stream_ends_with_an_interval_in_which_nothing_comes_and_with_a_pause() {
     assert_eq!(paused.interval_ns(later, SLEEP, false, Instant(0)), None);
 }
 
-/// A clock without high resolution ends intervals of 56 µs up to 4 ms late, so that a stream would
-/// arrive in batches 4 ms apart.
+/// A clock with a low resolution ends intervals of 56 µs up to 4 ms late. Without a limit, the
+/// thread would receive a stream in batches 4 ms apart.
 #[test]
 fn where_timers_are_late_intervals_are_tried_for_2_percent_of_the_time() {
     let mut moderation = Moderation::default();
@@ -212,13 +212,14 @@ fn where_timers_are_late_intervals_are_tried_for_2_percent_of_the_time() {
     };
     let slept_ns = run(&mut moderation, 0, 4_000_000);
     assert!(slept_ns <= 10_000_000_000 / 50, "{slept_ns} ns");
-    // An interval that ends in time is followed by others.
+    // After an interval that ends on time, the thread uses further intervals.
     let slept_ns = run(&mut moderation, 20_000_000_000, 10_000);
     assert!(slept_ns >= 10_000_000_000 / 2, "{slept_ns} ns");
 }
 
 proptest! {
-    /// A peer chooses how many frames arrive, and when.
+    /// A peer chooses how many frames arrive, and when. Whatever it chooses, the bounds of an
+    /// interval hold.
     #[test]
     fn whatever_comes_an_interval_stays_within_its_bounds(
         events in vec((0_u8..4, 0_u64..200_000_000, 0_u64..=u64::from(u32::MAX), any::<bool>()), 0..100),

@@ -1,15 +1,16 @@
-//! The policy on hosts from a quarter to four times as fast as the one measured first.
+//! The policy on simulated hosts, from a quarter to four times as fast as the host that was
+//! measured first.
 
 use super::*;
 
 /// Costs on a host, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct Costs {
-    /// Latency from a frame or a timer to the thread that sleeps until then.
+    /// Latency from a frame or a timer until the thread runs that slept until then.
     wake_up: u64,
-    /// Processor time of going to sleep and waking up.
+    /// Processor time that a thread takes to go to sleep and wake up.
     spent: u64,
-    /// Time from an answer to the next request of a peer that sends it at once.
+    /// Time from an answer until the next request of a peer that sends the request at once.
     again: u64,
     serve: u64,
     poll: u64,
@@ -34,7 +35,7 @@ fn hosts() -> [Costs; 5] {
     })
 }
 
-// Cost assumed before any measurement; wrong on most hosts.
+// Cost of a sleep that the policy assumes before any measurement. It is wrong on most hosts.
 const ASSUMED_NS: u64 = 10_000;
 
 fn on(costs: Costs) -> WaitPolicy {
@@ -52,10 +53,10 @@ fn measured(mut policy: WaitPolicy, costs: Costs) -> WaitPolicy {
     policy
 }
 
-/// Costs of a series of waits.
+/// Measured costs of a series of waits.
 #[derive(Debug, Default)]
 struct Bill {
-    /// Waits at whose end the thread had to be woken.
+    /// Number of waits at whose end the thread was asleep.
     slept: u64,
     spun_ns: u64,
     total_ns: u64,
@@ -77,7 +78,7 @@ impl Rule for WaitPolicy {
     }
 }
 
-/// A fixed time, which suits only some hosts.
+/// Spins for a fixed time, in nanoseconds, which suits only some hosts.
 struct Fixed(u64);
 
 impl Rule for Fixed {
@@ -86,7 +87,8 @@ impl Rule for Fixed {
     }
 }
 
-/// Serves requests, each of which arrives `gaps` nanoseconds after the answer before.
+/// Serves requests. Each request arrives some nanoseconds after the answer to the previous one;
+/// `gaps` has these times.
 fn serve(rule: &mut impl Rule, costs: Costs, gaps: impl Iterator<Item = u64>) -> Bill {
     let mut bill = Bill::default();
     for gap in gaps {
@@ -101,8 +103,9 @@ fn serve(rule: &mut impl Rule, costs: Costs, gaps: impl Iterator<Item = u64>) ->
     bill
 }
 
-/// Whether the rule serves a peer that asks again at once without sleeping, and spends less than 3
-/// % of a processor on a peer that asks at a fortieth of that rate.
+/// Returns whether the rule suits two kinds of peers. It must serve a peer that asks again at once
+/// without sleeping. On a peer that asks at a fortieth of that rate, it must spend less than 3 % of
+/// a processor.
 fn suits(rule: &mut impl Rule, costs: Costs) -> bool {
     serve(rule, costs, std::iter::repeat_n(costs.again, 200));
     let busy = serve(rule, costs, std::iter::repeat_n(costs.again, 10_000));
@@ -125,7 +128,7 @@ fn no_fixed_time_suits_every_host() {
     }
 }
 
-/// The table of `docs/waiting.md`: each row is a situation and its outcome.
+/// Checks the table of `docs/waiting.md`. Each step sets up a situation and checks the outcome.
 #[test]
 fn the_table_of_outcomes_holds() {
     let now = Instant(1_000_000_000);
@@ -134,21 +137,21 @@ fn the_table_of_outcomes_holds() {
         let cost = costs.sleep();
         let policy = on(costs);
         assert_eq!(policy.sleep_cost_ns(), cost);
-        // Waiting.
+        // A thread that waits in a call.
         assert_eq!(policy.while_waiting(0), Outcome::Spin);
         assert_eq!(policy.while_waiting(cost), Outcome::SleepUntilEvent);
-        // Polling.
+        // A thread that polls.
         let mut policy = polling_on(costs);
         assert_eq!(policy.while_polling(now, u64::MAX), Outcome::Spin);
         policy.on_descheduled(now, 3_000_000);
         assert_eq!(policy.while_polling(now, 0), Outcome::Spin);
         assert_eq!(policy.while_polling(now, POLL_WEIGHT * cost - 1), Outcome::Spin);
         assert_eq!(policy.while_polling(now, POLL_WEIGHT * cost), Outcome::SleepUntilEvent);
-        // Polling in a real-time class.
+        // A thread of a real-time class that polls.
         let spins_for_ns = policy.real_time_limit_ns();
         assert_eq!(policy.while_polling_in_real_time(spins_for_ns - 1), Outcome::Spin);
         assert_eq!(policy.while_polling_in_real_time(spins_for_ns), Outcome::SleepUntilEvent);
-        // Serving.
+        // The progress thread.
         let mut policy = on(costs);
         assert_eq!(policy.while_serving(now, 0, gone), Outcome::Spin);
         assert_eq!(policy.while_serving(now, cost, gone), Outcome::SleepUntilEvent);
@@ -183,7 +186,7 @@ fn a_peer_that_begins_to_ask_at_once_is_believed_soon() {
     }
 }
 
-/// One request in a hundred is late, because the peer has other things to do.
+/// One request in a hundred is late, because the peer has other work.
 #[test]
 fn pauses_of_a_peer_do_not_undo_what_was_learned() {
     for costs in hosts() {
@@ -197,7 +200,8 @@ fn pauses_of_a_peer_do_not_undo_what_was_learned() {
     }
 }
 
-/// One request in fifty is later than the others, but so little that a sleep would not pay.
+/// One request in fifty is later than the others. The difference is so small that a sleep would
+/// cost more.
 #[test]
 fn questions_that_are_rarely_a_little_late_find_the_thread_awake() {
     for costs in hosts() {
@@ -209,8 +213,8 @@ fn questions_that_are_rarely_a_little_late_find_the_thread_awake() {
     }
 }
 
-/// The competitive bound: for any gaps, the policy spends at most twice the least possible cost,
-/// plus a few per cent while it learns. The gaps are pseudo-random, in five ranges.
+/// The competitive bound: whatever the gaps are, the policy spends at most twice the least possible
+/// cost, plus a few per cent while it learns. The gaps are pseudo-random, in five ranges.
 #[test]
 fn spinning_and_sleeping_cost_at_most_twice_what_they_had_to() {
     for costs in hosts() {
@@ -230,8 +234,8 @@ fn spinning_and_sleeping_cost_at_most_twice_what_they_had_to() {
     }
 }
 
-/// The peer needs the processor on which this thread spins, so its answer arrives only after the
-/// thread sleeps, and then soon. These short waits must not make the thread spin.
+/// The peer needs the processor on which this thread spins. So its answer arrives only after the
+/// thread sleeps, but soon after that. These short waits must not make the policy spin.
 #[test]
 fn a_thread_does_not_spin_on_the_processor_that_its_peer_needs() {
     for costs in hosts() {
@@ -246,8 +250,8 @@ fn a_thread_does_not_spin_on_the_processor_that_its_peer_needs() {
     }
 }
 
-/// A neighbour takes a time slice now and then while the thread spins. The thread would have lost
-/// it anyway.
+/// From time to time, another program takes a time slice while the thread spins. The thread would
+/// also have lost the slice without spinning.
 #[test]
 fn a_thread_that_loses_its_processor_once_goes_on_spinning() {
     for costs in hosts() {
@@ -269,7 +273,7 @@ fn an_idle_endpoint_takes_no_processor() {
     }
 }
 
-/// Half of the wake-ups waited for a processor.
+/// In half of the wake-ups, the thread waited for a processor.
 #[test]
 fn wake_ups_that_others_delayed_do_not_count() {
     let mut policy = WaitPolicy::new(Spinning::Learned, 1);
@@ -290,8 +294,7 @@ fn frames_that_wake_a_thread_count_more_than_timers() {
         }
         let cost = (3 * costs.wake_up + costs.spent).min(SLEEP_COST_NS_MAX);
         assert_eq!(policy.sleep_cost_ns(), cost, "{costs:?}");
-        // The thread spins for an answer that arrives while a sleeping thread would still be waking
-        // up.
+        // The thread spins for an answer that would arrive while a sleeping thread wakes up.
         let bill = serve(&mut policy, costs, std::iter::repeat_n(2 * costs.wake_up, 1000));
         assert!(bill.slept < 50, "{bill:?}: {costs:?}");
     }
@@ -306,16 +309,16 @@ fn wake_ups_that_all_waited_for_a_processor_do_not_make_threads_spin_for_slices(
     assert_eq!(policy.spin_limit_ns(), SLEEP_COST_NS_MAX);
 }
 
-/// A processor that a thread shares with one busy neighbour. Whichever has run less gets the next
-/// slice. When the thread wakes, it preempts the neighbour; of the time that it did not use, it
-/// keeps at most one slice.
+/// A processor that a thread shares with one busy thread of another program. The thread that has
+/// run less gets the next slice. When the thread wakes, it preempts the busy one. Of the time that
+/// it did not use, it keeps at most one slice.
 struct Processor {
     thread_ran: u64,
     neighbour_ran: u64,
     has_thread: bool,
     left: u64,
     sleeps: bool,
-    /// How long the thread has found nothing.
+    /// How long the thread has polled without finding anything.
     idle: u64,
 }
 
@@ -364,8 +367,8 @@ impl Processor {
     }
 }
 
-/// Simulates two hosts that exchange small messages by polling, each beside one busy neighbour.
-/// Returns the share of time in which both polling threads ran, in per cent.
+/// Simulates two hosts that exchange small messages by polling. Each host also has one busy thread
+/// of another program. Returns the share of time in which both polling threads ran, in per cent.
 fn polled_beside_neighbours(costs: Costs, policies: Option<[WaitPolicy; 2]>) -> u64 {
     let mut hosts = [Processor::new(Processor::SLICE), Processor::new(Processor::SLICE / 2)];
     let mut policies = policies.map_or([None, None], |policies| policies.map(Some));
@@ -381,8 +384,8 @@ fn polled_beside_neighbours(costs: Costs, policies: Option<[WaitPolicy; 2]>) -> 
     both * 100 / now
 }
 
-/// By chance, the slices of the two hosts rarely coincide. A host that sleeps while its peer is
-/// descheduled saves its slice for when the peer runs again.
+/// Without sleeps, the slices of the two hosts rarely coincide. If a host sleeps while its peer is
+/// descheduled, it keeps its slice for when the peer runs again.
 #[test]
 fn polling_hosts_beside_neighbours_lose_their_share_of_time_and_nothing_else() {
     for costs in hosts() {
@@ -393,7 +396,7 @@ fn polling_hosts_beside_neighbours_lose_their_share_of_time_and_nothing_else() {
     }
 }
 
-/// For example, the host was suspended.
+/// A long stall occurs, for example, when the host is suspended.
 #[test]
 fn a_long_stall_does_not_make_processors_short_for_long() {
     for costs in hosts() {
@@ -431,7 +434,8 @@ fn a_polling_thread_spins_for_answers_that_take_as_long_as_a_sleep() {
     }
 }
 
-/// Ranks of a program outnumber the processors: the answer arrives after this thread has slept.
+/// The ranks of a program outnumber the processors, so the answer arrives only after this thread
+/// has slept.
 #[test]
 fn a_polling_thread_hardly_spins_on_the_processor_that_its_peer_needs() {
     for costs in hosts() {
@@ -446,7 +450,8 @@ fn a_polling_thread_hardly_spins_on_the_processor_that_its_peer_needs() {
     }
 }
 
-/// The kernel does not preempt a real-time thread for a thread of another class, such as its peer.
+/// The kernel does not preempt a real-time thread for a thread of another class, and the peer may
+/// be such a thread.
 #[test]
 fn a_real_time_thread_that_polls_leaves_some_of_its_processor_and_answers_are_hardly_later() {
     for costs in hosts() {
@@ -458,8 +463,8 @@ fn a_real_time_thread_that_polls_leaves_some_of_its_processor_and_answers_are_ha
     }
 }
 
-/// Once an answer has reached a real-time thread only after it slept, the thread sleeps as soon as
-/// one that was descheduled.
+/// After an answer has reached a real-time thread only because it slept, that thread sleeps as soon
+/// as a thread that was descheduled.
 #[test]
 fn a_real_time_thread_whose_peer_needs_its_processor_soon_sleeps() {
     for costs in hosts() {
@@ -473,7 +478,7 @@ fn a_real_time_thread_whose_peer_needs_its_processor_soon_sleeps() {
     }
 }
 
-/// Timers of a clock without high resolution, at most 250 Hz.
+/// A clock with a low resolution has at most 250 ticks a second.
 #[test]
 fn timers_that_end_4_ms_late_make_threads_neither_spin_for_long_nor_wake_often() {
     let gone = Application { is_inside: false, polled_ns_ago: u64::MAX };
@@ -489,7 +494,8 @@ fn timers_that_end_4_ms_late_make_threads_neither_spin_for_long_nor_wake_often()
         assert_eq!(policy.while_serving(now, SLEEP_COST_NS_MAX, gone), Outcome::SleepUntilEvent);
         let aside = policy.while_serving(now, 0, beside);
         assert_eq!(aside, Outcome::SleepUntil(now.after_ns(2 * SLEEP_COST_NS_MAX)));
-        // A thread that a frame wakes needs no timer, and its lateness replaces that of timers.
+        // A thread that a frame wakes needs no timer. The lateness after frames replaces the
+        // lateness after timers.
         for _ in 0..WAKE_UPS {
             policy.on_woken_by_frame(costs.wake_up);
         }
@@ -497,7 +503,7 @@ fn timers_that_end_4_ms_late_make_threads_neither_spin_for_long_nor_wake_often()
     }
 }
 
-/// The progress thread beside an application.
+/// The progress thread of an application that also polls or posts.
 mod beside {
     use super::*;
 
@@ -507,8 +513,9 @@ mod beside {
         Application { is_inside: false, polled_ns_ago }
     }
 
-    /// Simulates the progress thread beside an application that polls for `total_ns` from `start`
-    /// on. Returns when the progress thread looked. Each look happens right before the next poll.
+    /// Simulates the progress thread of an application that polls for `total_ns` nanoseconds,
+    /// beginning at `start`. Returns the times at which the progress thread looked. Each look
+    /// happens right before the next poll.
     fn beside_poller(policy: &mut WaitPolicy, costs: Costs, start: u64, total_ns: u64) -> Vec<u64> {
         let (mut now, mut looks) = (start, Vec::new());
         while now < start + total_ns {
@@ -521,9 +528,9 @@ mod beside {
         looks
     }
 
-    /// Simulates the progress thread beside an application that posts, and then waits in its memory
-    /// for bytes that the peer writes as an answer, for 200 rounds. Returns how long each answer
-    /// waited.
+    /// Simulates the progress thread of an application that posts and then waits until its peer has
+    /// written an answer to its memory, for 200 rounds. Returns how long each answer waited, in
+    /// nanoseconds.
     fn beside_memory_poller(policy: &mut WaitPolicy, costs: Costs, start: u64) -> Vec<u64> {
         let answer = costs.wake_up / 5;
         let (mut now, mut posted_at, mut waits) = (start, start, Vec::new());
@@ -558,7 +565,7 @@ mod beside {
         }
     }
 
-    /// With such messages, a poll takes 40 µs on the slowest of the hosts.
+    /// With large messages, a poll takes 40 µs on the slowest of the hosts.
     #[test]
     fn an_application_that_sends_large_messages_between_polls_is_left_alone() {
         for costs in hosts() {
@@ -568,7 +575,8 @@ mod beside {
         }
     }
 
-    /// Turns with the frames of 64 small writes, and turns with the frames of a window of 1 MiB.
+    /// Some turns handle the frames of 64 small writes, and others handle the frames of a window of
+    /// 1 MiB.
     #[test]
     fn an_application_that_takes_long_turns_is_left_alone() {
         for (costs, turn) in
@@ -578,7 +586,7 @@ mod beside {
             let (mut now, mut looks, mut served) = (1_u64, 0, 0);
             while now < 1_000_000_000 {
                 looks += 1;
-                // The application posts for a moment between two turns.
+                // Between two turns, the application posts for a moment.
                 let polled_ns_ago = now % (turn + 500);
                 let application = Application { is_inside: polled_ns_ago < turn, polled_ns_ago };
                 let outcome = policy.while_serving(Instant(now), IDLE, application);
@@ -645,7 +653,7 @@ mod beside {
         }
     }
 
-    /// The application polls and computes for 5 ms in turn, while peers send requests.
+    /// The application alternately polls and computes for 5 ms, while peers send requests.
     #[test]
     fn an_application_that_polls_and_computes_is_left_alone_for_half_a_probe_timeout_at_most() {
         for costs in hosts() {
@@ -678,8 +686,8 @@ mod beside {
         }
     }
 
-    /// Ranks share a processor and yield between two polls: each polls again after the turns of the
-    /// others.
+    /// Ranks share a processor and yield between two polls. Each rank polls again after the turns
+    /// of the other ranks.
     #[test]
     fn where_processors_are_short_an_application_that_lets_others_run_is_left_alone() {
         for (costs, turns) in
@@ -706,8 +714,8 @@ mod beside {
         }
     }
 
-    /// With `Polling::ALWAYS`, the application asked for a thread that spins. But while the
-    /// application is only descheduled, that thread would take its processor.
+    /// With `Polling::ALWAYS`, the application asked for a thread that spins. But if the
+    /// application is only descheduled, such a thread would take its processor.
     #[test]
     fn a_thread_that_always_spins_does_not_spin_beside_an_application_that_was_descheduled() {
         for costs in hosts() {
@@ -715,7 +723,7 @@ mod beside {
             policy.spinning = Spinning::AtMost(u64::MAX);
             let spun = 2 * costs.sleep();
             let mut outcome = |now, ago| policy.while_serving(Instant(now), spun, outside(ago));
-            // The application posts now and then.
+            // The application posts from time to time.
             for now in [1_000_000, 2_000_000, 3_000_000, 4_000_000] {
                 assert_ne!(outcome(now, 0), Outcome::Spin, "{costs:?}");
                 assert_eq!(outcome(now, 300_000), Outcome::Spin, "{costs:?}");
