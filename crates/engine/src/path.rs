@@ -244,18 +244,15 @@ impl Path {
     }
 
     //= protocol.md: amplify.6
-    /// Returns whether this link may send one more control frame that the peer must acknowledge.
-    ///
-    /// The window does not limit control frames, and the peer causes many of them. So their number
-    /// in flight has a separate limit. Further messages wait, as a few bits, until the peer
-    /// acknowledges earlier ones or a probe is due. Returns false while the peer has not answered
-    /// on this link.
+    /// Returns whether this link may send one more control frame that the peer must acknowledge. The
+    /// window does not limit such frames, so their number in flight has its own limit. Further
+    /// messages wait, as a few bits, until the peer acknowledges earlier ones or a probe is due.
+    /// Returns false while the peer has not answered on this link.
     pub(crate) const fn may_report(&self) -> bool {
         self.is_validated() && (self.pending.may_report() || self.sending.may_probe())
     }
 
-    /// Returns whether this link has nothing in flight, nothing to report and nothing to
-    /// acknowledge.
+    /// Returns whether this link has nothing in flight, to report or to acknowledge.
     pub(crate) fn is_at_rest(&self) -> bool {
         let is_at_rest = self.send().is_at_rest();
         let is_all_heard = self.pending.is_all_heard();
@@ -323,16 +320,14 @@ impl Path {
         self.life = self.life.on_answered();
     }
 
-    /// Marks the link as lost, because its interface is gone. The link stays, because the
-    /// connection has no other.
+    /// Marks the link as lost: its interface is gone, but the connection has no other link.
     #[must_use]
     pub(crate) fn on_lost(&mut self) -> Option<PathChange> {
         self.life = self.life.on_lost();
         self.state.on_link_down()
     }
 
-    /// Puts the link back in use, because its interface has returned. Data and messages that waited
-    /// for the link can leave.
+    /// Puts the link back in use, because its interface has returned.
     pub(crate) fn on_back(&mut self, now: Instant) {
         self.life = self.life.on_back();
         self.state.on_link_up(now);
@@ -384,8 +379,7 @@ impl Path {
         }
     }
 
-    /// Returns the earliest deadline of this link. Excludes the timer of the path MTU, which
-    /// matters only while data flows.
+    /// Returns the earliest deadline, except that of the path MTU, which only data frames need.
     pub(crate) fn deadline(&self, now: Instant) -> Instant {
         let acknowledgement_at = AckDuty::again_at(now, &self.received);
         let asked_at = self.state.deadline().min(self.refusals.deadline());
@@ -474,15 +468,13 @@ impl Path {
         self.pending.on_sent(messages, of_links, is_acknowledged);
     }
 
-    /// Returns whether the window has room for a full frame, or the link may send one frame as a
-    /// probe although the window is closed.
+    /// Returns whether the window has room for a full frame, or the link may send a probe.
     #[inline]
     pub(crate) fn has_room(&self, now: Instant) -> bool {
         self.sending.has_room(now)
     }
 
-    /// Returns [`Path::has_room`], after subtracting `bytes` bytes for frames that are still to be
-    /// built.
+    /// Returns [`Path::has_room`], less `bytes` bytes for frames that are still to be built.
     #[inline]
     pub(crate) fn has_room_beside(&self, now: Instant, bytes: u32) -> bool {
         if bytes == 0 {
@@ -635,8 +627,7 @@ impl Path {
         Some(Probe { data: Some(carried), may_be_size })
     }
 
-    /// Handles a probe timeout. If other links made progress in the same time, this link becomes
-    /// suspect.
+    /// Handles a probe timeout. If other links made progress, this link becomes suspect.
     #[must_use]
     pub(crate) fn on_probe_timeout(
         &mut self,
@@ -647,8 +638,7 @@ impl Path {
     }
 
     //= protocol.md: state.2
-    /// Takes back everything in flight, so that other links retransmit it. Passes data to
-    /// `operations`, and returns the control messages.
+    /// Takes back everything in flight. Passes data to `operations`. Returns control messages.
     pub(crate) fn give_up(
         &mut self,
         pool: &mut SentPool<Carried>,
@@ -738,8 +728,7 @@ impl Path {
         self.counters.control_frames_received += 1;
     }
 
-    /// Counts a frame with acknowledgements. `are_alone` says whether the frame contains only
-    /// acknowledgements.
+    /// Counts a frame with acknowledgements. `are_alone`: the frame has no other content.
     pub(crate) const fn on_acks(&mut self, are_alone: bool) {
         if are_alone {
             self.counters.explicit_acks_received += 1;
@@ -875,8 +864,7 @@ impl Path {
         is_news
     }
 
-    /// If a question is due after a refusal, asks by a Ping whether the peer's address has a
-    /// listener.
+    /// Asks by a Ping if the peer's address has a listener, if that is due after a refusal.
     pub(crate) fn ask_after_refusal(&mut self, now: Instant) {
         if self.refusals.poll_question(now, self.send().next_packet()) {
             self.say(PING);
