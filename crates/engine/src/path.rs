@@ -244,7 +244,7 @@ impl Path {
     }
 
     //= protocol.md: amplify.6
-    /// Returns whether this link may send one more control frame that the peer must acknowledge. The
+    /// Returns whether this link may send another control frame that the peer must acknowledge. The
     /// window does not limit such frames, so their number in flight has its own limit. Further
     /// messages wait, as a few bits, until the peer acknowledges earlier ones or a probe is due.
     /// Returns false while the peer has not answered on this link.
@@ -379,7 +379,7 @@ impl Path {
         }
     }
 
-    /// Returns the earliest deadline, except that of the path MTU, which only data frames need.
+    /// Returns the earliest deadline, without that of the path MTU, which matters only with data.
     pub(crate) fn deadline(&self, now: Instant) -> Instant {
         let acknowledgement_at = AckDuty::again_at(now, &self.received);
         let asked_at = self.state.deadline().min(self.refusals.deadline());
