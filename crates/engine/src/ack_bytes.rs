@@ -74,7 +74,7 @@ impl AckBytes {
         self.len = encode_acks(delivered, credit, &[], bytes);
     }
 
-    /// Returns the bytes of the section; 0 if there is none.
+    /// Returns the bytes of the section, or 0 if there is no section.
     #[inline]
     pub(crate) const fn len(&self) -> usize {
         self.len
@@ -94,11 +94,12 @@ impl AckBytes {
     }
 }
 
-/// Bytes of an ack section without blocks, and of its longest block.
+/// Bytes of an ack section without blocks; bytes of the longest block.
 const ACK_SECTION_BYTES_MIN: usize = ack_section_bytes(&[]);
 const ACK_BLOCK_BYTES_MAX: usize = 12 + 8 * ACK_BLOCK_WORDS_MAX;
 
-/// Bytes of a frame that acknowledgements must leave free: its headers and a few bytes of payload.
+/// Number of bytes in a data frame that acknowledgements must leave free: its headers and a few
+/// bytes of payload.
 pub(crate) const BESIDE_ACKS_BYTES: usize = HEADER_BYTES_MAX + 12;
 
 /// Checks that the smallest frame of the protocol has room for an ack section about two links.

@@ -16,9 +16,9 @@ pub(crate) struct Agenda {
     ready: VecDeque<u32>,
     /// Connections whose deliveries wait for room in a completion queue.
     stalled: Vec<u32>,
-    /// Connections that had pending acknowledgements when they were last served.
+    /// Connections that had pending acknowledgements when the engine last served them.
     owing: Vec<u32>,
-    /// The lists that each connection is on: bits such as [`READY`].
+    /// For each connection, the lists that it is on: bits such as [`READY`].
     listed: Vec<u8>,
 }
 
@@ -96,7 +96,7 @@ impl Agenda {
         }
     }
 
-    /// Records that deliveries of a connection wait until the application polls.
+    /// Records that deliveries of a connection wait until the application polls a completion queue.
     #[inline]
     pub(crate) fn mark_stalled(&mut self, index: u32) {
         if note(&mut self.listed, index, STALLED) {
@@ -104,7 +104,7 @@ impl Agenda {
         }
     }
 
-    /// Returns the number of connections that wait until the application polls.
+    /// Returns the number of connections whose deliveries wait.
     pub(crate) const fn stalled(&self) -> usize {
         self.stalled.len()
     }

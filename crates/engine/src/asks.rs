@@ -50,7 +50,7 @@ impl Asks {
                 && (is_near || self.unasked >= 2 * ASK_FRAMES_MAX)
     }
 
-    /// Records that the peer is asked for an acknowledgement.
+    /// Records that this end asks the peer for an acknowledgement.
     pub(crate) fn on_asked(&mut self, paths: &mut [Path]) {
         self.unasked = 0;
         paths.iter_mut().for_each(Path::on_asked);

@@ -12,7 +12,7 @@ pub(crate) struct Attempt {
     places: Vec<(LinkId, PeerAddr)>,
     /// Index in `places` of the next place to try.
     next: usize,
-    /// The peer has redirected the attempt to another place.
+    /// Whether the peer has redirected the attempt to another place.
     has_moved: bool,
     cookie: [u8; COOKIE_BYTES],
     private_data: Vec<u8>,
@@ -100,7 +100,7 @@ impl Attempt {
     }
 
     //= protocol.md: set-up.17
-    /// Drops a place that has no listener. Returns whether it was the last one.
+    /// Drops a place that has no listener. Returns whether no place is left.
     pub(crate) fn give_up(&mut self, place: (LinkId, PeerAddr)) -> bool {
         let before = self.places.len();
         self.places.retain(|&other| other != place);

@@ -6,7 +6,7 @@ use wire_edge::{CLOSE_PRIVATE_BYTES_MAX, CloseReason, Control, OperationNumber};
 #[derive(Debug)]
 pub(crate) struct CloseNotice {
     reason: CloseReason,
-    /// The operation that caused the close; 0 if none did.
+    /// The operation that caused the close; 0 if the cause is no operation.
     operation: OperationNumber,
     private_data: Vec<u8>,
 }

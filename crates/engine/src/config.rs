@@ -53,7 +53,8 @@ pub struct EngineConfig {
     pub congestion: CongestionAlgorithm,
     /// Maximum number of frames in flight on a link whose rate was not measured yet.
     pub initial_window_frames: u32,
-    /// Shortest time without an acknowledgement after which a probe is sent, in nanoseconds.
+    /// Shortest time without an acknowledgement after which the sender sends a probe, in
+    /// nanoseconds.
     pub probe_timeout_min_ns: u64,
     /// Longest time between probes, in nanoseconds.
     pub probe_timeout_max_ns: u64,
@@ -209,7 +210,8 @@ const MULTIEDGE_ACK_DELAY_NS: u32 = 500_000;
 /// acknowledgement, and is smaller than the queue of a switch.
 const MULTIEDGE_WINDOW_FRAMES: u32 = 64;
 
-/// Shortest time without an acknowledgement after which a frame is retransmitted, in nanoseconds.
+/// Shortest time without an acknowledgement after which the sender retransmits a frame, in
+/// nanoseconds.
 const MULTIEDGE_TIMEOUT_NS: u64 = 20_000_000;
 
 impl Default for EngineConfig {

@@ -32,10 +32,10 @@ pub(crate) struct Connection {
     handle: ConnectionHandle,
     names: Names,
     phase: Phase,
-    /// State that only the handshake needs; dropped at its end.
+    /// State that only the handshake needs. The connection drops it when the handshake ends.
     attempt: Option<Box<Attempt>>,
-    /// The peer's address, if this end has accepted the connection and the peer has not confirmed
-    /// it.
+    /// The peer's address, after this end has accepted the connection and before the peer has
+    /// confirmed it.
     unconfirmed_at: Option<PeerAddr>,
     paths: LinkSet,
     pairs: Pairs,
@@ -51,7 +51,7 @@ pub(crate) struct Connection {
     retry: Retry,
     /// Content of the Close that this end sends.
     close: CloseNotice,
-    /// Settings of this connection; `None` if those of the endpoint apply.
+    /// Settings of this connection; `None` if the settings of the endpoint apply.
     terms: Option<Box<OwnTerms>>,
 }
 
@@ -80,7 +80,7 @@ macro_rules! lend {
 }
 
 impl Connection {
-    /// Creates a connection of which only this end's names are known. No operation completes before
+    /// Creates a connection. Only the names of this end are known. No operation completes before
     /// [`begin_operations`](Self::begin_operations).
     pub(crate) fn new(
         config: &EngineConfig,
@@ -173,8 +173,8 @@ impl Connection {
         self.unconfirmed_at
     }
 
-    /// Ends the wait for a confirmation: the peer has confirmed the connection, or the connection
-    /// has ended. Returns the peer's address if the connection was unconfirmed until now.
+    /// Ends the wait for a confirmation, because the peer has confirmed the connection or the
+    /// connection has ended. Returns the peer's address if the connection was unconfirmed.
     pub(crate) const fn take_unconfirmed(&mut self) -> Option<PeerAddr> {
         self.unconfirmed_at.take()
     }

@@ -110,7 +110,7 @@ impl Parts<'_> {
         connection.pairs_mut().look();
     }
 
-    /// Handles the attachment of a link to the endpoint, for the first time or again.
+    /// Handles a link that was attached to the endpoint, for the first time or again.
     pub(crate) fn on_link_attached(
         &mut self,
         connection: &mut Connection,
@@ -317,8 +317,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: close.1
-    /// Begins to close a connection and reports that to the peer. Operations and receives complete
-    /// with the reason.
+    /// Begins to close a connection and reports the close to the peer. Operations and receives
+    /// complete with the reason.
     pub(crate) fn begin_close(
         &mut self,
         now: Instant,
@@ -463,8 +463,8 @@ impl Parts<'_> {
     }
 
     //= protocol.md: remove.1, remove.3
-    /// Removes a link from a connection. Returns false, and does nothing, if it is the last link on
-    /// which the peer has answered.
+    /// Removes a link from a connection. If this is the last link on which the peer has answered,
+    /// returns false and does nothing.
     pub(crate) fn drop_path(&mut self, connection: &mut Connection, index: LinkIndex) -> bool {
         if !connection.paths().has_answer_beside(index) {
             return false;

@@ -12,7 +12,8 @@ use crate::phase::Phase;
 use crate::purpose::Purpose;
 
 impl Parts<'_> {
-    /// Sends the pending control messages of all links. Returns false if some wait for a full link.
+    /// Sends the pending control messages of all links. Returns false if some messages wait for a
+    /// full link.
     pub(crate) fn send_control(
         &mut self,
         now: Instant,

@@ -77,9 +77,9 @@ impl Engine {
         self.lend_datagrams().0.has_group(group)
     }
 
-    /// Posts a datagram with the bytes of a scatter/gather list. Call [`Engine::poll_transmit`]
-    /// afterwards. The datagram completes when the driver has accepted it; no completion reports
-    /// whether it arrived.
+    /// Posts a datagram with the bytes of a scatter/gather list. The caller then calls
+    /// [`Engine::poll_transmit`]. The datagram completes when the driver has accepted it. No
+    /// completion reports whether the datagram arrived.
     ///
     /// # Errors
     /// [`DatagramError::TooLong`], [`DatagramError::UnknownLink`], [`DatagramError::LocalAccess`],
@@ -96,12 +96,12 @@ impl Engine {
     }
 
     //= protocol.md: datagram.7
-    /// Posts a buffer for one datagram: 40 bytes of route header, then the payload. The byte count
-    /// of the completion includes the header, and its value is the sender's queue pair number.
+    /// Posts a buffer for one datagram: 40 bytes of route header, then the payload. The completion
+    /// counts the bytes of the header too, and its `value` is the sender's queue pair number.
     ///
     /// # Errors
-    /// [`DatagramError::LocalAccess`], [`DatagramError::ReceiveQueueFull`], [`DatagramError::Overrun`] or
-    /// [`DatagramError::ReceivesShared`].
+    /// [`DatagramError::LocalAccess`], [`DatagramError::ReceiveQueueFull`],
+    /// [`DatagramError::Overrun`] or [`DatagramError::ReceivesShared`].
     pub fn post_datagram_receive(
         &mut self,
         memory: &MemoryAccess<'_>,
@@ -156,7 +156,7 @@ impl Engine {
         self.begin_turn(now);
     }
 
-    /// Withdraws the receives of a port. They do not complete, not even as flushed.
+    /// Withdraws the receives of a port. These receives have no completions.
     ///
     /// # Errors
     /// [`DatagramError::Closed`].

@@ -97,7 +97,7 @@ pub enum DatagramError {
         /// Largest payload, in bytes.
         payload_max: u16,
     },
-    /// The local memory does not exist or must not be accessed.
+    /// The local memory does not exist, or the operation has no right to access it.
     #[error("local memory: {0}")]
     LocalAccess(#[from] AccessError),
     /// The maximum number of datagrams are waiting to be sent.

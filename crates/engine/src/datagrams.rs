@@ -130,7 +130,7 @@ impl Datagrams {
         self.waiting_count
     }
 
-    /// Returns the number of datagrams of a port that wait to be sent; 0 once the port is closed.
+    /// Returns the number of datagrams of a port that wait to be sent; 0 if the port is closed.
     #[inline]
     pub(crate) fn waiting_of(&self, port: DatagramPort) -> u32 {
         let open = self.ports.get(&port.number).filter(|open| open.name == port);

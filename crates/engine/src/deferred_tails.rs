@@ -58,7 +58,7 @@ impl Parts<'_> {
     /// Appends the deferred fragments to the batch. Returns whether there were any.
     ///
     /// # Errors
-    /// The memory of a fragment is gone. The remaining fragments are sent next.
+    /// The memory of a fragment is gone. The engine sends the remaining fragments next.
     #[inline]
     pub(crate) fn push_tails(
         &mut self,

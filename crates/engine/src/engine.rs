@@ -36,8 +36,8 @@ use crate::watch::Watch;
 
 /// Protocol state of one endpoint: all its connections and links.
 ///
-/// Does no I/O and reads no clock; `now` is one value per turn. See the crate's documentation for
-/// the order of calls.
+/// The engine does no I/O and reads no clock. All calls of a turn get the same value of `now`. See
+/// the crate's documentation for the order of calls.
 #[derive(Debug)]
 pub struct Engine {
     config: EngineConfig,
@@ -65,8 +65,9 @@ pub struct Engine {
 /// The parameters of a connection to open.
 #[derive(Clone, Debug)]
 pub struct ConnectRequest {
-    /// Links, and the peer's address on each, best first. The first that answers becomes link 0 of
-    /// the connection; the others join it. Addresses that the peer announces later are used too.
+    /// Links, and the peer's address on each, best first. The first link that answers becomes link
+    /// 0 of the connection, and the others join the connection. The connection also uses addresses
+    /// that the peer announces later.
     pub paths: Vec<(LinkId, PeerAddr)>,
     /// The number of the peer's listener.
     pub service: u32,
@@ -274,10 +275,12 @@ impl Engine {
         self.with_handle(handle, close).ok_or(Unknown)
     }
 
-    /// Sets the timeouts of a connection, in nanoseconds. `silence_ns` limits the silence of the
-    /// peer (see [`Grants::silence_ns`](crate::Grants::silence_ns)). `not_ready_ns` limits how long
-    /// an operation waits for a receive of the peer (see [`Terms::not_ready_ns`]). Verbs programs
-    /// set these timeouts after they have connected.
+    /// Sets the timeouts of a connection, in nanoseconds. Verbs programs set them after they have
+    /// connected.
+    ///
+    /// `silence_ns` limits how long the peer may be silent (see
+    /// [`Grants::silence_ns`](crate::Grants::silence_ns)). `not_ready_ns` limits how long an
+    /// operation waits for a receive of the peer (see [`Terms::not_ready_ns`]).
     ///
     /// # Errors
     /// [`Unknown`] if there is no such connection.
@@ -371,8 +374,8 @@ impl Engine {
         self.post_receive_by(handle, |inbound, _| inbound.post_receive(memory, receive))
     }
 
-    /// Posts a receive as [`Engine::post_receive`] does. A slot of the status table, instead of a
-    /// completion, reports the message.
+    /// Posts a receive as [`Engine::post_receive`] does. The message is reported in a slot of the
+    /// status table, and has no completion.
     ///
     /// # Errors
     /// [`PostError`], one variant for each cause.
@@ -546,7 +549,7 @@ impl Engine {
     }
 
     //= protocol.md: shared.3
-    /// Handles the post of receives to a shared queue. Connections and datagrams that
+    /// Handles receives that were posted to a shared queue. Connections and datagrams that
     /// [wait](SharedReceives::post) for receives continue.
     pub fn on_receives_posted(
         &mut self,
@@ -566,8 +569,8 @@ impl Engine {
         }
     }
 
-    /// Takes the next shared queue that has fewer receives left than its armed
-    /// [limit](SharedReceives::arm_limit).
+    /// Returns the next shared queue that has fewer receives left than its armed
+    /// [limit](SharedReceives::arm_limit). Returns each such queue once.
     pub fn take_below_limit(&mut self) -> Option<Arc<SharedReceives>> {
         self.pools.take_below_limit()
     }

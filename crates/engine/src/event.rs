@@ -198,7 +198,7 @@ pub enum ConnectError {
 #[derive(Clone, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum AcceptError {
-    /// The request does not exist any more, or was answered before.
+    /// The request has ended, or the application answered it before.
     #[error("the request is no longer there, or was answered before; accept the next one")]
     Gone,
     /// There is more private data than a frame can carry.
@@ -209,7 +209,7 @@ pub enum AcceptError {
     Terms(#[from] SettingError),
 }
 
-/// The connection does not exist, or does not exist any more.
+/// There is no such connection, or it has ended.
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[error("the connection does not exist any more")]
 pub struct Unknown;

@@ -197,7 +197,8 @@ impl Parts<'_> {
         epoch: Epoch,
     ) {
         let Ok(decoded) = wire_edge::decode_split(frame.bytes, frame.outside.len()) else { return };
-        // A Reset is never longer than the frame it answers, and Resets are limited in rate.
+        // Resets are limited in rate, and a Reset must not be longer than the frame that it
+        // answers.
         if frame.len() < RESET_BYTES || !self.reception.may_reset(now) {
             self.counters.rate_limited += 1;
             return;
@@ -404,7 +405,7 @@ impl Engine {
         };
         self.with_index(index, |parts, connection| {
             if connection.phase() != Phase::Connecting {
-                // The peer repeats its Accept until it receives a packet of this end.
+                // The peer repeats its Accept until it receives a packet of this end, so send one.
                 if let (Handshake::Accept { .. }, Phase::Established) = (body, connection.phase())
                     && let Some(path) = connection.paths_mut().first_mut()
                     && path.send().in_flight_bytes() == 0
@@ -598,15 +599,15 @@ const fn granted(parameters: &Parameters) -> PeerLimits {
     }
 }
 
-/// Pause before the first repetition of a handshake frame, in nanoseconds. It doubles with each
-/// repetition.
+/// Pause before the first repetition of a handshake frame, in nanoseconds. The pause doubles with
+/// each repetition.
 const HANDSHAKE_RETRY_NS: u64 = 10_000_000;
 /// Longest pause between repetitions, in nanoseconds.
 const HANDSHAKE_RETRY_NS_MAX: u64 = 500_000_000;
 /// Pause before the next Hello after a Pending, in nanoseconds. The peer's application already has
 /// the request, so there is no hurry.
 const PENDING_RETRY_NS: u64 = 500_000_000;
-/// Bytes of a Hello without addresses and private data. An Accept has fewer.
+/// Bytes of a Hello without addresses and private data. An Accept is shorter.
 const HELLO_BYTES: usize = 112;
 /// Bytes of a Reset on the wire.
 const RESET_BYTES: usize = 24;

@@ -149,7 +149,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: join.4, join.5
-    /// Drops pairs that were challenged often enough or whose link is down.
+    /// Drops pairs on trial that got the maximum number of challenges or whose link is down.
     fn end_trials(&mut self, now: Instant, connection: &mut Connection, joining: &mut Joining) {
         let most = joining.challenges_max();
         let is_up = |link: LinkId| self.links.is_usable(link);

@@ -17,7 +17,7 @@ pub(crate) struct Joining {
     failed: Vec<(LinkId, PeerAddr)>,
     /// Links (by bit) that the application does not want on this connection.
     unwanted: u16,
-    /// Number of rounds in a row that found nothing.
+    /// Number of consecutive rounds that found no pair.
     rounds: u8,
     /// When the next round begins; `None` while a round runs.
     again_at: Option<Instant>,
@@ -263,7 +263,8 @@ const SHARED_MEMORY: u8 = 2;
 pub(crate) const TRIAL_CHALLENGES: u64 = 4;
 /// Maximum number of challenges of a trial, in late rounds; they take 910 ms.
 const TRIAL_CHALLENGES_MAX: u64 = 8;
-/// Pause before failed pairs are tried again, in nanoseconds. It doubles with each round.
+/// Pause before this end tries failed pairs again, in nanoseconds. The pause doubles with each
+/// round.
 const ROUND_PAUSE_NS: u64 = 1_000_000_000;
 /// Longest pause between rounds, in nanoseconds. With this pause, each pair costs eight small
 /// frames a minute.

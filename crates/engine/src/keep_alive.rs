@@ -21,7 +21,7 @@ impl Connection {
 
 impl Parts<'_> {
     //= protocol.md: silence.3
-    /// Asks the peer for a sign of life on every link, if none arrived lately.
+    /// If no sign of life of the peer arrived lately, asks the peer for one on every link.
     #[cold]
     pub(crate) fn keep_alive(&mut self, now: Instant, connection: &mut Connection) {
         // If a link does not work, the peer may not know the link, even if the peer answers on

@@ -94,5 +94,5 @@ const KEPT_BYTES_MAX: usize = 4 << 20;
 /// within this time, even if the machine has ten times more work than processors.
 const DATAGRAM_KEPT_NS: u64 = 1_000_000_000;
 
-/// Maximum number of buffers kept for reuse, at most 4 KiB each.
+/// Maximum number of buffers kept for reuse. Each has at most 4 KiB.
 const SPARE_MAX: usize = 256;

@@ -228,7 +228,8 @@ mod tests {
         links.on_refused(LinkId(0), here);
         assert!(links.has_refused());
         assert!(links.is_full(LinkId(0), there) && !links.is_full(LinkId(1), here));
-        // A link that is down is not full: its driver reports when it is up again.
+        // A link that is down does not count as full, because its driver reports when the link is
+        // up again.
         links.on_down(LinkId(0));
         assert!(links.is_blocked(LinkId(0), here) && !links.is_full(LinkId(0), here));
         links.begin_turn();

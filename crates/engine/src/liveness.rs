@@ -107,8 +107,8 @@ impl Liveness {
     }
 
     //= protocol.md: silence.3, compare.1
-    /// Returns whether to ask the peer now, because it was silent for `keep_alive_ns` or a link is
-    /// in doubt.
+    /// Returns whether to ask the peer now, because it was silent for `keep_alive_ns` or a link may
+    /// have failed.
     pub(crate) fn poll_question(
         &mut self,
         now: Instant,
@@ -127,7 +127,7 @@ impl Liveness {
         self.ask_at = until;
     }
 
-    /// Returns whether the peer is asked at `ask_at` in any case.
+    /// Returns whether this end asks the peer at `ask_at` in any case.
     pub(crate) const fn compares_links(&self) -> bool {
         self.compares_links
     }

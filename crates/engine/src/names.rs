@@ -8,9 +8,9 @@ use crate::hello::{Hello, HelloKey};
 /// after the handshake.
 #[derive(Debug)]
 pub(crate) struct Names {
-    /// The id that the peer puts into frames to this end.
+    /// The id of the connection in frames to this end, which this end chose.
     id: ConnectionId,
-    /// The epoch that frames to this end must carry.
+    /// The epoch in frames to this end, which this end chose.
     epoch: Epoch,
     /// The id to put into frames to the peer; 0 until the peer sends it.
     peer_id: ConnectionId,

@@ -81,7 +81,7 @@ impl Parts<'_> {
         }
     }
 
-    /// Returns when to call [`Parts::wait_for_receive`] even if nothing else happens.
+    /// Returns when to call [`Parts::wait_for_receive`] if nothing else happens before.
     pub(crate) fn receive_awaited_until(
         &mut self,
         now: Instant,

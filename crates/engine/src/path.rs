@@ -748,7 +748,7 @@ impl Path {
         self.counters.not_placed += 1;
     }
 
-    /// Counts a fragment for which there was no room. Its packet is not acknowledged.
+    /// Counts a fragment for which there was no room. This end does not acknowledge its packet.
     pub(crate) const fn on_refused(&mut self, refusal: Refusal) {
         match refusal {
             Refusal::Window => self.counters.dropped_outside_window += 1,
@@ -835,7 +835,7 @@ impl Path {
     }
 
     //= protocol.md: amplify.5
-    /// Drops the pending answer to a challenge if the frame, of `bytes` bytes, [would exceed the
+    /// Drops the pending answer to a challenge if a frame of `bytes` bytes [would exceed the
     /// limit](Self::may_answer) for this address.
     pub(crate) const fn limit_answer(&mut self, bytes: u64) {
         if !self.may_answer(bytes) {
@@ -948,7 +948,8 @@ impl Path {
         self.is_backup = true;
     }
 
-    /// Counts a suspicion or a failure of the link. A failure is also reported to the peer.
+    /// Counts a suspicion or a failure of the link. If the link has failed, also reports that to
+    /// the peer.
     pub(crate) const fn on_out_of_use(&mut self, has_failed: bool) {
         if has_failed {
             self.counters.failures += 1;

@@ -107,13 +107,14 @@ impl Pending {
         self.messages != 0 || self.announces || self.has_news_of_links()
     }
 
-    /// Returns whether a report about any link has to be sent.
+    /// Returns whether a report about any link waits to be sent.
     #[inline]
     pub(crate) const fn has_news_of_links(&self) -> bool {
         self.statuses != 0 || self.addresses != 0
     }
 
-    /// Returns whether one more control frame that the peer must acknowledge may be in flight.
+    /// Returns whether this link may have one more control frame in flight that the peer must
+    /// acknowledge.
     pub(crate) const fn may_report(&self) -> bool {
         self.reports < REPORTS_MAX
     }
@@ -158,7 +159,7 @@ impl Pending {
         }
     }
 
-    /// Handles control frames that arrived or were lost. The messages of lost frames are queued for
+    /// Handles control frames that arrived or were lost. Queues the messages of lost frames for
     /// retransmission.
     pub(crate) const fn on_returned(&mut self, lost: LostControl) {
         self.reports -= lost.frames;

@@ -22,14 +22,15 @@ impl Questions {
     }
 
     //= protocol.md: news.3
-    /// Returns whether a connection may ask for news now. If not, returns when it may try again.
+    /// Returns whether a connection may ask for news now. If it may not, returns when it may try
+    /// again.
     pub(crate) fn may_ask(&mut self, now: Instant) -> Result<(), Instant> {
         if self.news.allow(now) { Ok(()) } else { Err(now.after_ns(CROWDED_NS)) }
     }
 
     //= protocol.md: news.3
     /// Returns whether a connection may now retransmit a message for which its peer had no receive.
-    /// If not, returns when it may try again.
+    /// If it may not, returns when it may try again.
     pub(crate) fn may_try(&mut self, now: Instant) -> Result<(), Instant> {
         if self.receives.allow(now) { Ok(()) } else { Err(now.after_ns(CROWDED_NS)) }
     }

@@ -56,7 +56,8 @@ impl Engine {
             parts.receive(now, memory, link, &frame, &mut connection);
             parts.end_if_over(now, &mut connection);
         } else {
-            // Drop silently, so that guessing does not reveal a connection.
+            // Answer like for an unknown connection, so that guessing an id does not reveal a
+            // connection.
             parts.counters.wrong_epoch += 1;
             parts.reset(now, link, &frame, id, epoch);
         }
@@ -74,8 +75,8 @@ impl Parts<'_> {
         frame: &RxFrame<'_>,
         connection: &mut Connection,
     ) {
-        // Borrow the frame from the result. Moving a value that was just written makes the
-        // processor wait for each store.
+        // Borrow the frame from the result instead of moving it. A move of a value that was just
+        // written makes the processor wait for each store.
         let result = wire_edge::decode_split(frame.bytes, frame.outside.len());
         let Ok(decoded) = &result else {
             self.counters.malformed += 1;
@@ -229,7 +230,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: join.9
-    /// Decides which link stays if both ends opened the same pair: the one with the initiator's
+    /// If both ends opened the same pair, decides which link stays: the link with the initiator's
     /// index. Returns whether the peer may open the pair.
     #[cold]
     fn gives_way(&mut self, connection: &mut Connection, place: (LinkId, PeerAddr)) -> bool {
@@ -320,7 +321,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: receive.7, control.1
-    /// Handles the content of a frame. Returns false if the packet must not be acknowledged.
+    /// Handles the content of a frame. Returns false if this end must not acknowledge the packet.
     #[inline]
     fn handle_body(
         &mut self,
@@ -545,7 +546,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: violation.4
-    /// Closes a connection whose peer broke a rule of the protocol.
+    /// Closes a connection whose peer violated the protocol.
     #[cold]
     pub(crate) fn violated(
         &mut self,

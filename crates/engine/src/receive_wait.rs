@@ -26,7 +26,7 @@ impl ReceiveWait {
         self.budget_ns = budget_ns;
     }
 
-    /// Schedules a retransmission, because the peer reported that it has no receive.
+    /// Schedules a retransmission, because the peer has reported that it has no receive.
     pub(crate) fn try_later(&mut self, now: Instant) {
         self.try_at = now.after_ns(TRY_NS);
     }

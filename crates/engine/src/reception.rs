@@ -40,9 +40,9 @@ pub(crate) struct Reception {
 /// The decision about a Hello.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Admission {
-    /// Admitted, if the endpoint has room for another connection.
+    /// Admitted, if the endpoint has room for another connection. The Hello becomes a request.
     Welcome,
-    /// The Hello repeats that of the connection with this index.
+    /// The Hello repeats the Hello of the connection with this index.
     Repeated(u32),
     /// Not admitted. The initiator must repeat its Hello with this cookie.
     Prove([u8; COOKIE_BYTES]),

@@ -30,7 +30,7 @@ pub(crate) struct Refusals {
 delivery::pack_fields!(Refusals { count, asked, ask_at });
 
 impl Refusals {
-    /// The state of a new link, or after a frame arrived on it.
+    /// The state of a new link, and of a link on which a frame has arrived.
     pub(crate) const NONE: Self = Self { count: 0, asked: None, ask_at: Instant::NEVER };
 
     /// Handles the refusal of a packet. Returns whether the link fails because of it.

@@ -80,8 +80,8 @@ impl Engine {
     }
 
     //= protocol.md: report.1
-    /// Returns the connection that sent a frame with these first bytes to the address, and the
-    /// number of the packet, if the frame had one. Only recently sent packets count.
+    /// Returns the connection that sent a frame with these first bytes to the address. Also returns
+    /// the packet number, if the frame has one. Ignores packets that were not sent recently.
     fn sender_of(
         &mut self,
         link: LinkId,

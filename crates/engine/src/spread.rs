@@ -226,7 +226,8 @@ impl Parts<'_> {
         chosen.filter(|&link| may_send(now, &connection.paths()[link]))
     }
 
-    /// Passes each link its batch. Frames that a driver does not accept are sent next.
+    /// Passes each link its batch. The engine sends frames that a driver does not accept in the
+    /// next batch.
     fn emit_shares(
         &mut self,
         now: Instant,

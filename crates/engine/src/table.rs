@@ -56,7 +56,8 @@ impl Hasher for IdHasher {
 
     #[inline]
     fn write_u32(&mut self, id: u32) {
-        // The hash table uses the highest and the lowest bits.
+        // The multiplication mixes the id into the highest and the lowest bits, which the hash
+        // table uses.
         self.0 = (self.0 ^ u64::from(id)).wrapping_mul(GOLDEN_RATIO);
     }
 }

@@ -21,7 +21,7 @@ impl Tails {
         self.list.len()
     }
 
-    /// Returns an upper limit for the bytes of their frames.
+    /// Returns an upper limit for the bytes of the frames of all fragments.
     #[inline]
     pub(crate) const fn bytes(&self) -> u32 {
         self.bytes

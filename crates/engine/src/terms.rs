@@ -24,8 +24,8 @@ pub struct Terms {
     /// queues reserve no places. If the peer wants no queue pair, the connection does not use the
     /// shared queue.
     pub shared_receives: Option<Arc<SharedReceives>>,
-    /// How long the oldest operation of a queue pair waits for a receive of the peer before it
-    /// fails, in nanoseconds; `None` for no limit.
+    /// How long the oldest operation of a queue pair waits for a receive of the peer, in
+    /// nanoseconds, before the operation fails; `None` for no limit.
     pub not_ready_ns: Option<u64>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct OwnTerms {
     wants_queue_pair: bool,
     /// Whether the connection is a queue pair, because the peer also wants one.
     is_queue_pair: bool,
-    /// Shared queue of the receives, until the connection becomes a queue pair.
+    /// Shared queue of the receives. When the connection becomes a queue pair, it takes this queue.
     shared_receives: Option<Arc<SharedReceives>>,
     /// Whether this connection has asked on behalf of all connections to its peer, and no frame of
     /// the peer has arrived since.
@@ -194,7 +194,7 @@ impl OwnTerms {
         self.receive_wait.set_budget(not_ready_ns);
     }
 
-    /// Defers a refusal until the peer has all answers.
+    /// Stores a refusal, which is deferred until the peer has received all answers.
     pub(crate) const fn set_refused(&mut self, close: (CloseReason, OperationNumber)) {
         self.refused = Some(close);
     }

@@ -277,7 +277,7 @@ impl Parts<'_> {
             && bytes + self.scratch.tails.bytes() + frame_bytes <= BATCH_BYTES_MAX
             && connection.outbound().wants_to_send()
         {
-            // The first frame needs no check, because the caller has checked the room for it.
+            // The caller has checked that the window has room for the first frame.
             let deferred_bytes = self.scratch.tails.bytes();
             if bytes + deferred_bytes > 0 {
                 let path = &connection.paths()[position];
@@ -289,7 +289,8 @@ impl Parts<'_> {
                 }
             }
             let room = frame_bytes - COMMON_BYTES - self.scratch.acks_len() as u32;
-            // Borrow the fragment: moving a value that was just written makes the processor wait.
+            // Borrow the fragment instead of moving it. A move of a value that was just written
+            // makes the processor wait.
             match &connection.outbound_mut().next_fragment(memory, self.pools, room) {
                 Ok(Some(fragment)) if self.defers(connection, position, fragment, room) => {}
                 Ok(Some(fragment)) => {
@@ -343,8 +344,8 @@ impl Parts<'_> {
         pushed.ok_or_else(|| LocalFault::of(&fragment.carried))
     }
 
-    /// Returns how many bytes to send in one batch. The number is higher on a link with
-    /// segmentation offload, where many frames together cost little more than one.
+    /// Returns how many bytes to send in one batch. With segmentation offload, many frames in one
+    /// call cost little more than one, so the number is higher.
     fn burst_bytes(&self, path: &Path) -> u32 {
         let send = path.send();
         if self.offloads(path.link()) { send.batch_bytes() } else { send.quantum_bytes() }
