@@ -258,7 +258,7 @@ impl Parts<'_> {
     }
 
     //= protocol.md: state.2
-    /// Declares all packets in flight on a link lost, so that other links retransmit their content.
+    /// Takes back everything in flight on a link, so that other links retransmit it.
     pub(crate) fn give_up(&mut self, connection: &mut Connection, index: LinkIndex) {
         let pools = &mut *self.pools;
         let (paths, outbound) = connection.paths_and_outbound();

@@ -213,8 +213,7 @@ pub fn rank_pairs(links: &[(LinkId, PeerAddr)], peers: &[PeerAddr]) -> Vec<(Link
                 continue;
             }
             let place = peers[..to].iter().filter(|other| other.0[0] == peer.0[0]).count();
-            // Pairs with equal `shift` form one group, in which no address appears twice. So the
-            // first pairs use different addresses.
+            // For each value of `shift`, every link is paired with a different address.
             let shift = (place + count - own_place % count) % count;
             ranked.push((Reverse(nearness), shift, at, (link, peer)));
         }

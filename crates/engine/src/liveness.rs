@@ -9,7 +9,7 @@ pub(crate) struct Liveness {
     silence: SilenceBudget,
     /// Whether a new packet of the peer has arrived since the connection was last served.
     is_heard: bool,
-    /// When a new packet of the peer last arrived, as noticed when the connection was served.
+    /// When the connection was last served after the arrival of a new packet of the peer.
     heard_at: Instant,
     /// When to check whether a frame of the peer arrived lately, and to ask the peer if none did.
     /// [`Instant::NEVER`] until the connection is established.
