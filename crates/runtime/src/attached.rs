@@ -1,4 +1,4 @@
-//! A link in use.
+//! A link that is attached to the driver.
 
 use delivery::Instant;
 use link::Link;
@@ -9,19 +9,19 @@ pub(crate) struct Attached {
     pub(crate) driver: Box<dyn Link>,
     /// The link uses shared memory: receiving needs no system call.
     pub(crate) shares_memory: bool,
-    /// When frames were last asked for, and when the link last delivered some.
+    /// Time of the last read of the link, and time at which the link last delivered frames.
     pub(crate) asked_at: Instant,
     pub(crate) brought_at: Instant,
-    /// When events were last asked for.
+    /// Time at which events were last asked for.
     pub(crate) news_at: Instant,
-    /// The driver has failed; the link is neither read nor written any more.
+    /// The driver has failed; the runtime neither reads nor writes the link any more.
     pub(crate) has_failed: bool,
 }
 
 impl Attached {
-    /// Whether this turn may skip the link. While frames arrive over shared memory, other links
-    /// that have been silent are not read in every turn: that would cost more than the rest of the
-    /// turn.
+    /// Returns whether this turn may skip the link. While frames arrive over shared memory, a turn
+    /// may skip other links that have been silent, because reading them would cost more than the
+    /// rest of the turn.
     #[inline]
     pub(crate) const fn may_be_skipped(&self, now: Instant) -> bool {
         !self.shares_memory
@@ -29,7 +29,7 @@ impl Attached {
             && now.since_ns(self.brought_at) >= SILENT_NS
     }
 
-    /// Whether the link has no descriptor that becomes readable when frames wait.
+    /// Returns whether the link has no descriptor that becomes readable when frames wait.
     pub(crate) fn must_be_polled(&self) -> bool {
         self.driver.wait_fds().iter().all(Option::is_none)
     }
@@ -41,9 +41,9 @@ impl Attached {
     }
 }
 
-/// Interval in nanoseconds at which silent links are read while shared memory is busy, and at which
-/// other descriptors are polled. A poll takes 0.4 µs, 2 % of this.
+/// Interval in nanoseconds at which the runtime reads silent links while shared memory is busy, and
+/// polls other descriptors. A poll takes 0.4 µs, 2 % of this interval.
 pub(crate) const ASK_SILENT_NS: u64 = 20_000;
 
-/// A link that has delivered no frame for this long is silent, in nanoseconds.
+/// Nanoseconds without a frame after which a link counts as silent.
 const SILENT_NS: u64 = 1_000_000;

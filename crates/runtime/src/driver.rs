@@ -47,44 +47,45 @@ pub(crate) struct RuntimeHost {
     pub(crate) waiters: Waiters,
     pub(crate) sleeper: Sleeper,
     pub(crate) inherited: Inherited,
-    /// When the engine wants its next turn at the latest, in nanoseconds of `clock`.
+    /// Latest time at which the engine wants its next turn, in nanoseconds of `clock`.
     pub(crate) turn_due: AtomicU64,
     /// When the timeout of the thread that sleeps on the links expires, in nanoseconds; 0 if no
     /// thread sleeps there.
     pub(crate) armed_until: AtomicU64,
-    /// The thread that is about to sleep wants pending acknowledgements to be sent first.
+    /// A thread is about to sleep, and the next turn must send pending acknowledgements first.
     pub(crate) is_parting: AtomicBool,
     /// A thread left the engine while there was more to do.
     pub(crate) is_unfinished: AtomicBool,
-    /// The last sleep on the links ended by its timeout.
+    /// The last sleep on the links ended because its timeout expired.
     pub(crate) timers_end_sleeps: AtomicBool,
-    /// The thread on watch was to be woken, and was the thread that did the waking. Before it
-    /// sleeps, it must check for what it waits for. Used by that thread only.
+    /// The thread on watch made wake-ups itself, and its own interest was met. Before it sleeps, it
+    /// must check for what it waits for. Only the thread on watch uses this flag.
     pub(crate) must_look: AtomicBool,
-    /// Threads on watch now receive frames at intervals, and flush pending acknowledgements in each
-    /// turn.
+    /// Threads on watch currently receive frames at intervals, and flush pending acknowledgements
+    /// in each turn.
     pub(crate) is_moderated: AtomicBool,
     /// Frames received so far.
     pub(crate) frames: AtomicU64,
-    /// Answers to peers begun so far, updated when frames are received.
+    /// Answers to peers that this endpoint has begun so far, updated when frames are received.
     pub(crate) answers_begun: AtomicU64,
-    /// When a thread of the application last entered the engine or found it occupied, in
+    /// Time at which a thread of the application last entered the engine or found it occupied, in
     /// nanoseconds.
     pub(crate) polled_at: AtomicU64,
-    /// When the application last polled rather than only posted, in nanoseconds.
+    /// Time at which the application last polled, in nanoseconds. A call that only posts does not
+    /// count.
     pub(crate) looked_at: AtomicU64,
-    /// When a turn last did work, in nanoseconds.
+    /// Time of the last turn that did work, in nanoseconds.
     pub(crate) worked_at: AtomicU64,
-    /// How long the first frame of a turn had waited before it was read, in nanoseconds; 0 if no
-    /// frame arrived since a thread that had slept set it to 0.
+    /// Nanoseconds that the first frame of a turn had waited before a thread read it. A thread that
+    /// has slept sets this to 0; it stays 0 until a frame arrives.
     pub(crate) frame_waited_ns: AtomicU64,
-    /// There are connection events for which blocked threads have not been woken yet.
+    /// There are connection events for which no thread has woken the blocked threads yet.
     pub(crate) has_news: AtomicBool,
     /// Completion queues to report to the hooks.
     pub(crate) fired: Mutex<Vec<Arc<CompletionQueue>>>,
-    /// Regions that were dropped while operations used them.
+    /// Memory regions that the application dropped while operations used them.
     pub(crate) retired: Retired,
-    /// Tasks that wait for changes that no event announces.
+    /// Tasks that wait for changes which cause no event, so that they must poll.
     pub(crate) lookers: Lookers,
     /// Shared receive queues to report to the hooks.
     pub(crate) below_limit: Mutex<Vec<Arc<SharedReceives>>>,
@@ -96,9 +97,9 @@ pub(crate) struct RuntimeHost {
 }
 
 impl RuntimeHost {
-    /// Makes the wake-ups that turns have made necessary, if a turn `worked`. To be called by the
-    /// thread that leaves the cell: leaving orders the work done inside before the loads here
-    /// ([`ProgressCell::pass`](crate::cell::ProgressCell::pass)).
+    /// Makes the wake-ups that turns have made necessary, if a turn `worked`. The thread that
+    /// leaves the cell calls this after leaving: leaving orders the work done inside before the
+    /// loads here ([`ProgressCell::pass`](crate::cell::ProgressCell::pass)).
     #[inline]
     pub(crate) fn wake_others(&self, worked: bool) {
         if worked && (self.must_call() || self.waiters.are_blocked() || self.has_unreported_news())
@@ -116,7 +117,7 @@ impl RuntimeHost {
         self.wake_waiters(has_news);
     }
 
-    /// Wakes the threads and tasks that wait for something that has arrived.
+    /// Wakes the threads and tasks whose interest is met.
     #[cold]
     pub(crate) fn wake_waiters(&self, news: bool) {
         let reports = self.arming.reports();
@@ -125,8 +126,8 @@ impl RuntimeHost {
         }
     }
 
-    /// Queues completion queues that reached what they were armed for, to be reported outside of
-    /// the cell.
+    /// Queues completion queues whose armed condition is met. A thread outside of the cell reports
+    /// them later.
     #[cold]
     fn pass_on_fired(&self, queues: impl Iterator<Item = Arc<CompletionQueue>>) {
         let mut fired = self.fired.lock().unwrap_or_else(PoisonError::into_inner);
@@ -134,8 +135,8 @@ impl RuntimeHost {
         self.has_fired.store(true, Ordering::Relaxed);
     }
 
-    /// Queues shared receive queues that fell below their limit, to be reported outside of the
-    /// cell.
+    /// Queues shared receive queues that fell below their limit. A thread outside of the cell
+    /// reports them later.
     #[cold]
     fn pass_on_below_limit(&self, queues: impl Iterator<Item = Arc<SharedReceives>>) {
         let mut below = self.below_limit.lock().unwrap_or_else(PoisonError::into_inner);
@@ -143,8 +144,8 @@ impl RuntimeHost {
         self.has_fired.store(true, Ordering::Relaxed);
     }
 
-    /// Whether [`RuntimeHost::report_fired`] has something to report. A thread that stays inside for several
-    /// turns checks this between them.
+    /// Returns whether [`RuntimeHost::report_fired`] has something to report. A thread that stays
+    /// inside for several turns checks this between them.
     #[inline]
     pub(crate) fn has_fired(&self) -> bool {
         self.has_fired.load(Ordering::Relaxed)
@@ -152,9 +153,9 @@ impl RuntimeHost {
             || self.retired.has_ended()
     }
 
-    /// Reports completion queues that reached what they were armed for and shared receive queues
-    /// that fell below their limit, wakes tasks, and makes the descriptor readable. To be called
-    /// after leaving the cell.
+    /// Reports to the hooks the completion queues whose armed condition is met, and the shared
+    /// receive queues that fell below their limit. Also wakes tasks, and makes the descriptor of
+    /// the endpoint readable. Call this after leaving the cell.
     #[inline]
     pub(crate) fn report_fired(&self) {
         if self.arming.fires() {
@@ -179,7 +180,7 @@ impl RuntimeHost {
         if !below.is_empty() {
             self.hooks.on_below_limit(&below);
         }
-        // Threads may wait for what the hooks have just reported.
+        // Threads may wait for the queues that this thread has just reported to the hooks.
         if !(fired.is_empty() && below.is_empty()) && self.waiters.are_blocked() {
             self.wake_waiters(true);
         }
@@ -189,7 +190,8 @@ impl RuntimeHost {
         }
     }
 
-    /// Whether the next turn is due before the timeout of the thread that sleeps on the links.
+    /// Returns whether the next turn is due before the timeout of the thread that sleeps on the
+    /// links.
     #[inline]
     fn must_call(&self) -> bool {
         self.turn_due.load(Ordering::Relaxed) < self.armed_until.load(Ordering::Relaxed)
@@ -200,7 +202,7 @@ impl RuntimeHost {
         self.has_news.load(Ordering::Relaxed)
     }
 
-    /// Wakes the thread that sleeps on the links or is about to.
+    /// Wakes the thread that sleeps on the links or is about to sleep there.
     pub(crate) fn call_watch(&self) {
         self.is_unfinished.store(true, Ordering::SeqCst);
         if self.armed_until.load(Ordering::SeqCst) != 0 {
@@ -225,8 +227,8 @@ pub(crate) enum Unsent {
 pub(crate) struct Turned {
     /// There is more to do at once.
     pub(crate) more: bool,
-    /// The turn changed something that other threads may wait for; [`RuntimeHost::wake_others`] wakes
-    /// them.
+    /// The turn changed something for which other threads may wait; [`RuntimeHost::wake_others`]
+    /// wakes those threads.
     pub(crate) worked: bool,
 }
 
@@ -246,18 +248,18 @@ pub(crate) struct Driver {
     /// All links have an index below this.
     links_end: usize,
     pub(crate) auxiliary_sockets: AuxiliarySockets,
-    /// Protocols other than the engine's.
+    /// Protocols that run beside the engine.
     pub(crate) machines: Machines,
-    /// When a link over shared memory last delivered a frame.
+    /// Time at which a link over shared memory last delivered a frame.
     memory_brought_at: Instant,
-    /// When the descriptors that belong to no link were last polled.
+    /// Time of the last poll of the descriptors that belong to no link.
     auxiliary_at: Instant,
-    /// A bit for each link that had no room for frames when the engine last sent.
+    /// A bit for each link that had no room for frames at the last transmission.
     full: u16,
-    /// Frames have arrived since pending acknowledgements were last flushed.
+    /// Frames have arrived since the last flush of pending acknowledgements.
     may_owe: bool,
-    /// The last turn did not transmit: the engine's list of connections to serve waits for the next
-    /// turn.
+    /// The last turn did not transmit. The connections that the engine has to serve wait for the
+    /// next turn.
     has_deferred: bool,
     /// Datagrams were handed to their links since the last turn ended.
     has_sent_datagrams: bool,
@@ -265,9 +267,9 @@ pub(crate) struct Driver {
     news: u64,
     pub(crate) held: HeldBack,
     sources: Sources,
-    /// Regions that were dropped and that operations still use.
+    /// Regions that the application dropped and that operations still use.
     pub(crate) retiring: Retiring,
-    /// When the tasks that poll for changes are to be woken.
+    /// Time at which to wake the tasks that poll for changes.
     pub(crate) lookers_due: Instant,
     clock: TurnClock,
     pub(crate) counters: RuntimeCounters,
@@ -299,9 +301,9 @@ impl Driver {
 
     /// Makes one turn: reads the clock once, reads the links, runs timers, sends frames.
     ///
-    /// The calls and wake-ups that the turn makes necessary follow after it, outside of the cell if
-    /// possible. A woken thread may preempt the thread that wakes it, and would then find the cell
-    /// occupied.
+    /// The caller makes the necessary calls and wake-ups after the turn, outside of the cell if
+    /// possible. A woken thread may preempt the thread that wakes it; inside the cell, it would
+    /// then find the cell occupied.
     pub(crate) fn turn(&mut self, host: &RuntimeHost, caller: Caller) -> Turned {
         let now = self.clock.now(&host.clock);
         if caller == Caller::Application {
@@ -343,7 +345,7 @@ impl Driver {
             worked |= machines_worked;
             more |= waits;
         }
-        // Work that the hooks post is sent in this turn.
+        // If the hooks post work, this turn sends it.
         let has_news = worked && self.report_news(host, now, &memory);
         if self.engine.has_room_news() {
             self.report_room(host, now, &memory);
@@ -362,7 +364,7 @@ impl Driver {
             self.engine.hasten_acknowledgements();
         }
         // An application that has received something often answers it, and sending the answer
-        // serves the connection anyway. So transmission waits for at most one turn.
+        // serves the connection anyway. So transmission is deferred by at most one turn.
         self.has_deferred = received
             && caller == Caller::Application
             && !self.has_deferred
@@ -377,7 +379,7 @@ impl Driver {
         more |= self.engine.has_room_news();
         worked |= has_late_news;
         if self.has_sent_datagrams {
-            // Sent datagrams are complete, and leave room for others.
+            // Sent datagrams are complete, so their sources have room for more.
             worked = true;
             more |= self.sources.has_more();
         }
@@ -389,8 +391,9 @@ impl Driver {
         Turned { more, worked }
     }
 
-    /// Posts from inside the engine, after everything that was handed over before. Transmits unless
-    /// `doorbell` is [`Doorbell::Later`]. Returns whether there is more to do at once.
+    /// Posts from inside the engine, after all operations that other threads handed over before. If
+    /// `doorbell` is [`Doorbell::Ring`], also transmits. Returns whether there is more to do at
+    /// once.
     #[inline]
     pub(crate) fn post(
         &mut self,
@@ -457,8 +460,7 @@ impl Driver {
         }
     }
 
-    /// Takes all work from a source and transmits it once, as far as links and the engine have
-    /// room.
+    /// Takes all work from a source and transmits it, until links or the engine have no more room.
     #[cold]
     pub(crate) fn send_out(
         &mut self,
@@ -477,8 +479,8 @@ impl Driver {
         }
     }
 
-    /// Takes work from sources whose doorbells were rung, and from sources that wait for room if
-    /// something has happened since. Returns whether there was any work.
+    /// Takes work from sources whose doorbells were rung. If something has happened since the last
+    /// time, also takes work from sources that wait for room. Returns whether there was any work.
     #[cold]
     fn pull_sources(
         &mut self,
@@ -489,13 +491,13 @@ impl Driver {
     ) -> bool {
         let Self { sources, engine, counters, .. } = self;
         let mut pulled = 0;
-        // First come, first served: the doorbells of waiting sources were rung earlier.
+        // Serve waiting sources first, because their doorbells were rung earlier.
         if sources.are_due(has_happened) {
             counters.asked_again += sources.waiting() as u64;
             pulled += sources.pull_again(engine, memory.begun(), now);
         }
-        // Takes at most one full ring, so that threads that keep ringing do not keep this thread
-        // inside.
+        // Take at most one full ring of doorbells. Without this limit, threads that keep ringing
+        // could keep this thread inside the engine.
         for _ in 0..DOORBELLS {
             let Some(source) = host.doorbells.take(|source| source.doorbell()) else { break };
             pulled += sources.pull(&source, engine, memory.begun(), now);
@@ -541,12 +543,12 @@ impl Driver {
         self.engine.detach_link(link);
         self.watch(host, index);
         self.auxiliary_sockets.on_detached(&host.sleeper.auxiliary, link);
-        // The sockets close only now, when no thread polls them any more.
+        // Close the sockets only here, when no thread polls them any more.
         drop(attached);
         true
     }
 
-    /// Attaches another protocol.
+    /// Attaches a protocol that runs beside the engine.
     pub(crate) fn attach_machine(
         &mut self,
         host: &RuntimeHost,
@@ -560,8 +562,8 @@ impl Driver {
         Ok(id)
     }
 
-    /// Makes a turn of each machine. Returns whether a machine did work, and whether one has more
-    /// to do.
+    /// Makes a turn of each machine. Returns whether a machine did work, and whether a machine has
+    /// more to do.
     #[cold]
     fn turn_machines(
         &mut self,
@@ -619,7 +621,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Opens a redirect port for services that have moved elsewhere.
+    /// Opens a redirect port, which names the new addresses of services that have moved.
     pub(crate) fn open_redirect_port(
         &mut self,
         host: &RuntimeHost,
@@ -637,7 +639,7 @@ impl Driver {
         self.auxiliary_sockets.close(&host.sleeper.auxiliary, address)
     }
 
-    /// Closes the sockets of multicast groups that have no members any more.
+    /// Closes the sockets of multicast groups that no port is a member of any more.
     fn trim_auxiliary_sockets(&mut self, host: &RuntimeHost) {
         self.auxiliary_sockets.trim(&host.sleeper.auxiliary, &mut self.engine);
         host.call_watch();
@@ -685,8 +687,8 @@ impl Driver {
             &host.status,
             &mut self.counters,
         );
-        // The connection also ends if the memory goes away after the operation was posted. Which of
-        // the two happens depends on which thread is inside the engine.
+        // An operation that loses its memory after posting also closes its connection. So the
+        // result does not depend on which thread was inside the engine.
         while let Some(connection) = self.held.take_without_memory() {
             let now = self.clock.now(&host.clock);
             // A connection that the engine does not know has already ended.
@@ -707,10 +709,11 @@ impl Driver {
         }
     }
 
-    /// Reads a burst from each link. Returns whether anything arrived, and whether more waits.
+    /// Reads a burst from each link. Returns whether anything arrived, and whether more frames
+    /// wait.
     ///
-    /// If the thread `is_parting`, that is, about to sleep, links that need a system call are not
-    /// read: frames that wait there end the sleep at once.
+    /// If the thread `is_parting`, that is, about to sleep, does not read links that need a system
+    /// call: frames that wait there end the sleep at once.
     fn receive(
         &mut self,
         host: &RuntimeHost,
@@ -755,8 +758,8 @@ impl Driver {
                     came = true;
                 }
             }
-            // A thread that goes to sleep next must not leave an event behind, so only polling
-            // threads of the application skip this.
+            // Only polling threads of the application may skip this. A thread that is about to
+            // sleep must read all events, because no later turn would read them soon.
             if caller == Caller::Application && now.since_ns(attached.news_at) < NEWS_NS {
                 continue;
             }
@@ -782,9 +785,9 @@ impl Driver {
         (came, more)
     }
 
-    /// Reports ready descriptors that belong to no link to the hooks, machines and auxiliary sockets. Returns
-    /// whether any was ready. For an application that polls, it makes the system call at intervals,
-    /// not in every turn.
+    /// Polls the descriptors that belong to no link, and reports those that are ready to the hooks,
+    /// machines and auxiliary sockets. Returns whether any was ready. For an application that
+    /// polls, makes the system call at intervals, not in every turn.
     #[cold]
     fn poll_auxiliary(
         &mut self,
@@ -817,8 +820,8 @@ impl Driver {
         may_sleep
     }
 
-    /// Sends what the engine has to send, as far as the links have room. Returns whether there is
-    /// more for which they have room.
+    /// Sends the frames that the engine has ready and the links have room for. Returns whether the
+    /// engine has more frames for which the links have room.
     fn transmit(&mut self, host: &RuntimeHost, now: Instant, memory: &TurnAccess<'_>) -> bool {
         if self.full == 0 && !self.engine.has_work() {
             return false;
@@ -829,7 +832,7 @@ impl Driver {
         let mut progress = false;
         let more = engine.poll_transmit(now, memory.begun(), &mut |id, batch| {
             let index = usize::from(id.0);
-            // Frames for a link that is gone are lost, as they are on any failed link.
+            // A frame for a link that is gone counts as lost, like a frame on a failed link.
             let lost = Emitted::Taken(batch.len());
             let Some(attached) = links.get_mut(index).and_then(Option::as_mut) else { return lost };
             if attached.has_failed {
@@ -864,7 +867,8 @@ impl Driver {
             self.has_sent_datagrams = true;
             self.sources.ask_again();
         }
-        // If no link took a frame, room is missing, and the sleeper watches for it.
+        // If no link took a frame, the links have no room, and the sleeper waits until they have
+        // some.
         more && progress
     }
 
@@ -897,7 +901,8 @@ impl Driver {
         has_news
     }
 
-    /// Reports connections that have room again to the hooks, which hand over the work that waited.
+    /// Reports to the hooks which connections have room again, so that the hooks can post work that
+    /// waited.
     #[cold]
     fn report_room(&mut self, host: &RuntimeHost, now: Instant, memory: &TurnAccess<'_>) {
         while let Some(connection) = self.engine.poll_room() {
@@ -911,7 +916,8 @@ impl Driver {
         self.counters.turns += 1;
         host.arming.publish(self.engine.report_count() + self.news + self.counters.refused_late);
         self.has_sent_datagrams = false;
-        // Deferred transmission is due at once for a thread that goes to sleep.
+        // If transmission was deferred, the next turn is due at once. Otherwise a thread could go
+        // to sleep before the frames are sent.
         let due = if self.has_deferred { now } else { self.engine.poll_timeout() };
         let due = due.min(self.machines.due()).min(host.hooks.due());
         let due = due.min(self.retiring.look_at()).min(self.lookers_due);
@@ -927,7 +933,7 @@ impl Driver {
             }
             host.worked_at.store(now.0, Ordering::Relaxed);
             self.counters.turns_with_work += 1;
-            // Reading the clock costs as much as a small operation, so the duration of one turn in
+            // Reading the clock costs as much as a small operation, so only one turn in
             // [`TURNS_PER_SAMPLE`] is measured.
             if self.counters.turns_with_work.is_multiple_of(TURNS_PER_SAMPLE) {
                 let passed_ns = self.clock.now(&host.clock).since_ns(now);
@@ -936,7 +942,7 @@ impl Driver {
         }
     }
 
-    /// Updates what the sleeper watches for each link of a set.
+    /// Updates, for each link of a set, which descriptors the sleeper watches.
     #[cold]
     fn watch_again(&self, host: &RuntimeHost, links: u16) {
         for index in (0..LINKS_MAX).filter(|index| links >> index & 1 != 0) {
@@ -944,7 +950,7 @@ impl Driver {
         }
     }
 
-    /// Updates what the sleeper watches for one link.
+    /// Updates which descriptors of one link the sleeper watches.
     #[cold]
     fn watch(&self, host: &RuntimeHost, index: usize) {
         let watched =
@@ -974,21 +980,23 @@ pub enum AttachError {
     Forked(#[from] crate::Forked),
 }
 
-/// Shared memory counts as busy for this long after it delivered a frame: a few round trips.
+/// Nanoseconds for which shared memory counts as busy after it delivered a frame: a few round
+/// trips.
 const MEMORY_BUSY_NS: u64 = 20_000;
 
-/// Interval at which an application that polls asks a link for its events, which are rare. The call
-/// goes through a table; after a system call, the processor mispredicts its target, which costs 10
-/// ns.
+/// Interval in nanoseconds at which a polling application asks a link for its events, which are
+/// rare. The call is indirect: after a system call, the processor mispredicts its target, which
+/// costs 10 ns.
 const NEWS_NS: u64 = 10_000;
 
-/// Of this many turns with work, the duration of one is measured.
+/// Turns with work for each turn whose duration is measured.
 const TURNS_PER_SAMPLE: u64 = 16;
 
 /// Most frames read from one link in one turn, approximately: four coalesced messages of 64 frames.
-/// After them acknowledgements should be sent and the other links be read.
+/// After this many, the turn should send acknowledgements and read the other links.
 const BURST_FRAMES: usize = 256;
 
-/// Most rounds in which work is taken from a source and sent before its connection is closed: a
-/// source has at most 64 batches of 256 pieces, and one turn sends at most 4 batches of frames.
+/// Most rounds in which the driver takes work from a source and sends it before the connection of
+/// the source is closed. A source has at most 64 batches of 256 pieces, and one turn sends at most
+/// 4 batches of frames.
 const SENT_OUT_ROUNDS: u32 = 64;

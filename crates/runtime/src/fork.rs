@@ -1,6 +1,6 @@
-//! Detects forked children. A child made by `fork` has none of the parent's threads: calls on the
-//! parent's endpoints fail there. The child closes its copies of the parent's sockets and opens
-//! endpoints of its own.
+//! Detects forked children. A child made by `fork` has none of the parent's threads, so calls on
+//! the parent's endpoints fail in the child. The child closes its copies of the parent's sockets
+//! and opens endpoints of its own.
 
 use std::os::fd::RawFd;
 use std::ptr;
@@ -17,9 +17,9 @@ use thiserror::Error;
 #[error("this endpoint belongs to the parent process; a forked child makes its own")]
 pub struct Forked;
 
-/// Returns how many forks lie between this process and the process that first called. Code that
-/// stores something per process can use the number as a key. Costs one relaxed load after the first
-/// call.
+/// Returns the number of forks between the process that called this first and this process. Code
+/// that stores something per process can use the number as a key. Costs one relaxed load after the
+/// first call.
 #[inline]
 pub fn forks() -> u32 {
     if !REGISTERED.is_completed() {
@@ -28,8 +28,9 @@ pub fn forks() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// The process that created a value. A `Drop` that takes a lock or waits for threads must check it
-/// first: a forked child has neither the threads nor the lock holders of its parent.
+/// The process that created a value. A `Drop` that takes a lock or waits for threads must check the
+/// process first: a forked child has none of the threads of its parent, so no thread would release
+/// a lock that was held during the fork.
 #[derive(Clone, Copy, Debug)]
 pub struct HomeProcess {
     generation: u32,
@@ -57,17 +58,17 @@ impl HomeProcess {
     }
 }
 
-/// Sockets of one endpoint, in a place where a forked child finds them without a lock.
+/// Sockets of one endpoint, stored where a forked child finds them without a lock.
 ///
-/// As long as any process has a socket open, its address is in use, and peers that send there are
-/// not refused. Without this, a child that does not know of the endpoint would keep the address in
-/// use after the parent's end.
+/// While any process has a socket open, its address stays in use, and the kernel does not refuse
+/// datagrams that peers send there. If a child kept its copies open, the address would stay in use
+/// after the parent has ended.
 #[derive(Debug)]
 pub(crate) struct Inherited {
     block: &'static Block,
 }
 
-/// An entry of a list that only grows: never freed, but reused.
+/// An element of a list that only grows. Blocks are reused and never freed.
 #[derive(Debug)]
 struct Block {
     is_used: AtomicBool,
@@ -79,7 +80,7 @@ struct Block {
 // SAFETY: `next` is written before the block is shared, and the block that it points to is never
 // freed.
 unsafe impl Sync for Block {}
-// SAFETY: as above.
+// SAFETY: same reason as for `Sync` above.
 unsafe impl Send for Block {}
 
 #[derive(Debug)]
@@ -116,7 +117,7 @@ impl Inherited {
         Self { block }
     }
 
-    /// Sets the descriptor of an entry. Descriptors that are no sockets are ignored.
+    /// Sets the descriptor of an entry. If the descriptor is not a socket, empties the entry.
     pub(crate) fn set(&self, place: usize, fd: Option<RawFd>) {
         let Some(socket) = self.block.sockets.get(place) else { return };
         socket.fd.store(-1, Ordering::Release);
@@ -138,8 +139,8 @@ impl Drop for Inherited {
 fn blocks() -> impl Iterator<Item = &'static Block> {
     let mut next: *const Block = BLOCKS.load(Ordering::Acquire);
     std::iter::from_fn(move || {
-        // SAFETY: null or a block, which is never freed, and was complete before it became visible
-        // here.
+        // SAFETY: the pointer is null or points to a block. Blocks are never freed, and a block is
+        // complete before a thread can see it here.
         let block = unsafe { next.as_ref() }?;
         next = block.next;
         Some(block)
@@ -159,12 +160,12 @@ fn socket_inode(fd: RawFd) -> Option<u64> {
     (found.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some(found.st_ino)
 }
 
-/// Forks between this process and the first.
+/// Number of forks between the first process and this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 static REGISTERED: Once = Once::new();
 static BLOCKS: AtomicPtr<Block> = AtomicPtr::new(ptr::null_mut());
 
-/// Runs in each child before `fork` returns there.
+/// Runs in each child before `fork` returns in the child.
 extern "C" fn begin_child() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     crate::exit::forget();
@@ -179,12 +180,12 @@ extern "C" fn begin_child() {
     for socket in blocks().flat_map(|block| &block.sockets) {
         let fd = socket.fd.load(Ordering::Acquire);
         if fd >= 0 && socket_inode(fd) == Some(socket.inode.load(Ordering::Acquire)) {
-            // Replaces the socket by `/dev/null` under its number, because the copy of the endpoint
-            // closes that number if it is dropped. SAFETY: takes no pointers, and only that copy
+            // Replaces the socket with `/dev/null` under the same number, because dropping the copy
+            // of the endpoint closes that number. SAFETY: takes no pointers, and only that copy
             // uses the number.
             unsafe { libc::dup3(nothing, fd, libc::O_CLOEXEC) };
         }
     }
-    // SAFETY: opened above, and nothing else uses it.
+    // SAFETY: `nothing` was opened above, and no other code uses it.
     unsafe { libc::close(nothing) };
 }

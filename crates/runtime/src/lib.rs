@@ -3,20 +3,20 @@
 //! * [`ProgressCell`] lets any thread drive the engine, and no thread waits for another.
 //! * A *turn* reads the clock once, reads a burst from each link, runs timers, sends, and wakes the
 //!   threads whose wait has ended.
-//! * Threads of the application make turns when they post, poll and wait; this makes latencies of
-//!   microseconds possible. A progress thread makes turns while the application does something else,
-//!   and leaves the links to the application while it polls.
-//! * All waiting follows one policy (`docs/waiting.md`): spin, sleep until an event, or sleep until a
-//!   time. Of all blocked threads, one is *on watch*: it sleeps on the links itself, so that a wake-up
-//!   takes one thread switch instead of two.
+//! * Threads of the application make turns when they post, poll and wait; which makes latencies of
+//!   microseconds possible. A progress thread makes turns while the application does something
+//!   else, and does not read the links while the application polls.
+//! * All waiting threads follow one policy (`docs/waiting.md`): they spin, sleep until an event, or
+//!   sleep until a time. Of all blocked threads, one is *on watch*: that thread itself sleeps on
+//!   the descriptors of the links. A wake-up then takes one thread switch instead of two.
 //!
-//! The data path allocates nothing and waits for no lock: a thread that finds another thread inside
-//! the engine puts its operation into a lock-free ring and continues. Code with send queues of its
-//! own makes each of them a [`WorkSource`] and [rings](Runtime::ring) its doorbell: the engine
-//! takes work as it has room, and ringing never fails.
+//! The data path allocates nothing and waits for no lock. If another thread is inside the engine, a
+//! thread puts its operation into a lock-free ring and continues. Code with send queues of its own
+//! makes each of them a [`WorkSource`] and [rings](Runtime::ring) its doorbell: the engine takes
+//! work when it has room, and ringing never fails.
 //!
-//! Protocols other than the engine's are [machines](Machine), which the same threads drive beside
-//! the engine.
+//! The same threads also drive protocols other than the engine's, which are called
+//! [machines](Machine).
 #![expect(
     clippy::disallowed_methods,
     reason = "this crate is where time comes from and where threads wait"

@@ -1,32 +1,33 @@
-//! Marks, for which threads wait besides completions and status slots, and calls of a thread that
-//! sleeps on a descriptor.
+//! Marks, for which threads can wait like for completions and status slots. Also calls, which wake
+//! a thread that sleeps on a descriptor.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Raised by code that brings what threads [wait](crate::Interest::Mark) for: bytes of a stream,
-/// room in a ring. Each thing that threads can wait for has a mark of its own, so that only the
-/// threads that wait for it are woken.
+/// A counter that code raises when it brings what threads [wait](crate::Interest::Mark) for, such
+/// as bytes of a stream or room in a ring. Each thing that threads can wait for has a mark of its
+/// own, so that raising a mark wakes only the threads that wait for this thing.
 #[derive(Debug)]
 pub struct Mark {
     raised: AtomicU64,
 }
 
 impl Mark {
-    /// Creates a mark that was never raised.
+    /// Creates a mark that was not raised yet.
     pub fn new() -> Self {
         Self { raised: AtomicU64::new(0) }
     }
 
-    /// Wakes the threads that wait for the mark when the calling thread leaves the engine. To be
-    /// called inside the engine, by hooks, machines and work sources, in a turn that does work
-    /// ([`Posted::count`](crate::Posted::count)). A thread outside of the engine calls
-    /// [`Runtime::raise`](crate::Runtime::raise) instead.
+    /// Raises the mark: when the calling thread leaves the engine, it wakes the threads that wait
+    /// for the mark. Call this inside the engine, from hooks, machines and work sources, in a turn
+    /// that does work ([`Posted::count`](crate::Posted::count)). A thread outside of the engine
+    /// calls [`Runtime::raise`](crate::Runtime::raise) instead.
     #[inline]
     pub fn raise(&self) {
-        // Release: a thread that sees this sees everything that the caller did before.
+        // Release: a thread that sees the new count also sees everything that the caller did
+        // before.
         self.raised.fetch_add(1, Ordering::Release);
     }
 
@@ -42,9 +43,9 @@ impl Default for Mark {
     }
 }
 
-/// Whether a thread that sleeps on a descriptor was called and has not answered yet. The descriptor
-/// is raised once, however often the thread is called. Protected by the lock of the list of
-/// waiters.
+/// Whether a thread that sleeps on a descriptor was called and has not answered yet. However often
+/// other threads call it, its descriptor is raised once. The lock of the list of waiters protects
+/// this value.
 #[derive(Debug, Default)]
 pub(crate) struct Call {
     is_pending: bool,
@@ -59,13 +60,14 @@ impl Call {
         }
     }
 
-    /// Answers the call, after the thread has woken up. `lower` makes the descriptor unreadable,
-    /// `clear` takes the lock and passes the call to the function it is given. The thread must then
-    /// check for what it waits for.
+    /// Answers the call, after the thread has woken up. `lower` makes the descriptor unreadable.
+    /// `clear` takes the lock and passes the call to the function that it is given. The thread must
+    /// then check for what it waits for.
     ///
-    /// The descriptor is lowered first: a call between the two steps raises nothing, but the check
-    /// sees its cause. In the opposite order, the descriptor of a pending call could be lowered,
-    /// and no later call would raise it.
+    /// Lowers the descriptor before it clears the call. If another thread calls between the two
+    /// steps, the descriptor stays unreadable, but the check that follows sees the cause of that
+    /// call. In the opposite order, the descriptor of a pending call could be lowered, and no later
+    /// call would raise it.
     pub(crate) fn heed(lower: impl FnOnce(), clear: impl FnOnce(fn(&mut Self))) {
         let done = |call: &mut Self| call.is_pending = false;
         if cfg!(loom_mutation) {
@@ -77,7 +79,7 @@ impl Call {
         }
     }
 
-    /// Whether the descriptor is still readable.
+    /// Returns whether the descriptor is still readable.
     pub(crate) fn is_pending(&self) -> bool {
         self.is_pending
     }
@@ -100,15 +102,15 @@ mod tests {
     }
 }
 
-/// A thread that sleeps on a descriptor, and a thread that works and calls it, in every
+/// Model: one thread sleeps on a descriptor, and another works and calls it. loom tries every
 /// interleaving. To run it:
 ///
 /// ```sh
 /// ./x loom
 /// ```
 ///
-/// With `--cfg loom_mutation` in RUSTFLAGS, a call is cleared before its descriptor is lowered, and
-/// the test must fail.
+/// With `--cfg loom_mutation` in RUSTFLAGS, `Call::heed` clears a call before it lowers the
+/// descriptor, and the test must fail.
 #[cfg(all(test, loom))]
 mod model {
     use loom::sync::atomic::{AtomicBool, AtomicUsize};
@@ -118,15 +120,15 @@ mod model {
     use super::*;
     use crate::cell::ProgressCell;
 
-    /// As `Runtime::wait_beside` and the turns of a thread do.
+    /// State of the model. Its methods take the same steps as `Runtime::wait_beside` and a turn.
     struct World {
         cell: ProgressCell<usize>,
-        /// Work that the thread waits for.
+        /// Units of work done so far; the thread waits for an increase.
         come: AtomicUsize,
         mark: Mark,
         /// The thread is in the list.
         is_listed: AtomicBool,
-        /// The value of the mark that the thread has seen, and its call.
+        /// The count of the mark that the thread has seen, and the call of the thread.
         entry: Mutex<(u64, Call)>,
         is_readable: AtomicBool,
     }

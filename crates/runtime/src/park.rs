@@ -16,8 +16,8 @@ use crate::sleep::{Descriptor, Sleeper};
 /// How threads wait: threads of the application that wait for an operation, and threads that serve
 /// peers, such as the progress thread.
 ///
-/// A thread spins for a while, and then sleeps until something arrives. Whatever arrives while it
-/// sleeps is delayed by the wake-up, which takes several times as long as serving a frame.
+/// A thread spins for a while, and then sleeps until something arrives. A wake-up delays everything
+/// that arrives during the sleep: it takes several times as long as serving a frame.
 ///
 /// | | a thread that serves peers | a thread that waits for an operation |
 /// |---|---|---|
@@ -41,22 +41,22 @@ impl Default for Polling {
 
 impl Polling {
     /// Spins for as long as a sleep costs, if spinning has cost less than sleeping at once;
-    /// otherwise sleeps at once. Both costs are measured. Peers that send the next request soon
-    /// find the thread awake; an endpoint that is idle, or serves requests rarely, uses no
-    /// processor time. Without a progress thread, which measures sleeps, a sleep is assumed to cost
-    /// 30 µs.
+    /// otherwise sleeps at once. The runtime measures both costs. Peers that send the next request
+    /// soon find the thread awake; an endpoint that is idle, or serves requests rarely, uses no
+    /// processor time. The progress thread measures sleeps; without one, the runtime assumes that a
+    /// sleep costs 30 µs.
     pub const ADAPTIVE: Self = Self { spinning: Spinning::Learned };
     /// Never sleeps: for measurements, and for hosts with a processor for each spinning thread. The
     /// progress thread sleeps only if the application has polled in the last 100 ms; an application
-    /// that always polls needs no progress thread. A thread that polls still sleeps while other
-    /// threads need its processor and its peer is silent.
+    /// that always polls needs no progress thread. If the peer is silent and other threads need the
+    /// processor of a polling thread, that thread still sleeps.
     pub const ALWAYS: Self = Self { spinning: Spinning::AtMost(u64::MAX) };
     /// Sleeps at once: for programs that share the processor.
     pub const NEVER: Self = Self::for_at_most(Duration::ZERO);
 
     /// Sleeps after `time` without work. An endpoint that has work at least this often uses one
-    /// processor. On an endpoint with less work, every isolated burst of frames costs this much
-    /// processor time.
+    /// processor. On an endpoint with less work, every isolated burst of frames costs `time` of a
+    /// processor.
     pub const fn for_at_most(time: Duration) -> Self {
         let ns = time.as_nanos();
         let ns = if ns > u64::MAX as u128 { u64::MAX } else { ns as u64 };
@@ -68,8 +68,8 @@ impl Polling {
     }
 }
 
-/// What a thread waits for. The thread is woken when it may have arrived, and at any event of a
-/// connection.
+/// What a thread waits for. The runtime wakes the thread when the awaited thing may have arrived,
+/// and at any event of a connection.
 #[derive(Clone, Copy, Debug)]
 pub enum Interest<'a> {
     /// Events of connections: a request, an establishment, an end.
@@ -81,8 +81,8 @@ pub enum Interest<'a> {
     /// Any report to the application: a completion, a finished operation or receive, an event of a
     /// connection.
     Anything,
-    /// The mark was raised. Events of connections do not wake the thread: a hook that handles them
-    /// must raise the mark.
+    /// The mark was raised. Events of connections do not wake the thread: a hook that handles such
+    /// events must raise the mark.
     Mark(&'a Arc<Mark>),
 }
 
@@ -92,14 +92,14 @@ enum KeptInterest {
     News,
     Completion(Arc<CompletionQueue>),
     Status(u32),
-    /// More reports than this.
+    /// The count of reports to the application has changed from this value.
     MoreThan(u64),
-    /// The mark was raised more often than this.
+    /// The mark was raised after its count had this value.
     Mark(Arc<Mark>, u64),
 }
 
 impl KeptInterest {
-    /// `told`: number of reports to the application so far.
+    /// `reports`: number of reports to the application so far.
     fn of(interest: Interest<'_>, reports: u64) -> Self {
         match interest {
             Interest::News => Self::News,
@@ -122,8 +122,8 @@ impl KeptInterest {
         }
     }
 
-    /// Records that the thread is about to check for what it waits for: earlier reports must not
-    /// wake it again.
+    /// Records that the thread is about to check for what it waits for, so that earlier reports do
+    /// not wake the thread again.
     fn look(&mut self, reports: u64) {
         match self {
             Self::MoreThan(seen) => *seen = reports,
@@ -133,9 +133,9 @@ impl KeptInterest {
     }
 }
 
-/// The blocked threads and tasks, and what would let them continue.
+/// The blocked threads and tasks, and the event that each of them waits for.
 ///
-/// Costs one load per turn with work while no thread is blocked.
+/// While no thread is blocked, this list costs one load per turn with work.
 #[derive(Debug)]
 pub(crate) struct Waiters {
     /// Length of `list`, readable without the lock.
@@ -143,10 +143,9 @@ pub(crate) struct Waiters {
     list: Mutex<Vec<Waiter>>,
     /// Number of the next task.
     tasks: AtomicU64,
-    /// A thread is on watch, that is, it sleeps on the links.
+    /// A thread is on watch: it sleeps on the descriptors of the links.
     watch: AtomicBool,
-    /// Descriptors by which threads that sleep on descriptors of their own are called; kept for
-    /// reuse.
+    /// Descriptors that wake threads which sleep on descriptors of their own; kept for reuse.
     spare: Mutex<Vec<Arc<Descriptor>>>,
 }
 
@@ -154,15 +153,15 @@ pub(crate) struct Waiters {
 struct Waiter {
     target: WakeTarget,
     interest: KeptInterest,
-    /// This thread is on watch, so it is woken through the sleeper.
+    /// This thread is on watch, so other threads wake it through the sleeper.
     on_watch: bool,
 }
 
 #[derive(Debug)]
 enum WakeTarget {
     Thread(Thread),
-    /// A thread that sleeps on descriptors of its own and on this one, by which other threads call
-    /// it.
+    /// A thread that sleeps on descriptors of its own and on this one. Other threads raise this
+    /// descriptor to wake it.
     Beside(ThreadId, Arc<Descriptor>, Call),
     /// A task with its number.
     Task(Waker, u64),
@@ -189,13 +188,13 @@ impl Waiters {
         }
     }
 
-    /// Adds the calling thread, which must then check once more for what it waits for.
+    /// Adds the calling thread. The caller must then check once more for what it waits for.
     pub(crate) fn enlist(&self, interest: Interest<'_>, reports: u64) {
         self.add(WakeTarget::Thread(thread::current()), interest, reports);
     }
 
-    /// Adds a task. The task must then check once more for what it waits for. A task that is woken
-    /// leaves the list. Returns its number.
+    /// Adds a task. The task must then check once more for what it waits for. A wake-up removes the
+    /// task from the list. Returns the number of the task.
     pub(crate) fn enlist_task(&self, waker: &Waker, interest: Interest<'_>, reports: u64) -> u64 {
         let number = self.tasks.fetch_add(1, Ordering::Relaxed);
         self.add(WakeTarget::Task(waker.clone(), number), interest, reports);
@@ -212,9 +211,9 @@ impl Waiters {
         drop(found);
     }
 
-    /// Adds the calling thread, which sleeps on descriptors of its own. It must include the
-    /// returned descriptor among them while it is not on watch, and call [`Waiters::heed`] when the
-    /// descriptor is readable.
+    /// Adds the calling thread, which sleeps on descriptors of its own. While the thread is not on
+    /// watch, it must also sleep on the returned descriptor. When that descriptor is readable, the
+    /// thread must call [`Waiters::heed`].
     pub(crate) fn enlist_beside(
         &self,
         interest: Interest<'_>,
@@ -231,7 +230,7 @@ impl Waiters {
         Ok(descriptor)
     }
 
-    /// Answers a call: lowers the descriptor by which the calling thread was called. The thread
+    /// Answers a call: makes the descriptor that woke the calling thread unreadable. The thread
     /// then checks again for what it waits for.
     pub(crate) fn heed(&self, descriptor: &Descriptor, reports: u64) {
         Call::heed(
@@ -252,14 +251,14 @@ impl Waiters {
         let interest = KeptInterest::of(interest, reports);
         let mut list = self.list();
         list.push(Waiter { target, interest, on_watch: false });
-        // With `ProgressCell::pass` after this store, either the thread that leaves the cell sees
+        // This store pairs with `ProgressCell::pass`: either the thread that leaves the cell sees
         // this waiter, or the waiter sees the work of that thread.
         self.blocked.store(list.len(), Ordering::SeqCst);
     }
 
     /// Removes the calling thread. If no thread is on watch, wakes another blocked thread to take
-    /// the watch: the thread that gave up the watch may have chosen the calling thread, which
-    /// leaves the list as well. Returns false if no thread is left to take the watch.
+    /// the watch. Without this, no thread might take the watch: the thread that gave up the watch
+    /// may have chosen the calling thread. Returns false if no thread is left to take the watch.
     pub(crate) fn delist(&self) -> bool {
         let me = thread::current().id();
         let mut list = self.list();
@@ -268,7 +267,7 @@ impl Waiters {
         self.blocked.store(list.len(), Ordering::SeqCst);
         drop(list);
         if let Some(Waiter { target: WakeTarget::Beside(_, descriptor, call), .. }) = found {
-            // The entry is removed, so no thread raises the descriptor any more.
+            // The list no longer contains the entry, so no thread raises the descriptor any more.
             if call.is_pending() {
                 descriptor.lower();
             }
@@ -285,16 +284,17 @@ impl Waiters {
         }
     }
 
-    /// Whether threads or tasks are blocked. To be called after leaving the cell.
+    /// Returns whether threads or tasks are blocked. The caller must have left the cell.
     #[inline]
     pub(crate) fn are_blocked(&self) -> bool {
         self.blocked.load(Ordering::Relaxed) != 0
     }
 
     /// Wakes the threads whose interest is met. With `news` of a connection, wakes all threads
-    /// except those that wait for a mark. Tasks leave the list and are queued, to be woken outside
-    /// of the engine. Returns true if the calling thread itself is on watch and its interest is
-    /// met: it must then check for what it waits for before it sleeps.
+    /// except those that wait for a mark. Removes tasks from the list and queues them, so that a
+    /// thread wakes them outside of the engine. Returns true if the calling thread itself is on
+    /// watch and its interest is met. That thread must then check for what it waits for before it
+    /// sleeps.
     pub(crate) fn wake(
         &self,
         news: bool,
@@ -330,8 +330,8 @@ impl Waiters {
         must_look
     }
 
-    /// Takes the watch, if no thread has it. The thread on watch is the one that sleeps on the
-    /// links.
+    /// Makes the calling thread the thread on watch, which sleeps on the links. Returns false if
+    /// another thread is on watch.
     pub(crate) fn take_watch(&self) -> bool {
         !self.watch.swap(true, Ordering::SeqCst)
     }
@@ -341,15 +341,15 @@ impl Waiters {
         self.watch.load(Ordering::SeqCst)
     }
 
-    /// Gives up the watch and wakes another blocked thread to take it. Returns false if there is
-    /// none.
+    /// Gives up the watch and wakes another blocked thread to take it. Returns false if no other
+    /// thread is blocked.
     pub(crate) fn leave_watch(&self) -> bool {
         self.give_up_watch();
         self.call_another()
     }
 
-    /// Gives up the watch. The calling thread [wakes a successor](Waiters::delist) when it leaves
-    /// the list.
+    /// Gives up the watch. The calling thread must then call [`Waiters::delist`], which wakes a
+    /// successor.
     pub(crate) fn give_up_watch(&self) {
         self.watch.store(false, Ordering::SeqCst);
     }
@@ -435,7 +435,8 @@ mod tests {
             let thread = thread::spawn(move || {
                 blocked.enlist(Interest::News, 0);
                 enter.send(()).expect("it is awaited");
-                // What it waits for has come meanwhile, so that it does not look at the place.
+                // What this thread waits for has arrived before the wake-up, so the thread does not
+                // try to take the watch.
                 may_leave.recv().expect("it may");
                 blocked.delist()
             });

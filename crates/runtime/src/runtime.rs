@@ -44,16 +44,15 @@ pub struct RuntimeConfig {
     pub engine: EngineConfig,
     /// How threads wait.
     pub polling: Polling,
-    /// Whether a progress thread drives the endpoint while no thread of the application does.
-    /// Without a progress thread, the endpoint makes progress only while a thread of the
-    /// application is inside a call.
+    /// Whether a progress thread drives the endpoint while no thread of the application does so.
+    /// Without a progress thread, the endpoint makes progress only during calls of the application.
     pub progress_thread: bool,
     /// The processor that the progress thread is pinned to, numbered as in the kernel. `None`: any.
     pub progress_processor: Option<usize>,
-    /// Most operations and receives that have a handle at one time; each takes 40 bytes.
+    /// Most operations and receives with a handle that may exist at one time; each takes 40 bytes.
     pub handles_max: u32,
-    /// Most operations that may wait at one time for the thread inside the engine to post them,
-    /// including those that wait for room in a queue.
+    /// Most operations that may wait at one time until the thread inside the engine posts them,
+    /// including operations that wait for room in a queue.
     pub submissions_max: u32,
     /// Limits of memory regions and protection domains.
     pub regions: TableLimits,
@@ -82,7 +81,8 @@ impl RuntimeConfig {
         })
     }
 
-    /// Checks that an endpoint can work with these values, and would not silently use others.
+    /// Checks that every setting is in its valid range, so that the endpoint uses exactly these
+    /// values.
     ///
     /// # Errors
     /// [`SettingError`] names the setting and its range.
@@ -130,7 +130,7 @@ pub enum StartError {
 #[derive(Clone, Copy, Debug, Eq, Error, PartialEq)]
 #[non_exhaustive]
 pub enum SubmitError {
-    /// The engine refused it.
+    /// The engine refused the operation or receive.
     #[error(transparent)]
     Post(#[from] PostError),
     /// Another thread is inside the engine, and the ring of operations that wait for that thread is
@@ -145,32 +145,33 @@ pub enum SubmitError {
     Forked(#[from] Forked),
 }
 
-/// When the frames of a posted operation are sent.
+/// When a thread sends the frames of a posted operation.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Doorbell {
     /// In this call.
     Ring,
-    /// With the next call that drives the engine, waits, or posts with [`Doorbell::Ring`]. Then one
-    /// frame can carry many small operations.
+    /// With the next call that drives the engine, waits, or posts with [`Doorbell::Ring`]. One
+    /// frame can then carry many small operations.
     Later,
 }
 
-/// An engine with its links, driven by any thread that calls in.
+/// An engine with its links. Any thread that calls a method may drive it.
 ///
 /// Threads of the application drive the engine inline when they post or poll; a progress thread
-/// drives it while they do not. All methods may be called from any thread. A method waits only for
-/// locks that are held for a few instructions.
+/// drives it while they do not. Any thread may call any method. A method waits only for locks that
+/// threads hold for a few instructions.
 #[derive(Debug)]
 pub struct Runtime {
     pub(crate) shared: Arc<Shared>,
     pub(crate) thread: Mutex<Option<ManuallyDrop<JoinHandle<()>>>>,
-    /// Set by [`Runtime::stop_later`]: another thread ends this runtime, and its `Drop` does
-    /// nothing.
+    /// [`Runtime::stop_later`] has set this: another thread ends this runtime, and the `Drop` of
+    /// this value does nothing.
     pub(crate) is_handed_over: AtomicBool,
 }
 
 impl Runtime {
-    /// Starts an engine on `links`, which get identifiers in this order. Calls `hooks` for events.
+    /// Starts an engine on `links`, which get identifiers in this order. The runtime calls `hooks`
+    /// for events.
     ///
     /// # Errors
     /// [`StartError`], one variant for each cause.
@@ -287,11 +288,11 @@ impl Runtime {
     }
 
     /// Posts an operation, or a buffer for a message. `queue` must be the completion queue of the
-    /// connection: completions go there.
+    /// connection.
     ///
-    /// If another thread is inside the engine, the operation is checked here and handed over to
-    /// that thread. If the operation has become impossible when that thread posts it, it completes
-    /// with an error. Operations of one thread keep their order.
+    /// If another thread is inside the engine, this call checks the operation and hands it over to
+    /// that thread. If the operation has become impossible when that thread posts it, the operation
+    /// completes with an error. Operations of one thread keep their order.
     ///
     /// # Errors
     /// [`SubmitError`], one variant for each cause.
@@ -306,8 +307,8 @@ impl Runtime {
         self.post_bytes(connection, queue, posting.into(), None, doorbell)
     }
 
-    /// Posts a write, a read, a send or a receive whose bytes are in several pieces of memory, as
-    /// [`Runtime::post`] does. Ignores the place and length in the request itself.
+    /// Posts a write, a read, a send or a receive like [`Runtime::post`], with its bytes in several
+    /// pieces of memory. Ignores the place and length in the request itself.
     ///
     /// # Errors
     /// [`SubmitError`], one variant for each cause.
@@ -342,12 +343,14 @@ impl Runtime {
         Ok(result.map(|_more| ())?)
     }
 
-    /// Rings the doorbell of a source after work was added to it. The calling thread takes the work
-    /// from the source, or the thread that is inside the engine does so before it leaves.
+    /// Rings the doorbell of a source after the caller has added work to it. The calling thread
+    /// takes the work from the source. If another thread is inside the engine, that thread takes
+    /// the work before it leaves.
     ///
-    /// If the application polls and earlier work of the source is outstanding, the work is deferred
-    /// until the next poll, so that work added until then is sent in the same batch. A poll that
-    /// does not [drive](Runtime::drive) the engine must therefore call [`Runtime::ring_deferred`].
+    /// If the application polls and earlier work of the source is outstanding, this call defers the
+    /// work until the next poll. That poll then sends all work added before it in one batch. A poll
+    /// that does not [drive](Runtime::drive) the engine must therefore call
+    /// [`Runtime::ring_deferred`].
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -370,8 +373,8 @@ impl Runtime {
         {
             let more = inside.with(|driver| driver.ring(host, source));
             if action.counts_as_poll() {
-                // Record a poll at the time of the last call: however long the application adds
-                // work before it polls again, it counts as polling.
+                // Record a poll at the time of the last call. Without this, an application that
+                // adds work for long before it polls again would not count as polling.
                 host.looked_at.store(host.polled_at.load(Ordering::Relaxed), Ordering::Relaxed);
             }
             shared.leave(inside, more);
@@ -382,8 +385,8 @@ impl Runtime {
         Ok(())
     }
 
-    /// Takes all work from a source and sends it before returning, as far as links and the engine
-    /// have room. For a source whose connection is about to be closed. Does not wait for
+    /// Takes all work from a source and sends it before returning, if links and the engine have
+    /// room. Meant for a source whose connection is about to be closed. Does not wait for
     /// acknowledgements.
     ///
     /// # Errors
@@ -395,8 +398,8 @@ impl Runtime {
         })
     }
 
-    /// Takes work from the sources whose doorbells were deferred, if there are any. To be called by
-    /// a poll that found something.
+    /// Takes work from the sources with deferred doorbells, if there are any. A poll that found
+    /// something must call this.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -433,7 +436,7 @@ impl Runtime {
     }
 
     /// Makes progress: reads the links, runs timers and sends. If another thread is inside the
-    /// engine, leaves the progress to it. Never blocks.
+    /// engine, returns at once, because that thread makes the progress. Never blocks.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -444,10 +447,10 @@ impl Runtime {
         Ok(shared.drive_inline().0)
     }
 
-    /// Makes progress as [`Runtime::drive`] does, for an application that polled and found nothing.
-    /// If it has polled for a while without finding anything, and other threads need its processor,
-    /// it sleeps until a frame arrives, for at most 4 ms; `docs/waiting.md` describes the policy. A
-    /// poll that finds something must call [`Runtime::on_found`].
+    /// Makes progress like [`Runtime::drive`], for an application that polled and found nothing. If
+    /// the application has found nothing for a while and other threads need its processor, this
+    /// call sleeps until a frame arrives, for at most 4 ms; `docs/waiting.md` describes the policy.
+    /// A poll that finds something must call [`Runtime::on_found`].
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -467,7 +470,7 @@ impl Runtime {
         self.shared.waits.on_found();
     }
 
-    /// Runs `work` inside the engine and waits for its result: the control path.
+    /// Runs `work` inside the engine and waits for its result. Meant for the control path.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -479,8 +482,8 @@ impl Runtime {
             .command(|driver, _host, now, memory| work(&mut driver.engine, memory.begun(), now))
     }
 
-    /// Waits until `ready` returns a value, for at most `limit`. Without a limit it waits for ever,
-    /// and the result is never `None`. `ready` is called again when an event of `interest` may have
+    /// Waits until `ready` returns a value, for at most `limit`. Without a limit, waits for ever
+    /// and never returns `None`. Calls `ready` again whenever an event of `interest` may have
     /// occurred.
     ///
     /// # Errors
@@ -514,11 +517,15 @@ impl Runtime {
         Ok(result)
     }
 
-    /// Wakes all waiters, because what they wait for may have arrived from outside of the engine:
-    /// threads in [`Runtime::wait`], which call `ready` again, tasks that were
-    /// [enlisted](Runtime::enlist_task), and threads that sleep on the
-    /// [descriptor](Runtime::descriptor). Hooks may call it. If the caller changes the state under
-    /// a lock before this call, and `ready` reads it under that lock, no change is missed.
+    /// Wakes all waiters, because something outside of the engine may have brought what they wait
+    /// for. The waiters are:
+    ///
+    /// * threads in [`Runtime::wait`], which call `ready` again;
+    /// * tasks in the list of [`Runtime::enlist_task`];
+    /// * threads that sleep on the [descriptor](Runtime::descriptor).
+    ///
+    /// Hooks may call this function. To miss no change, the caller must change the state under a
+    /// lock before this call, and `ready` must read the state under the same lock.
     #[inline]
     pub fn wake_waiting(&self) {
         let host = &self.shared.host;
@@ -533,9 +540,9 @@ impl Runtime {
         }
     }
 
-    /// Adds a datagram port to an IP multicast group: the port receives what is sent to the group
-    /// and arrives at the interface of `link`, which must be a UDP link. The port also receives
-    /// what this host sends to the group.
+    /// Adds a datagram port to an IP multicast group on the interface of `link`, which must be a
+    /// UDP link. The port then receives datagrams to the group that arrive at this interface, and
+    /// datagrams that this host sends to the group.
     ///
     /// # Errors
     /// [`AuxiliaryError`], one for each cause.
@@ -562,12 +569,12 @@ impl Runtime {
         Ok(self.shared.command(leave)??)
     }
 
-    /// Opens a redirect port: a socket at an address where the endpoint has no link. A peer that
-    /// asks there for one of the services in `moved` is answered with the address of that service.
-    /// Port 0 picks a free port. Returns the address of the socket.
+    /// Opens a redirect port: a socket at an address where the endpoint has no link. If a peer asks
+    /// there for one of the services in `moved`, the socket answers with the address of that
+    /// service. Port 0 lets the kernel pick a free port. Returns the address of the socket.
     ///
-    /// Answers need no state, so a redirect port may be closed while connections exist that were
-    /// set up with its help.
+    /// A redirect port keeps no state of its answers. It may therefore be closed while connections
+    /// exist that peers opened with its help.
     ///
     /// # Errors
     /// [`AuxiliaryError`], one for each cause.
@@ -602,9 +609,9 @@ impl Runtime {
         Ok(self.shared.command(close)??)
     }
 
-    /// Watches a descriptor that belongs to no link: the hooks are called with `key` when it is
-    /// ready. For a descriptor that is already watched, replaces the key and the readiness. The
-    /// descriptor must be [unwatched](Runtime::unwatch_descriptor) before it is closed. Keys from
+    /// Watches a descriptor that belongs to no link, and calls the hooks with `key` when the
+    /// descriptor is ready. If the descriptor is already watched, replaces the key and the
+    /// readiness. Call [`Runtime::unwatch_descriptor`] before you close the descriptor. Keys from
     /// 2^63 on are reserved for the runtime.
     ///
     /// # Errors
@@ -618,19 +625,20 @@ impl Runtime {
         self.watch(key, |auxiliary| auxiliary.watch(fd, key, ready))
     }
 
-    /// Watches a listener as [`Runtime::watch_descriptor`] does, but edge-triggered: the hooks are
-    /// called once for each arrival and must accept until no connection is waiting. With
-    /// level-triggered calls, a process that has no descriptor left could not accept, and would be
-    /// called in every turn, which would take a whole processor.
+    /// Watches a listener like [`Runtime::watch_descriptor`], but edge-triggered: the runtime calls
+    /// the hooks once for each arrival, and they must accept until no connection is waiting.
+    /// Level-triggered watching would fail in a process that has no free descriptor. Such a process
+    /// cannot accept, so every turn would call the hooks and take a whole processor.
     ///
     /// # Errors
-    /// As [`Runtime::watch_descriptor`].
+    /// The errors of [`Runtime::watch_descriptor`].
     pub fn watch_listener(&self, fd: BorrowedFd<'_>, key: u64) -> io::Result<()> {
         self.watch(key, |auxiliary| auxiliary.watch_arrivals(fd, key))
     }
 
     fn watch(&self, key: u64, watch: impl FnOnce(&Auxiliary) -> io::Result<()>) -> io::Result<()> {
-        // A forked child would change the epoll set of its parent.
+        // A forked child shares the epoll set with its parent, so it would change the set of the
+        // parent.
         self.check_process().map_err(io::Error::other)?;
         if key >= AUXILIARY_KEYS {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -638,23 +646,23 @@ impl Runtime {
         let auxiliary = &self.shared.host.sleeper.auxiliary;
         let is_known = auxiliary.fd().is_some();
         watch(auxiliary)?;
-        // If the set existed, a sleeping thread already polls it, and the kernel reports
-        // descriptors that are added to it.
+        // If the epoll set existed before this call, a sleeping thread already polls it. The kernel
+        // reports descriptors that are added later.
         if !is_known {
             self.shared.host.call_watch();
         }
         Ok(())
     }
 
-    /// Stops reporting a descriptor to the hooks. Returns false if it was not watched. A turn that
-    /// has already begun may still report it.
+    /// Stops reporting a descriptor to the hooks. Returns false if the descriptor was not watched.
+    /// A turn that has already begun may still report it.
     pub fn unwatch_descriptor(&self, fd: BorrowedFd<'_>) -> bool {
         self.check_process().is_ok() && self.shared.host.sleeper.auxiliary.unwatch(fd)
     }
 
-    /// Lets the progress thread serve the links from now on, although the application polled
-    /// recently. To be called when the application is about to wait for something that the runtime
-    /// does not know of, such as a descriptor.
+    /// Lets the progress thread read the links at once, although the application polled recently.
+    /// Call this before the application waits for something that the runtime does not know of, such
+    /// as a descriptor.
     ///
     /// # Errors
     /// [`Forked`] in a child process after `fork`.
@@ -666,7 +674,7 @@ impl Runtime {
         Ok(())
     }
 
-    /// Whether the endpoint works, that is, no thread has panicked inside the engine.
+    /// Returns whether the endpoint works, that is, no thread has panicked inside the engine.
     pub fn is_sound(&self) -> bool {
         !self.shared.cell.is_poisoned()
     }
@@ -689,7 +697,7 @@ pub(crate) struct Shared {
     pub(crate) host: RuntimeHost,
     pub(crate) home: HomeProcess,
     pub(crate) waits: Waits,
-    /// There is a progress thread, which drives the endpoint while the application does not.
+    /// There is a progress thread. It drives the endpoint while the application does not.
     pub(crate) has_thread: bool,
     pub(crate) outside: OutsideCounters,
     pub(crate) is_stopping: AtomicBool,
@@ -708,7 +716,8 @@ impl Shared {
         self.ns_since(&self.host.polled_at)
     }
 
-    /// Returns the time since `time`; `u64::MAX` if `time` is 0, which stands for never.
+    /// Returns the nanoseconds since `time`. If `time` is 0, which stands for never, returns
+    /// `u64::MAX`.
     fn ns_since(&self, time: &AtomicU64) -> u64 {
         match time.load(Ordering::Relaxed) {
             0 => u64::MAX,
@@ -716,9 +725,9 @@ impl Shared {
         }
     }
 
-    /// Enters the cell to send work. If another thread is inside and the work is urgent, waits a
-    /// moment for that thread to leave: the process may end by `_exit` right after this call, and
-    /// work that was only handed over would then be lost.
+    /// Enters the cell to send work. If another thread is inside and the work is urgent, waits up
+    /// to `ENTER_NS` for that thread to leave. The process may end by `_exit` right after this
+    /// call, which would lose work that was only handed over.
     #[inline]
     fn enter_to_send(&self, is_urgent: bool) -> Option<Inside<'_, Driver>> {
         let inside = self.cell.try_enter();
@@ -740,14 +749,14 @@ impl Shared {
             if waited_ns < sleep_ns {
                 std::hint::spin_loop();
             } else {
-                // The thread inside may wait for the processor of this one.
+                // The thread inside may wait for the processor of this thread.
                 thread::sleep(Duration::from_nanos(sleep_ns));
             }
         }
     }
 
     /// Leaves the cell after a posting. If there is `more` to do, or another thread has announced
-    /// work, takes turns first.
+    /// work, makes turns first.
     #[inline]
     pub(crate) fn leave(&self, inside: Inside<'_, Driver>, more: bool) {
         let mut inside = inside;
@@ -764,7 +773,7 @@ impl Shared {
         self.take_turns(inside, Caller::Application, true);
     }
 
-    /// Drives the engine for a thread of the application, unless another thread is inside. Also
+    /// Drives the engine for a thread of the application, if no other thread is inside. Also
     /// returns whether a turn did work.
     #[inline]
     pub(crate) fn drive_inline(&self) -> (Drive, bool) {
@@ -785,10 +794,10 @@ impl Shared {
         }
     }
 
-    /// Takes turns until there is nothing more to do, leaves the cell, and wakes threads that wait
-    /// for what the turns did. Between two turns it wakes them as well, so that they do not wait
-    /// for the last turn. `worked`: the caller has already done work inside. Also returns whether
-    /// the caller or a turn did work.
+    /// Makes turns until there is nothing more to do, and leaves the cell. Then wakes the threads
+    /// that wait for results of these turns. Also wakes such threads between two turns, so that
+    /// they do not wait for the last turn. `worked`: the caller has already done work inside. Also
+    /// returns whether the caller or a turn did work.
     #[inline]
     fn take_turns(
         &self,
@@ -806,7 +815,7 @@ impl Shared {
             self.host.wake_others(worked);
             let turned = driver.turn(&self.host, caller);
             worked |= turned.worked;
-            // Completions that a thread waits for are reported outside of the cell only.
+            // The runtime may report completions that a thread waits for only outside of the cell.
             is_cut_short = turned.more && self.host.has_fired();
             turned.more && !is_cut_short
         });
@@ -849,8 +858,8 @@ impl Shared {
                 self.take_turns(inside, Caller::Application, false);
             }
             let answer = lock(slot);
-            // Without the limit, this thread would wait for ever if the thread inside ran out of
-            // rounds.
+            // The time limit makes this thread look again. Without it, this thread would wait for
+            // ever if the thread inside the engine used up its rounds.
             let (mut answer, _) = answered
                 .wait_timeout_while(answer, COMMAND_LOOK, |answer| answer.is_none())
                 .unwrap_or_else(PoisonError::into_inner);
@@ -860,16 +869,17 @@ impl Shared {
         }
     }
 
-    /// Panics if a thread has panicked inside the engine. Without this, other threads would wait
-    /// for ever.
+    /// Panics if a thread has panicked inside the engine. Without this, the calling thread would
+    /// wait for ever for progress.
     #[inline]
     pub(crate) fn demand_sound(&self) {
         assert!(!self.cell.is_poisoned(), "a thread has panicked inside the engine");
     }
 
-    /// Sleeps until `ready` returns a value or `deadline` passes. If another thread is on watch, a
-    /// thread that has not driven the engine since it posted does so before it sleeps: its work may
-    /// wait for its doorbell, which the thread on watch does not know of.
+    /// Sleeps until `ready` returns a value or `deadline` passes. If another thread is on watch,
+    /// and this thread has not driven the engine since it posted, drives the engine before it
+    /// sleeps. Without this, deferred work of this thread might not be sent, because the thread on
+    /// watch does not know of its doorbell.
     #[cold]
     fn block<R>(
         &self,
@@ -879,8 +889,8 @@ impl Shared {
         mut ready: impl FnMut() -> Option<R>,
     ) -> Option<R> {
         self.host.waiters.enlist(interest, self.host.arming.reports());
-        // Work finished before other threads could see this waiter in the list is visible to
-        // `ready` below.
+        // If a thread finished work before it could see this waiter in the list, `ready` below sees
+        // that work.
         self.cell.pass();
         let mut has_looked = has_looked;
         let result = loop {
@@ -910,7 +920,7 @@ impl Shared {
         result
     }
 
-    /// Gives up the watch for the calling thread, which stops waiting. The caller must call
+    /// Gives up the watch, because the calling thread stops waiting. The caller must call
     /// [`Shared::delist`] next.
     pub(crate) fn give_up_watch(&self) {
         self.host.waiters.set_on_watch(false);
@@ -944,8 +954,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Most turns of one inline drive: a thread that posts or polls serves at most about 8 bursts of
-/// other connections.
+/// Most turns of one inline drive. A thread that posts or polls therefore serves at most about 8
+/// bursts of other connections.
 pub(crate) const ROUNDS_INLINE: u32 = 8;
 
 /// Most turns of one drive by a thread that has nothing else to do. After them it checks whether it
@@ -956,8 +966,8 @@ const ROUNDS_MAX: u32 = 64;
 /// engine, which may have lost its processor.
 const ENTER_NS: u64 = 2_000_000;
 
-/// Longest sleep of a blocked thread in nanoseconds. It only matters if the thread that should wake
-/// it has panicked.
+/// Longest sleep of a blocked thread in nanoseconds. This limit only matters if the thread that
+/// should wake the sleeper has panicked.
 pub(crate) const PARK_NS_MAX: u64 = 1_000_000_000;
 
 /// Interval at which a thread that waits for a command drives the engine itself.

@@ -22,26 +22,27 @@ use self::locked::ArrayQueue;
 /// A queue in which work of an application waits until the engine has room for it, for example the
 /// send queue of a queue pair.
 ///
-/// After a thread has added work, it [rings](crate::Runtime::ring) the doorbell, and the thread
-/// inside the engine takes the work. The source limits its own length, so ringing never fails. A
-/// source from which the engine takes no work does not block other sources.
+/// A thread that has added work [rings](crate::Runtime::ring) the doorbell, and the thread inside
+/// the engine takes the work. The source limits its own length, so ringing never fails. If the
+/// engine takes no work from a source, other sources are not blocked.
 ///
 /// The runtime may drop a source inside the engine, so its `Drop` must not call the runtime.
 pub trait WorkSource: Send + Sync {
     /// Returns the doorbell of this source. Each source has its own.
     fn doorbell(&self) -> &SourceDoorbell;
 
-    /// Whether all work that was taken from the source has completed.
+    /// Returns whether all work that the engine took from the source has completed.
     fn is_idle(&self) -> bool;
 
-    /// Whether a thread that rings should wait a moment for a thread inside the engine to leave,
-    /// instead of handing the work over to that thread.
+    /// Returns whether the work is urgent. If another thread is inside the engine, a thread that
+    /// rings for urgent work waits a moment for that thread to leave, instead of handing the work
+    /// over.
     fn is_urgent(&self) -> bool {
         false
     }
 
-    /// Posts up to `limit` pieces of work, oldest first. Called inside the engine, so it must not
-    /// call the runtime.
+    /// Posts up to `limit` pieces of work, oldest first. The engine's driver calls this inside the
+    /// engine, so an implementation must not call the runtime.
     fn post(
         &self,
         engine: &mut Engine,
@@ -54,8 +55,8 @@ pub trait WorkSource: Send + Sync {
 /// The result of taking work from a source.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Posted {
-    /// Pieces of work taken. Must not be zero if the source has raised a [`Mark`](crate::Mark): a
-    /// turn without work wakes no thread, and its thread goes to sleep.
+    /// Pieces of work taken. If the source has raised a [`Mark`](crate::Mark), this must not be
+    /// zero: a turn without work wakes no thread, and the thread that made it goes to sleep.
     pub count: u32,
     /// Whether work is left in the source.
     pub rest: Rest,
@@ -64,30 +65,30 @@ pub struct Posted {
 /// Whether work is left in a source.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Rest {
-    /// No work is left, or none that should be posted before the next ring.
+    /// No work is left, or no work that should be posted before the next ring of the doorbell.
     Nothing,
-    /// Work for which the engine has no room. The engine asks the source again whenever something
-    /// has happened inside. A thread that makes room in another way, for example by polling a
-    /// completion queue, must ring.
+    /// Work is left for which the engine has no room. The engine asks the source again whenever
+    /// something has happened inside the engine. A thread that makes room in another way, for
+    /// example by polling a completion queue, must ring the doorbell.
     Blocked,
-    /// More work than the limit allowed.
+    /// Work is left because the limit was reached.
     More,
 }
 
-/// When the work of a ring is sent.
+/// When to send the work for which a thread rings.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum RingAction {
     /// At once.
     Now,
-    /// With the next poll, or with later work.
+    /// With the next poll, or together with work that is added later.
     Deferred,
     /// At once, together with the deferred work.
     Flush,
 }
 
 impl RingAction {
-    /// Whether the ring counts as a poll. A thread that has added this much work without polling is
-    /// still adding, and polls when it is done, as it did before.
+    /// Returns whether the ring counts as a poll. A thread that has added this much work without
+    /// polling is still adding work, and polls again when it has added all of it.
     pub(crate) fn counts_as_poll(self) -> bool {
         self == Self::Flush
     }
@@ -96,11 +97,12 @@ impl RingAction {
 /// The doorbell of a [`WorkSource`].
 #[derive(Debug, Default)]
 pub struct SourceDoorbell {
-    /// The source is in [`Doorbells`], or the thread that set this flag is about to put it there.
+    /// The source is in [`Doorbells`], or the thread that set this flag is about to put the source
+    /// there.
     is_rung: AtomicBool,
-    /// Rings deferred since work was last taken.
+    /// Number of deferred rings since the engine last took work.
     deferred: AtomicU32,
-    /// The source is in [`Sources::waiting`]. Changed inside the engine only.
+    /// The source is in [`Sources::waiting`]. Only the thread inside the engine changes this flag.
     is_waiting: AtomicBool,
 }
 
@@ -110,9 +112,9 @@ impl SourceDoorbell {
         Self::default()
     }
 
-    /// Decides when the work of a ring is sent. If no work of the source is outstanding, or the
-    /// application does not poll, the work is sent at once. Otherwise it may wait for the next
-    /// poll, which sends all deferred work in one batch.
+    /// Decides when to send the work for which a thread rings. If no work of the source is
+    /// outstanding, or the application does not poll, the work is sent at once. Otherwise it may
+    /// wait for the next poll, which sends all deferred work in one batch.
     pub(crate) fn ring_action(&self, is_idle: bool, polls: impl FnOnce() -> bool) -> RingAction {
         if is_idle || !polls() {
             return RingAction::Now;
@@ -121,7 +123,7 @@ impl SourceDoorbell {
         if deferred + 1 < RUNG_AT_ONCE { RingAction::Deferred } else { RingAction::Flush }
     }
 
-    /// Whether the source already waits in [`Doorbells`].
+    /// Returns whether the source already waits in [`Doorbells`].
     pub(crate) fn is_rung(&self) -> bool {
         self.is_rung.load(Ordering::Relaxed)
     }
@@ -131,8 +133,8 @@ impl SourceDoorbell {
     }
 }
 
-/// Sources that were rung while another thread was inside the engine, or whose work was deferred.
-/// Each source is in the ring at most once.
+/// Sources whose doorbells were rung while another thread was inside the engine, and sources with
+/// deferred work. Each source is in the ring at most once.
 #[derive(Debug)]
 pub(crate) struct Doorbells<S: ?Sized> {
     ring: ArrayQueue<Arc<S>>,
@@ -147,11 +149,11 @@ impl<S: ?Sized> Doorbells<S> {
         self.ring.is_empty()
     }
 
-    /// Puts a source into the ring unless it is there already. While the ring is full, calls
+    /// Puts a source into the ring, if it is not there already. While the ring is full, calls
     /// `full`, in which a thread should [take](Doorbells::take) sources.
     pub(crate) fn put(&self, source: &Arc<S>, doorbell: &SourceDoorbell, mut full: impl FnMut()) {
-        // A thread that finds the flag set leaves the source to the thread that set it. The thread
-        // that takes the source sees the work of both.
+        // A thread that finds the flag set leaves the source to the thread that set the flag. The
+        // thread that takes the source sees the work of both threads.
         if doorbell.is_rung.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -162,8 +164,9 @@ impl<S: ?Sized> Doorbells<S> {
         }
     }
 
-    /// Takes a source out of the ring. All work added to it before it was rung is visible now. A
-    /// thread that rings it from now on puts it into the ring again.
+    /// Takes a source out of the ring. The calling thread sees all work that was added before the
+    /// ring of its doorbell. A thread that rings after this call puts the source into the ring
+    /// again.
     pub(crate) fn take(&self, doorbell: impl FnOnce(&S) -> &SourceDoorbell) -> Option<Arc<S>> {
         let source = self.ring.pop()?;
         let doorbell = doorbell(&source);
@@ -172,7 +175,7 @@ impl<S: ?Sized> Doorbells<S> {
     }
 }
 
-/// Sources in which work is left, in the order in which they are asked again.
+/// Sources with work left, in the order in which the engine asks them again.
 #[derive(Default)]
 pub(crate) struct Sources {
     waiting: VecDeque<Arc<dyn WorkSource>>,
@@ -181,24 +184,24 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    /// Whether asking again may yield work. `has_happened`: something has happened in the engine
-    /// since the last time.
+    /// Returns whether asking the waiting sources again may yield work. `has_happened`: something
+    /// has happened in the engine since they were last asked.
     pub(crate) fn are_due(&self, has_happened: bool) -> bool {
         !self.waiting.is_empty() && (has_happened || self.has_more)
     }
 
-    /// Whether the next turn should take more work.
+    /// Returns whether the next turn should take more work.
     pub(crate) const fn has_more(&self) -> bool {
         self.has_more
     }
 
-    /// Makes the next turn ask the waiting sources, because outstanding work has left the engine
-    /// without anything arriving.
+    /// Makes the next turn ask the waiting sources. Called when outstanding work has left the
+    /// engine, which makes room, although no frame arrived.
     pub(crate) fn ask_again(&mut self) {
         self.has_more |= !self.waiting.is_empty();
     }
 
-    /// Takes work from one source. Returns how many pieces.
+    /// Takes work from one source. Returns the number of pieces.
     pub(crate) fn pull(
         &mut self,
         source: &Arc<dyn WorkSource>,
@@ -221,7 +224,7 @@ impl Sources {
         self.waiting.len()
     }
 
-    /// Takes work from each waiting source once. Returns how many pieces in all.
+    /// Takes work from each waiting source once. Returns the total number of pieces.
     pub(crate) fn pull_again(
         &mut self,
         engine: &mut Engine,
@@ -245,15 +248,15 @@ impl fmt::Debug for dyn WorkSource {
     }
 }
 
-/// Rings after which work is sent that could wait for the next poll: as many small pieces as one
-/// system call sends.
+/// Number of rings after which deferred work is sent without waiting for the next poll: as many
+/// small pieces as one system call sends.
 const RUNG_AT_ONCE: u32 = 16;
 
-/// Most pieces of work taken from one source before other sources have their turn.
+/// Most pieces of work taken from one source before the engine takes work from the next source.
 const PULLED_MAX: u32 = 256;
 
-/// Capacity of [`Doorbells`], in sources. When it is full, a thread that rings waits until the
-/// thread inside the engine takes some, which that thread does in each turn.
+/// Capacity of [`Doorbells`], in sources. When the ring is full, a thread that rings waits until
+/// the thread inside the engine has taken some sources, which happens in each turn.
 pub(crate) const DOORBELLS: usize = 1024;
 
 #[cfg(all(test, not(loom)))]
@@ -285,8 +288,8 @@ mod tests {
         assert_eq!(doorbell.ring_action(false, || true), RingAction::Deferred, "work was taken");
     }
 
-    /// Simulates an application that polls, adds a hundred pieces of work, and polls again, as
-    /// perftest does. Returns how often work is sent between the two polls. Adding a piece takes
+    /// Simulates an application that polls, adds a hundred pieces of work, and polls again, like
+    /// perftest. Returns how often work is sent between the two polls. Adding a piece takes
     /// `piece_ns`, and a sleep costs `sleep_cost_ns`.
     fn sent_in_a_row_of_a_hundred(piece_ns: u64, sleep_cost_ns: u64) -> u32 {
         let (doorbell, mut looked_at, mut sent) = (SourceDoorbell::new(), 0, 0);
@@ -346,7 +349,7 @@ mod tests {
     }
 }
 
-/// Every interleaving of two threads that add work and ring. To run it:
+/// Model: two threads add work and ring, in every interleaving. To run it:
 ///
 /// ```sh
 /// ./x loom
@@ -371,7 +374,7 @@ mod model {
     }
 
     impl Shared {
-        /// As [`crate::Runtime::ring`] does.
+        /// Takes the same steps as [`crate::Runtime::ring`].
         fn add_and_ring(&self) {
             let source = &self.source;
             source.waiting.fetch_add(1, Ordering::Relaxed);
@@ -420,7 +423,7 @@ mod locked {
     use loom::sync::Mutex;
     use std::collections::VecDeque;
 
-    /// The ring as a queue with a lock, because loom cannot model the lock-free one.
+    /// A queue with a lock that replaces the lock-free ring, because loom cannot model the latter.
     #[derive(Debug)]
     pub(super) struct ArrayQueue<T> {
         content: Mutex<VecDeque<T>>,
